@@ -1,0 +1,90 @@
+//! Any bytes, cut anywhere: the decoder never panics, asks for more than it has, and decodes the pieces to what it
+//! decodes the whole to.
+//!
+//! The first byte of the input chooses the setting for operation 8 and, with the second, the cuts; the rest is what
+//! a peer sends.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rallypoint::protocol::{Decoded, Decoder, LegacyRelease, Limits, ProtocolError, Request};
+
+/// Small, so that the fuzzer reaches both sides of each limit.
+const LIMITS: Limits = Limits { key: 64, value: 256, keys_per_request: 16 };
+
+/// What came of a stream: its requests (shown as text, since they borrow from the input), the bytes they took, and
+/// how it ended.
+type Outcome = (Vec<String>, usize, Option<ProtocolError>);
+
+/// Decodes `input` as it arrives: `arrivals` are the lengths after which the decoder is asked, rising to all of it.
+fn decode(input: &[u8], legacy: LegacyRelease, arrivals: impl Iterator<Item = usize>) -> Outcome {
+    let mut decoder = Decoder::new(LIMITS, legacy);
+    let mut requests = Vec::new();
+    let mut start = 0;
+    for end in arrivals {
+        loop {
+            let there = &input[start..end];
+            match decoder.decode(there, None) {
+                Ok(Decoded::Request { request, len }) => {
+                    assert!(0 < len && len <= there.len());
+                    check(&request);
+                    requests.push(format!("{request:?} {:?}", decoder.dialect()));
+                    start += len;
+                }
+                Ok(Decoded::Hello { len }) => {
+                    assert_eq!((start, len), (0, 5), "a hello is the first five bytes");
+                    requests.push("hello".into());
+                    start += len;
+                }
+                Ok(Decoded::Incomplete { need }) => {
+                    assert!(need > there.len(), "it asked for {need} bytes and has {}", there.len());
+                    break;
+                }
+                Err(error) => return (requests, start, Some(error)),
+            }
+        }
+    }
+    (requests, start, None)
+}
+
+/// A request is within the limits, and its lists hold what they announce.
+fn check(request: &Request<'_>) {
+    match request {
+        Request::Check(keys) | Request::Wait(keys) | Request::MultiGet(keys) => {
+            assert!(keys.len() <= LIMITS.keys_per_request);
+            assert_eq!(keys.iter().count(), keys.len());
+            assert_eq!(keys.iter().map(|key| key.len() + 8).sum::<usize>(), keys.wire_len());
+            assert!(keys.iter().all(|key| key.len() <= LIMITS.key));
+        }
+        Request::MultiSet(pairs) => {
+            assert!(pairs.len() <= LIMITS.keys_per_request);
+            assert_eq!(pairs.iter().count(), pairs.len());
+            assert!(pairs.iter().all(|(key, value)| {
+                key.len() <= LIMITS.key && value.as_slice().len() <= LIMITS.value
+            }));
+        }
+        Request::Set { key, value } | Request::QueuePush { key, value } => {
+            assert!(key.len() <= LIMITS.key && value.as_slice().len() <= LIMITS.value);
+        }
+        _ => {}
+    }
+}
+
+/// Another protocol is recognized by its first four bytes. Cut within them, the first alone is an unknown operation.
+fn kind(error: ProtocolError) -> ProtocolError {
+    match error {
+        ProtocolError::Foreign(_) | ProtocolError::UnknownOp(_) => ProtocolError::UnknownOp(0),
+        error => error,
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let [setting, step, input @ ..] = data else { return };
+    let legacy = if setting & 1 == 0 { LegacyRelease::V2_1 } else { LegacyRelease::V2_0 };
+    let whole = decode(input, legacy, std::iter::once(input.len()));
+
+    let step = 1 + usize::from(*step) % 40;
+    let cuts = (usize::from(*setting) % step..input.len()).step_by(step).chain([input.len()]);
+    let pieces = decode(input, legacy, cuts);
+    assert_eq!(whole.0, pieces.0);
+    assert_eq!((whole.1, whole.2.map(kind)), (pieces.1, pieces.2.map(kind)));
+});

@@ -1,0 +1,76 @@
+//! Who may ask for what.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::problem::Problem;
+use crate::server::Server;
+
+/// The address a request came from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PeerAddr(pub(super) SocketAddr);
+
+/// The server's own address that a request came in on: in a pod the pod's address, whatever Service is before it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LocalAddr(pub(super) IpAddr);
+
+impl FromRequestParts<Arc<Server>> for LocalAddr {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<Server>) -> Result<Self, Problem> {
+        parts.extensions.get::<Self>().copied().ok_or_else(|| {
+            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the request's local address is unknown; try again")
+        })
+    }
+}
+
+fn peer_ip(extensions: &axum::http::Extensions) -> Option<IpAddr> {
+    extensions.get::<PeerAddr>().map(|peer| peer.0.ip().to_canonical())
+}
+
+/// Lets in only the peers within `--allow`.
+pub(super) async fn only_allowed(
+    State(server): State<Arc<Server>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match peer_ip(request.extensions()) {
+        Some(ip) if server.config().allows(ip) => next.run(request).await,
+        _ => Problem::new(StatusCode::FORBIDDEN, "this address is not allowed here; see --allow").into_response(),
+    }
+}
+
+/// Proof that a request may change what others use.
+#[derive(Debug)]
+pub(super) struct Operator;
+
+impl FromRequestParts<Arc<Server>> for Operator {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, server: &Arc<Server>) -> Result<Self, Problem> {
+        let Some(token) = &server.config().token else {
+            return match peer_ip(&parts.extensions) {
+                Some(ip) if ip.is_loopback() => Ok(Self),
+                _ => Err(Problem::new(
+                    StatusCode::FORBIDDEN,
+                    "without a token this is allowed from the server's own host only; start the server with \
+                     --token-file and send the token as `Authorization: Bearer`",
+                )),
+            };
+        };
+        let given = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        match given.and_then(|given| given.strip_prefix("Bearer ")) {
+            Some(given) if token.matches(given.trim()) => Ok(Self),
+            _ => Err(Problem::new(
+                StatusCode::UNAUTHORIZED,
+                "send the token of the server's --token-file as `Authorization: Bearer`",
+            )),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The admin port.
+//!
+//! | route | who may | what |
+//! |---|---|---|
+//! | `GET /livez` | all | the event loop turns |
+//! | `GET /readyz` | all | every listener is bound and new clients are welcome |
+//! | `GET /metrics` | all | Prometheus text |
+//! | `GET /api/v1/stores` | all | the stores with their sizes |
+//! | `GET /api/v1/waits` | all | outstanding WAITs and BARRIERs, the oldest first |
+//! | `POST /api/v1/stores` | members | a store of its own for a run |
+//! | `DELETE /api/v1/stores/{port}` | operators | empties a store; a run's own store is closed |
+//!
+//! "All" and "members" are the peers within `--allow`. Operators send the token of `--token-file`, or come over
+//! loopback where there is none. Errors are `application/problem+json` (RFC 9457).
+
+mod access;
+mod problem;
+mod routes;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::routing::{delete, get};
+
+use crate::server::Server;
+
+/// Bytes of a request's body at the most.
+const MAX_BODY: usize = 64 * 1024;
+/// A request is answered within this time.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections to the admin port at the same time.
+const MAX_CONNECTIONS: usize = 512;
+
+/// The admin port's routes.
+pub fn router(server: Arc<Server>) -> Router {
+    Router::new()
+        .route("/livez", get(routes::livez))
+        .route("/readyz", get(routes::readyz))
+        .route("/metrics", get(routes::metrics))
+        .route("/api/v1/stores", get(routes::stores).post(routes::open_store))
+        .route("/api/v1/stores/{port}", delete(routes::reset_store))
+        .route("/api/v1/waits", get(routes::waits))
+        .fallback(routes::not_found)
+        .method_not_allowed_fallback(routes::not_allowed)
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&server), access::only_allowed))
+        .with_state(server)
+}
+
+/// Serves the admin port for ever.
+pub async fn serve(listener: std::net::TcpListener, server: Arc<Server>) -> std::io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let places = Arc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
+    let router = router(server);
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return Ok(()) };
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept an admin connection; trying again");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let router = router.clone();
+        tokio::spawn(async move {
+            let _place = place;
+            serve_connection(stream, peer, router).await;
+        });
+    }
+}
+
+async fn serve_connection(stream: tokio::net::TcpStream, peer: SocketAddr, router: Router) {
+    use hyper_util::rt::{TokioIo, TokioTimer};
+    use tower::ServiceExt;
+
+    let local = stream.local_addr().map(|local| access::LocalAddr(local.ip().to_canonical())).ok();
+    let service = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+        request.extensions_mut().insert(access::PeerAddr(peer));
+        if let Some(local) = local {
+            request.extensions_mut().insert(local);
+        }
+        let answer = router.clone().oneshot(request);
+        async move {
+            match tokio::time::timeout(REQUEST_TIMEOUT, answer).await {
+                Ok(answer) => answer,
+                Err(_) => Ok(problem::Problem::timeout().into()),
+            }
+        }
+    });
+    let served = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(REQUEST_TIMEOUT)
+        .max_buf_size(MAX_BODY)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%peer, %error, "an admin connection ended");
+    }
+}

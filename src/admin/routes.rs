@@ -1,0 +1,193 @@
+//! The routes' answers. What they show is read from the engines; nothing is kept here.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use serde::{Deserialize, Serialize};
+
+use super::access::Operator;
+use super::problem::Problem;
+use crate::ids::ShownKey;
+use crate::metrics;
+use crate::server::{NoStore, Server};
+
+/// Keys shown of one wait; the rest is a number.
+const KEYS_SHOWN: usize = 10;
+/// Waits shown if the request does not say.
+const WAITS_SHOWN: usize = 1000;
+/// Waits shown at the most.
+const MAX_WAITS_SHOWN: usize = 100_000;
+
+pub(super) async fn livez() -> &'static str {
+    "ok\n"
+}
+
+pub(super) async fn readyz(State(server): State<Arc<Server>>) -> Result<&'static str, Problem> {
+    if server.is_ready() {
+        return Ok("ok\n");
+    }
+    Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the server is starting or stopping"))
+}
+
+pub(super) async fn metrics(State(server): State<Arc<Server>>) -> Result<impl IntoResponse, Problem> {
+    match metrics::render(&server) {
+        Ok(text) => Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text)),
+        Err(error) => Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
+    }
+}
+
+pub(super) async fn not_found() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "no such route; see /metrics, /api/v1/stores, /api/v1/waits")
+}
+
+pub(super) async fn not_allowed() -> Problem {
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this route does not take this method")
+}
+
+/// One store.
+#[derive(Debug, Serialize)]
+pub(super) struct StoreEntry {
+    port: u16,
+    /// The run it was opened for.
+    run_id: Option<String>,
+    keys: usize,
+    bytes: usize,
+    connections: usize,
+    waiters: usize,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct StoreList {
+    stores: Vec<StoreEntry>,
+}
+
+pub(super) async fn stores(State(server): State<Arc<Server>>) -> Json<StoreList> {
+    let entry = |door: Arc<crate::server::Door>| {
+        let (port, stats) = (door.engine().port(), door.engine().stats());
+        StoreEntry {
+            port,
+            run_id: server.run_of(port),
+            keys: stats.keys,
+            bytes: stats.bytes,
+            connections: stats.connections,
+            waiters: stats.waiters,
+        }
+    };
+    Json(StoreList { stores: server.doors().into_iter().map(entry).collect() })
+}
+
+/// One outstanding WAIT or BARRIER.
+#[derive(Debug, Serialize)]
+pub(super) struct WaitEntry {
+    store: u16,
+    peer: Option<String>,
+    pid: Option<u32>,
+    /// `wait` or `barrier`.
+    op: &'static str,
+    waited_seconds: f64,
+    /// Number of keys the wait names.
+    keys: usize,
+    /// Up to ten keys that are still missing; for a barrier its key.
+    missing: Vec<String>,
+    /// Arrivals the barrier waits for.
+    world_size: Option<i64>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct WaitList {
+    /// Number of all outstanding waits, shown or not.
+    total: usize,
+    waits: Vec<WaitEntry>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WaitQuery {
+    limit: Option<usize>,
+}
+
+pub(super) async fn waits(
+    State(server): State<Arc<Server>>,
+    query: Result<Query<WaitQuery>, QueryRejection>,
+) -> Result<Json<WaitList>, Problem> {
+    let Query(query) = query.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.body_text()))?;
+    let limit = query.limit.unwrap_or(WAITS_SHOWN).min(MAX_WAITS_SHOWN);
+    let mut list = WaitList { total: 0, waits: Vec::new() };
+    for door in server.doors() {
+        let engine = door.engine();
+        list.total += engine.stats().waiters;
+        for (wait, addr) in engine.waits(limit, KEYS_SHOWN) {
+            list.waits.push(WaitEntry {
+                store: engine.port(),
+                peer: addr.map(|addr| addr.to_string()),
+                pid: wait.pid,
+                op: if wait.barrier_size.is_some() { "barrier" } else { "wait" },
+                waited_seconds: wait.waited.as_secs_f64(),
+                keys: wait.keys,
+                missing: wait.missing.iter().map(|key| ShownKey(key).to_string()).collect(),
+                world_size: wait.barrier_size,
+            });
+        }
+    }
+    list.waits.sort_by(|a, b| b.waited_seconds.total_cmp(&a.waited_seconds));
+    list.waits.truncate(limit);
+    Ok(Json(list))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OpenStore {
+    run_id: String,
+}
+
+/// A run's own store, as its workers reach it.
+#[derive(Debug, Serialize)]
+pub(super) struct StoreAddress {
+    run_id: String,
+    host: String,
+    port: u16,
+}
+
+pub(super) async fn open_store(
+    State(server): State<Arc<Server>>,
+    local: super::access::LocalAddr,
+    body: Result<Json<OpenStore>, JsonRejection>,
+) -> Result<(StatusCode, Json<StoreAddress>), Problem> {
+    let Json(OpenStore { run_id }) = body.map_err(|error| {
+        Problem::new(error.status(), format!("{}; send {{\"run_id\": \"…\"}}", error.body_text()))
+    })?;
+    let store = server.store_for_run(&run_id).map_err(|error| {
+        let status = match error {
+            NoStore::NoPortLeft { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            NoStore::BadRunId(_) => StatusCode::BAD_REQUEST,
+        };
+        Problem::new(status, error.to_string())
+    })?;
+    let host = server.config().advertise_host.clone().unwrap_or_else(|| local.0.to_string());
+    let status = if store.is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Json(StoreAddress { run_id, host, port: store.port })))
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct ResetDone {
+    port: u16,
+    reset: bool,
+}
+
+pub(super) async fn reset_store(
+    State(server): State<Arc<Server>>,
+    _operator: Operator,
+    port: Result<Path<u16>, PathRejection>,
+) -> Result<Json<ResetDone>, Problem> {
+    let Path(port) = port.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.body_text()))?;
+    if server.reset(port) {
+        return Ok(Json(ResetDone { port, reset: true }));
+    }
+    let open: Vec<String> = server.doors().iter().map(|door| door.engine().port().to_string()).collect();
+    let detail = format!("no store listens on port {port}; the stores are on {}", open.join(", "));
+    Err(Problem::new(StatusCode::NOT_FOUND, detail))
+}

@@ -1,0 +1,86 @@
+//! The command line: types and texts here, one command a file beside it. Commands return whether what was asked for
+//! happened; stdout is data, stderr is log.
+
+mod ctl;
+mod health;
+mod serve;
+mod store;
+mod units;
+mod wait;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The meeting point of distributed PyTorch jobs: a standalone c10d TCPStore server.
+#[derive(Debug, Parser)]
+#[command(name = "rallypoint", version, max_term_width = 100, help_expected = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the server
+    Serve(Box<serve::Args>),
+    /// Wait until a TCPStore answers
+    Wait(wait::Args),
+    /// Tell by the exit code whether a server is healthy (for exec probes)
+    Health(health::Args),
+    /// Look inside any TCPStore, rallypoint's or PyTorch's
+    Store(store::Args),
+    /// Change a running server
+    Ctl(ctl::Args),
+}
+
+/// How a command ended, short of an error in what it was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Exit code 0.
+    Done,
+    /// The asked-for thing did not happen: exit code 1.
+    NotDone,
+}
+
+/// An error in usage or configuration: exit code 2.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(pub String);
+
+impl Cli {
+    /// Runs the command. Errors are printed to stderr.
+    pub fn run(self) -> ExitCode {
+        let ended = match self.command {
+            Command::Serve(args) => args.run(),
+            Command::Wait(args) => args.run(),
+            Command::Health(args) => args.run(),
+            Command::Store(args) => args.run(),
+            Command::Ctl(args) => args.run(),
+        };
+        match ended {
+            Ok(Outcome::Done) => ExitCode::SUCCESS,
+            Ok(Outcome::NotDone) => ExitCode::from(1),
+            Err(error) => {
+                eprintln!("rallypoint: {error:#}");
+                ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
+            }
+        }
+    }
+}
+
+/// A small runtime for commands that are clients.
+fn client_runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

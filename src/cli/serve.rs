@@ -1,0 +1,373 @@
+//! `rallypoint serve`: flags to [`ServerConfig`], binding, logging, signals.
+
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::ValueEnum;
+use ipnet::IpNet;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::units::{MaybeOff, duration, duration_or_off, on_or_off, size};
+use super::{Outcome, UsageError};
+use crate::admin;
+use crate::config::{ServerConfig, Token};
+use crate::protocol::{LegacyRelease, Limits};
+use crate::server::{self, Server};
+use crate::store::StaleKeyConfig;
+
+/// Run the server: one store for each --listen, and the admin port.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Address of a store; repeat it for more stores. Two jobs on one store corrupt each other
+    #[arg(long, env = "RALLYPOINT_LISTEN", value_name = "ADDR", default_value = "[::]:29500", value_delimiter = ',')]
+    listen: Vec<SocketAddr>,
+
+    /// Address of the admin port: health, metrics, API
+    #[arg(long, env = "RALLYPOINT_ADMIN", value_name = "ADDR", default_value = "[::]:29501")]
+    admin: SocketAddr,
+
+    /// Serve only where the pod's index is N; elsewhere stay up idle and healthy
+    #[arg(long, env = "RALLYPOINT_ONLY_ON_INDEX", value_name = "N")]
+    only_on_index: Option<u32>,
+
+    /// Threads that serve connections [default: number of cores, at most 4]
+    #[arg(long, env = "RALLYPOINT_THREADS", value_name = "N")]
+    threads: Option<NonZeroUsize>,
+
+    /// Networks that may connect to the store and admin ports; repeat it for more [default: all]
+    #[arg(long, env = "RALLYPOINT_ALLOW", value_name = "CIDR", value_delimiter = ',', value_parser = cidr)]
+    allow: Vec<IpNet>,
+
+    /// File with the token for operator routes; without one they are for peers on loopback
+    #[arg(long, env = "RALLYPOINT_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
+
+    /// PyTorch release behind clients that send no hello, where their bytes do not tell
+    #[arg(long, env = "RALLYPOINT_LEGACY_DIALECT", value_name = "RELEASE", default_value = "2.1")]
+    legacy_dialect: LegacyDialect,
+
+    /// Longest key
+    #[arg(long, env = "RALLYPOINT_MAX_KEY", value_name = "SIZE", default_value = "8KiB", value_parser = size)]
+    max_key: usize,
+
+    /// Largest value
+    #[arg(long, env = "RALLYPOINT_MAX_VALUE", value_name = "SIZE", default_value = "8MiB", value_parser = size)]
+    max_value: usize,
+
+    /// Most keys in one request
+    #[arg(long, env = "RALLYPOINT_MAX_KEYS_PER_REQUEST", value_name = "N", default_value_t = 131_072)]
+    max_keys_per_request: usize,
+
+    /// Most names in one store
+    #[arg(long, env = "RALLYPOINT_MAX_KEYS", value_name = "N", default_value_t = 10_000_000)]
+    max_keys: usize,
+
+    /// Memory for all stores and large buffers [default: 75% of the control group's limit, else 1GiB]
+    #[arg(long, env = "RALLYPOINT_MAX_MEMORY", value_name = "SIZE", value_parser = size)]
+    max_memory: Option<usize>,
+
+    /// Most connections to all stores together
+    #[arg(long, env = "RALLYPOINT_MAX_CONNECTIONS", value_name = "N", default_value_t = 250_000)]
+    max_connections: usize,
+
+    /// Most connections from one address
+    #[arg(long, env = "RALLYPOINT_MAX_CONNECTIONS_PER_ADDRESS", value_name = "N", default_value_t = 250_000)]
+    max_connections_per_address: usize,
+
+    /// Time from a connection's first byte to its whole first request
+    #[arg(
+        long,
+        env = "RALLYPOINT_HANDSHAKE_TIMEOUT",
+        value_name = "TIME",
+        default_value = "10s",
+        value_parser = duration
+    )]
+    handshake_timeout: Duration,
+
+    /// How long a client may take none of its replies
+    #[arg(long, env = "RALLYPOINT_WRITE_TIMEOUT", value_name = "TIME", default_value = "60s", value_parser = duration)]
+    write_timeout: Duration,
+
+    /// Drop addresses whose writer is gone (on or off)
+    #[arg(long, env = "RALLYPOINT_DROP_SPENT", value_name = "ON|OFF", default_value = "on", value_parser = on_or_off)]
+    drop_spent: bool,
+
+    /// Drop a run's keys when its last connection has been gone for this long, or off
+    #[arg(
+        long,
+        env = "RALLYPOINT_FORGET_RUN_AFTER",
+        value_name = "TIME",
+        default_value = "60s",
+        value_parser = duration_or_off
+    )]
+    forget_run_after: MaybeOff,
+
+    /// The same for a run that finished, or off: its id then stays closed
+    #[arg(
+        long,
+        env = "RALLYPOINT_FORGET_FINISHED_AFTER",
+        value_name = "TIME",
+        default_value = "10s",
+        value_parser = duration_or_off
+    )]
+    forget_finished_after: MaybeOff,
+
+    /// Empty a store when the last connection of its job has been gone for this long, or off
+    #[arg(
+        long,
+        env = "RALLYPOINT_RESET_WHEN_IDLE",
+        value_name = "TIME",
+        default_value = "30s",
+        value_parser = duration_or_off
+    )]
+    reset_when_idle: MaybeOff,
+
+    /// Ports for stores of single runs
+    #[arg(long, env = "RALLYPOINT_STORE_PORTS", value_name = "FIRST-LAST", default_value = "29510-29599")]
+    store_ports: PortRange,
+
+    /// Close a run's store when it has had no client for this long
+    #[arg(long, env = "RALLYPOINT_STORE_LINGER", value_name = "TIME", default_value = "10m", value_parser = duration)]
+    store_linger: Duration,
+
+    /// Host name that a run's store is announced with [default: the address that the request came in on]
+    #[arg(long, env = "RALLYPOINT_ADVERTISE_HOST", value_name = "HOST")]
+    advertise_host: Option<String>,
+
+    /// How long to wait for clients to leave when stopping
+    #[arg(long, env = "RALLYPOINT_DRAIN", value_name = "TIME", default_value = "30s", value_parser = duration)]
+    drain: Duration,
+
+    /// How log lines look
+    #[arg(long, env = "RALLYPOINT_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
+
+    /// What to log: error, warn, info, debug, or a filter such as rallypoint::server=debug
+    #[arg(long, env = "RALLYPOINT_LOG", value_name = "FILTER", default_value = "info")]
+    log: String,
+
+    /// File to write the bound ports to as JSON once all listeners are bound, for scripts that listen on port 0
+    #[arg(long, env = "RALLYPOINT_PORTS_FILE", value_name = "FILE")]
+    ports_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LegacyDialect {
+    #[value(name = "2.0")]
+    V2_0,
+    #[value(name = "2.1")]
+    V2_1,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+/// `FIRST-LAST`.
+#[derive(Debug, Clone)]
+struct PortRange(std::ops::RangeInclusive<u16>);
+
+impl std::str::FromStr for PortRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let range = text.split_once('-').and_then(|(first, last)| Some(first.parse().ok()?..=last.parse().ok()?));
+        range.filter(|range| !range.is_empty() && *range.start() > 0).map(Self).ok_or_else(|| {
+            "write it like 29510-29599".into()
+        })
+    }
+}
+
+/// A network, or one address.
+fn cidr(text: &str) -> Result<IpNet, String> {
+    let one = || text.parse::<IpAddr>().map(IpNet::from);
+    text.parse().or_else(|_| one()).map_err(|_| "write it like 10.0.0.0/8 or fd00::/8".into())
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let _flushed_on_drop = self.start_log()?;
+        if !self.is_mine()? {
+            return self.stay_idle();
+        }
+        let config = self.config()?;
+        let descriptors = server::raise_descriptor_limit();
+        let sockets = config
+            .listen
+            .iter()
+            .map(|&addr| bind(addr, "--listen"))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let admin_socket = bind(config.admin, "--admin")?;
+        let stores: Vec<SocketAddr> = sockets.iter().filter_map(|socket| socket.local_addr().ok()).collect();
+        let admin = admin_socket.local_addr()?;
+        server::warn_of_small_backlog();
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            threads = config.threads,
+            max_memory = config.max_memory,
+            max_connections = config.max_connections,
+            descriptors,
+            "rallypoint serves stores on {stores:?} and admin on {admin}"
+        );
+        let server = Server::start(config, sockets)?;
+        self.write_ports_file(&stores, admin)?;
+        super::client_runtime()?.block_on(serve_until_stopped(server, admin_socket))?;
+        Ok(Outcome::Done)
+    }
+
+    fn config(&self) -> anyhow::Result<ServerConfig> {
+        let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        let at_most = NonZeroUsize::MIN.saturating_add(3);
+        let token = match &self.token_file {
+            None => None,
+            Some(file) => {
+                let text = std::fs::read_to_string(file)
+                    .map_err(|error| UsageError(format!("cannot read --token-file {}: {error}", file.display())))?;
+                let token = Token::from_file_text(&text)
+                    .ok_or_else(|| UsageError(format!("--token-file {} is empty", file.display())))?;
+                Some(token)
+            }
+        };
+        Ok(ServerConfig {
+            listen: self.listen.clone(),
+            admin: self.admin,
+            threads: self.threads.unwrap_or(cores.min(at_most)),
+            allow: self.allow.clone(),
+            token,
+            limits: Limits {
+                key: self.max_key,
+                value: self.max_value,
+                keys_per_request: self.max_keys_per_request,
+            },
+            legacy_dialect: match self.legacy_dialect {
+                LegacyDialect::V2_0 => LegacyRelease::V2_0,
+                LegacyDialect::V2_1 => LegacyRelease::V2_1,
+            },
+            max_connections: self.max_connections,
+            max_connections_per_address: self.max_connections_per_address,
+            max_keys: self.max_keys,
+            max_memory: self.max_memory.unwrap_or_else(server::default_max_memory),
+            handshake_timeout: self.handshake_timeout,
+            write_timeout: self.write_timeout,
+            stale_keys: StaleKeyConfig {
+                drop_spent: self.drop_spent,
+                forget_run_after: self.forget_run_after.0,
+                forget_finished_after: self.forget_finished_after.0,
+                reset_when_idle: self.reset_when_idle.0,
+                ..StaleKeyConfig::default()
+            },
+            drain: self.drain,
+            store_ports: self.store_ports.0.clone(),
+            store_linger: self.store_linger,
+            advertise_host: self.advertise_host.clone(),
+        })
+    }
+
+    fn start_log(&self) -> anyhow::Result<tracing_appender::non_blocking::WorkerGuard> {
+        let filter = tracing_subscriber::EnvFilter::try_new(&self.log)
+            .map_err(|error| UsageError(format!("--log {:?} is no filter: {error}", self.log)))?;
+        // Lines are dropped rather than making a store wait for whoever reads stderr.
+        let (writer, guard) = tracing_appender::non_blocking(std::io::stderr());
+        let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_target(false);
+        match self.log_format {
+            LogFormat::Json => log.json().flatten_event(true).init(),
+            LogFormat::Text => {
+                use std::io::IsTerminal;
+                let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+                log.with_ansi(colour).init();
+            }
+        }
+        Ok(guard)
+    }
+
+    /// Whether this pod is the one that serves.
+    fn is_mine(&self) -> anyhow::Result<bool> {
+        let Some(wanted) = self.only_on_index else { return Ok(true) };
+        let index = pod_index().map_err(UsageError)?;
+        tracing::info!(index, wanted, "this pod {}", if index == wanted { "serves" } else { "stays idle" });
+        Ok(index == wanted)
+    }
+
+    /// One pod template serves all ranks: where the store is not, the sidecar must stay up and pass its probes.
+    fn stay_idle(&self) -> anyhow::Result<Outcome> {
+        let admin_socket = bind(self.admin, "--admin")?;
+        let admin = admin_socket.local_addr()?;
+        let config = ServerConfig { listen: Vec::new(), ..self.config()? };
+        let server = Server::start(config, Vec::new())?;
+        self.write_ports_file(&[], admin)?;
+        super::client_runtime()?.block_on(serve_until_stopped(server, admin_socket))?;
+        Ok(Outcome::Done)
+    }
+
+    fn write_ports_file(&self, stores: &[SocketAddr], admin: SocketAddr) -> anyhow::Result<()> {
+        let Some(file) = &self.ports_file else { return Ok(()) };
+        let ports: Vec<u16> = stores.iter().map(SocketAddr::port).collect();
+        let text = serde_json::json!({ "stores": ports, "admin": admin.port() }).to_string();
+        // Renamed into place, so that nobody reads half of it.
+        let draft = file.with_extension("draft");
+        std::fs::write(&draft, text)
+            .and_then(|()| std::fs::rename(&draft, file))
+            .with_context(|| format!("cannot write --ports-file {}", file.display()))
+    }
+}
+
+fn bind(addr: SocketAddr, flag: &str) -> anyhow::Result<std::net::TcpListener> {
+    server::bind(addr).map_err(|error| {
+        let hint = match error.kind() {
+            std::io::ErrorKind::AddrInUse => {
+                ": another program listens there; is it an earlier rallypoint, or rank 0 of a job that started its \
+                 own store?"
+            }
+            std::io::ErrorKind::PermissionDenied => ": ports below 1024 need privileges",
+            _ => "",
+        };
+        UsageError(format!("cannot listen on {addr} ({flag}): {error}{hint}")).into()
+    })
+}
+
+/// The pod's index, as the platform gives it.
+fn pod_index() -> Result<u32, String> {
+    const NAMES: [&str; 2] = ["RALLYPOINT_POD_INDEX", "JOB_COMPLETION_INDEX"];
+    for name in NAMES {
+        match std::env::var(name) {
+            Ok(text) if !text.is_empty() => {
+                return text.parse().map_err(|_| format!("{name} is {text:?}, which is no index"));
+            }
+            _ => {}
+        }
+    }
+    Err("--only-on-index needs the pod's index, but RALLYPOINT_POD_INDEX and JOB_COMPLETION_INDEX are unset or \
+         empty; an Indexed Job sets the latter, in a StatefulSet set the former from the label \
+         apps.kubernetes.io/pod-index"
+        .into())
+}
+
+async fn serve_until_stopped(server: Arc<Server>, admin_socket: std::net::TcpListener) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let housekeeping = tokio::spawn({
+        let server = Arc::clone(&server);
+        async move { server.housekeeping().await }
+    });
+    let admin = tokio::spawn(admin::serve(admin_socket, Arc::clone(&server)));
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    let clients = server.connections();
+    tracing::info!(clients, "stopping: no new connections; waiting for clients to leave");
+    tokio::select! {
+        () = server.drain() => tracing::info!("stopped"),
+        _ = terminate.recv() => tracing::info!("stopped at once by a second signal"),
+        _ = interrupt.recv() => tracing::info!("stopped at once by a second signal"),
+    }
+    housekeeping.abort();
+    admin.abort();
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! Durations and sizes as users write them: `30s`, `10m`, `1GiB`, `off`.
+
+use std::time::Duration;
+
+/// Reads `30s`, `10m`, `1h 30m`; a bare number is refused, so that nobody has to guess its unit.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|error| format!("{error}; write it like 30s or 10m"))
+}
+
+/// A duration, or `off`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct MaybeOff(pub(super) Option<Duration>);
+
+/// Reads a duration or `off`.
+pub(super) fn duration_or_off(text: &str) -> Result<MaybeOff, String> {
+    match text {
+        "off" => Ok(MaybeOff(None)),
+        _ => duration(text).map(|duration| MaybeOff(Some(duration))),
+    }
+}
+
+/// Reads `on` or `off`.
+pub(super) fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("say on or off".into()),
+    }
+}
+
+/// Reads `8192`, `8KiB`, `1.5GiB` as bytes.
+pub(super) fn size(text: &str) -> Result<usize, String> {
+    const UNITS: [(&str, f64); 8] = [
+        ("GiB", 1_073_741_824.0),
+        ("MiB", 1_048_576.0),
+        ("KiB", 1024.0),
+        ("GB", 1e9),
+        ("MB", 1e6),
+        ("kB", 1e3),
+        ("B", 1.0),
+        ("", 1.0),
+    ];
+    let text = text.trim();
+    let bytes = UNITS.iter().find_map(|(unit, factor)| {
+        let number: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
+        Some(number * factor)
+    });
+    match bytes {
+        Some(bytes) if (1.0..=1e15).contains(&bytes) => Ok(bytes as usize),
+        Some(_) => Err("must be between 1 B and 1 PB".into()),
+        None => Err("write it like 8192, 8KiB or 1.5GiB".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_durations_are_read_as_written() {
+        assert_eq!(size("8192"), Ok(8192));
+        assert_eq!(size("8KiB"), Ok(8192));
+        assert_eq!(size("1.5 GiB"), Ok(1_610_612_736));
+        assert!(size("many").is_err() && size("0").is_err() && size("-1KiB").is_err() && size("inf").is_err());
+        assert_eq!(duration("1h 30m"), Ok(Duration::from_secs(5400)));
+        assert!(duration("30").is_err());
+        assert_eq!(duration_or_off("off"), Ok(MaybeOff(None)));
+    }
+}

@@ -1,0 +1,109 @@
+//! What a server is told: one validated value, whose defaults are those of the command line.
+
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use crate::protocol::{LegacyRelease, Limits};
+use crate::store::StaleKeyConfig;
+
+/// Settings of `rallypoint serve`.
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    /// Addresses of the stores; each is a store of its own.
+    pub listen: Vec<SocketAddr>,
+    /// Address of the admin port.
+    pub admin: SocketAddr,
+    /// Threads that serve connections.
+    pub threads: NonZeroUsize,
+    /// Who may connect; empty for everybody.
+    pub allow: Vec<IpNet>,
+    /// Token for operator routes; without one they are for loopback peers.
+    pub token: Option<Token>,
+    /// The largest request.
+    pub limits: Limits,
+    /// What operation 8 means from a client without a hello.
+    pub legacy_dialect: LegacyRelease,
+    /// Connections to all stores together.
+    pub max_connections: usize,
+    /// Connections from one address.
+    pub max_connections_per_address: usize,
+    /// Names in one store.
+    pub max_keys: usize,
+    /// Bytes of all stores and large buffers together.
+    pub max_memory: usize,
+    /// From the first byte to a whole first request.
+    pub handshake_timeout: Duration,
+    /// How long a peer may take no reply.
+    pub write_timeout: Duration,
+    /// When left-over keys are dropped.
+    pub stale_keys: StaleKeyConfig,
+    /// How long to wait for clients to leave when stopping.
+    pub drain: Duration,
+    /// Ports of the stores that are opened for single runs.
+    pub store_ports: RangeInclusive<u16>,
+    /// How long a run's store lives without a client.
+    pub store_linger: Duration,
+    /// The host name that a run's store is announced with; by default the address a request came in on.
+    pub advertise_host: Option<String>,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        let any = |port| SocketAddr::new(std::net::Ipv6Addr::UNSPECIFIED.into(), port);
+        Self {
+            listen: vec![any(29500)],
+            admin: any(29501),
+            threads: NonZeroUsize::MIN,
+            allow: Vec::new(),
+            token: None,
+            limits: Limits::default(),
+            legacy_dialect: LegacyRelease::default(),
+            max_connections: 250_000,
+            max_connections_per_address: 250_000,
+            max_keys: 10_000_000,
+            max_memory: 1 << 30,
+            handshake_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(60),
+            stale_keys: StaleKeyConfig::default(),
+            drain: Duration::from_secs(30),
+            store_ports: 29510..=29599,
+            store_linger: Duration::from_secs(600),
+            advertise_host: None,
+        }
+    }
+}
+
+impl ServerConfig {
+    /// Whether a peer with this address may come in.
+    pub fn allows(&self, addr: IpAddr) -> bool {
+        self.allow.is_empty() || self.allow.iter().any(|net| net.contains(&addr))
+    }
+}
+
+/// A secret. Its text never shows.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    /// Takes the token from the text of its file. `None` if that is blank.
+    pub fn from_file_text(text: &str) -> Option<Self> {
+        let text = text.trim();
+        (!text.is_empty()).then(|| Self(text.to_owned()))
+    }
+
+    /// Whether `given` is the token, in a time that does not depend on where they differ.
+    pub fn matches(&self, given: &str) -> bool {
+        let differing = self.0.bytes().zip(given.bytes()).fold(0, |acc, (a, b)| acc | (a ^ b));
+        self.0.len() == given.len() && differing == 0
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(masked)")
+    }
+}

@@ -1,0 +1,406 @@
+//! The one place with a lock: one engine holds one store, gives every connection its turn, and hands each reply and
+//! wake-up to its connection in the order of the critical section that made it.
+//!
+//! A connection may only be written to by its own task, so a wake-up for another connection is left with its
+//! outlet: one flag, because a connection waits for one thing and is told so by one byte. The flag is taken under
+//! the same lock before that connection's next request is applied, so a CANCEL_WAIT can never overtake the wake-up
+//! it lost to.
+//!
+//! Nothing is awaited, logged or formatted while the lock is held. A panic inside it ends the process: a half
+//! applied request must not be served.
+
+mod budget;
+mod meter;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use crate::ids::{ConnId, Uptime};
+use crate::protocol::{Op, Reply, ReplyBuffer, Request};
+use crate::store::{Effects, Event, Refusal, Stats, Store, WaitView};
+pub use budget::{MemoryBudget, Reservation};
+pub use meter::{BUCKETS, Histogram, Meter, WAIT_BUCKET_FACTOR};
+
+/// The process's monotonic clock. The only place where the server reads time for the core.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    /// Starts at zero now.
+    pub fn start() -> Self {
+        Self { start: Instant::now() }
+    }
+
+    /// Time since the start.
+    pub fn now(&self) -> Uptime {
+        Uptime(self.start.elapsed())
+    }
+}
+
+/// Who a connection is, for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Its address and port.
+    pub addr: SocketAddr,
+    /// Its process id, where it told it (PyTorch 2.5 and later).
+    pub pid: Option<u32>,
+}
+
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.pid {
+            Some(pid) => write!(f, "{} (process {pid})", self.addr),
+            None => write!(f, "{}", self.addr),
+        }
+    }
+}
+
+/// An event with the peers it names.
+#[derive(Debug, Clone)]
+pub struct Notice {
+    /// The port of the store.
+    pub store: u16,
+    /// What happened.
+    pub event: Event,
+    /// The connections the event names, as far as they are still there.
+    pub peers: Vec<(ConnId, Peer)>,
+}
+
+impl Notice {
+    /// Who `conn` is.
+    pub fn peer(&self, conn: ConnId) -> String {
+        match self.peers.iter().find(|(other, _)| *other == conn) {
+            Some((_, peer)) => peer.to_string(),
+            None => format!("connection {}", conn.serial()),
+        }
+    }
+}
+
+/// Takes notices, outside the lock.
+pub trait Observer: Send + Sync {
+    /// Something happened in a store.
+    fn notice(&self, notice: Notice);
+}
+
+/// Where wake-ups for one connection are left.
+#[derive(Debug)]
+struct Outlet {
+    id: ConnId,
+    addr: SocketAddr,
+    woken: bool,
+    /// Set while the connection waits.
+    waker: Option<Waker>,
+    waiting_since: Uptime,
+}
+
+#[derive(Debug)]
+struct State {
+    store: Store,
+    outlets: slab::Slab<Outlet>,
+    serial: u32,
+    meter: Meter,
+    /// The store's bytes as last told to the budget.
+    budgeted: usize,
+    events: Vec<Event>,
+}
+
+/// One store and the connections to it.
+pub struct Engine {
+    port: u16,
+    clock: Clock,
+    budget: Arc<MemoryBudget>,
+    observer: Arc<dyn Observer>,
+    state: Mutex<State>,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("port", &self.port).finish_non_exhaustive()
+    }
+}
+
+/// What came of a batch.
+#[derive(Debug)]
+pub struct Submitted {
+    /// Requests applied, from the start of the batch. Fewer than given if the replies became too many to go on
+    /// before they are sent, or if one was refused.
+    pub applied: usize,
+    /// Whether the connection has a wait outstanding: it will be woken through its waker.
+    pub waiting: bool,
+    /// Why the request after the applied ones was refused.
+    pub refusal: Option<Refusal>,
+}
+
+impl Engine {
+    /// Serves `store` on `port`.
+    pub fn new(
+        port: u16,
+        store: Store,
+        clock: Clock,
+        budget: Arc<MemoryBudget>,
+        observer: Arc<dyn Observer>,
+    ) -> Arc<Self> {
+        let state = State {
+            store,
+            outlets: slab::Slab::new(),
+            serial: 0,
+            meter: Meter::default(),
+            budgeted: 0,
+            events: Vec::new(),
+        };
+        Arc::new(Self { port, clock, budget, observer, state: Mutex::new(state) })
+    }
+
+    /// The port of the store.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    #[inline]
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|_| {
+            tracing::error!(store = self.port, "the store is broken by an earlier panic; the process ends");
+            std::process::abort()
+        })
+    }
+
+    /// Registers a connection.
+    pub fn connect(self: &Arc<Self>, addr: SocketAddr) -> Session {
+        let mut state = self.lock();
+        state.serial = state.serial.wrapping_add(1);
+        let serial = state.serial;
+        let entry = state.outlets.vacant_entry();
+        let id = ConnId::new(entry.key() as u32, serial);
+        entry.insert(Outlet { id, addr, woken: false, waker: None, waiting_since: Uptime::default() });
+        state.store.connect(id, addr.ip().to_canonical());
+        Session { engine: Arc::clone(self), id }
+    }
+
+    /// Sizes at this moment.
+    pub fn stats(&self) -> Stats {
+        self.lock().store.stats()
+    }
+
+    /// What was counted so far.
+    pub fn meter(&self) -> Meter {
+        self.lock().meter.clone()
+    }
+
+    /// How long the oldest wait has lasted.
+    pub fn oldest_wait(&self) -> Option<Duration> {
+        let now = self.clock.now();
+        self.lock().store.oldest_wait(now)
+    }
+
+    /// Up to `most` outstanding waits, the oldest first, with their peers' ports.
+    pub fn waits(&self, most: usize, keys_each: usize) -> Vec<(WaitView, Option<SocketAddr>)> {
+        let now = self.clock.now();
+        let state = self.lock();
+        let waits = state.store.waits(now, most, keys_each);
+        let addr_of = |id: ConnId| state.outlets.get(id.slot()).filter(|o| o.id == id).map(|o| o.addr);
+        waits.into_iter().map(|wait| (addr_of(wait.conn), wait)).map(|(addr, wait)| (wait, addr)).collect()
+    }
+
+    /// Empties the store.
+    pub fn reset(&self) {
+        self.change(None, |store, _, fx| store.reset(fx));
+    }
+
+    /// Drops what has been idle for long enough. Cheap when nothing is due.
+    pub fn tick(&self) {
+        let now = self.clock.now();
+        if self.lock().store.next_deadline().is_some_and(|at| at <= now) {
+            self.change(None, |store, now, fx| store.tick(now, fx));
+        }
+    }
+
+    /// Runs a change that no request made; with it the connection `leaving` goes.
+    fn change(&self, leaving: Option<ConnId>, change: impl FnOnce(&mut Store, Uptime, &mut Turn<'_>)) {
+        let now = self.clock.now();
+        let mut wakers = Vec::new();
+        let mut state = self.lock();
+        let State { store, outlets, meter, events, .. } = &mut *state;
+        let mut turn =
+            Turn { own: None, now, out: &mut ReplyBuffer::default(), outlets, meter, events, wakers: &mut wakers };
+        change(store, now, &mut turn);
+        if let Some(id) = leaving {
+            outlets.try_remove(id.slot());
+        }
+        self.finish(state, wakers);
+    }
+
+    /// Settles the books, unlocks, and then tells everybody else.
+    #[inline]
+    fn finish(&self, mut state: MutexGuard<'_, State>, wakers: Vec<Waker>) {
+        let bytes = state.store.stats().bytes;
+        if bytes != state.budgeted {
+            self.budget.adjust(state.budgeted, bytes);
+            state.budgeted = bytes;
+        }
+        let notices = if state.events.is_empty() { Vec::new() } else { self.take_notices(&mut state) };
+        drop(state);
+        for waker in wakers {
+            waker.wake();
+        }
+        for notice in notices {
+            self.observer.notice(notice);
+        }
+    }
+
+    #[cold]
+    fn take_notices(&self, state: &mut State) -> Vec<Notice> {
+        let events = std::mem::take(&mut state.events);
+        let peer = |id: ConnId| {
+            let outlet = state.outlets.get(id.slot()).filter(|outlet| outlet.id == id)?;
+            let pid = state.store.peer(id).and_then(|(_, pid)| pid);
+            Some((id, Peer { addr: outlet.addr, pid }))
+        };
+        let notice = |event: Event| {
+            let named = match event {
+                Event::TwoWriters { first, second, .. } => vec![first, second],
+                Event::StaleRead { reader, .. } => vec![reader],
+                _ => Vec::new(),
+            };
+            Notice { store: self.port, event, peers: named.into_iter().filter_map(peer).collect() }
+        };
+        events.into_iter().map(notice).collect()
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let budgeted = self.lock().budgeted;
+        self.budget.adjust(budgeted, 0);
+    }
+}
+
+/// The engine's end of one connection. Dropping it disconnects.
+#[derive(Debug)]
+pub struct Session {
+    engine: Arc<Engine>,
+    id: ConnId,
+}
+
+impl Session {
+    /// When this many bytes of replies have gathered, the rest of a batch waits until they are sent.
+    const REPLIES_AT_ONCE: usize = 256 * 1024;
+
+    /// The connection's id.
+    pub fn id(&self) -> ConnId {
+        self.id
+    }
+
+    /// Applies a batch of requests in order, in one critical section, and appends the replies to `out`, after a
+    /// wake-up that came in between.
+    ///
+    /// `cannot_cancel` is for clients of PyTorch 2.0, which on a time-out simply go on: a request other than
+    /// CANCEL_WAIT then ends the outstanding wait, so that its late wake-up cannot shift the replies. `received` is
+    /// how many bytes came for this batch, for the counters.
+    pub fn submit<'r>(
+        &self,
+        batch: impl ExactSizeIterator<Item = &'r Request<'r>>,
+        cannot_cancel: bool,
+        received: usize,
+        out: &mut ReplyBuffer,
+        waker: &Waker,
+    ) -> Submitted {
+        let now = self.engine.clock.now();
+        let count = batch.len();
+        let mut ops = [Op::Ping; 64];
+        let mut submitted = Submitted { applied: 0, waiting: false, refusal: None };
+        let mut wakers = Vec::new();
+        let mut state = self.engine.lock();
+        let room = self.engine.budget.room();
+        let State { store, outlets, meter, events, budgeted, .. } = &mut *state;
+        store.capacity.bytes = budgeted.saturating_add(room);
+        meter.received_bytes += received as u64;
+        let unsent = out.len();
+        let own = &mut outlets[self.id.slot()];
+        if std::mem::take(&mut own.woken) {
+            out.push(Reply::StopWaiting);
+        }
+        let waiting_since = own.waker.as_ref().map(|_| own.waiting_since);
+        let mut turn = Turn { own: Some(self.id), now, out, outlets, meter, events, wakers: &mut wakers };
+        for request in batch {
+            if cannot_cancel && !matches!(request, Request::CancelWait) {
+                store.abandon_wait(self.id);
+            }
+            if let Err(refusal) = store.apply(self.id, request, now, &mut turn) {
+                submitted.refusal = Some(refusal);
+                break;
+            }
+            if matches!(request, Request::CancelWait)
+                && let Some(since) = waiting_since
+            {
+                turn.meter.waits.record(now.since(since));
+            }
+            if let Some(op) = ops.get_mut(submitted.applied) {
+                *op = request.op();
+            }
+            submitted.applied += 1;
+            if turn.out.len() >= Self::REPLIES_AT_ONCE {
+                break;
+            }
+        }
+        submitted.waiting = store.is_waiting(self.id);
+        meter.sent_bytes += (out.len() - unsent) as u64;
+        let own = &mut outlets[self.id.slot()];
+        if !submitted.waiting {
+            own.waker = None;
+        } else if own.waker.as_ref().is_none_or(|known| !known.will_wake(waker)) {
+            own.waker = Some(waker.clone());
+            own.waiting_since = now;
+        }
+        if count > 0 {
+            let took = self.engine.clock.now().since(now);
+            meter.record(&ops[..submitted.applied.min(ops.len())], took);
+        }
+        self.engine.finish(state, wakers);
+        submitted
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let id = self.id;
+        self.engine.change(Some(id), |store, now, fx| store.disconnect(id, now, fx));
+    }
+}
+
+/// One critical section's effects.
+struct Turn<'t> {
+    /// The connection whose requests are applied.
+    own: Option<ConnId>,
+    now: Uptime,
+    out: &'t mut ReplyBuffer,
+    outlets: &'t mut slab::Slab<Outlet>,
+    meter: &'t mut Meter,
+    events: &'t mut Vec<Event>,
+    wakers: &'t mut Vec<Waker>,
+}
+
+impl Effects for Turn<'_> {
+    #[inline]
+    fn reply(&mut self, reply: Reply<'_>) {
+        self.out.push(reply);
+    }
+
+    fn wake(&mut self, conn: ConnId) {
+        if Some(conn) == self.own {
+            self.out.push(Reply::StopWaiting);
+            return;
+        }
+        let Some(outlet) = self.outlets.get_mut(conn.slot()).filter(|outlet| outlet.id == conn) else { return };
+        outlet.woken = true;
+        self.meter.waits.record(self.now.since(outlet.waiting_since));
+        self.wakers.extend(outlet.waker.take());
+    }
+
+    fn event(&mut self, event: Event) {
+        self.events.push(event);
+    }
+}

@@ -1,0 +1,423 @@
+//! One task per connection: read, decode, submit to the engine, write.
+//!
+//! An idle connection owns no buffer: requests are read into a buffer of the thread and decoded there, replies are
+//! gathered in another, and only what is left over (the rest of a request, replies the peer does not take) moves
+//! to the connection. Nothing is read while replies wait to be taken, so a slow reader is slowed by TCP and holds
+//! at most one batch of replies.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use bytes::{BufMut, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+
+use super::listener::{Door, Outcome};
+use crate::engine::{Reservation, Session};
+use crate::protocol::{Decoded, Decoder, Dialect, ProtocolError, ReplyBuffer, Request};
+use crate::store::Refusal;
+
+/// Bytes read at once into the thread's buffer.
+const READ_AT_ONCE: usize = 64 * 1024;
+/// A rest of a request up to this long is completed in the thread's buffer, a longer one in its own.
+const SHORT_REST: usize = 4 * 1024;
+/// Requests applied in one critical section.
+const BATCH: usize = 64;
+/// Buffers up to this size are not counted in the memory budget.
+const UNCOUNTED: usize = 64 * 1024;
+
+/// The buffers that all connections of a thread share: each is empty between two polls.
+struct Scratch {
+    input: Box<[u8]>,
+    replies: ReplyBuffer,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch {
+        input: vec![0; READ_AT_ONCE].into_boxed_slice(),
+        replies: ReplyBuffer::default(),
+    });
+}
+
+fn with_scratch<T>(work: impl FnOnce(&mut [u8], &mut ReplyBuffer) -> T) -> T {
+    SCRATCH.with_borrow_mut(|Scratch { input, replies }| {
+        if !replies.is_empty() {
+            // Only a panic can have left them; they are another peer's.
+            *replies = ReplyBuffer::default();
+        }
+        work(input, replies)
+    })
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum End {
+    /// The peer closed it.
+    #[error("closed by the peer")]
+    Closed,
+    /// The network broke it.
+    #[error("the connection broke: {0}")]
+    Io(#[from] io::Error),
+    /// The peer's bytes are wrong.
+    #[error("{0}")]
+    Protocol(#[from] ProtocolError),
+    /// The store refused a request.
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    /// The first request did not become whole in time.
+    #[error("the first request was not whole {0:?} after its first byte (--handshake-timeout)")]
+    HandshakeTimeout(Duration),
+    /// The peer does not take its replies.
+    #[error("the peer took no reply for {0:?} (--write-timeout)")]
+    WriteStalled(Duration),
+    /// The connection's buffers do not fit into the memory budget.
+    #[error("no memory for the connection's buffers (--max-memory)")]
+    OutOfMemory,
+}
+
+impl End {
+    fn outcome(&self, greeted: bool) -> Outcome {
+        match self {
+            Self::Closed | Self::Io(_) => Outcome::Ok,
+            Self::Protocol(_) if !greeted => Outcome::BadHandshake,
+            Self::Protocol(_) | Self::Refused(Refusal::NotANumber { .. }) => Outcome::ProtocolError,
+            Self::HandshakeTimeout(_) => Outcome::HandshakeTimeout,
+            Self::WriteStalled(_) | Self::OutOfMemory | Self::Refused(_) => Outcome::Limit,
+        }
+    }
+}
+
+/// One client's connection.
+pub(super) struct Connection {
+    stream: TcpStream,
+    peer: SocketAddr,
+    session: Session,
+    door: Arc<Door>,
+    decoder: Decoder,
+    /// Received bytes that are not applied yet: the start of a request, or whole ones after `replies_first`.
+    input: BytesMut,
+    /// Bytes the request at the start of `input` has at the least.
+    need: usize,
+    /// Replies the peer has not taken yet.
+    replies: Option<Box<ReplyBuffer>>,
+    /// Whole requests may be left in `input` because replies had to go out first.
+    replies_first: bool,
+    /// A WAIT or BARRIER is outstanding.
+    waiting: bool,
+    /// A whole first request or hello came.
+    greeted: bool,
+    /// What ends the connection once the replies are out.
+    ending: Option<End>,
+    timer: Option<Pin<Box<Sleep>>>,
+    reservation: Option<Box<Reservation>>,
+}
+
+impl Connection {
+    pub(super) fn new(stream: TcpStream, peer: SocketAddr, session: Session, door: Arc<Door>) -> Self {
+        let decoder = Decoder::new(door.config().limits, door.config().legacy_dialect);
+        Self {
+            stream,
+            peer,
+            session,
+            door,
+            decoder,
+            input: BytesMut::new(),
+            need: 1,
+            replies: None,
+            replies_first: false,
+            waiting: false,
+            greeted: false,
+            ending: None,
+            timer: None,
+            reservation: None,
+        }
+    }
+
+    /// Serves the connection until it ends. Dropping the future disconnects.
+    pub(super) async fn run(mut self) {
+        let end = poll_fn(|cx| self.poll(cx)).await;
+        self.door.ended(self.peer, self.session.id(), end.outcome(self.greeted), self.greeted, &end);
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        loop {
+            match self.poll_once(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(end)) => return Poll::Ready(end),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Makes one step, or arranges to be woken when there is one to make.
+    fn poll_once(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        if self.replies.is_some() {
+            return self.poll_rest_of_replies(cx);
+        }
+        if let Some(end) = self.ending.take() {
+            return Poll::Ready(Err(end));
+        }
+        if self.replies_first {
+            let input = self.input.split().freeze();
+            return Poll::Ready(self.serve_frozen(&input, 0, cx));
+        }
+        let in_own_buffer = self.input.len() > SHORT_REST || self.need > READ_AT_ONCE;
+        let read = if in_own_buffer { self.poll_read_own(cx) } else { self.poll_read_shared(cx) };
+        if read.is_pending() && self.waiting {
+            return self.poll_wake_up(cx);
+        }
+        if read.is_pending() && !self.greeted && !self.input.is_empty() {
+            let timeout = self.door.config().handshake_timeout;
+            if self.poll_timer(timeout, cx).is_ready() {
+                return Poll::Ready(Err(End::HandshakeTimeout(timeout)));
+            }
+        }
+        read
+    }
+
+    /// Asks the engine whether the outstanding wait is over; its waker will tell if it is not yet.
+    fn poll_wake_up(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        with_scratch(|_, replies| {
+            self.waiting = self.session.submit([].iter(), false, 0, replies, cx.waker()).waiting;
+            if self.waiting { Poll::Pending } else { self.poll_write(replies, cx) }
+        })
+    }
+
+    /// Reads into the thread's buffer, behind the short rest of the last read.
+    fn poll_read_shared(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        with_scratch(|input, replies| {
+            let rest = self.input.len();
+            let mut space = ReadBuf::new(input);
+            space.put_slice(&self.input);
+            ready!(Pin::new(&mut self.stream).poll_read(cx, &mut space))?;
+            let filled = space.filled().len();
+            if filled == rest {
+                return Poll::Ready(Err(End::Closed));
+            }
+            let done = self.apply(&input[..filled], None, filled - rest, replies, cx);
+            self.input.clear();
+            match &input[done..filled] {
+                [] => self.input = BytesMut::new(),
+                rest => self.input.extend_from_slice(rest),
+            }
+            self.poll_write(replies, cx)
+        })
+    }
+
+    /// Reads the rest of a large request into the connection's own buffer, no further than the request goes for
+    /// certain: its values may then keep the buffer.
+    fn poll_read_own(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        let missing = self.need.saturating_sub(self.input.len()).max(1);
+        if self.input.capacity() == self.input.len() {
+            // What a peer announces is not yet worth memory; what it has sent is.
+            let more = missing.min((4 * self.input.len()).max(4 * READ_AT_ONCE));
+            self.reserve(self.input.len() + more)?;
+            self.input.reserve(more);
+        }
+        let mut space = (&mut self.input).limit(missing);
+        let stream = Pin::new(&mut self.stream);
+        let read = ready!(tokio_util::io::poll_read_buf(stream, cx, &mut space))?;
+        if read == 0 {
+            return Poll::Ready(Err(End::Closed));
+        }
+        if self.input.len() < self.need {
+            return Poll::Ready(Ok(()));
+        }
+        // Looking at the bytes in place keeps the decoder's progress; they are taken only when a request is whole.
+        let mut decoder = self.decoder.clone();
+        match decoder.decode(&self.input, None)? {
+            Decoded::Incomplete { need } => {
+                self.decoder = decoder;
+                self.need = need;
+                Poll::Ready(Ok(()))
+            }
+            Decoded::Request { .. } | Decoded::Hello { .. } => {
+                let input = self.input.split().freeze();
+                Poll::Ready(self.serve_frozen(&input, input.len(), cx))
+            }
+        }
+    }
+
+    /// Serves bytes that were the connection's own buffer, and keeps what is not applied.
+    fn serve_frozen(&mut self, input: &Bytes, received: usize, cx: &mut Context<'_>) -> Result<(), End> {
+        let done = self.serve(input, Some(input), received, cx)?;
+        match &input[done..] {
+            [] => {
+                self.input = BytesMut::new();
+                self.reservation = None;
+            }
+            rest => {
+                self.reserve(rest.len())?;
+                self.input.extend_from_slice(rest);
+            }
+        }
+        Ok(())
+    }
+
+    fn serve(
+        &mut self,
+        input: &[u8],
+        owner: Option<&Bytes>,
+        received: usize,
+        cx: &mut Context<'_>,
+    ) -> Result<usize, End> {
+        with_scratch(|_, replies| {
+            let done = self.apply(input, owner, received, replies, cx);
+            match self.poll_write(replies, cx) {
+                Poll::Ready(Err(end)) => Err(end),
+                Poll::Ready(Ok(())) | Poll::Pending => Ok(done),
+            }
+        })
+    }
+
+    /// Applies the whole requests in `input` and returns the number of bytes they took. Stops early when many
+    /// replies have gathered; then `replies_first` is set.
+    fn apply(
+        &mut self,
+        input: &[u8],
+        owner: Option<&Bytes>,
+        mut received: usize,
+        replies: &mut ReplyBuffer,
+        cx: &Context<'_>,
+    ) -> usize {
+        let mut done = 0;
+        self.replies_first = false;
+        loop {
+            let mut batch = ArrayVec::<(Request<'_>, usize), BATCH>::new();
+            let mut at = done;
+            let mut is_last = false;
+            while !batch.is_full() && !is_last {
+                match self.decoder.decode(&input[at..], owner) {
+                    Ok(Decoded::Request { request, len }) => {
+                        at += len;
+                        batch.push((request, at));
+                    }
+                    Ok(Decoded::Hello { len }) => {
+                        at += len;
+                        done = at;
+                        self.greet();
+                    }
+                    Ok(Decoded::Incomplete { need }) => {
+                        self.need = need;
+                        is_last = true;
+                    }
+                    Err(error) => {
+                        self.ending = Some(error.into());
+                        is_last = true;
+                    }
+                }
+            }
+            if batch.is_empty() {
+                return done;
+            }
+            self.greet();
+            let cannot_cancel = matches!(self.decoder.dialect(), Dialect::Legacy | Dialect::A);
+            let requests = batch.iter().map(|(request, _)| request);
+            let submitted = self.session.submit(
+                requests,
+                cannot_cancel,
+                std::mem::take(&mut received),
+                replies,
+                cx.waker(),
+            );
+            self.waiting = submitted.waiting;
+            done = submitted.applied.checked_sub(1).map_or(done, |last| batch[last].1);
+            if let Some(refusal) = submitted.refusal {
+                self.ending = Some(refusal.into());
+                return done;
+            }
+            if submitted.applied < batch.len() {
+                self.ending = None;
+                self.replies_first = true;
+                self.decoder.rewind();
+                return done;
+            }
+            if is_last {
+                return done;
+            }
+        }
+    }
+
+    fn greet(&mut self) {
+        if !self.greeted {
+            self.greeted = true;
+            self.timer = None;
+            self.door.greeted();
+        }
+    }
+
+    /// Writes what it can; what the peer does not take moves to the connection.
+    fn poll_write(&mut self, replies: &mut ReplyBuffer, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        if replies.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        let written = poll_write_some(&mut self.stream, replies, cx);
+        if !replies.is_empty() {
+            let rest = std::mem::take(replies);
+            if written.is_pending() || matches!(written, Poll::Ready(Ok(()))) {
+                self.reserve(self.input.capacity() + rest.len())?;
+                self.replies = Some(Box::new(rest));
+            }
+        }
+        written.map_err(End::from)
+    }
+
+    fn poll_rest_of_replies(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        let Some(replies) = &mut self.replies else { return Poll::Ready(Ok(())) };
+        let before = replies.len();
+        let written = poll_write_some(&mut self.stream, replies, cx)?;
+        if replies.is_empty() {
+            self.replies = None;
+            self.timer = None;
+            self.reservation = None;
+        } else if replies.len() < before {
+            self.timer = None;
+        }
+        if written.is_pending() {
+            let timeout = self.door.config().write_timeout;
+            if self.poll_timer(timeout, cx).is_ready() {
+                return Poll::Ready(Err(End::WriteStalled(timeout)));
+            }
+        }
+        written.map(Ok)
+    }
+
+    fn poll_timer(&mut self, after: Duration, cx: &mut Context<'_>) -> Poll<()> {
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + after)));
+        timer.as_mut().poll(cx)
+    }
+
+    /// Counts `bytes` of buffers in the memory budget.
+    fn reserve(&mut self, bytes: usize) -> Result<(), End> {
+        if bytes <= UNCOUNTED && self.reservation.is_none() {
+            return Ok(());
+        }
+        let reservation = self.reservation.get_or_insert_with(|| Box::new(self.door.budget().reservation()));
+        if reservation.resize(bytes) { Ok(()) } else { Err(End::OutOfMemory) }
+    }
+}
+
+/// Writes until everything is out or the socket takes no more.
+fn poll_write_some(stream: &mut TcpStream, replies: &mut ReplyBuffer, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    while !replies.is_empty() {
+        let mut slices = [IoSlice::new(&[]); 16];
+        let used = replies.as_slices(&mut slices);
+        let written = match &slices[..used] {
+            [one] => Pin::new(&mut *stream).poll_write(cx, one),
+            many => Pin::new(&mut *stream).poll_write_vectored(cx, many),
+        };
+        match ready!(written)? {
+            0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            written => replies.advance(written),
+        }
+    }
+    Poll::Ready(Ok(()))
+}

@@ -1,0 +1,28 @@
+//! Limits of the process and the machine.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Raises the limit on open files to the hard limit and returns it; `None` if there is none.
+pub fn raise_descriptor_limit() -> Option<u64> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_err() {
+        return current;
+    }
+    maximum
+}
+
+/// How many finished handshakes the kernel queues on a listening socket at the most.
+pub fn somaxconn() -> Option<i32> {
+    std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok()?.trim().parse().ok()
+}
+
+/// Three quarters of the memory limit of the control group, or 1 GiB where there is none.
+pub fn default_max_memory() -> usize {
+    const FILES: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let limit = FILES.iter().find_map(|file| std::fs::read_to_string(file).ok()?.trim().parse::<usize>().ok());
+    match limit {
+        // Without a limit version 1 shows a number near 2^63.
+        Some(limit) if limit < 1 << 50 => limit / 4 * 3,
+        _ => 1 << 30,
+    }
+}

@@ -1,0 +1,217 @@
+//! The TCPStore server: listeners, connections, the stores behind them, and their lifecycle. Holds no store rule.
+
+mod connection;
+mod limits;
+mod listener;
+mod notices;
+mod run_stores;
+mod throttle;
+mod workers;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use dashmap::DashMap;
+use tokio::net::TcpListener;
+use tokio::task::AbortHandle;
+
+use crate::config::ServerConfig;
+use crate::engine::{Clock, Engine, MemoryBudget};
+use crate::store::{Capacity, Store};
+pub use limits::{default_max_memory, raise_descriptor_limit, somaxconn};
+pub use listener::{Door, Outcome, bind};
+use listener::{ENOUGH_BACKLOG, House};
+pub use notices::{EventCounts, Notices};
+pub use run_stores::{NoStore, RunStore};
+use run_stores::RunStores;
+use throttle::Throttle;
+use workers::Workers;
+
+/// How often idle runs and stores are looked after. Their deadlines are seconds and more.
+const TICK: Duration = Duration::from_millis(250);
+
+/// A listening store.
+#[derive(Debug)]
+struct OpenStore {
+    door: Arc<Door>,
+    accepting: AbortHandle,
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    house: Arc<House>,
+    clock: Clock,
+    notices: Arc<Notices>,
+    stores: DashMap<u16, OpenStore>,
+    run_stores: RunStores,
+    workers: Arc<Workers>,
+    ready: AtomicBool,
+}
+
+impl Server {
+    /// Starts serving on sockets that are bound already, one store each.
+    pub fn start(config: ServerConfig, sockets: Vec<std::net::TcpListener>) -> io::Result<Arc<Self>> {
+        let workers = Arc::new(Workers::start(config.threads)?);
+        let house = House {
+            budget: MemoryBudget::new(config.max_memory),
+            connections: AtomicUsize::new(0),
+            by_addr: DashMap::new(),
+            throttle: Throttle::new(Outcome::ALL.len()),
+            config,
+        };
+        let server = Arc::new(Self {
+            run_stores: RunStores::new(&house.config),
+            house: Arc::new(house),
+            clock: Clock::start(),
+            notices: Arc::new(Notices::new()),
+            stores: DashMap::new(),
+            workers,
+            ready: AtomicBool::new(false),
+        });
+        for socket in sockets {
+            server.open(socket)?;
+        }
+        server.ready.store(true, Relaxed);
+        Ok(server)
+    }
+
+    /// Serves one more store on `socket`.
+    fn open(&self, socket: std::net::TcpListener) -> io::Result<u16> {
+        let port = socket.local_addr()?.port();
+        let config = &self.house.config;
+        let capacity = Capacity { keys: config.max_keys, bytes: config.max_memory };
+        let store = Store::new(capacity, config.stale_keys.clone());
+        let engine =
+            Engine::new(port, store, self.clock, Arc::clone(&self.house.budget), Arc::clone(&self.notices) as _);
+        let door = Door::new(Arc::clone(&self.house), engine);
+        let (accepting, workers) = (Arc::clone(&door), Arc::clone(&self.workers));
+        let accepting = self.workers.spawn(async move {
+            match TcpListener::from_std(socket) {
+                Ok(socket) => accepting.accept(socket, workers).await,
+                Err(error) => tracing::error!(port, %error, "cannot accept connections"),
+            }
+        });
+        self.stores.insert(port, OpenStore { door, accepting });
+        Ok(port)
+    }
+
+    /// Closes a store by force: its listener, its connections, its keys.
+    fn close(&self, port: u16) {
+        if let Some((_, store)) = self.stores.remove(&port) {
+            store.accepting.abort();
+            store.door.close_all();
+        }
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &ServerConfig {
+        &self.house.config
+    }
+
+    /// What all stores may hold.
+    pub fn budget(&self) -> &MemoryBudget {
+        &self.house.budget
+    }
+
+    /// What happened in the stores, counted.
+    pub fn event_counts(&self) -> EventCounts {
+        self.notices.counts()
+    }
+
+    /// The stores, by port.
+    pub fn doors(&self) -> Vec<Arc<Door>> {
+        let mut doors: Vec<_> = self.stores.iter().map(|store| Arc::clone(&store.door)).collect();
+        doors.sort_by_key(|door| door.engine().port());
+        doors
+    }
+
+    /// The store on `port`.
+    pub fn door(&self, port: u16) -> Option<Arc<Door>> {
+        self.stores.get(&port).map(|store| Arc::clone(&store.door))
+    }
+
+    /// Whether every listener is bound and new clients are welcome.
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Relaxed)
+    }
+
+    /// Open connections to all stores.
+    pub fn connections(&self) -> usize {
+        self.house.connections.load(Relaxed)
+    }
+
+    /// The run's own store, opened if it is not there yet.
+    pub fn store_for_run(&self, run_id: &str) -> Result<RunStore, NoStore> {
+        let open = |port| self.open(bind(self.run_store_addr(port))?).map(|_| ());
+        self.run_stores.get_or_open(run_id, self.clock.now(), open)
+    }
+
+    /// The run whose own store is on `port`.
+    pub fn run_of(&self, port: u16) -> Option<String> {
+        self.run_stores.run_of(port)
+    }
+
+    /// Run stores listen where the first store does.
+    fn run_store_addr(&self, port: u16) -> SocketAddr {
+        let first = self.house.config.listen.first().map(SocketAddr::ip);
+        SocketAddr::new(first.unwrap_or(std::net::Ipv6Addr::UNSPECIFIED.into()), port)
+    }
+
+    /// Empties the store on `port`; a run's own store is closed. `false` if there is none.
+    pub fn reset(&self, port: u16) -> bool {
+        let Some(door) = self.door(port) else { return false };
+        door.engine().reset();
+        if self.run_stores.remove(port, self.clock.now()) {
+            self.close(port);
+        }
+        true
+    }
+
+    /// Looks after what only time changes, for ever.
+    pub async fn housekeeping(&self) {
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            for door in self.doors() {
+                door.engine().tick();
+            }
+            let connections = |port| self.door(port).map_or(0, |door| door.engine().stats().connections);
+            for port in self.run_stores.take_unused(self.clock.now(), connections) {
+                tracing::info!(store = port, "closed a run's store: it had no client for --store-linger");
+                self.close(port);
+            }
+        }
+    }
+
+    /// Stops taking new connections and waits until the last client has left, or `--drain` is over.
+    pub async fn drain(&self) {
+        self.ready.store(false, Relaxed);
+        self.stores.iter().for_each(|store| store.accepting.abort());
+        let left = async {
+            while self.connections() > 0 {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let limit = self.house.config.drain;
+        if tokio::time::timeout(limit, left).await.is_err() {
+            let connections = self.connections();
+            tracing::warn!(connections, "stopping although clients are still connected: --drain {limit:?} is over");
+        }
+    }
+}
+
+/// Says so if the kernel will refuse connections that come in a burst.
+pub fn warn_of_small_backlog() {
+    if let Some(somaxconn) = somaxconn().filter(|&somaxconn| somaxconn < ENOUGH_BACKLOG) {
+        tracing::warn!(
+            somaxconn,
+            "the kernel queues only {somaxconn} new connections; many ranks that start at once may be refused: \
+             set net.core.somaxconn to {ENOUGH_BACKLOG} or more"
+        );
+    }
+}

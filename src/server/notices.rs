@@ -1,0 +1,126 @@
+//! Says in the log what happened in the stores, and counts it.
+
+use std::sync::Mutex;
+
+use super::throttle::Throttle;
+use crate::engine::{Notice, Observer};
+use crate::ids::ShownKey;
+use crate::store::{DropCause, Event};
+
+/// How often each thing happened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EventCounts {
+    /// Keys dropped, by cause.
+    pub keys_dropped: [u64; DropCause::ALL.len()],
+    /// Stores emptied, by cause.
+    pub store_resets: [u64; DropCause::ALL.len()],
+    /// Finished runs started again.
+    pub runs_restarted: u64,
+}
+
+/// The observer that logs and counts.
+#[derive(Debug)]
+pub struct Notices {
+    counts: Mutex<EventCounts>,
+    throttle: Throttle,
+}
+
+/// The kinds of lines that a busy or broken job could repeat.
+#[derive(Clone, Copy)]
+enum Repeated {
+    TwoWriters,
+    StaleRead,
+    KeysDropped,
+}
+
+impl Notices {
+    pub(super) fn new() -> Self {
+        Self { counts: Mutex::default(), throttle: Throttle::new(3) }
+    }
+
+    /// What was counted so far.
+    pub fn counts(&self) -> EventCounts {
+        self.counts.lock().map(|counts| counts.clone()).unwrap_or_default()
+    }
+
+    fn count(&self, count: impl FnOnce(&mut EventCounts)) {
+        if let Ok(mut counts) = self.counts.lock() {
+            count(&mut counts);
+        }
+    }
+
+    fn throttled(&self, kind: Repeated, log: impl FnOnce(u64)) {
+        if let Some(held_back) = self.throttle.pass(kind as usize) {
+            log(held_back);
+        }
+    }
+}
+
+impl Observer for Notices {
+    fn notice(&self, notice: Notice) {
+        let store = notice.store;
+        match &notice.event {
+            Event::KeysDropped { cause, keys, example } => {
+                self.count(|counts| counts.keys_dropped[*cause as usize] += *keys as u64);
+                self.throttled(Repeated::KeysDropped, |held_back| {
+                    let (why, example) = (explain(*cause), ShownKey(example));
+                    let cause = cause.name();
+                    tracing::info!(store, cause, keys, held_back, "dropped {keys} keys such as `{example}`: {why}");
+                });
+            }
+            Event::StoreReset { cause, keys } => {
+                self.count(|counts| {
+                    counts.store_resets[*cause as usize] += 1;
+                    counts.keys_dropped[*cause as usize] += *keys as u64;
+                });
+                let why = explain(*cause);
+                tracing::info!(store, cause = cause.name(), keys, "emptied the store of {keys} keys: {why}");
+            }
+            Event::TwoWriters { key, first, second } => {
+                self.throttled(Repeated::TwoWriters, |held_back| {
+                    let (key, first, second) = (ShownKey(key), notice.peer(*first), notice.peer(*second));
+                    tracing::warn!(
+                        store,
+                        held_back,
+                        "two jobs on one store, or two nodes with one rank: {first} and {second}, both alive, wrote \
+                         `{key}`; give each job its own store (--listen twice, or POST /api/v1/stores) and each \
+                         node its own rank"
+                    );
+                });
+            }
+            Event::StaleRead { key, reader, writer_gone_for } => {
+                self.throttled(Repeated::StaleRead, |held_back| {
+                    let (key, reader) = (ShownKey(key), notice.peer(*reader));
+                    let secs = writer_gone_for.as_secs();
+                    tracing::warn!(
+                        store,
+                        held_back,
+                        "{reader} read `{key}`, written by a process that ended {secs} s ago; it will fail to \
+                         connect: restart all ranks, or run the server with --drop-spent on"
+                    );
+                });
+            }
+            Event::RunRestarted { run_id } => {
+                self.count(|counts| counts.runs_restarted += 1);
+                tracing::warn!(
+                    store,
+                    run.id = %run_id,
+                    "run {run_id} had finished and is started again: a late node would train alone; stop it if \
+                     this is not a new run"
+                );
+            }
+        }
+    }
+}
+
+fn explain(cause: DropCause) -> &'static str {
+    match cause {
+        DropCause::WriterGone => "the process that wrote them is gone",
+        DropCause::PairedWithGone => "their writers were paired with a process that is gone",
+        DropCause::AttemptOver => "all workers of the attempt are gone",
+        DropCause::RunIdle => "the run's last connection has been gone for --forget-run-after",
+        DropCause::RunOver => "the run is over and its last connection is gone",
+        DropCause::StoreIdle => "the job's last connection has been gone for --reset-when-idle",
+        DropCause::Operator => "an operator asked for it",
+    }
+}

@@ -1,0 +1,198 @@
+//! Stores of single runs: which run has which port, and which ports are free.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crate::config::ServerConfig;
+use crate::ids::Uptime;
+
+/// A port that was closed is not used again for this long: late clients of the old store must not meet a new one.
+const QUARANTINE: Duration = Duration::from_secs(600);
+
+/// A run's own store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunStore {
+    /// Its port.
+    pub port: u16,
+    /// Whether it was opened just now.
+    pub is_new: bool,
+}
+
+/// Why a run got no store.
+#[derive(Debug, thiserror::Error)]
+pub enum NoStore {
+    /// Every port is in use or in quarantine.
+    #[error(
+        "no port left for the run's store: {in_use} of {ports} are in use and the others were closed less than 10 \
+         minutes ago; give more with --store-ports, or close stores that are over (rallypoint ctl reset)"
+    )]
+    NoPortLeft {
+        /// Ports that have a store.
+        in_use: usize,
+        /// All ports of `--store-ports`.
+        ports: usize,
+    },
+    /// The run id cannot be used.
+    #[error("a run id has 1 to 256 bytes; this one has {0}")]
+    BadRunId(usize),
+}
+
+#[derive(Debug)]
+struct Open {
+    run_id: String,
+    /// When it was last seen with a client, or opened.
+    last_used: Uptime,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    open: HashMap<u16, Open>,
+    closed_at: HashMap<u16, Uptime>,
+}
+
+#[derive(Debug)]
+pub(super) struct RunStores {
+    ports: std::ops::RangeInclusive<u16>,
+    linger: Duration,
+    state: Mutex<State>,
+}
+
+impl RunStores {
+    pub(super) fn new(config: &ServerConfig) -> Self {
+        Self {
+            ports: config.store_ports.clone(),
+            linger: config.store_linger,
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// The run's store, made with `open` on the port that has been unused the longest. Ports that another program
+    /// holds are passed over.
+    pub(super) fn get_or_open(
+        &self,
+        run_id: &str,
+        now: Uptime,
+        open: impl Fn(u16) -> io::Result<()>,
+    ) -> Result<RunStore, NoStore> {
+        if run_id.is_empty() || run_id.len() > 256 {
+            return Err(NoStore::BadRunId(run_id.len()));
+        }
+        let mut state = self.state();
+        if let Some((&port, _)) = state.open.iter().find(|(_, store)| store.run_id == run_id) {
+            return Ok(RunStore { port, is_new: false });
+        }
+        let closed_at = |port: &u16| state.closed_at.get(port).copied();
+        let mut free: Vec<u16> = self
+            .ports
+            .clone()
+            .filter(|port| !state.open.contains_key(port))
+            .filter(|port| closed_at(port).is_none_or(|at| now.since(at) >= QUARANTINE))
+            .collect();
+        free.sort_by_key(|port| (closed_at(port), *port));
+        for port in free {
+            match open(port) {
+                Ok(()) => {
+                    state.open.insert(port, Open { run_id: run_id.to_owned(), last_used: now });
+                    tracing::info!(store = port, run.id = run_id, "opened a store for run {run_id}");
+                    return Ok(RunStore { port, is_new: true });
+                }
+                Err(error) => tracing::warn!(port, %error, "cannot use this port of --store-ports"),
+            }
+        }
+        Err(NoStore::NoPortLeft { in_use: state.open.len(), ports: self.ports.len() })
+    }
+
+    pub(super) fn run_of(&self, port: u16) -> Option<String> {
+        self.state().open.get(&port).map(|store| store.run_id.clone())
+    }
+
+    /// Gives up a store. `false` if `port` is none of them.
+    pub(super) fn remove(&self, port: u16, now: Uptime) -> bool {
+        let mut state = self.state();
+        let was_open = state.open.remove(&port).is_some();
+        if was_open {
+            state.closed_at.insert(port, now);
+        }
+        was_open
+    }
+
+    /// Gives up the stores that had no client for the linger time and returns their ports.
+    pub(super) fn take_unused(&self, now: Uptime, connections: impl Fn(u16) -> usize) -> Vec<u16> {
+        let mut state = self.state();
+        let mut unused = Vec::new();
+        for (&port, store) in &mut state.open {
+            if connections(port) > 0 {
+                store.last_used = now;
+            } else if now.since(store.last_used) >= self.linger {
+                unused.push(port);
+            }
+        }
+        for port in &unused {
+            state.open.remove(port);
+            state.closed_at.insert(*port, now);
+        }
+        unused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stores(ports: std::ops::RangeInclusive<u16>) -> RunStores {
+        RunStores::new(&ServerConfig { store_ports: ports, ..ServerConfig::default() })
+    }
+
+    fn at(secs: u64) -> Uptime {
+        Uptime(Duration::from_secs(secs))
+    }
+
+    #[test]
+    fn a_run_keeps_its_store_and_others_get_their_own() {
+        let stores = stores(10..=11);
+        let a = stores.get_or_open("a", at(0), |_| Ok(())).expect("a port");
+        assert_eq!(a, RunStore { port: 10, is_new: true });
+        let again = stores.get_or_open("a", at(1), |_| Ok(())).expect("a port");
+        assert_eq!(again, RunStore { port: 10, is_new: false });
+        let b = stores.get_or_open("b", at(1), |_| Ok(())).expect("a port");
+        assert_eq!((b.port, stores.run_of(11).as_deref()), (11, Some("b")));
+        let none = stores.get_or_open("c", at(1), |_| Ok(())).expect_err("no port");
+        assert!(none.to_string().contains("--store-ports"), "{none}");
+    }
+
+    #[test]
+    fn a_closed_port_rests_and_the_longest_unused_comes_first() {
+        let stores = stores(10..=11);
+        for (run, secs) in [("a", 0), ("b", 0)] {
+            stores.get_or_open(run, at(secs), |_| Ok(())).expect("a port");
+        }
+        assert!(stores.remove(11, at(5)) && stores.remove(10, at(9)) && !stores.remove(10, at(9)));
+        assert!(stores.get_or_open("c", at(100), |_| Ok(())).is_err());
+        assert_eq!(stores.get_or_open("c", at(700), |_| Ok(())).expect("a port").port, 11);
+    }
+
+    #[test]
+    fn a_store_without_clients_is_given_up_after_the_linger_time() {
+        let stores = stores(10..=11);
+        stores.get_or_open("used", at(0), |_| Ok(())).expect("a port");
+        stores.get_or_open("unused", at(0), |_| Ok(())).expect("a port");
+        let connections = |port| usize::from(port == 10);
+        assert_eq!(stores.take_unused(at(599), connections), [0_u16; 0]);
+        assert_eq!(stores.take_unused(at(600), connections), [11]);
+        assert_eq!(stores.take_unused(at(1199), |_| 0), [0_u16; 0]);
+        assert_eq!(stores.take_unused(at(1200), |_| 0), [10]);
+    }
+
+    #[test]
+    fn a_port_that_another_program_holds_is_passed_over() {
+        let stores = stores(10..=11);
+        let open = |port| if port == 10 { Err(io::ErrorKind::AddrInUse.into()) } else { Ok(()) };
+        assert_eq!(stores.get_or_open("a", at(0), open).expect("a port").port, 11);
+    }
+}

@@ -1,0 +1,107 @@
+//! What the store asks of its caller: replies, wake-ups, and facts worth telling.
+
+use std::time::Duration;
+
+use crate::ids::{ConnId, RunId};
+use crate::protocol::Reply;
+
+/// Takes what follows from one request, in the order in which the peers must see it.
+pub trait Effects {
+    /// The next reply to the connection that made the request.
+    fn reply(&mut self, reply: Reply<'_>);
+
+    /// Ends the wait of `conn` with [`Reply::StopWaiting`]. `conn` may be the requesting connection itself.
+    fn wake(&mut self, conn: ConnId);
+
+    /// Something an operator may want to know. Rare: never one per request.
+    fn event(&mut self, event: Event);
+}
+
+/// Why keys were dropped without a client asking for it (`proto-notes/key-patterns.md` has the rules).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DropCause {
+    /// The connection that wrote an address closed.
+    WriterGone,
+    /// The writer of an address was paired with a process that is gone, or whose address another has taken over.
+    PairedWithGone,
+    /// All workers of an attempt are gone while their agents stay.
+    AttemptOver,
+    /// A run's last connection has been gone for `--forget-run-after`.
+    RunIdle,
+    /// A closed or finished run's last connection has been gone long enough.
+    RunOver,
+    /// A job's last connection has been gone for `--reset-when-idle`.
+    StoreIdle,
+    /// An operator asked for it.
+    Operator,
+}
+
+impl DropCause {
+    /// Every cause.
+    pub const ALL: [Self; 7] = [
+        Self::WriterGone,
+        Self::PairedWithGone,
+        Self::AttemptOver,
+        Self::RunIdle,
+        Self::RunOver,
+        Self::StoreIdle,
+        Self::Operator,
+    ];
+
+    /// The name in metrics and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::WriterGone => "writer_gone",
+            Self::PairedWithGone => "paired_with_gone",
+            Self::AttemptOver => "attempt_over",
+            Self::RunIdle => "run_idle",
+            Self::RunOver => "run_over",
+            Self::StoreIdle => "store_idle",
+            Self::Operator => "operator",
+        }
+    }
+}
+
+/// A fact about the jobs in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// Keys were dropped.
+    KeysDropped {
+        /// Why.
+        cause: DropCause,
+        /// How many.
+        keys: usize,
+        /// One of them.
+        example: Box<[u8]>,
+    },
+    /// The whole store was emptied.
+    StoreReset {
+        /// Why.
+        cause: DropCause,
+        /// How many keys and queues it held.
+        keys: usize,
+    },
+    /// Two live processes wrote the same address: two jobs on one store, or two nodes with one rank.
+    TwoWriters {
+        /// The address.
+        key: Box<[u8]>,
+        /// Who wrote it first.
+        first: ConnId,
+        /// Who wrote it now.
+        second: ConnId,
+    },
+    /// An address was read whose writer is gone (only where spent addresses are kept, `--drop-spent off`).
+    StaleRead {
+        /// The address.
+        key: Box<[u8]>,
+        /// Who read it.
+        reader: ConnId,
+        /// How long its writer has been gone.
+        writer_gone_for: Duration,
+    },
+    /// A run that had finished is started again.
+    RunRestarted {
+        /// The run.
+        run_id: RunId,
+    },
+}

@@ -1,0 +1,536 @@
+//! The rules for keys that PyTorch leaves behind (`proto-notes/key-patterns.md`).
+//!
+//! PyTorch never cleans up, so a second run, or a restart inside one, would read the dead addresses of the first.
+//! The rules act on the keys that [`crate::protocol::keys`] knows and on no other. Identity is the connection that
+//! wrote a key: process ids repeat and addresses are shared.
+//!
+//! 1. An address is *spent* when its writer's connection closes, when another connection overwrites it, or when its
+//!    writer has read a spent address of the same group. Spent addresses are dropped.
+//! 2. What an attempt leaves behind is dropped when its last worker is gone while agents stay.
+//! 3. The keys of a run are dropped some time after its last connection has gone.
+//! 4. A store that a job used is emptied some time after the job's last connection has gone.
+//!
+//! This module decides what to drop; the store drops it.
+
+mod groups;
+#[cfg(test)]
+mod invariants;
+mod ranges;
+mod runs;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::keyspace::{KeySpace, Slot, SlotId};
+use super::{DropCause, Event};
+use crate::ids::{ConnId, RunId, Uptime};
+use crate::protocol::keys::{KeyPattern, RendezvousPart, classify};
+use groups::{GroupId, Groups};
+use ranges::RangeSet;
+use runs::{RunKey, Runs};
+
+/// When keys are dropped without a client asking for it. `None` switches a rule off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StaleKeyConfig {
+    /// Rule 1.
+    pub drop_spent: bool,
+    /// Rule 3, for a run that neither finished nor was closed.
+    pub forget_run_after: Option<Duration>,
+    /// Rule 3, for a run that is closed.
+    pub forget_closed_after: Duration,
+    /// Rule 3, for a run that is closed and whose agents had all arrived at the exit barrier.
+    pub forget_finished_after: Option<Duration>,
+    /// Rule 4.
+    pub reset_when_idle: Option<Duration>,
+}
+
+impl Default for StaleKeyConfig {
+    fn default() -> Self {
+        Self {
+            drop_spent: true,
+            forget_run_after: Some(Duration::from_secs(60)),
+            forget_closed_after: Duration::from_secs(10),
+            forget_finished_after: Some(Duration::from_secs(10)),
+            reset_when_idle: Some(Duration::from_secs(30)),
+        }
+    }
+}
+
+/// What is known of one of PyTorch's own keys, beside its value.
+#[derive(Debug)]
+pub(super) struct Record {
+    kind: Kind,
+    run: Option<RunKey>,
+    /// The connection that wrote the present value.
+    writer: Option<ConnId>,
+    /// When that connection closed; only where spent addresses are kept.
+    writer_gone_at: Option<Uptime>,
+    /// Position among the group's addresses.
+    at: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    WorkerCount,
+    Address { group: GroupId, member: u32, by_agent: bool },
+    AttemptLeftover,
+    ProcessGroup,
+    Rendezvous(RendezvousPart),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Role {
+    #[default]
+    Unknown,
+    Worker,
+    /// torchrun's agent: it touched a rendezvous key.
+    Agent,
+}
+
+/// What a connection has done with PyTorch's own keys.
+#[derive(Debug)]
+struct Notes {
+    conn: ConnId,
+    role: Role,
+    /// What it added to `init/`.
+    worker_share: i64,
+    /// Addresses it wrote. May name slots that are gone or were written by others since.
+    wrote: Vec<SlotId>,
+    /// Addresses it read, by group.
+    read: Vec<(GroupId, RangeSet)>,
+    runs: SmallVec<[RunKey; 2]>,
+}
+
+/// What a write of one of PyTorch's own keys leads to.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    pub(super) drops: Vec<(SlotId, DropCause)>,
+    /// A connection that is still there and had written the key.
+    pub(super) other_writer: Option<ConnId>,
+}
+
+/// What a disconnect leads to.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    pub(super) drops: Vec<(SlotId, DropCause)>,
+    /// To be subtracted from `init/`.
+    pub(super) worker_share: i64,
+}
+
+/// The state behind the rules.
+#[derive(Debug)]
+pub(super) struct StaleKeys {
+    config: StaleKeyConfig,
+    notes: Vec<Option<Box<Notes>>>,
+    /// Connections with notes: those that belong to a job.
+    job_connections: usize,
+    workers: usize,
+    agents: usize,
+    /// What workers that are gone had added to `init/`.
+    gone_worker_share: i64,
+    leftovers: Vec<SlotId>,
+    groups: Groups,
+    runs: Runs,
+    restarted: VecDeque<RunId>,
+    reset_at: Option<Uptime>,
+}
+
+impl StaleKeys {
+    pub(super) fn new(config: StaleKeyConfig) -> Self {
+        Self {
+            config,
+            notes: Vec::new(),
+            job_connections: 0,
+            workers: 0,
+            agents: 0,
+            gone_worker_share: 0,
+            leftovers: Vec::new(),
+            groups: Groups::default(),
+            runs: Runs::default(),
+            restarted: VecDeque::new(),
+            reset_at: None,
+        }
+    }
+
+    /// Classifies a name that was not there before.
+    pub(super) fn on_new_slot(&mut self, keys: &mut KeySpace, id: SlotId) {
+        let Some(pattern) = classify(keys.slot(id).key()) else { return };
+        let (kind, run) = match pattern {
+            KeyPattern::WorkerCount => (Kind::WorkerCount, None),
+            KeyPattern::Address(address) => {
+                let group = self.groups.enter(address.group);
+                let by_agent = address.run_id.is_some();
+                let run = address.run_id.and_then(|run_id| self.runs.enter(run_id, id));
+                (Kind::Address { group, member: address.member, by_agent }, run)
+            }
+            KeyPattern::AttemptLeftover => (Kind::AttemptLeftover, None),
+            KeyPattern::ProcessGroup => (Kind::ProcessGroup, None),
+            KeyPattern::Rendezvous { run_id, part } => (Kind::Rendezvous(part), self.runs.enter(run_id, id)),
+        };
+        keys.slot_mut(id).record =
+            Some(Box::new(Record { kind, run, writer: None, writer_gone_at: None, at: 0 }));
+        if kind == Kind::AttemptLeftover {
+            let is_leftover = |id| {
+                record_of(keys, id).is_some_and(|record| record.kind == Kind::AttemptLeftover)
+            };
+            push_pruned(&mut self.leftovers, id, is_leftover);
+        }
+    }
+
+    /// A name that has a record is gone.
+    pub(super) fn on_slot_freed(&mut self, record: &Record) {
+        if let Kind::Address { group, .. } = record.kind {
+            self.groups.leave(group);
+        }
+        if let Some(run) = record.run {
+            self.runs.leave(run);
+        }
+    }
+
+    /// `conn` uses the name `id`, which has a record.
+    pub(super) fn on_touch(&mut self, keys: &KeySpace, conn: ConnId, id: SlotId) {
+        let Some(record) = record_of(keys, id) else { return };
+        let notes = notes_of(&mut self.notes, conn);
+        let notes = notes.get_or_insert_with(|| {
+            self.job_connections += 1;
+            self.reset_at = None;
+            Box::new(Notes {
+                conn,
+                role: Role::Unknown,
+                worker_share: 0,
+                wrote: Vec::new(),
+                read: Vec::new(),
+                runs: SmallVec::new(),
+            })
+        });
+        let role = match record.kind {
+            Kind::WorkerCount => notes.role,
+            Kind::Rendezvous(_) | Kind::Address { by_agent: true, .. } => Role::Agent,
+            _ if notes.role == Role::Agent => Role::Agent,
+            _ => Role::Worker,
+        };
+        if role != notes.role {
+            self.workers -= usize::from(notes.role == Role::Worker);
+            self.workers += usize::from(role == Role::Worker);
+            self.agents += usize::from(role == Role::Agent);
+            notes.role = role;
+        }
+        if let Some(run) = record.run
+            && !notes.runs.contains(&run)
+        {
+            notes.runs.push(run);
+            if let Some(restarted) = self.runs.connect(run) {
+                self.restarted.push_back(restarted);
+            }
+        }
+    }
+
+    /// The id of a finished run that is started again, once a restart.
+    pub(super) fn take_restarted_run(&mut self) -> Option<RunId> {
+        self.restarted.pop_front()
+    }
+
+    /// `conn`, which has touched it, writes the name `id`.
+    pub(super) fn on_write(&mut self, keys: &mut KeySpace, conn: ConnId, id: SlotId) -> Written {
+        let mut written = Written::default();
+        let Some(record) = &mut keys.slot_mut(id).record else { return written };
+        let Kind::Address { group, member, .. } = record.kind else { return written };
+        if record.writer == Some(conn) {
+            return written;
+        }
+        let before = record.writer.replace(conn);
+        let was_gone = record.writer_gone_at.take().is_some();
+        if before.is_none() {
+            record.at = self.groups.add(group, id);
+        } else if self.config.drop_spent {
+            self.spend_paired(keys, group, vec![member], id, &mut written.drops);
+        }
+        written.other_writer = before.filter(|_| !was_gone);
+        if let Some(notes) = notes_of(&mut self.notes, conn) {
+            let is_own = |id| record_of(keys, id).is_some_and(|record| record.writer == Some(conn));
+            push_pruned(&mut notes.wrote, id, is_own);
+        }
+        written
+    }
+
+    /// `conn`, which has touched it, reads the value of the name `id`.
+    pub(super) fn on_read(
+        &mut self,
+        keys: &mut KeySpace,
+        conn: ConnId,
+        id: SlotId,
+        now: Uptime,
+    ) -> Option<Event> {
+        let record = keys.slot_mut(id).record.as_mut()?;
+        let Kind::Address { group, member, .. } = record.kind else { return None };
+        if record.writer? == conn {
+            return None;
+        }
+        let stale_since = record.writer_gone_at;
+        let notes = notes_of(&mut self.notes, conn).as_mut()?;
+        match notes.read.iter_mut().find(|(other, _)| *other == group) {
+            Some((_, members)) => members.insert(member),
+            None => {
+                let groups = &self.groups;
+                if notes.read.len() == notes.read.capacity() {
+                    notes.read.retain(|(group, _)| groups.exists(*group));
+                }
+                let mut members = RangeSet::default();
+                members.insert(member);
+                notes.read.push((group, members));
+            }
+        }
+        stale_since.map(|gone_at| Event::StaleRead {
+            key: keys.slot(id).key().into(),
+            reader: conn,
+            writer_gone_for: now.since(gone_at),
+        })
+    }
+
+    /// `conn` adds `delta` to the name `id`.
+    pub(super) fn on_count(&mut self, keys: &KeySpace, conn: ConnId, id: SlotId, delta: i64) {
+        if record_of(keys, id).is_some_and(|record| record.kind == Kind::WorkerCount)
+            && let Some(notes) = notes_of(&mut self.notes, conn)
+        {
+            notes.worker_share = notes.worker_share.saturating_add(delta);
+        }
+    }
+
+    /// The name `id`, which has a record, has no plain value any more.
+    pub(super) fn on_value_gone(&mut self, keys: &mut KeySpace, id: SlotId) {
+        let Some(record) = &mut keys.slot_mut(id).record else { return };
+        record.writer_gone_at = None;
+        if record.writer.take().is_some()
+            && let Kind::Address { group, .. } = record.kind
+        {
+            self.remove_from_group(keys, group, id);
+        }
+    }
+
+    /// Takes an address out of its group's list.
+    fn remove_from_group(&mut self, keys: &mut KeySpace, group: GroupId, id: SlotId) {
+        let Some(at) = record_of(keys, id).map(|record| record.at) else { return };
+        if let Some(moved) = self.groups.remove(group, at, id)
+            && let Some(record) = &mut keys.slot_mut(moved).record
+        {
+            record.at = at;
+        }
+    }
+
+    /// `conn` is gone.
+    pub(super) fn on_disconnect(&mut self, keys: &mut KeySpace, conn: ConnId, now: Uptime) -> Left {
+        let mut left = Left::default();
+        let Some(notes) = notes_of(&mut self.notes, conn).take() else { return left };
+        self.job_connections -= 1;
+        self.spend_own(keys, &notes, now, &mut left.drops);
+        match notes.role {
+            Role::Worker => self.workers -= 1,
+            Role::Agent => self.agents -= 1,
+            Role::Unknown => {}
+        }
+        if notes.role != Role::Agent {
+            self.gone_worker_share = self.gone_worker_share.saturating_add(notes.worker_share);
+            if self.workers == 0 && self.agents > 0 {
+                left.worker_share = std::mem::take(&mut self.gone_worker_share);
+                let leftovers = std::mem::take(&mut self.leftovers);
+                left.drops.extend(leftovers.into_iter().filter_map(|id| {
+                    let record = record_of(keys, id)?;
+                    (record.kind == Kind::AttemptLeftover).then_some((id, DropCause::AttemptOver))
+                }));
+            }
+        }
+        for &run in &notes.runs {
+            if self.runs.disconnect(run) {
+                self.on_run_idle(keys, run, now, &mut left.drops);
+            }
+        }
+        if self.job_connections == 0 {
+            self.reset_at = self.config.reset_when_idle.map(|pause| now + pause);
+        }
+        left
+    }
+
+    /// Rule 1 for everything a gone connection wrote.
+    fn spend_own(
+        &mut self,
+        keys: &mut KeySpace,
+        notes: &Notes,
+        now: Uptime,
+        drops: &mut Vec<(SlotId, DropCause)>,
+    ) {
+        let mut spent: Vec<(GroupId, u32)> = Vec::new();
+        for &id in &notes.wrote {
+            let Some(record) = keys.get(id).and_then(|slot| slot.record.as_ref()) else { continue };
+            let Kind::Address { group, member, .. } = record.kind else { continue };
+            if record.writer != Some(notes.conn) {
+                continue;
+            }
+            if self.config.drop_spent {
+                self.on_value_gone(keys, id);
+                drops.push((id, DropCause::WriterGone));
+                spent.push((group, member));
+            } else if let Some(record) = &mut keys.slot_mut(id).record {
+                record.writer_gone_at = Some(now);
+            }
+        }
+        spent.sort_unstable();
+        for wave in spent.chunk_by(|a, b| a.0 == b.0) {
+            let members = wave.iter().map(|&(_, member)| member).collect();
+            self.spend_paired(keys, wave[0].0, members, SlotId::NONE, drops);
+        }
+    }
+
+    /// Rule 1 (c): spends every address of `group` whose writer has read one of the `spent` members (sorted), then
+    /// those whose writers have read these, and so on. Leaves `keep` alone.
+    fn spend_paired(
+        &mut self,
+        keys: &mut KeySpace,
+        group: GroupId,
+        mut spent: Vec<u32>,
+        keep: SlotId,
+        drops: &mut Vec<(SlotId, DropCause)>,
+    ) {
+        while !spent.is_empty() {
+            let mut next = Vec::new();
+            let mut paired = Vec::new();
+            for &id in self.groups.addresses(group) {
+                let Some(Record { kind: Kind::Address { member, .. }, writer: Some(writer), .. }) =
+                    record_of(keys, id)
+                else {
+                    continue;
+                };
+                let Some(notes) = notes_of(&mut self.notes, *writer) else { continue };
+                let read = notes.read.iter().find(|(other, _)| *other == group);
+                if id != keep && read.is_some_and(|(_, members)| members.contains_any(&spent)) {
+                    paired.push((id, *writer));
+                    next.push(*member);
+                }
+            }
+            for &(id, writer) in &paired {
+                self.on_value_gone(keys, id);
+                drops.push((id, DropCause::PairedWithGone));
+                // Its next address is of a new pairing.
+                if let Some(notes) = notes_of(&mut self.notes, writer) {
+                    notes.read.retain(|(other, _)| *other != group);
+                }
+            }
+            next.sort_unstable();
+            spent = next;
+        }
+    }
+
+    /// The last connection of `run` has gone.
+    fn on_run_idle(
+        &mut self,
+        keys: &KeySpace,
+        run: RunKey,
+        now: Uptime,
+        drops: &mut Vec<(SlotId, DropCause)>,
+    ) {
+        let mut closed = false;
+        let mut all_at_exit = false;
+        let mut has_rounds = false;
+        for id in self.runs.slots(run) {
+            let Some(slot) = keys.get(id) else { continue };
+            let Some(record) = slot.record.as_ref().filter(|record| record.run == Some(run)) else {
+                continue;
+            };
+            match record.kind {
+                Kind::Rendezvous(RendezvousPart::State) => {
+                    has_rounds = true;
+                    closed |= slot.value().is_some_and(|value| is_closed(value));
+                }
+                Kind::Rendezvous(RendezvousPart::ExitBarrierDone { in_round }) => {
+                    all_at_exit |= slot.value().is_some();
+                    if !in_round {
+                        drops.push((id, DropCause::AttemptOver));
+                    }
+                }
+                // A static run has no rounds: its next start would find the barrier open.
+                Kind::Rendezvous(RendezvousPart::ExitBarrier { in_round: false }) => {
+                    drops.push((id, DropCause::AttemptOver));
+                }
+                _ => {}
+            }
+        }
+        let finished = all_at_exit && (closed || !has_rounds);
+        let after = match (finished, closed) {
+            (true, _) => self.config.forget_finished_after,
+            (false, true) => Some(self.config.forget_closed_after),
+            (false, false) => self.config.forget_run_after,
+        };
+        self.runs.set_idle(run, after.map(|pause| now + pause), finished, closed);
+    }
+
+    /// The next moment at which a run or the store has been idle for long enough.
+    pub(super) fn next_deadline(&self) -> Option<Uptime> {
+        [self.runs.next_deadline(), self.reset_at].into_iter().flatten().min()
+    }
+
+    /// Rule 3: the keys of runs that have been idle for long enough.
+    pub(super) fn take_due_runs(&mut self, keys: &KeySpace, now: Uptime) -> Vec<(SlotId, DropCause)> {
+        let mut drops = Vec::new();
+        for (run, cause) in self.runs.take_due(now) {
+            drops.extend(
+                self.runs
+                    .slots(run)
+                    .filter(|&id| record_of(keys, id).is_some_and(|record| record.run == Some(run)))
+                    .map(|id| (id, cause)),
+            );
+        }
+        drops
+    }
+
+    /// Rule 4: whether the store has been idle for long enough.
+    pub(super) fn take_due_reset(&mut self, now: Uptime) -> bool {
+        self.reset_at.take_if(|at| *at <= now).is_some()
+    }
+
+    /// Whether a name is kept when the store is emptied for idleness: a finished run that must stay closed.
+    pub(super) fn outlives_idleness(&self, slot: &Slot) -> bool {
+        let run = slot.record.as_ref().and_then(|record| record.run);
+        self.config.forget_finished_after.is_none() && run.is_some_and(|run| self.runs.is_finished(run))
+    }
+
+    /// The store was emptied.
+    pub(super) fn on_clear(&mut self) {
+        self.gone_worker_share = 0;
+        self.reset_at = None;
+        for notes in self.notes.iter_mut().flatten() {
+            notes.worker_share = 0;
+            notes.read.clear();
+        }
+    }
+}
+
+fn record_of(keys: &KeySpace, id: SlotId) -> Option<&Record> {
+    keys.get(id)?.record.as_deref()
+}
+
+fn notes_of(all: &mut Vec<Option<Box<Notes>>>, conn: ConnId) -> &mut Option<Box<Notes>> {
+    if all.len() <= conn.slot() {
+        all.resize_with(conn.slot() + 1, || None);
+    }
+    let notes = &mut all[conn.slot()];
+    notes.take_if(|notes| notes.conn != conn);
+    notes
+}
+
+/// Appends to a list of ids that may have become wrong; those are thrown out before the list grows.
+fn push_pruned(ids: &mut Vec<SlotId>, id: SlotId, is_right: impl Fn(SlotId) -> bool) {
+    if ids.len() == ids.capacity() {
+        ids.retain(|&id| is_right(id));
+        // The same name may stand in the list twice.
+        ids.sort_unstable();
+        ids.dedup();
+    }
+    ids.push(id);
+}
+
+/// Whether torchrun's c10d state says `closed`. An unreadable state is taken as open: its keys go later.
+fn is_closed(value: &[u8]) -> bool {
+    use crate::protocol::rendezvous_state::read;
+    matches!(read(value), Ok(Some(state)) if state.closed)
+}

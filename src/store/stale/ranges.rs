@@ -1,0 +1,85 @@
+//! A set of ranks that is small where ranks come in runs, as they do: every rank reads 0, 1, 2, … of the others.
+
+/// A set of numbers as disjoint, sorted, inclusive ranges.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct RangeSet {
+    ranges: Vec<(u32, u32)>,
+}
+
+impl RangeSet {
+    /// Beyond this the set covers the gaps between its members too: a peer that reads in a hostile order costs
+    /// bounded memory, and at worst has its own addresses dropped early.
+    const MAX_RANGES: usize = 4096;
+
+    pub(super) fn insert(&mut self, number: u32) {
+        // The first range that does not end before `number - 1`.
+        let at = self.ranges.partition_point(|&(_, last)| last < number.saturating_sub(1));
+        match self.ranges.get_mut(at) {
+            Some((first, last)) if *first <= number && number <= *last => return,
+            Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
+            Some((first, _)) if number.checked_add(1) == Some(*first) => *first = number,
+            _ => {
+                self.ranges.insert(at, (number, number));
+                if self.ranges.len() > Self::MAX_RANGES {
+                    let whole = (self.ranges[0].0, self.ranges[Self::MAX_RANGES].1);
+                    self.ranges = vec![whole];
+                }
+                return;
+            }
+        }
+        if let Some(&(next_first, next_last)) = self.ranges.get(at + 1)
+            && self.ranges[at].1.checked_add(1) == Some(next_first)
+        {
+            self.ranges[at].1 = next_last;
+            self.ranges.remove(at + 1);
+        }
+    }
+
+    /// Whether any of `numbers`, which are sorted, is in the set.
+    pub(super) fn contains_any(&self, numbers: &[u32]) -> bool {
+        self.ranges.iter().any(|&(first, last)| {
+            let at = numbers.partition_point(|&number| number < first);
+            numbers.get(at).is_some_and(|&number| number <= last)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn ranks_read_in_order_are_one_range() {
+        let mut set = RangeSet::default();
+        (0..1000).filter(|rank| *rank != 7).for_each(|rank| set.insert(rank));
+        assert_eq!(set.ranges, [(0, 6), (8, 999)]);
+        set.insert(7);
+        assert_eq!(set.ranges, [(0, 999)]);
+        set.insert(u32::MAX);
+        set.insert(u32::MAX - 1);
+        assert_eq!(set.ranges, [(0, 999), (u32::MAX - 1, u32::MAX)]);
+    }
+
+    #[test]
+    fn a_hostile_order_is_bounded_and_forgets_nothing() {
+        let mut set = RangeSet::default();
+        (0..20_000).for_each(|n| set.insert(n * 2));
+        assert!(set.ranges.len() <= RangeSet::MAX_RANGES);
+        assert!((0..20_000).all(|n| set.contains_any(&[n * 2])));
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_set(numbers in prop::collection::vec(0_u32..60, 0..60)) {
+            let mut set = RangeSet::default();
+            numbers.iter().for_each(|&number| set.insert(number));
+            let model: BTreeSet<u32> = numbers.into_iter().collect();
+            for number in 0..60 {
+                prop_assert_eq!(set.contains_any(&[number]), model.contains(&number));
+            }
+            prop_assert!(set.ranges.windows(2).all(|pair| pair[0].1 + 1 < pair[1].0));
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What the store shows of itself: counts, and who waits for what.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::waiters::WaitOn;
+use super::{Session, Store};
+use crate::ids::{ConnId, Uptime};
+
+/// Sizes at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Plain keys.
+    pub keys: usize,
+    /// Bytes of names, values, queues and waits.
+    pub bytes: usize,
+    /// Connections.
+    pub connections: usize,
+    /// Connections with an outstanding WAIT or BARRIER.
+    pub waiters: usize,
+}
+
+/// One outstanding WAIT or BARRIER.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitView {
+    /// Who waits.
+    pub conn: ConnId,
+    /// From where.
+    pub addr: IpAddr,
+    /// The client's process id, where it told it.
+    pub pid: Option<u32>,
+    /// For how long.
+    pub waited: Duration,
+    /// `None` for a WAIT; the awaited number of arrivals for a BARRIER.
+    pub barrier_size: Option<i64>,
+    /// How many keys the wait names.
+    pub keys: usize,
+    /// Those that are missing, at most as many as were asked for; for a BARRIER its key.
+    pub missing: Vec<WaitedKey>,
+}
+
+/// The bytes of a key that is waited for.
+pub type WaitedKey = Box<[u8]>;
+
+impl Store {
+    /// Sizes at this moment.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            keys: self.keys.plain(),
+            bytes: self.held_bytes(),
+            connections: self.connections,
+            waiters: self.waiting,
+        }
+    }
+
+    /// How long the oldest wait has lasted.
+    pub fn oldest_wait(&self, now: Uptime) -> Option<Duration> {
+        self.waits_since().map(|(_, since)| now.since(since)).max()
+    }
+
+    /// Up to `most` outstanding waits, the oldest first, each with up to `keys_each` of its missing keys. Costs a
+    /// walk over all connections.
+    pub fn waits(&self, now: Uptime, most: usize, keys_each: usize) -> Vec<WaitView> {
+        let mut sessions: Vec<(&Session, Uptime)> = self.waits_since().collect();
+        sessions.sort_by_key(|&(session, since)| (since, session.conn));
+        sessions.truncate(most);
+        sessions.into_iter().filter_map(|(session, _)| self.view(session, now, keys_each)).collect()
+    }
+
+    fn waits_since(&self) -> impl Iterator<Item = (&Session, Uptime)> {
+        self.sessions.iter().flatten().filter_map(|session| Some((session, session.wait.as_ref()?.since)))
+    }
+
+    fn view(&self, session: &Session, now: Uptime, keys_each: usize) -> Option<WaitView> {
+        let wait = session.wait.as_ref()?;
+        let slot_of = |&id: &u32| self.keys.slot(self.registrations.get(id).slot);
+        let (barrier_size, keys, missing) = match &wait.on {
+            WaitOn::Barrier { registration, world_size, .. } => {
+                (Some(*world_size), 1, vec![slot_of(registration).key().into()])
+            }
+            WaitOn::Keys { registrations, .. } => {
+                let missing = registrations.iter().map(slot_of).filter(|slot| !slot.is_present());
+                (None, registrations.len(), missing.take(keys_each).map(|slot| slot.key().into()).collect())
+            }
+        };
+        Some(WaitView {
+            conn: session.conn,
+            addr: session.addr,
+            pid: session.pid,
+            waited: now.since(wait.since),
+            barrier_size,
+            keys,
+            missing,
+        })
+    }
+
+    /// The names of up to `most` plain keys.
+    pub fn key_names(&self, most: usize) -> Vec<Box<[u8]>> {
+        let plain = self.keys.iter().filter(|(_, slot)| slot.value().is_some());
+        plain.take(most).map(|(_, slot)| slot.key().into()).collect()
+    }
+
+    /// Address and process id of a connection that is still there.
+    pub fn peer(&self, conn: ConnId) -> Option<(IpAddr, Option<u32>)> {
+        self.session(conn).map(|session| (session.addr, session.pid))
+    }
+}

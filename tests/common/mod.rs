@@ -1,0 +1,92 @@
+//! What the test programs share: a server of their own, and a client that sends bytes as they are.
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+pub(crate) mod peer;
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// Longer than anything a test waits for; running into it is a failure.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A `rallypoint serve` on ports of its own. Dropping it ends the process.
+pub(crate) struct TestServer {
+    process: Child,
+    /// The first store.
+    pub(crate) store: SocketAddr,
+    /// The admin port.
+    pub(crate) admin: SocketAddr,
+    /// Every store, in the order of the `--listen` flags.
+    pub(crate) stores: Vec<SocketAddr>,
+    dir: TempDir,
+}
+
+impl TestServer {
+    /// Starts a server with one store, and with `args` besides. Returns once every port is bound.
+    pub(crate) fn start(args: &[&str]) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let ports_file = dir.path().join("ports.json");
+        let log = File::create(dir.path().join("log")).expect("a log file");
+        let mut process = Command::new(env!("CARGO_BIN_EXE_rallypoint"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--ports-file"])
+            .arg(&ports_file)
+            .args(args)
+            // The shell of whoever runs the tests must not configure the server.
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("the binary starts");
+        let Some((stores, admin)) = wait_for_ports(&ports_file, &mut process) else {
+            let _ = process.kill();
+            let log = std::fs::read_to_string(dir.path().join("log")).unwrap_or_default();
+            panic!("the server never told its ports; its log:\n{log}");
+        };
+        Self { process, store: stores[0], admin, stores, dir }
+    }
+
+    /// What the server has logged so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// The server's process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        let ended_by_itself = self.process.try_wait().ok().flatten();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        if std::thread::panicking() {
+            let how = ended_by_itself.map_or_else(|| "still running".into(), |status| status.to_string());
+            eprintln!("the server ({how}) logged:\n{}", self.log());
+        }
+    }
+}
+
+fn wait_for_ports(file: &Path, process: &mut Child) -> Option<(Vec<SocketAddr>, SocketAddr)> {
+    let local = |port: &serde_json::Value| {
+        Some(SocketAddr::from((Ipv4Addr::LOCALHOST, u16::try_from(port.as_u64()?).ok()?)))
+    };
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline && matches!(process.try_wait(), Ok(None)) {
+        if let Ok(text) = std::fs::read(file)
+            && let Ok(ports) = serde_json::from_slice::<serde_json::Value>(&text)
+        {
+            let stores = ports["stores"].as_array()?.iter().map(local).collect::<Option<Vec<_>>>()?;
+            return Some((stores, local(&ports["admin"])?));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    None
+}

@@ -1,0 +1,205 @@
+"""One long-lived server, and jobs that come again: what is left of a dead process must not reach the next one, and nothing else may be lost.
+
+PyTorch never deletes its keys, so on PyTorch's own server every one of these runs reads addresses of processes that are gone. Each promise has
+its failing twin: the same run with `--drop-spent off` reads them too. All processes are clients of the server (see `clients_only`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from jobs import Job, Jobs, clients_only
+from servers import Server, poll
+
+pytest_plugins = ["job_fixtures"]
+
+KEEP_ALL = ("--drop-spent", "off", "--reset-when-idle", "off")
+A_WHILE = 3.0
+"""Seconds in which a process that finds a stale key has read it."""
+GIVE_UP = ("--timeout", "1")
+"""For ranks that are meant to fail: gloo tries a dead address for about six times as long."""
+ADDRESS_OF_RANK_1 = "/default_pg/0//cpu//0/1"
+
+
+def env_job(jobs: Jobs, server: Server, **options: Any) -> Job:
+    return jobs.ranks(server.endpoint, environment=clients_only(server.endpoint), **options)
+
+
+def static_job(jobs: Jobs, endpoint: str, **options: Any) -> Job:
+    return jobs.torchrun(endpoint, backend="static", environment=clients_only(endpoint), **options)
+
+
+def is_awaited(server: Server, key: str) -> bool:
+    return any(key in json.dumps(wait) for wait in server.waits())
+
+
+def assert_awaited(server: Server, key: str) -> None:
+    """Someone waits for this key, so nobody has taken an old value of it."""
+    poll(lambda: is_awaited(server, key), f"someone waits for {key}", 30)
+
+
+def assert_taken(server: Server, key: str) -> None:
+    """Nobody waits for this key, although no living process has set it: the old value was taken."""
+    time.sleep(A_WHILE)
+    assert not is_awaited(server, key)
+
+
+# --- The next run on the same server
+
+
+def test_env_run_twice(rallypoint: Server, jobs: Jobs) -> None:
+    env_job(jobs, rallypoint, world_size=4).results()
+    second = env_job(jobs, rallypoint, world_size=4, start=[0])
+    assert_awaited(rallypoint, ADDRESS_OF_RANK_1)
+    second.start(1, 2, 3)
+    second.results()
+
+
+def test_env_run_twice_fails_if_keys_are_kept(rallypoint_factory: Callable[..., Server], jobs: Jobs) -> None:
+    server = rallypoint_factory(*KEEP_ALL)
+    env_job(jobs, server).results()
+    second = env_job(jobs, server, start=[0], train=GIVE_UP)
+    assert "connectFullMesh failed" in second.failure(0)
+    assert "Connect timeout" in second.failure(0)
+
+
+def test_static_run_twice_with_another_number_of_nodes(rallypoint: Server, jobs: Jobs) -> None:
+    static_job(jobs, rallypoint.endpoint, nodes=2).results()
+    second = static_job(jobs, rallypoint.endpoint, nodes=3, start=[1])
+    assert_awaited(rallypoint, "torchelastic/assigned_ranks/1")
+    assert not second.mark_seen("init", 1)
+    second.start(0, 2)
+    second.results()
+
+
+def test_static_run_twice_fails_if_keys_are_kept(rallypoint_factory: Callable[..., Server], jobs: Jobs) -> None:
+    """Node 1 reads its ranks of the first run, and starts a worker although node 0 is not there."""
+    server = rallypoint_factory(*KEEP_ALL)
+    static_job(jobs, server.endpoint, nodes=2).results()
+    second = static_job(jobs, server.endpoint, nodes=3, start=[1], train=GIVE_UP)
+    second.failure(1)
+    assert second.mark_seen("init", 1)
+
+
+def test_c10d_run_twice_with_the_same_id(rallypoint_factory: Callable[..., Server], jobs: Jobs) -> None:
+    server = rallypoint_factory("--forget-finished-after", "2s")
+    jobs.torchrun(server.endpoint, nodes=1).results()
+    time.sleep(2 + A_WHILE)
+    jobs.torchrun(server.endpoint, nodes=2).results()
+
+
+def test_c10d_run_twice_is_refused_if_finished_runs_are_remembered(rallypoint_factory: Callable[..., Server], jobs: Jobs) -> None:
+    server = rallypoint_factory("--forget-finished-after", "off", "--forget-run-after", "1s")
+    jobs.torchrun(server.endpoint, nodes=1).results()
+    time.sleep(2 + A_WHILE)
+    assert "RendezvousClosedError" in jobs.torchrun(server.endpoint, nodes=1).failure(0)
+
+
+# --- A restart inside one run
+
+
+def static_restart(jobs: Jobs, server: Server) -> Job:
+    """A job whose rank 1 has crashed and is held back in its second attempt, while rank 0 makes its process group again."""
+    job = static_job(jobs, server.endpoint, options=["--max-restarts=1"], train=["--crash", "1:0", "--late", "1:1"])
+    job.wait_for_mark("init", rank=0, attempt=1)
+    return job
+
+
+def test_static_restart(rallypoint: Server, jobs: Jobs) -> None:
+    job = static_restart(jobs, rallypoint)
+    assert_awaited(rallypoint, ADDRESS_OF_RANK_1)
+    job.release()
+    assert [result["attempt"] for result in job.results()] == [1, 1]
+
+
+def test_static_restart_reads_a_dead_address_if_keys_are_kept(rallypoint_factory: Callable[..., Server], jobs: Jobs) -> None:
+    """What PyTorch's own server does too. Half of such pairs find each other all the same, as gloo lets one of the two just listen."""
+    server = rallypoint_factory(*KEEP_ALL)
+    static_restart(jobs, server)
+    assert_taken(server, ADDRESS_OF_RANK_1)
+
+
+def skewed_restart(jobs: Jobs, server: Server, *train: str) -> Job:
+    """A job whose rank 0 was killed and started again at once, while rank 1 of the old process group lives on and its address is there."""
+    job = env_job(jobs, server, train=["--hold"])
+    for rank in (0, 1):
+        job.wait_for_mark("training", rank)
+    job.kill_node(0)
+    job.start(0, train=train)
+    return job
+
+
+def test_skewed_restart(rallypoint: Server, jobs: Jobs) -> None:
+    job = skewed_restart(jobs, rallypoint)
+    assert_awaited(rallypoint, ADDRESS_OF_RANK_1)
+    job.kill_node(1)
+    job.release()
+    job.assert_waits(0, 1)
+    job.start(1)
+    job.results()
+
+
+def test_skewed_restart_fails_if_keys_are_kept(rallypoint_factory: Callable[..., Server], jobs: Jobs) -> None:
+    job = skewed_restart(jobs, rallypoint_factory(*KEEP_ALL), *GIVE_UP)
+    assert "connectFullMesh failed" in job.failure(0)
+
+
+# --- Several jobs at once
+
+
+def test_jobs_at_once_each_on_its_own_store(rallypoint_factory: Callable[..., Server], jobs: Jobs) -> None:
+    """Two listening ports and one store made for a run by its id: three stores, three jobs that write the same keys."""
+    server = rallypoint_factory("--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0")
+    made = post_json(server, "/api/v1/stores", {"run_id": "third"})
+    assert made["run_id"] == "third"
+    endpoints = [f"127.0.0.1:{port}" for port in server.ports] + [f"{made['host']}:{made['port']}"]
+    assert len(set(endpoints)) == 3
+    running = [static_job(jobs, endpoint, nodes=1, procs=2) for endpoint in endpoints]
+    for job in running:
+        job.results()
+
+
+def test_two_jobs_on_one_store_are_reported(rallypoint: Server, jobs: Jobs) -> None:
+    for _ in range(2):
+        env_job(jobs, rallypoint, start=[0]).wait_for_mark("init", 0)
+    poll(lambda: "two jobs on one store" in rallypoint.log_text(), "the log says: two jobs on one store", 20)
+
+
+# --- What must be kept
+
+
+def test_a_key_outlives_the_rank_that_set_it(rallypoint: Server, jobs: Jobs) -> None:
+    job = env_job(jobs, rallypoint, world_size=3, train=["--done-keys"])
+    assert job.results()[0]["done"] == ["0", "1", "2"]
+
+
+def test_a_store_of_plain_keys_is_never_reset(rallypoint_factory: Callable[..., Server]) -> None:
+    server = rallypoint_factory("--reset-when-idle", "1s", "--forget-run-after", "1s")
+    server.client().set("checkpoint", "epoch-3")
+    server.client().add("epochs", 3)
+    time.sleep(1 + A_WHILE)
+    assert server.client().get("checkpoint") == b"epoch-3"
+    assert server.client().add("epochs", 1) == 4
+
+
+def test_a_store_that_a_job_has_used_is_reset_when_idle(rallypoint_factory: Callable[..., Server], jobs: Jobs) -> None:
+    server = rallypoint_factory("--reset-when-idle", "1s")
+    server.client().set("checkpoint", "epoch-3")
+    env_job(jobs, server).results()
+    poll(lambda: not server.client().check(["checkpoint"]), "the idle store is reset", 20)
+
+
+def test_a_process_group_is_destroyed_and_made_again(rallypoint: Server, jobs: Jobs) -> None:
+    env_job(jobs, rallypoint, train=["--reinit"]).results()
+
+
+def post_json(server: Server, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"http://127.0.0.1:{server.admin_port}{path}", json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.load(answer)
