@@ -11,10 +11,12 @@
 //! | [`server`] | listeners, connections, stores of runs, lifecycle |
 //! | [`admin`] | HTTP: health, metrics, API |
 //! | [`metrics`] | names and help texts of all metrics |
+//! | [`client`] | a client of any TCPStore |
 //! | [`cli`] | the command line |
 
 pub mod admin;
 pub mod cli;
+pub mod client;
 pub mod config;
 pub mod engine;
 pub mod ids;

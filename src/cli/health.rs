@@ -1,13 +1,42 @@
-//! To be written.
+//! `rallypoint health`: the answer of the admin port's health routes as an exit code.
 
-use super::Outcome;
+use std::time::Duration;
 
-/// To be written.
+use anyhow::{Context, bail};
+use clap::builder::BoolishValueParser;
+
+use super::http::{self, AdminUrl, DEFAULT_ADMIN};
+use super::units::duration;
+use super::{Outcome, run_client};
+
+/// Tell by the exit code whether a server is healthy: 0 if it is ready, 1 if not. For exec probes in an image without a
+/// shell.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {}
+pub(super) struct Args {
+    /// The server's admin port
+    #[arg(value_name = "ADMIN", env = "RALLYPOINT_ADMIN", default_value = DEFAULT_ADMIN)]
+    admin: AdminUrl,
+
+    /// Ask whether the server is alive instead of ready
+    #[arg(long, env = "RALLYPOINT_LIVE", value_parser = BoolishValueParser::new())]
+    live: bool,
+
+    /// Give up after this time
+    #[arg(long, env = "RALLYPOINT_TIMEOUT", value_name = "TIME", default_value = "2s", value_parser = duration)]
+    timeout: Duration,
+}
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        Ok(Outcome::NotDone)
+        let path = if self.live { "/livez" } else { "/readyz" };
+        let answer = run_client(async {
+            let asked = http::request(&self.admin, "GET", path, None, self.timeout).await;
+            asked.with_context(|| format!("{}{path}", self.admin))
+        })?;
+        if !answer.is_success() {
+            bail!("{}{path}: {} ({})", self.admin, answer.text(), answer.status);
+        }
+        println!("ok");
+        Ok(Outcome::Done)
     }
 }

@@ -3,6 +3,7 @@
 
 mod ctl;
 mod health;
+mod http;
 mod serve;
 mod store;
 mod units;
@@ -69,9 +70,18 @@ impl Cli {
     }
 }
 
-/// A small runtime for commands that are clients.
+/// A small runtime for one thread.
 fn client_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+/// Runs the work of a command that is a client.
+fn run_client<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = client_runtime()?;
+    let done = runtime.block_on(work);
+    // A look-up that was given up may still sit in the resolver; nobody waits for it.
+    runtime.shutdown_background();
+    done
 }
 
 #[cfg(test)]

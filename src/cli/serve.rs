@@ -23,7 +23,13 @@ use crate::store::StaleKeyConfig;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Address of a store; repeat it for more stores. Two jobs on one store corrupt each other
-    #[arg(long, env = "RALLYPOINT_LISTEN", value_name = "ADDR", default_value = "[::]:29500", value_delimiter = ',')]
+    #[arg(
+        long,
+        env = "RALLYPOINT_LISTEN",
+        value_name = "ADDR",
+        default_value = "[::]:29500",
+        value_delimiter = ','
+    )]
     listen: Vec<SocketAddr>,
 
     /// Address of the admin port: health, metrics, API
@@ -51,16 +57,34 @@ pub(super) struct Args {
     legacy_dialect: LegacyDialect,
 
     /// Longest key
-    #[arg(long, env = "RALLYPOINT_MAX_KEY", value_name = "SIZE", default_value = "8KiB", value_parser = size)]
+    #[arg(
+        long,
+        env = "RALLYPOINT_MAX_KEY",
+        value_name = "SIZE",
+        default_value = "8KiB",
+        value_parser = |text: &str| size_up_to(text, 16 << 20)
+    )]
     max_key: usize,
 
     /// Largest value
-    #[arg(long, env = "RALLYPOINT_MAX_VALUE", value_name = "SIZE", default_value = "8MiB", value_parser = size)]
+    #[arg(
+        long,
+        env = "RALLYPOINT_MAX_VALUE",
+        value_name = "SIZE",
+        default_value = "8MiB",
+        value_parser = |text: &str| size_up_to(text, 1 << 30)
+    )]
     max_value: usize,
 
     /// Most keys in one request
-    #[arg(long, env = "RALLYPOINT_MAX_KEYS_PER_REQUEST", value_name = "N", default_value_t = 131_072)]
-    max_keys_per_request: usize,
+    #[arg(
+        long,
+        env = "RALLYPOINT_MAX_KEYS_PER_REQUEST",
+        value_name = "N",
+        default_value_t = 131_072,
+        value_parser = clap::value_parser!(u32).range(1..=16_777_216)
+    )]
+    max_keys_per_request: u32,
 
     /// Most names in one store
     #[arg(long, env = "RALLYPOINT_MAX_KEYS", value_name = "N", default_value_t = 10_000_000)]
@@ -169,6 +193,12 @@ enum LogFormat {
     Json,
 }
 
+/// A size with a bound: beyond it the dialects could not be told apart, or one request could fill the memory.
+fn size_up_to(text: &str, most: usize) -> Result<usize, String> {
+    let bytes = size(text)?;
+    if bytes <= most { Ok(bytes) } else { Err(format!("must be at most {} MiB", most >> 20)) }
+}
+
 /// `FIRST-LAST`.
 #[derive(Debug, Clone)]
 struct PortRange(std::ops::RangeInclusive<u16>);
@@ -177,10 +207,12 @@ impl std::str::FromStr for PortRange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let range = text.split_once('-').and_then(|(first, last)| Some(first.parse().ok()?..=last.parse().ok()?));
-        range.filter(|range| !range.is_empty() && *range.start() > 0).map(Self).ok_or_else(|| {
-            "write it like 29510-29599".into()
-        })
+        let range =
+            text.split_once('-').and_then(|(first, last)| Some(first.parse().ok()?..=last.parse().ok()?));
+        range
+            .filter(|range| !range.is_empty() && *range.start() > 0)
+            .map(Self)
+            .ok_or_else(|| "write it like 29510-29599".into())
     }
 }
 
@@ -198,11 +230,8 @@ impl Args {
         }
         let config = self.config()?;
         let descriptors = server::raise_descriptor_limit();
-        let sockets = config
-            .listen
-            .iter()
-            .map(|&addr| bind(addr, "--listen"))
-            .collect::<anyhow::Result<Vec<_>>>()?;
+        let sockets =
+            config.listen.iter().map(|&addr| bind(addr, "--listen")).collect::<anyhow::Result<Vec<_>>>()?;
         let admin_socket = bind(config.admin, "--admin")?;
         let stores: Vec<SocketAddr> = sockets.iter().filter_map(|socket| socket.local_addr().ok()).collect();
         let admin = admin_socket.local_addr()?;
@@ -227,8 +256,9 @@ impl Args {
         let token = match &self.token_file {
             None => None,
             Some(file) => {
-                let text = std::fs::read_to_string(file)
-                    .map_err(|error| UsageError(format!("cannot read --token-file {}: {error}", file.display())))?;
+                let text = std::fs::read_to_string(file).map_err(|error| {
+                    UsageError(format!("cannot read --token-file {}: {error}", file.display()))
+                })?;
                 let token = Token::from_file_text(&text)
                     .ok_or_else(|| UsageError(format!("--token-file {} is empty", file.display())))?;
                 Some(token)
@@ -243,7 +273,7 @@ impl Args {
             limits: Limits {
                 key: self.max_key,
                 value: self.max_value,
-                keys_per_request: self.max_keys_per_request,
+                keys_per_request: self.max_keys_per_request as usize,
             },
             legacy_dialect: match self.legacy_dialect {
                 LegacyDialect::V2_0 => LegacyRelease::V2_0,

@@ -61,7 +61,9 @@ mod tests {
         assert_eq!(size("8192"), Ok(8192));
         assert_eq!(size("8KiB"), Ok(8192));
         assert_eq!(size("1.5 GiB"), Ok(1_610_612_736));
-        assert!(size("many").is_err() && size("0").is_err() && size("-1KiB").is_err() && size("inf").is_err());
+        assert!(
+            size("many").is_err() && size("0").is_err() && size("-1KiB").is_err() && size("inf").is_err()
+        );
         assert_eq!(duration("1h 30m"), Ok(Duration::from_secs(5400)));
         assert!(duration("30").is_err());
         assert_eq!(duration_or_off("off"), Ok(MaybeOff(None)));

@@ -22,9 +22,8 @@ pub(super) struct Greeted {
 /// Asks the resolver for the addresses of an endpoint. At least one if it succeeds.
 pub async fn resolve(endpoint: &Endpoint, limit: Duration) -> Result<Vec<SocketAddr>, StepError> {
     let host = endpoint.host();
-    let found = match timeout(limit, tokio::net::lookup_host((host, endpoint.port()))).await {
-        Ok(found) => found,
-        Err(_) => return Err(StepError::ResolverSilent { host: host.into(), after: limit }),
+    let Ok(found) = timeout(limit, tokio::net::lookup_host((host, endpoint.port()))).await else {
+        return Err(StepError::ResolverSilent { host: host.into(), after: limit });
     };
     let unresolved = |reason: String| StepError::Unresolved { host: host.into(), reason };
     let found = found.map_err(|error| {
@@ -42,14 +41,17 @@ pub async fn resolve(endpoint: &Endpoint, limit: Duration) -> Result<Vec<SocketA
 
 /// Opens a TCP connection.
 pub async fn open(addr: SocketAddr, limit: Duration) -> Result<TcpStream, StepError> {
-    let opened = match timeout(limit, TcpStream::connect(addr)).await {
-        Ok(opened) => opened,
-        Err(_) => return Err(StepError::Unreachable { addr, after: limit }),
+    let Ok(opened) = timeout(limit, TcpStream::connect(addr)).await else {
+        return Err(StepError::Unreachable { addr, after: limit });
     };
     let stream = opened.map_err(|source| match source.kind() {
         io::ErrorKind::ConnectionRefused => StepError::Refused { addr },
         _ => StepError::Connect { addr, source },
     })?;
+    // Trying a free port of one's own host again and again may end in a connection with oneself.
+    if stream.local_addr().is_ok_and(|own| own == addr) {
+        return Err(StepError::Refused { addr });
+    }
     stream.set_nodelay(true).map_err(|source| StepError::Connect { addr, source })?;
     Ok(stream)
 }
@@ -59,78 +61,91 @@ pub async fn open(addr: SocketAddr, limit: Duration) -> Result<TcpStream, StepEr
 /// Servers of PyTorch 2.2 to 2.4 close on PING, so after a close the question is asked again in the form of a count of
 /// keys, on a new connection.
 pub(super) async fn greet(addr: SocketAddr, limit: Duration) -> Result<Greeted, StepError> {
-    let started = Instant::now();
-    let nonce = std::process::id();
-    let ping = Request::Ping { nonce };
-    match ask(addr, &ping, 4, limit).await? {
-        Answer::Bytes(stream, answer) if answer == nonce.to_le_bytes() => {
-            return Ok(Greeted { stream, pings: true });
-        }
-        Answer::Bytes(_, answer) => return Err(foreign(addr, &answer)),
-        Answer::Closed => {}
+    let deadline = Instant::now() + limit;
+    let pid = std::process::id();
+    let nonce = pid.to_le_bytes();
+    let mut probe = Probe::start(addr, &Request::Ping { nonce: pid }, limit).await?;
+    if probe.read(4, deadline - limit.mul_f32(0.25)).await.is_err() {
+        probe.nudge(nonce, deadline, limit).await?;
     }
-    let left = limit.saturating_sub(started.elapsed()).max(Duration::from_millis(100));
-    match ask(addr, &Request::NumKeys, 8, left).await? {
+    if probe.answer == nonce {
+        return Ok(Greeted { stream: probe.stream, pings: true });
+    }
+    if !probe.answer.is_empty() {
+        return Err(probe.foreign());
+    }
+    let left = deadline.saturating_duration_since(Instant::now()).max(LEAST);
+    let mut probe = Probe::start(addr, &Request::NumKeys, left).await?;
+    let silent = probe.read(8, deadline.max(Instant::now() + LEAST)).await.is_err();
+    match probe.answer[..] {
         // More keys than memory can hold are the text of another protocol.
-        Answer::Bytes(stream, answer) if answer[5..] == [0; 3] => Ok(Greeted { stream, pings: false }),
-        Answer::Bytes(_, answer) => Err(foreign(addr, &answer)),
-        Answer::Closed => Err(StepError::Closed { addr }),
+        [_, _, _, _, _, 0, 0, 0] => Ok(Greeted { stream: probe.stream, pings: false }),
+        [] if silent => Err(StepError::Silent { addr, after: left }),
+        [] => Err(StepError::Closed { addr }),
+        _ => Err(probe.foreign()),
     }
 }
 
-fn foreign(addr: SocketAddr, answer: &[u8]) -> StepError {
-    StepError::Foreign { addr, answerer: Answerer::recognize(answer) }
+/// The least time for a second try.
+const LEAST: Duration = Duration::from_millis(100);
+
+/// A PING that is also two line ends, so that a server that waits for a line shows itself.
+const NUDGE: [u8; 4] = *b"\n\r\n\n";
+
+struct Silent;
+
+/// A connection that has said hello and asked one question.
+struct Probe {
+    addr: SocketAddr,
+    stream: TcpStream,
+    answer: Vec<u8>,
 }
 
-enum Answer {
-    /// Exactly as many bytes as asked for.
-    Bytes(TcpStream, Vec<u8>),
-    /// The server closed without a byte.
-    Closed,
-}
+impl Probe {
+    async fn start(addr: SocketAddr, question: &Request<'_>, limit: Duration) -> Result<Self, StepError> {
+        let mut stream = open(addr, limit).await?;
+        // In one segment: PyTorch's libuv server closes if it reads the hello in two parts.
+        let mut bytes = Vec::new();
+        encode_hello(&mut bytes);
+        let _known = encode_request(question, Dialect::C, &mut bytes);
+        // If the peer closed already, reading tells.
+        let _sent = stream.write_all(&bytes).await;
+        Ok(Self { addr, stream, answer: Vec::new() })
+    }
 
-/// Connects, says hello, sends `request`, and reads an answer of `len` bytes.
-async fn ask(addr: SocketAddr, request: &Request<'_>, len: usize, limit: Duration) -> Result<Answer, StepError> {
-    let started = Instant::now();
-    let mut stream = open(addr, limit).await?;
-    let mut bytes = Vec::new();
-    encode_hello(&mut bytes);
-    let _known = encode_request(request, Dialect::C, &mut bytes);
-    // In one segment: PyTorch's libuv server closes if it reads the hello in two parts.
-    if stream.write_all(&bytes).await.is_err() {
-        return Ok(Answer::Closed);
-    }
-    let nudge_after = started + limit.mul_f32(0.75);
-    let mut answer = Vec::with_capacity(64);
-    let mut silent = read_at_least(&mut stream, &mut answer, len, nudge_after).await.is_none();
-    if silent {
-        // Line-based servers wait for the end of a line; to a TCPStore these bytes are an unfinished ping.
-        let _sent = stream.write_all(b"\r\n\r\n").await;
-        let end = started + limit;
-        silent = read_at_least(&mut stream, &mut answer, len, end).await.is_none();
-    }
-    match answer.len() {
-        0 if silent => Err(StepError::Silent { addr, after: limit }),
-        0 => Ok(Answer::Closed),
-        // Nothing was asked that has a longer answer.
-        n if n == len && !silent => Ok(Answer::Bytes(stream, answer)),
-        _ => Err(foreign(addr, &answer)),
-    }
-}
-
-/// Reads until `answer` has `len` bytes or the peer closes. `None` if neither happens in time.
-async fn read_at_least(
-    stream: &mut TcpStream,
-    answer: &mut Vec<u8>,
-    len: usize,
-    deadline: Instant,
-) -> Option<()> {
-    while answer.len() < len {
-        let mut chunk = [0; 64];
-        match timeout_at(deadline, stream.read(&mut chunk)).await.ok()? {
-            Ok(0) | Err(_) => break,
-            Ok(n) => answer.extend_from_slice(&chunk[..n]),
+    /// Reads until at least `len` bytes are there or the peer has closed.
+    async fn read(&mut self, len: usize, deadline: Instant) -> Result<(), Silent> {
+        while self.answer.len() < len {
+            let mut chunk = [0; 64];
+            match timeout_at(deadline, self.stream.read(&mut chunk)).await {
+                Ok(Ok(0) | Err(_)) => break,
+                Ok(Ok(n)) => self.answer.extend_from_slice(&chunk[..n]),
+                Err(_) => return Err(Silent),
+            }
         }
+        Ok(())
     }
-    Some(())
+
+    /// Makes a silent peer say something. A slow store answers both pings, and the second answer is taken off again.
+    async fn nudge(&mut self, nonce: [u8; 4], deadline: Instant, limit: Duration) -> Result<(), StepError> {
+        let mut bytes = Vec::new();
+        let nudge = Request::Ping { nonce: u32::from_le_bytes(NUDGE) };
+        let _known = encode_request(&nudge, Dialect::C, &mut bytes);
+        let _sent = self.stream.write_all(&bytes).await;
+        let silent = self.read(8, deadline).await.is_err();
+        if silent && (self.answer.is_empty() || self.answer == nonce) {
+            return Err(StepError::Silent { addr: self.addr, after: limit });
+        }
+        if self.answer.len() == 8 && self.answer.ends_with(&NUDGE) {
+            self.answer.truncate(4);
+        }
+        Ok(())
+    }
+
+    fn foreign(&self) -> StepError {
+        StepError::Foreign { addr: self.addr, answerer: Answerer::recognize(&self.answer) }
+    }
 }
+
+#[cfg(test)]
+mod tests;

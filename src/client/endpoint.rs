@@ -24,7 +24,9 @@ pub enum EndpointError {
         port: String,
     },
     /// What Kubernetes puts into the environment of every pod beside a Service.
-    #[error("`{0}` is not a host and a port; a value like `tcp://…` is the link to a Service that Kubernetes injects")]
+    #[error(
+        "`{0}` is not a host and a port; a value like `tcp://…` is the link to a Service that Kubernetes injects"
+    )]
     ServiceLink(String),
     /// Another URL.
     #[error("`{0}` is a URL; write HOST:PORT without `{1}://`")]

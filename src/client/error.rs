@@ -74,7 +74,9 @@ pub enum StepError {
         source: io::Error,
     },
     /// Connected, and closed without a word.
-    #[error("{addr} closed the connection without an answer; it is no TCPStore of PyTorch 2.2 or later, or does not let this address in")]
+    #[error(
+        "{addr} closed the connection without an answer; it is no TCPStore of PyTorch 2.2 or later, or does not let this address in"
+    )]
     Closed {
         /// The address.
         addr: SocketAddr,
@@ -106,6 +108,11 @@ impl StepError {
             Self::Closed { .. } | Self::Foreign { .. } => Step::Hello,
             Self::Silent { .. } => Step::Ping,
         }
+    }
+
+    /// Whether it failed by taking too long.
+    pub const fn is_late(&self) -> bool {
+        matches!(self, Self::ResolverSilent { .. } | Self::Unreachable { .. } | Self::Silent { .. })
     }
 }
 

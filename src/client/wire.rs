@@ -78,14 +78,13 @@ impl Wire {
     pub(super) fn allow(&mut self, limit: Duration) {
         self.started = Instant::now();
         // A limit beyond the clock is no limit that anybody sees the end of.
-        let year = Duration::from_secs(365 * 24 * 3600);
+        let year = Duration::from_hours(365 * 24);
         self.deadline = self.started + limit.min(year);
     }
 
     /// Ends a call whose reply was read whole.
-    pub(super) fn done<T>(&mut self, reply: T) -> T {
+    pub(super) fn done(&mut self) {
         self.in_step = true;
-        reply
     }
 
     pub(super) async fn byte(&mut self) -> Result<u8, Error> {
@@ -113,7 +112,9 @@ impl Wire {
         self.fill(8).await?;
         let len = self.input.get_u64_le();
         let too_large = Error::TooLarge { op: self.op, limit: self.max_reply };
-        let Some(len) = usize::try_from(len).ok().filter(|&len| len <= self.budget) else { return Err(too_large) };
+        let Some(len) = usize::try_from(len).ok().filter(|&len| len <= self.budget) else {
+            return Err(too_large);
+        };
         // The length counts too: a reply of very many empty strings is large as well.
         self.budget = self.budget.saturating_sub(len + 8);
         self.fill(len).await?;

@@ -226,7 +226,9 @@ mod tests {
         assert_eq!(decoder.decode(&wire, None), Ok(Decoded::Hello { len: 5 }));
         let mut rest = &wire[5..];
         for sent in &requests {
-            let Ok(Decoded::Request { request, len }) = decoder.decode(rest, None) else { panic!("no request") };
+            let Ok(Decoded::Request { request, len }) = decoder.decode(rest, None) else {
+                panic!("no request")
+            };
             assert_eq!(request, *sent);
             rest = &rest[len..];
         }
@@ -250,8 +252,7 @@ mod tests {
         while !out.is_empty() {
             let mut slices = [IoSlice::new(&[]); 2];
             let used = out.as_slices(&mut slices);
-            let some: Vec<u8> =
-                slices[..used].iter().flat_map(|slice| slice.to_vec()).take(7).collect();
+            let some: Vec<u8> = slices[..used].iter().flat_map(|slice| slice.to_vec()).take(7).collect();
             sent.extend_from_slice(&some);
             out.advance(some.len());
             assert_eq!(out.len(), whole.len() - sent.len());
