@@ -191,9 +191,8 @@ impl Decoder {
     fn start(&mut self, code: u8, input: &[u8]) -> Result<Op, ProtocolError> {
         if self.dialect == Dialect::Legacy {
             self.dialect = match (code, self.legacy) {
-                (7 | 9..=11, _) => Dialect::B,
                 (8, LegacyRelease::V2_0) => Dialect::A,
-                (8, LegacyRelease::V2_1) => Dialect::B,
+                (7..=11, _) => Dialect::B,
                 _ => Dialect::Legacy,
             };
         }
@@ -260,23 +259,18 @@ impl Decoder {
     }
 
     fn walk_list(&mut self, op: Op, input: &[u8], strings_each: u64) -> Result<Option<usize>, ProtocolError> {
-        let mut left = match self.progress.strings_left {
-            Some(left) => left,
-            None => {
-                let start = self.progress.walked;
-                if let Some(need) = self.walk_fixed(input, 8) {
-                    return Ok(Some(need));
-                }
-                let count = u64_at(&input[start..]);
-                if count > self.limits.keys_per_request as u64 {
-                    return Err(ProtocolError::TooManyKeys {
-                        op,
-                        count,
-                        limit: self.limits.keys_per_request,
-                    });
-                }
-                count * strings_each
+        let mut left = if let Some(left) = self.progress.strings_left {
+            left
+        } else {
+            let start = self.progress.walked;
+            if let Some(need) = self.walk_fixed(input, 8) {
+                return Ok(Some(need));
             }
+            let (count, limit) = (u64_at(&input[start..]), self.limits.keys_per_request);
+            if count > limit as u64 {
+                return Err(ProtocolError::TooManyKeys { op, count, limit });
+            }
+            count * strings_each
         };
         while left > 0 {
             let is_key = strings_each == 1 || left % 2 == 0;
@@ -317,7 +311,9 @@ fn build<'a>(op: Op, mut body: &'a [u8], owner: Option<&'a Bytes>) -> Request<'a
         }
         Op::CancelWait => Request::CancelWait,
         Op::Ping | Op::Validate => Request::Ping { nonce: u32_at(rest) },
-        Op::QueuePush => Request::QueuePush { key: string(rest), value: Payload { bytes: string(rest), owner } },
+        Op::QueuePush => {
+            Request::QueuePush { key: string(rest), value: Payload { bytes: string(rest), owner } }
+        }
         Op::QueuePop => Request::QueuePop { key: string(rest) },
         Op::QueueLen => Request::QueueLen { key: string(rest) },
         Op::ListKeys => Request::ListKeys,

@@ -143,7 +143,7 @@ fn classify_process_group(key: &[u8]) -> KeyPattern<'_> {
             && number(&rest[..slash]).is_some()
             && let Some(member) = number(&rest[slash + 1..])
         {
-            let group = &key[..group.len() + slash + 1];
+            let group = &key[..=group.len() + slash];
             return KeyPattern::Address(Address { group, member, kind: AddressKind::Gloo, run_id: None });
         }
     }
@@ -214,10 +214,7 @@ mod tests {
     #[test]
     fn the_role_exchange_is_an_address_only_in_runs_without_rounds() {
         let group = b"none/torchelastic/".to_vec();
-        assert_eq!(
-            address("/none/torchelastic/role_info/1"),
-            (group.clone(), 1, AddressKind::RoleInfo)
-        );
+        assert_eq!(address("/none/torchelastic/role_info/1"), (group.clone(), 1, AddressKind::RoleInfo));
         assert_eq!(
             address("/none/torchelastic/role_info1"),
             (group.clone(), 1, AddressKind::RoleInfo),
@@ -265,9 +262,16 @@ mod tests {
 
     #[test]
     fn other_keys_are_nobodys() {
-        for key in
-            ["", "/", "/init/", "/done_3", "/my_default_pg/0", "/torchelastic", "/a//cpu//0/1", "default_pg/0"]
-        {
+        for key in [
+            "",
+            "/",
+            "/init/",
+            "/done_3",
+            "/my_default_pg/0",
+            "/torchelastic",
+            "/a//cpu//0/1",
+            "default_pg/0",
+        ] {
             assert_eq!(classify(key.as_bytes()), None, "{key}");
         }
     }

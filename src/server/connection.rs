@@ -97,9 +97,10 @@ impl End {
 
 /// One client's connection.
 pub(super) struct Connection {
+    /// Dropped before the stream: the store forgets the connection before the peer can see it closed.
+    session: Session,
     stream: TcpStream,
     peer: SocketAddr,
-    session: Session,
     door: Arc<Door>,
     decoder: Decoder,
     /// Received bytes that are not applied yet: the start of a request, or whole ones after `replies_first`.
@@ -124,9 +125,9 @@ impl Connection {
     pub(super) fn new(stream: TcpStream, peer: SocketAddr, session: Session, door: Arc<Door>) -> Self {
         let decoder = Decoder::new(door.config().limits, door.config().legacy_dialect);
         Self {
+            session,
             stream,
             peer,
-            session,
             door,
             decoder,
             input: BytesMut::new(),
@@ -391,7 +392,8 @@ impl Connection {
     }
 
     fn poll_timer(&mut self, after: Duration, cx: &mut Context<'_>) -> Poll<()> {
-        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + after)));
+        let timer =
+            self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + after)));
         timer.as_mut().poll(cx)
     }
 
@@ -406,7 +408,11 @@ impl Connection {
 }
 
 /// Writes until everything is out or the socket takes no more.
-fn poll_write_some(stream: &mut TcpStream, replies: &mut ReplyBuffer, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+fn poll_write_some(
+    stream: &mut TcpStream,
+    replies: &mut ReplyBuffer,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<()>> {
     while !replies.is_empty() {
         let mut slices = [IoSlice::new(&[]); 16];
         let used = replies.as_slices(&mut slices);

@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 
 use super::connection::{Connection, End};
 use super::throttle::Throttle;
-use super::workers::Workers;
+use super::workers::Rota;
 use crate::config::ServerConfig;
 use crate::engine::{Engine, MemoryBudget};
 use crate::ids::ConnId;
@@ -118,12 +118,12 @@ impl Door {
     }
 
     /// Accepts until dropped. Errors (out of descriptors, say) are reported and outlived.
-    pub(super) async fn accept(self: Arc<Self>, listener: TcpListener, workers: Arc<Workers>) {
+    pub(super) async fn accept(self: Arc<Self>, listener: TcpListener, rota: Arc<Rota>) {
         loop {
             // Leaving this thread's reactor costs two system calls a connection and lets any thread serve it.
             let accepted = listener.accept().await;
             match accepted.and_then(|(stream, peer)| Ok((stream.into_std()?, peer))) {
-                Ok((stream, peer)) => self.admit(stream, peer, &workers),
+                Ok((stream, peer)) => self.admit(stream, peer, &rota),
                 Err(error) if is_peers_fault(&error) => {}
                 Err(error) => {
                     tracing::warn!(port = self.engine.port(), %error, "cannot accept connections; trying again");
@@ -133,7 +133,7 @@ impl Door {
         }
     }
 
-    fn admit(self: &Arc<Self>, stream: std::net::TcpStream, peer: SocketAddr, workers: &Workers) {
+    fn admit(self: &Arc<Self>, stream: std::net::TcpStream, peer: SocketAddr, rota: &Rota) {
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         if !self.config().allows(peer.ip()) {
             self.count(Outcome::Denied);
@@ -150,7 +150,7 @@ impl Door {
         let id = session.id();
         let door = Arc::clone(self);
         self.tasks.insert(id, None);
-        let task = workers.spawn(async move {
+        let task = rota.spawn(async move {
             let _place = place;
             match TcpStream::from_std(stream) {
                 Ok(stream) => Connection::new(stream, peer, session, Arc::clone(&door)).run().await,
@@ -254,10 +254,8 @@ fn bind_exactly(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
     socket.set_reuse_address(true)?;
     // Accepted sockets inherit these, which saves their system calls.
     socket.set_tcp_nodelay(true)?;
-    let keepalive = TcpKeepalive::new()
-        .with_time(DEAD_AFTER / 2)
-        .with_interval(DEAD_AFTER / 4)
-        .with_retries(2);
+    let keepalive =
+        TcpKeepalive::new().with_time(DEAD_AFTER / 2).with_interval(DEAD_AFTER / 4).with_retries(2);
     socket.set_tcp_keepalive(&keepalive)?;
     socket.set_tcp_user_timeout(Some(DEAD_AFTER))?;
     socket.set_nonblocking(true)?;

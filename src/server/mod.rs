@@ -25,8 +25,8 @@ pub use limits::{default_max_memory, raise_descriptor_limit, somaxconn};
 pub use listener::{Door, Outcome, bind};
 use listener::{ENOUGH_BACKLOG, House};
 pub use notices::{EventCounts, Notices};
-pub use run_stores::{NoStore, RunStore};
 use run_stores::RunStores;
+pub use run_stores::{NoStore, RunStore};
 use throttle::Throttle;
 use workers::Workers;
 
@@ -48,14 +48,14 @@ pub struct Server {
     notices: Arc<Notices>,
     stores: DashMap<u16, OpenStore>,
     run_stores: RunStores,
-    workers: Arc<Workers>,
+    workers: Workers,
     ready: AtomicBool,
 }
 
 impl Server {
     /// Starts serving on sockets that are bound already, one store each.
     pub fn start(config: ServerConfig, sockets: Vec<std::net::TcpListener>) -> io::Result<Arc<Self>> {
-        let workers = Arc::new(Workers::start(config.threads)?);
+        let workers = Workers::start(config.threads)?;
         let house = House {
             budget: MemoryBudget::new(config.max_memory),
             connections: AtomicUsize::new(0),
@@ -85,13 +85,18 @@ impl Server {
         let config = &self.house.config;
         let capacity = Capacity { keys: config.max_keys, bytes: config.max_memory };
         let store = Store::new(capacity, config.stale_keys.clone());
-        let engine =
-            Engine::new(port, store, self.clock, Arc::clone(&self.house.budget), Arc::clone(&self.notices) as _);
+        let engine = Engine::new(
+            port,
+            store,
+            self.clock,
+            Arc::clone(&self.house.budget),
+            Arc::clone(&self.notices) as _,
+        );
         let door = Door::new(Arc::clone(&self.house), engine);
-        let (accepting, workers) = (Arc::clone(&door), Arc::clone(&self.workers));
-        let accepting = self.workers.spawn(async move {
+        let (accepting, rota) = (Arc::clone(&door), Arc::clone(self.workers.rota()));
+        let accepting = self.workers.rota().spawn(async move {
             match TcpListener::from_std(socket) {
-                Ok(socket) => accepting.accept(socket, workers).await,
+                Ok(socket) => accepting.accept(socket, rota).await,
                 Err(error) => tracing::error!(port, %error, "cannot accept connections"),
             }
         });
@@ -200,7 +205,10 @@ impl Server {
         let limit = self.house.config.drain;
         if tokio::time::timeout(limit, left).await.is_err() {
             let connections = self.connections();
-            tracing::warn!(connections, "stopping although clients are still connected: --drain {limit:?} is over");
+            tracing::warn!(
+                connections,
+                "stopping although clients are still connected: --drain {limit:?} is over"
+            );
         }
     }
 }

@@ -65,7 +65,13 @@ impl Observer for Notices {
                 self.throttled(Repeated::KeysDropped, |held_back| {
                     let (why, example) = (explain(*cause), ShownKey(example));
                     let cause = cause.name();
-                    tracing::info!(store, cause, keys, held_back, "dropped {keys} keys such as `{example}`: {why}");
+                    tracing::info!(
+                        store,
+                        cause,
+                        keys,
+                        held_back,
+                        "dropped {keys} keys such as `{example}`: {why}"
+                    );
                 });
             }
             Event::StoreReset { cause, keys } => {

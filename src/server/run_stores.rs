@@ -9,7 +9,7 @@ use crate::config::ServerConfig;
 use crate::ids::Uptime;
 
 /// A port that was closed is not used again for this long: late clients of the old store must not meet a new one.
-const QUARANTINE: Duration = Duration::from_secs(600);
+const QUARANTINE: Duration = Duration::from_mins(10);
 
 /// A run's own store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,11 +61,7 @@ pub(super) struct RunStores {
 
 impl RunStores {
     pub(super) fn new(config: &ServerConfig) -> Self {
-        Self {
-            ports: config.store_ports.clone(),
-            linger: config.store_linger,
-            state: Mutex::default(),
-        }
+        Self { ports: config.store_ports.clone(), linger: config.store_linger, state: Mutex::default() }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {

@@ -11,20 +11,25 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-/// The serving threads. Dropping them ends every connection.
+/// The serving threads. Dropping this ends every connection.
 #[derive(Debug)]
 pub(super) struct Workers {
-    handles: Vec<Handle>,
-    next: AtomicUsize,
+    rota: Arc<Rota>,
     stop: Arc<Notify>,
     threads: Vec<JoinHandle<()>>,
 }
 
+/// Hands tasks to the serving threads in turn.
+#[derive(Debug, Default)]
+pub(super) struct Rota {
+    handles: Vec<Handle>,
+    next: AtomicUsize,
+}
+
 impl Workers {
     pub(super) fn start(threads: NonZeroUsize) -> io::Result<Self> {
-        let stop = Arc::new(Notify::new());
-        let mut workers =
-            Self { handles: Vec::new(), next: AtomicUsize::new(0), stop, threads: Vec::new() };
+        let mut workers = Self { rota: Arc::default(), stop: Arc::new(Notify::new()), threads: Vec::new() };
+        let mut handles = Vec::new();
         for n in 0..threads.get() {
             let stop = Arc::clone(&workers.stop);
             let (tell, told) = mpsc::channel();
@@ -43,11 +48,19 @@ impl Workers {
                 }
             })?;
             workers.threads.push(thread);
-            workers.handles.push(told.recv().map_err(io::Error::other)??);
+            handles.push(told.recv().map_err(io::Error::other)??);
         }
+        workers.rota = Arc::new(Rota { handles, next: AtomicUsize::new(0) });
         Ok(workers)
     }
 
+    /// What hands out work. It may outlive the threads; tasks given to it then are dropped.
+    pub(super) fn rota(&self) -> &Arc<Rota> {
+        &self.rota
+    }
+}
+
+impl Rota {
     /// Runs a task on the next thread in turn.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         let turn = self.next.fetch_add(1, Relaxed) % self.handles.len();

@@ -3,7 +3,8 @@
 //! That nothing was answered is told by a probe: a request whose reply is known, sent behind what is tested. Replies
 //! come in order, so whatever precedes the probe's reply is the answer, however slow the machine.
 
-use std::io::{ErrorKind, Read, Write};
+use std::fmt::Write as _;
+use std::io::{ErrorKind, Read, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -113,7 +114,8 @@ impl Peer {
     }
 
     /// What the server says to all that was sent, when `expected` bytes and an open or closed connection are
-    /// expected. More than expected is found, too.
+    /// expected. More than expected is found, too. Not for what another peer caused: a connection that was woken for
+    /// an item of a queue must not be heard of before it comes for it.
     pub(crate) fn answer(&mut self, expected: usize, expected_open: bool) -> Answer {
         if !expected_open {
             return self.until_closed();
@@ -146,7 +148,7 @@ impl Peer {
     /// Reads exactly `len` bytes, fewer only if no more come.
     pub(crate) fn read(&mut self, len: usize) -> Answer {
         let mut bytes = Vec::new();
-        let mut part = [0; 64 * 1024];
+        let mut part = vec![0; 64 * 1024];
         let open = loop {
             let wanted = part.len().min(len - bytes.len());
             if wanted == 0 {
@@ -223,7 +225,12 @@ pub(crate) fn unhex(hex: &str) -> Vec<u8> {
 
 /// Hexadecimal digits of bytes, shortened for a message.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    let digits = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let digits = |bytes: &[u8]| {
+        bytes.iter().fold(String::new(), |mut digits, byte| {
+            let _ = write!(digits, "{byte:02x}");
+            digits
+        })
+    };
     match bytes.len() {
         0..=120 => digits(bytes),
         len => format!("{}..({len} bytes)..{}", digits(&bytes[..50]), digits(&bytes[len - 10..])),

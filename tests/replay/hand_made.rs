@@ -27,6 +27,15 @@ impl<'a> Step<'a> {
         };
         Self { connection, sent, reply, open }
     }
+
+    /// Whether our answer is another than the recorded one.
+    fn is_not(&self, ours: Ours) -> bool {
+        match ours {
+            Ours::Says(reply) => !self.open || self.reply != reply,
+            Ours::CountsKeys => !self.open || self.reply.len() != 16,
+            Ours::Closes => self.open,
+        }
+    }
 }
 
 /// What one step must be answered with.
@@ -122,7 +131,7 @@ impl Replay {
             let (expected, open) = match difference.and_then(|difference| difference.step(at)) {
                 None => (Expected::read(step.reply), step.open),
                 Some(ours) => {
-                    self.differing += 1;
+                    self.differing += usize::from(step.is_not(ours));
                     match ours {
                         Ours::Says(reply) => (Expected::read(reply), true),
                         // Known after the step, as the step may store something.
@@ -133,7 +142,11 @@ impl Replay {
             };
             let peer = self.peers.get_mut(step.connection).expect("just opened");
             send(peer, case, step.sent);
-            let answer = peer.answer(expected.len(), open);
+            let answer = match step.sent {
+                // What others caused. More than that is found by a later step, or in the end.
+                "(nothing)" if open && expected.len() > 0 => peer.read(expected.len()),
+                _ => peer.answer(expected.len(), open),
+            };
             let with_names = peer.last_op() == Some(Op::ListKeys);
             let counted = matches!(difference.and_then(|d| d.step(at)), Some(Ours::CountsKeys));
             let expected = if counted { Expected::Bytes(self.keys()) } else { expected };
@@ -316,13 +329,16 @@ fn replay(file: &str) {
     let recording: Json = serde_json::from_slice(&recording).expect("a recording is JSON");
     let mut replay = Replay::new(file);
     let cases = array(&recording["cases"]);
+    let mut was_alive = true;
     for case in cases {
-        replay.case(text(&case["case"]), array(&case["steps"]));
-        if case["server_alive"] != true {
-            // The recorder took a fresh server when the old one did not answer.
+        let name = text(&case["case"]);
+        // The recorder took a fresh server when the old one did not answer any more, and for one case always.
+        if !was_alive || name == "LIST_KEYS order after setting a..f" {
             let Replay { mismatches, steps, differing, .. } = replay;
             replay = Replay { mismatches, steps, differing, ..Replay::new(file) };
         }
+        replay.case(name, array(&case["steps"]));
+        was_alive = case["server_alive"] == true;
     }
     let Replay { steps, differing, .. } = replay;
     println!(
@@ -367,7 +383,7 @@ fn every_hand_made_recording_is_replayed() {
 /// A difference that is none any more, or never was, hides a mistake.
 #[test]
 fn every_difference_in_a_case_is_one() {
-    let recordings = recordings();
+    let (recordings, mut mismatches) = (recordings(), Vec::new());
     for difference in CASES {
         assert!(!difference.why.is_empty());
         for &(at, ours) in difference.steps {
@@ -376,16 +392,12 @@ fn every_difference_in_a_case_is_one() {
                     .iter()
                     .filter(|case| case["case"] == difference.case)
                     .filter(|_| difference.files.iter().any(|part| file.contains(part)))
-                    .any(|case| {
-                        let step = Step::read(&array(&case["steps"])[at]);
-                        match ours {
-                            Ours::Says(reply) => !step.open || step.reply != reply,
-                            Ours::CountsKeys => !step.open || step.reply.len() != 16,
-                            Ours::Closes => step.open,
-                        }
-                    })
+                    .any(|case| Step::read(&array(&case["steps"])[at]).is_not(ours))
             });
-            assert!(differs, "{}, step {at}: as recorded", difference.case);
+            if !differs {
+                mismatches.push(format!("{}, step {at} is as recorded", difference.case));
+            }
         }
     }
+    assert_none(&mismatches);
 }

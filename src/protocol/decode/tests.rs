@@ -396,6 +396,17 @@ fn a_large_request_in_small_pieces_is_walked_once() {
 }
 
 #[test]
+fn after_a_rewind_the_decoder_may_start_elsewhere() {
+    let mut decoder = decoder_of(Dialect::C);
+    let cut = [announcing(Op::Wait, 2), 3_u64.to_le_bytes().to_vec(), b"/k1".to_vec()].concat();
+    assert!(matches!(decoder.decode(&cut, None), Ok(Decoded::Incomplete { .. })));
+    decoder.rewind();
+    let count = [Op::NumKeys as u8];
+    assert_eq!(decoder.decode(&count, None), Ok(Decoded::Request { request: Request::NumKeys, len: 1 }));
+    assert_eq!(decoder.dialect(), Dialect::C, "the dialect is not forgotten");
+}
+
+#[test]
 fn a_large_value_keeps_the_buffer_it_came_in_and_a_small_one_does_not() {
     for (len, shared) in [(100, false), (Payload::SHARE_FROM - 1, false), (Payload::SHARE_FROM, true)] {
         let args = Args { key: b"/k".to_vec(), value: vec![7; len], ..Args::default() };
