@@ -133,16 +133,22 @@ impl KeySpace {
 
     #[inline]
     pub(super) fn slot(&self, id: SlotId) -> &Slot {
+        #[cfg(test)]
+        super::tests::work::step();
         &self.slots[id.0 as usize]
     }
 
     #[inline]
     pub(super) fn slot_mut(&mut self, id: SlotId) -> &mut Slot {
+        #[cfg(test)]
+        super::tests::work::step();
         &mut self.slots[id.0 as usize]
     }
 
     /// The slot, if it still exists. A slot id that was kept may by now belong to another name.
     pub(super) fn get(&self, id: SlotId) -> Option<&Slot> {
+        #[cfg(test)]
+        super::tests::work::step();
         self.slots.get(id.0 as usize)
     }
 

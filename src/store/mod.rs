@@ -19,7 +19,7 @@ use std::net::IpAddr;
 use bytes::{BufMut, Bytes};
 
 use crate::ids::{ConnId, Uptime};
-use crate::protocol::{Payload, Reply, Request};
+use crate::protocol::{List, Pairs, Payload, Reply, Request};
 pub use effects::{DropCause, Effects, Event};
 use keyspace::{KeySpace, SlotId};
 use number::parse_counter;
@@ -157,7 +157,7 @@ impl Store {
                     self.end_wait(conn);
                     fx.reply(Reply::StopWaiting);
                 } else {
-                    self.room_for(keys.wire_len() + keys.len() * Registrations::BYTES, keys.len())?;
+                    self.room_for_wait(keys)?;
                     self.park(conn, keys.iter(), now);
                 }
             }
@@ -166,7 +166,7 @@ impl Store {
             Request::Append { key, value } => self.append(conn, key, value, fx)?,
             Request::MultiGet(keys) => keys.iter().for_each(|key| self.get(conn, key, now, fx)),
             Request::MultiSet(pairs) => {
-                self.room_for(pairs.wire_len(), pairs.len())?;
+                self.room_for_pairs(pairs)?;
                 for (key, value) in pairs.iter() {
                     self.store_value(conn, key, value.to_stored(), fx);
                 }
@@ -275,6 +275,32 @@ impl Store {
         }
     }
 
+    /// As [`Self::room_for`], for the registrations of a WAIT. Looks names up only where room is scarce.
+    fn room_for_wait(&self, keys: List<'_>) -> Result<(), Refusal> {
+        let registrations = keys.len() * Registrations::BYTES;
+        self.room_for(keys.wire_len() + registrations, keys.len()).or_else(|_| {
+            let unknown = || keys.iter().filter(|key| self.keys.find(key).is_none());
+            self.room_for(unknown().map(<[u8]>::len).sum::<usize>() + registrations, unknown().count())
+        })
+    }
+
+    /// As [`Self::room_for_value`], for all values of a MULTI_SET together.
+    fn room_for_pairs(&self, pairs: Pairs<'_>) -> Result<(), Refusal> {
+        self.room_for(pairs.wire_len(), pairs.len()).or_else(|_| {
+            let (mut bytes, mut names) = (0, 0);
+            for (key, value) in pairs.iter() {
+                let value = value.as_slice().len();
+                if let Some(id) = self.keys.find(key) {
+                    bytes += value.saturating_sub(self.keys.slot(id).value().map_or(0, Bytes::len));
+                } else {
+                    bytes += key.len() + value;
+                    names += 1;
+                }
+            }
+            if bytes + names == 0 { Ok(()) } else { self.room_for(bytes, names) }
+        })
+    }
+
     /// The slot to write `key` in, known to the rules for stale keys.
     #[inline]
     fn slot_for(&mut self, conn: ConnId, key: &[u8]) -> SlotId {
@@ -305,13 +331,7 @@ impl Store {
         Ok(())
     }
 
-    fn store_value(
-        &mut self,
-        conn: ConnId,
-        key: &[u8],
-        value: Bytes,
-        fx: &mut impl Effects,
-    ) {
+    fn store_value(&mut self, conn: ConnId, key: &[u8], value: Bytes, fx: &mut impl Effects) {
         let id = self.slot_for(conn, key);
         self.start_new_barrier_life(id);
         self.write(conn, id, value, fx);
@@ -328,7 +348,7 @@ impl Store {
                 let key = self.keys.slot(id).key().into();
                 fx.event(Event::TwoWriters { key, first, second: conn });
             }
-            if let Some(run_id) = self.stale.take_restarted_run() {
+            while let Some(run_id) = self.stale.take_restarted_run() {
                 fx.event(Event::RunRestarted { run_id });
             }
         }
@@ -428,14 +448,11 @@ impl Store {
     fn lower_worker_count(&mut self, share: i64) {
         let Some(id) = self.keys.find(b"init/") else { return };
         let Some(count) = self.keys.slot(id).value().and_then(|text| parse_counter(text)) else { return };
-        match count.saturating_sub(share) {
-            left @ 1.. => {
-                self.keys.set_value(id, Some(decimal(left)));
-            }
-            _ => {
-                self.keys.set_value(id, None);
-                self.after_loss(id);
-            }
+        if let left @ 1.. = count.saturating_sub(share) {
+            self.keys.set_value(id, Some(decimal(left)));
+        } else {
+            self.keys.set_value(id, None);
+            self.after_loss(id);
         }
     }
 
@@ -488,13 +505,7 @@ impl Store {
         }
     }
 
-    fn add(
-        &mut self,
-        conn: ConnId,
-        key: &[u8],
-        delta: i64,
-        fx: &mut impl Effects,
-    ) -> Result<(), Refusal> {
+    fn add(&mut self, conn: ConnId, key: &[u8], delta: i64, fx: &mut impl Effects) -> Result<(), Refusal> {
         let sum = self.counter(key, "add")?.wrapping_add(delta);
         let text = decimal(sum);
         self.room_for_value(key, text.len())?;
@@ -511,10 +522,8 @@ impl Store {
     fn counter(&self, key: &[u8], op: &'static str) -> Result<i64, Refusal> {
         match self.keys.find(key).and_then(|id| self.keys.slot(id).value()) {
             None => Ok(0),
-            Some(text) => parse_counter(text).ok_or_else(|| Refusal::NotANumber {
-                op,
-                key: crate::ids::ShownKey(key).to_string(),
-            }),
+            Some(text) => parse_counter(text)
+                .ok_or_else(|| Refusal::NotANumber { op, key: crate::ids::ShownKey(key).to_string() }),
         }
     }
 
@@ -564,12 +573,7 @@ impl Store {
         Ok(())
     }
 
-    fn queue_push(
-        &mut self,
-        key: &[u8],
-        item: Payload<'_>,
-        fx: &mut impl Effects,
-    ) -> Result<(), Refusal> {
+    fn queue_push(&mut self, key: &[u8], item: Payload<'_>, fx: &mut impl Effects) -> Result<(), Refusal> {
         let known = self.keys.find(key).is_some();
         let item_bytes = item.as_slice().len() + size_of::<Bytes>();
         self.room_for(item_bytes + if known { 0 } else { key.len() }, usize::from(!known))?;
@@ -747,11 +751,11 @@ impl Store {
         true
     }
 
-    /// Subtracts arrivals that are still in the count; it stays a number that is not negative, and the key stays.
+    /// Subtracts arrivals that are still in the count, but not below 0. The key stays.
     fn withdraw_arrivals(&mut self, id: SlotId, arrivals: u32, life: u32) {
         let slot = self.keys.slot(id);
         if slot.barrier.as_ref().is_some_and(|barrier| barrier.life == life)
-            && let Some(count) = slot.value().and_then(|text| parse_counter(text))
+            && let Some(count @ 1..) = slot.value().and_then(|text| parse_counter(text))
         {
             self.keys.set_value(id, Some(decimal((count - i64::from(arrivals)).max(0))));
         }

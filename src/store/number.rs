@@ -6,8 +6,7 @@ pub(super) fn parse_counter(text: &[u8]) -> Option<i64> {
     let start = text.iter().position(|b| !matches!(b, b' ' | b'\t'..=b'\r'))?;
     let (negative, digits) = match &text[start..] {
         [b'-', digits @ ..] => (true, digits),
-        [b'+', digits @ ..] => (false, digits),
-        digits => (false, digits),
+        [b'+', digits @ ..] | digits => (false, digits),
     };
     let end = digits.iter().position(|b| !b.is_ascii_digit()).unwrap_or(digits.len());
     if end == 0 {

@@ -35,7 +35,7 @@ impl Default for WaitList {
 }
 
 impl WaitList {
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(super) const fn is_empty(self) -> bool {
         self.first == NONE
     }
 }
@@ -70,6 +70,8 @@ impl Registrations {
 
     /// Removes `id` from `list`, which must be the list it was appended to.
     pub(super) fn remove(&mut self, list: &mut WaitList, id: RegistrationId) {
+        #[cfg(test)]
+        super::tests::work::step();
         let Registration { before, after, .. } = self.entries.remove(id as usize);
         match before {
             NONE => list.first = after,
@@ -85,6 +87,8 @@ impl Registrations {
     pub(super) fn iter(&self, list: &WaitList) -> impl Iterator<Item = ConnId> {
         let mut next = list.first;
         std::iter::from_fn(move || {
+            #[cfg(test)]
+            super::tests::work::step();
             let entry = self.entries.get(next as usize)?;
             next = entry.after;
             Some(entry.conn)

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::ranges::RangeSet;
 use crate::store::keyspace::SlotId;
 
 /// A group. Never reused, so what a connection remembers of a group that is gone harms nothing.
@@ -15,12 +16,14 @@ struct Group {
     names: usize,
     /// Those that hold a value.
     addresses: Vec<SlotId>,
+    /// Members whose address somebody has read, at one time or another.
+    read: RangeSet,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     by_name: HashMap<Box<[u8]>, GroupId>,
-    groups: HashMap<GroupId, Group>,
+    by_id: HashMap<GroupId, Group>,
     made: u64,
 }
 
@@ -31,10 +34,11 @@ impl Groups {
             self.made += 1;
             GroupId(self.made)
         });
-        let group = self.groups.entry(id).or_insert_with(|| Group {
+        let group = self.by_id.entry(id).or_insert_with(|| Group {
             name: name.into(),
             names: 0,
             addresses: Vec::new(),
+            read: RangeSet::default(),
         });
         group.names += 1;
         id
@@ -42,29 +46,29 @@ impl Groups {
 
     /// One name less belongs to the group.
     pub(super) fn leave(&mut self, id: GroupId) {
-        let Some(group) = self.groups.get_mut(&id) else { return };
+        let Some(group) = self.by_id.get_mut(&id) else { return };
         group.names -= 1;
         if group.names == 0
-            && let Some(group) = self.groups.remove(&id)
+            && let Some(group) = self.by_id.remove(&id)
         {
             self.by_name.remove(&group.name);
         }
     }
 
     pub(super) fn exists(&self, id: GroupId) -> bool {
-        self.groups.contains_key(&id)
+        self.by_id.contains_key(&id)
     }
 
     /// Adds an address and returns its position.
     pub(super) fn add(&mut self, id: GroupId, slot: SlotId) -> u32 {
-        let Some(group) = self.groups.get_mut(&id) else { return 0 };
+        let Some(group) = self.by_id.get_mut(&id) else { return 0 };
         group.addresses.push(slot);
         group.addresses.len() as u32 - 1
     }
 
     /// Removes the address at position `at` if it is `slot`. Returns the address that took its position.
     pub(super) fn remove(&mut self, id: GroupId, at: u32, slot: SlotId) -> Option<SlotId> {
-        let addresses = &mut self.groups.get_mut(&id)?.addresses;
+        let addresses = &mut self.by_id.get_mut(&id)?.addresses;
         if addresses.get(at as usize) != Some(&slot) {
             return None;
         }
@@ -72,13 +76,26 @@ impl Groups {
         addresses.get(at as usize).copied()
     }
 
+    /// Somebody has read the address of `member`.
+    pub(super) fn note_read(&mut self, id: GroupId, member: u32) {
+        if let Some(group) = self.by_id.get_mut(&id) {
+            group.read.insert(member);
+        }
+    }
+
+    /// Whether anybody may have read the address of one of `members`, which are sorted. Spares most connections that
+    /// go the search for those who did.
+    pub(super) fn was_read(&self, id: GroupId, members: &[u32]) -> bool {
+        self.by_id.get(&id).is_some_and(|group| group.read.contains_any(members))
+    }
+
     #[cfg(test)]
     pub(super) fn names(&self) -> HashMap<GroupId, usize> {
-        assert_eq!(self.by_name.len(), self.groups.len());
-        self.groups.iter().map(|(&id, group)| (id, group.names)).collect()
+        assert_eq!(self.by_name.len(), self.by_id.len());
+        self.by_id.iter().map(|(&id, group)| (id, group.names)).collect()
     }
 
     pub(super) fn addresses(&self, id: GroupId) -> &[SlotId] {
-        self.groups.get(&id).map_or(&[], |group| &group.addresses)
+        self.by_id.get(&id).map_or(&[], |group| &group.addresses)
     }
 }

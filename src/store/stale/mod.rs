@@ -50,7 +50,7 @@ impl Default for StaleKeyConfig {
     fn default() -> Self {
         Self {
             drop_spent: true,
-            forget_run_after: Some(Duration::from_secs(60)),
+            forget_run_after: Some(Duration::from_mins(1)),
             forget_closed_after: Duration::from_secs(10),
             forget_finished_after: Some(Duration::from_secs(10)),
             reset_when_idle: Some(Duration::from_secs(30)),
@@ -157,24 +157,26 @@ impl StaleKeys {
     /// Classifies a name that was not there before.
     pub(super) fn on_new_slot(&mut self, keys: &mut KeySpace, id: SlotId) {
         let Some(pattern) = classify(keys.slot(id).key()) else { return };
+        let is_of = |id, run| record_of(keys, id).is_some_and(|record| record.run == Some(run));
         let (kind, run) = match pattern {
             KeyPattern::WorkerCount => (Kind::WorkerCount, None),
             KeyPattern::Address(address) => {
                 let group = self.groups.enter(address.group);
                 let by_agent = address.run_id.is_some();
-                let run = address.run_id.and_then(|run_id| self.runs.enter(run_id, id));
+                let run = address.run_id.and_then(|run_id| self.runs.enter(run_id, id, is_of));
                 (Kind::Address { group, member: address.member, by_agent }, run)
             }
             KeyPattern::AttemptLeftover => (Kind::AttemptLeftover, None),
             KeyPattern::ProcessGroup => (Kind::ProcessGroup, None),
-            KeyPattern::Rendezvous { run_id, part } => (Kind::Rendezvous(part), self.runs.enter(run_id, id)),
+            KeyPattern::Rendezvous { run_id, part } => {
+                (Kind::Rendezvous(part), self.runs.enter(run_id, id, is_of))
+            }
         };
         keys.slot_mut(id).record =
             Some(Box::new(Record { kind, run, writer: None, writer_gone_at: None, at: 0 }));
         if kind == Kind::AttemptLeftover {
-            let is_leftover = |id| {
-                record_of(keys, id).is_some_and(|record| record.kind == Kind::AttemptLeftover)
-            };
+            let is_leftover =
+                |id| record_of(keys, id).is_some_and(|record| record.kind == Kind::AttemptLeftover);
             push_pruned(&mut self.leftovers, id, is_leftover);
         }
     }
@@ -270,17 +272,17 @@ impl StaleKeys {
         }
         let stale_since = record.writer_gone_at;
         let notes = notes_of(&mut self.notes, conn).as_mut()?;
-        match notes.read.iter_mut().find(|(other, _)| *other == group) {
-            Some((_, members)) => members.insert(member),
-            None => {
-                let groups = &self.groups;
-                if notes.read.len() == notes.read.capacity() {
-                    notes.read.retain(|(group, _)| groups.exists(*group));
-                }
-                let mut members = RangeSet::default();
-                members.insert(member);
-                notes.read.push((group, members));
+        self.groups.note_read(group, member);
+        if let Some((_, members)) = notes.read.iter_mut().find(|(other, _)| *other == group) {
+            members.insert(member);
+        } else {
+            if notes.read.len() == notes.read.capacity() {
+                notes.read.retain(|(group, _)| self.groups.exists(*group));
+                notes.read.reserve(notes.read.len());
             }
+            let mut members = RangeSet::default();
+            members.insert(member);
+            notes.read.push((group, members));
         }
         stale_since.map(|gone_at| Event::StaleRead {
             key: keys.slot(id).key().into(),
@@ -302,6 +304,11 @@ impl StaleKeys {
     pub(super) fn on_value_gone(&mut self, keys: &mut KeySpace, id: SlotId) {
         let Some(record) = &mut keys.slot_mut(id).record else { return };
         record.writer_gone_at = None;
+        if record.kind == Kind::Rendezvous(RendezvousPart::State)
+            && let Some(run) = record.run
+        {
+            self.runs.reopen(run);
+        }
         if record.writer.take().is_some()
             && let Kind::Address { group, .. } = record.kind
         {
@@ -334,8 +341,7 @@ impl StaleKeys {
             self.gone_worker_share = self.gone_worker_share.saturating_add(notes.worker_share);
             if self.workers == 0 && self.agents > 0 {
                 left.worker_share = std::mem::take(&mut self.gone_worker_share);
-                let leftovers = std::mem::take(&mut self.leftovers);
-                left.drops.extend(leftovers.into_iter().filter_map(|id| {
+                left.drops.extend(self.leftovers.iter().filter_map(|&id| {
                     let record = record_of(keys, id)?;
                     (record.kind == Kind::AttemptLeftover).then_some((id, DropCause::AttemptOver))
                 }));
@@ -392,7 +398,7 @@ impl StaleKeys {
         keep: SlotId,
         drops: &mut Vec<(SlotId, DropCause)>,
     ) {
-        while !spent.is_empty() {
+        while self.groups.was_read(group, &spent) {
             let mut next = Vec::new();
             let mut paired = Vec::new();
             for &id in self.groups.addresses(group) {
@@ -525,12 +531,17 @@ fn push_pruned(ids: &mut Vec<SlotId>, id: SlotId, is_right: impl Fn(SlotId) -> b
         // The same name may stand in the list twice.
         ids.sort_unstable();
         ids.dedup();
+        // As much room again: the next time is as many ids away as this time cost.
+        ids.reserve(ids.len());
     }
     ids.push(id);
 }
 
-/// Whether torchrun's c10d state says `closed`. An unreadable state is taken as open: its keys go later.
+/// Whether torchrun's c10d state says `closed`. A state that cannot be read, or that is longer than those of 2000
+/// nodes, is taken as open: its keys go later. The bound keeps a hostile value from holding up the store (a peer's
+/// worst costs some 10 ms).
 fn is_closed(value: &[u8]) -> bool {
     use crate::protocol::rendezvous_state::read;
-    matches!(read(value), Ok(Some(state)) if state.closed)
+    const LONGEST: usize = 256 * 1024;
+    value.len() <= LONGEST && matches!(read(value), Ok(Some(state)) if state.closed)
 }

@@ -38,6 +38,8 @@ impl RangeSet {
     /// Whether any of `numbers`, which are sorted, is in the set.
     pub(super) fn contains_any(&self, numbers: &[u32]) -> bool {
         self.ranges.iter().any(|&(first, last)| {
+            #[cfg(test)]
+            crate::store::tests::work::step();
             let at = numbers.partition_point(|&number| number < first);
             numbers.get(at).is_some_and(|&number| number <= last)
         })
@@ -74,7 +76,9 @@ mod tests {
         #[test]
         fn it_is_a_set(numbers in prop::collection::vec(0_u32..60, 0..60)) {
             let mut set = RangeSet::default();
-            numbers.iter().for_each(|&number| set.insert(number));
+            for &number in &numbers {
+                set.insert(number);
+            }
             let model: BTreeSet<u32> = numbers.into_iter().collect();
             for number in 0..60 {
                 prop_assert_eq!(set.contains_any(&[number]), model.contains(&number));

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use super::push_pruned;
 use crate::ids::{RunId, Uptime};
 use crate::store::DropCause;
 use crate::store::keyspace::SlotId;
@@ -28,7 +29,7 @@ struct Run {
 #[derive(Debug, Default)]
 pub(super) struct Runs {
     by_id: HashMap<RunId, RunKey>,
-    runs: HashMap<RunKey, Run>,
+    by_key: HashMap<RunKey, Run>,
     /// Ids of runs that finished, oldest first.
     finished: VecDeque<RunId>,
     made: u64,
@@ -38,12 +39,17 @@ impl Runs {
     /// The keys of further runs are ordinary keys: only a reset drops them.
     const TRACKED: usize = 1000;
 
-    /// The run called `id`, which one more name, `slot`, belongs to now.
-    pub(super) fn enter(&mut self, id: &[u8], slot: SlotId) -> Option<RunKey> {
+    /// The run called `id`, which one more name, `slot`, belongs to now. `is_of` tells whether a name is a run's.
+    pub(super) fn enter(
+        &mut self,
+        id: &[u8],
+        slot: SlotId,
+        is_of: impl Fn(SlotId, RunKey) -> bool,
+    ) -> Option<RunKey> {
         let id = RunId::new(id);
         let key = match self.by_id.get(&id) {
             Some(&key) => key,
-            None if self.runs.len() >= Self::TRACKED => return None,
+            None if self.by_key.len() >= Self::TRACKED => return None,
             None => {
                 self.made += 1;
                 let key = RunKey(self.made);
@@ -57,32 +63,27 @@ impl Runs {
                     closed: false,
                     finished: false,
                 };
-                self.runs.insert(key, run);
+                self.by_key.insert(key, run);
                 key
             }
         };
-        let run = self.runs.get_mut(&key)?;
+        let run = self.by_key.get_mut(&key)?;
         run.names += 1;
-        if run.slots.len() >= 2 * run.names.max(32) {
-            // More than half of them are repetitions or belong to others by now.
-            run.slots.sort_unstable();
-            run.slots.dedup();
-        }
-        run.slots.push(slot);
+        push_pruned(&mut run.slots, slot, |slot| is_of(slot, key));
         Some(key)
     }
 
     /// One name less belongs to the run.
     pub(super) fn leave(&mut self, key: RunKey) {
-        if let Some(run) = self.runs.get_mut(&key) {
+        if let Some(run) = self.by_key.get_mut(&key) {
             run.names -= 1;
             self.remove_if_empty(key);
         }
     }
 
     fn remove_if_empty(&mut self, key: RunKey) {
-        if self.runs.get(&key).is_some_and(|run| run.names == 0 && run.connections == 0)
-            && let Some(run) = self.runs.remove(&key)
+        if self.by_key.get(&key).is_some_and(|run| run.names == 0 && run.connections == 0)
+            && let Some(run) = self.by_key.remove(&key)
         {
             self.by_id.remove(&run.id);
         }
@@ -90,7 +91,7 @@ impl Runs {
 
     /// One more connection uses the run. Returns its id if it had finished before and is started again by this.
     pub(super) fn connect(&mut self, key: RunKey) -> Option<RunId> {
-        let run = self.runs.get_mut(&key)?;
+        let run = self.by_key.get_mut(&key)?;
         run.connections += 1;
         if run.closed {
             // Whoever comes now is refused by the state; the keys go at the time that is set.
@@ -107,16 +108,16 @@ impl Runs {
 
     /// One connection less uses the run. Returns whether it was the last and the run is not over already.
     pub(super) fn disconnect(&mut self, key: RunKey) -> bool {
-        let Some(run) = self.runs.get_mut(&key) else { return false };
+        let Some(run) = self.by_key.get_mut(&key) else { return false };
         run.connections -= 1;
         let is_idle = run.connections == 0 && !run.closed;
         self.remove_if_empty(key);
-        is_idle && self.runs.contains_key(&key)
+        is_idle && self.by_key.contains_key(&key)
     }
 
     /// Says when the keys of an idle run are to go, and what is known of its end.
     pub(super) fn set_idle(&mut self, key: RunKey, forget_at: Option<Uptime>, finished: bool, closed: bool) {
-        let Some(run) = self.runs.get_mut(&key) else { return };
+        let Some(run) = self.by_key.get_mut(&key) else { return };
         run.forget_at = forget_at;
         run.finished = finished;
         run.closed = closed;
@@ -128,17 +129,26 @@ impl Runs {
         }
     }
 
+    /// The state that closed the run is gone: whoever comes now is not refused.
+    pub(super) fn reopen(&mut self, key: RunKey) {
+        let Some(run) = self.by_key.get_mut(&key) else { return };
+        (run.closed, run.finished) = (false, false);
+        if run.connections > 0 {
+            run.forget_at = None;
+        }
+    }
+
     pub(super) fn is_finished(&self, key: RunKey) -> bool {
-        self.runs.get(&key).is_some_and(|run| run.finished)
+        self.by_key.get(&key).is_some_and(|run| run.finished)
     }
 
     pub(super) fn next_deadline(&self) -> Option<Uptime> {
-        self.runs.values().filter_map(|run| run.forget_at).min()
+        self.by_key.values().filter_map(|run| run.forget_at).min()
     }
 
     /// Takes the runs whose time has come.
     pub(super) fn take_due(&mut self, now: Uptime) -> Vec<(RunKey, DropCause)> {
-        let due = self.runs.iter_mut().filter_map(|(&key, run)| {
+        let due = self.by_key.iter_mut().filter_map(|(&key, run)| {
             run.forget_at.take_if(|at| *at <= now)?;
             let over = run.closed || run.finished;
             (run.closed, run.finished) = (false, false);
@@ -149,24 +159,23 @@ impl Runs {
 
     /// The names of a run; each must be checked to belong to it still.
     pub(super) fn slots(&self, key: RunKey) -> impl Iterator<Item = SlotId> {
-        self.runs.get(&key).into_iter().flat_map(|run| run.slots.iter().copied())
+        self.by_key.get(&key).into_iter().flat_map(|run| run.slots.iter().copied())
     }
 
     #[cfg(test)]
     pub(super) fn names_and_connections(&self) -> HashMap<RunKey, (usize, usize)> {
-        self.runs.iter().map(|(&key, run)| (key, (run.names, run.connections))).collect()
+        self.by_key.iter().map(|(&key, run)| (key, (run.names, run.connections))).collect()
     }
 
     #[cfg(test)]
     pub(super) fn check_invariants(&self) {
         assert!(self.finished.len() <= Self::TRACKED);
-        for (key, run) in &self.runs {
+        for (key, run) in &self.by_key {
             assert_eq!(self.by_id.get(&run.id), Some(key));
             assert!(run.names > 0 || run.connections > 0, "an unused run");
-            assert!(run.slots.len() <= 2 * run.names.max(32), "names that are gone pile up");
             assert!(run.forget_at.is_none() || run.connections == 0 || run.closed, "a run in use is to go");
             assert!(run.connections > 0 || !run.finished || run.forget_at.is_some() || run.names > 0);
         }
-        assert_eq!(self.by_id.len(), self.runs.len());
+        assert_eq!(self.by_id.len(), self.by_key.len());
     }
 }

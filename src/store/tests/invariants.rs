@@ -1,11 +1,9 @@
 //! What must hold between any two requests, checked by counting everything anew.
 
-use std::collections::HashMap;
-
 use bytes::Bytes;
 
-use super::super::keyspace::{KeySpace, Slot, SlotId};
-use super::super::waiters::WaitOn;
+use super::super::keyspace::{KeySpace, SlotId};
+use super::super::waiters::{RegistrationId, WaitOn};
 use super::super::{Session, Store};
 use crate::ids::ConnId;
 
@@ -61,30 +59,41 @@ impl Store {
 
     /// The lists through the names and the waits of the connections are the same registrations.
     fn check_registrations(&self) {
-        let mut listed: HashMap<(ConnId, SlotId, bool), usize> = HashMap::new();
+        let mut listed = 0;
         for (id, slot) in self.keys.iter() {
             for conn in self.registrations.iter(&slot.waiters) {
-                *listed.entry((conn, id, false)).or_default() += 1;
+                let on = self.wait_of(conn);
+                assert!(matches!(on, Some(WaitOn::Keys { .. })), "{conn:?} does not wait");
+                assert!(
+                    self.slots_of(on).any(|slot| slot == id),
+                    "{conn:?} does not wait for {:?}",
+                    slot.key()
+                );
+                listed += 1;
             }
             for conn in slot.barrier.iter().flat_map(|barrier| self.registrations.iter(&barrier.arrivals)) {
-                *listed.entry((conn, id, true)).or_default() += 1;
+                let on = self.wait_of(conn);
+                assert!(matches!(on, Some(WaitOn::Barrier { .. })), "{conn:?} is at no barrier");
+                assert!(self.slots_of(on).any(|slot| slot == id), "{conn:?} is not at {:?}", slot.key());
+                listed += 1;
             }
         }
-        let mut waited: HashMap<(ConnId, SlotId, bool), usize> = HashMap::new();
-        for session in self.live() {
-            let (ids, is_barrier) = match session.wait.as_ref().map(|wait| &wait.on) {
-                None => continue,
-                Some(WaitOn::Keys { registrations, .. }) => (registrations.to_vec(), false),
-                Some(WaitOn::Barrier { registration, .. }) => (vec![*registration], true),
-            };
-            for id in ids {
-                let registration = self.registrations.get(id);
-                assert_eq!(registration.conn, session.conn);
-                *waited.entry((session.conn, registration.slot, is_barrier)).or_default() += 1;
-            }
-        }
-        assert_eq!(listed, waited, "one side: by name; other side: by connection");
-        assert_eq!(self.registrations.len(), listed.values().sum::<usize>());
+        let waited: usize =
+            self.live().map(|session| self.slots_of(self.wait_of(session.conn)).count()).sum();
+        assert_eq!((listed, waited), (self.registrations.len(), self.registrations.len()));
+    }
+
+    fn wait_of(&self, conn: ConnId) -> Option<&WaitOn> {
+        self.session(conn)?.wait.as_ref().map(|wait| &wait.on)
+    }
+
+    fn slots_of(&self, on: Option<&WaitOn>) -> impl Iterator<Item = SlotId> {
+        let ids: &[RegistrationId] = match on {
+            None => &[],
+            Some(WaitOn::Keys { registrations, .. }) => registrations,
+            Some(WaitOn::Barrier { registration, .. }) => std::slice::from_ref(registration),
+        };
+        ids.iter().map(|&id| self.registrations.get(id).slot)
     }
 
     /// No waiter is left whose condition holds, unless all that it could still get is offered to others.
@@ -94,11 +103,10 @@ impl Store {
             else {
                 continue;
             };
-            let slots: Vec<&Slot> =
-                registrations.iter().map(|&id| self.keys.slot(self.registrations.get(id).slot)).collect();
-            let absent = slots.iter().filter(|slot| !slot.is_present()).count();
+            let slots = || registrations.iter().map(|&id| self.keys.slot(self.registrations.get(id).slot));
+            let absent = slots().filter(|slot| !slot.is_present()).count();
             assert_eq!(*missing as usize, absent, "{:?} counts its missing keys wrongly", session.conn);
-            let is_offered_away = slots.iter().any(|slot| {
+            let is_offered_away = slots().any(|slot| {
                 slot.value().is_none() && slot.queue.as_ref().is_some_and(|queue| queue.offered > 0)
             });
             assert!(absent > 0 || is_offered_away, "{:?} waits for nothing", session.conn);
@@ -106,17 +114,15 @@ impl Store {
     }
 
     fn check_offers(&self) {
-        let mut offered: HashMap<SlotId, u32> = HashMap::new();
-        for session in self.live() {
-            if let Some(id) = session.offered {
-                assert!(session.wait.is_none(), "{:?} has an offer and waits", session.conn);
-                *offered.entry(id).or_default() += 1;
-            }
-        }
+        let mut offers = 0;
         for (id, slot) in self.keys.iter() {
-            let counted = slot.queue.as_ref().map_or(0, |queue| queue.offered);
-            assert_eq!(offered.remove(&id).unwrap_or(0), counted, "offers of {:?}", slot.key());
+            let counted = slot.queue.as_ref().map_or(0, |queue| queue.offered) as usize;
+            let woken = self.live().filter(|session| session.offered == Some(id)).count();
+            assert_eq!(woken, counted, "offers of {:?}", slot.key());
+            offers += counted;
         }
-        assert!(offered.is_empty(), "an offer of a queue that is gone");
+        let mut with_offer = self.live().filter(|session| session.offered.is_some());
+        assert!(with_offer.all(|session| session.wait.is_none()), "a connection with an offer waits");
+        assert_eq!(self.live().filter(|session| session.offered.is_some()).count(), offers);
     }
 }

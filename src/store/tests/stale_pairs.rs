@@ -1,0 +1,263 @@
+//! Rule 1 (c): an address is spent too when its writer has read a spent address of the same group.
+
+use super::{Client, World};
+use crate::store::DropCause;
+
+fn gloo(rank: usize) -> String {
+    format!("/default_pg/0//cpu//0/{rank}")
+}
+
+fn role_info(node: usize) -> String {
+    format!("/none/torchelastic/role_info/{node}")
+}
+
+fn assigned_ranks(node: usize) -> String {
+    format!("/none/torchelastic/assigned_ranks/{node}")
+}
+
+/// Ranks that have written their address and read those of all others.
+fn full_mesh(world: &World, size: usize) -> Vec<Client> {
+    let ranks: Vec<Client> = (0..size).map(|_| world.client()).collect();
+    for (rank, client) in ranks.iter().enumerate() {
+        client.set(gloo(rank), "1");
+    }
+    for (rank, client) in ranks.iter().enumerate() {
+        for other in (0..size).filter(|&other| other != rank) {
+            client.wait_and_get(gloo(other));
+        }
+    }
+    ranks
+}
+
+/// Agents of a static run after their role exchange.
+fn role_exchange(world: &World, nodes: usize) -> Vec<Client> {
+    let agents: Vec<Client> = (0..nodes).map(|_| world.client()).collect();
+    for (node, agent) in agents.iter().enumerate() {
+        agent.set(role_info(node), "{}");
+    }
+    for node in 0..nodes {
+        agents[0].wait_and_get(role_info(node));
+    }
+    for node in 0..nodes {
+        agents[0].set(assigned_ranks(node), "[]");
+    }
+    for (node, agent) in agents.iter().enumerate() {
+        agent.wait_and_get(assigned_ranks(node));
+    }
+    agents
+}
+
+#[test]
+fn a_group_that_lost_one_rank_has_no_address_left() {
+    let world = World::new();
+    let mut ranks = full_mesh(&world, 4);
+    ranks.remove(2).leave();
+    assert_eq!(world.keys(), Vec::<String>::new());
+    assert_eq!(world.dropped(), [(DropCause::WriterGone, 1), (DropCause::PairedWithGone, 3)]);
+}
+
+#[test]
+fn a_rank_that_has_not_read_a_spent_address_keeps_its_own() {
+    let world = World::new();
+    let [gone, paired, fresh] = world.clients();
+    gone.set(gloo(0), "0");
+    paired.set(gloo(1), "1");
+    fresh.set(gloo(2), "2");
+    paired.wait_and_get(gloo(0));
+    fresh.wait_and_get(gloo(1));
+    assert_eq!(fresh.get("/x"), "");
+    gone.leave();
+    assert_eq!(world.keys(), Vec::<String>::new(), "1 was paired with 0, and 2 with 1");
+
+    let [gone, paired, fresh] = world.clients();
+    gone.set(gloo(0), "0");
+    paired.set(gloo(1), "1");
+    fresh.set(gloo(2), "2");
+    paired.wait_and_get(gloo(0));
+    paired.wait_and_get(gloo(2));
+    gone.leave();
+    assert_eq!(world.keys(), [gloo(2)], "2 has read nobody's address");
+}
+
+#[test]
+fn only_waiting_for_an_address_is_not_reading_it() {
+    let world = World::new();
+    let [gone, waiter] = world.clients();
+    waiter.set(gloo(1), "1");
+    waiter.wait(&[gloo(0)]);
+    gone.set(gloo(0), "0");
+    assert!(waiter.is_woken());
+    assert!(waiter.check(&[&gloo(0)]));
+    gone.leave();
+    assert_eq!(world.keys(), [gloo(1)]);
+}
+
+#[test]
+fn pairs_are_of_one_group() {
+    let world = World::new();
+    let [a, b] = world.clients();
+    let other_group = "/default_pg/0//9f3c//cpu//0/1";
+    a.set(gloo(0), "0");
+    b.wait_and_get(gloo(0));
+    b.set(other_group, "1");
+    a.leave();
+    assert_eq!(world.keys(), [other_group]);
+}
+
+#[test]
+fn overwriting_an_address_spends_those_paired_with_the_old_one() {
+    let world = World::new();
+    let ranks = full_mesh(&world, 3);
+    let new = world.client();
+    new.set(gloo(1), "new");
+    assert_eq!(world.keys(), [gloo(1)]);
+    assert_eq!(world.dropped(), [(DropCause::PairedWithGone, 2)]);
+    for (rank, client) in ranks.into_iter().enumerate().filter(|(rank, _)| *rank != 1) {
+        client.set(gloo(rank), "again");
+    }
+    assert_eq!(world.keys().len(), 3, "their next addresses are of a new pairing");
+}
+
+/// Tried with PyTorch: without rule (c) the new rank 0 reads the old rank 1's address and fails.
+#[test]
+fn a_new_rank_0_waits_for_the_new_rank_1_while_the_old_one_still_lives() {
+    let world = World::new();
+    let mut ranks = full_mesh(&world, 2);
+    let old_1 = ranks.pop().unwrap();
+    ranks.pop().unwrap().leave();
+
+    let new_0 = world.client();
+    new_0.set(gloo(0), "new 0");
+    assert!(!new_0.wait(&[gloo(1)]), "the old rank 1 was paired with the old rank 0");
+    old_1.leave();
+    assert!(new_0.is_waiting());
+
+    let new_1 = world.client();
+    new_1.set(gloo(1), "new 1");
+    assert!(new_0.is_woken());
+    assert_eq!(new_0.get(gloo(1)), "new 1");
+    assert_eq!(new_1.wait_and_get(gloo(0)), "new 0");
+}
+
+#[test]
+fn the_old_rank_1_may_go_after_the_new_one_has_come() {
+    let world = World::new();
+    let mut ranks = full_mesh(&world, 2);
+    let old_1 = ranks.pop().unwrap();
+    ranks.pop().unwrap().leave();
+    let [new_0, new_1] = world.clients();
+    new_0.set(gloo(0), "new 0");
+    new_1.set(gloo(1), "new 1");
+    new_0.wait_and_get(gloo(1));
+    new_1.wait_and_get(gloo(0));
+    old_1.leave();
+    assert_eq!(world.keys(), [gloo(0), gloo(1)]);
+}
+
+#[test]
+fn a_second_env_job_reads_nothing_of_the_first() {
+    let world = World::new();
+    for _ in 0..2 {
+        let mut ranks = full_mesh(&world, 4);
+        let last = ranks.pop().unwrap();
+        ranks.into_iter().for_each(Client::leave);
+        let early = world.client();
+        early.set(gloo(0), "next job");
+        assert!(!early.wait(&[gloo(3)]), "the last rank of the old job still holds its connection");
+        last.leave();
+        early.leave();
+        world.assert_empty();
+    }
+}
+
+#[test]
+fn a_node_that_leaves_a_role_exchange_takes_all_of_it_with_it() {
+    let world = World::new();
+    let mut agents = role_exchange(&world, 4);
+    assert_eq!(world.keys().len(), 8);
+    agents.remove(3).leave();
+    assert_eq!(world.keys(), Vec::<String>::new());
+    assert_eq!(world.dropped(), [(DropCause::WriterGone, 1), (DropCause::PairedWithGone, 7)]);
+}
+
+#[test]
+fn a_second_static_run_waits_for_its_own_role_exchange() {
+    let world = World::new();
+    role_exchange(&world, 2).into_iter().for_each(Client::leave);
+    let [node_0, node_1] = world.clients();
+    node_0.set(role_info(0), "{}");
+    assert!(!node_0.wait(&[role_info(0), role_info(1)]));
+    assert!(!node_1.wait(&[assigned_ranks(1)]));
+    node_1.set(role_info(1), "{}");
+    assert!(node_0.is_woken());
+}
+
+#[test]
+fn agents_that_stay_repeat_their_role_exchange_unhindered() {
+    let world = World::new();
+    let agents = role_exchange(&world, 3);
+    for (node, agent) in agents.iter().enumerate() {
+        agent.set(role_info(node), "{\"restart\": 1}");
+    }
+    agents[0].set(assigned_ranks(1), "[1]");
+    assert_eq!(agents[1].wait_and_get(assigned_ranks(1)), "[1]");
+    assert_eq!(world.keys().len(), 6);
+    assert_eq!(world.events(), []);
+}
+
+#[test]
+fn the_role_exchange_of_a_round_is_left_alone() {
+    let world = World::new();
+    let [a, b, other] = world.clients();
+    let key = |node| format!("/torch.rendezvous.job.0/torchelastic/role_info/{node}");
+    a.set(key(0), "{}");
+    b.set(key(1), "{}");
+    a.wait_and_get(key(1));
+    other.get("/torch.rendezvous.job");
+    other.wait(&["/torch.rendezvous.job"]);
+    b.leave();
+    a.leave();
+    assert_eq!(world.keys(), [key(0), key(1)]);
+}
+
+#[test]
+fn a_chain_of_pairs_goes_to_its_end() {
+    let world = World::new();
+    let ranks: Vec<Client> = (0..10).map(|_| world.client()).collect();
+    for (rank, client) in ranks.iter().enumerate() {
+        client.set(gloo(rank), "1");
+    }
+    for (rank, client) in ranks.iter().enumerate().skip(1) {
+        client.wait_and_get(gloo(rank - 1));
+    }
+    ranks.into_iter().nth(4).unwrap().leave();
+    assert_eq!(world.keys(), (0..4).map(gloo).collect::<Vec<_>>(), "4 and all after it");
+}
+
+#[test]
+fn what_a_client_read_long_ago_does_not_hurt_its_next_address() {
+    let world = World::new();
+    let [old, a] = world.clients();
+    old.set(gloo(0), "old");
+    a.set(gloo(1), "1");
+    a.wait_and_get(gloo(0));
+    old.leave();
+    assert_eq!(world.keys(), Vec::<String>::new());
+    a.set(gloo(1), "2");
+    let new = world.client();
+    new.set(gloo(0), "new");
+    new.leave();
+    assert_eq!(world.keys(), [gloo(1)], "a has not read the new one");
+}
+
+#[test]
+fn a_second_writer_that_had_read_the_first_keeps_what_it_writes() {
+    let world = World::new();
+    let [a, b] = world.clients();
+    a.set(gloo(0), "a");
+    b.wait_and_get(gloo(0));
+    b.set(gloo(0), "b");
+    assert_eq!(world.value(gloo(0)).as_deref(), Some("b"));
+    a.leave();
+    assert_eq!(world.value(gloo(0)).as_deref(), Some("b"));
+}
