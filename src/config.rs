@@ -67,11 +67,11 @@ impl Default for ServerConfig {
             max_keys: 10_000_000,
             max_memory: 1 << 30,
             handshake_timeout: Duration::from_secs(10),
-            write_timeout: Duration::from_secs(60),
+            write_timeout: Duration::from_mins(1),
             stale_keys: StaleKeyConfig::default(),
             drain: Duration::from_secs(30),
             store_ports: 29510..=29599,
-            store_linger: Duration::from_secs(600),
+            store_linger: Duration::from_mins(10),
             advertise_host: None,
         }
     }

@@ -116,14 +116,13 @@ fn register_stores(registry: &Registry, server: &Server) -> prometheus::Result<M
     Ok(meter)
 }
 
-fn single<M: Collector + Clone + 'static>(
+fn single<M: Collector + 'static>(
     registry: &Registry,
     metric: M,
     set: impl FnOnce(&M),
 ) -> prometheus::Result<()> {
-    registry.register(Box::new(metric.clone()))?;
     set(&metric);
-    Ok(())
+    registry.register(Box::new(metric))
 }
 
 fn gauge(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntGaugeVec> {
@@ -132,7 +131,12 @@ fn gauge(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> promet
     Ok(gauge)
 }
 
-fn counter(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntCounterVec> {
+fn counter(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    labels: &[&str],
+) -> prometheus::Result<IntCounterVec> {
     let counter = IntCounterVec::new(Opts::new(name, help), labels)?;
     registry.register(Box::new(counter.clone()))?;
     Ok(counter)

@@ -25,7 +25,10 @@ impl FromRequestParts<Arc<Server>> for LocalAddr {
 
     async fn from_request_parts(parts: &mut Parts, _: &Arc<Server>) -> Result<Self, Problem> {
         parts.extensions.get::<Self>().copied().ok_or_else(|| {
-            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the request's local address is unknown; try again")
+            Problem::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the request's local address is unknown; try again",
+            )
         })
     }
 }
@@ -42,7 +45,8 @@ pub(super) async fn only_allowed(
 ) -> Response {
     match peer_ip(request.extensions()) {
         Some(ip) if server.config().allows(ip) => next.run(request).await,
-        _ => Problem::new(StatusCode::FORBIDDEN, "this address is not allowed here; see --allow").into_response(),
+        _ => Problem::new(StatusCode::FORBIDDEN, "this address is not allowed here; see --allow")
+            .into_response(),
     }
 }
 

@@ -9,18 +9,14 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 pub(super) struct Problem {
     title: &'static str,
-    #[serde(serialize_with = "as_number")]
-    status: StatusCode,
+    status: u16,
     detail: String,
-}
-
-fn as_number<S: serde::Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u16(status.as_u16())
 }
 
 impl Problem {
     pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self { title: status.canonical_reason().unwrap_or("Error"), status, detail: detail.into() }
+        let title = status.canonical_reason().unwrap_or("Error");
+        Self { title, status: status.as_u16(), detail: detail.into() }
     }
 
     pub(super) fn timeout() -> Self {
@@ -30,8 +26,8 @@ impl Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let kind = [(header::CONTENT_TYPE, "application/problem+json")];
-        (self.status, kind, Json(self)).into_response()
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, [(header::CONTENT_TYPE, "application/problem+json")], Json(self)).into_response()
     }
 }
 

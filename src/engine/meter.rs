@@ -5,8 +5,10 @@ use std::time::Duration;
 use crate::protocol::Op;
 
 /// Upper bounds of the duration buckets in seconds: a quarter of a microsecond to 4 seconds, doubling twice each.
-pub const BUCKETS: [f64; 13] =
-    [2.5e-7, 1e-6, 4e-6, 1.6e-5, 6.4e-5, 2.56e-4, 1.024e-3, 4.096e-3, 1.6384e-2, 6.5536e-2, 0.262_144, 1.048_576, 4.194_304];
+pub const BUCKETS: [f64; 13] = [
+    2.5e-7, 1e-6, 4e-6, 1.6e-5, 6.4e-5, 2.56e-4, 1.024e-3, 4.096e-3, 1.6384e-2, 6.5536e-2, 0.262_144,
+    1.048_576, 4.194_304,
+];
 
 /// Bucket bounds of waits are this much longer: a quarter of a millisecond to over an hour.
 pub const WAIT_BUCKET_FACTOR: u32 = 1000;
@@ -90,7 +92,8 @@ mod tests {
 
     #[test]
     fn observations_fall_into_the_bucket_whose_bound_they_do_not_exceed() {
-        for nanos in [0, 1, 250, 251, 1000, 1001, 4000, 4001, 64_000, 1_024_000, 4_194_304_000, u64::MAX / 2] {
+        for nanos in [0, 1, 250, 251, 1000, 1001, 4000, 4001, 64_000, 1_024_000, 4_194_304_000, u64::MAX / 2]
+        {
             let mut histogram = Histogram::default();
             histogram.record_many(nanos, 1);
             let expected = BUCKETS.iter().position(|bound| nanos as f64 * 1e-9 <= bound * (1.0 + 1e-9));

@@ -224,8 +224,15 @@ impl Engine {
         let mut wakers = Vec::new();
         let mut state = self.lock();
         let State { store, outlets, meter, events, .. } = &mut *state;
-        let mut turn =
-            Turn { own: None, now, out: &mut ReplyBuffer::default(), outlets, meter, events, wakers: &mut wakers };
+        let mut turn = Turn {
+            own: None,
+            now,
+            out: &mut ReplyBuffer::default(),
+            outlets,
+            meter,
+            events,
+            wakers: &mut wakers,
+        };
         change(store, now, &mut turn);
         if let Some(id) = leaving {
             outlets.try_remove(id.slot());
@@ -394,7 +401,9 @@ impl Effects for Turn<'_> {
             self.out.push(Reply::StopWaiting);
             return;
         }
-        let Some(outlet) = self.outlets.get_mut(conn.slot()).filter(|outlet| outlet.id == conn) else { return };
+        let Some(outlet) = self.outlets.get_mut(conn.slot()).filter(|outlet| outlet.id == conn) else {
+            return;
+        };
         outlet.woken = true;
         self.meter.waits.record(self.now.since(outlet.waiting_since));
         self.wakers.extend(outlet.waker.take());
