@@ -58,9 +58,11 @@ fn check(request: &Request<'_>) {
         Request::MultiSet(pairs) => {
             assert!(pairs.len() <= LIMITS.keys_per_request);
             assert_eq!(pairs.iter().count(), pairs.len());
-            assert!(pairs.iter().all(|(key, value)| {
-                key.len() <= LIMITS.key && value.as_slice().len() <= LIMITS.value
-            }));
+            assert!(
+                pairs.iter().all(|(key, value)| {
+                    key.len() <= LIMITS.key && value.as_slice().len() <= LIMITS.value
+                })
+            );
         }
         Request::Set { key, value } | Request::QueuePush { key, value } => {
             assert!(key.len() <= LIMITS.key && value.as_slice().len() <= LIMITS.value);

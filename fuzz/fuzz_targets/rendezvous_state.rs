@@ -12,7 +12,8 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 fn base64(bytes: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let group = chunk.iter().fold(0_u32, |group, &byte| group << 8 | u32::from(byte)) << (8 * (3 - chunk.len()));
+        let group =
+            chunk.iter().fold(0_u32, |group, &byte| group << 8 | u32::from(byte)) << (8 * (3 - chunk.len()));
         let digits = [18, 12, 6, 0].map(|shift| ALPHABET[(group >> shift & 63) as usize]);
         text.extend_from_slice(&digits[..chunk.len() + 1]);
         text.resize(text.len() + 3 - chunk.len(), b'=');

@@ -251,7 +251,9 @@ impl World {
         }
         // The wakes come before what this request made of its own connection.
         let woken: Vec<_> = seen.woken.clone();
-        if matches!(request, Request::CancelWait | Request::Wait(_) | Request::Barrier { .. }) && applied.is_ok() {
+        if matches!(request, Request::CancelWait | Request::Wait(_) | Request::Barrier { .. })
+            && applied.is_ok()
+        {
             // These end a wait of this connection without a wake.
             let others: Vec<_> = woken.iter().copied().filter(|&other| other != conn).collect();
             self.take_wakes(&others);

@@ -11,7 +11,8 @@ Run them with `"$(scripts/venv)/bin/pytest" tests/pytorch`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,10 @@ from servers import Server, StoreServer, TorchHost, TorchServer
 from wire import HELLO, WireClient
 
 TEST_TIMEOUT = 120
+# Each torch client looks up the name of its server's address. Where a name server answers late or never, that costs 5 s
+# a client; nothing here depends on the answer.
+os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
+
 SERVERS = pytest.StashKey[list[Server]]()
 TORCH_VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 # The bytes of a 2.0 client do not tell it from a 2.1 client (proto-notes), so the server has to be told.
@@ -37,7 +42,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "requires(*methods): skip, and say so, where this torch's TCPStore lacks one of the methods")
+    config.addinivalue_line(
+        "markers", "requires(*methods): skip, and say so, where this torch's TCPStore lacks one of the methods"
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -60,18 +67,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Adds the logs of the test's servers to the report of a failure."""
     report = yield
+    nothing: list[Server] = []
     if report.failed and report.when != "teardown":
-        for number, server in enumerate(item.stash.get(SERVERS, []), 1):
+        for number, server in enumerate(item.stash.get(SERVERS, nothing), 1):
             report.sections.append((f"log of rallypoint server {number} (port {server.port})", server.log_text()))
     return report
 
 
 @pytest.fixture
-def rallypoint_factory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Server]]:
-    """Starts rallypoint servers: `rallypoint_factory("--nodes", "2")`. All of them end with the test."""
+def rallypoint_factory(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Server]]:
+    """Starts rallypoint servers: `rallypoint_factory("--max-value", "1MiB")`. All of them end with the test."""
     started: list[Server] = []
     request.node.stash[SERVERS] = started
 

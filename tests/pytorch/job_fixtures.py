@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,8 @@ from servers import Server
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds the end of every node's output to the report of a failure."""
     report = yield
     made = getattr(item, "funcargs", {}).get("jobs")
     if report.failed and report.when == "call" and isinstance(made, Jobs):

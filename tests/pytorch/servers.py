@@ -22,7 +22,7 @@ import torch.distributed as dist
 REPOSITORY = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
 CLIENT_TIMEOUT = timedelta(seconds=20)
-"""A client's time-out unless a test gives one. A blocked torch call cannot be interrupted, so this bounds a hanging test."""
+"""A client's time-out unless a test gives one. It bounds a hanging test: a blocked torch call cannot be interrupted."""
 
 
 def binary() -> Path:
@@ -30,7 +30,11 @@ def binary() -> Path:
     given = os.environ.get("RALLYPOINT_BIN")
     path = Path(given) if given else REPOSITORY / "target" / "release" / "rallypoint"
     if not os.access(path, os.X_OK):
-        hint = "RALLYPOINT_BIN names it" if given else "build it with `cargo build --release`, or name one in RALLYPOINT_BIN"
+        hint = (
+            "RALLYPOINT_BIN names it"
+            if given
+            else "build it with `cargo build --release`, or name one in RALLYPOINT_BIN"
+        )
         raise FileNotFoundError(f"no rallypoint binary at {path}: {hint}")
     return path
 
@@ -79,25 +83,26 @@ class Server(StoreServer):
 
     @classmethod
     def start(cls, folder: Path, *arguments: str) -> Server:
-        """Starts the binary on free ports of the loopback address (unless `arguments` say where) and waits until they are bound."""
+        """Starts the binary, on free loopback ports unless `arguments` say where, and waits until they are bound."""
         ports_file, log_path = folder / "ports.json", folder / "serve.log"
         command = [str(binary()), "serve", "--ports-file", str(ports_file)]
         for flag in ("--listen", "--admin"):
             if not any(argument == flag or argument.startswith(flag + "=") for argument in arguments):
                 command += [flag, f"{HOST}:0"]
+        command += arguments
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RALLYPOINT_")}
         with log_path.open("wb") as log:
             process = subprocess.Popen(
-                [*command, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment
             )
 
         def bound() -> bool:
             if process.poll() is not None:
-                raise RuntimeError(f"`{' '.join(process.args)}` ended with {process.returncode}:\n{log_path.read_text()}")
+                raise RuntimeError(f"`{' '.join(command)}` ended with {process.returncode}:\n{log_path.read_text()}")
             return ports_file.exists()
 
         try:
-            poll(bound, f"{ports_file} of `{' '.join(process.args)}`")
+            poll(bound, f"{ports_file} of `{' '.join(command)}`")
             ports = json.loads(ports_file.read_text())
             return cls(process, ports["stores"], ports["admin"], log_path)
         except BaseException as error:
@@ -142,11 +147,13 @@ class Server(StoreServer):
 
 
 class TorchHost:
-    """A child process in which PyTorch's own servers run. Importing torch takes seconds, so one child serves a whole session."""
+    """A child process in which PyTorch's own servers run; one for a whole session, as importing torch takes seconds."""
 
     def __init__(self) -> None:
         script = Path(__file__).with_name("torch_host.py")
-        self.process = subprocess.Popen([sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
     def ask(self, line: str) -> str:
         assert self.process.stdin and self.process.stdout
@@ -171,7 +178,7 @@ class TorchServer(StoreServer):
         self.port = int(torch_host.ask("start"))
 
     def await_parked(self, count: int) -> None:
-        """A guess: this server cannot be asked, so give its clients plenty of time. Too short a time weakens a test, not more."""
+        """A guess, as this server cannot be asked: time enough for its clients. Too short would only weaken a test."""
         time.sleep(0.2)
 
     def stop(self) -> None:

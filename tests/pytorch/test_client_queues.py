@@ -97,7 +97,7 @@ def test_push_beyond_8_mib_ends_only_its_connection(store_server: StoreServer) -
 
 
 def test_many_producers_and_consumers(rallypoint: Server) -> None:
-    """Every item is taken once. Not with PyTorch's server: it loses wake-ups here (differences.py, "push reaches the next waiter")."""
+    """Every item is taken once. PyTorch's server would lose wake-ups here ("push reaches the next waiter")."""
     producers, consumers, each = 4, 4, 50
 
     def produce(number: int) -> None:

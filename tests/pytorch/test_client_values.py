@@ -18,14 +18,18 @@ def test_set_then_get(store_server: StoreServer) -> None:
     assert store_server.client().get("key") == b"second"
 
 
-@pytest.mark.parametrize("value", [b"", b"\0", BINARY, b"\xff\xfe\0", BINARY * 4096], ids=["empty", "nul", "binary", "not-utf-8", "1MiB"])
+@pytest.mark.parametrize(
+    "value", [b"", b"\0", BINARY, b"\xff\xfe\0", BINARY * 4096], ids=["empty", "nul", "binary", "not-utf-8", "1MiB"]
+)
 def test_value_comes_back_unchanged(store_server: StoreServer, value: bytes) -> None:
     store = store_server.client()
     store.set("key", value)
     assert store.get("key") == value
 
 
-@pytest.mark.parametrize("key", ["", "/", "\0", "a\0b", b"\xff\0\xfe", "ключ", " ", "k" * 8191], ids=lambda key: repr(key[:8]))
+@pytest.mark.parametrize(
+    "key", ["", "/", "\0", "a\0b", b"\xff\0\xfe", "ключ", " ", "k" * 8191], ids=lambda key: repr(key[:8])
+)
 def test_any_bytes_are_a_key(store_server: StoreServer, key: str | bytes) -> None:
     store = store_server.client()
     store.set(key, "value")

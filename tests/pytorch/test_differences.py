@@ -13,5 +13,5 @@ def test_row_differs_and_is_asserted(case: str) -> None:
     row = DIFFERENCES[case]
     assert row.rallypoint != row.torch
     tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
-    tests = tests.replace('{write} on a barrier\'s key"', 'set on a barrier\'s key" "add on a barrier\'s key"')
+    tests = tests.replace("{write} on a barrier's key\"", 'set on a barrier\'s key" "add on a barrier\'s key"')
     assert f'"{case}"' in tests, f"no test asks for expected({case!r}, …)"

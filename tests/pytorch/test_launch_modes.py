@@ -106,7 +106,7 @@ def test_sidecar_that_starts_after_the_agent_says_that_its_port_is_taken(serve_i
     """Without is_host=0 the first to bind wins: an agent that is earlier than its sidecar hosts the store itself."""
     jobs.torchrun(SIDECAR, places=pods.nodes, conf="", start=[0])
     poll(lambda: pods["node-0"].call(lambda: listening(29500)), "the agent hosts the store", 30)
-    with pytest.raises(pytest.fail.Exception, match="(?i)address (already )?in use"):
+    with pytest.raises(pytest.fail.Exception, match=r"(?i)address (already )?in use"):
         serve_in(pods["node-0"])
 
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 
 def start() -> tuple[int, dist.TCPStore]:
-    """A libuv server on a free port. It gets an IPv4 socket from us: on its own, it would look up the name of every peer."""
+    """A libuv server on a free port. It gets an IPv4 socket from us, for with its own it looks up every peer's name."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=512)
     port = listener.getsockname()[1]
     store = dist.TCPStore(

@@ -40,6 +40,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--timeout", type=float, default=30, help="seconds before the process group gives up")
     parser.add_argument("--init-method", default="env://")
+    parser.add_argument("--no-ddp", action="store_true", help="average the gradients by hand; importing what DDP needs takes over a second")
     parser.add_argument("--new-group", action="store_true", help="also reduce within subgroups of the even and the odd ranks")
     parser.add_argument("--reinit", action="store_true", help="destroy the process group after training, make it again, train again")
     parser.add_argument("--done-keys", action="store_true", help="every rank sets done_R and ends; rank 0 reads them all two seconds later")
@@ -64,13 +65,16 @@ def new_model() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).double()
 
 
-def train_step(model: torch.nn.Module, step: int, rank: int, world_size: int) -> torch.Tensor:
+def train_step(model: torch.nn.Module, step: int, rank: int, world_size: int, average_by_hand: bool = False) -> torch.Tensor:
     inputs, targets = batch(step, rank, world_size)
     loss = torch.nn.functional.mse_loss(model(inputs), targets)
     model.zero_grad()
     loss.backward()
     with torch.no_grad():
         for parameter in model.parameters():
+            if average_by_hand:
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= world_size
             parameter -= LEARNING_RATE * parameter.grad
     return loss.detach()
 
@@ -138,12 +142,12 @@ class Rank:
 
     def train(self) -> dict[str, object]:
         rank, world_size = dist.get_rank(), dist.get_world_size()
-        model = torch.nn.parallel.DistributedDataParallel(new_model())
+        model = new_model() if self.args.no_ddp else torch.nn.parallel.DistributedDataParallel(new_model())
         loss = torch.zeros((), dtype=torch.float64)
         for step in range(self.args.steps):
             if step == self.args.steps // 2:
                 self.misbehave()
-            loss = train_step(model, step, rank, world_size)
+            loss = train_step(model, step, rank, world_size, average_by_hand=self.args.no_ddp)
         dist.all_reduce(loss)
         loss /= world_size
         everyone = [torch.empty_like(flat(model)) for _ in range(world_size)]

@@ -1,8 +1,8 @@
 """A client that sends requests byte by byte as the test says, for what a torch client cannot do or cannot show.
 
-It speaks the dialect of torch 2.2 and later. Where torch's own client hides when a request reaches the server, `fence` tells:
-both servers answer a PING even while a wait is outstanding, and only after everything that was sent before it. So a test can
-assert that something did *not* happen without sleeping.
+It speaks the dialect of torch 2.2 and later. Where torch's own client hides when a request reaches the server, `fence`
+tells: both servers answer a PING even while a wait is outstanding, and only after everything that was sent before it.
+So a test can assert that something did *not* happen without sleeping.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class WireClient:
     def __enter__(self) -> WireClient:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.socket.close()
 
     def close(self) -> None:
@@ -83,6 +85,10 @@ class WireClient:
             assert more, f"closed after {received.hex()} instead of answering a PING"
             received += more
         return received[:-4]
+
+    def settle(self) -> bytes:
+        """Two fences: what had reached a single-threaded server before, on any connection, is handled by now."""
+        return self.fence() + self.fence()
 
     def set(self, key: bytes, value: bytes) -> None:
         self.send(bytes([SET]) + blob(key) + blob(value))
