@@ -117,7 +117,8 @@ pub(super) struct Args {
     write_timeout: Duration,
 
     /// Drop addresses whose writer is gone (on or off)
-    #[arg(long, env = "RALLYPOINT_DROP_SPENT", value_name = "ON|OFF", default_value = "on", value_parser = on_or_off)]
+    #[arg(long, env = "RALLYPOINT_DROP_SPENT", value_name = "ON|OFF", default_value = "on", value_parser = on_or_off,
+        action = clap::ArgAction::Set)]
     drop_spent: bool,
 
     /// Drop a run's keys when its last connection has been gone for this long, or off

@@ -64,7 +64,7 @@ mod tests {
         assert!(
             size("many").is_err() && size("0").is_err() && size("-1KiB").is_err() && size("inf").is_err()
         );
-        assert_eq!(duration("1h 30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(duration("1h 30m"), Ok(Duration::from_mins(90)));
         assert!(duration("30").is_err());
         assert_eq!(duration_or_off("off"), Ok(MaybeOff(None)));
     }

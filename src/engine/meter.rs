@@ -67,9 +67,9 @@ pub struct Meter {
 impl Meter {
     /// Counts a batch that took `took` in all.
     #[inline]
-    pub fn record(&mut self, ops: &[Op], took: Duration) {
+    pub fn record(&mut self, ops: impl ExactSizeIterator<Item = Op>, took: Duration) {
         let each = took.as_nanos() as u64 / ops.len().max(1) as u64;
-        for &op in ops {
+        for op in ops {
             self.requests[op as usize].record_many(each, 1);
         }
     }

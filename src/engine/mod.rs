@@ -18,7 +18,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::ids::{ConnId, Uptime};
-use crate::protocol::{Op, Reply, ReplyBuffer, Request};
+use crate::protocol::{Reply, ReplyBuffer, Request};
 use crate::store::{Effects, Event, Refusal, Stats, Store, WaitView};
 pub use budget::{MemoryBudget, Reservation};
 pub use meter::{BUCKETS, Histogram, Meter, WAIT_BUCKET_FACTOR};
@@ -301,30 +301,25 @@ impl Session {
         self.id
     }
 
-    /// Applies a batch of requests in order, in one critical section, and appends the replies to `out`, after a
-    /// wake-up that came in between.
+    /// Applies a batch of requests, each with its length on the wire, in order and in one critical section, and
+    /// appends the replies to `out`, after a wake-up that came in between.
     ///
     /// `cannot_cancel` is for clients of PyTorch 2.0, which on a time-out simply go on: a request other than
-    /// CANCEL_WAIT then ends the outstanding wait, so that its late wake-up cannot shift the replies. `received` is
-    /// how many bytes came for this batch, for the counters.
-    pub fn submit<'r>(
+    /// CANCEL_WAIT then ends the outstanding wait, so that its late wake-up cannot shift the replies.
+    pub fn submit(
         &self,
-        batch: impl ExactSizeIterator<Item = &'r Request<'r>>,
+        batch: &[(Request<'_>, usize)],
         cannot_cancel: bool,
-        received: usize,
         out: &mut ReplyBuffer,
         waker: &Waker,
     ) -> Submitted {
         let now = self.engine.clock.now();
-        let count = batch.len();
-        let mut ops = [Op::Ping; 64];
         let mut submitted = Submitted { applied: 0, waiting: false, refusal: None };
         let mut wakers = Vec::new();
         let mut state = self.engine.lock();
         let room = self.engine.budget.room();
         let State { store, outlets, meter, events, budgeted, .. } = &mut *state;
         store.capacity.bytes = budgeted.saturating_add(room);
-        meter.received_bytes += received as u64;
         let unsent = out.len();
         let own = &mut outlets[self.id.slot()];
         if std::mem::take(&mut own.woken) {
@@ -332,7 +327,7 @@ impl Session {
         }
         let waiting_since = own.waker.as_ref().map(|_| own.waiting_since);
         let mut turn = Turn { own: Some(self.id), now, out, outlets, meter, events, wakers: &mut wakers };
-        for request in batch {
+        for (request, len) in batch {
             if cannot_cancel && !matches!(request, Request::CancelWait) {
                 store.abandon_wait(self.id);
             }
@@ -345,10 +340,8 @@ impl Session {
             {
                 turn.meter.waits.record(now.since(since));
             }
-            if let Some(op) = ops.get_mut(submitted.applied) {
-                *op = request.op();
-            }
             submitted.applied += 1;
+            turn.meter.received_bytes += *len as u64;
             if turn.out.len() >= Self::REPLIES_AT_ONCE {
                 break;
             }
@@ -362,9 +355,9 @@ impl Session {
             own.waker = Some(waker.clone());
             own.waiting_since = now;
         }
-        if count > 0 {
+        if !batch.is_empty() {
             let took = self.engine.clock.now().since(now);
-            meter.record(&ops[..submitted.applied.min(ops.len())], took);
+            meter.record(batch[..submitted.applied].iter().map(|(request, _)| request.op()), took);
         }
         self.engine.finish(state, wakers);
         submitted

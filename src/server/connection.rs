@@ -32,7 +32,7 @@ const SHORT_REST: usize = 4 * 1024;
 /// Requests applied in one critical section.
 const BATCH: usize = 64;
 /// Buffers up to this size are not counted in the memory budget.
-const UNCOUNTED: usize = 64 * 1024;
+const UNCOUNTED: usize = SHORT_REST;
 
 /// The buffers that all connections of a thread share: each is empty between two polls.
 struct Scratch {
@@ -168,7 +168,7 @@ impl Connection {
         }
         if self.replies_first {
             let input = self.input.split().freeze();
-            return Poll::Ready(self.serve_frozen(&input, 0, cx));
+            return Poll::Ready(self.serve_frozen(&input, cx));
         }
         let in_own_buffer = self.input.len() > SHORT_REST || self.need > READ_AT_ONCE;
         let read = if in_own_buffer { self.poll_read_own(cx) } else { self.poll_read_shared(cx) };
@@ -187,8 +187,8 @@ impl Connection {
     /// Asks the engine whether the outstanding wait is over; its waker will tell if it is not yet.
     fn poll_wake_up(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         with_scratch(|_, replies| {
-            self.waiting = self.session.submit([].iter(), false, 0, replies, cx.waker()).waiting;
-            if self.waiting { Poll::Pending } else { self.poll_write(replies, cx) }
+            self.waiting = self.session.submit(&[], false, replies, cx.waker()).waiting;
+            if self.waiting { Poll::Pending } else { Poll::Ready(self.write(replies, cx)) }
         })
     }
 
@@ -203,13 +203,9 @@ impl Connection {
             if filled == rest {
                 return Poll::Ready(Err(End::Closed));
             }
-            let done = self.apply(&input[..filled], None, filled - rest, replies, cx);
-            self.input.clear();
-            match &input[done..filled] {
-                [] => self.input = BytesMut::new(),
-                rest => self.input.extend_from_slice(rest),
-            }
-            self.poll_write(replies, cx)
+            let done = self.apply(&input[..filled], None, replies, cx);
+            self.keep(&input[done..filled])?;
+            Poll::Ready(self.write(replies, cx))
         })
     }
 
@@ -242,41 +238,33 @@ impl Connection {
             }
             Decoded::Request { .. } | Decoded::Hello { .. } => {
                 let input = self.input.split().freeze();
-                Poll::Ready(self.serve_frozen(&input, input.len(), cx))
+                Poll::Ready(self.serve_frozen(&input, cx))
             }
         }
     }
 
     /// Serves bytes that were the connection's own buffer, and keeps what is not applied.
-    fn serve_frozen(&mut self, input: &Bytes, received: usize, cx: &mut Context<'_>) -> Result<(), End> {
-        let done = self.serve(input, Some(input), received, cx)?;
-        match &input[done..] {
-            [] => {
-                self.input = BytesMut::new();
-                self.reservation = None;
-            }
-            rest => {
-                self.reserve(rest.len())?;
-                self.input.extend_from_slice(rest);
-            }
-        }
-        Ok(())
+    fn serve_frozen(&mut self, input: &Bytes, cx: &mut Context<'_>) -> Result<(), End> {
+        with_scratch(|_, replies| {
+            let done = self.apply(input, Some(input), replies, cx);
+            self.keep(&input[done..])?;
+            self.write(replies, cx)
+        })
     }
 
-    fn serve(
-        &mut self,
-        input: &[u8],
-        owner: Option<&Bytes>,
-        received: usize,
-        cx: &mut Context<'_>,
-    ) -> Result<usize, End> {
-        with_scratch(|_, replies| {
-            let done = self.apply(input, owner, received, replies, cx);
-            match self.poll_write(replies, cx) {
-                Poll::Ready(Err(end)) => Err(end),
-                Poll::Ready(Ok(())) | Poll::Pending => Ok(done),
+    /// Keeps received bytes that are not applied yet in a buffer of their own.
+    fn keep(&mut self, rest: &[u8]) -> Result<(), End> {
+        self.input.clear();
+        if rest.is_empty() {
+            self.input = BytesMut::new();
+            if self.replies.is_none() {
+                self.reservation = None;
             }
-        })
+            return Ok(());
+        }
+        self.reserve(rest.len() + self.replies.as_ref().map_or(0, |replies| replies.len()))?;
+        self.input.extend_from_slice(rest);
+        Ok(())
     }
 
     /// Applies the whole requests in `input` and returns the number of bytes they took. Stops early when many
@@ -285,7 +273,6 @@ impl Connection {
         &mut self,
         input: &[u8],
         owner: Option<&Bytes>,
-        mut received: usize,
         replies: &mut ReplyBuffer,
         cx: &Context<'_>,
     ) -> usize {
@@ -299,7 +286,7 @@ impl Connection {
                 match self.decoder.decode(&input[at..], owner) {
                     Ok(Decoded::Request { request, len }) => {
                         at += len;
-                        batch.push((request, at));
+                        batch.push((request, len));
                     }
                     Ok(Decoded::Hello { len }) => {
                         at += len;
@@ -321,16 +308,9 @@ impl Connection {
             }
             self.greet();
             let cannot_cancel = matches!(self.decoder.dialect(), Dialect::Legacy | Dialect::A);
-            let requests = batch.iter().map(|(request, _)| request);
-            let submitted = self.session.submit(
-                requests,
-                cannot_cancel,
-                std::mem::take(&mut received),
-                replies,
-                cx.waker(),
-            );
+            let submitted = self.session.submit(&batch, cannot_cancel, replies, cx.waker());
             self.waiting = submitted.waiting;
-            done = submitted.applied.checked_sub(1).map_or(done, |last| batch[last].1);
+            done += batch[..submitted.applied].iter().map(|(_, len)| len).sum::<usize>();
             if let Some(refusal) = submitted.refusal {
                 self.ending = Some(refusal.into());
                 return done;
@@ -355,20 +335,19 @@ impl Connection {
         }
     }
 
-    /// Writes what it can; what the peer does not take moves to the connection.
-    fn poll_write(&mut self, replies: &mut ReplyBuffer, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+    /// Writes what the peer takes at once. The rest moves to the connection and comes before anything else.
+    fn write(&mut self, replies: &mut ReplyBuffer, cx: &mut Context<'_>) -> Result<(), End> {
         if replies.is_empty() {
-            return Poll::Ready(Ok(()));
+            return Ok(());
         }
         let written = poll_write_some(&mut self.stream, replies, cx);
         if !replies.is_empty() {
-            let rest = std::mem::take(replies);
-            if written.is_pending() || matches!(written, Poll::Ready(Ok(()))) {
-                self.reserve(self.input.capacity() + rest.len())?;
-                self.replies = Some(Box::new(rest));
-            }
+            self.replies = Some(Box::new(std::mem::take(replies)));
         }
-        written.map_err(End::from)
+        if let Poll::Ready(written) = written {
+            return Ok(written?);
+        }
+        self.reserve(self.input.capacity() + self.replies.as_ref().map_or(0, |rest| rest.len()))
     }
 
     fn poll_rest_of_replies(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
@@ -378,7 +357,7 @@ impl Connection {
         if replies.is_empty() {
             self.replies = None;
             self.timer = None;
-            self.reservation = None;
+            self.reserve(self.input.capacity())?;
         } else if replies.len() < before {
             self.timer = None;
         }
