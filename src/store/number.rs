@@ -1,5 +1,12 @@
 //! Counters: values that are decimal text.
 
+use bytes::Bytes;
+
+/// The text of a counter.
+pub(super) fn decimal(number: i64) -> Bytes {
+    Bytes::copy_from_slice(itoa::Buffer::new().format(number).as_bytes())
+}
+
 /// Reads a counter as PyTorch does: the longest leading decimal integer after blanks and a sign; what follows it is
 /// ignored. `None` if there is none or it does not fit. Source: `proto-notes/wire.md`, "Counters".
 pub(super) fn parse_counter(text: &[u8]) -> Option<i64> {

@@ -12,6 +12,7 @@ mod random;
 mod stale_idle;
 mod stale_leftovers;
 mod stale_pairs;
+mod stale_resets;
 mod stale_writers;
 mod views;
 mod waits;

@@ -451,12 +451,12 @@ impl StaleKeys {
                 Kind::Rendezvous(RendezvousPart::ExitBarrierDone { in_round }) => {
                     all_at_exit |= slot.value().is_some();
                     if !in_round {
-                        drops.push((id, DropCause::AttemptOver));
+                        drops.push((id, DropCause::RunOver));
                     }
                 }
                 // A static run has no rounds: its next start would find the barrier open.
                 Kind::Rendezvous(RendezvousPart::ExitBarrier { in_round: false }) => {
-                    drops.push((id, DropCause::AttemptOver));
+                    drops.push((id, DropCause::RunOver));
                 }
                 _ => {}
             }

@@ -71,6 +71,7 @@ impl Model {
             if !matches!(act, Act::Pop(key) if *key == offered) {
                 self.offer(offered);
             }
+            self.forget_empty_groups();
         }
         match act {
             Act::Set(key, value) => self.store(client, key, value.clone()),
@@ -247,6 +248,7 @@ impl Model {
         {
             self.plain.insert(key, (count - counted).max(0).to_string());
         }
+        self.forget_empty_groups();
     }
 
     fn barrier(&mut self, client: usize, key: Key, world_size: i64) {

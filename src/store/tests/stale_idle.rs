@@ -1,4 +1,4 @@
-//! Rules 3 and 4, and resets by hand.
+//! Rule 3: a run is forgotten some time after its last connection.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::{Client, World};
 use crate::ids::RunId;
 use crate::store::{DropCause, Event, StaleKeyConfig};
 
-const STATE: &str = "/torch.rendezvous.job";
+pub(super) const STATE: &str = "/torch.rendezvous.job";
 const EXIT: &str = "/torch.rendezvous.job.0/torchelastic/agent/terminal_state";
 const STATIC_EXIT: &str = "/none/torchelastic/agent/terminal_state";
 
@@ -18,19 +18,19 @@ pub(super) fn state(stage: &str) -> String {
     sample["value_base64"].as_str().expect("it has a value").to_owned()
 }
 
-fn with(change: impl FnOnce(&mut StaleKeyConfig)) -> World {
+pub(super) fn with(change: impl FnOnce(&mut StaleKeyConfig)) -> World {
     let mut config = StaleKeyConfig { reset_when_idle: None, ..StaleKeyConfig::default() };
     change(&mut config);
     World::with(World::CAPACITY, config)
 }
 
 /// Without rule 4, which would empty the store before most of rule 3's times.
-fn world() -> World {
+pub(super) fn world() -> World {
     with(|_| ())
 }
 
 /// A c10d agent that has joined.
-fn agent(world: &World) -> Client {
+pub(super) fn agent(world: &World) -> Client {
     let agent = world.client();
     agent.compare_set(STATE, "", "Y2FuaW1hZGFt");
     agent.wait_and_get(STATE);
@@ -44,7 +44,7 @@ fn pass_exit_barrier(agents: &[&Client], exit: &str) {
     agents[0].set(format!("{exit}/last_member"), "1");
 }
 
-fn finish(world: &World) {
+pub(super) fn finish(world: &World) {
     let [a, b] = [agent(world), agent(world)];
     pass_exit_barrier(&[&a, &b], EXIT);
     a.set(STATE, state("closed after success"));
@@ -256,151 +256,4 @@ fn the_exit_barrier_of_a_round_stays_with_its_run() {
     assert!(world.has(format!("{EXIT}/last_member")));
     world.pass(60);
     world.assert_empty();
-}
-
-#[test]
-fn a_store_is_emptied_half_a_minute_after_its_job_has_gone() {
-    let world = World::new();
-    let [job, other] = world.clients();
-    job.add("init/", 1);
-    other.set("/done_3", "1");
-    world.pass(1000);
-    job.leave();
-    world.pass(29);
-    assert_eq!(world.keys(), ["/done_3", "init/"]);
-    world.pass(1);
-    assert_eq!(world.keys(), Vec::<String>::new());
-    assert_eq!(world.events(), [Event::StoreReset { cause: DropCause::StoreIdle, keys: 2 }]);
-    other.set("/done_3", "2");
-    world.pass(1000);
-    assert!(world.has("/done_3"), "once a job");
-}
-
-#[test]
-fn each_sign_of_a_job_counts_as_one() {
-    for key in ["init/", STATE, "/none/torchelastic/x", "/default_pg/0//x", "//worker/attempt_0/default_pg/0"]
-    {
-        let world = World::new();
-        let job = world.client();
-        job.set(key, "1");
-        job.leave();
-        assert!(world.inner().store.next_deadline().is_some(), "{key}");
-        world.pass(60);
-        world.assert_empty();
-    }
-}
-
-#[test]
-fn a_store_that_no_job_used_is_never_emptied() {
-    let world = World::new();
-    let a = world.client();
-    a.set("/done_3", "1");
-    a.ping(1);
-    a.leave();
-    world.client().leave();
-    assert_eq!(world.inner().store.next_deadline(), None);
-    world.pass(100_000);
-    assert!(world.has("/done_3"));
-}
-
-#[test]
-fn a_probe_neither_starts_nor_stops_the_clock() {
-    let world = World::new();
-    let job = world.client();
-    job.set("/default_pg/0//x", "1");
-    job.leave();
-    world.pass(20);
-    let probe = world.client();
-    probe.ping(1);
-    probe.check(&["/default_pg/0//x"]);
-    world.pass(5);
-    probe.leave();
-    world.pass(5);
-    assert!(!world.has("/default_pg/0//x"));
-}
-
-#[test]
-fn a_job_that_comes_back_stops_the_clock() {
-    let world = World::new();
-    let job = world.client();
-    job.set("/default_pg/0//x", "1");
-    job.leave();
-    world.pass(29);
-    let back = world.client();
-    back.get("/default_pg/0//x");
-    world.pass(1000);
-    assert!(world.has("/default_pg/0//x"));
-    back.leave();
-    world.pass(29);
-    assert!(world.has("/default_pg/0//x"));
-    world.pass(1);
-    assert!(!world.has("/default_pg/0//x"));
-}
-
-#[test]
-fn a_store_is_not_emptied_where_that_is_switched_off() {
-    let world = world();
-    let job = world.client();
-    job.add("init/", 1);
-    job.leave();
-    world.pass(100_000);
-    assert!(world.has("init/"));
-}
-
-#[test]
-fn an_operator_empties_a_store_and_leaves_its_connections_waiting() {
-    let world = World::new();
-    let [a, b, c, d] = world.clients();
-    a.set("/k", "1");
-    a.push("/q", "1");
-    a.set(STATE, state("closed after success"));
-    b.wait(&["/k", "/missing"]);
-    c.barrier("/b", 2);
-    d.wait(&["/q", "/missing"]);
-    world.reset();
-    assert_eq!(world.events(), [Event::StoreReset { cause: DropCause::Operator, keys: 4 }]);
-    assert_eq!(world.keys(), Vec::<String>::new());
-    assert!(b.is_waiting() && c.is_waiting() && d.is_waiting());
-    a.set("/missing", "1");
-    assert!(!b.is_woken() && !d.is_woken());
-    a.set("/k", "2");
-    a.push("/q", "2");
-    assert!(b.is_woken() && d.is_woken());
-    assert!(!a.barrier("/b", 2), "the arrival before the reset is not counted");
-    assert!(world.client().barrier("/b", 2));
-    assert!(c.is_woken() && a.is_woken());
-}
-
-#[test]
-fn after_a_reset_a_run_that_was_closed_is_like_new() {
-    let world = world();
-    finish(&world);
-    let refused = agent(&world);
-    world.pass(2);
-    world.reset();
-    let job = agent(&world);
-    world.pass(1000);
-    assert!(world.has(STATE), "the time set for the closed run is off");
-    refused.leave();
-    job.leave();
-    world.pass(59);
-    assert!(world.has(STATE));
-    world.pass(1);
-    world.assert_empty();
-}
-
-#[test]
-fn after_a_reset_gone_workers_are_not_subtracted_again() {
-    let world = World::new();
-    let [agent, worker, gone] = world.clients();
-    agent.set(STATE, "x");
-    gone.add("init/", 1);
-    gone.set("/default_pg/0//x", "1");
-    worker.add("init/", 1);
-    worker.set("/default_pg/0//x", "1");
-    gone.leave();
-    world.reset();
-    agent.add("init/", 5);
-    worker.leave();
-    assert_eq!(world.value("init/").as_deref(), Some("5"));
 }

@@ -261,3 +261,20 @@ fn a_second_writer_that_had_read_the_first_keeps_what_it_writes() {
     a.leave();
     assert_eq!(world.value(gloo(0)).as_deref(), Some("b"));
 }
+
+#[test]
+fn the_order_in_which_addresses_were_written_does_not_matter() {
+    let world = World::new();
+    let root = world.client();
+    root.set(gloo(0), "0");
+    let write = |rank, of| {
+        let client = world.client();
+        client.set(gloo(rank), "1");
+        client.wait_and_get(gloo(of));
+        client
+    };
+    let _inner: Vec<Client> = (1..10).rev().map(|rank| write(rank, 0)).collect();
+    let _outer: Vec<Client> = (1..10).map(|rank| write(10 + rank, rank)).collect();
+    root.leave();
+    assert_eq!(world.keys(), Vec::<String>::new());
+}

@@ -1,0 +1,122 @@
+//! WAIT: parking a connection until all its keys are there, and ending its wait.
+//!
+//! A wait knows how many of its keys are missing; whoever makes a key appear or disappear tells the waiters of that
+//! key, and of no other.
+
+use super::keyspace::SlotId;
+use super::waiters::{Wait, WaitOn};
+use super::{Effects, Store};
+use crate::ids::{ConnId, Uptime};
+
+impl Store {
+    /// Registers `conn` for all of `keys`, of which at least one is missing.
+    pub(super) fn park<'k>(&mut self, conn: ConnId, keys: impl Iterator<Item = &'k [u8]>, now: Uptime) {
+        self.end_wait(conn);
+        let mut registrations = smallvec::SmallVec::new();
+        let mut missing = 0;
+        for key in keys {
+            let id = self.slot_for(conn, key);
+            let slot = self.keys.slot_mut(id);
+            registrations.push(self.registrations.append(&mut slot.waiters, conn, id));
+            missing += u32::from(!slot.is_present());
+        }
+        self.begin_wait(conn, Wait { since: now, on: WaitOn::Keys { registrations, missing } });
+    }
+
+    pub(super) fn begin_wait(&mut self, conn: ConnId, wait: Wait) {
+        if let Some(session) = self.session_mut(conn) {
+            session.wait = Some(Box::new(wait));
+            self.waiting += 1;
+        }
+    }
+
+    /// Tells the waiters of a slot that its plain value was written: one key less is missing if it `appeared`.
+    pub(super) fn wake_waiters(&mut self, id: SlotId, appeared: bool, fx: &mut impl Effects) {
+        let mut to_wake = std::mem::take(&mut self.to_wake);
+        for conn in self.registrations.iter(&self.keys.slot(id).waiters) {
+            let session = self.sessions[conn.slot()].as_mut();
+            let Some(WaitOn::Keys { missing, .. }) =
+                session.and_then(|s| s.wait.as_mut()).map(|wait| &mut wait.on)
+            else {
+                continue;
+            };
+            *missing -= u32::from(appeared);
+            if *missing == 0 {
+                to_wake.push(conn);
+            }
+        }
+        for conn in to_wake.drain(..) {
+            if self.end_wait(conn) {
+                fx.wake(conn);
+            }
+        }
+        self.to_wake = to_wake;
+    }
+
+    pub(super) fn add_missing(&mut self, id: SlotId) {
+        for conn in self.registrations.iter(&self.keys.slot(id).waiters) {
+            if let Some(wait) = self.sessions[conn.slot()].as_mut().and_then(|session| session.wait.as_mut())
+                && let WaitOn::Keys { missing, .. } = &mut wait.on
+            {
+                *missing += 1;
+            }
+        }
+    }
+
+    pub(super) fn subtract_missing(&mut self, id: SlotId) {
+        for conn in self.registrations.iter(&self.keys.slot(id).waiters) {
+            if let Some(wait) = self.sessions[conn.slot()].as_mut().and_then(|session| session.wait.as_mut())
+                && let WaitOn::Keys { missing, .. } = &mut wait.on
+            {
+                *missing -= 1;
+            }
+        }
+    }
+
+    /// Ends a wait before its condition: a barrier arrival is withdrawn. `false` if there was none.
+    pub(super) fn end_wait(&mut self, conn: ConnId) -> bool {
+        let Some(wait) = self.session(conn).and_then(|session| session.wait.as_ref()) else {
+            return false;
+        };
+        if let WaitOn::Barrier { registration, arrivals, life, .. } = wait.on {
+            self.withdraw_arrivals(self.registrations.get(registration).slot, arrivals, life);
+        }
+        self.forget_wait(conn);
+        true
+    }
+
+    /// Removes the registrations of a wait that is over.
+    pub(super) fn forget_wait(&mut self, conn: ConnId) {
+        let Some(wait) = self.session_mut(conn).and_then(|session| session.wait.take()) else { return };
+        self.waiting -= 1;
+        match wait.on {
+            WaitOn::Keys { registrations, .. } => {
+                for registration in registrations {
+                    let id = self.registrations.get(registration).slot;
+                    let list = &mut self.keys.slot_mut(id).waiters;
+                    self.registrations.remove(list, registration);
+                    if list.is_empty() {
+                        self.release(id);
+                    }
+                }
+            }
+            WaitOn::Barrier { registration, .. } => {
+                let id = self.registrations.get(registration).slot;
+                if let Some(barrier) = &mut self.keys.slot_mut(id).barrier {
+                    self.registrations.remove(&mut barrier.arrivals, registration);
+                }
+                self.release(id);
+            }
+        }
+    }
+
+    /// Whether `conn` has a WAIT or BARRIER outstanding.
+    pub fn is_waiting(&self, conn: ConnId) -> bool {
+        self.session(conn).is_some_and(|session| session.wait.is_some())
+    }
+
+    /// Ends the outstanding wait of a client that cannot cancel (PyTorch 2.0) and has plainly moved on.
+    pub fn abandon_wait(&mut self, conn: ConnId) {
+        self.end_wait(conn);
+    }
+}
