@@ -37,7 +37,7 @@ fn register_process(registry: &Registry) -> prometheus::Result<()> {
 fn register_build_info(registry: &Registry) -> prometheus::Result<()> {
     let help = "Always 1; the labels say what runs.";
     let info = IntGaugeVec::new(Opts::new("rallypoint_build_info", help), &["version", "rustc"])?;
-    info.with_label_values(&[env!("CARGO_PKG_VERSION"), env!("CARGO_PKG_RUST_VERSION")]).set(1);
+    info.with_label_values(&[env!("CARGO_PKG_VERSION"), env!("RALLYPOINT_RUSTC")]).set(1);
     registry.register(Box::new(info))
 }
 

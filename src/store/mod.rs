@@ -103,7 +103,7 @@ impl Store {
     ///
     /// Effects come in the order in which the peers must see them; the engine puts them on the wire before it
     /// releases the lock. A WAIT or BARRIER that cannot finish yet leaves no reply behind, only its registration,
-    /// and exactly one later call will finish it. After a [`Refusal`] nothing has changed.
+    /// and exactly one later call will finish it. After a [`Refusal`] no key has changed.
     pub fn apply(
         &mut self,
         conn: ConnId,
@@ -204,7 +204,9 @@ impl Store {
             self.after_loss(id);
         }
         self.stale.on_clear();
-        fx.event(Event::StoreReset { cause, keys: held.len() });
+        if !held.is_empty() || cause == DropCause::Operator {
+            fx.event(Event::StoreReset { cause, keys: held.len() });
+        }
     }
 
     fn session(&self, conn: ConnId) -> Option<&Session> {

@@ -60,6 +60,72 @@ impl TestServer {
     pub(crate) fn pid(&self) -> u32 {
         self.process.id()
     }
+
+    /// Sends the signal that a container runtime sends first.
+    pub(crate) fn terminate(&self) {
+        terminate(&self.process);
+    }
+
+    /// Whether the process has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.process.try_wait().expect("its own child").is_some()
+    }
+
+    /// The exit code, once the process has ended.
+    pub(crate) fn exit_code(&mut self) -> Option<i32> {
+        wait_for_end(&mut self.process)
+    }
+}
+
+/// Sends SIGTERM.
+pub(crate) fn terminate(process: &Child) {
+    let pid = rustix::process::Pid::from_child(process);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("the process is there");
+}
+
+/// The exit code of a process that ends in time.
+pub(crate) fn wait_for_end(process: &mut Child) -> Option<i32> {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if let Some(status) = process.try_wait().expect("its own child") {
+            return status.code();
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    panic!("the process does not end");
+}
+
+/// An answer of the admin port.
+#[derive(Debug)]
+pub(crate) struct HttpAnswer {
+    pub(crate) status: u16,
+    /// The header lines as they came.
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl HttpAnswer {
+    /// The body as JSON.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
+    }
+}
+
+/// One request to the admin port. `headers` are whole lines, each with its line end.
+pub(crate) fn http(admin: SocketAddr, request_line: &str, headers: &str, body: &str) -> HttpAnswer {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(admin).expect("the admin port listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let length = body.len();
+    let request = format!(
+        "{request_line} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).expect("the admin port reads");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("the admin port answers");
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
+    HttpAnswer { status, head: head.to_lowercase(), body: body.to_owned() }
 }
 
 impl Drop for TestServer {

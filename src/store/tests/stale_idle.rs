@@ -242,6 +242,7 @@ fn a_half_passed_exit_barrier_of_a_static_run_is_no_end() {
     a.add(format!("{STATIC_EXIT}/num_members"), 1);
     a.leave();
     assert_eq!(world.keys(), Vec::<String>::new());
+    assert_eq!(world.dropped(), [(DropCause::RunOver, 1)]);
     let again = world.client();
     again.add(format!("{STATIC_EXIT}/num_members"), 1);
     assert_eq!(restarts(&world), []);

@@ -1,0 +1,191 @@
+//! Starting, draining and stopping a server, as a pod's life asks for it.
+
+mod common;
+
+use std::io::Read;
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{PATIENCE, TestServer, http, terminate, wait_for_end};
+
+/// A client of PyTorch 2.2 or later that waits for a key: hello and WAIT of `/k`.
+fn parked(store: SocketAddr) -> TcpStream {
+    use std::io::Write;
+    let mut stream = TcpStream::connect(store).expect("the store listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    stream.write_all(&common::peer::unhex("00cef7853c0601000000000000000200000000000000")).expect("it reads");
+    stream.write_all(b"/k").expect("it reads");
+    stream
+}
+
+fn eventually(what: &str, mut there: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !there() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn waiters(server: &TestServer) -> u64 {
+    http(server.admin, "GET /api/v1/waits", "", "").json()["total"].as_u64().expect("a number")
+}
+
+/// `rallypoint serve` with an environment of its own; its stderr is kept.
+fn serve(args: &[&str], env: &[(&str, &str)]) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_rallypoint"))
+        .arg("serve")
+        .args(args)
+        .env_clear()
+        .envs(env.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts")
+}
+
+fn stderr(mut process: Child) -> String {
+    let mut text = String::new();
+    process.stderr.take().expect("piped").read_to_string(&mut text).expect("text");
+    text
+}
+
+#[test]
+fn a_server_without_clients_stops_at_once() {
+    let mut server = TestServer::start(&["--drain", "1h"]);
+    server.terminate();
+    assert_eq!(server.exit_code(), Some(0));
+}
+
+#[test]
+fn a_stopping_server_is_not_ready_refuses_newcomers_and_ends_with_its_last_client() {
+    let mut server = TestServer::start(&["--drain", "1h"]);
+    let waiting = parked(server.store);
+    eventually("the client is parked", || waiters(&server) == 1);
+    assert_eq!(http(server.admin, "GET /readyz", "", "").status, 200);
+    server.terminate();
+    eventually("it is not ready", || http(server.admin, "GET /readyz", "", "").status == 503);
+    assert_eq!(http(server.admin, "GET /livez", "", "").status, 200, "it still lives");
+    eventually("newcomers are refused", || TcpStream::connect(server.store).is_err());
+    assert_eq!(waiters(&server), 1, "who is in stays in");
+    assert!(!server.has_ended());
+    drop(waiting);
+    assert_eq!(server.exit_code(), Some(0));
+}
+
+#[test]
+fn a_stopping_server_waits_no_longer_than_it_was_told() {
+    let mut server = TestServer::start(&["--drain", "200ms"]);
+    let mut waiting = parked(server.store);
+    eventually("the client is parked", || waiters(&server) == 1);
+    server.terminate();
+    assert_eq!(server.exit_code(), Some(0));
+    assert!(server.log().contains("--drain"), "{}", server.log());
+    assert_eq!(waiting.read(&mut [0]).unwrap_or(0), 0, "the wait ends with the connection, not with a byte");
+}
+
+#[test]
+fn a_second_signal_stops_at_once() {
+    let mut server = TestServer::start(&["--drain", "1h"]);
+    let _waiting = parked(server.store);
+    eventually("the client is parked", || waiters(&server) == 1);
+    server.terminate();
+    eventually("it has heard", || server.log().contains("stopping"));
+    server.terminate();
+    assert_eq!(server.exit_code(), Some(0));
+}
+
+#[test]
+fn a_new_server_takes_the_port_of_the_last_one_though_old_connections_linger() {
+    let mut first = TestServer::start(&["--drain", "0s"]);
+    let address = first.store.to_string();
+    let _waiting = parked(first.store);
+    eventually("the client is parked", || waiters(&first) == 1);
+    first.terminate();
+    assert_eq!(first.exit_code(), Some(0));
+    let second = TestServer::start(&["--listen", &address]);
+    assert_eq!(second.stores[1].to_string(), address);
+}
+
+#[test]
+fn a_port_in_use_is_a_configuration_error_that_says_so() {
+    let server = TestServer::start(&[]);
+    let mut process = serve(&["--listen", &server.store.to_string(), "--admin", "127.0.0.1:0"], &[]);
+    assert_eq!(wait_for_end(&mut process), Some(2));
+    let said = stderr(process);
+    assert!(said.contains("--listen") && said.contains("another program listens there"), "{said}");
+}
+
+#[test]
+fn every_pod_but_the_chosen_one_stays_idle_and_healthy() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let ports_file = dir.path().join("ports.json");
+    let ports_flag = ports_file.to_str().expect("utf-8");
+    let args = [
+        "--only-on-index",
+        "0",
+        "--listen",
+        "127.0.0.1:0",
+        "--admin",
+        "127.0.0.1:0",
+        "--ports-file",
+        ports_flag,
+    ];
+    let mut idle = serve(&args, &[("JOB_COMPLETION_INDEX", "3")]);
+    eventually("its admin port is bound", || ports_file.exists());
+    let ports: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&ports_file).expect("a file")).expect("json");
+    assert_eq!(ports["stores"], serde_json::json!([]));
+    let admin = SocketAddr::from(([127, 0, 0, 1], ports["admin"].as_u64().expect("a port") as u16));
+    assert_eq!(http(admin, "GET /readyz", "", "").status, 200);
+    assert_eq!(http(admin, "GET /livez", "", "").status, 200);
+    terminate(&idle);
+    assert_eq!(wait_for_end(&mut idle), Some(0));
+}
+
+#[test]
+fn a_pod_that_does_not_know_its_index_refuses_to_idle() {
+    for env in [&[][..], &[("JOB_COMPLETION_INDEX", "")], &[("JOB_COMPLETION_INDEX", "two")]] {
+        let mut process = serve(&["--only-on-index", "0"], env);
+        assert_eq!(wait_for_end(&mut process), Some(2), "{env:?}");
+        assert!(stderr(process).contains("JOB_COMPLETION_INDEX"), "{env:?}");
+    }
+}
+
+#[test]
+fn peers_outside_the_allowed_networks_are_turned_away() {
+    let server = TestServer::start(&["--allow", "127.0.0.1", "--allow", "10.0.0.0/8"]);
+    let _welcome = parked(server.store);
+    eventually("the client is parked", || waiters(&server) == 1);
+
+    let closed = TestServer::start(&["--allow", "10.0.0.0/8"]);
+    let mut stranger = parked(closed.store);
+    assert_eq!(stranger.read(&mut [0]).unwrap_or(0), 0);
+    eventually("the log says why", || closed.log().contains("--allow"));
+    assert_eq!(http(closed.admin, "GET /metrics", "", "").status, 403);
+}
+
+#[test]
+fn two_listeners_are_two_stores() {
+    let server = TestServer::start(&["--listen", "127.0.0.1:0"]);
+    let _waiting = parked(server.stores[1]);
+    eventually("the client is parked", || waiters(&server) == 1);
+    let stores = http(server.admin, "GET /api/v1/stores", "", "").json();
+    let waiters_of = |port: u16| {
+        let all = stores["stores"].as_array().expect("a list");
+        all.iter().find(|store| store["port"] == port).expect("the store")["waiters"].as_u64()
+    };
+    assert_eq!(waiters_of(server.stores[0].port()), Some(0));
+    assert_eq!(waiters_of(server.stores[1].port()), Some(1));
+}
+
+#[test]
+fn json_log_lines_are_json() {
+    let server = TestServer::start(&["--log-format", "json"]);
+    eventually("it has logged", || server.log().lines().count() > 0);
+    for line in server.log().lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+        assert!(line["level"].is_string() && line["message"].is_string(), "{line}");
+    }
+}
