@@ -40,7 +40,7 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_ONLY_ON_INDEX", value_name = "N")]
     only_on_index: Option<u32>,
 
-    /// Threads that serve connections [default: number of cores, at most 4]
+    /// Threads that serve connections [default: half the cores, 1 to 4]
     #[arg(long, env = "RALLYPOINT_THREADS", value_name = "N")]
     threads: Option<NonZeroUsize>,
 
@@ -252,8 +252,6 @@ impl Args {
     }
 
     fn config(&self) -> anyhow::Result<ServerConfig> {
-        let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        let at_most = NonZeroUsize::MIN.saturating_add(3);
         let token = match &self.token_file {
             None => None,
             Some(file) => {
@@ -268,7 +266,7 @@ impl Args {
         Ok(ServerConfig {
             listen: self.listen.clone(),
             admin: self.admin,
-            threads: self.threads.unwrap_or(cores.min(at_most)),
+            threads: self.threads.unwrap_or_else(default_threads),
             allow: self.allow.clone(),
             token,
             limits: Limits {
@@ -346,6 +344,13 @@ impl Args {
             .and_then(|()| std::fs::rename(&draft, file))
             .with_context(|| format!("cannot write --ports-file {}", file.display()))
     }
+}
+
+/// Half the cores, 1 to 4: one thread carries some 100,000 requests a second, and where the ranks share its cores more
+/// threads cost more than they bring.
+fn default_threads() -> NonZeroUsize {
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    NonZeroUsize::new((cores / 2).min(4)).unwrap_or(NonZeroUsize::MIN)
 }
 
 fn bind(addr: SocketAddr, flag: &str) -> anyhow::Result<std::net::TcpListener> {
