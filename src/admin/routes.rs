@@ -20,7 +20,7 @@ const KEYS_SHOWN: usize = 10;
 /// Waits shown if the request does not say.
 const WAITS_SHOWN: usize = 1000;
 /// Waits shown at the most.
-const MAX_WAITS_SHOWN: usize = 100_000;
+const MAX_WAITS_SHOWN: usize = 10_000;
 
 pub(super) async fn livez() -> &'static str {
     "ok\n"
