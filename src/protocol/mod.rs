@@ -3,7 +3,7 @@
 //!
 //! Pure: no I/O, no clock, no state beyond one decoder's progress through one request. What the bytes mean is
 //! described in `proto-notes/wire.md`; what a request does is the business of [`crate::store`].
-#![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)]
+#![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
 
 mod decode;
 mod encode;

@@ -5,7 +5,7 @@
 //! `proto-notes/differences.md` lists each case with its test. Two rules explain most of them:
 //! a WAIT ends exactly when CHECK of the same keys would say ready, and a BARRIER ends exactly when enough arrivals
 //! are counted.
-#![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)]
+#![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
 
 mod barriers;
 mod capacity;
