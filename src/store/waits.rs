@@ -33,18 +33,12 @@ impl Store {
     /// Tells the waiters of a slot that its plain value was written: one key less is missing if it `appeared`.
     pub(super) fn wake_waiters(&mut self, id: SlotId, appeared: bool, fx: &mut impl Effects) {
         let mut to_wake = std::mem::take(&mut self.to_wake);
-        for conn in self.registrations.iter(&self.keys.slot(id).waiters) {
-            let session = self.sessions[conn.slot()].as_mut();
-            let Some(WaitOn::Keys { missing, .. }) =
-                session.and_then(|s| s.wait.as_mut()).map(|wait| &mut wait.on)
-            else {
-                continue;
-            };
+        self.each_missing(id, |conn, missing| {
             *missing -= u32::from(appeared);
             if *missing == 0 {
                 to_wake.push(conn);
             }
-        }
+        });
         for conn in to_wake.drain(..) {
             if self.end_wait(conn) {
                 fx.wake(conn);
@@ -53,22 +47,22 @@ impl Store {
         self.to_wake = to_wake;
     }
 
+    /// The name is gone: its waiters miss one key more.
     pub(super) fn add_missing(&mut self, id: SlotId) {
-        for conn in self.registrations.iter(&self.keys.slot(id).waiters) {
-            if let Some(wait) = self.sessions[conn.slot()].as_mut().and_then(|session| session.wait.as_mut())
-                && let WaitOn::Keys { missing, .. } = &mut wait.on
-            {
-                *missing += 1;
-            }
-        }
+        self.each_missing(id, |_, missing| *missing += 1);
     }
 
+    /// The name is there: its waiters miss one key less. Nobody is woken by this.
     pub(super) fn subtract_missing(&mut self, id: SlotId) {
+        self.each_missing(id, |_, missing| *missing -= 1);
+    }
+
+    /// Changes the number of missing keys of each WAIT on a name, oldest first.
+    fn each_missing(&mut self, id: SlotId, mut change: impl FnMut(ConnId, &mut u32)) {
         for conn in self.registrations.iter(&self.keys.slot(id).waiters) {
-            if let Some(wait) = self.sessions[conn.slot()].as_mut().and_then(|session| session.wait.as_mut())
-                && let WaitOn::Keys { missing, .. } = &mut wait.on
-            {
-                *missing -= 1;
+            let wait = self.sessions[conn.slot()].as_mut().and_then(|session| session.wait.as_mut());
+            if let Some(WaitOn::Keys { missing, .. }) = wait.map(|wait| &mut wait.on) {
+                change(conn, missing);
             }
         }
     }
