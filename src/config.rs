@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -89,10 +90,21 @@ impl ServerConfig {
 pub struct Token(String);
 
 impl Token {
-    /// Takes the token from the text of its file. `None` if that is blank.
-    pub fn from_file_text(text: &str) -> Option<Self> {
-        let text = text.trim();
-        (!text.is_empty()).then(|| Self(text.to_owned()))
+    /// Reads the token that `--token-file` names. The text of the token is in no message.
+    pub fn read(file: &Path) -> Result<Self, BadTokenFile> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| BadTokenFile { file: file.into(), reason: error.to_string() })?;
+        let token = text.trim();
+        if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
+            let reason = "a token is one word of printable ASCII characters".into();
+            return Err(BadTokenFile { file: file.into(), reason });
+        }
+        Ok(Self(token.to_owned()))
+    }
+
+    /// The value of the header that carries the token.
+    pub fn authorization(&self) -> String {
+        format!("Bearer {}", self.0)
     }
 
     /// Whether `given` is the token, in a time that does not depend on where they differ.
@@ -106,4 +118,12 @@ impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Token(masked)")
     }
+}
+
+/// Why there is no token.
+#[derive(Debug, thiserror::Error)]
+#[error("--token-file {}: {reason}", file.display())]
+pub struct BadTokenFile {
+    file: PathBuf,
+    reason: String,
 }

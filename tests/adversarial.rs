@@ -16,7 +16,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 mod common;
 
 use common::peer::{HELLO, wire};
-use common::{PATIENCE, TestServer};
+use common::{PATIENCE, TestServer, eventually, http};
 
 const MIB: usize = 1 << 20;
 
@@ -127,22 +127,11 @@ impl Client {
 
 // ----- what is measured ----------------------------------------------------------------------------------------
 
-/// Whether `there` comes true in time.
-fn eventually(what: &str, mut there: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !there() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        sleep(Duration::from_millis(10));
-    }
-}
-
 /// The sum of the series of `name` whose labels contain `label`.
 fn metric(server: &TestServer, name: &str, label: &str) -> u64 {
-    let mut stream = connect(server.admin);
-    let get = "GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
-    stream.write_all(get.as_bytes()).expect("the admin port reads");
-    let page = String::from_utf8(read_until_closed(&mut stream)).expect("text");
-    assert!(page.starts_with("HTTP/1.1 200"), "{page}");
+    let answer = http(server.admin, "GET /metrics", "", "");
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let page = answer.body;
     let of_name = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
     let values = page.lines().filter(of_name).filter(|line| line.contains(label));
     values

@@ -5,9 +5,8 @@ mod common;
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-use common::{PATIENCE, TestServer, http, terminate, wait_for_end};
+use common::{PATIENCE, TestServer, eventually, http, terminate, wait_for_end};
 
 /// A client of PyTorch 2.2 or later that waits for a key: hello and WAIT of `/k`.
 fn parked(store: SocketAddr) -> TcpStream {
@@ -17,14 +16,6 @@ fn parked(store: SocketAddr) -> TcpStream {
     stream.write_all(&common::peer::unhex("00cef7853c0601000000000000000200000000000000")).expect("it reads");
     stream.write_all(b"/k").expect("it reads");
     stream
-}
-
-fn eventually(what: &str, mut there: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !there() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 fn waiters(server: &TestServer) -> u64 {
@@ -115,6 +106,21 @@ fn a_port_in_use_is_a_configuration_error_that_says_so() {
     assert_eq!(wait_for_end(&mut process), Some(2));
     let said = stderr(process);
     assert!(said.contains("--listen") && said.contains("another program listens there"), "{said}");
+}
+
+#[test]
+fn a_token_that_no_client_could_send_is_a_configuration_error() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let file = dir.path().join("token");
+    for bad in ["", " \n", "two words", "schlüssel"] {
+        std::fs::write(&file, bad).expect("a file");
+        let file = file.to_str().expect("utf-8");
+        let mut process =
+            serve(&["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--token-file", file], &[]);
+        assert_eq!(wait_for_end(&mut process), Some(2), "{bad:?}");
+        let said = stderr(process);
+        assert!(said.contains("--token-file") && said.contains("printable ASCII"), "{said}");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::http::{self, AdminUrl, DEFAULT_ADMIN};
 use super::units::duration;
-use super::{Outcome, UsageError, run_client};
+use super::{Outcome, UsageError, run_client, token};
 use crate::client::{Endpoint, parse_port};
 
 /// Change a running server.
@@ -98,14 +98,14 @@ impl Reset {
             );
             return Err(UsageError(message).into());
         }
-        let token = self.token_file.as_deref().map(http::read_token).transpose()?;
+        let token = self.token_file.as_deref().map(token).transpose()?;
         if !self.yes && !confirm(&format!("Drop all keys of the store on port {port} of {admin}?"))? {
             eprintln!("rallypoint: nothing was changed");
             return Ok(Outcome::NotDone);
         }
         let path = format!("/api/v1/stores/{port}");
         let answer = run_client(async {
-            let asked = http::request(admin, "DELETE", &path, token.as_deref(), self.timeout).await;
+            let asked = http::request(admin, "DELETE", &path, token.as_ref(), self.timeout).await;
             asked.with_context(|| format!("{admin}{path}"))
         })?;
         if !answer.is_success() {

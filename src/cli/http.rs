@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::client::{self, Endpoint, Seconds, StepError};
+use crate::config::Token;
 
 /// Where the admin port is if nothing else is said.
 pub(super) const DEFAULT_ADMIN: &str = "http://127.0.0.1:29501";
@@ -99,36 +100,28 @@ pub(super) enum HttpError {
     Broken(#[from] io::Error),
 }
 
-/// Sends one request without a body. The token must be printable ASCII ([`read_token`]).
+/// Sends one request without a body.
 pub(super) async fn request(
     admin: &AdminUrl,
     method: &str,
     path: &str,
-    token: Option<&str>,
+    token: Option<&Token>,
     limit: Duration,
 ) -> Result<Answer, HttpError> {
-    let work = exchange(admin, method, path, token, limit);
-    tokio::time::timeout(limit, work).await.unwrap_or(Err(HttpError::Late(limit)))
-}
-
-async fn exchange(
-    admin: &AdminUrl,
-    method: &str,
-    path: &str,
-    token: Option<&str>,
-    limit: Duration,
-) -> Result<Answer, HttpError> {
-    let (mut stream, addr) = connect(&admin.0, limit).await?;
-    let authorization = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+    let authorization =
+        token.map(|token| format!("Authorization: {}\r\n", token.authorization())).unwrap_or_default();
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: rallypoint/{}\r\nAccept: application/json, */*\r\n\
          {authorization}Connection: close\r\n\r\n",
         admin.0,
         env!("CARGO_PKG_VERSION"),
     );
-    stream.write_all(head.as_bytes()).await?;
-    let mut reader = Reader { stream, addr, bytes: Vec::new() };
-    reader.answer().await
+    let exchange = async {
+        let (mut stream, addr) = connect(&admin.0, limit).await?;
+        stream.write_all(head.as_bytes()).await?;
+        Reader { stream, addr, bytes: Vec::new() }.answer().await
+    };
+    tokio::time::timeout(limit, exchange).await.unwrap_or(Err(HttpError::Late(limit)))
 }
 
 async fn connect(endpoint: &Endpoint, limit: Duration) -> Result<(TcpStream, SocketAddr), StepError> {
@@ -272,19 +265,6 @@ fn parse_head(head: &[u8]) -> Option<(u16, Body)> {
 
 fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack.windows(needle.len()).position(|window| window == needle)
-}
-
-/// Reads the token that operator routes want. The text of the token is in no message.
-pub(super) fn read_token(path: &std::path::Path) -> Result<String, super::UsageError> {
-    let shown = path.display();
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| super::UsageError(format!("--token-file {shown}: {error}")))?;
-    let token = text.trim();
-    if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
-        let message = format!("--token-file {shown}: a token is one word of printable ASCII characters");
-        return Err(super::UsageError(message));
-    }
-    Ok(token.to_owned())
 }
 
 #[cfg(test)]

@@ -70,6 +70,11 @@ impl Cli {
     }
 }
 
+/// The token in `--token-file`, for the server that asks for it and the client that sends it.
+fn token(file: &std::path::Path) -> Result<crate::config::Token, UsageError> {
+    crate::config::Token::read(file).map_err(|error| UsageError(error.to_string()))
+}
+
 /// A small runtime for one thread.
 fn client_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()

@@ -12,9 +12,9 @@ use ipnet::IpNet;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::units::{MaybeOff, duration, duration_or_off, on_or_off, size};
-use super::{Outcome, UsageError};
+use super::{Outcome, UsageError, token};
 use crate::admin;
-use crate::config::{ServerConfig, Token};
+use crate::config::ServerConfig;
 use crate::protocol::{LegacyRelease, Limits};
 use crate::server::{self, Server};
 use crate::store::StaleKeyConfig;
@@ -252,17 +252,7 @@ impl Args {
     }
 
     fn config(&self) -> anyhow::Result<ServerConfig> {
-        let token = match &self.token_file {
-            None => None,
-            Some(file) => {
-                let text = std::fs::read_to_string(file).map_err(|error| {
-                    UsageError(format!("cannot read --token-file {}: {error}", file.display()))
-                })?;
-                let token = Token::from_file_text(&text)
-                    .ok_or_else(|| UsageError(format!("--token-file {} is empty", file.display())))?;
-                Some(token)
-            }
-        };
+        let token = self.token_file.as_deref().map(token).transpose()?;
         Ok(ServerConfig {
             listen: self.listen.clone(),
             admin: self.admin,

@@ -252,17 +252,16 @@ impl Connection {
         })
     }
 
-    /// Keeps received bytes that are not applied yet in a buffer of their own.
+    /// Keeps received bytes that are not applied yet in a buffer of their own. Comes before [`Self::write`]: nothing
+    /// is received while replies wait.
     fn keep(&mut self, rest: &[u8]) -> Result<(), End> {
         self.input.clear();
         if rest.is_empty() {
             self.input = BytesMut::new();
-            if self.replies.is_none() {
-                self.reservation = None;
-            }
+            self.reservation = None;
             return Ok(());
         }
-        self.reserve(rest.len() + self.replies.as_ref().map_or(0, |replies| replies.len()))?;
+        self.reserve(rest.len())?;
         self.input.extend_from_slice(rest);
         Ok(())
     }

@@ -95,7 +95,8 @@ impl Store {
     }
 
     /// The names of up to `most` plain keys.
-    pub fn key_names(&self, most: usize) -> Vec<Box<[u8]>> {
+    #[cfg(test)]
+    pub(super) fn key_names(&self, most: usize) -> Vec<Box<[u8]>> {
         let plain = self.keys.iter().filter(|(_, slot)| slot.value().is_some());
         plain.take(most).map(|(_, slot)| slot.key().into()).collect()
     }

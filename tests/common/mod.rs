@@ -95,6 +95,15 @@ pub(crate) fn wait_for_end(process: &mut Child) -> Option<i32> {
     panic!("the process does not end");
 }
 
+/// Waits until `there` comes true.
+pub(crate) fn eventually(what: &str, mut there: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !there() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// An answer of the admin port.
 #[derive(Debug)]
 pub(crate) struct HttpAnswer {
