@@ -1,0 +1,69 @@
+{{/* The release's name, with the chart's name in it. */}}
+{{- define "rallypoint.fullname" -}}
+{{- if contains "rallypoint" .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-rallypoint" (.Release.Name | trunc 39 | trimSuffix "-") }}{{ end }}
+{{- end }}
+
+{{- define "rallypoint.selectorLabels" -}}
+app.kubernetes.io/name: rallypoint
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "rallypoint.labels" -}}
+{{ include "rallypoint.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- define "rallypoint.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{- define "rallypoint.containerSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+readOnlyRootFilesystem: true
+allowPrivilegeEscalation: false
+capabilities: {drop: [ALL]}
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "rallypoint.serveArgs" -}}
+- --listen=[::]:{{ .Values.ports.store }}
+- --admin=[::]:{{ .Values.ports.admin }}
+- --store-ports={{ .Values.ports.runs.first }}-{{ .Values.ports.runs.last }}
+{{- range .Values.extraArgs }}
+- {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{/*
+The store as a native sidecar, for a pod template of your own chart: the first entry of initContainers, in an Indexed Job or a
+StatefulSet, in every pod. The pod also wants enableServiceLinks: false and terminationGracePeriodSeconds: 660.
+With this chart as a dependency: include "rallypoint.sidecar" .Subcharts.rallypoint | nindent 8
+*/}}
+{{- define "rallypoint.sidecar" -}}
+- name: rallypoint
+  image: {{ include "rallypoint.image" . }}
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  restartPolicy: Always
+  args:
+    - serve
+    - --only-on-index=0
+    - --drain={{ .Values.drainSeconds | default 600 }}s
+    {{- include "rallypoint.serveArgs" . | nindent 4 }}
+  env:
+    # For a StatefulSet; an Indexed Job sets JOB_COMPLETION_INDEX.
+    - name: RALLYPOINT_POD_INDEX
+      valueFrom: {fieldRef: {fieldPath: "metadata.labels['apps.kubernetes.io/pod-index']"}}
+  ports:
+    - {name: tcpstore, containerPort: {{ .Values.ports.store }}}
+    - {name: rallypoint-http, containerPort: {{ .Values.ports.admin }}}
+  startupProbe:
+    httpGet: {path: /readyz, port: rallypoint-http}
+    periodSeconds: 1
+    failureThreshold: 60
+  resources: {{- toYaml .Values.resources | nindent 4 }}
+  securityContext: {{- include "rallypoint.containerSecurity" . | nindent 4 }}
+{{- end }}
