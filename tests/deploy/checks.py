@@ -1,0 +1,282 @@
+"""What must hold for the manifests of deploy/, as functions that return the problems they find.
+
+The names in front of the problems are those of the mistakes that users' manifests really have. test_mistakes.py puts each one
+into a good manifest and sees it found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from cluster import VARIABLE, Call, Cluster, Object, Pod, Workload, is_rallypoint, matches, serves
+
+STORE, ADMIN, RUN_STORES = 29500, 29501, (29510, 29599)
+TORCH_EXIT_BARRIER_SECONDS = 300
+RDZV_CONF_OF_C10D = {
+    "join_timeout", "last_call_timeout", "close_timeout", "heartbeat_timeout", "keep_alive_interval", "keep_alive_max_attempt",
+    "cas_backoff_max_seconds", "is_host", "read_timeout", "store_type",
+}  # fmt: skip
+SET_BY_TORCHRUN = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK"}
+NODE_COUNTS = {"NNODES", "POD_NUMS", "PET_NNODES"}
+GUESSES = {"NCCL_IB_DISABLE", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}
+
+
+def problems(documents: list[Object]) -> list[str]:
+    """Everything that is wrong with the rendered objects."""
+    cluster = Cluster(documents)
+    found = [*services(cluster), *policies(cluster)]
+    for workload in cluster.workloads:
+        found += [f"{problem} ({workload})" for problem in [*pods(workload), *containers(workload), *launches(cluster, workload)]]
+    return found
+
+
+def strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from strings(list(value.values()))
+    elif isinstance(value, list):
+        for item in value:
+            yield from strings(item)
+
+
+def seconds(text: str) -> int:
+    units = {"s": 1, "m": 60, "h": 3600}
+    return sum(int(number) * units[unit] for number, unit in re.findall(r"(\d+)([smh])", text))
+
+
+def services(cluster: Cluster) -> Iterator[str]:
+    for service in cluster.of_kind("Service"):
+        name, spec = service["metadata"]["name"], service["spec"]
+        selected = cluster.selected(service)
+        if not selected:
+            yield f"selector-matches-none: Service {name} selects no pod"
+        for port in spec["ports"]:
+            target = port.get("targetPort", port["port"])
+            names = [{p["name"] for c in pod.workload.containers for p in c.get("ports", [])} for pod in selected]
+            if isinstance(target, str) and not all(target in ports for ports in names):
+                yield f"target-port: Service {name} wants the port {target}, which its pods do not name"
+        if spec.get("clusterIP") == "None" and spec.get("publishNotReadyAddresses") is not True:
+            yield f"not-ready-names: headless Service {name} hides pods that are not Ready yet"
+
+
+def policies(cluster: Cluster) -> Iterator[str]:
+    servers = [pod for pod in cluster.pods if pod.workload.kind == "Deployment" and any(map(serves, pod.workload.containers))]
+    for budget in cluster.of_kind("PodDisruptionBudget"):
+        if not any(matches(budget["spec"]["selector"]["matchLabels"], pod.labels) for pod in servers):
+            yield f"selector-matches-none: PodDisruptionBudget {budget['metadata']['name']}"
+    clients = [pod for pod in cluster.pods if pod not in servers]
+    for policy in cluster.of_kind("NetworkPolicy"):
+        if not any(matches(policy["spec"]["podSelector"]["matchLabels"], pod.labels) for pod in servers):
+            yield f"selector-matches-none: NetworkPolicy {policy['metadata']['name']}"
+        for pod in clients:
+            ports = [
+                port
+                for rule in policy["spec"]["ingress"]
+                if any(matches(peer.get("podSelector", {}).get("matchLabels", {}), pod.labels) for peer in rule["from"])
+                for port in rule["ports"]
+            ]
+            for first, last in ((STORE, STORE), (ADMIN, ADMIN), RUN_STORES):
+                if not any(p["port"] <= first and last <= p.get("endPort", p["port"]) for p in ports):
+                    yield f"network-policy: {pod.workload} may not connect to ports {first}-{last}"
+                    break
+
+
+def pods(workload: Workload) -> Iterator[str]:
+    """Checks of a workload's spec and its pod template as a whole."""
+    spec, pod = workload.document["spec"], workload.template["spec"]
+    labels = workload.template["metadata"]["labels"]
+    has_server = any(map(serves, workload.containers))
+    if "selector" in spec and not matches(spec["selector"]["matchLabels"], labels):
+        yield "selector-matches-none: the selector does not match the pod template"
+    if pod.get("enableServiceLinks") is not False:
+        yield "service-links: enableServiceLinks is not false"
+    if pod.get("hostNetwork"):
+        yield "host-network: the ports of rallypoint would be the machine's"
+    if workload.kind == "Job":
+        if spec.get("completions", 1) != workload.count:
+            yield f"node-count: {spec.get('completions')} completions, parallelism {workload.count}"
+        if spec.get("backoffLimit") != 0:
+            yield "backoff-limit: a pod that is tried again alone waits for a job that is over"
+        if has_server and not workload.indexed:
+            yield "not-indexed: a Job's pods have no index without completionMode Indexed"
+    if workload.kind == "StatefulSet" and spec.get("podManagementPolicy") != "Parallel":
+        yield "ordered-ready: pod 1 is started when pod 0 is Ready, which waits for pod 1"
+    if workload.kind == "Deployment" and has_server and (spec["replicas"], spec.get("strategy")) != (1, {"type": "Recreate"}):
+        yield "two-stores: a store in memory needs replicas 1 and strategy Recreate"
+    for text in strings(workload.document):
+        if "cluster.local" in text:
+            yield f"cluster-domain: cluster.local is written out in {text!r}"
+        if re.search(r"\bsleep +[\d$]", text):
+            yield f"sleep: a fixed or random sleep as synchronization in {text!r}"
+        if workload.kind == "Job" and re.search(r"\$\{(POD_NAME|HOSTNAME)##", text):
+            yield f"rank-from-pod-name: a Job's pod name ends in random characters: {text!r}"
+
+
+def containers(workload: Workload) -> Iterator[str]:
+    """Checks of single containers, and of where rallypoint's stand."""
+    pod = workload.template["spec"]
+    for container in workload.containers:
+        where = f"container {container['name']}"
+        if ":" not in container["image"].rpartition("/")[2] or container["image"].endswith(":latest"):
+            yield f"image-not-pinned: {container['image']}"
+        names = [entry["name"] for entry in container.get("env", [])]
+        if len(names) != len(set(names)):
+            yield f"duplicate-variable: {where} sets one twice"
+        known = {"JOB_COMPLETION_INDEX"} if workload.kind == "Job" else set()
+        for entry in container.get("env", []):
+            if entry["name"].startswith(("RALLYPOINT_PORT", "RALLYPOINT_SERVICE_")):
+                yield f"service-links: {entry['name']} is a name that Kubernetes injects"
+            if entry["name"] in NODE_COUNTS and entry["value"] != str(workload.count):
+                yield f"node-count: {entry['name']} is {entry['value']}, but there are {workload.count} pods"
+            for text in [entry.get("value", "")]:
+                yield from (f"unset-variable: {where} uses $({n})" for n in VARIABLE.findall(text) if n not in known)
+            known.add(entry["name"])
+        for text in container.get("command", []) + container.get("args", []):
+            yield from (f"unset-variable: {where} uses $({n})" for n in VARIABLE.findall(text) if n not in known)
+        yield from (f"guessed-setting: {name}" for name in names if name in GUESSES)
+        if is_rallypoint(container):
+            yield from (f"{problem} in {where}" for problem in rallypoint_container(pod, container))
+    for container in pod.get("initContainers", []):
+        if serves(container):
+            yield from sidecar(workload, container)
+
+
+def rallypoint_container(pod: Object, container: Object) -> Iterator[str]:
+    inherited = pod.get("securityContext", {})
+    security = inherited | container.get("securityContext", {})
+    wanted = {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "readOnlyRootFilesystem": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    for key, value in wanted.items():
+        if security.get(key) != value:
+            yield f"security-context: {key} is {security.get(key)}"
+    resources = container.get("resources", {})
+    if not {"cpu", "memory"} <= resources.get("requests", {}).keys() or "memory" not in resources.get("limits", {}):
+        yield "resources: no requests, or no memory limit"
+    if not serves(container):
+        return
+    arguments = container["args"]
+    if any(a.startswith(("--admin=127.", "--admin=localhost", "--listen=127.")) for a in arguments):
+        yield "loopback: the kubelet and the ranks dial the pod's address"
+    drain = next((seconds(a.removeprefix("--drain=")) for a in arguments if a.startswith("--drain=")), 0)
+    if drain == 0 or pod.get("terminationGracePeriodSeconds", 30) <= drain:
+        yield f"grace-period: {pod.get('terminationGracePeriodSeconds', 30)} s is not longer than --drain ({drain} s)"
+    probe = container.get("startupProbe", {}).get("httpGet", {})
+    ports = {port["name"]: port["containerPort"] for port in container.get("ports", [])}
+    if probe.get("path") != "/readyz" or ports.get(probe.get("port")) != ADMIN:
+        yield "startup-probe: what comes after the store must not start before it"
+    if not {STORE, ADMIN} <= set(ports.values()):
+        yield "ports: those of store and admin are not named"
+
+
+def sidecar(workload: Workload, container: Object) -> Iterator[str]:
+    if container.get("restartPolicy") != "Always":
+        yield "not-a-sidecar: an init container that never ends holds the pod for ever"
+    if workload.template["spec"]["initContainers"][0] is not container:
+        yield "sidecar-order: the store has to be first, because the others wait for it"
+    if "--only-on-index=0" not in container["args"]:
+        yield "every-pod-serves: without --only-on-index each pod has a store of its own"
+    if workload.template["spec"].get("terminationGracePeriodSeconds", 30) <= TORCH_EXIT_BARRIER_SECONDS:
+        yield "grace-period: shorter than torch's exit barrier"
+    if workload.kind == "StatefulSet" and not any(e["name"] == "RALLYPOINT_POD_INDEX" for e in container.get("env", [])):
+        yield "no-index: a StatefulSet's index comes from its label"
+
+
+def launches(cluster: Cluster, workload: Workload) -> Iterator[str]:
+    """Checks of what each pod ends up running."""
+    for pod in cluster.pods_of(workload):
+        beside_store = any(serves(c) for c in workload.template["spec"].get("initContainers", []))
+        for container in workload.containers:
+            for call in pod.calls(container):
+                program = call.argv[0]
+                arguments = call.argv[call.argv.index("--") + 1 :] if "--" in call.argv else call.argv
+                if program == "torchrun":
+                    yield from torchrun(cluster, pod, call, beside_store)
+                elif program == "rallypoint":
+                    yield from rallypoint(cluster, pod, call)
+                if "torchrun" in arguments:
+                    yield from (f"set-by-torchrun: {name} is set beside torchrun" for name in SET_BY_TORCHRUN & call.environment.keys())
+                    if "RDZV_ID" in call.environment:
+                        yield "unread-variable: torchrun reads PET_RDZV_ID, not RDZV_ID"
+                    nodes = Call(arguments, call.environment).option("nnodes")
+                    if nodes != str(workload.count):
+                        yield f"node-count: --nnodes is {nodes}, but there are {workload.count} pods"
+
+
+def torchrun(cluster: Cluster, pod: Pod, call: Call, beside_store: bool) -> Iterator[str]:
+    endpoint, master = call.option("rdzv_endpoint"), call.option("master_addr")
+    if call.option("rdzv_backend") is None:
+        if master is None:
+            yield "no-endpoint: without one each node waits alone for itself"
+            return
+        port = call.option("master_port")
+        yield from leads_to_one_store(cluster, f"{master}:{port}")
+        if call.option("node_rank") != str(pod.index):
+            yield f"node-rank: {call.option('node_rank')} in pod {pod.index}"
+        clients_only = {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_ADDR": master, "MASTER_PORT": port}
+        if beside_store and not clients_only.items() <= call.environment.items():
+            yield "address-in-use: rank 0 would host the store where the sidecar has the port"
+        return
+    if endpoint is None:
+        yield "no-endpoint: without one each node waits alone for itself"
+        return
+    yield from leads_to_one_store(cluster, endpoint)
+    if master is not None or call.option("node_rank") is not None or call.option("master_port") is not None:
+        yield "ignored-flag: c10d ignores master_addr, master_port and node_rank"
+    conf = dict(pair.partition("=")[::2] for pair in (call.option("rdzv_conf") or "").split(",") if pair)
+    for key in conf.keys() - RDZV_CONF_OF_C10D:
+        yield f"ignored-rdzv-conf: c10d ignores {key}"
+    if conf.get("is_host") != "0":
+        yield "hosts-a-store: without is_host=0 a node that finds its own address behind the name hosts a store"
+    run_id = call.option("rdzv_id")
+    if not run_id or run_id not in {pod.labels.get(label) for label in pod.labels if "uid" in label or "hash" in label}:
+        yield f"constant-run-id: {run_id}"
+    has_name = pod.hostname is not None and pod.subdomain is not None
+    if not (has_name and cluster.resolve(f"{pod.hostname}.{pod.subdomain}")[0] == [pod]) and call.option("local_addr") != pod.address:
+        yield "no-subdomain: other pods cannot resolve this pod's name, which torchrun gives to the workers"
+
+
+def rallypoint(cluster: Cluster, pod: Pod, call: Call) -> Iterator[str]:
+    arguments = call.argv[1:]
+    endpoint = call.environment.get("RALLYPOINT_ENDPOINT")
+    if arguments[0] == "wait":
+        endpoint = arguments[1]
+    if arguments[0] in ("wait", "run") and endpoint:
+        yield from leads_to_one_store(cluster, endpoint)
+    if arguments[0] == "wait" and f"--nodes={pod.workload.count}" not in arguments:
+        yield f"node-count: {' '.join(arguments)}, but there are {pod.workload.count} pods"
+    if arguments[0] == "serve" and "--only-on-index=0" in arguments:
+        index = call.environment.get("RALLYPOINT_POD_INDEX") or call.environment.get("JOB_COMPLETION_INDEX")
+        if index != str(pod.index):
+            yield f"no-index: the sidecar of pod {pod.index} is told {index!r}"
+    admin = call.environment.get("RALLYPOINT_ADMIN")
+    if admin and arguments[0] != "serve":
+        yield from leads_to_one_store(cluster, admin, ADMIN)
+
+
+def leads_to_one_store(cluster: Cluster, endpoint: str, port: int = STORE) -> Iterator[str]:
+    """The name has to lead to the one pod where the store is, on the right port."""
+    host, _, given = endpoint.rpartition(":")
+    targets, service = cluster.resolve(host)
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", host):
+        yield f"invalid-name: {host!r}"
+    elif given != str(port):
+        yield f"port: {endpoint} is not port {port}"
+    elif not targets:
+        yield f"name-resolves-to-none: {host}"
+    elif len(targets) > 1:
+        yield f"endpoint-selects-all: {host} leads to {len(targets)} pods"
+    elif not any(serves(c) for c in targets[0].workload.containers):
+        yield f"no-store: nothing serves at {endpoint}"
+    elif targets[0].index != 0:
+        yield f"no-store: {endpoint} is pod {targets[0].index}, but pod 0 serves"
+    elif service is not None and port not in [p["port"] for p in service["spec"]["ports"]]:
+        yield f"port: Service {host} has no port {port}"

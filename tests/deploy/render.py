@@ -1,0 +1,46 @@
+"""What kubectl and helm make of the sources in deploy/."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+CHART = DEPLOY / "helm" / "rallypoint"
+OVERLAYS = sorted(folder.name for folder in (DEPLOY / "kustomize" / "overlays").iterdir())
+EVERYTHING_ON = ("serviceMonitor.enabled=true", "prometheusRule.enabled=true", "dashboard.enabled=true")
+# name: what `render` is to make
+RENDERS = {
+    **{name: ("kustomize", f"kustomize/overlays/{name}") for name in OVERLAYS},
+    "standalone": ("kustomize", "kustomize/base/standalone"),
+    "monitoring": ("kustomize", "monitoring"),
+    "helm-standalone": ("helm", *EVERYTHING_ON),
+    "helm-sidecar": ("helm", *EVERYTHING_ON, "mode=sidecar", "job.image=registry.example/train:1.0", "job.nodes=3"),
+}
+
+
+def call(*command: str | Path) -> str:
+    """Runs a program and returns its stdout; its messages are in the error if it fails."""
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=60)
+    if done.returncode != 0:
+        raise AssertionError(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+@functools.cache
+def text(name: str) -> str:
+    tool, *what = RENDERS[name]
+    if tool == "kustomize":
+        return call("kubectl", "kustomize", DEPLOY / what[0])
+    settings = [word for setting in what for word in ("--set", setting)]
+    return call("helm", "template", "rallypoint", CHART, "--kube-version", "1.29.0", *settings)
+
+
+def render(name: str) -> list[dict[str, Any]]:
+    """A fresh copy of the objects of one of RENDERS."""
+    return [document for document in yaml.safe_load_all(text(name)) if document]

@@ -1,0 +1,97 @@
+"""A real Prometheus scrapes a real server, and alerts fire. The rules are those of deploy/, without their waiting times."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import urllib.parse
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pending
+import pytest
+import yaml
+from program import HOST, binary, eventually, get, running, server
+from render import DEPLOY, call
+
+
+class Monitored:
+    """A server and the Prometheus that watches it."""
+
+    def __init__(self, stack: ExitStack, folder: Path, *flags: str) -> None:
+        self.port, self.admin, self.process = stack.enter_context(server(folder, *flags))
+        rules = yaml.safe_load((DEPLOY / "monitoring" / "rules.yaml").read_text())
+        for rule in rules["groups"][0]["rules"]:
+            rule.pop("for", None)
+        (folder / "rules.yaml").write_text(yaml.safe_dump(rules))
+        target = {"targets": [f"{HOST}:{self.admin}"], "labels": {"namespace": "ml"}}
+        config = {
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": [str(folder / "rules.yaml")],
+            "scrape_configs": [{"job_name": "rallypoint", "static_configs": [target]}],
+        }
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+        call("promtool", "check", "config", folder / "prometheus.yml")
+        with socket.create_server((HOST, 0)) as free:
+            self.address = f"{HOST}:{free.getsockname()[1]}"
+        command = ["prometheus", f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
+        stack.enter_context(running([*command, f"--web.listen-address={self.address}"], folder / "prometheus.log"))
+        # Twice, so that an increase after this is one that Prometheus can see.
+        eventually(lambda: self.value("count_over_time(rallypoint_build_info[1m])") >= 2, "two scrapes")
+
+    def ask(self, path: str) -> Any:
+        try:
+            return json.loads(get(f"http://{self.address}/api/v1/{path}"))["data"]
+        except OSError:
+            return {}
+
+    def value(self, query: str) -> float:
+        answer = self.ask("query?" + urllib.parse.urlencode({"query": query}))
+        return float(answer["result"][0]["value"][1]) if answer and answer["result"] else 0.0
+
+    def firing(self) -> set[str]:
+        answer = self.ask("alerts")
+        return {alert["labels"]["alertname"] for alert in answer.get("alerts", []) if alert["state"] == "firing"}
+
+
+@pytest.fixture
+def monitored(tmp_path: Path) -> Iterator[Callable[..., Monitored]]:
+    with ExitStack() as stack:
+        yield lambda *flags: Monitored(stack, tmp_path, *flags)
+
+
+def test_refused_connections_and_a_dead_server_are_told(monitored: Callable[..., Monitored]) -> None:
+    watched = monitored("--max-connections", "1")
+    assert watched.firing() == set(), "nothing has happened yet"
+    with socket.create_connection((HOST, watched.port), 5), socket.create_connection((HOST, watched.port), 5) as refused:
+        refused.settimeout(10)
+        assert refused.recv(1) == b"", "the second connection is closed"
+    eventually(lambda: watched.firing() == {"RallypointRefusesConnections"}, "the alert of refused connections")
+    watched.process.kill()
+    eventually(lambda: "RallypointDown" in watched.firing(), "the alert of the dead server")
+
+
+@pytest.mark.skipif(bool(pending.METRICS or pending.FLAGS), reason="needs what pending.py lists")
+def test_a_missing_node_is_told_until_it_comes(monitored: Callable[..., Monitored], tmp_path: Path) -> None:
+    watched = monitored()
+    # The announcement of node 0 of 2, as its init container makes it.
+    command = [binary(), "wait", f"{HOST}:{watched.port}", "--nodes=2", "--timeout=2m"]
+
+    def node(index: int) -> subprocess.Popen[bytes]:
+        identity = {"JOB_COMPLETION_INDEX": str(index), "POD_NAME": f"train-{index}", "POD_UID": f"uid-{index}", "POD_IP": f"10.0.0.{index + 1}"}
+        environment = identity | {"PATH": os.environ["PATH"], "PET_RDZV_ID": "train", "RALLYPOINT_ADMIN": f"{HOST}:{watched.admin}"}
+        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
+
+    first = node(0)
+    try:
+        eventually(lambda: "RallypointNodeMissing" in watched.firing(), "the alert of the missing node")
+        second = node(1)
+        assert (first.wait(60), second.wait(60)) == (0, 0)
+        eventually(lambda: "RallypointNodeMissing" not in watched.firing(), "the end of the alert")
+    finally:
+        first.kill()
+        first.wait()

@@ -1,0 +1,111 @@
+"""Rules and dashboard: sound, of one source, and about metrics that the server has."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pending
+import promql_parser
+import pytest
+import yaml
+from program import HOST, get, server
+from render import DEPLOY, ROOT, call
+
+MONITORING = DEPLOY / "monitoring"
+RULES = [rule for group in yaml.safe_load((MONITORING / "rules.yaml").read_text())["groups"] for rule in group["rules"]]
+DASHBOARD = json.loads((MONITORING / "dashboard.json").read_text())
+GRAFANA = {"$__rate_interval": "5m", "$__range": "1h", "$instance": ".*", "$run": ".*"}
+
+
+def dashboard_expressions() -> Iterator[str]:
+    for panel in DASHBOARD["panels"]:
+        for target in panel.get("targets", []):
+            expression = target["expr"]
+            for name, value in GRAFANA.items():
+                expression = expression.replace(name, value)
+            assert "$" not in expression, expression
+            yield expression
+
+
+def metrics_in(expression: object) -> Iterator[str]:
+    """The metric names that a parsed expression selects."""
+    if isinstance(expression, promql_parser.VectorSelector):
+        yield expression.name
+        return
+    for part in ("expr", "lhs", "rhs", "param", "vector_selector", "vs"):
+        if (inner := getattr(expression, part, None)) is not None and not isinstance(inner, str):
+            yield from metrics_in(inner)
+    for argument in getattr(expression, "args", None) or []:
+        yield from metrics_in(argument)
+
+
+def metrics_of_the_program() -> set[str]:
+    source = "".join(path.read_text() for path in (ROOT / "src").rglob("*.rs") if "tests" not in path.parts)
+    names = set(re.findall(r'"(rallypoint_[a-z_]+)"', source))
+    assert "rallypoint_build_info" in names
+    return names
+
+
+def test_promtool_accepts_the_rules() -> None:
+    call("promtool", "check", "rules", MONITORING / "rules.yaml")
+
+
+def test_rules_fire_when_they_should_and_only_then() -> None:
+    call("promtool", "test", "rules", MONITORING / "rules_test.yaml")
+    tests = yaml.safe_load((MONITORING / "rules_test.yaml").read_text())["tests"]
+    cases = [case for test in tests for case in test["alert_rule_test"]]
+    assert {case["alertname"] for case in cases if case["exp_alerts"]} == {rule["alert"] for rule in RULES}
+
+
+def test_the_object_for_the_operator_is_up_to_date(tmp_path: Path) -> None:
+    call(MONITORING / "update", tmp_path / "made.yaml")
+    assert (tmp_path / "made.yaml").read_text() == (MONITORING / "prometheusrule.yaml").read_text()
+    made = yaml.safe_load((tmp_path / "made.yaml").read_text())
+    assert made["spec"] == yaml.safe_load((MONITORING / "rules.yaml").read_text())
+
+
+def test_every_expression_is_about_metrics_of_the_program() -> None:
+    known = metrics_of_the_program()
+    assert not known & pending.METRICS, "the program has them now: take them out of pending.py"
+    used = set()
+    for expression in [*(rule["expr"] for rule in RULES), *dashboard_expressions()]:
+        found = set(metrics_in(promql_parser.parse(expression)))
+        assert found, expression
+        used |= {re.sub("_(bucket|sum|count)$", "", name) for name in found}
+    used = {name for name in used if not name.startswith("process_") and name != "up"}
+    assert used - known == pending.METRICS
+
+
+def test_the_dashboard_shows_every_metric() -> None:
+    text = json.dumps(DASHBOARD)
+    assert [name for name in metrics_of_the_program() | pending.METRICS if name not in text] == []
+
+
+def test_panels_have_their_own_place() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24
+        squares = {(x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])}
+        assert not squares & taken, panel["title"]
+        taken |= squares
+        if panel["type"] != "row":
+            assert panel["targets"] and all(target["datasource"]["uid"] == "${datasource}" for target in panel["targets"])
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+
+
+@pytest.mark.parametrize("name", ["instance", "run"])
+def test_variables_come_from_metrics(name: str) -> None:
+    variable = next(v for v in DASHBOARD["templating"]["list"] if v["name"] == name)
+    metric = re.fullmatch(r"label_values\((\w+), \w+\)", variable["definition"])
+    assert metric and metric[1] in metrics_of_the_program() | pending.METRICS
+
+
+def test_the_servers_metrics_follow_the_conventions(tmp_path: Path) -> None:
+    with server(tmp_path) as (_, admin, _):
+        metrics = tmp_path / "metrics"
+        metrics.write_text(get(f"http://{HOST}:{admin}/metrics"))
+    call("sh", "-c", 'promtool check metrics <"$0"', metrics)

@@ -1,0 +1,88 @@
+"""Every overlay, base and chart: valid for Kubernetes' own schemas, and free of the mistakes that checks.py knows."""
+
+from __future__ import annotations
+
+import kubernetes_validate
+import pytest
+from checks import problems
+from cluster import Object
+from cloudcoil.models.prometheus_operator import v1 as operator
+from render import OVERLAYS, RENDERS, render
+
+OLDEST, MIDDLE = "1.29", "1.33"
+NEWEST = kubernetes_validate.latest_version()
+OPERATOR_KINDS = ("ServiceMonitor", "PodMonitor", "PrometheusRule")
+SCENARIOS = {"s1", "s2", "s3", "s3-job", "s4", "s5", "s6", "s6-job"}
+
+
+def typed(document: Object) -> Object:
+    """The object as the Prometheus operator's types understand it."""
+    return getattr(operator, document["kind"]).model_validate(document).model_dump(by_alias=True, exclude_none=True, mode="json")
+
+
+def lost(given: object, kept: object, path: str = "") -> list[str]:
+    """What a typed model did not take over."""
+    if isinstance(given, dict) and isinstance(kept, dict):
+        return [p for key, value in given.items() for p in (lost(value, kept[key], f"{path}.{key}") if key in kept else [f"{path}.{key}"])]
+    if isinstance(given, list) and isinstance(kept, list) and len(given) == len(kept):
+        return [p for number, (g, k) in enumerate(zip(given, kept, strict=True)) for p in lost(g, k, f"{path}[{number}]")]
+    return [] if given == kept else [path]
+
+
+def test_every_scenario_has_an_overlay() -> None:
+    assert set(OVERLAYS) == SCENARIOS
+
+
+@pytest.mark.parametrize("version", [OLDEST, MIDDLE, NEWEST])
+@pytest.mark.parametrize("name", RENDERS)
+def test_objects_are_valid(name: str, version: str) -> None:
+    documents = render(name)
+    assert documents
+    for document in documents:
+        if document["kind"] in OPERATOR_KINDS:
+            assert lost(document, typed(document)) == []
+        else:
+            kubernetes_validate.validate(document, version, strict=True)
+
+
+def test_the_validator_refuses_what_is_wrong() -> None:
+    job = next(document for document in render("s1") if document["kind"] == "Job")
+    job["spec"]["template"]["spec"]["subDomain"] = "typo"
+    with pytest.raises(kubernetes_validate.ValidationError, match="subDomain"):
+        kubernetes_validate.validate(job, OLDEST, strict=True)
+    monitor = next(document for document in render("monitoring") if document["kind"] == "ServiceMonitor")
+    monitor["spec"]["endpoint"] = []
+    assert lost(monitor, typed(monitor)) == [".spec.endpoint"]
+
+
+@pytest.mark.parametrize("name", RENDERS)
+def test_no_known_mistake(name: str) -> None:
+    assert problems(render(name)) == []
+
+
+@pytest.mark.parametrize("name", ["s1", "s2", "s3-job", "s6", "s6-job", "helm-sidecar"])
+def test_sidecar_overlays_have_one_store(name: str) -> None:
+    templates = [d["spec"]["template"]["spec"] for d in render(name) if d["kind"] in ("Job", "StatefulSet")]
+    assert [c["name"] for t in templates for c in t["initContainers"][:1]] == ["rallypoint"]
+
+
+def test_the_base_says_all_the_sidecar_says_in_the_chart() -> None:
+    """Chart and kustomize are two texts of one thing."""
+
+    def container(name: str) -> dict[str, object]:
+        job = next(d for d in render(name) if d["kind"] == "Job")
+        found = job["spec"]["template"]["spec"]["initContainers"][0]
+        return {k: v for k, v in found.items() if k not in ("args", "imagePullPolicy")}
+
+    assert container("s1") == container("helm-sidecar")
+
+
+def test_the_chart_says_all_the_standalone_base_says() -> None:
+    base = {d["kind"]: d for d in render("standalone")}
+    chart = {d["kind"]: d for d in render("helm-standalone")}
+    keys = ("image", "resources", "ports", "startupProbe", "readinessProbe", "livenessProbe")
+    ours, theirs = (d["Deployment"]["spec"]["template"]["spec"]["containers"][0] for d in (base, chart))
+    assert {key: ours[key] for key in keys} == {key: theirs[key] for key in keys}
+    assert base["Service"]["spec"]["ports"] == chart["Service"]["spec"]["ports"]
+    assert base["NetworkPolicy"]["spec"]["ingress"] == chart["NetworkPolicy"]["spec"]["ingress"]
+    assert base["PodDisruptionBudget"]["spec"]["maxUnavailable"] == chart["PodDisruptionBudget"]["spec"]["maxUnavailable"]

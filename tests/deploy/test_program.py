@@ -1,0 +1,87 @@
+"""Manifests, chart and image call the program as it is: commands, flags, values, variables, version, ports."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pending
+import pytest
+import yaml
+from cluster import Call, Cluster, Workload, is_rallypoint
+from program import VERSION, binary, commands, help_of
+from render import CHART, RENDERS, ROOT, render
+
+UNKNOWN = "--end-of-check"
+
+
+def calls(name: str) -> list[Call]:
+    """Every call of rallypoint in the pods of a rendering."""
+    cluster = Cluster(render(name))
+    found = [call for pod in cluster.pods for container in pod.workload.containers for call in pod.calls(container)]
+    return [call for call in found if call.argv[0] == "rallypoint"]
+
+
+def flags(argv: tuple[str, ...]) -> list[str]:
+    own = argv[: argv.index("--")] if "--" in argv else argv
+    return [argument.partition("=")[0] for argument in own if argument.startswith("--")]
+
+
+@pytest.mark.parametrize("name", [name for name in RENDERS if name != "monitoring"])
+def test_the_program_accepts_every_call(name: str) -> None:
+    found = calls(name)
+    assert found
+    for call in found:
+        command = call.argv[1]
+        if command in pending.COMMANDS:
+            continue
+        assert command in commands()
+        text = help_of(command)
+        for flag in flags(call.argv):
+            assert (flag in re.findall(r"--[a-z-]+", text)) is not ((command, flag) in pending.FLAGS), (command, flag)
+        known = [a for a in call.argv[1:] if (command, a.partition("=")[0]) not in pending.FLAGS]
+        # The first thing wrong is the flag that comes last: the values before it were read and found good.
+        place = known.index("--") if "--" in known else len(known)
+        known.insert(place, UNKNOWN)
+        environment = {k: v for k, v in call.environment.items() if k.startswith("RALLYPOINT_")}
+        done = subprocess.run([binary(), *known], env=environment, capture_output=True, text=True, timeout=10)
+        assert done.returncode == 2, done.stderr
+        assert f"unexpected argument '{UNKNOWN}'" in done.stderr, done.stderr
+
+
+def test_every_variable_is_one_that_the_program_reads() -> None:
+    source = "".join(path.read_text() for path in (ROOT / "src").rglob("*.rs"))
+    known = set(re.findall(r'"(RALLYPOINT_[A-Z_]+)"', source))
+    used = {
+        entry["name"]
+        for name in RENDERS
+        for document in render(name)
+        if document["kind"] in ("Job", "StatefulSet", "Deployment")
+        for container in Workload(document).containers
+        for entry in container.get("env", [])
+        if entry["name"].startswith("RALLYPOINT_")
+    }
+    assert used - known == pending.VARIABLES
+
+
+def test_pending_commands_are_still_missing() -> None:
+    assert not pending.COMMANDS & commands(), "the program has them now: take them out of pending.py"
+
+
+def test_images_and_chart_have_the_version_of_the_program() -> None:
+    assert binary().exists()
+    assert subprocess.run([binary(), "--version"], capture_output=True, text=True, check=True).stdout == f"rallypoint {VERSION}\n"
+    images = {
+        container["image"]
+        for name in RENDERS
+        for workload in Cluster(render(name)).workloads
+        for container in workload.containers
+        if is_rallypoint(container)
+    }
+    assert images == {f"registry.example/rallypoint:{VERSION}"}
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
+
+
+def test_the_ports_of_stores_of_runs_are_the_default() -> None:
+    assert "[default: 29510-29599]" in " ".join(help_of("serve").split())
