@@ -10,7 +10,7 @@ import pytest
 import yaml
 from cluster import Call, Cluster, Workload, is_rallypoint
 from program import VERSION, binary, commands, help_of
-from render import CHART, RENDERS, ROOT, render
+from render import CHART, DEPLOY, OVERLAYS, RENDERS, ROOT, call, render
 
 UNKNOWN = "--end-of-check"
 
@@ -31,19 +31,19 @@ def flags(argv: tuple[str, ...]) -> list[str]:
 def test_the_program_accepts_every_call(name: str) -> None:
     found = calls(name)
     assert found
-    for call in found:
-        command = call.argv[1]
+    for found_call in found:
+        command = found_call.argv[1]
         if command in pending.COMMANDS:
             continue
         assert command in commands()
         text = help_of(command)
-        for flag in flags(call.argv):
+        for flag in flags(found_call.argv):
             assert (flag in re.findall(r"--[a-z-]+", text)) is not ((command, flag) in pending.FLAGS), (command, flag)
-        known = [a for a in call.argv[1:] if (command, a.partition("=")[0]) not in pending.FLAGS]
+        known = [a for a in found_call.argv[1:] if (command, a.partition("=")[0]) not in pending.FLAGS]
         # The first thing wrong is the flag that comes last: the values before it were read and found good.
         place = known.index("--") if "--" in known else len(known)
         known.insert(place, UNKNOWN)
-        environment = {k: v for k, v in call.environment.items() if k.startswith("RALLYPOINT_")}
+        environment = {k: v for k, v in found_call.environment.items() if k.startswith("RALLYPOINT_")}
         done = subprocess.run([binary(), *known], env=environment, capture_output=True, text=True, timeout=10)
         assert done.returncode == 2, done.stderr
         assert f"unexpected argument '{UNKNOWN}'" in done.stderr, done.stderr
@@ -81,6 +81,21 @@ def test_images_and_chart_have_the_version_of_the_program() -> None:
     assert images == {f"registry.example/rallypoint:{VERSION}"}
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
+
+
+def test_the_readme_is_right() -> None:
+    """Its commands that need no cluster run, its overlays are those that there are, its version is this one."""
+    readme = (DEPLOY / "README.md").read_text()
+    lines = [line.partition("#")[0].split() for block in re.findall(r"```sh\n(.*?)```", readme, re.DOTALL) for line in block.splitlines()]
+    runnable = [line for line in lines if line[:2] in (["kubectl", "kustomize"], ["helm", "template"])]
+    assert len(runnable) >= 2
+    for line in runnable:
+        call(*(str(ROOT / word) if word.startswith("deploy/") else word for word in line))
+    assert re.findall(r"^\|.*\| `(s[-\w]+)` \|", readme, re.MULTILINE) == OVERLAYS
+    assert set(re.findall(r"/rallypoint:(\d+\.\d+\.\d+)", readme)) == {VERSION}
+    for command in lines:
+        for word in command:
+            assert not word.startswith("deploy/") or (ROOT / word).exists(), word
 
 
 def test_the_ports_of_stores_of_runs_are_the_default() -> None:
