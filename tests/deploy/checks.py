@@ -28,7 +28,8 @@ def problems(documents: list[Object]) -> list[str]:
     cluster = Cluster(documents)
     found = [*services(cluster), *policies(cluster)]
     for workload in cluster.workloads:
-        found += [f"{problem} ({workload})" for problem in [*pods(workload), *containers(workload), *launches(cluster, workload)]]
+        of_this = [*pods(workload), *containers(workload), *launches(cluster, workload)]
+        found += [f"{problem} ({workload})" for problem in of_this]
     return found
 
 
@@ -203,7 +204,8 @@ def launches(cluster: Cluster, workload: Workload) -> Iterator[str]:
                 elif program == "rallypoint":
                     yield from rallypoint(cluster, pod, call)
                 if "torchrun" in arguments:
-                    yield from (f"set-by-torchrun: {name} is set beside torchrun" for name in SET_BY_TORCHRUN & call.environment.keys())
+                    for name in SET_BY_TORCHRUN & call.environment.keys():
+                        yield f"set-by-torchrun: {name} is set beside torchrun"
                     if "RDZV_ID" in call.environment:
                         yield "unread-variable: torchrun reads PET_RDZV_ID, not RDZV_ID"
                     nodes = Call(arguments, call.environment).option("nnodes")
@@ -239,8 +241,8 @@ def torchrun(cluster: Cluster, pod: Pod, call: Call, beside_store: bool) -> Iter
     run_id = call.option("rdzv_id")
     if not run_id or run_id not in {pod.labels.get(label) for label in pod.labels if "uid" in label or "hash" in label}:
         yield f"constant-run-id: {run_id}"
-    has_name = pod.hostname is not None and pod.subdomain is not None
-    if not (has_name and cluster.resolve(f"{pod.hostname}.{pod.subdomain}")[0] == [pod]) and call.option("local_addr") != pod.address:
+    has_name = cluster.resolve(f"{pod.hostname}.{pod.subdomain}")[0] == [pod]
+    if not has_name and call.option("local_addr") != pod.address:
         yield "no-subdomain: other pods cannot resolve this pod's name, which torchrun gives to the workers"
 
 

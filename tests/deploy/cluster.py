@@ -44,11 +44,11 @@ class Call:
         for name in names:
             spellings = {"--" + name, "--" + name.replace("_", "-")}
             for position, argument in enumerate(self.argv):
-                flag, equals, value = argument.partition("=")
+                flag, equals, text = argument.partition("=")
                 if flag in spellings:
-                    return value if equals else self.argv[position + 1]
-            if value := self.environment.get("PET_" + name.upper()):
-                return value
+                    return text if equals else self.argv[position + 1]
+            if variable := self.environment.get("PET_" + name.upper()):
+                return variable
         return None
 
 

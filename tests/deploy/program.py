@@ -8,7 +8,7 @@ import re
 import subprocess
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ def get(url: str) -> str:
 
 
 @contextmanager
-def running(command: list[str | Path], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(command: Sequence[str | Path], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process that ends with the block; its output goes to a file."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RALLYPOINT_")}
     with log.open("wb") as output:
@@ -69,8 +69,8 @@ def running(command: list[str | Path], log: Path) -> Iterator[subprocess.Popen[b
 def server(folder: Path, *flags: str) -> Iterator[tuple[int, int, subprocess.Popen[bytes]]]:
     """A running `rallypoint serve` on free ports: those of store and admin, and the process."""
     ports = folder / "ports.json"
-    command = [binary(), "serve", "--listen", f"{HOST}:0", "--admin", f"{HOST}:0", "--drain", "1s", "--ports-file", ports, *flags]
-    with running(command, folder / "serve.log") as process:
+    command = ["serve", "--listen", f"{HOST}:0", "--admin", f"{HOST}:0", "--drain", "1s", "--ports-file", str(ports), *flags]
+    with running([binary(), *command], folder / "serve.log") as process:
         eventually(ports.exists, "the server's ports", 10)
         bound = json.loads(ports.read_text())
         yield bound["stores"][0], bound["admin"], process

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import urllib.parse
@@ -78,12 +77,17 @@ def test_refused_connections_and_a_dead_server_are_told(monitored: Callable[...,
 @pytest.mark.skipif(bool(pending.METRICS or pending.FLAGS), reason="needs what pending.py lists")
 def test_a_missing_node_is_told_until_it_comes(monitored: Callable[..., Monitored], tmp_path: Path) -> None:
     watched = monitored()
-    # The announcement of node 0 of 2, as its init container makes it.
-    command = [binary(), "wait", f"{HOST}:{watched.port}", "--nodes=2", "--timeout=2m"]
 
     def node(index: int) -> subprocess.Popen[bytes]:
-        identity = {"JOB_COMPLETION_INDEX": str(index), "POD_NAME": f"train-{index}", "POD_UID": f"uid-{index}", "POD_IP": f"10.0.0.{index + 1}"}
-        environment = identity | {"PATH": os.environ["PATH"], "PET_RDZV_ID": "train", "RALLYPOINT_ADMIN": f"{HOST}:{watched.admin}"}
+        """The announcement of a node, as its init container makes it."""
+        environment = {
+            "JOB_COMPLETION_INDEX": str(index),
+            "POD_NAME": f"train-{index}",
+            "POD_UID": f"uid-{index}",
+            "PET_RDZV_ID": "train",
+            "RALLYPOINT_ADMIN": f"{HOST}:{watched.admin}",
+        }
+        command = [str(binary()), "wait", f"{HOST}:{watched.port}", "--nodes=2", "--timeout=2m"]
         return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
 
     first = node(0)

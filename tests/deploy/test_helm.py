@@ -50,6 +50,12 @@ def test_settings_arrive() -> None:
     assert [p["port"] for p in kinds["NetworkPolicy"]["spec"]["ingress"][0]["ports"]] == [1234, 1235, 29510]
 
 
+def test_the_alert_finds_a_release_of_any_name() -> None:
+    text = call("helm", "template", "rallypoint-for-team-a", CHART, "--set", "serviceMonitor.enabled=true")
+    kinds = {document["kind"]: document for document in yaml.safe_load_all(text)}
+    assert kinds["Service"]["metadata"]["labels"][kinds["ServiceMonitor"]["spec"]["jobLabel"]] == "rallypoint"
+
+
 def test_notes_name_the_endpoint_that_is_there() -> None:
     assert "--rdzv-endpoint=prod-rallypoint:29500" in call("helm", "install", "prod", CHART, "--dry-run=client")
     assert "prod-rallypoint-0.prod-rallypoint:29500" in call("helm", "install", "prod", CHART, "--dry-run=client", *SIDECAR)
@@ -64,7 +70,8 @@ def test_another_chart_can_use_the_sidecar(tmp_path: Path) -> None:
     (tmp_path / "values.yaml").write_text("rallypoint: {networkPolicy: {enabled: false}}\n")
     job = next(d for d in render("s1") if d["kind"] == "Job")
     job["spec"]["template"]["spec"]["initContainers"][0] = "SIDECAR"
-    text = yaml.safe_dump(job).replace("      - SIDECAR\n", '{{ include "rallypoint.sidecar" .Subcharts.rallypoint | indent 6 }}\n')
+    sidecar = '{{ include "rallypoint.sidecar" .Subcharts.rallypoint | indent 6 }}'
+    text = yaml.safe_dump(job).replace("      - SIDECAR", sidecar)
     (tmp_path / "templates").mkdir()
     (tmp_path / "templates" / "job.yaml").write_text(text)
     documents = [d for d in yaml.safe_load_all(call("helm", "template", "x", tmp_path)) if d["kind"] == "Job"]

@@ -24,7 +24,7 @@ def build(folder: Path) -> Path:
     """The image as an archive; nothing stays in the machine's own image storage."""
     storage = f"--storage-driver vfs --root {folder}/storage --runroot {folder}/run"
     archive = folder / "image.tar"
-    command = [DEPLOY / "image" / "build", "--binary", binary(), "--output", archive]
+    command: list[str | Path] = [DEPLOY / "image" / "build", "--binary", binary(), "--output", archive]
     done = subprocess.run(command, env=os.environ | {"BUILDAH_ARGS": storage}, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     return archive
@@ -36,13 +36,13 @@ class Image:
     def __init__(self, archive: Path, folder: Path) -> None:
         self.archive = archive
         with tarfile.open(archive) as image:
-            self.manifest = json.load(image.extractfile("manifest.json"))[0]
-            self.config = json.load(image.extractfile(self.manifest["Config"]))
-            self.root = folder / "root"
-            self.root.mkdir()
-            for layer in self.manifest["Layers"]:
-                with tarfile.open(fileobj=image.extractfile(layer)) as files:
-                    files.extractall(self.root, filter="tar")
+            image.extractall(folder / "archive", filter="tar")
+        self.manifest = json.loads((folder / "archive" / "manifest.json").read_text())[0]
+        self.config = json.loads((folder / "archive" / self.manifest["Config"]).read_text())
+        self.root = folder / "root"
+        for layer in self.manifest["Layers"]:
+            with tarfile.open(folder / "archive" / layer) as files:
+                files.extractall(self.root, filter="tar")
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +79,10 @@ def test_a_dynamic_program_is_refused(tmp_path: Path) -> None:
         call(DEPLOY / "image" / "build", "--binary", fake)
 
 
+def healthy(container: list[str | Path]) -> bool:
+    return subprocess.run([*container, "health"], capture_output=True).returncode == 0
+
+
 class Names(socketserver.BaseRequestHandler):
     """A name server that knows train-0.train.ml.svc.cluster.local, and nothing else."""
 
@@ -100,25 +104,26 @@ def test_a_container_serves_is_healthy_and_resolves_names(image: Image, tmp_path
     """With the files that Kubernetes mounts over an empty file system, in a network of its own, as user 65532."""
     etc = image.root / "etc"
     etc.mkdir()
-    etc.joinpath("resolv.conf").write_text("nameserver 127.0.0.1\nsearch ml.svc.cluster.local svc.cluster.local\noptions ndots:5\n")
+    search = "search ml.svc.cluster.local svc.cluster.local"
+    etc.joinpath("resolv.conf").write_text(f"nameserver 127.0.0.1\n{search}\noptions ndots:5\n")
     etc.joinpath("hosts").write_text("127.0.0.1 localhost\n127.0.0.1 train-1.train.ml.svc.cluster.local train-1\n")
     name = f"rallypoint-image-{os.getpid()}"
     call("ip", "netns", "add", name)
     try:
         call("ip", "-n", name, "link", "set", "lo", "up")
         entered = ["ip", "netns", "exec", name]
-        container = [*entered, "chroot", "--userspec=65532:65532", image.root, "/rallypoint"]
+        container: list[str | Path] = [*entered, "chroot", "--userspec=65532:65532", image.root, "/rallypoint"]
         names = subprocess.Popen([*entered, sys.executable, str(Path(__file__))])
         try:
             with running([*container, "serve"], tmp_path / "serve.log") as process:
-                eventually(lambda: subprocess.run([*container, "health"], capture_output=True).returncode == 0, "a healthy server", 20)
+                eventually(lambda: healthy(container), "a healthy server", 20)
                 status = Path(f"/proc/{process.pid}/status").read_text()
                 assert "Uid:\t65532\t65532\t65532\t65532" in status
                 for host in ("train-0.train", "train-1", "localhost"):
                     call(*container, "wait", f"{host}:29500", "--timeout", "20s")
                 process.terminate()
                 assert process.wait(10) == 0, "SIGTERM ends it in order"
-            assert subprocess.run([*container, "health"], capture_output=True).returncode == 1
+            assert not healthy(container)
         finally:
             names.kill()
             names.wait()

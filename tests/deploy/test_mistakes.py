@@ -11,6 +11,9 @@ from checks import problems
 from render import text
 
 CONF = "--rdzv_conf=is_host=0,join_timeout=1800,read_timeout=120"
+LOCAL_ADDR = "        - name: PET_LOCAL_ADDR\n          valueFrom:\n            fieldRef:\n              fieldPath: status.podIP\n"
+TRAIN = "        - scripts/diffusion/train.py"
+C10D = "        - name: PET_RDZV_BACKEND\n          value: c10d\n        - name: PET_RDZV_ENDPOINT\n          value: rallypoint:29500\n"
 WORKER_ENV = "        - name: MASTER_PORT\n          value: \"29500\"\n"
 MISTAKES = [
     # problem, overlay, text, what it becomes
@@ -19,12 +22,12 @@ MISTAKES = [
     ("endpoint-selects-all", "s3", "--rdzv_endpoint=rallypoint:29500", "--rdzv_endpoint=train-rdzv:29500"),
     ("no-store", "s1", "value: colossalai-training-0.training-master", "value: colossalai-training-1.training-master"),
     ("name-resolves-to-none", "s1", "      subdomain: training-master-service\n", ""),
-    ("no-subdomain", "s4", "        - name: PET_LOCAL_ADDR\n          valueFrom:\n            fieldRef:\n              fieldPath: status.podIP\n", ""),
+    ("no-subdomain", "s4", LOCAL_ADDR, ""),
     ("not-ready-names", "s1", "  publishNotReadyAddresses: true\n", ""),
     ("service-links", "s3", "      enableServiceLinks: false\n", ""),
     ("ignored-rdzv-conf", "s1", CONF, "--rdzv_conf=is_host=0,timeout=1800,read_timeout=120"),
     ("hosts-a-store", "s1", CONF, "--rdzv_conf=join_timeout=1800"),
-    ("ignored-flag", "s1", "        - scripts/diffusion/train.py", "        - --node_rank=$(JOB_COMPLETION_INDEX)\n        - scripts/diffusion/train.py"),
+    ("ignored-flag", "s1", TRAIN, "        - --node_rank=$(JOB_COMPLETION_INDEX)\n" + TRAIN),
     ("set-by-torchrun", "s1", WORKER_ENV, WORKER_ENV + "        - name: WORLD_SIZE\n          value: \"32\"\n"),
     ("unread-variable", "s1", "        - name: PET_RDZV_ID\n", "        - name: RDZV_ID\n"),
     ("constant-run-id", "s1", "        - name: PET_RDZV_ID\n", "        - name: RDZV_ID\n"),
@@ -35,7 +38,7 @@ MISTAKES = [
     ("backoff-limit", "s1", "  backoffLimit: 0\n", ""),
     ("not-indexed", "s1", "  completionMode: Indexed\n", ""),
     ("ordered-ready", "s3", "  podManagementPolicy: Parallel\n", ""),
-    ("no-endpoint", "s4", "        - name: PET_RDZV_BACKEND\n          value: c10d\n        - name: PET_RDZV_ENDPOINT\n          value: rallypoint:29500\n", ""),
+    ("no-endpoint", "s4", C10D, ""),
     ("address-in-use", "s6", "        - name: TORCHELASTIC_USE_AGENT_STORE\n          value: \"True\"\n", ""),
     ("invalid-name", "s6", "        - name: SVC_NAME\n          value: mytrain-svc\n", "        - name: SVC_NAME\n          value: \"\"\n"),
     ("cluster-domain", "s6", "-0.$SVC_NAME ", "-0.$SVC_NAME.$POD_NAMESPACE.svc.cluster.local "),

@@ -33,6 +33,7 @@ def dashboard_expressions() -> Iterator[str]:
 def metrics_in(expression: object) -> Iterator[str]:
     """The metric names that a parsed expression selects."""
     if isinstance(expression, promql_parser.VectorSelector):
+        assert expression.name, "each selects a metric by its name"
         yield expression.name
         return
     for part in ("expr", "lhs", "rhs", "param", "vector_selector", "vs"):

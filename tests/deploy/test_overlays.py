@@ -23,7 +23,8 @@ def typed(document: Object) -> Object:
 def lost(given: object, kept: object, path: str = "") -> list[str]:
     """What a typed model did not take over."""
     if isinstance(given, dict) and isinstance(kept, dict):
-        return [p for key, value in given.items() for p in (lost(value, kept[key], f"{path}.{key}") if key in kept else [f"{path}.{key}"])]
+        gone = [f"{path}.{key}" for key in given.keys() - kept.keys()]
+        return gone + [p for key in given.keys() & kept.keys() for p in lost(given[key], kept[key], f"{path}.{key}")]
     if isinstance(given, list) and isinstance(kept, list) and len(given) == len(kept):
         return [p for number, (g, k) in enumerate(zip(given, kept, strict=True)) for p in lost(g, k, f"{path}[{number}]")]
     return [] if given == kept else [path]

@@ -86,7 +86,8 @@ def test_images_and_chart_have_the_version_of_the_program() -> None:
 def test_the_readme_is_right() -> None:
     """Its commands that need no cluster run, its overlays are those that there are, its version is this one."""
     readme = (DEPLOY / "README.md").read_text()
-    lines = [line.partition("#")[0].split() for block in re.findall(r"```sh\n(.*?)```", readme, re.DOTALL) for line in block.splitlines()]
+    blocks = re.findall(r"```sh\n(.*?)```", readme, re.DOTALL)
+    lines = [line.partition("#")[0].split() for block in blocks for line in block.splitlines()]
     runnable = [line for line in lines if line[:2] in (["kubectl", "kustomize"], ["helm", "template"])]
     assert len(runnable) >= 2
     for line in runnable:
