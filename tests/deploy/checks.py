@@ -56,7 +56,8 @@ def services(cluster: Cluster) -> Iterator[str]:
             yield f"selector-matches-none: Service {name} selects no pod"
         for port in spec["ports"]:
             target = port.get("targetPort", port["port"])
-            names = [{p["name"] for c in pod.workload.containers for p in c.get("ports", [])} for pod in selected]
+            # Not every Kubernetes finds the ports of sidecars by their names.
+            names = [{p["name"] for c in pod.spec["containers"] for p in c.get("ports", [])} for pod in selected]
             if isinstance(target, str) and not all(target in ports for ports in names):
                 yield f"target-port: Service {name} wants the port {target}, which its pods do not name"
         if spec.get("clusterIP") == "None" and spec.get("publishNotReadyAddresses") is not True:

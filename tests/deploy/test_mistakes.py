@@ -57,6 +57,7 @@ MISTAKES = [
     ("two-stores", "standalone", "  strategy:\n    type: Recreate\n", ""),
     ("network-policy", "s3", "        rallypoint-client: \"true\"\n    spec:", "    spec:"),
     ("network-policy", "s3", "    - endPort: 29599\n      port: 29510\n", ""),
+    ("target-port", "helm-sidecar", "port: 29500}\n", "port: 29500, targetPort: tcpstore}\n"),
     ("target-port", "standalone", "    targetPort: store\n", "    targetPort: tcp\n"),
 ]  # fmt: skip
 
