@@ -72,6 +72,11 @@ impl Crew {
         self.workers.len()
     }
 
+    /// How its connections are opened.
+    pub(super) fn dialer(&self) -> &Dialer {
+        &self.dialer
+    }
+
     /// Things done so far, of all threads.
     pub(super) fn done(&self) -> u64 {
         self.workers.iter().map(|worker| worker.tally.done()).sum()

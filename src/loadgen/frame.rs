@@ -65,6 +65,15 @@ impl Frame {
         frame
     }
 
+    /// A request whose reply is not awaited now, and behind it a question whose answer is.
+    pub(super) fn unanswered(request: &Request<'_>, question: &Self) -> Self {
+        let mut frame = Self::of(request);
+        frame.bytes.extend_from_slice(&question.bytes);
+        frame.ops.extend_from_slice(&question.ops);
+        frame.answers.clone_from(&question.answers);
+        frame
+    }
+
     /// The same requests so many times.
     pub(super) fn repeated(&self, times: usize) -> Self {
         Self {

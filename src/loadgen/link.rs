@@ -28,7 +28,7 @@ pub(super) struct Dialer {
     /// More connection attempts at once than the server's accept queue holds would only wait for retransmissions.
     turnstile: Semaphore,
     /// The question behind the hello: PING, or NUM_KEYS where the server has no PING (PyTorch before 2.5).
-    question: Frame,
+    question: Arc<Frame>,
     hello: Vec<u8>,
 }
 
@@ -42,11 +42,12 @@ impl Dialer {
         let mut hello = Vec::new();
         encode_hello(&mut hello);
         hello.extend_from_slice(&question.bytes);
-        Self { target, sources, turnstile: Semaphore::new(at_once.max(1)), question, hello }
+        let turnstile = Semaphore::new(at_once.max(1));
+        Self { target, sources, turnstile, question: Arc::new(question), hello }
     }
 
     /// The cheapest request that every server of this kind answers.
-    pub(super) fn question(&self) -> &Frame {
+    pub(super) fn question(&self) -> &Arc<Frame> {
         &self.question
     }
 
@@ -138,6 +139,8 @@ impl Link {
             Answer::Number => self.number(op).await.map(|_| 0),
             Answer::Value => self.skip_value(op).await,
             Answer::Values(count) => {
+                // Many small ones are read in few calls.
+                self.input.reserve((count * 64).min(LARGE_BUFFER));
                 let mut bytes = 0;
                 for _ in 0..count {
                     bytes += self.skip_value(op).await?;

@@ -24,5 +24,4 @@ pub use report::{GeneratorUse, Latency, Report, Section, ServerUse};
 pub use session::{Tick, run};
 
 use link::{Dialer, Link};
-use session::Session;
 use tally::Tally;

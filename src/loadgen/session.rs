@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::bystander::Bystander;
 use super::crew::{self, Crew, Hand};
+use super::frame::Frame;
 use super::tally::Counts;
 use super::{
     Dialer, Error, GeneratorUse, Latency, Link, Plan, Report, Scenario, Section, ServerUse, scenarios,
@@ -223,6 +225,11 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// The cheapest request that the server answers.
+    pub(super) fn question(&self) -> Arc<Frame> {
+        Arc::clone(self.crew.dialer().question())
+    }
+
     /// Starts somebody who asks for nothing but a short answer, to see how long others keep them waiting.
     pub(super) fn bystander(&self) -> Result<Bystander, Error> {
         Bystander::start(self.plan.target)
@@ -236,6 +243,12 @@ impl Session<'_> {
             None => self.totals.merge(counts),
         }
         Ok(())
+    }
+
+    /// What the scenario has counted under this name so far.
+    pub(super) fn fact(&self, name: &str) -> u64 {
+        let counts = self.measured.iter().map(|section| &section.counts).chain([&self.totals]);
+        counts.filter_map(|counts| counts.facts().get(name)).sum()
     }
 
     /// Says that not everything was done that was asked for.
@@ -284,18 +297,20 @@ impl Session<'_> {
     /// CPU time of the server once it has nothing more to do, or after a while.
     fn server_cpu(&self) -> Result<Duration, Error> {
         const PAUSE: Duration = Duration::from_millis(2);
+        /// A bystander's questions take less.
+        const IDLE: Duration = Duration::from_micros(100);
         let (Some(server), Some(pid)) = (&self.server, self.plan.pid) else { return Ok(Duration::ZERO) };
         let read = || server.cpu().map(|time| time.ran).map_err(|source| Error::Process { pid, source });
         let mut last = read()?;
         for _ in 0..250 {
             std::thread::sleep(PAUSE);
             let now = read()?;
-            if now == last {
+            if now.saturating_sub(last) < IDLE {
                 break;
             }
             last = now;
         }
-        Ok(last)
+        read()
     }
 
     fn report(mut self) -> Report {

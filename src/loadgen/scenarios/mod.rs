@@ -1,5 +1,9 @@
 //! The scenarios, one idea a file. Each prepares, measures its sections and clears up.
 
+mod large;
+mod parked;
+mod ranks;
+mod rendezvous;
 mod steady;
 
 use super::frame::{Answer, Frame};
@@ -12,13 +16,22 @@ pub(super) fn run(session: &mut Session<'_>) -> Result<(), Error> {
     match session.plan.scenario {
         Scenario::Rtt => steady::rtt(session),
         Scenario::Mix => steady::mix(session),
-        _ => Err(Error::System(std::io::ErrorKind::Unsupported.into())),
+        Scenario::Fanout => parked::fanout(session),
+        Scenario::Init => ranks::init(session),
+        Scenario::Exchange => ranks::exchange(session),
+        Scenario::Cancel => parked::cancel(session),
+        Scenario::Leave => parked::leave(session),
+        Scenario::Cas => rendezvous::cas(session),
+        Scenario::Big => large::big(session),
+        Scenario::Barrier => ranks::barrier(session),
     }
 }
 
-/// Keys that jobs use and this scenario writes; they must not be there before.
+/// Keys of jobs that this scenario writes as well, under the names that servers know; they must not be there before.
 pub(super) fn keys_of_jobs(plan: &Plan) -> Vec<String> {
     match plan.scenario {
+        Scenario::Init => ranks::INIT_KEYS.map(str::to_owned).into(),
+        Scenario::Exchange => vec![ranks::INIT_KEYS[0].to_owned(), ranks::address_key(0, 0)],
         _ => Vec::new(),
     }
 }
