@@ -1,6 +1,7 @@
 """PyTorch's own TCPStore servers as processes of their own, for comparison.
 
     torch_server.py        reads commands from stdin, one a line, and ends with it:
+                           version              answers "2.15.0"
                            start libuv|legacy   answers "PORT PID"
                            stop PID             answers "stopped"
 
@@ -18,6 +19,7 @@ import socket
 import sys
 from datetime import timedelta
 
+import torch
 import torch.distributed as dist
 
 
@@ -46,7 +48,7 @@ def start(backend: str) -> str:
     if pid == 0:
         try:
             os.close(reading)
-            # The commands are the parent's.
+            # The commands are the parent's, and so is the end of this process if the parent is gone.
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             serve(backend, report)
         finally:
@@ -64,6 +66,8 @@ def main() -> None:
     try:
         for line in sys.stdin:
             match line.split():
+                case ["version"]:
+                    print(torch.__version__.split("+")[0], flush=True)
                 case ["start", ("libuv" | "legacy") as backend]:
                     answer = start(backend)
                     running.add(int(answer.split()[1]))
