@@ -110,17 +110,21 @@ fn marks(row: &Row) -> String {
         Mark::None => None,
         Mark::AtMost(most) => Some(format!("≤ {}", number(most))),
         Mark::Times(times) => Some(format!("{}x", number(times))),
-        Mark::Flat(other, factor) => Some(format!("≤ {}x {other}", number(factor))),
+        Mark::Flat(other, factor) => {
+            let rows = RUNS.iter().flat_map(|run| run.rows);
+            let title = rows.into_iter().find(|row| row.id == other).map_or(other, |row| row.title);
+            Some(format!("≤ {}x of \"{title}\"", number(factor)))
+        }
     };
     [words(row.must), words(row.aim)].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 fn reached(results: &Results, row: &Row) -> &'static str {
-    match (fulfils(results, row, row.aim), fulfils(results, row, row.must)) {
-        (Some(true), _) => "aim",
-        (_, Some(true)) => "must",
-        (_, Some(false)) => "**no**",
-        (_, None) => "–",
+    match (fulfils(results, row, row.must), fulfils(results, row, row.aim)) {
+        (Some(false), _) => "**no**",
+        (_, Some(true)) => "aim",
+        (Some(true), _) => "must",
+        (None, _) => "–",
     }
 }
 
