@@ -213,7 +213,7 @@ fn cas_that_is_out_of_time_says_so() {
 fn big_moves_large_values_and_many_keys() {
     let server = TestServer::start(&[]);
     let values = report(&server, "big", &["-c", "2", "--size", "1MiB", "--rounds", "3"]);
-    assert_eq!(fact(&values, "bytes_read"), 2 * 3 << 20);
+    assert_eq!(fact(&values, "bytes_read"), (2 * 3) << 20);
     assert_eq!(section(&values, "set")["requests"]["set"], 6);
     the_server_counted_the_same(&server, &values, 0);
 

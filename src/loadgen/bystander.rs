@@ -16,7 +16,7 @@ use crate::protocol::{Dialect, Op, Request, encode_hello, encode_request};
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A bystander at work.
 #[derive(Debug)]

@@ -30,12 +30,13 @@ impl Answer {
             }
             Request::Get { .. } | Request::CompareSet { .. } => Some(Self::Value),
             Request::MultiGet(keys) => Some(Self::Values(keys.len())),
+            // QUEUE_POP and LIST_KEYS have replies of several parts, and no scenario sends them.
             Request::Set { .. }
             | Request::Append { .. }
             | Request::MultiSet(_)
-            | Request::QueuePush { .. } => None,
-            // No scenario sends these; their replies have more than one part.
-            Request::QueuePop { .. } | Request::ListKeys => None,
+            | Request::QueuePush { .. }
+            | Request::QueuePop { .. }
+            | Request::ListKeys => None,
         }
     }
 }

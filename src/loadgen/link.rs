@@ -35,10 +35,8 @@ pub(super) struct Dialer {
 impl Dialer {
     /// `sources` are used in turn; empty leaves the choice to the system.
     pub(super) fn new(target: SocketAddr, sources: Vec<IpAddr>, at_once: usize, pings: bool) -> Self {
-        let question = match pings {
-            true => Frame::of(&Request::Ping { nonce: std::process::id() }),
-            false => Frame::of(&Request::NumKeys),
-        };
+        let question = if pings { Request::Ping { nonce: std::process::id() } } else { Request::NumKeys };
+        let question = Frame::of(&question);
         let mut hello = Vec::new();
         encode_hello(&mut hello);
         hello.extend_from_slice(&question.bytes);

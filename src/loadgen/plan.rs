@@ -284,7 +284,7 @@ impl Plan {
             threads: settings.threads.unwrap_or((cores / 2).clamp(1, 8)),
             pid: settings.pid,
             sources: settings.sources.clone(),
-            patience: settings.patience.unwrap_or(Duration::from_secs(60)),
+            patience: settings.patience.unwrap_or(Duration::from_mins(1)),
         };
         plan.check_descriptors(raise_descriptor_limit())?;
         plan.choose_sources()?;

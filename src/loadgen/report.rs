@@ -164,7 +164,7 @@ impl fmt::Display for Section {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rounds = if self.rounds > 1 { format!(" in {} rounds", self.rounds) } else { String::new() };
         let rate = self.rate();
-        let precision = if rate < 100.0 { 1 } else { 0 };
+        let precision = usize::from(rate < 100.0);
         writeln!(
             f,
             "{}: {} x {}{rounds} in {}, {rate:.precision$}/s",
@@ -217,13 +217,7 @@ impl fmt::Display for Micros {
             micros if micros < 1e6 => (micros / 1e3, "ms"),
             micros => (micros / 1e6, "s"),
         };
-        let precision = if number < 10.0 {
-            2
-        } else if number < 100.0 {
-            1
-        } else {
-            0
-        };
+        let precision = usize::from(number < 100.0) + usize::from(number < 10.0);
         write!(f, "{number:.precision$} {unit}")
     }
 }

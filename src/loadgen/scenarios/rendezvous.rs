@@ -68,7 +68,7 @@ async fn join(link: &mut Link, key: &[u8], until: Instant) -> Result<bool, Error
             [&first, b"", b"", b"", b""]
         } else {
             let Some(at) = state::parts(&held) else { return Err(Error::Garbage { op: Op::Get }) };
-            heartbeat = node.heartbeat(at.participants);
+            heartbeat = state::heartbeat(at.participants);
             [
                 &held[..at.participants_end],
                 &node.participant,
@@ -114,10 +114,11 @@ async fn compare_set(
 ) -> Result<(), Error> {
     let expected_len = (expected.len() as u64).to_le_bytes();
     let desired_len = desired.iter().map(|piece| piece.len() as u64).sum::<u64>().to_le_bytes();
-    let [a, b, c, d, e] = desired.map(IoSlice::new);
-    let head = IoSlice::new(head);
-    let (expected_len, expected) = (IoSlice::new(&expected_len), IoSlice::new(expected));
-    let mut pieces = [head, expected_len, expected, IoSlice::new(&desired_len), a, b, c, d, e];
+    let before: [&[u8]; 4] = [head, &expected_len, expected, &desired_len];
+    let mut pieces = [IoSlice::new(b""); 9];
+    for (piece, bytes) in pieces.iter_mut().zip(before.iter().chain(desired)) {
+        *piece = IoSlice::new(bytes);
+    }
     link.send_pieces(Op::CompareSet, &mut pieces).await
 }
 

@@ -94,19 +94,19 @@ impl Node {
         fill(&entry, &mut participant);
         Self { number, participant }
     }
+}
 
-    /// Its entry in `last_heartbeats`, in base64, if it joins a state of so many others.
-    pub(super) fn heartbeat(&self, others: usize) -> [u8; HEARTBEAT] {
-        let mut entry = Vec::with_capacity(HEARTBEAT / 4 * 3);
-        // The node from the memo; the time; SETITEM.
-        entry.push(b'j');
-        entry.extend_from_slice(&(MEMO_OF_SECOND + others as u32 - 1).to_le_bytes());
-        moment(&mut entry);
-        entry.push(b's');
-        let mut heartbeat = [0; HEARTBEAT];
-        fill(&entry, &mut heartbeat);
-        heartbeat
-    }
+/// The entry in `last_heartbeats`, in base64, of a node that joins a state of so many others.
+pub(super) fn heartbeat(others: usize) -> [u8; HEARTBEAT] {
+    let mut entry = Vec::with_capacity(HEARTBEAT / 4 * 3);
+    // The node from the memo; the time; SETITEM.
+    entry.push(b'j');
+    entry.extend_from_slice(&(MEMO_OF_SECOND + others as u32 - 1).to_le_bytes());
+    moment(&mut entry);
+    entry.push(b's');
+    let mut heartbeat = [0; HEARTBEAT];
+    fill(&entry, &mut heartbeat);
+    heartbeat
 }
 
 fn fill(entry: &[u8], base64: &mut [u8]) {
@@ -201,7 +201,7 @@ mod tests {
 
     fn joined(state: &[u8], node: &Node) -> Vec<u8> {
         let at = parts(state).expect("a state of ours");
-        let heartbeat = node.heartbeat(at.participants);
+        let heartbeat = heartbeat(at.participants);
         [
             &state[..at.participants_end],
             &node.participant,
