@@ -7,8 +7,9 @@
 
 torch is imported once; each server is a fork of that process, so that it starts at once and with fresh memory.
 
-The server is given an IPv4 listening socket. On a socket of its own it listens on [::] and looks up the name of every peer
-it accepts, so that a test with many connections would measure the name server.
+The server is given an IPv4 listening socket. It looks up the name of every peer it accepts. On a socket of its own it listens
+on [::], and look-ups of ::ffff:127.0.0.1 go to the name server, which a test with many connections would then measure.
+/etc/hosts answers for 127.0.0.1.
 """
 
 from __future__ import annotations

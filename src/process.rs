@@ -15,6 +15,18 @@ pub fn raise_descriptor_limit() -> Option<u64> {
     maximum
 }
 
+/// How many ports the system has for outgoing connections from one address to one port.
+pub fn local_ports() -> usize {
+    /// Linux's default range, 32768 to 60999.
+    const DEFAULT: usize = 28_232;
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let mut bounds = text.split_ascii_whitespace().map(str::parse::<usize>);
+    match (bounds.next(), bounds.next()) {
+        (Some(Ok(low)), Some(Ok(high))) if low <= high => high - low + 1,
+        _ => DEFAULT,
+    }
+}
+
 /// Time of all threads of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuTime {

@@ -61,7 +61,9 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> anyhow::Result<()> {
     let chosen: Vec<&Run> = RUNS.iter().filter(|run| is_chosen(run, args.only.as_deref())).collect();
     if args.list {
-        chosen.iter().for_each(|run| println!("{}", run.id));
+        for run in chosen {
+            println!("{}", run.id);
+        }
         return Ok(());
     }
     if args.page {
@@ -76,7 +78,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
     let mut servers = Servers::start()?;
     let mut results = Results { meta: Meta::now(&mut servers, repeat, args.quick)?, ..Results::default() };
     for run in chosen {
-        measure(run, repeat, args.quick, &mut servers, &mut results)?;
+        measure(run, repeat, args.quick, &mut servers, &mut results);
     }
     if with_growth {
         results.growth = growth::measure(&mut servers, args.quick)?;
@@ -95,13 +97,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// All servers in turn, again and again: what else happens on the machine then happens to all.
-fn measure(
-    run: &Run,
-    repeat: usize,
-    quick: bool,
-    servers: &mut Servers,
-    results: &mut Results,
-) -> anyhow::Result<()> {
+fn measure(run: &Run, repeat: usize, quick: bool, servers: &mut Servers, results: &mut Results) {
     let repeat = if run.once { 1 } else { repeat };
     for turn in 0..repeat {
         for kind in Kind::ALL {
@@ -109,15 +105,16 @@ fn measure(
                 continue;
             }
             let started = Instant::now();
-            let report = servers.measure(kind, run.scenario, &(run.settings)(quick))?;
+            let report = servers.measure(kind, run.scenario, &(run.settings)(quick));
+            // Who fails has no value in the table; the others are measured all the same.
+            let report = report.inspect_err(|error| eprintln!("compare: {error:#}")).ok();
             for row in run.rows {
-                results.add(row, kind, &report);
+                results.add(row, kind, report.as_ref());
             }
             let seconds = started.elapsed().as_secs_f64();
             eprintln!("compare: {} {} ({}/{repeat}) took {seconds:.1} s", run.id, kind.name(), turn + 1);
         }
     }
-    Ok(())
 }
 
 fn is_chosen(run: &Run, only: Option<&str>) -> bool {

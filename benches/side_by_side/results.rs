@@ -81,10 +81,10 @@ fn commit() -> String {
 }
 
 impl Results {
-    pub(crate) fn add(&mut self, row: &Row, kind: Kind, report: &Report) {
+    pub(crate) fn add(&mut self, row: &Row, kind: Kind, report: Option<&Report>) {
         let measured = self.rows.entry(row.id.into()).or_default().entry(kind).or_default();
-        measured.values.extend((row.value)(report));
-        measured.also.extend((row.also.1)(report));
+        measured.values.extend(report.and_then(row.value));
+        measured.also.extend(report.and_then(row.also.1));
     }
 
     pub(crate) fn median(&self, row: &str, kind: Kind) -> Option<f64> {

@@ -288,7 +288,7 @@ pub(crate) const RUNS: &[Run] = &[
     Run {
         id: "cas",
         scenario: Scenario::Cas,
-        settings: |quick| Settings { duration: Some(Duration::from_secs(60)), ..ranks(1000, quick) },
+        settings: |quick| Settings { duration: Some(Duration::from_mins(1)), ..ranks(1000, quick) },
         legacy: false,
         once: true,
         rows: &[

@@ -157,12 +157,7 @@ pub(super) async fn open(hand: Hand, mut links: Vec<Link>, range: Range<usize>) 
     let numbers = range.filter(|number| number % hand.threads == hand.thread);
     let opened = each(numbers, |number| {
         let hand = hand.clone();
-        async move {
-            let started = std::time::Instant::now();
-            let link = hand.dialer.open(number, &hand.tally).await?;
-            hand.tally.took("connect", started.elapsed());
-            Ok(link)
-        }
+        async move { hand.dialer.open(number, &hand.tally).await }
     })
     .await?;
     links.extend(opened);

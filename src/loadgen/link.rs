@@ -4,6 +4,7 @@
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -49,9 +50,10 @@ impl Dialer {
         &self.question
     }
 
-    /// Connects, says hello and waits for the first answer.
+    /// Connects, says hello and waits for the first answer; recorded as `connect`, from when it is this one's turn.
     pub(super) async fn open(&self, number: usize, tally: &Arc<Tally>) -> Result<Link, Error> {
         let _turn = self.turnstile.acquire().await;
+        let started = Instant::now();
         let stream = self.connect(number).await.map_err(|source| Error::connect(self.target, source))?;
         let mut link = Link { number, stream, input: BytesMut::new(), tally: Arc::clone(tally) };
         // In one segment: PyTorch's libuv server closes if it reads the hello in two parts.
@@ -59,6 +61,7 @@ impl Dialer {
         tally.sent(&[Op::Validate]);
         tally.sent(&self.question.ops);
         link.take_answers(&self.question).await?;
+        tally.took("connect", started.elapsed());
         Ok(link)
     }
 
@@ -70,6 +73,8 @@ impl Dialer {
                     IpAddr::V4(_) => TcpSocket::new_v4()?,
                     IpAddr::V6(_) => TcpSocket::new_v6()?,
                 };
+                // Ports that closed connections still hold would count as taken.
+                socket.set_reuseaddr(true)?;
                 socket.bind(SocketAddr::new(source, 0))?;
                 socket.connect(self.target).await?
             }

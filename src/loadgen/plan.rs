@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use crate::process::raise_descriptor_limit;
+use crate::process::{local_ports, raise_descriptor_limit};
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, serde::Serialize)]
@@ -103,7 +103,7 @@ pub enum PlanError {
     /// More connections than ports.
     #[error(
         "{needed} connections need {addresses} addresses to connect from, as each has {} ports; give them with --source",
-        PORTS_PER_SOURCE
+        usable_ports()
     )]
     Sources {
         /// Connections.
@@ -121,8 +121,11 @@ impl PlanError {
     const OTHER_FILES: u64 = 64;
 }
 
-/// Connections from one address to one port; the system has 28232 ports for them by default, of which some rest.
-const PORTS_PER_SOURCE: usize = 14_000;
+/// Connections to make from one address to one port: what the system has ports for, without those that others use or
+/// that closed connections still hold.
+fn usable_ports() -> usize {
+    (local_ports() / 8 * 7).max(1)
+}
 
 /// A checked load test.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -319,7 +322,7 @@ impl Plan {
             return Err(PlanError::SourceFamily(other));
         }
         let needed = self.links();
-        let addresses = needed.div_ceil(PORTS_PER_SOURCE);
+        let addresses = needed.div_ceil(usable_ports());
         if addresses <= self.sources.len().max(1) {
             return Ok(());
         }
@@ -405,7 +408,7 @@ mod tests {
     #[test]
     fn more_connections_than_ports_take_more_loopback_addresses() {
         let mut plan = Plan::new(Scenario::Init, local(1), &Settings::default()).expect("a plan");
-        plan.ranks = PORTS_PER_SOURCE;
+        plan.ranks = usable_ports();
         assert_eq!((plan.choose_sources(), plan.sources.len()), (Ok(()), 0));
         plan.ranks += 1;
         assert_eq!((plan.choose_sources(), plan.sources.len()), (Ok(()), 2));

@@ -370,15 +370,19 @@ fn bottleneck(section: &Section) -> Option<String> {
     if section.seconds < LEAST_SECONDS || busy + queued < BUSY {
         return None;
     }
-    let why = if queued > 0.1 {
-        format!("{:.0} % of the time busy and {:.0} % waiting for a core", busy * 100.0, queued * 100.0)
+    let (name, unit) = (section.name, section.unit);
+    let (why, what_helps) = if queued > busy {
+        let waited = format!(
+            "waited {:.0} % of the time for a core, as the machine is busy with others",
+            queued * 100.0
+        );
+        (waited, "A machine with free cores helps")
     } else {
-        format!("{:.0} % of the time busy", busy * 100.0)
+        (format!("were busy {:.0} % of the time", busy * 100.0), "More --threads or another machine help")
     };
     Some(format!(
-        "the load generator was itself the bottleneck of `{}`: its threads were {why}. The server may be faster than \
-         this wall-clock time; its CPU time per {} holds. More --threads or another machine help",
-        section.name, section.unit
+        "the load generator was itself the bottleneck of `{name}`: its threads {why}. The server may be faster than this \
+         wall-clock time; its CPU time per {unit} holds. {what_helps}"
     ))
 }
 

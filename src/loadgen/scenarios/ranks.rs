@@ -26,9 +26,7 @@ pub(super) fn init(session: &mut Session<'_>) -> Result<(), Error> {
         each(numbers, |rank| {
             let hand = hand.clone();
             async move {
-                let dialling = Instant::now();
                 let mut link = hand.dialer.open(rank, &hand.tally).await?;
-                hand.tally.took("connect", dialling.elapsed());
                 start_rank(&mut link, ranks).await?;
                 hand.tally.took("rank", started.elapsed());
                 hand.tally.fact("released", 1);
