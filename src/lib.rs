@@ -12,6 +12,8 @@
 //! | [`admin`] | HTTP: health, metrics, API |
 //! | [`metrics`] | names and help texts of all metrics |
 //! | [`client`] | a client of any TCPStore |
+//! | [`loadgen`] | load tests of any TCPStore |
+//! | [`process`] | what the system knows about a process |
 //! | [`cli`] | the command line |
 
 pub mod admin;
@@ -20,7 +22,9 @@ pub mod client;
 pub mod config;
 pub mod engine;
 pub mod ids;
+pub mod loadgen;
 pub mod metrics;
+pub mod process;
 pub mod protocol;
 pub mod server;
 pub mod store;

@@ -445,7 +445,7 @@ fn waits_count_against_the_memory() {
 fn unfinished_requests_count_against_the_memory() {
     const PEERS: usize = 3000;
     let mut scene = Scene::new(&["--max-memory", "32MiB"]);
-    rallypoint::server::raise_descriptor_limit();
+    rallypoint::process::raise_descriptor_limit();
     // 180 MB in all, of requests that are never finished.
     let half = &set(b"/half", &vec![b'v'; 64_000])[..60_000];
     let mut peers = Vec::new();
@@ -464,7 +464,7 @@ fn unfinished_requests_count_against_the_memory() {
 #[test]
 fn ten_thousand_parked_waiters_leave_at_once() {
     const WAITERS: usize = 10_000;
-    rallypoint::server::raise_descriptor_limit();
+    rallypoint::process::raise_descriptor_limit();
     let mut scene = Scene::new(&[]);
     let wait = key_list(Op::Wait, ["/never".to_owned()].into_iter());
     let store = scene.server.store;

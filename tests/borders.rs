@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// A module, the other modules of this crate it may use, and the crates it must not.
-const BORDERS: [(&str, &[&str], &[&str]); 8] = [
+const BORDERS: [(&str, &[&str], &[&str]); 10] = [
     ("ids", &[], &["tokio", "tracing", "bytes"]),
     ("protocol", &["ids"], &["tokio", "tokio_util", "tracing"]),
     ("store", &["ids", "protocol"], &["tokio", "tokio_util", "tracing"]),
@@ -12,6 +12,8 @@ const BORDERS: [(&str, &[&str], &[&str]); 8] = [
     ("metrics", &["engine", "protocol", "server", "store"], &["axum", "tracing"]),
     ("admin", &["config", "ids", "metrics", "server"], &["prometheus"]),
     ("client", &["ids", "protocol"], &["axum", "prometheus"]),
+    ("process", &[], &["tokio", "tracing"]),
+    ("loadgen", &["client", "ids", "process", "protocol"], &["axum", "prometheus", "tracing", "indicatif"]),
 ];
 
 fn sources(module: &str) -> Vec<PathBuf> {

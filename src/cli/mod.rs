@@ -1,6 +1,7 @@
 //! The command line: types and texts here, one command a file beside it. Commands return whether what was asked for
 //! happened; stdout is data, stderr is log.
 
+mod bench;
 mod ctl;
 mod health;
 mod http;
@@ -33,6 +34,8 @@ enum Command {
     Store(store::Args),
     /// Change a running server
     Ctl(ctl::Args),
+    /// Load test of any TCPStore server, rallypoint's or PyTorch's
+    Bench(Box<bench::Args>),
 }
 
 /// How a command ended, short of an error in what it was told.
@@ -58,6 +61,7 @@ impl Cli {
             Command::Health(args) => args.run(),
             Command::Store(args) => args.run(),
             Command::Ctl(args) => args.run(),
+            Command::Bench(args) => args.run(),
         };
         match ended {
             Ok(Outcome::Done) => ExitCode::SUCCESS,

@@ -15,6 +15,7 @@ use super::units::{MaybeOff, duration, duration_or_off, on_or_off, size};
 use super::{Outcome, UsageError, token};
 use crate::admin;
 use crate::config::ServerConfig;
+use crate::process;
 use crate::protocol::{LegacyRelease, Limits};
 use crate::server::{self, Server};
 use crate::store::StaleKeyConfig;
@@ -230,7 +231,7 @@ impl Args {
             return self.stay_idle();
         }
         let config = self.config()?;
-        let descriptors = server::raise_descriptor_limit();
+        let descriptors = process::raise_descriptor_limit();
         let sockets =
             config.listen.iter().map(|&addr| bind(addr, "--listen")).collect::<anyhow::Result<Vec<_>>>()?;
         let admin_socket = bind(config.admin, "--admin")?;

@@ -79,6 +79,11 @@ impl Client {
         self.peer
     }
 
+    /// Whether the server knows PING.
+    pub fn pings(&self) -> bool {
+        self.pings
+    }
+
     /// Returns once the server has done everything that was asked of it before. The calls that have no reply (`set`,
     /// `append`, `multi_set`, `queue_push`) are sure only then.
     pub async fn sync(&mut self) -> Result<(), Error> {

@@ -1,16 +1,5 @@
 //! Limits of the process and the machine.
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
-/// Raises the limit on open files to the hard limit and returns it; `None` if there is none.
-pub fn raise_descriptor_limit() -> Option<u64> {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current != maximum && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_err() {
-        return current;
-    }
-    maximum
-}
-
 /// How many finished handshakes the kernel queues on a listening socket at the most.
 pub fn somaxconn() -> Option<i32> {
     std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok()?.trim().parse().ok()

@@ -21,7 +21,7 @@ use tokio::task::AbortHandle;
 use crate::config::ServerConfig;
 use crate::engine::{Clock, Engine, MemoryBudget};
 use crate::store::{Capacity, Store};
-pub use limits::{default_max_memory, raise_descriptor_limit, somaxconn};
+pub use limits::{default_max_memory, somaxconn};
 pub use listener::{Door, Outcome, bind};
 use listener::{ENOUGH_BACKLOG, House};
 pub use notices::{EventCounts, Notices};

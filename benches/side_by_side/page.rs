@@ -1,0 +1,151 @@
+//! The results as text: for the terminal, and for the generated part of `docs/performance.md`.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::Context;
+
+use crate::growth::{Many, Point};
+use crate::results::{Results, median};
+use crate::runs::{Mark, RUNS, Row};
+use crate::servers::Kind;
+
+/// The picture, from the root of the repository.
+pub(crate) const PICTURE: &str = "docs/img/growth.svg";
+
+const BEGIN: &str = "<!-- begin: written by benches/compare -->";
+const END: &str = "<!-- end: written by benches/compare -->";
+
+/// How many ranks the page speaks of beyond what can be measured.
+const MANY_RANKS: f64 = 100_000.0;
+
+/// Puts the results between the marks of a page.
+pub(crate) fn rewrite(results: &Results, path: &Path) -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let (before, rest) =
+        text.split_once(BEGIN).with_context(|| format!("{} lacks {BEGIN}", path.display()))?;
+    let (_, after) = rest.split_once(END).with_context(|| format!("{} lacks {END}", path.display()))?;
+    let meta = &results.meta;
+    let circumstances = format!(
+        "Commit {}, PyTorch {}, {} shared virtual cores, Linux; medians of {} (long runs once), {:.0} minutes in all.{}",
+        meta.commit,
+        meta.torch,
+        meta.cores,
+        meta.repeat,
+        meta.minutes,
+        if meta.quick { " A quick run: the numbers mean little." } else { "" }
+    );
+    let (table, growth) = (table(results), growth(results));
+    let page = format!("{before}{BEGIN}\n{circumstances}\n\n{table}\n{growth}{END}{after}");
+    Ok(std::fs::write(path, page)?)
+}
+
+/// The comparison.
+pub(crate) fn table(results: &Results) -> String {
+    let mut text = String::from(
+        "| | unit | PyTorch libuv | rallypoint | libuv / rallypoint | must, aim | reached | PyTorch legacy |\n\
+         |---|---|---|---|---|---|---|---|\n",
+    );
+    for row in RUNS.iter().flat_map(|run| run.rows) {
+        let Some(measured) = results.rows.get(row.id) else { continue };
+        let cell = |kind: Kind| {
+            let Some(of) = measured.get(&kind) else { return "not run".to_owned() };
+            let value = of.median().map_or("not done".to_owned(), number);
+            match median(&of.also) {
+                Some(also) => format!("{value} ({} {})", number(also), row.also.0),
+                None => value,
+            }
+        };
+        let ratio = ratio(results, row).map_or("–".to_owned(), |ratio| format!("{}x", number(ratio)));
+        let _written = writeln!(
+            text,
+            "| {} | {} | {} | {} | {ratio} | {} | {} | {} |",
+            row.title,
+            row.unit,
+            cell(Kind::Libuv),
+            cell(Kind::Rallypoint),
+            marks(row),
+            reached(results, row),
+            cell(Kind::Legacy),
+        );
+    }
+    text
+}
+
+/// The growth, and what follows from it for very many ranks.
+pub(crate) fn growth(results: &Results) -> String {
+    let mut text = String::from(
+        "\n| rallypoint, each | fewest | most measured | CPU, fewest → most | memory, fewest → most | of 100,000 |\n\
+         |---|---|---|---|---|---|\n",
+    );
+    for many in Many::ALL {
+        let of = |kind: Kind| -> Vec<&Point> {
+            results.growth.iter().filter(|point| point.many == many && point.server == kind).collect()
+        };
+        let ours = of(Kind::Rallypoint);
+        let (Some(least), Some(most)) = (ours.first(), ours.last()) else { continue };
+        let _written = writeln!(
+            text,
+            "| {} | {} | {} | {} → {} us | {} → {} B | {} s CPU, {} MiB |",
+            many.name(),
+            least.count,
+            most.count,
+            number(least.cpu_us_each),
+            number(most.cpu_us_each),
+            number(least.bytes_each),
+            number(most.bytes_each),
+            number(most.cpu_us_each * MANY_RANKS / 1e6),
+            number(most.bytes_each * MANY_RANKS / 1_048_576.0),
+        );
+    }
+    text
+}
+
+fn ratio(results: &Results, row: &Row) -> Option<f64> {
+    Some(results.median(row.id, Kind::Libuv)? / results.median(row.id, Kind::Rallypoint)?)
+}
+
+fn marks(row: &Row) -> String {
+    let words = |mark| match mark {
+        Mark::None => None,
+        Mark::AtMost(most) => Some(format!("≤ {}", number(most))),
+        Mark::Times(times) => Some(format!("{}x", number(times))),
+        Mark::Flat(other, factor) => {
+            let rows = RUNS.iter().flat_map(|run| run.rows);
+            let title = rows.into_iter().find(|row| row.id == other).map_or(other, |row| row.title);
+            Some(format!("≤ {}x of \"{title}\"", number(factor)))
+        }
+    };
+    [words(row.must), words(row.aim)].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn reached(results: &Results, row: &Row) -> &'static str {
+    match (fulfils(results, row, row.must), fulfils(results, row, row.aim)) {
+        (Some(false), _) => "**no**",
+        (_, Some(true)) => "aim",
+        (Some(true), _) => "must",
+        (None, _) => "–",
+    }
+}
+
+fn fulfils(results: &Results, row: &Row, mark: Mark) -> Option<bool> {
+    let ours = results.median(row.id, Kind::Rallypoint);
+    match mark {
+        Mark::None => None,
+        // What was not done in the given time has no value, and missed its mark.
+        Mark::AtMost(most) => Some(ours.is_some_and(|ours| ours <= most)),
+        Mark::Times(times) => Some(ratio(results, row)? >= times),
+        Mark::Flat(other, factor) => Some(ours? <= results.median(other, Kind::Rallypoint)? * factor),
+    }
+}
+
+/// Three figures.
+fn number(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".into(),
+        size if size < 1.0 => format!("{value:.2}"),
+        size if size < 10.0 => format!("{value:.2}").trim_end_matches('0').trim_end_matches('.').to_owned(),
+        size if size < 100.0 => format!("{value:.1}").trim_end_matches(".0").to_owned(),
+        _ => format!("{value:.0}"),
+    }
+}

@@ -1,0 +1,161 @@
+//! `rallypoint bench`: flags to a [`Plan`], live progress, and the report.
+
+use std::io::IsTerminal;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use clap::builder::BoolishValueParser;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::units::{duration, size};
+use super::{Outcome, UsageError, run_client};
+use crate::client::{Endpoint, resolve};
+use crate::loadgen::{self, Error, Plan, Scenario, Settings, Tick};
+
+const AFTER_HELP: &str = "CPU time per unit (with --pid) is the figure to compare servers by: wall-clock time also \
+                          measures whatever else runs on the machine. Exit code: 0 done, 1 not, 2 usage";
+
+/// Load test of any TCPStore server, rallypoint's or PyTorch's.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Args {
+    /// What to measure
+    #[arg(value_enum)]
+    scenario: Scenario,
+
+    /// The store
+    #[arg(value_name = "HOST:PORT", env = "RALLYPOINT_ENDPOINT", default_value = "127.0.0.1:29500")]
+    target: Endpoint,
+
+    /// Ranks, nodes or waiters
+    #[arg(short = 'n', long, env = "RALLYPOINT_RANKS", value_name = "N")]
+    ranks: Option<usize>,
+
+    /// Connections that send requests
+    #[arg(short, long, env = "RALLYPOINT_CONNECTIONS", value_name = "N")]
+    connections: Option<usize>,
+
+    /// How long to send requests; of cas, how long it may take
+    #[arg(short = 'z', long, env = "RALLYPOINT_DURATION", value_name = "TIME", value_parser = duration)]
+    duration: Option<Duration>,
+
+    /// Requests a second of all connections together, sent when due whether or not others were answered; latencies
+    /// count from then. Without it each connection sends the next when the last is answered
+    #[arg(short = 'q', long, env = "RALLYPOINT_RATE", value_name = "N")]
+    rate: Option<f64>,
+
+    /// Requests in flight on each connection, sent in one write [default: 1]
+    #[arg(long, env = "RALLYPOINT_DEPTH", value_name = "N")]
+    depth: Option<usize>,
+
+    /// Keys that are used: of mix in all, of big in one request
+    #[arg(long, env = "RALLYPOINT_KEYS", value_name = "N")]
+    keys: Option<usize>,
+
+    /// Size of a value
+    #[arg(long, env = "RALLYPOINT_SIZE", value_name = "SIZE", value_parser = size)]
+    size: Option<usize>,
+
+    /// How often to do the measured thing
+    #[arg(long, env = "RALLYPOINT_ROUNDS", value_name = "N")]
+    rounds: Option<usize>,
+
+    /// Threads of the load generator [default: half the cores, 1 to 8]
+    #[arg(long, env = "RALLYPOINT_THREADS", value_name = "N")]
+    threads: Option<usize>,
+
+    /// Process id of the server, on this machine: report its CPU time and memory
+    #[arg(long, env = "RALLYPOINT_PID", value_name = "PID")]
+    pid: Option<u32>,
+
+    /// Addresses to connect from, in turn [default: the system's choice; several 127.0.0.x where ports run out]
+    #[arg(long, env = "RALLYPOINT_SOURCE", value_name = "IP", value_delimiter = ',')]
+    source: Vec<IpAddr>,
+
+    /// Longest time for one step of the scenario, on top of --duration [default: 60s]
+    #[arg(long, env = "RALLYPOINT_PATIENCE", value_name = "TIME", value_parser = duration)]
+    patience: Option<Duration>,
+
+    /// Test a server on another machine
+    #[arg(long, env = "RALLYPOINT_ALLOW_REMOTE", value_parser = BoolishValueParser::new())]
+    allow_remote: bool,
+
+    /// Print the report as JSON
+    #[arg(long, env = "RALLYPOINT_JSON", value_parser = BoolishValueParser::new())]
+    json: bool,
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let settings = self.settings();
+        let target = find_target(&self.target)?;
+        let plan =
+            Plan::new(self.scenario, target, &settings).map_err(|error| UsageError(error.to_string()))?;
+        let display = Display::new();
+        let report = loadgen::run(&plan, &mut |tick| display.show(tick));
+        display.clear();
+        let report = report.map_err(|error| match error {
+            Error::Process { .. } | Error::InUse { .. } => UsageError(error.to_string()).into(),
+            other => anyhow::Error::from(other),
+        })?;
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&report)?);
+        } else {
+            print!("{report}");
+        }
+        Ok(if report.complete { Outcome::Done } else { Outcome::NotDone })
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            ranks: self.ranks,
+            connections: self.connections,
+            duration: self.duration,
+            rate: self.rate,
+            depth: self.depth,
+            keys: self.keys,
+            size: self.size,
+            rounds: self.rounds,
+            threads: self.threads,
+            sources: self.source.clone(),
+            pid: self.pid,
+            patience: self.patience,
+            allow_remote: self.allow_remote,
+        }
+    }
+}
+
+/// The address that is tested: of a name with several, the first.
+fn find_target(target: &Endpoint) -> anyhow::Result<SocketAddr> {
+    const RESOLVER_LIMIT: Duration = Duration::from_secs(10);
+    run_client(async { Ok(resolve(target, RESOLVER_LIMIT).await?[0]) })
+}
+
+/// What happens right now, on stderr if that is a terminal.
+struct Display(Option<ProgressBar>);
+
+impl Display {
+    fn new() -> Self {
+        Self(std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new_spinner();
+            let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+            bar
+        }))
+    }
+
+    fn show(&self, tick: Tick) {
+        let Some(bar) = &self.0 else { return };
+        let left = tick.lasts.map_or(String::new(), |lasts| {
+            format!(", {:.0} s to go", lasts.saturating_sub(tick.elapsed).as_secs_f64())
+        });
+        bar.set_message(format!("{}: {} measured{left}", tick.section, tick.done));
+        bar.tick();
+    }
+
+    fn clear(&self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}

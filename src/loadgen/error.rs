@@ -1,0 +1,114 @@
+//! What ends a load test early.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::PlanError;
+use crate::client::{Seconds, StepError};
+use crate::protocol::Op;
+
+/// Why a load test did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// What was asked for cannot be done here.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The target does not answer as a store.
+    #[error(transparent)]
+    Unfit(#[from] StepError),
+    /// The target's store is in use by a job.
+    #[error(
+        "{target} holds the key `{key}`, so a job uses it or has left it behind, and this scenario would disturb that \
+         job; give it a store of its own, or delete the key (`rallypoint store --raw delete {key}`)"
+    )]
+    InUse {
+        /// The server.
+        target: SocketAddr,
+        /// A key that this scenario writes as well.
+        key: String,
+    },
+    /// A connection was refused in the middle of it.
+    #[error("cannot connect to {target}: {source}")]
+    Connect {
+        /// The server.
+        target: SocketAddr,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// Every port of this address is taken.
+    #[error(
+        "no port is left for another connection to {target}; give more addresses to connect from (--source), or wait a \
+         minute until closed connections have left"
+    )]
+    NoPorts {
+        /// The server.
+        target: SocketAddr,
+    },
+    /// The server closed a connection.
+    #[error("the server closed a connection at {}{}", .op.name(), why_closed(*.op))]
+    Closed {
+        /// What was under way.
+        op: Op,
+    },
+    /// A connection broke.
+    #[error("a connection broke at {}: {source}", .op.name())]
+    Io {
+        /// What was under way.
+        op: Op,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// The answer is none to the request.
+    #[error("the answer to {} makes no sense", .op.name())]
+    Garbage {
+        /// What was under way.
+        op: Op,
+    },
+    /// A section did not end.
+    #[error("not done within {}; --patience sets this limit", Seconds(*.after))]
+    NotInTime {
+        /// The limit.
+        after: Duration,
+    },
+    /// The process to watch cannot be looked at.
+    #[error("cannot look at process {pid} (--pid): {source}")]
+    Process {
+        /// Its id.
+        pid: u32,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// Something this program needs from the system failed.
+    #[error("{0}")]
+    System(#[source] io::Error),
+    /// A thread of the load generator ended by a fault of its own.
+    #[error("a thread of the load generator died")]
+    ThreadDied,
+}
+
+const fn why_closed(op: Op) -> &'static str {
+    match op {
+        Op::Barrier => " (PyTorch's server has barriers from 2.12 on, and only with libuv)",
+        Op::Set | Op::MultiSet | Op::Check | Op::CompareSet => " (a request beyond its limits?)",
+        _ => "",
+    }
+}
+
+impl Error {
+    pub(super) fn connect(target: SocketAddr, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::AddrNotAvailable | io::ErrorKind::AddrInUse => Self::NoPorts { target },
+            _ => Self::Connect { target, source },
+        }
+    }
+
+    pub(super) fn broken(op: Op, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof => {
+                Self::Closed { op }
+            }
+            _ => Self::Io { op, source },
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! One connection of the load generator: frames out, replies in. Unlike [`crate::client`] it sets no timer for each
+//! call and allocates nothing for each request; a section as a whole has a time limit.
+
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::Semaphore;
+
+use super::frame::{Answer, Frame};
+use super::{Error, Tally};
+use crate::protocol::{Op, Request, encode_hello};
+
+/// Room for replies. Larger ones are read through it piece by piece.
+const READ_BUFFER: usize = 1024;
+
+/// Room for the replies of a connection that reads large ones.
+const LARGE_BUFFER: usize = 256 * 1024;
+
+/// How links are opened: where to, from where, how many at once, and what is said first.
+#[derive(Debug)]
+pub(super) struct Dialer {
+    target: SocketAddr,
+    sources: Vec<IpAddr>,
+    /// More connection attempts at once than the server's accept queue holds would only wait for retransmissions.
+    turnstile: Semaphore,
+    /// The question behind the hello: PING, or NUM_KEYS where the server has no PING (PyTorch before 2.5).
+    question: Arc<Frame>,
+    hello: Vec<u8>,
+}
+
+impl Dialer {
+    /// `sources` are used in turn; empty leaves the choice to the system.
+    pub(super) fn new(target: SocketAddr, sources: Vec<IpAddr>, at_once: usize, pings: bool) -> Self {
+        let question = if pings { Request::Ping { nonce: std::process::id() } } else { Request::NumKeys };
+        let question = Frame::of(&question);
+        let mut hello = Vec::new();
+        encode_hello(&mut hello);
+        hello.extend_from_slice(&question.bytes);
+        let turnstile = Semaphore::new(at_once.max(1));
+        Self { target, sources, turnstile, question: Arc::new(question), hello }
+    }
+
+    /// The cheapest request that every server of this kind answers.
+    pub(super) fn question(&self) -> &Arc<Frame> {
+        &self.question
+    }
+
+    /// Connects, says hello and waits for the first answer; recorded as `connect`, from when it is this one's turn.
+    pub(super) async fn open(&self, number: usize, tally: &Arc<Tally>) -> Result<Link, Error> {
+        let _turn = self.turnstile.acquire().await;
+        let started = Instant::now();
+        let stream = self.connect(number).await.map_err(|source| Error::connect(self.target, source))?;
+        let mut link = Link { number, stream, input: BytesMut::new(), tally: Arc::clone(tally) };
+        // In one segment: PyTorch's libuv server closes if it reads the hello in two parts.
+        link.write(&self.hello, Op::Validate).await?;
+        tally.sent(&[Op::Validate]);
+        tally.sent(&self.question.ops);
+        link.take_answers(&self.question).await?;
+        tally.took("connect", started.elapsed());
+        Ok(link)
+    }
+
+    async fn connect(&self, number: usize) -> io::Result<TcpStream> {
+        let stream = match self.sources.get(number % self.sources.len().max(1)) {
+            None => TcpStream::connect(self.target).await?,
+            Some(&source) => {
+                let socket = match source {
+                    IpAddr::V4(_) => TcpSocket::new_v4()?,
+                    IpAddr::V6(_) => TcpSocket::new_v6()?,
+                };
+                // Ports that closed connections still hold would count as taken.
+                socket.set_reuseaddr(true)?;
+                socket.bind(SocketAddr::new(source, 0))?;
+                socket.connect(self.target).await?
+            }
+        };
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+}
+
+/// An open connection. Requests are counted when they are sent.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// Which one of the fleet it is, from 0.
+    pub(super) number: usize,
+    stream: TcpStream,
+    input: BytesMut,
+    pub(super) tally: Arc<Tally>,
+}
+
+impl Link {
+    /// Sends a frame.
+    pub(super) async fn send(&mut self, frame: &Frame) -> Result<(), Error> {
+        let op = frame.ops.first().copied().unwrap_or(Op::Ping);
+        self.write(&frame.bytes, op).await?;
+        self.tally.sent(&frame.ops);
+        Ok(())
+    }
+
+    /// Sends one request that lies in several pieces.
+    pub(super) async fn send_pieces(&mut self, op: Op, pieces: &mut [IoSlice<'_>]) -> Result<(), Error> {
+        let mut rest = pieces;
+        while !rest.is_empty() {
+            let sent = self.stream.write_vectored(rest).await.map_err(|error| Error::broken(op, error))?;
+            IoSlice::advance_slices(&mut rest, sent);
+        }
+        self.tally.sent(&[op]);
+        Ok(())
+    }
+
+    /// Sends a frame and takes its replies.
+    pub(super) async fn ask(&mut self, frame: &Frame) -> Result<(), Error> {
+        self.send(frame).await?;
+        self.take_answers(frame).await
+    }
+
+    /// Takes the replies to a frame.
+    pub(super) async fn take_answers(&mut self, frame: &Frame) -> Result<(), Error> {
+        for &(op, answer) in &frame.answers {
+            self.take(op, answer).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes one reply and drops it, unless it is none to this request. Returns how many bytes of values it had.
+    pub(super) async fn take(&mut self, op: Op, answer: Answer) -> Result<u64, Error> {
+        match answer {
+            Answer::Code => self.code(op).await.map(|_| 0),
+            Answer::Nonce => {
+                self.fill(4, op).await?;
+                match self.input.get_u32_le() {
+                    nonce if nonce == std::process::id() => Ok(0),
+                    _ => Err(Error::Garbage { op }),
+                }
+            }
+            Answer::Number => self.number(op).await.map(|_| 0),
+            Answer::Value => self.skip_value(op).await,
+            Answer::Values(count) => {
+                // Many small ones are read in few calls.
+                self.input.reserve((count * 64).min(LARGE_BUFFER));
+                let mut bytes = 0;
+                for _ in 0..count {
+                    bytes += self.skip_value(op).await?;
+                }
+                Ok(bytes)
+            }
+        }
+    }
+
+    /// A reply of one byte, 0 or 1.
+    pub(super) async fn code(&mut self, op: Op) -> Result<u8, Error> {
+        self.fill(1, op).await?;
+        match self.input.get_u8() {
+            code @ (0 | 1) => Ok(code),
+            _ => Err(Error::Garbage { op }),
+        }
+    }
+
+    /// The 0 that ends a WAIT or BARRIER.
+    pub(super) async fn release(&mut self, op: Op) -> Result<(), Error> {
+        match self.code(op).await? {
+            0 => Ok(()),
+            _ => Err(Error::Garbage { op }),
+        }
+    }
+
+    /// A reply that is a number.
+    pub(super) async fn number(&mut self, op: Op) -> Result<i64, Error> {
+        self.fill(8, op).await?;
+        Ok(self.input.get_i64_le())
+    }
+
+    /// A value, put into `value` instead of what was there.
+    pub(super) async fn value(&mut self, op: Op, value: &mut Vec<u8>) -> Result<(), Error> {
+        let mut missing = self.value_len(op).await?;
+        value.clear();
+        let ready = missing.min(self.input.len());
+        value.extend_from_slice(&self.input[..ready]);
+        self.input.advance(ready);
+        missing -= ready;
+        while missing > 0 {
+            let mut rest = (&mut self.stream).take(missing as u64);
+            match rest.read_buf(value).await {
+                Ok(0) => return Err(Error::Closed { op }),
+                Ok(read) => missing -= read,
+                Err(error) => return Err(Error::broken(op, error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the server that nothing more comes, and returns when it has closed its side as well.
+    pub(super) async fn leave(&mut self) -> Result<(), Error> {
+        let op = Op::Wait;
+        self.stream.shutdown().await.map_err(|error| Error::broken(op, error))?;
+        match self.stream.read_u8().await {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
+            Err(error) => Err(Error::broken(op, error)),
+            Ok(_) => Err(Error::Garbage { op }),
+        }
+    }
+
+    async fn skip_value(&mut self, op: Op) -> Result<u64, Error> {
+        let len = self.value_len(op).await?;
+        let mut missing = len;
+        while missing > 0 {
+            if self.input.is_empty() {
+                self.fill_some(missing.min(LARGE_BUFFER), op).await?;
+            }
+            let ready = missing.min(self.input.len());
+            self.input.advance(ready);
+            missing -= ready;
+        }
+        Ok(len as u64)
+    }
+
+    async fn value_len(&mut self, op: Op) -> Result<usize, Error> {
+        /// No server takes a value as large as this.
+        const LIMIT: u64 = 1 << 30;
+        self.fill(8, op).await?;
+        match self.input.get_u64_le() {
+            len if len <= LIMIT => Ok(len as usize),
+            _ => Err(Error::Garbage { op }),
+        }
+    }
+
+    async fn write(&mut self, bytes: &[u8], op: Op) -> Result<(), Error> {
+        self.stream.write_all(bytes).await.map_err(|error| Error::broken(op, error))
+    }
+
+    async fn fill(&mut self, len: usize, op: Op) -> Result<(), Error> {
+        while self.input.len() < len {
+            self.fill_some(len, op).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads once. Room made before is used again.
+    async fn fill_some(&mut self, len: usize, op: Op) -> Result<(), Error> {
+        self.input.reserve(len.max(READ_BUFFER));
+        match self.stream.read_buf(&mut self.input).await {
+            Ok(0) => Err(Error::Closed { op }),
+            Ok(_) => Ok(()),
+            Err(error) => Err(Error::broken(op, error)),
+        }
+    }
+}

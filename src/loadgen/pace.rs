@@ -1,0 +1,80 @@
+//! The clock of an open loop: says when each request is due, whether or not the ones before were answered, so that a
+//! slow server cannot slow down what is asked of it ("coordinated omission").
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::{Error, Tally};
+
+/// A send that is later than this is the generator's fault and counted.
+const LATE: Duration = Duration::from_millis(1);
+
+/// A shorter pause is spent asking again: the timer costs about as much.
+const SHORT: Duration = Duration::from_micros(10);
+
+/// Tells `lanes` in turn that a request is due, `rate` times a second from `start` until `until`. Every lane keeps what
+/// is due while it is busy. Counts in `tally` what was due, and what this clock itself said late.
+pub(super) async fn pace(
+    start: Instant,
+    until: Instant,
+    rate: f64,
+    lanes: Vec<UnboundedSender<Instant>>,
+    tally: &Tally,
+) -> Result<(), Error> {
+    let timer = Timer::new().map_err(Error::System)?;
+    let (mut due_sends, mut late_sends) = (0_u64, 0_u64);
+    for lane in lanes.iter().cycle() {
+        // From the beginning each time, so that no rounding adds up.
+        let due = start + Duration::from_secs_f64(due_sends as f64 / rate);
+        if due >= until {
+            break;
+        }
+        timer.sleep_until(due).await.map_err(Error::System)?;
+        late_sends += u64::from(due.elapsed() > LATE);
+        due_sends += 1;
+        // A lane that is gone has failed, and its own error ends the section.
+        let _listening = lane.send(due);
+    }
+    tally.fact("due_sends", due_sends);
+    tally.fact("late_sends", late_sends);
+    Ok(())
+}
+
+/// A timer of the kernel. The runtime's own counts in milliseconds.
+struct Timer(AsyncFd<OwnedFd>);
+
+impl Timer {
+    #[expect(deprecated, reason = "the replacement is unsafe code; an OwnedFd keeps what that would promise")]
+    fn new() -> io::Result<Self> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        Ok(Self(AsyncFd::new(timerfd_create(TimerfdClockId::Monotonic, flags)?)?))
+    }
+
+    async fn sleep_until(&self, due: Instant) -> io::Result<()> {
+        loop {
+            let left = due.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            if left < SHORT {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            let once = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let time = Itimerspec { it_interval: never, it_value: once };
+            timerfd_settime(self.0.get_ref(), TimerfdTimerFlags::empty(), &time)?;
+            let mut expired = [0; 8];
+            self.0
+                .async_io(tokio::io::Interest::READABLE, |fd| Ok(rustix::io::read(fd, &mut expired)?))
+                .await?;
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! What a load test does: the scenario and its numbers, checked before anything is sent.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use crate::process::{local_ports, raise_descriptor_limit};
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scenario {
+    /// Round trips of the cheapest request
+    Rtt,
+    /// SET, GET as real clients send it (WAIT and GET), ADD and CHECK
+    Mix,
+    /// Ranks wait for one key: time from its SET to each release
+    Fanout,
+    /// Ranks start: connect, hello, ping, count in `init/`, store-based barrier
+    Init,
+    /// Every rank publishes a value, then all read all
+    Exchange,
+    /// WAIT and its cancellation while ranks wait for other keys
+    Cancel,
+    /// Waiting ranks disconnect at once: time until the server has let go of each
+    Leave,
+    /// torchrun nodes join one rendezvous state: read, compare-and-set, again if another was faster
+    Cas,
+    /// Large values (--size) or requests of many keys (--keys)
+    Big,
+    /// Ranks meet in the BARRIER operation
+    Barrier,
+}
+
+/// What the user asks for; the rest is the scenario's default.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Ranks, nodes or waiters.
+    pub ranks: Option<usize>,
+    /// Connections that send requests.
+    pub connections: Option<usize>,
+    /// How long requests are sent.
+    pub duration: Option<Duration>,
+    /// Requests a second of all connections together: open loop.
+    pub rate: Option<f64>,
+    /// Requests in flight on each connection.
+    pub depth: Option<usize>,
+    /// How many keys.
+    pub keys: Option<usize>,
+    /// Bytes of a value.
+    pub size: Option<usize>,
+    /// How often the measured thing is done.
+    pub rounds: Option<usize>,
+    /// Threads of the load generator.
+    pub threads: Option<usize>,
+    /// Addresses to connect from, in turn.
+    pub sources: Vec<IpAddr>,
+    /// The server's process, to be watched.
+    pub pid: Option<u32>,
+    /// Longest time for one section, on top of `duration`.
+    pub patience: Option<Duration>,
+    /// Whether the target may be another machine.
+    pub allow_remote: bool,
+}
+
+/// Why a load test cannot be done as asked.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PlanError {
+    /// The target is not on this machine.
+    #[error(
+        "{0} is not a loopback address; a load test disturbs every job on that server. If it is meant, say --allow-remote"
+    )]
+    Remote(IpAddr),
+    /// The scenario has no such number.
+    #[error("the scenario {scenario} has no {option}; it has {known}")]
+    Foreign {
+        /// The scenario.
+        scenario: &'static str,
+        /// The option given.
+        option: &'static str,
+        /// What it has.
+        known: String,
+    },
+    /// A number must not be 0.
+    #[error("{0} must be at least {1}")]
+    TooSmall(&'static str, usize),
+    /// A rate that is no rate.
+    #[error("--rate must be more than 0 requests a second, and at most 10 million")]
+    Rate,
+    /// A rate says how fast, but not for how long.
+    #[error("--rate needs --duration")]
+    RateWithoutDuration,
+    /// More files than the process may open.
+    #[error(
+        "this needs {needed} connections, but this process may have {limit} files open, {} of them for connections; \
+         raise `ulimit -Hn`, or take fewer ranks", .limit.saturating_sub(PlanError::OTHER_FILES)
+    )]
+    Descriptors {
+        /// Connections.
+        needed: u64,
+        /// The limit on open files.
+        limit: u64,
+    },
+    /// More connections than ports.
+    #[error(
+        "{needed} connections need {addresses} addresses to connect from, as each has {} ports; give them with --source",
+        usable_ports()
+    )]
+    Sources {
+        /// Connections.
+        needed: usize,
+        /// Addresses.
+        addresses: usize,
+    },
+    /// An address to connect from is of another family than the target.
+    #[error("--source {0} and the target are not of one address family")]
+    SourceFamily(IpAddr),
+}
+
+impl PlanError {
+    /// Files that are no connections: runtimes, standard streams, `/proc`.
+    const OTHER_FILES: u64 = 64;
+}
+
+/// Connections to make from one address to one port: what the system has ports for, without those that others use or
+/// that closed connections still hold.
+fn usable_ports() -> usize {
+    (local_ports() / 8 * 7).max(1)
+}
+
+/// A checked load test.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Plan {
+    /// What is measured.
+    pub scenario: Scenario,
+    /// The server.
+    pub target: SocketAddr,
+    /// Ranks, nodes or waiters; 0 if the scenario has none.
+    pub ranks: usize,
+    /// Connections that send requests.
+    pub connections: usize,
+    /// How long requests are sent; of `cas`, how long it may take.
+    #[serde(rename = "duration_seconds", serialize_with = "seconds")]
+    pub duration: Duration,
+    /// Requests a second, if in open loop.
+    pub rate: Option<f64>,
+    /// Requests in flight on each connection.
+    pub depth: usize,
+    /// How many keys; 0 for one a connection.
+    pub keys: usize,
+    /// Bytes of a value.
+    pub size: usize,
+    /// How often the measured thing is done.
+    pub rounds: usize,
+    /// Threads of the load generator.
+    pub threads: usize,
+    /// The server's process.
+    pub pid: Option<u32>,
+    /// Addresses to connect from.
+    pub sources: Vec<IpAddr>,
+    /// Longest time for one section, on top of `duration`.
+    #[serde(rename = "patience_seconds", serialize_with = "seconds")]
+    pub patience: Duration,
+}
+
+fn seconds<S: serde::Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(duration.as_secs_f64())
+}
+
+/// The numbers a scenario has, with their defaults; 0 or `None` for those it does not have.
+#[derive(Default)]
+struct Defaults {
+    ranks: usize,
+    connections: usize,
+    seconds: u64,
+    rate: bool,
+    depth: bool,
+    keys: Option<usize>,
+    size: usize,
+    rounds: usize,
+}
+
+impl Scenario {
+    /// Every scenario.
+    pub const ALL: [Self; 10] = [
+        Self::Rtt,
+        Self::Mix,
+        Self::Fanout,
+        Self::Init,
+        Self::Exchange,
+        Self::Cancel,
+        Self::Leave,
+        Self::Cas,
+        Self::Big,
+        Self::Barrier,
+    ];
+
+    /// The name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rtt => "rtt",
+            Self::Mix => "mix",
+            Self::Fanout => "fanout",
+            Self::Init => "init",
+            Self::Exchange => "exchange",
+            Self::Cancel => "cancel",
+            Self::Leave => "leave",
+            Self::Cas => "cas",
+            Self::Big => "big",
+            Self::Barrier => "barrier",
+        }
+    }
+
+    fn defaults(self) -> Defaults {
+        let none = Defaults::default();
+        match self {
+            Self::Rtt => Defaults { connections: 64, seconds: 5, rate: true, depth: true, ..none },
+            Self::Mix => Defaults {
+                connections: 64,
+                seconds: 5,
+                rate: true,
+                depth: true,
+                keys: Some(0),
+                size: 16,
+                ..none
+            },
+            Self::Fanout | Self::Barrier => Defaults { ranks: 1000, rounds: 1, ..none },
+            Self::Init | Self::Leave => Defaults { ranks: 1000, ..none },
+            // The bytes that gloo publishes for one rank.
+            Self::Exchange => Defaults { ranks: 128, size: 221, rounds: 1, ..none },
+            Self::Cancel => Defaults { ranks: 1000, connections: 1, seconds: 5, ..none },
+            Self::Cas => Defaults { ranks: 100, seconds: 120, ..none },
+            Self::Big => Defaults { connections: 1, keys: Some(1), size: 7_900_000, rounds: 10, ..none },
+        }
+    }
+
+    /// The fewest ranks that make sense.
+    const fn least_ranks(self) -> usize {
+        match self {
+            // Of which others could take nothing away.
+            Self::Cancel => 0,
+            _ => 1,
+        }
+    }
+}
+
+impl Plan {
+    /// Checks what is asked for, and fills in the rest. Raises this process's limit on open files.
+    pub fn new(scenario: Scenario, target: SocketAddr, settings: &Settings) -> Result<Self, PlanError> {
+        if !settings.allow_remote && !target.ip().to_canonical().is_loopback() {
+            return Err(PlanError::Remote(target.ip()));
+        }
+        let defaults = scenario.defaults();
+        check_options(scenario, &defaults, settings)?;
+        if settings.rate.is_some() && settings.duration.is_none() {
+            return Err(PlanError::RateWithoutDuration);
+        }
+        if settings.rate.is_some_and(|rate| !(rate > 0.0 && rate <= 1e7)) {
+            return Err(PlanError::Rate);
+        }
+        let at_least = |name, value: Option<usize>, least| match value {
+            Some(value) if value < least => Err(PlanError::TooSmall(name, least)),
+            _ => Ok(()),
+        };
+        at_least("--ranks", settings.ranks, scenario.least_ranks())?;
+        at_least("--connections", settings.connections, 1)?;
+        at_least("--depth", settings.depth, 1)?;
+        at_least("--keys", settings.keys, 1)?;
+        at_least("--rounds", settings.rounds, 1)?;
+        at_least("--threads", settings.threads, 1)?;
+        if settings.duration.is_some_and(|duration| duration.is_zero()) {
+            return Err(PlanError::TooSmall("--duration", 1));
+        }
+        let many_keys = scenario == Scenario::Big && settings.keys.is_some_and(|keys| keys > 1);
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut plan = Self {
+            scenario,
+            target,
+            ranks: settings.ranks.unwrap_or(defaults.ranks),
+            connections: settings.connections.unwrap_or(defaults.connections),
+            duration: settings.duration.unwrap_or(Duration::from_secs(defaults.seconds)),
+            rate: settings.rate,
+            depth: settings.depth.unwrap_or(1),
+            keys: settings.keys.or(defaults.keys).unwrap_or(0),
+            size: settings.size.unwrap_or(if many_keys { 16 } else { defaults.size }),
+            rounds: settings.rounds.unwrap_or(if many_keys { 3 } else { defaults.rounds.max(1) }),
+            // The other half is the server's.
+            threads: settings.threads.unwrap_or((cores / 2).clamp(1, 8)),
+            pid: settings.pid,
+            sources: settings.sources.clone(),
+            patience: settings.patience.unwrap_or(Duration::from_mins(1)),
+        };
+        plan.check_descriptors(raise_descriptor_limit())?;
+        plan.choose_sources()?;
+        Ok(plan)
+    }
+
+    /// Connections open at the same time, besides the bystander's.
+    pub fn links(&self) -> usize {
+        match self.scenario {
+            Scenario::Rtt | Scenario::Mix | Scenario::Big => self.connections,
+            Scenario::Init | Scenario::Exchange | Scenario::Leave | Scenario::Cas | Scenario::Barrier => {
+                self.ranks
+            }
+            Scenario::Cancel => self.ranks + self.connections,
+            Scenario::Fanout => self.ranks + 1,
+        }
+    }
+
+    fn check_descriptors(&self, limit: Option<u64>) -> Result<(), PlanError> {
+        let needed = self.links() as u64;
+        match limit {
+            Some(limit) if needed + PlanError::OTHER_FILES > limit => {
+                Err(PlanError::Descriptors { needed, limit })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// One address has ports for so many connections. On loopback there are more addresses for the taking.
+    fn choose_sources(&mut self) -> Result<(), PlanError> {
+        if let Some(&other) = self.sources.iter().find(|ip| ip.is_ipv4() != self.target.is_ipv4()) {
+            return Err(PlanError::SourceFamily(other));
+        }
+        let needed = self.links();
+        let addresses = needed.div_ceil(usable_ports());
+        if addresses <= self.sources.len().max(1) {
+            return Ok(());
+        }
+        if !self.sources.is_empty() || !self.target.is_ipv4() || !self.target.ip().is_loopback() {
+            return Err(PlanError::Sources { needed, addresses });
+        }
+        self.sources =
+            (1..=addresses).map(|n| Ipv4Addr::new(127, 0, (n >> 8) as u8, n as u8).into()).collect();
+        Ok(())
+    }
+}
+
+/// Refuses what the scenario would silently ignore.
+fn check_options(scenario: Scenario, has: &Defaults, given: &Settings) -> Result<(), PlanError> {
+    let options = [
+        ("--ranks", has.ranks > 0, given.ranks.is_some()),
+        ("--connections", has.connections > 0, given.connections.is_some()),
+        ("--duration", has.seconds > 0, given.duration.is_some()),
+        ("--rate", has.rate, given.rate.is_some()),
+        ("--depth", has.depth, given.depth.is_some()),
+        ("--keys", has.keys.is_some(), given.keys.is_some()),
+        ("--size", has.size > 0, given.size.is_some()),
+        ("--rounds", has.rounds > 0, given.rounds.is_some()),
+    ];
+    let Some((option, ..)) = options.iter().find(|(_, has, given)| *given && !has) else { return Ok(()) };
+    let known: Vec<_> = options.iter().filter(|(_, has, _)| *has).map(|(name, ..)| *name).collect();
+    Err(PlanError::Foreign { scenario: scenario.name(), option, known: known.join(", ") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn local(port: u16) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+    }
+
+    fn error(scenario: Scenario, settings: &Settings) -> String {
+        Plan::new(scenario, local(1), settings).expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_the_name_of_the_flag() {
+        let zero = Settings { connections: Some(0), ..Settings::default() };
+        assert_eq!(error(Scenario::Mix, &zero), "--connections must be at least 1");
+        let endless = Settings { rate: Some(10.0), ..Settings::default() };
+        assert_eq!(error(Scenario::Rtt, &endless), "--rate needs --duration");
+        let still =
+            Settings { rate: Some(0.0), duration: Some(Duration::from_secs(1)), ..Settings::default() };
+        assert!(error(Scenario::Rtt, &still).starts_with("--rate must be more than 0"));
+        let ranks = Settings { ranks: Some(5), ..Settings::default() };
+        assert_eq!(
+            error(Scenario::Rtt, &ranks),
+            "the scenario rtt has no --ranks; it has --connections, --duration, --rate, --depth"
+        );
+        let depth = Settings { depth: Some(2), ..Settings::default() };
+        assert!(error(Scenario::Init, &depth).ends_with("it has --ranks"));
+    }
+
+    #[test]
+    fn another_machine_is_refused_unless_it_is_meant() {
+        let elsewhere = SocketAddr::from(([192, 0, 2, 1], 29500));
+        let refused = Plan::new(Scenario::Rtt, elsewhere, &Settings::default());
+        assert_eq!(refused, Err(PlanError::Remote(elsewhere.ip())));
+        let meant = Settings { allow_remote: true, ..Settings::default() };
+        assert!(Plan::new(Scenario::Rtt, elsewhere, &meant).is_ok());
+        let mapped: SocketAddr = "[::ffff:127.0.0.1]:29500".parse().expect("an address");
+        assert!(Plan::new(Scenario::Rtt, mapped, &Settings::default()).is_ok());
+    }
+
+    #[test]
+    fn more_connections_than_files_are_refused_with_the_limit() {
+        let mut plan = Plan::new(Scenario::Init, local(1), &Settings::default()).expect("a plan");
+        plan.ranks = 1000;
+        assert_eq!(plan.check_descriptors(Some(1064)), Ok(()));
+        assert_eq!(plan.check_descriptors(None), Ok(()));
+        let refused = plan.check_descriptors(Some(1063)).expect_err("one too many").to_string();
+        assert!(
+            refused.starts_with("this needs 1000 connections, but this process may have 1063 files open")
+        );
+    }
+
+    #[test]
+    fn more_connections_than_ports_take_more_loopback_addresses() {
+        let mut plan = Plan::new(Scenario::Init, local(1), &Settings::default()).expect("a plan");
+        plan.ranks = usable_ports();
+        assert_eq!((plan.choose_sources(), plan.sources.len()), (Ok(()), 0));
+        plan.ranks += 1;
+        assert_eq!((plan.choose_sources(), plan.sources.len()), (Ok(()), 2));
+        plan.target = SocketAddr::from(([192, 0, 2, 1], 1));
+        plan.sources.truncate(1);
+        assert!(matches!(plan.choose_sources(), Err(PlanError::Sources { addresses: 2, .. })));
+        plan.sources = vec!["::1".parse().expect("an address")];
+        assert!(matches!(plan.choose_sources(), Err(PlanError::SourceFamily(_))));
+    }
+}

@@ -1,0 +1,238 @@
+//! The result of a load test, as data and as text. JSON has the same fields.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::Plan;
+use super::tally::Latencies;
+
+/// The result of a load test.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Report {
+    /// Version of this program.
+    pub version: &'static str,
+    /// What was asked for, with the defaults filled in.
+    pub plan: Plan,
+    /// Whether everything that was asked for happened.
+    pub complete: bool,
+    /// One for each thing measured, in the order in which they were.
+    pub sections: Vec<Section>,
+    /// Every request sent, by operation: measured ones, hellos, preparations and clearing up.
+    pub requests: BTreeMap<&'static str, u64>,
+    /// Counts that belong to the scenario, such as `waiters` and `released`.
+    pub facts: BTreeMap<&'static str, u64>,
+    /// The most memory that the server was seen to use (bytes), if it was watched.
+    pub server_peak_resident: Option<u64>,
+    /// What makes a number doubtful.
+    pub warnings: Vec<String>,
+}
+
+/// One thing that was measured.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Section {
+    /// What it was.
+    pub name: &'static str,
+    /// What there are `units` of.
+    pub unit: &'static str,
+    /// How many.
+    pub units: u64,
+    /// How often it was measured.
+    pub rounds: u64,
+    /// Wall-clock time of all rounds.
+    pub seconds: f64,
+    /// Requests sent meanwhile, by operation.
+    pub requests: BTreeMap<&'static str, u64>,
+    /// What was measured of single requests, in microseconds.
+    pub latencies_us: BTreeMap<&'static str, Latency>,
+    /// What the server used, if it was watched.
+    pub server: Option<ServerUse>,
+    /// What the load generator used.
+    pub generator: GeneratorUse,
+}
+
+/// What a server's process used during a section.
+#[derive(Debug, Clone, Copy, Default, serde::Serialize)]
+pub struct ServerUse {
+    /// CPU time of all threads.
+    pub cpu_seconds: f64,
+    /// CPU time for each unit of the section, in microseconds.
+    pub cpu_us_per_unit: f64,
+    /// Resident memory before its first round (bytes).
+    pub resident_before: u64,
+    /// Resident memory after its last round (bytes).
+    pub resident_after: u64,
+}
+
+/// What the load generator used during a section.
+#[derive(Debug, Clone, Copy, Default, serde::Serialize)]
+pub struct GeneratorUse {
+    /// CPU time of all threads.
+    pub cpu_seconds: f64,
+    /// Part of the time its threads were on a core, 0 to 1.
+    pub busy: f64,
+    /// Part of the time its threads waited for a core, 0 to 1.
+    pub queued: f64,
+}
+
+/// A distribution, in microseconds.
+#[derive(Debug, Clone, Copy, serde::Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Latency {
+    pub count: u64,
+    pub mean: f64,
+    pub min: f64,
+    pub p50: f64,
+    pub p90: f64,
+    pub p99: f64,
+    pub p999: f64,
+    pub max: f64,
+}
+
+impl Latency {
+    pub(super) fn of(nanos: &Latencies) -> Self {
+        let at = |quantile| nanos.value_at_quantile(quantile) as f64 / 1e3;
+        Self {
+            count: nanos.len(),
+            mean: nanos.mean() / 1e3,
+            min: nanos.min() as f64 / 1e3,
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: nanos.max() as f64 / 1e3,
+        }
+    }
+}
+
+impl Report {
+    /// The section of this name.
+    pub fn section(&self, name: &str) -> Option<&Section> {
+        self.sections.iter().find(|section| section.name == name)
+    }
+
+    /// A count of the scenario; 0 if it has none of this name.
+    pub fn fact(&self, name: &str) -> u64 {
+        self.facts.get(name).copied().unwrap_or_default()
+    }
+}
+
+impl Section {
+    /// Units a second.
+    pub fn rate(&self) -> f64 {
+        if self.seconds > 0.0 { self.units as f64 / self.seconds } else { 0.0 }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plan = &self.plan;
+        write!(f, "{} on {}:", plan.scenario.name(), plan.target)?;
+        let numbers = [
+            ("ranks", plan.ranks),
+            ("connections", plan.connections),
+            ("in flight on each", if plan.depth > 1 { plan.depth } else { 0 }),
+            ("keys", plan.keys),
+        ];
+        for (name, number) in numbers.into_iter().filter(|(_, number)| *number > 0) {
+            write!(f, " {number} {name},")?;
+        }
+        if let Some(rate) = plan.rate {
+            write!(f, " {rate} requests/s,")?;
+        }
+        writeln!(f, " {} threads", plan.threads)?;
+        for section in &self.sections {
+            write!(f, "\n{section}")?;
+        }
+        if !self.facts.is_empty() {
+            let facts: Vec<_> = self.facts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+            writeln!(f, "\n{}", facts.join(", "))?;
+        }
+        if let Some(peak) = self.server_peak_resident {
+            writeln!(f, "\nserver memory at most {}", Bytes(peak))?;
+        }
+        if !self.complete {
+            writeln!(f, "\nnot everything happened in the given time")?;
+        }
+        for warning in &self.warnings {
+            writeln!(f, "\nnote: {warning}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rounds = if self.rounds > 1 { format!(" in {} rounds", self.rounds) } else { String::new() };
+        let rate = self.rate();
+        let precision = usize::from(rate < 100.0);
+        writeln!(
+            f,
+            "{}: {} x {}{rounds} in {}, {rate:.precision$}/s",
+            self.name,
+            self.units,
+            self.unit,
+            Micros(self.seconds * 1e6)
+        )?;
+        if let Some(server) = &self.server {
+            writeln!(
+                f,
+                "  server CPU {} per {}, {} in all; memory {} -> {}",
+                Micros(server.cpu_us_per_unit),
+                self.unit,
+                Micros(server.cpu_seconds * 1e6),
+                Bytes(server.resident_before),
+                Bytes(server.resident_after)
+            )?;
+        }
+        writeln!(
+            f,
+            "  load generator CPU {}, its threads busy {:.0} % of the time",
+            Micros(self.generator.cpu_seconds * 1e6),
+            self.generator.busy * 100.0
+        )?;
+        if !self.latencies_us.is_empty() {
+            writeln!(
+                f,
+                "  {:<14} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
+                "latency", "count", "p50", "p90", "p99", "p99.9", "max"
+            )?;
+        }
+        for (name, latency) in &self.latencies_us {
+            let [p50, p90, p99, p999, max] =
+                [latency.p50, latency.p90, latency.p99, latency.p999, latency.max]
+                    .map(|t| Micros(t).to_string());
+            writeln!(f, "  {name:<14} {:>9} {p50:>9} {p90:>9} {p99:>9} {p999:>9} {max:>9}", latency.count)?;
+        }
+        Ok(())
+    }
+}
+
+/// A time in three figures.
+struct Micros(f64);
+
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (number, unit) = match self.0 {
+            micros if micros < 1e3 => (micros, "us"),
+            micros if micros < 1e6 => (micros / 1e3, "ms"),
+            micros => (micros / 1e6, "s"),
+        };
+        let precision = usize::from(number < 100.0) + usize::from(number < 10.0);
+        write!(f, "{number:.precision$} {unit}")
+    }
+}
+
+/// A size in three figures.
+struct Bytes(u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.0 as f64;
+        match self.0 {
+            0..1024 => write!(f, "{bytes} B"),
+            1024..1_048_576 => write!(f, "{:.1} KiB", bytes / 1024.0),
+            1_048_576..1_073_741_824 => write!(f, "{:.1} MiB", bytes / 1_048_576.0),
+            _ => write!(f, "{:.2} GiB", bytes / 1_073_741_824.0),
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The scenarios, one idea a file. Each prepares, measures its sections and clears up.
+
+mod large;
+mod parked;
+mod ranks;
+mod rendezvous;
+mod steady;
+
+use super::frame::{Answer, Frame};
+use super::pace::pace;
+use super::session::{Session, Units};
+use super::{Error, Link, Plan, Scenario};
+
+/// Does what the session's plan says.
+pub(super) fn run(session: &mut Session<'_>) -> Result<(), Error> {
+    match session.plan.scenario {
+        Scenario::Rtt => steady::rtt(session),
+        Scenario::Mix => steady::mix(session),
+        Scenario::Fanout => parked::fanout(session),
+        Scenario::Init => ranks::init(session),
+        Scenario::Exchange => ranks::exchange(session),
+        Scenario::Cancel => parked::cancel(session),
+        Scenario::Leave => parked::leave(session),
+        Scenario::Cas => rendezvous::cas(session),
+        Scenario::Big => large::big(session),
+        Scenario::Barrier => ranks::barrier(session),
+    }
+}
+
+/// Keys of jobs that this scenario writes as well, under the names that servers know; they must not be there before.
+pub(super) fn keys_of_jobs(plan: &Plan) -> Vec<String> {
+    match plan.scenario {
+        Scenario::Init => ranks::INIT_KEYS.map(str::to_owned).into(),
+        Scenario::Exchange => vec![ranks::INIT_KEYS[0].to_owned(), ranks::address_key(0, 0)],
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,121 @@
+//! Ranks that do the same thing together, as jobs do when they start: `init`, `exchange` and `barrier`.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{Answer, Error, Frame, Link, Session, Units};
+use crate::loadgen::crew::each;
+use crate::protocol::{KeyList, Op, Payload, Request};
+
+/// What `init` writes: the count of clients, and PyTorch's store-based barrier of the first group. These are the names
+/// that real jobs use, so that the server does for them what it does for real jobs.
+pub(super) const INIT_KEYS: [&str; 3] =
+    ["init/", "/default_pg/store_based_barrier_key:0", "/default_pg/store_based_barrier_key:0:last_worker"];
+
+/// Where gloo publishes the address of a rank; `context` counts its exchanges.
+pub(super) fn address_key(context: usize, rank: usize) -> String {
+    format!("/default_pg/0//cpu//{context}/{rank}")
+}
+
+/// `ranks` connect at once, count themselves and meet in a barrier.
+pub(super) fn init(session: &mut Session<'_>) -> Result<(), Error> {
+    let ranks = session.plan.ranks;
+    session.measure("init", "rank", Units::Count(ranks), move |hand, _| async move {
+        let started = Instant::now();
+        let numbers = (0..ranks).filter(|rank| rank % hand.threads == hand.thread);
+        each(numbers, |rank| {
+            let hand = hand.clone();
+            async move {
+                let mut link = hand.dialer.open(rank, &hand.tally).await?;
+                start_rank(&mut link, ranks).await?;
+                hand.tally.took("rank", started.elapsed());
+                hand.tally.fact("released", 1);
+                Ok(link)
+            }
+        })
+        .await
+    })?;
+    session.prepare_each(0..1, |mut link| async move {
+        let count = add(&mut link, INIT_KEYS[0], 0).await?;
+        link.tally.fact("init_count", count.unsigned_abs());
+        for key in INIT_KEYS {
+            link.ask(&Frame::of(&Request::Delete { key: key.as_bytes() })).await?;
+        }
+        Ok(link)
+    })
+}
+
+/// What PyTorch does in `init_process_group` after it has connected, with `TORCH_DIST_INIT_BARRIER=1`.
+async fn start_rank(link: &mut Link, ranks: usize) -> Result<(), Error> {
+    let [count, barrier, last] = INIT_KEYS;
+    add(link, count, 1).await?;
+    add(link, barrier, 1).await?;
+    if add(link, barrier, 0).await? == ranks as i64 {
+        link.send(&Frame::of(&Request::Set { key: last.as_bytes(), value: Payload::borrowed(b"1") })).await?;
+    }
+    let keys: KeyList = [last].into_iter().collect();
+    link.send(&Frame::of(&Request::Wait(keys.as_list()))).await?;
+    link.release(Op::Wait).await
+}
+
+async fn add(link: &mut Link, key: &str, delta: i64) -> Result<i64, Error> {
+    link.send(&Frame::of(&Request::Add { key: key.as_bytes(), delta })).await?;
+    link.number(Op::Add).await
+}
+
+/// Every rank publishes a value, then waits for those of all and reads them in one request.
+pub(super) fn exchange(session: &mut Session<'_>) -> Result<(), Error> {
+    let (ranks, rounds, size) = (session.plan.ranks, session.plan.rounds, session.plan.size);
+    session.connect(ranks)?;
+    for round in 0..rounds {
+        let keys: KeyList = (0..ranks).map(|rank| address_key(round, rank)).collect();
+        let wait = Arc::new(Frame::of(&Request::Wait(keys.as_list())));
+        let read = Arc::new(Frame::of(&Request::MultiGet(keys.as_list())));
+        session.measure_each("exchange", "round", Units::Count(1), 0..ranks, move |mut link| {
+            let (wait, read) = (Arc::clone(&wait), Arc::clone(&read));
+            let (key, value) = (address_key(round, link.number), vec![b'a'; size]);
+            let publish = Frame::of(&Request::Set { key: key.as_bytes(), value: Payload::borrowed(&value) });
+            async move {
+                let started = Instant::now();
+                link.send(&publish).await?;
+                link.send(&wait).await?;
+                link.release(Op::Wait).await?;
+                link.send(&read).await?;
+                let bytes = link.take(Op::MultiGet, Answer::Values(ranks)).await?;
+                link.tally.took("rank", started.elapsed());
+                link.tally.fact("bytes_read", bytes);
+                Ok(link)
+            }
+        })?;
+    }
+    session.prepare_each(0..ranks, move |mut link| async move {
+        for round in 0..rounds {
+            let key = address_key(round, link.number);
+            link.ask(&Frame::of(&Request::Delete { key: key.as_bytes() })).await?;
+        }
+        Ok(link)
+    })
+}
+
+/// All ranks meet in BARRIER.
+pub(super) fn barrier(session: &mut Session<'_>) -> Result<(), Error> {
+    let ranks = session.plan.ranks;
+    session.connect(ranks)?;
+    for round in 0..session.plan.rounds {
+        let key = format!("{}/barrier/{round}", session.prefix);
+        let arrive = Request::Barrier { key: key.as_bytes(), world_size: ranks as i64 };
+        let arrive = Arc::new(Frame::of(&arrive));
+        session.measure_each("barrier", "rank", Units::Count(ranks), 0..ranks, move |mut link| {
+            let arrive = Arc::clone(&arrive);
+            async move {
+                let started = Instant::now();
+                link.send(&arrive).await?;
+                link.release(Op::Barrier).await?;
+                link.tally.took("barrier", started.elapsed());
+                link.tally.fact("released", 1);
+                Ok(link)
+            }
+        })?;
+    }
+    Ok(())
+}

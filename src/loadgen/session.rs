@@ -1,0 +1,398 @@
+//! One load test under way: the crew, the server's process beside it, and what was measured so far.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::bystander::Bystander;
+use super::crew::{self, Crew, Hand};
+use super::frame::Frame;
+use super::tally::Counts;
+use super::{
+    Dialer, Error, GeneratorUse, Latency, Link, Plan, Report, Scenario, Section, ServerUse, scenarios,
+};
+use crate::client::{Client, Options};
+use crate::process::{CpuTime, Process};
+
+/// Connection attempts at once. Accept queues hold at least about as many; what does not fit is sent again by the
+/// kernel a second later, which would measure the kernel.
+const CONNECTS_AT_ONCE: usize = 256;
+
+/// A part of the time from which on a thread counts as fully busy.
+const BUSY: f64 = 0.9;
+
+/// Where a load test is, for a display.
+#[derive(Debug, Clone, Copy)]
+pub struct Tick {
+    /// The section under way.
+    pub section: &'static str,
+    /// Things measured so far, in all sections.
+    pub done: u64,
+    /// Time since this round of the section began.
+    pub elapsed: Duration,
+    /// Time that the section lasts, if that is known.
+    pub lasts: Option<Duration>,
+}
+
+/// Does what `plan` says. `watch` is called some times a second meanwhile.
+pub fn run(plan: &Plan, watch: &mut dyn FnMut(Tick)) -> Result<Report, Error> {
+    let pings = look_at_target(plan)?;
+    let dialer = Dialer::new(plan.target, plan.sources.clone(), CONNECTS_AT_ONCE, pings);
+    let server = match plan.pid {
+        Some(pid) => Some(Process::find(pid).map_err(|source| Error::Process { pid, source })?),
+        None => None,
+    };
+    let mut session = Session {
+        plan,
+        crew: Crew::start(plan.threads, dialer)?,
+        own: Process::own().map_err(Error::System)?,
+        peak: Peak::of(server.as_ref()),
+        server,
+        prefix: unique_prefix(),
+        measured: Vec::new(),
+        totals: Counts::default(),
+        warnings: Vec::new(),
+        complete: true,
+        watch,
+    };
+    scenarios::run(&mut session)?;
+    Ok(session.report())
+}
+
+/// Makes sure that the target is a store and not a job's. Returns whether it knows PING.
+fn look_at_target(plan: &Plan) -> Result<bool, Error> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::System)?;
+    runtime.block_on(async {
+        let mut client = Client::connect_addr(plan.target, &Options::default()).await?;
+        for key in scenarios::keys_of_jobs(plan) {
+            let there = client.check(&[key.as_bytes()]).await;
+            if there.map_err(|error| Error::System(std::io::Error::other(error)))? {
+                return Err(Error::InUse { target: plan.target, key });
+            }
+        }
+        Ok(client.pings())
+    })
+}
+
+/// Names of one load test never meet those of another or of a job.
+fn unique_prefix() -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    format!("/rallypoint-bench/{:x}{:08x}", std::process::id(), now.as_nanos() as u32)
+}
+
+/// How many units a round of a section has.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Units {
+    /// So many.
+    Count(usize),
+    /// As many as requests were sent.
+    Requests,
+    /// As many as there are latencies of this name.
+    Latencies(&'static str),
+}
+
+#[derive(Debug)]
+struct Measured {
+    name: &'static str,
+    unit: &'static str,
+    units: u64,
+    rounds: u64,
+    wall: Duration,
+    counts: Counts,
+    server: Option<ServerUse>,
+    generator: CpuTime,
+}
+
+#[derive(Debug, Default)]
+struct Peak {
+    /// High-water mark before the test; it cannot be set back.
+    mark: u64,
+    seen: u64,
+}
+
+impl Peak {
+    fn of(server: Option<&Process>) -> Self {
+        let memory = server.and_then(|server| server.memory().ok()).unwrap_or_default();
+        Self { mark: memory.peak, seen: memory.resident }
+    }
+
+    fn look(&mut self, server: Option<&Process>) {
+        if let Some(memory) = server.and_then(|server| server.memory().ok()) {
+            let newest = if memory.peak > self.mark { memory.peak } else { memory.resident };
+            self.seen = self.seen.max(newest);
+        }
+    }
+}
+
+/// A load test under way.
+pub(super) struct Session<'a> {
+    pub(super) plan: &'a Plan,
+    crew: Crew,
+    own: Process,
+    server: Option<Process>,
+    /// What every key begins with that is not a job's.
+    pub(super) prefix: String,
+    measured: Vec<Measured>,
+    totals: Counts,
+    peak: Peak,
+    warnings: Vec<String>,
+    complete: bool,
+    watch: &'a mut dyn FnMut(Tick),
+}
+
+impl Session<'_> {
+    /// Opens connections `0..count`, measured as the section `connect`.
+    pub(super) fn connect(&mut self, count: usize) -> Result<(), Error> {
+        self.measure("connect", "connection", Units::Count(count), move |hand, links| {
+            crew::open(hand, links, 0..count)
+        })?;
+        Ok(())
+    }
+
+    /// Does `work` on every connection of `range` as one round of the section `name`.
+    pub(super) fn measure_each<W, F>(
+        &mut self,
+        name: &'static str,
+        unit: &'static str,
+        units: Units,
+        range: Range<usize>,
+        work: W,
+    ) -> Result<Duration, Error>
+    where
+        W: Fn(Link) -> F + Clone + Send + 'static,
+        F: Future<Output = Result<Link, Error>> + Send + 'static,
+    {
+        self.measure(name, unit, units, move |_, links| crew::each_of(links, range.clone(), work.clone()))
+    }
+
+    /// Does `work` on every thread as one round of the section `name`. Returns how long it took.
+    pub(super) fn measure<W, F>(
+        &mut self,
+        name: &'static str,
+        unit: &'static str,
+        units: Units,
+        work: W,
+    ) -> Result<Duration, Error>
+    where
+        W: Fn(Hand, Vec<Link>) -> F + Clone + Send + 'static,
+        F: Future<Output = Result<Vec<Link>, Error>>,
+    {
+        let resident_before = self.resident();
+        let server_before = self.server_cpu()?;
+        let own_before = self.own.cpu().map_err(Error::System)?;
+        let started = Instant::now();
+        self.run(name, started, work)?;
+        let wall = started.elapsed();
+        let own_after = self.own.cpu().map_err(Error::System)?;
+        let server_after = self.server_cpu()?;
+        self.peak.look(self.server.as_ref());
+        let resident_after = self.resident();
+
+        let counts = self.crew.counts();
+        let units = match units {
+            Units::Count(count) => count as u64,
+            Units::Requests => counts.total(),
+            Units::Latencies(of) => {
+                counts.latencies().filter(|(name, _)| *name == of).map(|(_, found)| found.len()).sum()
+            }
+        };
+        let at = self.section(name, unit, resident_before);
+        let section = &mut self.measured[at];
+        section.units += units;
+        section.rounds += 1;
+        section.wall += wall;
+        section.generator.ran += own_after.ran.saturating_sub(own_before.ran);
+        section.generator.queued += own_after.queued.saturating_sub(own_before.queued);
+        if let Some(server) = &mut section.server {
+            server.cpu_seconds += server_after.saturating_sub(server_before).as_secs_f64();
+            server.resident_after = resident_after;
+        }
+        section.counts.merge(counts);
+        Ok(wall)
+    }
+
+    /// Does `work` on every connection of `range`, to prepare or clear up: requests are counted in the total only.
+    pub(super) fn prepare_each<W, F>(&mut self, range: Range<usize>, work: W) -> Result<(), Error>
+    where
+        W: Fn(Link) -> F + Clone + Send + 'static,
+        F: Future<Output = Result<Link, Error>> + Send + 'static,
+    {
+        let work = move |_, links| crew::each_of(links, range.clone(), work.clone());
+        self.run("prepare", Instant::now(), work)?;
+        self.totals.merge(self.crew.counts());
+        Ok(())
+    }
+
+    /// The cheapest request that the server answers.
+    pub(super) fn question(&self) -> Arc<Frame> {
+        Arc::clone(self.crew.dialer().question())
+    }
+
+    /// Starts somebody who asks for nothing but a short answer, to see how long others keep them waiting.
+    pub(super) fn bystander(&self) -> Result<Bystander, Error> {
+        Bystander::start(self.plan.target)
+    }
+
+    /// Ends the bystander and puts what it saw into the section `name`.
+    pub(super) fn dismiss(&mut self, bystander: Bystander, name: &'static str) -> Result<(), Error> {
+        let counts = bystander.stop()?;
+        match self.measured.iter_mut().find(|section| section.name == name) {
+            Some(section) => section.counts.merge(counts),
+            None => self.totals.merge(counts),
+        }
+        Ok(())
+    }
+
+    /// What the scenario has counted under this name so far.
+    pub(super) fn fact(&self, name: &str) -> u64 {
+        let counts = self.measured.iter().map(|section| &section.counts).chain([&self.totals]);
+        counts.filter_map(|counts| counts.facts().get(name)).sum()
+    }
+
+    /// Says that not everything was done that was asked for.
+    pub(super) fn incomplete(&mut self) {
+        self.complete = false;
+    }
+
+    fn run<W, F>(&mut self, name: &'static str, started: Instant, work: W) -> Result<(), Error>
+    where
+        W: Fn(Hand, Vec<Link>) -> F + Clone + Send + 'static,
+        F: Future<Output = Result<Vec<Link>, Error>>,
+    {
+        let Self { plan, crew, server, peak, watch, .. } = self;
+        let lasts = Some(plan.duration).filter(|lasts| {
+            !lasts.is_zero() && plan.scenario != Scenario::Cas && name != "connect" && name != "prepare"
+        });
+        let mut beat = |crew: &Crew| {
+            peak.look(server.as_ref());
+            watch(Tick { section: name, done: crew.done(), elapsed: started.elapsed(), lasts });
+        };
+        crew.run(plan.patience + plan.duration, &mut beat, work)
+    }
+
+    fn section(&mut self, name: &'static str, unit: &'static str, resident_before: u64) -> usize {
+        self.measured.iter().position(|section| section.name == name).unwrap_or_else(|| {
+            let server = self.server.as_ref().map(|_| ServerUse { resident_before, ..ServerUse::default() });
+            self.measured.push(Measured {
+                name,
+                unit,
+                units: 0,
+                rounds: 0,
+                wall: Duration::ZERO,
+                counts: Counts::default(),
+                server,
+                generator: CpuTime::default(),
+            });
+            self.measured.len() - 1
+        })
+    }
+
+    fn resident(&self) -> u64 {
+        let memory = self.server.as_ref().and_then(|server| server.memory().ok());
+        memory.unwrap_or_default().resident
+    }
+
+    /// CPU time of the server once it has nothing more to do, or after a while.
+    fn server_cpu(&self) -> Result<Duration, Error> {
+        const PAUSE: Duration = Duration::from_millis(2);
+        /// A bystander's questions take less.
+        const IDLE: Duration = Duration::from_micros(100);
+        let (Some(server), Some(pid)) = (&self.server, self.plan.pid) else { return Ok(Duration::ZERO) };
+        let read = || server.cpu().map(|time| time.ran).map_err(|source| Error::Process { pid, source });
+        let mut last = read()?;
+        for _ in 0..250 {
+            std::thread::sleep(PAUSE);
+            let now = read()?;
+            if now.saturating_sub(last) < IDLE {
+                break;
+            }
+            last = now;
+        }
+        read()
+    }
+
+    fn report(mut self) -> Report {
+        let threads = self.crew.threads();
+        self.totals.merge(self.crew.counts());
+        let mut sections = Vec::new();
+        for measured in std::mem::take(&mut self.measured) {
+            let section = measured.to_section(threads);
+            self.warnings.extend(bottleneck(&section));
+            sections.push(section);
+            self.totals.merge(measured.counts);
+        }
+        self.warnings.extend(lateness(self.totals.facts()));
+        Report {
+            version: env!("CARGO_PKG_VERSION"),
+            plan: self.plan.clone(),
+            complete: self.complete,
+            sections,
+            requests: self.totals.requests(),
+            facts: self.totals.facts().clone(),
+            server_peak_resident: self.server.as_ref().map(|_| self.peak.seen),
+            warnings: self.warnings,
+        }
+    }
+}
+
+impl Measured {
+    fn to_section(&self, threads: usize) -> Section {
+        let seconds = self.wall.as_secs_f64();
+        let share = |time: Duration| time.as_secs_f64() / (seconds * threads as f64).max(1e-9);
+        Section {
+            name: self.name,
+            unit: self.unit,
+            units: self.units,
+            rounds: self.rounds,
+            seconds,
+            requests: self.counts.requests(),
+            latencies_us: self.counts.latencies().map(|(name, found)| (name, Latency::of(found))).collect(),
+            server: self.server.map(|server| ServerUse {
+                cpu_us_per_unit: server.cpu_seconds * 1e6 / self.units.max(1) as f64,
+                ..server
+            }),
+            generator: GeneratorUse {
+                cpu_seconds: self.generator.ran.as_secs_f64(),
+                busy: share(self.generator.ran),
+                queued: share(self.generator.queued),
+            },
+        }
+    }
+}
+
+/// Says so if the generator and not the server set the pace.
+fn bottleneck(section: &Section) -> Option<String> {
+    /// Shorter ones say little: the CPU clock of a running thread moves in steps.
+    const LEAST_SECONDS: f64 = 0.02;
+    let GeneratorUse { busy, queued, .. } = section.generator;
+    if section.seconds < LEAST_SECONDS || busy + queued < BUSY {
+        return None;
+    }
+    let (name, unit) = (section.name, section.unit);
+    let (why, what_helps) = if queued > busy {
+        let waited = format!(
+            "waited {:.0} % of the time for a core, as the machine is busy with others",
+            queued * 100.0
+        );
+        (waited, "A machine with free cores helps")
+    } else {
+        (format!("were busy {:.0} % of the time", busy * 100.0), "More --threads or another machine help")
+    };
+    Some(format!(
+        "the load generator was itself the bottleneck of `{name}`: its threads {why}. The server may be faster than this \
+         wall-clock time; its CPU time per {unit} holds. {what_helps}"
+    ))
+}
+
+fn lateness(facts: &BTreeMap<&'static str, u64>) -> Option<String> {
+    let count = |name| facts.get(name).copied().unwrap_or_default();
+    let (late, due) = (count("late_sends"), count("due_sends"));
+    (late * 100 > due).then(|| {
+        format!(
+            "the load generator was itself late with {late} of {due} sends (by more than 1 ms); their latencies, \
+             measured from the intended time, are too long by that. More --threads or a lower --rate help"
+        )
+    })
+}

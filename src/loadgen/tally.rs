@@ -1,0 +1,115 @@
+//! What one thread of the load generator has counted: requests by operation, latencies by what they measure.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::protocol::Op;
+
+/// Latencies in nanoseconds, to three figures.
+pub(super) type Latencies = Histogram<u64>;
+
+/// Longest latency that is told apart, in nanoseconds (an hour).
+const LONGEST: u64 = 3_600_000_000_000;
+
+/// Counts of one thread. The lock is the thread's own until a section ends.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    counts: Mutex<Counts>,
+    /// Units done, for the display while it runs.
+    done: AtomicU64,
+}
+
+/// What was counted since it was last taken.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    sent: [u64; Op::ALL.len()],
+    latencies: Vec<(&'static str, Latencies)>,
+    facts: BTreeMap<&'static str, u64>,
+}
+
+impl Tally {
+    /// Counts requests that were sent.
+    pub(super) fn sent(&self, ops: &[Op]) {
+        self.with(|counts| ops.iter().for_each(|&op| counts.sent[op as usize] += 1));
+    }
+
+    /// Records one latency, and counts it as one thing done.
+    pub(super) fn took(&self, what: &'static str, time: Duration) {
+        self.done.fetch_add(1, Ordering::Relaxed);
+        self.with(|counts| counts.record(what, time));
+    }
+
+    /// Counts something that belongs into the report under this name.
+    pub(super) fn fact(&self, name: &'static str, count: u64) {
+        self.with(|counts| *counts.facts.entry(name).or_default() += count);
+    }
+
+    /// Things done since the beginning.
+    pub(super) fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// Takes what was counted.
+    pub(super) fn take(&self) -> Counts {
+        self.with(std::mem::take)
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut Counts) -> T) -> T {
+        change(&mut self.counts.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+}
+
+impl Counts {
+    fn record(&mut self, what: &'static str, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(LONGEST);
+        self.histogram(what).saturating_record(nanos.max(1));
+    }
+
+    fn histogram(&mut self, what: &'static str) -> &mut Latencies {
+        let at = self.latencies.iter().position(|(name, _)| *name == what).unwrap_or_else(|| {
+            let bounds = Histogram::new_with_bounds(1, LONGEST, 3).expect("bounds and figures are valid");
+            self.latencies.push((what, bounds));
+            self.latencies.len() - 1
+        });
+        &mut self.latencies[at].1
+    }
+
+    /// Adds what another thread has counted.
+    pub(super) fn merge(&mut self, other: Self) {
+        for (mine, more) in self.sent.iter_mut().zip(other.sent) {
+            *mine += more;
+        }
+        for (what, latencies) in other.latencies {
+            // Both have the same bounds.
+            let _added = self.histogram(what).add(latencies);
+        }
+        for (name, count) in other.facts {
+            *self.facts.entry(name).or_default() += count;
+        }
+    }
+
+    /// Requests by the name of their operation; only those that were sent.
+    pub(super) fn requests(&self) -> BTreeMap<&'static str, u64> {
+        let all = Op::ALL.iter().zip(self.sent);
+        all.filter(|(_, count)| *count > 0).map(|(op, count)| (op.name(), count)).collect()
+    }
+
+    /// All requests.
+    pub(super) fn total(&self) -> u64 {
+        self.sent.iter().sum()
+    }
+
+    /// What was measured, by name.
+    pub(super) fn latencies(&self) -> impl Iterator<Item = (&'static str, &Latencies)> {
+        self.latencies.iter().map(|(name, latencies)| (*name, latencies))
+    }
+
+    /// What else was counted.
+    pub(super) fn facts(&self) -> &BTreeMap<&'static str, u64> {
+        &self.facts
+    }
+}

@@ -1,0 +1,138 @@
+//! What the system knows about a process: how many files it may open, its CPU time, its memory.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Raises the limit on open files to the hard limit and returns it; `None` if there is none.
+pub fn raise_descriptor_limit() -> Option<u64> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_err() {
+        return current;
+    }
+    maximum
+}
+
+/// How many ports the system has for outgoing connections from one address to one port.
+pub fn local_ports() -> usize {
+    /// Linux's default range, 32768 to 60999.
+    const DEFAULT: usize = 28_232;
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let mut bounds = text.split_ascii_whitespace().map(str::parse::<usize>);
+    match (bounds.next(), bounds.next()) {
+        (Some(Ok(low)), Some(Ok(high))) if low <= high => high - low + 1,
+        _ => DEFAULT,
+    }
+}
+
+/// Time of all threads of a process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CpuTime {
+    /// On a core.
+    pub ran: Duration,
+    /// Ready to run, but without a core; 0 where the kernel does not say.
+    pub queued: Duration,
+}
+
+/// Memory of a process, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Resident now.
+    pub resident: u64,
+    /// The most that was ever resident.
+    pub peak: u64,
+}
+
+/// A running process, seen through `/proc`.
+#[derive(Debug, Clone)]
+pub struct Process {
+    dir: PathBuf,
+}
+
+impl Process {
+    /// The process with this id. An error if there is none, or this user may not look at it.
+    pub fn find(pid: u32) -> io::Result<Self> {
+        let process = Self { dir: PathBuf::from(format!("/proc/{pid}")) };
+        process.cpu()?;
+        process.memory()?;
+        Ok(process)
+    }
+
+    /// This process.
+    pub fn own() -> io::Result<Self> {
+        Self::find(std::process::id())
+    }
+
+    /// CPU time so far, in nanoseconds where the kernel keeps them (`schedstat`), else in clock ticks.
+    ///
+    /// The exact form leaves out threads that have ended, so a difference of two readings is right for a process that
+    /// keeps its threads.
+    pub fn cpu(&self) -> io::Result<CpuTime> {
+        let mut sum = CpuTime::default();
+        for task in std::fs::read_dir(self.dir.join("task"))? {
+            let text = match std::fs::read_to_string(task?.path().join("schedstat")) {
+                Ok(text) => text,
+                // A kernel without it has none for any thread. A thread may also have just ended.
+                Err(_) if sum == CpuTime::default() => return self.cpu_in_ticks(),
+                Err(_) => continue,
+            };
+            let mut numbers = text.split_ascii_whitespace().map(|number| number.parse().unwrap_or(0));
+            let mut next = || Duration::from_nanos(numbers.next().unwrap_or(0));
+            sum.ran += next();
+            sum.queued += next();
+        }
+        if sum.ran.is_zero() { self.cpu_in_ticks() } else { Ok(sum) }
+    }
+
+    fn cpu_in_ticks(&self) -> io::Result<CpuTime> {
+        let text = std::fs::read_to_string(self.dir.join("stat"))?;
+        // The name in parentheses may hold blanks; behind it utime and stime are the 12th and 13th field.
+        let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields);
+        let ticks: u64 =
+            fields.split_ascii_whitespace().skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum();
+        let per_second = rustix::param::clock_ticks_per_second().max(1);
+        Ok(CpuTime { ran: Duration::from_secs_f64(ticks as f64 / per_second as f64), queued: Duration::ZERO })
+    }
+
+    /// Memory now.
+    pub fn memory(&self) -> io::Result<Memory> {
+        let text = std::fs::read_to_string(self.dir.join("status"))?;
+        let field = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+            let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+            Some(kib * 1024)
+        };
+        Ok(Memory {
+            resident: field("VmRSS:").unwrap_or_default(),
+            peak: field("VmHWM:").unwrap_or_default(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_sees_its_own_work_and_memory() {
+        let own = Process::own().expect("this process");
+        let before = own.cpu().expect("readable");
+        let mut sum = 0_u64;
+        // Readings may lag behind by a tick of the scheduler.
+        while own.cpu().expect("readable").ran < before.ran + Duration::from_millis(20) {
+            sum = (0..100_000_u64).fold(sum, |sum, n| sum.wrapping_mul(31).wrapping_add(n));
+        }
+        std::hint::black_box(sum);
+        let ticks = own.cpu_in_ticks().expect("readable").ran;
+        assert!(ticks >= Duration::from_millis(10), "the coarse clock agrees: {ticks:?}");
+        let memory = own.memory().expect("readable");
+        assert!(memory.resident > 1 << 20 && memory.peak >= memory.resident, "{memory:?}");
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_an_error() {
+        assert!(Process::find(u32::MAX - 1).is_err());
+    }
+}
