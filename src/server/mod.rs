@@ -96,7 +96,10 @@ impl Server {
         let door = Door::new(Arc::clone(&self.house), engine);
         let (accepting, rota) = (Arc::clone(&door), Arc::clone(self.workers.rota()));
         let accepting = self.workers.rota().next().spawn(async move {
-            #[expect(deprecated, reason = "unsound for a type whose descriptor can change; this one's cannot")]
+            #[expect(
+                deprecated,
+                reason = "unsound for a type whose descriptor can change; this one's cannot"
+            )]
             match AsyncFd::with_interest(socket, Interest::READABLE) {
                 Ok(socket) => accepting.accept(socket, rota).await,
                 Err(error) => tracing::error!(port, %error, "cannot accept connections"),
