@@ -552,6 +552,8 @@ fn a_wake_up_never_cuts_into_replies_that_are_not_taken_yet() {
     let wait = key_list(Op::Wait, ["/blink".to_owned()].into_iter());
     let value_then_wait = [request(Op::Get, &[&wire(b"/value")]), wait].concat();
     let mut reader = greet(store, &request(Op::Set, &[&wire(b"/value"), &value]));
+    // A thread takes 64 connections in a row: with these between them, the writers are on the other one.
+    let _between: Vec<Client> = (0..64).map(|_| Client::new(store)).collect();
     let stop = AtomicBool::new(false);
     let read_values = |reader: &mut TcpStream| {
         let mut replies = std::io::BufReader::new(reader);
