@@ -6,11 +6,8 @@
 //! at most one batch of replies.
 
 use std::cell::RefCell;
-use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -20,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
-use super::listener::{Door, Outcome};
+use super::listener::{Outcome, Visit};
 use crate::engine::{Reservation, Session};
 use crate::protocol::{Decoded, Decoder, Dialect, ProtocolError, ReplyBuffer, Request};
 use crate::store::Refusal;
@@ -95,13 +92,13 @@ impl End {
     }
 }
 
-/// One client's connection.
+/// One client's connection: a future that serves it until it ends. Dropping it disconnects. A struct and no `async fn`,
+/// whose future would hold it twice.
 pub(super) struct Connection {
     /// Dropped before the stream: the store forgets the connection before the peer can see it closed.
     session: Session,
     stream: TcpStream,
-    peer: SocketAddr,
-    door: Arc<Door>,
+    visit: Visit,
     decoder: Decoder,
     /// Received bytes that are not applied yet: the start of a request, or whole ones after `replies_first`.
     input: BytesMut,
@@ -122,13 +119,13 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, peer: SocketAddr, session: Session, door: Arc<Door>) -> Self {
-        let decoder = Decoder::new(door.config().limits, door.config().legacy_dialect);
+    pub(super) fn new(stream: TcpStream, session: Session, visit: Visit) -> Self {
+        let config = visit.door.config();
+        let decoder = Decoder::new(config.limits, config.legacy_dialect);
         Self {
             session,
             stream,
-            peer,
-            door,
+            visit,
             decoder,
             input: BytesMut::new(),
             need: 1,
@@ -139,22 +136,6 @@ impl Connection {
             ending: None,
             timer: None,
             reservation: None,
-        }
-    }
-
-    /// Serves the connection until it ends. Dropping the future disconnects.
-    pub(super) async fn run(mut self) {
-        let end = poll_fn(|cx| self.poll(cx)).await;
-        self.door.ended(self.peer, self.session.id(), end.outcome(self.greeted), self.greeted, &end);
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
-        loop {
-            match self.poll_once(cx) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(end)) => return Poll::Ready(end),
-                Poll::Pending => return Poll::Pending,
-            }
         }
     }
 
@@ -176,7 +157,7 @@ impl Connection {
             return self.poll_wake_up(cx);
         }
         if read.is_pending() && !self.greeted && !self.input.is_empty() {
-            let timeout = self.door.config().handshake_timeout;
+            let timeout = self.visit.door.config().handshake_timeout;
             if self.poll_timer(timeout, cx).is_ready() {
                 return Poll::Ready(Err(End::HandshakeTimeout(timeout)));
             }
@@ -330,7 +311,7 @@ impl Connection {
         if !self.greeted {
             self.greeted = true;
             self.timer = None;
-            self.door.greeted();
+            self.visit.door.greeted();
         }
     }
 
@@ -361,7 +342,7 @@ impl Connection {
             self.timer = None;
         }
         if written.is_pending() {
-            let timeout = self.door.config().write_timeout;
+            let timeout = self.visit.door.config().write_timeout;
             if self.poll_timer(timeout, cx).is_ready() {
                 return Poll::Ready(Err(End::WriteStalled(timeout)));
             }
@@ -380,8 +361,23 @@ impl Connection {
         if bytes <= UNCOUNTED && self.reservation.is_none() {
             return Ok(());
         }
-        let reservation = self.reservation.get_or_insert_with(|| Box::new(self.door.budget().reservation()));
+        let reservation =
+            self.reservation.get_or_insert_with(|| Box::new(self.visit.door.budget().reservation()));
         if reservation.resize(bytes) { Ok(()) } else { Err(End::OutOfMemory) }
+    }
+}
+
+impl Future for Connection {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        loop {
+            if let Err(end) = ready!(this.poll_once(cx)) {
+                this.visit.ended(end.outcome(this.greeted), this.greeted, &end);
+                return Poll::Ready(());
+            }
+        }
     }
 }
 

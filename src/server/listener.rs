@@ -7,8 +7,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use dashmap::DashMap;
+use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use super::connection::{Connection, End};
@@ -118,12 +122,10 @@ impl Door {
     }
 
     /// Accepts until dropped. Errors (out of descriptors, say) are reported and outlived.
-    pub(super) async fn accept(self: Arc<Self>, listener: TcpListener, rota: Arc<Rota>) {
+    pub(super) async fn accept(self: Arc<Self>, listener: AsyncFd<std::net::TcpListener>, rota: Arc<Rota>) {
         loop {
-            // Leaving this thread's reactor costs two system calls a connection and lets any thread serve it.
-            let accepted = listener.accept().await;
-            match accepted.and_then(|(stream, peer)| Ok((stream.into_std()?, peer))) {
-                Ok((stream, peer)) => self.admit(stream, peer, &rota),
+            match listener.async_io(Interest::READABLE, accept_one).await {
+                Ok((stream, peer)) => self.admit(stream, peer, rota.next()),
                 Err(error) if is_peers_fault(&error) => {}
                 Err(error) => {
                     tracing::warn!(port = self.engine.port(), %error, "cannot accept connections; trying again");
@@ -133,39 +135,42 @@ impl Door {
         }
     }
 
-    fn admit(self: &Arc<Self>, stream: std::net::TcpStream, peer: SocketAddr, rota: &Rota) {
+    /// Lets a connection in, to be served by `worker`.
+    fn admit(self: &Arc<Self>, stream: std::net::TcpStream, peer: SocketAddr, worker: &Handle) {
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         if !self.config().allows(peer.ip()) {
             self.count(Outcome::Denied);
             self.warn(Outcome::Denied, peer, &"its address is not allowed (--allow)");
             return;
         }
-        let Some(place) = Place::take(&self.house, peer.ip()) else {
+        if !self.house.take_place(peer.ip()) {
             self.count(Outcome::Limit);
             let reason = "too many connections (--max-connections, --max-connections-per-address)";
             self.warn(Outcome::Limit, peer, &reason);
             return;
-        };
+        }
         let session = self.engine.connect(peer);
-        let id = session.id();
-        let door = Arc::clone(self);
-        self.tasks.insert(id, None);
-        let task = rota.spawn(async move {
-            let _place = place;
-            match TcpStream::from_std(stream) {
-                Ok(stream) => Connection::new(stream, peer, session, Arc::clone(&door)).run().await,
-                Err(error) => tracing::warn!(%peer, %error, "cannot serve a connection"),
+        let visit = Visit { door: Arc::clone(self), peer, id: session.id() };
+        let registered = {
+            let _reactor = worker.enter();
+            TcpStream::from_std(stream)
+        };
+        match registered {
+            Ok(stream) => {
+                let id = visit.id;
+                self.tasks.insert(id, None);
+                let task = worker.spawn(Connection::new(stream, session, visit));
+                // A task that is over already has removed its entry.
+                if let Some(mut entry) = self.tasks.get_mut(&id) {
+                    *entry = Some(task.abort_handle());
+                }
             }
-            door.tasks.remove(&id);
-        });
-        // A task that is over already has removed its entry.
-        if let Some(mut entry) = self.tasks.get_mut(&id) {
-            *entry = Some(task);
+            Err(error) => tracing::warn!(%peer, %error, "cannot serve a connection"),
         }
     }
 
     /// A connection has ended.
-    pub(super) fn ended(&self, peer: SocketAddr, id: ConnId, outcome: Outcome, greeted: bool, end: &End) {
+    fn ended(&self, peer: SocketAddr, id: ConnId, outcome: Outcome, greeted: bool, end: &End) {
         if outcome != Outcome::Ok {
             self.count(outcome);
             self.warn(outcome, peer, end);
@@ -191,35 +196,58 @@ impl Door {
     }
 }
 
-/// A connection's place within the limits, free again when dropped.
-struct Place {
-    house: Arc<House>,
-    addr: IpAddr,
-}
-
-impl Place {
-    fn take(house: &Arc<House>, addr: IpAddr) -> Option<Self> {
-        if house.connections.load(Relaxed) >= house.config.max_connections {
-            return None;
+impl House {
+    /// Takes a place within the limits for a connection from `addr`. `false` if there is none.
+    fn take_place(&self, addr: IpAddr) -> bool {
+        if self.connections.load(Relaxed) >= self.config.max_connections {
+            return false;
         }
-        let mut here = house.by_addr.entry(addr).or_default();
-        if *here >= house.config.max_connections_per_address {
-            return None;
+        let mut here = self.by_addr.entry(addr).or_default();
+        if *here >= self.config.max_connections_per_address {
+            return false;
         }
         *here += 1;
-        house.connections.fetch_add(1, Relaxed);
-        Some(Self { house: Arc::clone(house), addr })
+        self.connections.fetch_add(1, Relaxed);
+        true
+    }
+
+    fn free_place(&self, addr: IpAddr) {
+        self.connections.fetch_sub(1, Relaxed);
+        if let Some(mut here) = self.by_addr.get_mut(&addr) {
+            *here -= 1;
+        }
+        self.by_addr.remove_if(&addr, |_, here| *here == 0);
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.house.connections.fetch_sub(1, Relaxed);
-        if let Some(mut here) = self.house.by_addr.get_mut(&self.addr) {
-            *here -= 1;
-        }
-        self.house.by_addr.remove_if(&self.addr, |_, here| *here == 0);
+/// What a connection holds of the door it came in through: its place within the limits, and its entry among the
+/// tasks. Dropping it gives both back.
+pub(super) struct Visit {
+    pub(super) door: Arc<Door>,
+    peer: SocketAddr,
+    id: ConnId,
+}
+
+impl Visit {
+    /// Says how it ended.
+    pub(super) fn ended(&self, outcome: Outcome, greeted: bool, end: &End) {
+        self.door.ended(self.peer, self.id, outcome, greeted, end);
     }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.door.tasks.remove(&self.id);
+        self.door.house.free_place(self.peer.ip());
+    }
+}
+
+/// Takes a connection from the kernel's queue. It belongs to no reactor yet: moving it from one to another would cost
+/// two system calls.
+fn accept_one(listener: &std::net::TcpListener) -> io::Result<(std::net::TcpStream, SocketAddr)> {
+    let (stream, peer) = acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
+    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+    Ok((stream.into(), peer.ok_or(io::ErrorKind::ConnectionAborted)?))
 }
 
 /// Errors of `accept` that concern only the connection that was to be accepted.

@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use dashmap::DashMap;
-use tokio::net::TcpListener;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::task::AbortHandle;
 
 use crate::config::ServerConfig;
@@ -94,13 +95,17 @@ impl Server {
         );
         let door = Door::new(Arc::clone(&self.house), engine);
         let (accepting, rota) = (Arc::clone(&door), Arc::clone(self.workers.rota()));
-        let accepting = self.workers.rota().spawn(async move {
-            match TcpListener::from_std(socket) {
+        let accepting = self.workers.rota().next().spawn(async move {
+            #[expect(
+                deprecated,
+                reason = "unsound for a type whose descriptor can change; this one's cannot"
+            )]
+            match AsyncFd::with_interest(socket, Interest::READABLE) {
                 Ok(socket) => accepting.accept(socket, rota).await,
                 Err(error) => tracing::error!(port, %error, "cannot accept connections"),
             }
         });
-        self.stores.insert(port, OpenStore { door, accepting });
+        self.stores.insert(port, OpenStore { door, accepting: accepting.abort_handle() });
         Ok(port)
     }
 

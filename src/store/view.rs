@@ -59,11 +59,15 @@ impl Store {
     }
 
     /// Up to `most` outstanding waits, the oldest first, each with up to `keys_each` of its missing keys. Costs a
-    /// walk over all connections.
+    /// walk over all connections, and sorts only what it shows.
     pub fn waits(&self, now: Uptime, most: usize, keys_each: usize) -> Vec<WaitView> {
+        let age = |&(session, since): &(&Session, Uptime)| (since, session.conn);
         let mut sessions: Vec<(&Session, Uptime)> = self.waits_since().collect();
-        sessions.sort_by_key(|&(session, since)| (since, session.conn));
-        sessions.truncate(most);
+        if most < sessions.len() {
+            sessions.select_nth_unstable_by_key(most, age);
+            sessions.truncate(most);
+        }
+        sessions.sort_unstable_by_key(age);
         sessions.into_iter().filter_map(|(session, _)| self.view(session, now, keys_each)).collect()
     }
 

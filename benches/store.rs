@@ -1,0 +1,190 @@
+//! What the store's operations cost with 1, 1,000 and 100,000 keys and waiters: the columns should not differ by more
+//! than the processor's caches explain. `cargo bench --bench store -- --quick`.
+
+use std::hint::black_box;
+use std::net::{IpAddr, Ipv4Addr};
+
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use rallypoint::ids::{ConnId, Uptime};
+use rallypoint::protocol::{KeyList, Payload, Reply, ReplyBuffer, Request};
+use rallypoint::store::{Capacity, Effects, Event, StaleKeyConfig, Store};
+
+const SIZES: [u32; 3] = [1, 1_000, 100_000];
+const NOW: Uptime = Uptime(std::time::Duration::from_secs(1));
+
+/// Replies are encoded, as the server does it; wake-ups are counted.
+#[derive(Default)]
+struct Sink {
+    out: ReplyBuffer,
+    woken: usize,
+}
+
+impl Effects for Sink {
+    fn reply(&mut self, reply: Reply<'_>) {
+        self.out.push(reply);
+    }
+
+    fn wake(&mut self, _: ConnId) {
+        self.woken += 1;
+    }
+
+    fn event(&mut self, _: Event) {}
+}
+
+struct World {
+    store: Store,
+    sink: Sink,
+    connections: u32,
+}
+
+impl World {
+    fn new() -> Self {
+        let capacity = Capacity { keys: usize::MAX, bytes: usize::MAX };
+        let store = Store::new(capacity, StaleKeyConfig::default());
+        Self { store, sink: Sink::default(), connections: 0 }
+    }
+
+    fn connect(&mut self) -> ConnId {
+        self.connections += 1;
+        let conn = ConnId::new(self.connections - 1, self.connections);
+        self.store.connect(conn, IpAddr::V4(Ipv4Addr::LOCALHOST));
+        conn
+    }
+
+    fn apply(&mut self, conn: ConnId, request: &Request<'_>) {
+        self.store.apply(conn, request, NOW, &mut self.sink).expect("it fits");
+        let sent = self.sink.out.len();
+        self.sink.out.advance(sent);
+    }
+
+    fn with_keys(count: u32) -> (Self, ConnId, Vec<String>) {
+        let mut world = Self::new();
+        let conn = world.connect();
+        let keys: Vec<String> = (0..count).map(|n| format!("/default_pg/0//cpu//0/{n}")).collect();
+        for key in &keys {
+            world.apply(conn, &set(key, b"127.0.0.1:29500"));
+        }
+        (world, conn, keys)
+    }
+
+    /// Connections that all wait for `/go` and for one key of their own.
+    fn with_waiters(count: u32) -> (Self, Vec<ConnId>) {
+        let mut world = Self::new();
+        let waiters: Vec<ConnId> = (0..count).map(|_| world.connect()).collect();
+        for (n, &conn) in waiters.iter().enumerate() {
+            let keys: KeyList = [format!("/own/{n}"), "/go".to_owned()].into_iter().collect();
+            world.apply(conn, &Request::Wait(keys.as_list()));
+        }
+        (world, waiters)
+    }
+}
+
+fn set<'a>(key: &'a str, value: &'a [u8]) -> Request<'a> {
+    Request::Set { key: key.as_bytes(), value: Payload::borrowed(value) }
+}
+
+/// One request on one key of many.
+fn keys(c: &mut Criterion) {
+    for size in SIZES {
+        let (mut world, conn, keys) = World::with_keys(size);
+        let lists: Vec<KeyList> = keys.iter().map(|key| [key].into_iter().collect()).collect();
+        let mut at = 0;
+        // Steps that share no factor with the sizes, so that every key has its turn.
+        let mut next = move || {
+            at = (at + 7919) % size as usize;
+            at
+        };
+        let mut group = c.benchmark_group("keys");
+        group.bench_function(BenchmarkId::new("set", size), |b| {
+            b.iter(|| world.apply(conn, &set(&keys[next()], b"127.0.0.1:29501")));
+        });
+        group.bench_function(BenchmarkId::new("get", size), |b| {
+            b.iter(|| world.apply(conn, &Request::Get { key: keys[next()].as_bytes() }));
+        });
+        group.bench_function(BenchmarkId::new("check", size), |b| {
+            b.iter(|| world.apply(conn, &Request::Check(lists[next()].as_list())));
+        });
+        group.bench_function(BenchmarkId::new("wait_that_is_over", size), |b| {
+            b.iter(|| world.apply(conn, &Request::Wait(lists[next()].as_list())));
+        });
+        group.bench_function(BenchmarkId::new("add", size), |b| {
+            b.iter(|| world.apply(conn, &Request::Add { key: b"/counter", delta: 1 }));
+        });
+        group.bench_function(BenchmarkId::new("set_and_delete_new", size), |b| {
+            b.iter(|| {
+                world.apply(conn, &set("/new", b"1"));
+                world.apply(conn, &Request::Delete { key: b"/new" });
+            });
+        });
+        group.throughput(Throughput::Elements(u64::from(size)));
+        group.bench_function(BenchmarkId::new("check_all", size), |b| {
+            let all: KeyList = keys.iter().collect();
+            b.iter(|| world.apply(conn, &Request::Check(all.as_list())));
+        });
+    }
+}
+
+/// One connection's wait among those of many.
+fn waiters(c: &mut Criterion) {
+    let mut group = c.benchmark_group("waiters");
+    for size in SIZES {
+        let (mut world, _) = World::with_waiters(size);
+        let conn = world.connect();
+        let go: KeyList = ["/go"].into_iter().collect();
+        group.bench_function(BenchmarkId::new("wait_and_cancel", size), |b| {
+            b.iter(|| {
+                world.apply(conn, &Request::Wait(go.as_list()));
+                world.apply(conn, &Request::CancelWait);
+            });
+        });
+        group.bench_function(BenchmarkId::new("oldest_wait", size), |b| {
+            b.iter(|| black_box(world.store.oldest_wait(NOW)));
+        });
+        group.bench_function(BenchmarkId::new("view_of_100", size), |b| {
+            b.iter(|| black_box(world.store.waits(NOW, 100, 8)));
+        });
+    }
+}
+
+/// All at once: what one waiter costs.
+fn crowds(c: &mut Criterion) {
+    let mut group = c.benchmark_group("crowds");
+    group.sample_size(10);
+    for size in SIZES {
+        group.throughput(Throughput::Elements(u64::from(size)));
+        group.bench_function(BenchmarkId::new("one_set_releases_all", size), |b| {
+            let all_but_go = || {
+                let (mut world, waiters) = World::with_waiters(size);
+                let setter = world.connect();
+                for n in 0..waiters.len() {
+                    world.apply(setter, &set(&format!("/own/{n}"), b"1"));
+                }
+                (world, setter)
+            };
+            b.iter_batched(
+                all_but_go,
+                |(mut world, setter)| {
+                    world.apply(setter, &set("/go", b"1"));
+                    assert_eq!(world.sink.woken, size as usize);
+                    world
+                },
+                BatchSize::PerIteration,
+            );
+        });
+        group.bench_function(BenchmarkId::new("all_leave", size), |b| {
+            b.iter_batched(
+                || World::with_waiters(size),
+                |(mut world, waiters)| {
+                    for conn in waiters {
+                        world.store.disconnect(conn, NOW, &mut world.sink);
+                    }
+                    world
+                },
+                BatchSize::PerIteration,
+            );
+        });
+    }
+}
+
+criterion_group!(benches, keys, waiters, crowds);
+criterion_main!(benches);
