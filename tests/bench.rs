@@ -219,7 +219,7 @@ fn big_moves_large_values_and_many_keys() {
 
     let server = TestServer::start(&[]);
     let keys = report(&server, "big", &["--keys", "2500", "--rounds", "2"]);
-    assert_eq!(fact(&keys, "bytes_read"), 2 * 2500 * 16);
+    assert_eq!(fact(&keys, "bytes_read"), 2 * 2500 * 8);
     for name in ["multi_set", "check", "multi_get"] {
         assert_eq!(section(&keys, name)["requests"][name], 2);
         assert!(section(&keys, name)["latencies_us"]["bystander"]["count"].as_u64() > Some(0));

@@ -281,7 +281,7 @@ impl Plan {
             rate: settings.rate,
             depth: settings.depth.unwrap_or(1),
             keys: settings.keys.or(defaults.keys).unwrap_or(0),
-            size: settings.size.unwrap_or(if many_keys { 16 } else { defaults.size }),
+            size: settings.size.unwrap_or(if many_keys { 8 } else { defaults.size }),
             rounds: settings.rounds.unwrap_or(if many_keys { 3 } else { defaults.rounds.max(1) }),
             // The other half is the server's.
             threads: settings.threads.unwrap_or((cores / 2).clamp(1, 8)),

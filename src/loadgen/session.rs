@@ -76,10 +76,10 @@ fn look_at_target(plan: &Plan) -> Result<bool, Error> {
     })
 }
 
-/// Names of one load test never meet those of another or of a job.
+/// Names of one load test never meet those of another or of a job. Short, as those of jobs are.
 fn unique_prefix() -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    format!("/rallypoint-bench/{:x}{:08x}", std::process::id(), now.as_nanos() as u32)
+    format!("/bench-{:08x}", std::process::id().rotate_left(16) ^ now.as_nanos() as u32)
 }
 
 /// How many units a round of a section has.

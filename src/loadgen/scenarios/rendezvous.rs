@@ -16,8 +16,7 @@ use state::Node;
 pub(super) fn cas(session: &mut Session<'_>) -> Result<(), Error> {
     let (nodes, limit) = (session.plan.ranks, session.plan.duration);
     session.connect(nodes)?;
-    let run = session.prefix.rsplit('/').next().unwrap_or_default();
-    let key: Arc<str> = format!("/torch.rendezvous.bench-{run}").into();
+    let key: Arc<str> = format!("/torch.rendezvous.{}", session.prefix.trim_start_matches('/')).into();
     let used = Arc::clone(&key);
     session.measure_each("join", "attempt", Units::Latencies("attempt"), 0..nodes, move |mut link| {
         let key = Arc::clone(&used);
