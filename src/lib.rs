@@ -20,6 +20,7 @@ pub mod client;
 pub mod config;
 pub mod engine;
 pub mod ids;
+pub mod insight;
 pub mod metrics;
 pub mod protocol;
 pub mod server;
