@@ -106,14 +106,15 @@ mod tests {
             observations.push(Uptime::default(), wrote("/torch.rendezvous.large", 150_000, n));
         }
         let seen = observations.take();
-        let of = |name: &str| {
-            seen.items.iter().filter_map(move |(_, item)| match item {
+        let of = |name: &str| -> Vec<u32> {
+            let writer = |(_, item): &(Uptime, Observed)| match item {
                 Observed::Wrote { key, conn, .. } if key.ends_with(name.as_bytes()) => Some(conn.serial()),
                 _ => None,
-            })
+            };
+            seen.items.iter().filter_map(writer).collect()
         };
-        assert_eq!(of("small").count(), 10);
-        assert_eq!(of("large").collect::<Vec<_>>(), [9]);
+        assert_eq!(of("small").len(), 10);
+        assert_eq!(of("large"), [9]);
         observations.push(Uptime::default(), wrote("/torch.rendezvous.large", 150_000, 11));
         assert_eq!(observations.take().items.len(), 1, "a drain starts anew");
     }

@@ -115,6 +115,11 @@ impl Insight {
                 run.fact(Reason::WorkersElsewhere { address }, "", now);
             }
         }
+        if self.voice.says(key, "nodes_missing") {
+            tell_late(run, expected, now);
+        } else {
+            run.told_joined = run.joined();
+        }
         let state = run.state_now(now);
         if state != run.state {
             self.change_state(key, state, now);
@@ -148,7 +153,8 @@ impl Insight {
         if state.is_over() {
             run.over_at.get_or_insert(now);
         }
-        let members = run.world.ranks.len().max(run.world.connected.len()) as u32;
+        let ranks = run.world.ranks.len().max(run.world.connected.len()) as u32;
+        let members = run.world.completed.and(run.world.size).map_or(ranks, |(size, _)| size);
         match (state, run.has_agents()) {
             (RunState::Gone, true) => {
                 run.dying.clear();
@@ -296,6 +302,9 @@ impl Insight {
             let graph = Graph { store, runs: &self.runs, now };
             for (key, about, reason, since) in graph.explain() {
                 // Said already, with more names.
+                if self.runs.get(&key).is_some_and(|run| run.state.is_over()) {
+                    continue;
+                }
                 let is_joining = self.runs.get(&key).is_some_and(|run| run.state == RunState::Joining);
                 if is_joining
                     && matches!(reason, Reason::WaitingForNode { .. })
@@ -389,8 +398,13 @@ fn tell_start(run: &mut Run, expected: Option<super::view::Expected>, now: Uptim
     if run.told_start == Some(started) || now.since(started) < Duration::from_millis(100) {
         return;
     }
+    if run.completed.is_some() || run.world.completed.is_some() {
+        // The line that it is complete says it all.
+        run.told_start = Some(started);
+        return;
+    }
     let first = match run.has_agents() {
-        true => run.participants().min_by_key(|node| node.joined).map(|node| node.name.clone()),
+        true => run.participants().min_by_key(|node| node.joined).map(super::run::Node::told),
         false => run
             .world
             .ranks
@@ -402,10 +416,30 @@ fn tell_start(run: &mut Run, expected: Option<super::view::Expected>, now: Uptim
     let Some(who) = first else { return };
     run.told_start = Some(started);
     let known = expected.filter(|expected| {
-        !matches!(expected.source, ExpectedFrom::RoundComplete | ExpectedFrom::RoleExchange)
+        matches!(
+            expected.source,
+            ExpectedFrom::Api | ExpectedFrom::Announced | ExpectedFrom::Flag | ExpectedFrom::Join
+        )
     });
     let reason = Reason::RunStarted { who, expected: known.map(|e| e.min), from: known.map(|e| e.source) };
     run.fact(reason, format!("round {}", run.round), started);
+}
+
+/// Nodes that were missed and have come.
+fn tell_late(run: &mut Run, expected: Option<super::view::Expected>, now: Uptime) {
+    let joined = run.joined();
+    if joined <= run.told_joined {
+        return;
+    }
+    let come = (joined - run.told_joined) as usize;
+    run.told_joined = joined;
+    let Some(started) = run.started else { return };
+    let mut nodes: Vec<_> = run.participants().collect();
+    nodes.sort_by_key(|node| std::cmp::Reverse(node.joined));
+    let after = Secs(nodes.first().map_or(now, |node| node.joined).since(started));
+    let node = Names::of(nodes.into_iter().take(come).map(super::run::Node::told)).to_string();
+    let expected = expected.map(|expected| expected.min);
+    run.fact(Reason::NodeCameLate { node: node.clone(), after, joined, expected }, node, now);
 }
 
 /// The workers' ranks: complete, or lost on the way.
@@ -424,7 +458,7 @@ fn tell_world(run: &mut Run, now: Uptime) {
         return;
     }
     let lost = std::mem::take(&mut run.world.lost);
-    if run.world.connected.is_empty() {
+    if run.world.connected.is_empty() && !run.has_agents() {
         // Told as the end of the run.
         return;
     }

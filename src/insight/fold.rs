@@ -62,7 +62,7 @@ impl Insight {
     fn enter_agent(&mut self, store: u16, conn: ConnId, run_id: &[u8], kind: RunKind, at: Uptime) {
         let key = key_of(store, run_id);
         let Some(run) = self.run_mut(&key, kind, at) else { return };
-        let closed = run.closed.map(|closed| (closed, run.exit_done.is_some()));
+        let closed = run.closed.filter(|_| run.has_state).map(|closed| (closed, run.exit_done.is_some()));
         if run.agents.insert(conn) {
             run.touch();
         }
@@ -228,7 +228,8 @@ impl Insight {
                 for run in self.runs.values_mut().filter(|run| run.key.store == store) {
                     // Of a live writer that was paired with one that is gone: it has to publish again.
                     let ranks = &mut run.world.ranks;
-                    if ranks.get(&address.member).is_some_and(|info| info.gone.is_none())
+                    if run.world.completed.is_none()
+                        && ranks.get(&address.member).is_some_and(|info| info.gone.is_none())
                         && address.attempt() == run.world.attempt
                     {
                         ranks.remove(&address.member);

@@ -216,7 +216,7 @@ fn have(n: usize, one: &str, many: &str) -> String {
 }
 
 fn clients(n: usize) -> String {
-    if n == 1 { "1 process waits".into() } else { format!("{n} processes wait") }
+    format!("{} waited", have(n, "process", "processes"))
 }
 
 fn of_expected(joined: u32, expected: Option<u32>) -> String {
@@ -531,22 +531,21 @@ impl Display for Reason {
             }
             Self::NodesMissing { joined, present, waited, .. } => write!(
                 f,
-                "{} joined ({present}) and wait{} for more since {waited}; nobody has said how many there should be",
+                "{} joined ({present}) and waited {waited} for more; nobody has said how many there should be",
                 have(*joined as usize, "node", "nodes"),
-                if *joined == 1 { "s" } else { "" }
             ),
             Self::NodeCameLate { node, after, joined, expected } => {
                 write!(f, "{node} has come after {after}: {} have joined", of_expected(*joined, *expected))
             }
             Self::NodeDiedJoining { nodes, joined, expected } => write!(
                 f,
-                "{nodes} died while joining: the connection closed; {} are left",
+                "{nodes} died or failed: the connection closed while joining; {} left",
                 of_expected(*joined, *expected)
             ),
             Self::NodeDied { nodes, left } => {
                 write!(
                     f,
-                    "{nodes} died while training: the connection closed; {} left",
+                    "{nodes} died or failed: the connection closed while training; {} left",
                     Unit::Node.count(*left)
                 )
             }
@@ -558,19 +557,22 @@ impl Display for Reason {
             Self::RanksEnded { ranks, left, since } => {
                 write!(f, "{ranks} ended {since} ago while {} still run", Unit::Process.count(*left))
             }
+            Self::AllLeft { members: 1, unit } => {
+                write!(f, "its only {} left without finishing", unit.count(1).trim_start_matches("1 "))
+            }
             Self::AllLeft { members, unit } => {
                 write!(f, "all {} left without finishing", unit.count(*members))
             }
             Self::RankZeroSlow { what, who, whereabouts, waiters, waited } => {
-                write!(f, "{} for {what} from {who} since {waited}: {whereabouts}", clients(*waiters))
+                write!(f, "{} {waited} for {what} from {who}: {whereabouts}", clients(*waiters))
             }
             Self::WaitingForNode { node, what, whereabouts, waiters, waited } => {
-                write!(f, "{} for {what} of {node} since {waited}: {whereabouts}", clients(*waiters))
+                write!(f, "{} {waited} for {what} of {node}: {whereabouts}", clients(*waiters))
             }
             Self::WaitingForRank { rank, whereabouts, waiters, joined, connected, world_size, waited } => {
                 write!(
                     f,
-                    "{} for the address of {rank} since {waited}: {whereabouts}; {joined}",
+                    "{} {waited} for the address of {rank}: {whereabouts}; {joined}",
                     clients(*waiters)
                 )?;
                 world_size.map_or(Ok(()), |n| write!(f, " of {n}"))?;
@@ -581,7 +583,7 @@ impl Display for Reason {
                 )
             }
             Self::WaitingForGroup { what, waiters, waited } => {
-                write!(f, "{} for {what} since {waited}", clients(*waiters))
+                write!(f, "{} {waited} for {what}", clients(*waiters))
             }
             Self::DuplicateRank { what, first, second } => write!(
                 f,
@@ -602,7 +604,8 @@ impl Display for Reason {
             }
             Self::LeftOver { group, left_over, redundant, waited } => {
                 let group = Unit::Node.count(*group);
-                write!(f, "{left_over} wait since {waited} beside a complete round of {group}")?;
+                let has = if left_over.count() == 1 { "has" } else { "have" };
+                write!(f, "{left_over} {has} waited {waited} beside a complete round of {group}")?;
                 f.write_str(if *redundant { ", which is the maximum" } else { " that does not take them in" })
             }
             Self::WorldSizesDiffer { rank, says, other_rank, other_says } => write!(
@@ -643,11 +646,11 @@ impl Display for Reason {
             ),
             Self::ElasticDeadlock { newcomer, rank_zero, waited } => write!(
                 f,
-                "deadlock since {waited}: {newcomer} joined a running job and waits for MASTER_ADDR, which {rank_zero} \
-                 does not publish again; {rank_zero} waits for {newcomer}'s role"
+                "deadlock for {waited}: {newcomer} joined a running job and waits for MASTER_ADDR, which {rank_zero} \
+                 does not publish again while it waits for the newcomer's role"
             ),
             Self::WaitCycle { members, waited } => {
-                write!(f, "deadlock since {waited}: each waits for the next: {members}")
+                write!(f, "deadlock for {waited}: each waits for the next: {members}")
             }
             Self::GaveUp { who, key, waited, writer } => {
                 write!(f, "{who} gave up on `{key}` after {waited}")?;
@@ -666,7 +669,7 @@ impl Display for Reason {
                     Some(nodes) => write!(f, "{arrived} of {nodes} nodes have finished")?,
                     None => write!(f, "{} finished", have(*arrived as usize, "node", "nodes"))?,
                 }
-                write!(f, " and wait at the exit barrier since {waited}")?;
+                write!(f, " and waited {waited} at the exit barrier")?;
                 if running.is_empty() { Ok(()) } else { write!(f, "; still running: {running}") }
             }
             Self::WatchdogFired { who } => write!(f, "{who} reported that a collective timed out or failed"),

@@ -65,12 +65,19 @@ impl Node {
     /// The name with the rank, for sentences.
     pub(super) fn label(&self) -> String {
         match (&self.id, self.rank) {
-            (NodeId::Rank(rank), _) if self.name == format!("node {rank}") => match self.addr {
-                Some(addr) => format!("{} ({addr})", self.name),
-                None => self.name.clone(),
-            },
+            (NodeId::Rank(rank), _) if self.name == format!("node {rank}") => self.told(),
             (_, Some(rank)) => format!("{} (node rank {rank})", self.name),
             (_, None) => self.name.clone(),
+        }
+    }
+
+    /// The name; for a node that is known by its rank only, with its address.
+    pub(super) fn told(&self) -> String {
+        match (&self.id, self.addr) {
+            (NodeId::Rank(rank), Some(addr)) if self.name == format!("node {rank}") => {
+                format!("{} at {addr}", self.name)
+            }
+            _ => self.name.clone(),
         }
     }
 
@@ -123,11 +130,16 @@ pub(super) struct Run {
     /// Nodes in the round when it was complete.
     pub(super) group: Option<u32>,
     pub(super) most_joined: u32,
+    /// Who that was.
+    pub(super) most_present: Names,
     pub(super) role_nodes: Option<u32>,
     pub(super) roles: BTreeSet<u32>,
     pub(super) assigned: BTreeMap<u32, (u32, u32)>,
+    pub(super) assigned_at: Option<Uptime>,
     pub(super) master: (Option<String>, Option<String>),
     pub(super) told_elsewhere: bool,
+    /// Nodes that had joined when last looked at.
+    pub(super) told_joined: u32,
     /// The start that was told.
     pub(super) told_start: Option<Uptime>,
     pub(super) exit: BTreeSet<ConnId>,
@@ -167,12 +179,15 @@ impl Run {
             agents: BTreeSet::new(),
             group: None,
             most_joined: 0,
+            most_present: Names::default(),
             role_nodes: None,
             roles: BTreeSet::new(),
             assigned: BTreeMap::new(),
+            assigned_at: None,
             master: (None, None),
             told_elsewhere: false,
             told_start: None,
+            told_joined: 0,
             exit: BTreeSet::new(),
             exit_since: None,
             exit_done: None,
@@ -289,6 +304,7 @@ impl Run {
         self.role_nodes = None;
         self.roles.clear();
         self.assigned.clear();
+        self.assigned_at = None;
         self.exit.clear();
         self.exit_since = None;
         self.exit_done = None;
@@ -400,7 +416,10 @@ impl Run {
         }
         self.tell_joins(&joined, now);
         self.deadline = state.deadline.map(|at| at.0 as f64 / 1e6);
-        self.most_joined = self.most_joined.max(state.participants.len() as u32);
+        if state.participants.len() as u32 > self.most_joined {
+            self.most_joined = state.participants.len() as u32;
+            self.most_present = Names::of(self.participants().map(|node| node.name.clone()));
+        }
         if state.complete && !was_complete {
             self.complete(now);
         }
@@ -427,7 +446,7 @@ impl Run {
         let started = *self.started.get_or_insert(now);
         let total = self.joined();
         for &at in joined {
-            let (name, after) = (self.nodes[at].name.clone(), Secs(now.since(started)));
+            let (name, after) = (self.nodes[at].told(), Secs(now.since(started)));
             let round = self.round;
             let text = format!("{name} joined round {round} ({}, +{after:.1})", Unit::Node.count(total));
             self.moment(now, "node_joined", text);
@@ -444,7 +463,7 @@ impl Run {
         let reason = Reason::RoundComplete {
             nodes: self.joined(),
             took: Secs(now.since(started)),
-            last: last.name.clone(),
+            last: last.told(),
             last_after: Secs(last.joined.since(started)),
         };
         let about = format!("round {}", self.round);
@@ -462,7 +481,7 @@ impl Run {
             _ => Reason::ClosedIncomplete {
                 joined: self.most_joined,
                 expected: self.expected(plan).map(|expected| expected.min),
-                present: Names::of(self.participants().map(|node| node.name.clone())),
+                present: self.most_present.clone(),
             },
         };
         let about = format!("round {}", self.round);
@@ -485,6 +504,7 @@ impl Run {
         if is_again {
             let round = self.round + 1;
             self.begin_round(round);
+            self.nodes.iter_mut().for_each(|node| node.place = Place::WaitList);
         }
         self.started.get_or_insert(now);
         if self.nodes.len() >= MOST_NODES || self.roles.len() >= MOST_NODES {
@@ -536,26 +556,27 @@ impl Run {
         self.assigned.insert(node, (base, world_size));
         self.role_nodes = Some(self.assigned.len() as u32);
         self.world.size = Some((world_size, ExpectedFrom::RoleExchange));
-        if self.kind == RunKind::Static && self.completed.is_none() {
-            self.completed = Some(now);
-        }
+        self.assigned_at = Some(now);
         self.touch();
     }
 
     /// Static: all `assigned_ranks` of one exchange are written at once; this is told when they are.
     pub(super) fn settle_static(&mut self, now: Uptime) {
-        if self.kind != RunKind::Static || self.completed.is_none() || self.group.is_some() {
+        // After a restart the roles of the attempt before may be handed out again before all nodes are back.
+        let Some(assigned) = self.assigned_at else { return };
+        if self.kind != RunKind::Static || self.group.is_some() || self.roles.len() < self.assigned.len() {
             return;
         }
         let nodes = self.assigned.len() as u32;
         self.group = Some(nodes);
         let started = self.started.unwrap_or(now);
-        let at = self.completed.unwrap_or(now);
+        let at = self.participants().map(|node| node.joined).max().unwrap_or(now).max(assigned);
+        self.completed = Some(at);
         let Some(last) = self.participants().max_by_key(|node| node.joined) else { return };
         let reason = Reason::RoundComplete {
             nodes,
             took: Secs(at.since(started)),
-            last: last.name.clone(),
+            last: last.told(),
             last_after: Secs(last.joined.since(started)),
         };
         let beyond: Vec<u32> =

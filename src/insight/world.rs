@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use super::run::GATHER;
 use super::view::ExpectedFrom;
 use crate::ids::{ConnId, Uptime};
 
@@ -74,8 +75,10 @@ pub(super) fn read_gloo(value: &[u8]) -> GlooAddress {
 impl World {
     /// A rank published its address.
     pub(super) fn publish(&mut self, rank: u32, attempt: Option<u32>, info: RankInfo, now: Uptime) {
-        let all_gone = !self.ranks.is_empty() && self.ranks.values().all(|info| info.gone.is_some());
-        if all_gone || attempt != self.attempt {
+        let gone: Option<Vec<Uptime>> = self.ranks.values().map(|info| info.gone).collect();
+        let is_long_over =
+            gone.and_then(|gone| gone.into_iter().max()).is_some_and(|at| now.since(at) >= GATHER);
+        if is_long_over || attempt != self.attempt {
             self.begin(attempt);
         } else if self.completed.is_some() {
             // Some of them start again.
@@ -89,10 +92,11 @@ impl World {
         }
         self.started.get_or_insert(now);
         if let Some(size) = info.size {
-            if let Some((&other, &RankInfo { size: Some(says), .. })) = self
-                .ranks
-                .iter()
-                .find(|(_, info)| info.gone.is_none() && info.size.is_some_and(|s| s != size))
+            if self.differ.is_none()
+                && let Some((&other, &RankInfo { size: Some(says), .. })) = self
+                    .ranks
+                    .iter()
+                    .find(|(_, info)| info.gone.is_none() && info.size.is_some_and(|s| s != size))
             {
                 self.differ = Some((other, says, rank, size));
             }
