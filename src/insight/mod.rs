@@ -236,7 +236,9 @@ impl Insight {
     pub fn forget_store(&mut self, port: u16) {
         self.stores.remove(&port);
         let gone: Vec<RunKey> = self.runs.keys().filter(|key| key.store == port).cloned().collect();
-        gone.iter().for_each(|key| self.drop_run(key));
+        for key in &gone {
+            self.drop_run(key);
+        }
     }
 
     /// Observations were lost.
@@ -271,7 +273,9 @@ impl Insight {
     /// Forgets what is known of a run. The store it uses keeps its keys. `false` if it is not known.
     pub fn forget(&mut self, run_id: &str) -> bool {
         let keys: Vec<RunKey> = self.keys_of(run_id, None);
-        keys.iter().for_each(|key| self.drop_run(key));
+        for key in &keys {
+            self.drop_run(key);
+        }
         self.plans.remove(run_id).is_some() || !keys.is_empty()
     }
 

@@ -657,7 +657,7 @@ impl Display for Reason {
                 if writer.is_empty() { Ok(()) } else { write!(f, "; {writer} should have written it") }
             }
             Self::ForeignClient { peer, protocol, port, times } => {
-                write!(f, "a foreign client at {peer} talks {protocol} to the store port {port}")?;
+                write!(f, "a foreign {protocol} client at {peer} talks to the store port {port}")?;
                 if *times > 1 { write!(f, " ({times} times)") } else { Ok(()) }
             }
             Self::WorkersElsewhere { address } => write!(
