@@ -129,7 +129,7 @@ impl Insight {
         let facts = std::mem::take(&mut run.facts);
         let moments = std::mem::take(&mut run.new_moments);
         for (at, code, text) in moments {
-            let at = self.settings.epoch + at.0.as_secs_f64();
+            let at = super::show::rounded(self.settings.epoch + at.0.as_secs_f64());
             self.tell(News::Moment(Moment { at, run_id: subject.run_id.clone(), code, text }));
         }
         for fact in facts {

@@ -244,8 +244,8 @@ fn case_6_two_nodes_claim_one_rank() {
     lab.pass(5.0);
     lab.assert_said(
         "duplicate_rank",
-        "store:29500: two live processes claim rank 1: rank 1 on host1 and process 2002 at 10.0.0.2; two nodes have one \
-         rank, or a second job uses this store",
+        "store:29500: two live processes claim rank 1: rank 1 on host1 and process 2002 at 10.0.0.2; two jobs on \
+         one store, or two nodes with one rank",
     );
     // Agents, too.
     let mut lab = Lab::new();

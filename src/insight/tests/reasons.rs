@@ -252,7 +252,7 @@ fn page() -> String {
         let when_said = if reason.is_waiting() { ", after `--explain-after`" } else { "" };
         let remedy = match reason.remedy() {
             "" => String::new(),
-            remedy => format!("\nRemedy: {remedy}.\n"),
+            remedy => format!("\nRemedy: {remedy}{}\n", if remedy.ends_with('?') { "" } else { "." }),
         };
         let sentence = reason.sentence(subject);
         format!("### `{}` ({severity}{when_said})\n\n{when}\n\n> {sentence}\n{remedy}", reason.code())
