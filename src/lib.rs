@@ -10,11 +10,13 @@
 //! | [`engine`] | one lock around one store; order, wake-ups, memory budget |
 //! | [`server`] | listeners, connections, stores of runs, lifecycle |
 //! | [`admin`] | HTTP: health, metrics, API |
+//! | [`api`] | the bodies of the HTTP API |
 //! | [`metrics`] | names and help texts of all metrics |
 //! | [`client`] | a client of any TCPStore |
 //! | [`cli`] | the command line |
 
 pub mod admin;
+pub mod api;
 pub mod cli;
 pub mod client;
 pub mod config;
