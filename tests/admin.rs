@@ -92,8 +92,8 @@ fn errors_are_problems_that_say_what_to_do() {
     assert_problem(&get(&server, "/nope"), 404, "no such route");
     assert_problem(&http(server.admin, "POST /livez", "", ""), 405, "method");
     assert_problem(&get(&server, "/api/v1/waits?limit=many"), 400, "limit");
-    assert_problem(&http(server.admin, "POST /api/v1/stores", JSON, "{"), 400, "run_id");
-    assert_problem(&http(server.admin, "POST /api/v1/stores", "", "{}"), 415, "run_id");
+    assert_problem(&http(server.admin, "POST /api/v1/stores", JSON, "{"), 400, "openapi.json");
+    assert_problem(&http(server.admin, "POST /api/v1/stores", "", "{}"), 415, "application/json");
     assert_problem(&http(server.admin, "POST /api/v1/stores", JSON, r#"{"run":"x"}"#), 422, "run_id");
     let huge = format!("{{\"run_id\": \"{}\"}}", "x".repeat(100_000));
     assert_problem(&http(server.admin, "POST /api/v1/stores", JSON, &huge), 413, "");

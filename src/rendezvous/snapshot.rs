@@ -114,7 +114,10 @@ impl Run {
                 };
                 let silent = if member.parked { Duration::ZERO } else { now.since(member.last_seen) };
                 let (node, info) = (node.clone(), member.info.clone());
-                Some((order, NodeSnapshot { node, info, state, silent, joined_for: now.since(member.joined) }))
+                Some((
+                    order,
+                    NodeSnapshot { node, info, state, silent, joined_for: now.since(member.joined) },
+                ))
             })
             .collect();
         nodes.sort_by_key(|(order, _)| *order);
