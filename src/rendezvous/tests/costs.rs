@@ -64,5 +64,9 @@ fn a_node_that_is_lost_wakes_the_others_once() {
     for node in nodes.iter().filter(|node| *node != "n7") {
         table.join(again(node, "2", 500, 500)).expect("a place");
     }
-    assert_eq!(table.notified, before + 3, "499 joins are two more changes: nodes wait, and the round is empty");
+    assert_eq!(
+        table.notified,
+        before + 3,
+        "499 joins are two more changes: nodes wait, and the round is empty"
+    );
 }
