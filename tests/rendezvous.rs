@@ -144,6 +144,24 @@ fn joins_that_cannot_be_are_refused_with_what_to_do() {
 }
 
 #[test]
+fn a_refused_stranger_with_a_nodes_name_disturbs_it_not() {
+    let server = server(&[]);
+    let three = |node: &str| with(join(node), &json!({"min_nodes": 3}));
+    let parked = posting(server.admin, JOIN, three("a"));
+    let probe = with(three("b"), &json!({"wait_seconds": 0}));
+    eventually("both are there", || post(server.admin, JOIN, &probe).json()["joined"] == 2);
+    let stranger = with(three("a"), &json!({"join_id": "x", "max_nodes": 4}));
+    assert_problem(
+        &post(server.admin, JOIN, &stranger),
+        409,
+        "parameter_mismatch",
+        "max_nodes is 3 there and 4 here",
+    );
+    assert_eq!(post(server.admin, JOIN, &three("c")).status, 200);
+    assert_eq!(parked.join().expect("an answer").status, 200);
+}
+
+#[test]
 fn a_round_that_is_not_complete_in_time_says_who_is_missing() {
     let server = server(&[]);
     let body = with(join("a"), &json!({"node_rank": 0, "join_timeout_seconds": 0.2}));

@@ -186,12 +186,14 @@ impl Rounds {
         let (waiting, parked) = {
             let mut state = self.lock();
             let now = self.clock.now();
-            // Whatever waits here for this node is an older request.
-            state.polls.remove(&key);
-            if let Some(polls) = state.heartbeats.get_mut(run) {
-                polls.remove(&node);
-            }
             let joined = state.core.join(run, join, now);
+            if joined.is_ok() {
+                // Whatever waits here for this node is an older request.
+                state.polls.remove(&key);
+                if let Some(polls) = state.heartbeats.get_mut(run) {
+                    polls.remove(&node);
+                }
+            }
             self.carry_out(&mut state, server);
             if let Err(refusal) = &joined {
                 self.log_refusal(run, &node, refusal);
@@ -296,8 +298,9 @@ impl Rounds {
         let key = Waits::Barrier(name.clone(), participant.clone());
         let (waiting, parked) = {
             let mut state = self.lock();
-            state.polls.remove(&key);
             let (standing, woken) = state.barriers.arrive(name, arrival, self.clock.now())?;
+            // The same participant's older request.
+            state.polls.remove(&key);
             for other in woken {
                 state.wake(&Waits::Barrier(name.clone(), other));
             }
