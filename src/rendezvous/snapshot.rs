@@ -63,8 +63,8 @@ pub struct NodeSnapshot {
     pub info: NodeInfo,
     /// Where it stands.
     pub state: NodeState,
-    /// Since it was last heard from; zero while a request of it waits here.
-    pub silent: Duration,
+    /// Since it was last heard from; `None` while a request of it waits here.
+    pub silent: Option<Duration>,
     /// Since it joined.
     pub joined_for: Duration,
 }
@@ -112,7 +112,7 @@ impl Run {
                     Seat::Redundant => (1 << 50 | member.serial, NodeState::Redundant),
                     Seat::Ended(_) => return None,
                 };
-                let silent = if member.parked { Duration::ZERO } else { now.since(member.last_seen) };
+                let silent = (!member.parked).then(|| now.since(member.last_seen));
                 let (node, info) = (node.clone(), member.info.clone());
                 Some((
                     order,

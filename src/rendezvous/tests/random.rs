@@ -211,6 +211,37 @@ impl World {
         Ok(())
     }
 
+    /// The nodes of the current round that are surely alive, and how long the round that gathers still has.
+    fn alive_in_round(&self) -> (BTreeSet<(u64, String)>, Option<Duration>) {
+        let snapshots = self.table.core.snapshot(self.table.now);
+        let Some(view) = snapshots.first() else { return (BTreeSet::new(), None) };
+        let is_alive = |n: &&NodeSnapshot| n.silent.is_none() && matches!(n.state, NodeState::InRound { .. });
+        let nodes = view.nodes.iter().filter(is_alive).map(|n| (view.round, n.node.to_string())).collect();
+        (nodes, view.deadline)
+    }
+
+    /// Who was in a round and alive is still in it, whatever the others did.
+    fn check_stays(
+        &self,
+        step: &Step,
+        before: &(BTreeSet<(u64, String)>, Option<Duration>),
+    ) -> Result<(), TestCaseError> {
+        let (nodes, deadline) = before;
+        let actor = match step {
+            Step::Join(n) | Step::Leave(n) | Step::Restart(n) | Step::Cut(n) => Some(name(*n)),
+            Step::Extend => None,
+            Step::Wait(secs) if deadline.is_none_or(|left| Duration::from_secs(*secs) < left) => None,
+            // Closing ends it; a restarted server knows nobody; a report of a later round ends one that was learned.
+            Step::Wait(_) | Step::Close | Step::ServerRestart | Step::Beat(_) => return Ok(()),
+        };
+        let (now_in, _) = self.alive_in_round();
+        let gone = nodes
+            .iter()
+            .find(|(round, node)| Some(node) != actor.as_ref() && !now_in.contains(&(*round, node.clone())));
+        prop_assert!(gone.is_none(), "{gone:?} was in its round and alive before {step:?}");
+        Ok(())
+    }
+
     /// From any state: once nothing stands in the way any more, all who keep trying meet.
     fn all_meet_at_last(&mut self) -> Result<(), TestCaseError> {
         // All polls break, all nodes end, and closed runs are over: what is left must not block anybody.
@@ -240,8 +271,10 @@ proptest! {
     fn whatever_happens_rounds_are_sound_and_waits_end(steps in steps()) {
         let mut world = World::new();
         for step in &steps {
+            let before = world.alive_in_round();
             world.step(step);
             world.check()?;
+            world.check_stays(step, &before)?;
             world.answer_polls();
         }
         world.all_meet_at_last()?;
