@@ -87,7 +87,9 @@ fn check(document: &Value, schema: &Value, value: &Value, at: &str) {
         assert!(words.contains(value), "{at}: {value} is none of {words:?}");
     }
     if let Value::Array(items) = value {
-        items.iter().for_each(|item| check(document, &schema["items"], item, at));
+        for item in items {
+            check(document, &schema["items"], item, at);
+        }
     }
     let (Value::Object(fields), Some(properties)) = (value, schema["properties"].as_object()) else { return };
     for (name, value) in fields {

@@ -43,9 +43,9 @@ fn with(mut body: Value, more: &Value) -> Value {
 }
 
 /// Both join; their answers.
-fn meet(server: &TestServer, a: Value, b: Value) -> (Value, Value) {
+fn meet(server: &TestServer, a: Value, b: &Value) -> (Value, Value) {
     let first = posting(server.admin, JOIN, a);
-    let second = post(server.admin, JOIN, &b);
+    let second = post(server.admin, JOIN, b);
     let first = first.join().expect("an answer");
     assert_eq!((first.status, second.status), (200, 200), "{first:?} {second:?}");
     (first.json(), second.json())
@@ -83,7 +83,7 @@ fn assert_problem(answer: &HttpAnswer, status: u16, code: &str, hint: &str) {
 #[test]
 fn nodes_that_join_get_ranks_a_list_of_peers_and_a_store_that_answers() {
     let server = server(&[]);
-    let (a, b) = meet(&server, with(join("a"), &json!({"node_rank": 1, "role": "head"})), join("b"));
+    let (a, b) = meet(&server, with(join("a"), &json!({"node_rank": 1, "role": "head"})), &join("b"));
     assert_eq!((&a["group_rank"], &b["group_rank"]), (&json!(1), &json!(0)));
     assert_eq!(
         (&a["round"], &a["group_world_size"], &a["state"]),
@@ -173,11 +173,11 @@ fn a_round_that_is_not_complete_in_time_says_who_is_missing() {
 #[test]
 fn the_next_round_gets_a_fresh_store_and_the_last_ones_workers_are_cut_off() {
     let server = server(&[]);
-    let (first, _) = meet(&server, join("a"), join("b"));
+    let (first, _) = meet(&server, join("a"), &join("b"));
     let mut old = worker(store_of(&first));
     let again =
         |node, rank| with(join(node), &json!({"join_id": "2", "previous": {"round": 1, "rank": rank}}));
-    let (second, _) = meet(&server, again("b", 1), again("a", 0));
+    let (second, _) = meet(&server, again("b", 1), &again("a", 0));
     assert_eq!(second["round"], 2);
     assert_ne!(second["store"], first["store"]);
     assert_eq!(old.read(&mut [0]).unwrap_or(0), 0, "the old store is closed by force");
@@ -188,7 +188,7 @@ fn the_next_round_gets_a_fresh_store_and_the_last_ones_workers_are_cut_off() {
 #[test]
 fn a_rounds_store_stays_after_closing_until_its_last_client_has_left() {
     let server = server(&[]);
-    let (a, _) = meet(&server, join("a"), join("b"));
+    let (a, _) = meet(&server, join("a"), &join("b"));
     let client = worker(store_of(&a));
     let closed = post(server.admin, "/api/v1/runs/train/close", &json!({"node": "a"}));
     assert_eq!(closed.json(), json!({"run_id": "train", "closed": true}));
@@ -217,7 +217,7 @@ fn without_a_port_for_its_store_the_join_fails_with_that_reason() {
 #[test]
 fn a_heartbeat_waits_and_hears_of_a_change_at_once() {
     let server = server(&[]);
-    let (a, b) = meet(&server, join("a"), join("b"));
+    let (a, b) = meet(&server, join("a"), &join("b"));
     let short = with(heartbeat("a", 1, 0), &json!({"wait_seconds": 0}));
     let going_on = post(server.admin, HEARTBEAT, &short).json();
     assert_eq!((&going_on["action"], &going_on["num_nodes_waiting"]), (&json!("continue"), &json!(0)));
@@ -234,7 +234,7 @@ fn a_heartbeat_waits_and_hears_of_a_change_at_once() {
 #[test]
 fn a_node_whose_heartbeats_stop_is_lost_and_the_others_hear_of_it() {
     let server = server(&["--keep-alive", "100ms"]);
-    meet(&server, join("a"), join("b"));
+    meet(&server, join("a"), &join("b"));
     let waiting = posting(server.admin, HEARTBEAT, with(heartbeat("a", 1, 0), &json!({"wait_seconds": 60})));
     // b's request breaks off.
     let mut broken = TcpStream::connect(server.admin).expect("the admin port listens");
@@ -266,7 +266,7 @@ fn a_restarted_server_takes_over_the_rounds_that_nodes_report() {
     assert!(server.log().contains("round 5 of 2 nodes goes on after a restart"), "{}", server.log());
     let again =
         |node, rank| with(join(node), &json!({"join_id": "2", "previous": {"round": 5, "rank": rank}}));
-    let (b, a) = meet(&server, again("b", 1), again("a", 0));
+    let (b, a) = meet(&server, again("b", 1), &again("a", 0));
     assert_eq!((&a["round"], &a["group_rank"], &b["group_rank"]), (&json!(6), &json!(0), &json!(1)));
     let lie = with(heartbeat("c", u64::MAX, 0), &json!({}));
     assert_problem(&post(server.admin, HEARTBEAT, &lie), 400, "bad_request", "round must be");
@@ -352,7 +352,7 @@ fn garbage_huge_and_slow_bodies_harm_nobody() {
     slow.set_read_timeout(Some(PATIENCE)).expect("a socket");
     write!(slow, "POST {JOIN} HTTP/1.1\r\nHost: x\r\n{JSON}Content-Length: 1000\r\n\r\n{{")
         .expect("it reads");
-    meet(&server, join("a"), join("b"));
+    meet(&server, join("a"), &join("b"));
     let mut text = String::new();
     // It is told so, or cut.
     let _ = slow.read_to_string(&mut text);

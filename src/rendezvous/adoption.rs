@@ -138,12 +138,8 @@ impl Run {
     }
 
     fn start_adoption(&mut self, report: &Report, who: Who, now: Uptime, out: &mut Vec<Decision>) {
-        let older: Vec<Label> = self
-            .members
-            .iter()
-            .filter(|(_, m)| matches!(m.seat, Seat::InRound(_)))
-            .map(|(n, _)| n.clone())
-            .collect();
+        let older: Vec<Label> =
+            self.walk().filter(|(_, m)| matches!(m.seat, Seat::InRound(_))).map(|(n, _)| n.clone()).collect();
         for node in older {
             self.vacate(&node);
         }

@@ -330,7 +330,7 @@ mod tests {
     }
 
     fn arrival(participant: &str, id: &str, size: u32) -> Arrival {
-        let timeout = Duration::from_secs(300);
+        let timeout = Duration::from_mins(5);
         Arrival { participant: label(participant), arrival_id: id.into(), size, members: None, timeout }
     }
 

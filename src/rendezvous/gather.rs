@@ -83,7 +83,7 @@ impl Run {
     fn complete(&mut self, now: Uptime, out: &mut Vec<Decision>) {
         let Some(gather) = &self.gather else { return };
         let mut nodes: Vec<(&Label, &Member)> =
-            self.members.iter().filter(|(_, member)| member.seat == Seat::Gathering).collect();
+            self.walk().filter(|(_, member)| member.seat == Seat::Gathering).collect();
         nodes.sort_by_key(|(_, member)| member.serial);
         let claims: Vec<Claim> =
             nodes.iter().map(|(_, m)| Claim { requested: m.rank, previous: m.previous }).collect();
@@ -124,12 +124,8 @@ impl Run {
         self.tell(Fact::TimedOut { round, after, missing: missing.clone() }, out);
         let (run, min_nodes) = (self.id.clone(), self.terms.min_nodes);
         let why = Refusal::JoinTimeout { run, round, joined, min_nodes, after, missing };
-        let nodes: Vec<Label> = self
-            .members
-            .iter()
-            .filter(|(_, m)| m.seat == Seat::Gathering)
-            .map(|(node, _)| node.clone())
-            .collect();
+        let nodes: Vec<Label> =
+            self.walk().filter(|(_, m)| m.seat == Seat::Gathering).map(|(node, _)| node.clone()).collect();
         for node in nodes {
             self.end(&node, why.clone(), now, out);
         }
@@ -165,8 +161,8 @@ impl Run {
         let Some(current) = self.current.as_ref().filter(|c| c.watched > 0) else { return Vec::new() };
         let is_expected = |member: &&Member| member.watched && matches!(member.seat, Seat::InRound(_));
         let mut names: Vec<(u32, String)> = self
-            .members
-            .values()
+            .walk()
+            .map(|(_, member)| member)
             .filter(is_expected)
             .take(LISTED.min(current.watched as usize))
             .map(|member| (member.previous.unwrap_or_default(), member.info.who().to_string()))

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::gather::Gather;
-use super::run::{Member, Run, Seat, Standing};
+use super::run::{Member, Run, Seat, Standing, look};
 use super::{Break, Decision, Fact, Join, Label, Place, Refusal, Terms, Who};
 use crate::ids::Uptime;
 
@@ -128,7 +128,8 @@ impl Run {
         }
         let members = &self.members;
         let contender = |id: &&Label| members.get(*id).is_some_and(|member| member.rank == Some(rank));
-        let contenders: Vec<Label> = self.redundant.values().filter(contender).cloned().collect();
+        let contenders: Vec<Label> =
+            self.redundant.values().inspect(|_| look()).filter(contender).cloned().collect();
         for contender in contenders {
             if let Some(newcomer) = self.members.get(&contender).map(|member| member.info.who()) {
                 self.end(
@@ -186,7 +187,7 @@ impl Run {
         if self.redundant.is_empty() || !self.has_place() || self.closed.is_some() {
             return;
         }
-        for node in self.redundant.values().cloned().collect::<Vec<_>>() {
+        for node in self.redundant.values().inspect(|_| look()).cloned().collect::<Vec<_>>() {
             if !self.has_place() {
                 break;
             }

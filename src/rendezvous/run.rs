@@ -170,6 +170,12 @@ pub(super) struct Run {
     members_check: Option<Uptime>,
 }
 
+/// One look at a member; counted by the tests of costs.
+pub(super) fn look() {
+    #[cfg(test)]
+    super::tests::costs::LOOKS.set(super::tests::costs::LOOKS.get() + 1);
+}
+
 impl Run {
     pub(super) fn new(id: RunId, terms: Terms, now: Uptime) -> Self {
         Self {
@@ -191,6 +197,11 @@ impl Run {
             idle_since: Some(now),
             members_check: None,
         }
+    }
+
+    /// Every member. What walks over all of them is what a large run costs.
+    pub(super) fn walk(&self) -> impl Iterator<Item = (&Label, &Member)> {
+        self.members.iter().inspect(|_| look())
     }
 
     pub(super) fn id(&self) -> &RunId {
@@ -370,8 +381,7 @@ impl Run {
         self.closed = Some(Closed { by: by.to_owned(), at: now });
         self.tell(Fact::Closed { by: by.to_owned() }, out);
         let waiting: Vec<(Label, bool)> = self
-            .members
-            .iter()
+            .walk()
             .filter(|(_, member)| matches!(member.seat, Seat::Gathering | Seat::Redundant))
             .map(|(node, member)| (node.clone(), member.seat == Seat::Redundant))
             .collect();
@@ -399,15 +409,14 @@ impl Run {
                 self.members.values_mut().for_each(|member| member.last_seen = now);
             }
             let gone: Vec<Label> = self
-                .members
-                .iter()
+                .walk()
                 .filter(|(_, member)| over(member).is_some_and(|at| at <= now))
                 .map(|(node, _)| node.clone())
                 .collect();
             for node in gone {
                 self.lose(&node, now, out);
             }
-            self.members_check = self.members.values().filter_map(over).min();
+            self.members_check = self.walk().map(|(_, member)| member).filter_map(over).min();
         }
         self.end_adoption(now, out);
         self.settle(now, out);
@@ -443,12 +452,8 @@ impl Run {
     /// The round of `number` is complete with these nodes by rank.
     pub(super) fn enter(&mut self, round: Round, nodes: &[Label], out: &mut Vec<Decision>) {
         // Whoever is still in the last round is not in this one: its heartbeats tell it so.
-        let stragglers: Vec<Label> = self
-            .members
-            .iter()
-            .filter(|(_, m)| matches!(m.seat, Seat::InRound(_)))
-            .map(|(n, _)| n.clone())
-            .collect();
+        let stragglers: Vec<Label> =
+            self.walk().filter(|(_, m)| matches!(m.seat, Seat::InRound(_))).map(|(n, _)| n.clone()).collect();
         for node in stragglers {
             self.vacate(&node);
         }
@@ -483,12 +488,8 @@ impl Run {
         let Some(round) = self.current.as_ref().map(|c| c.round.number) else { return };
         self.holds_store = false;
         self.tell(Fact::NoStore { round, why: why.to_owned() }, out);
-        let nodes: Vec<Label> = self
-            .members
-            .iter()
-            .filter(|(_, m)| matches!(m.seat, Seat::InRound(_)))
-            .map(|(n, _)| n.clone())
-            .collect();
+        let nodes: Vec<Label> =
+            self.walk().filter(|(_, m)| matches!(m.seat, Seat::InRound(_))).map(|(n, _)| n.clone()).collect();
         for node in nodes {
             self.end(&node, Refusal::NoStore { run: self.id.clone(), round, why: why.to_owned() }, now, out);
         }

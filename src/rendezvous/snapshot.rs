@@ -103,8 +103,7 @@ pub struct Snapshot {
 impl Run {
     pub(super) fn snapshot(&self, now: Uptime) -> Snapshot {
         let mut nodes: Vec<(u64, NodeSnapshot)> = self
-            .members
-            .iter()
+            .walk()
             .filter_map(|(node, member)| {
                 let (order, state) = match member.seat {
                     Seat::InRound(rank) => (u64::from(rank), NodeState::InRound { rank }),

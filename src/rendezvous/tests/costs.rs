@@ -1,8 +1,13 @@
 //! What a large meeting costs: steps and decisions grow with the nodes, not with their square.
 
-use std::time::Instant;
+use std::cell::Cell;
 
 use super::*;
+
+thread_local! {
+    /// Looks at members so far.
+    pub(in crate::rendezvous) static LOOKS: Cell<u64> = const { Cell::new(0) };
+}
 
 /// A whole meeting of `nodes`: all join, and each is answered. Returns the decisions it took.
 fn meeting(nodes: u32) -> usize {
@@ -33,18 +38,30 @@ fn a_meeting_takes_a_few_decisions_however_many_nodes_there_are() {
 }
 
 #[test]
-fn a_node_costs_the_same_in_a_small_and_in_a_large_meeting() {
-    // Time is compared with itself: a square would be a factor of 16 here.
-    let cost = |nodes: u32| {
-        let best = (0..3).map(|_| {
-            let start = Instant::now();
-            meeting(nodes);
-            start.elapsed()
-        });
-        best.min().expect("three").as_secs_f64() / f64::from(nodes)
+fn a_meeting_looks_at_each_node_a_few_times() {
+    let looks = |nodes: u32| {
+        let before = LOOKS.get();
+        meeting(nodes);
+        LOOKS.get() - before
     };
-    let (small, large) = (cost(1000), cost(16_000));
-    assert!(large < 8.0 * small, "{:.2} us a node with 1000, {:.2} us with 16000", small * 1e6, large * 1e6);
+    assert_eq!(looks(100) * 10, looks(1000), "it grows with the nodes");
+    assert!(looks(1000) <= 4 * 1000, "{}", looks(1000));
+}
+
+#[test]
+fn a_node_that_asks_again_costs_the_same_among_many() {
+    let cost = |nodes: u32| {
+        let mut table = Table::new();
+        for n in 0..nodes {
+            table.join(join(&format!("n{n}"), nodes + 1, nodes + 1)).expect("a place");
+        }
+        let before = LOOKS.get();
+        table.cut("n7");
+        table.join(join("n7", nodes + 1, nodes + 1)).expect("a place");
+        table.reason("n7");
+        LOOKS.get() - before
+    };
+    assert_eq!(cost(10), cost(5000));
 }
 
 #[test]
