@@ -3,7 +3,7 @@
 #
 # Every pod runs this script. rallypoint has to be reachable as RALLYPOINT_ADMIN (http://HOST:29501).
 #   ROLE=head|worker   what this pod is
-#   CLUSTER            the name of the cluster
+#   CLUSTER            the name of the cluster; a new one for each attempt, because all its pods meet once
 #   PODS               how many pods it has, the head included
 #   RAY                the ray command; tests put a stand-in here
 set -eu

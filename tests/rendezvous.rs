@@ -72,6 +72,11 @@ fn worker(store: SocketAddr) -> TcpStream {
     stream
 }
 
+/// The log is written a moment later than the answer.
+fn logged(server: &TestServer, words: &str) {
+    eventually(words, || server.log().contains(words));
+}
+
 #[track_caller]
 fn assert_problem(answer: &HttpAnswer, status: u16, code: &str, hint: &str) {
     assert_eq!((answer.status, answer.json()["code"].as_str()), (status, Some(code)), "{answer:?}");
@@ -94,7 +99,7 @@ fn nodes_that_join_get_ranks_a_list_of_peers_and_a_store_that_answers() {
     assert_eq!(a["participants"][1], head);
     assert_eq!(a["store"], b["store"]);
     worker(store_of(&a));
-    assert!(server.log().contains("train round 1 complete: 2 nodes in"), "{}", server.log());
+    logged(&server, "train round 1 complete: 2 nodes in");
     let retry = post(server.admin, JOIN, &with(join("b"), &json!({"participants": false}))).json();
     assert_eq!(retry["group_rank"], b["group_rank"]);
     assert_eq!(retry.get("participants"), None);
@@ -167,7 +172,7 @@ fn a_round_that_is_not_complete_in_time_says_who_is_missing() {
     let body = with(join("a"), &json!({"node_rank": 0, "join_timeout_seconds": 0.2}));
     let late = post(server.admin, JOIN, &body);
     assert_problem(&late, 408, "join_timeout", "node ranks not there: 1");
-    assert!(server.log().contains("train round 1 was given up after"), "{}", server.log());
+    logged(&server, "train round 1 was given up after");
 }
 
 #[test]
@@ -263,7 +268,7 @@ fn a_restarted_server_takes_over_the_rounds_that_nodes_report() {
         let beat = with(heartbeat(node, 5, rank), &json!({"wait_seconds": 0}));
         assert_eq!(post(server.admin, HEARTBEAT, &beat).json()["action"], "continue");
     }
-    assert!(server.log().contains("round 5 of 2 nodes goes on after a restart"), "{}", server.log());
+    logged(&server, "round 5 of 2 nodes goes on after a restart");
     let again =
         |node, rank| with(join(node), &json!({"join_id": "2", "previous": {"round": 5, "rank": rank}}));
     let (b, a) = meet(&server, again("b", 1), &again("a", 0));

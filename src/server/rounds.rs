@@ -509,8 +509,10 @@ impl State {
         // Completing may have failed for want of a store after the join was taken.
         let standing = standing.and_then(|_| self.core.standing(run, node))?;
         let redundant = match standing {
-            Standing::Complete { rank, .. } => {
-                let shared = self.rounds.get(run).cloned().ok_or(Refusal::UnknownRun)?;
+            Standing::Complete { round, rank } => {
+                // A round that was learned after a restart has no answer any more: its join was answered long ago.
+                let shared = self.rounds.get(run).filter(|shared| shared.round.number == round.number);
+                let shared = Arc::clone(shared.ok_or(Refusal::UnknownRun)?);
                 return Ok(Some(Joined::Complete { shared, rank }));
             }
             Standing::Redundant => true,
