@@ -9,6 +9,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::protocol::{LegacyRelease, Limits};
+use crate::rendezvous::Terms;
 use crate::store::StaleKeyConfig;
 
 /// Settings of `rallypoint serve`.
@@ -44,8 +45,6 @@ pub struct ServerConfig {
     pub stale_keys: StaleKeyConfig,
     /// What to look for in the jobs' traffic, and when to speak of it.
     pub insight: InsightConfig,
-    /// Runs that are tracked; the series and documents of others are not there.
-    pub max_runs: usize,
     /// How long to wait for clients to leave when stopping.
     pub drain: Duration,
     /// Ports of the stores that are opened for single runs.
@@ -54,6 +53,10 @@ pub struct ServerConfig {
     pub store_linger: Duration,
     /// The host name that a run's store is announced with; by default the address a request came in on.
     pub advertise_host: Option<String>,
+    /// What holds for runs of the native rendezvous whose first join leaves it open.
+    pub rendezvous: Terms,
+    /// Runs that are tracked at the same time, of unmodified jobs and of the native rendezvous, and native barriers.
+    pub max_runs: usize,
 }
 
 impl Default for ServerConfig {
@@ -75,11 +78,12 @@ impl Default for ServerConfig {
             write_timeout: Duration::from_mins(1),
             stale_keys: StaleKeyConfig::default(),
             insight: InsightConfig::default(),
-            max_runs: 1000,
             drain: Duration::from_secs(30),
             store_ports: 29510..=29599,
             store_linger: Duration::from_mins(10),
             advertise_host: None,
+            rendezvous: Terms::default(),
+            max_runs: 1000,
         }
     }
 }

@@ -8,9 +8,11 @@
 //! | [`protocol`] | bytes to requests and replies (core) |
 //! | [`store`] | the key-value state machine with its rules for stale keys (core) |
 //! | [`insight`] | what the traffic says about the jobs, and why they wait (core) |
+//! | [`rendezvous`] | joins, rounds, ranks, keep-alives, closing; barriers with names (core) |
 //! | [`engine`] | one lock around one store; order, wake-ups, memory budget |
 //! | [`server`] | listeners, connections, stores of runs, lifecycle |
 //! | [`admin`] | HTTP: health, metrics, API |
+//! | [`api`] | the bodies of the HTTP API |
 //! | [`metrics`] | names and help texts of all metrics |
 //! | [`client`] | a client of any TCPStore |
 //! | [`loadgen`] | load tests of any TCPStore |
@@ -18,6 +20,7 @@
 //! | [`cli`] | the command line |
 
 pub mod admin;
+pub mod api;
 pub mod cli;
 pub mod client;
 pub mod config;
@@ -28,5 +31,6 @@ pub mod loadgen;
 pub mod metrics;
 pub mod process;
 pub mod protocol;
+pub mod rendezvous;
 pub mod server;
 pub mod store;

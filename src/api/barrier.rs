@@ -1,0 +1,63 @@
+//! Arriving at a barrier.
+
+use serde::{Deserialize, Serialize};
+
+/// `POST /api/v1/barriers/{name}/arrive`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Arrive {
+    /// Who arrives: the same in every retry, and no other's.
+    pub participant: String,
+    /// Which arrival this is: a request with the `arrival_id` of an earlier one is its retry; with another one the
+    /// participant arrives at the barrier's next use.
+    #[serde(default)]
+    pub arrival_id: String,
+    /// How many must arrive. May be left out if `members` is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub world_size: Option<u32>,
+    /// Who must arrive, by name, so that those who are missing can be named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub members: Option<Vec<String>>,
+    /// This arrival is taken back after this time.
+    #[serde(default = "default_timeout")]
+    pub timeout_seconds: f64,
+    /// How long to wait before answering `waiting`, 0 to 60.
+    #[serde(default = "super::default_wait")]
+    pub wait_seconds: f64,
+}
+
+fn default_timeout() -> f64 {
+    300.0
+}
+
+/// 200: all have arrived.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArriveReleased {
+    /// Always `released`.
+    pub state: String,
+    /// The barrier.
+    pub barrier: String,
+    /// The how-manieth use of the barrier this was, from 1.
+    pub generation: u64,
+    /// How many arrived.
+    pub world_size: u32,
+}
+
+/// 202: not yet. Ask again with the same body.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ArriveWaiting {
+    /// Always `waiting`.
+    pub state: String,
+    /// The barrier.
+    pub barrier: String,
+    /// The how-manieth use of the barrier this is, from 1.
+    pub generation: u64,
+    /// How many have arrived.
+    pub arrived: u32,
+    /// How many must.
+    pub world_size: u32,
+    /// Members that have not arrived, if members were named. At most 32.
+    pub missing: Vec<String>,
+    /// Since this participant's arrival.
+    pub waited_seconds: f64,
+}

@@ -1,0 +1,285 @@
+//! Joining, keep-alive, leaving, closing and extending.
+
+use serde::{Deserialize, Serialize};
+
+/// `POST /api/v1/runs/{run_id}/join`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Join {
+    /// Who joins: the same in every retry, and no other node's.
+    pub node: String,
+    /// Which join this is: a request with the `join_id` of an earlier one is its retry; another one is a new join,
+    /// after a failure or by a new process.
+    #[serde(default)]
+    pub join_id: String,
+    /// The node as people know it: a pod's or a host's name. By default `node`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Where the node's peers reach it. By default the address that the request came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// The rank that the node must get.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_rank: Option<u32>,
+    /// What the node is to the launcher, such as `head`; shown to its peers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Processes of the node; shown to its peers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_world_size: Option<u32>,
+    /// PyTorch's version there; differing ones are logged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub torch_version: Option<String>,
+    /// The least nodes of a round.
+    pub min_nodes: u32,
+    /// The most nodes of a round. By default `min_nodes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_nodes: Option<u32>,
+    /// How long a round may gather, from its first join.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub join_timeout_seconds: Option<f64>,
+    /// How long a round that has enough nodes waits for more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_call_seconds: Option<f64>,
+    /// A node must be heard from this often.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_alive_seconds: Option<f64>,
+    /// A node not heard from for this many intervals is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_alive_misses: Option<u32>,
+    /// Whether each round gets a store for its workers. By default it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<bool>,
+    /// Whether the node will send heartbeats once it is in a round. Without, it holds its place only until the round
+    /// is complete: nobody notices when it is gone, and a later round does not wait for it.
+    #[serde(default = "super::yes")]
+    pub heartbeat: bool,
+    /// The node's place in the last round it was in, if it was in one. It keeps its rank where possible.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<Placed>,
+    /// Whether the answer shall list the participants.
+    #[serde(default)]
+    pub participants: bool,
+    /// How long to wait for the round before answering `waiting`, 0 to 60.
+    #[serde(default = "super::default_wait")]
+    pub wait_seconds: f64,
+}
+
+/// A place in a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Placed {
+    /// The round's number, from 1.
+    pub round: u64,
+    /// The node's rank in it.
+    pub rank: u32,
+}
+
+/// How a join stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JoinState {
+    /// The round is complete and the node is in it.
+    Complete,
+    /// The node has a place in the round that gathers.
+    Waiting,
+    /// There are as many nodes as the round may have; the node waits for a free place.
+    Redundant,
+}
+
+/// 200: the round is complete. `participants` is there if it was asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JoinComplete {
+    /// Always `complete`.
+    pub state: JoinState,
+    /// The run.
+    pub run_id: String,
+    /// The round's number, from 1.
+    pub round: u64,
+    /// This node's rank.
+    pub group_rank: u32,
+    /// How many nodes are in the round.
+    pub group_world_size: u32,
+    /// The workers' store; none if the run wants none.
+    pub store: Option<StoreAddress>,
+    /// Heartbeats are expected this often.
+    pub keep_alive_seconds: f64,
+    /// After this many missed ones the node is lost.
+    pub keep_alive_misses: u32,
+    /// From the round's first join to its completion.
+    pub gathered_seconds: f64,
+    /// Every node of the round by rank.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub participants: Option<Vec<Participant>>,
+}
+
+/// Where a store listens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreAddress {
+    /// `--advertise-host`, by default the server's address that the request came in on.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+/// A node of a complete round, as its peers see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Participant {
+    /// Its rank.
+    pub group_rank: u32,
+    /// Its id.
+    pub node: String,
+    /// Its name.
+    pub name: String,
+    /// Where peers reach it.
+    pub address: String,
+    /// Its role.
+    pub role: Option<String>,
+    /// Its processes.
+    pub local_world_size: Option<u32>,
+}
+
+/// 202: not yet. Ask again with the same body; the place is kept until the keep-alive runs out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JoinWaiting {
+    /// `waiting` or `redundant`.
+    pub state: JoinState,
+    /// The run.
+    pub run_id: String,
+    /// The round that gathers.
+    pub round: u64,
+    /// Nodes that have a place in it and are there.
+    pub joined: u32,
+    /// The least it needs.
+    pub min_nodes: u32,
+    /// The most it takes.
+    pub max_nodes: u32,
+    /// Requested ranks that nobody holds, if every node there asked for its rank. At most 32.
+    pub missing_ranks: Vec<u32>,
+    /// Names of nodes of the last round that are expected and have not joined again. At most 32.
+    pub missing_nodes: Vec<String>,
+    /// Since this node's join.
+    pub waited_seconds: f64,
+    /// Until the round's deadline; none for a redundant node.
+    pub deadline_seconds: Option<f64>,
+    /// What is waited for, in words.
+    pub reason: String,
+}
+
+/// `POST /api/v1/runs/{run_id}/heartbeat`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Heartbeat {
+    /// Who.
+    pub node: String,
+    /// The `join_id` of the join that brought the node into the round.
+    #[serde(default)]
+    pub join_id: String,
+    /// The round it is in.
+    pub round: u64,
+    /// Its rank there.
+    pub rank: u32,
+    /// How many nodes the round has.
+    pub world_size: u32,
+    /// As joined with: for a server that was restarted and has to learn the run again.
+    pub min_nodes: u32,
+    /// As joined with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_nodes: Option<u32>,
+    /// As joined with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// As joined with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// The last answer's action: the request waits until it is another one.
+    #[serde(default)]
+    pub seen: Action,
+    /// How long to wait for that, 0 to 60.
+    #[serde(default = "super::default_wait")]
+    pub wait_seconds: f64,
+}
+
+/// What a node of a complete round shall do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// Go on.
+    #[default]
+    Continue,
+    /// Stop the workers and join again: nodes wait, or one is gone, or the round is over.
+    Rejoin,
+    /// The run is closed.
+    Closed,
+}
+
+/// Answer to a heartbeat.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeartbeatAnswer {
+    /// What to do.
+    pub action: Action,
+    /// Why, in words.
+    pub reason: String,
+    /// The node's round, as it asked.
+    pub round: u64,
+    /// Nodes that wait for the next round. 0 with `rejoin` if a node was lost and nobody waits yet.
+    pub num_nodes_waiting: u32,
+}
+
+/// `POST /api/v1/runs/{run_id}/leave`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Leave {
+    /// Who.
+    pub node: String,
+    /// Why, for the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Answer to a leave.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Left {
+    /// Whether the node was there.
+    pub left: bool,
+}
+
+/// `POST /api/v1/runs/{run_id}/close`
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Close {
+    /// A node of the run may close it. Without, it takes an operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Why, for the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Answer to a close.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Closed {
+    /// The run.
+    pub run_id: String,
+    /// Whether it was open until now.
+    pub closed: bool,
+}
+
+/// `POST /api/v1/runs/{run_id}/extend`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Extend {
+    /// How much later the deadline of the round that gathers shall be.
+    pub by_seconds: f64,
+}
+
+/// Answer to an extend.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Extended {
+    /// The run.
+    pub run_id: String,
+    /// The round that gathers.
+    pub round: u64,
+    /// Until its deadline.
+    pub deadline_seconds: f64,
+}
