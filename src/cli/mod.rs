@@ -5,6 +5,7 @@ mod ctl;
 mod health;
 mod http;
 mod serve;
+mod status;
 mod store;
 mod units;
 mod wait;
@@ -29,6 +30,8 @@ enum Command {
     Wait(wait::Args),
     /// Tell by the exit code whether a server is healthy (for exec probes)
     Health(health::Args),
+    /// Tell who has joined, who is missing, and who waits for what
+    Status(status::Args),
     /// Look inside any TCPStore, rallypoint's or PyTorch's
     Store(store::Args),
     /// Change a running server
@@ -56,6 +59,7 @@ impl Cli {
             Command::Serve(args) => args.run(),
             Command::Wait(args) => args.run(),
             Command::Health(args) => args.run(),
+            Command::Status(args) => args.run(),
             Command::Store(args) => args.run(),
             Command::Ctl(args) => args.run(),
         };
