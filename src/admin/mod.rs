@@ -2,6 +2,7 @@
 //!
 //! | route | who may | what |
 //! |---|---|---|
+//! | `GET /` | all | the page: runs, nodes and ranks, live |
 //! | `GET /livez` | all | the event loop turns |
 //! | `GET /readyz` | all | every listener is bound and new clients are welcome |
 //! | `GET /metrics` | all | Prometheus text |
@@ -14,6 +15,7 @@
 //! loopback where there is none. Errors are `application/problem+json` (RFC 9457).
 
 mod access;
+mod page;
 mod problem;
 mod routes;
 
@@ -37,6 +39,7 @@ const MAX_CONNECTIONS: usize = 512;
 /// The admin port's routes.
 pub fn router(server: Arc<Server>) -> Router {
     Router::new()
+        .route("/", get(page::page))
         .route("/livez", get(routes::livez))
         .route("/readyz", get(routes::readyz))
         .route("/metrics", get(routes::metrics))
