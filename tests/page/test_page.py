@@ -22,6 +22,7 @@ def test_a_missing_node_is_named_with_what_to_do(admin: Admin, open_page: Open) 
     page.until_says("#explanations", "train-llm-2 is missing")
     assert "What to do" in page.js("getComputedStyle(document.querySelector('.remedy'), '::before').content")
     assert "look at the missing node's pod" in page.text("#explanations .remedy")
+    page.until_says("#nodes-legend", "1 missing")
     assert page.text("#nodes-legend").split("\n") == ["3 joined", "1 missing"]
     assert "last train-llm-3 +1.2 s; 0.8 s after the one before" in page.text("#joins-summary")
     page.until_says("#moments", "train-llm-3 joined round 0 (3 of 4 nodes, +1.2 s)")
@@ -262,13 +263,15 @@ def test_a_run_that_nobody_counts_is_shown_all_the_same(admin: Admin, open_page:
     assert "3/? nodes" in page.text("#runs")
 
 
-@pytest.mark.parametrize("field", ["version", "max"])
+@pytest.mark.parametrize("field", ["time", "max"])
 def test_numbers_beyond_all_measure_do_no_harm(admin: Admin, open_page: Open, field: str) -> None:
     run = run_of(4, 3)
     if field == "max":
         run["nodes"].update(expected={"min": 4294967295, "max": 4294967295, "source": "api"}, missing=4294967292)
     else:
         run.update(round=2**63, deadline=1e300, started_at=-1e300, state_since=1e300)
+        run["timeline"][-1]["at"] = 1e300
+        run["participants"][1].update(joined_at=1e300, after_seconds=1e300, gone_at=-1e300)
     admin.set(run)
     page = open_page(admin.url)
     page.until_says("#nodes-legend", "3 joined")

@@ -107,35 +107,35 @@ class Grid {
     if (n <= 96 && this.cells.some((cell) => cell.name)) {
       const columns = Math.max(1, Math.min(n, Math.floor(width / (n <= 16 ? 190 : 104))));
       const even = n > columns && columns > 8 ? columns - (columns % 8) : columns;
-      return { columns: even, left: 0, w: Math.min(280, width / even), h: n <= 16 ? 64 : 46, gap: 6, kind: "card" };
+      const w = even === 1 ? Math.min(width, 420) : Math.min(280, width / even);
+      return { columns: even, left: 0, top: 0, w, h: n <= 16 ? 64 : 46, gap: 6, kind: "card" };
     }
-    const left = 44, room = width - left;
-    let size = Math.max(5, Math.min(34, Math.floor(Math.sqrt((room * 380) / n))));
+    const left = 46, room = width - left;
+    let size = Math.max(4, Math.min(34, Math.floor(Math.sqrt((room * 380) / n))));
     let columns = Math.max(1, Math.floor(room / size));
     const step = this.unit > 1 && this.unit <= columns ? this.unit : columns >= 10 ? 10 : 1;
     if (n > columns) columns -= columns % step;
     size = Math.min(34, room / columns);
-    return { columns, left, w: size, h: size, gap: size >= 14 ? 3 : size >= 8 ? 2 : 1, kind: size >= 24 ? "number" : "dot" };
+    return { columns, left, top: 5, w: size, h: size, gap: size >= 14 ? 3 : size >= 8 ? 2 : 1, kind: size >= 24 ? "number" : "dot" };
   }
 
   draw() {
     if (this.canvas.clientWidth === 0) return;
-    const layout = this.layout(), { columns, left, w, h, gap, kind } = layout;
+    const layout = this.layout(), { columns, left, top, w, h, gap, kind } = layout;
     this.shape = layout;
     const rows = Math.ceil(this.cells.length / columns);
-    const context = sized(this.canvas, this.width, Math.max(1, rows * h));
-    context.clearRect(0, 0, this.width, rows * h);
+    const context = sized(this.canvas, this.width, top + Math.max(1, rows * h));
     context.textBaseline = "middle";
     const sans = getComputedStyle(document.body).fontFamily;
     if (left > 0) {
       context.fillStyle = palette.faint;
       context.font = `11px ${sans}`;
       context.textAlign = "right";
-      const every = Math.ceil(14 / h);
-      for (let row = 0; row < rows; row += every) context.fillText(String(row * columns), left - 8, row * h + (h - gap) / 2);
+      const every = Math.ceil((rows * h > 300 ? 28 : 14) / h);
+      for (let row = 0; row < rows; row += every) context.fillText(String(row * columns), left - 8, top + row * h + (h - gap) / 2);
     }
     this.cells.forEach((cell, i) => {
-      const x = left + (i % columns) * w, y = Math.floor(i / columns) * h;
+      const x = left + (i % columns) * w, y = top + Math.floor(i / columns) * h;
       drawCell(context, cell.state, x, y, w - gap, h - gap);
       if (kind === "dot") return;
       const filled = !["missing", "announced", "free"].includes(cell.state);
@@ -152,10 +152,11 @@ class Grid {
       context.fillText(fitted(context, cell.name || "?", inner), x + pad, y + (h - gap) * (two ? 0.34 : 0.5));
       if (!two) return;
       context.font = `${w > 120 ? 12 : 11}px ${sans}`;
-      context.fillText(fitted(context, cell.note || "", inner), x + pad, y + (h - gap) * 0.7);
+      const note = [cell.note, cell.short].find((text) => text && context.measureText(text).width <= inner);
+      context.fillText(note ?? fitted(context, cell.note || "", inner), x + pad, y + (h - gap) * 0.7);
     });
     if (this.at >= 0 && document.activeElement === this.canvas) {
-      const x = left + (this.at % columns) * w, y = Math.floor(this.at / columns) * h;
+      const x = left + (this.at % columns) * w, y = top + Math.floor(this.at / columns) * h;
       context.lineWidth = 2;
       for (const [color, inset] of [[palette.panel, 0.5], [palette.focus, 2]]) {
         context.strokeStyle = color;
@@ -196,9 +197,9 @@ class Grid {
   }
 
   point(event) {
-    const { columns, left, w, h } = this.shape || {};
+    const { columns, left, top, w, h } = this.shape || {};
     const box = this.canvas.getBoundingClientRect();
-    const column = Math.floor((event.clientX - box.left - left) / w), row = Math.floor((event.clientY - box.top) / h);
+    const column = Math.floor((event.clientX - box.left - left) / w), row = Math.floor((event.clientY - box.top - top) / h);
     const at = row * columns + column;
     if (column < 0 || column >= columns || at < 0 || at >= this.cells.length || at === this.at) return;
     this.at = at;
@@ -227,12 +228,12 @@ class Grid {
   }
 }
 
-// How many had come after how many seconds. `after` is sorted; the curve goes on to `until`.
-function drawJoins(canvas, after, expected, until, lastName) {
+// How many had come after how many seconds. `came` is sorted; the curve goes on to `until`.
+function drawJoins(canvas, came, expected, until, lastName) {
   if (canvas.clientWidth === 0) return;
   const width = canvas.clientWidth, height = 150, context = sized(canvas, width, height);
   const left = 44, right = 16, top = 22, bottom = 24;
-  const span = Math.max(until, after.at(-1) || 0, 0.1), most = Math.max(expected || 0, after.length, 1);
+  const span = Math.max(until, came.at(-1) || 0, 0.1), most = Math.max(expected || 0, came.length, 1);
   const x = (seconds) => left + (seconds / span) * (width - left - right);
   const y = (count) => height - bottom - (count / most) * (height - top - bottom);
   context.font = `11px ${getComputedStyle(document.body).fontFamily}`;
@@ -244,24 +245,24 @@ function drawJoins(canvas, after, expected, until, lastName) {
     context.fillStyle = palette.faint; context.textAlign = "right"; context.fillText(label, left - 8, y(count));
   }
   context.textAlign = "left"; context.fillText("first", left, height - 9);
-  context.textAlign = "right"; context.fillText(`+${elapsed(span)}`, width - right, height - 9);
+  context.textAlign = "right"; context.fillText(after(span), width - right, height - 9);
   context.beginPath();
   context.moveTo(x(0), y(0));
-  after.forEach((seconds, i) => { context.lineTo(x(seconds), y(i)); context.lineTo(x(seconds), y(i + 1)); });
-  const end = after.at(-1) || 0;
+  came.forEach((seconds, i) => { context.lineTo(x(seconds), y(i)); context.lineTo(x(seconds), y(i + 1)); });
+  const end = came.at(-1) || 0;
   context.strokeStyle = palette.joined; context.lineWidth = 2; context.lineJoin = "round"; context.stroke();
   context.lineTo(x(end), y(0));
   context.closePath();
   context.globalAlpha = 0.14; context.fillStyle = palette.joined; context.fill(); context.globalAlpha = 1;
-  if (span > end && after.length > 0) {
+  if (span > end && came.length > 0) {
     context.setLineDash([3, 4]);
-    context.beginPath(); context.moveTo(x(end), y(after.length)); context.lineTo(x(span), y(after.length));
+    context.beginPath(); context.moveTo(x(end), y(came.length)); context.lineTo(x(span), y(came.length));
     context.strokeStyle = palette.missing; context.stroke(); context.setLineDash([]);
   }
-  if (after.length === 0) return;
-  context.beginPath(); context.arc(x(end), y(after.length), 4, 0, 7); context.fillStyle = palette.joined; context.fill();
-  const label = fitted(context, `${lastName} +${elapsed(end)}`, width / 2), toLeft = x(end) > width / 2;
+  if (came.length === 0) return;
+  context.beginPath(); context.arc(x(end), y(came.length), 4, 0, 7); context.fillStyle = palette.joined; context.fill();
+  const label = fitted(context, `${lastName} ${after(end)}`, width / 2), toLeft = x(end) > width / 2;
   context.textAlign = toLeft ? "right" : "left";
   context.fillStyle = palette.text;
-  context.fillText(label, x(end) + (toLeft ? -9 : 9), y(after.length) - 10);
+  context.fillText(label, x(end) + (toLeft ? -9 : 9), y(came.length) - 10);
 }

@@ -51,7 +51,9 @@ const nameOf = (run) => (hasRounds(run) ? `${run.run_id} round ${run.round}` : r
 
 function progress(run) {
   const { nodes, ranks } = run;
-  if (run.kind === "env") return { joined: ranks?.joined || 0, gone: ranks?.gone || 0, of: ranks?.expected ?? null, what: "ranks" };
+  // Once all nodes are there, it is the ranks that somebody waits for.
+  const ranksMissing = run.state === "running" && ranks && ranks.expected !== null && ranks.joined < ranks.expected;
+  if (run.kind === "env" || ranksMissing) return { joined: ranks?.joined || 0, gone: ranks?.gone || 0, of: ranks?.expected ?? null, what: "ranks" };
   const expected = nodes.expected;
   const of = !expected ? null : run.state === "last_call" ? expected.max
     : run.state === "joining" ? expected.min : Math.max(expected.min, nodes.joined);
@@ -122,11 +124,14 @@ function nodeCells(run) {
     // A rank is a place only where ranks are known; who comes to a place that is taken comes behind.
     if (ranked && rank !== null && rank < MAX_CELLS && !cells[rank]) cells[rank] = cell; else later.push(cell);
   };
-  for (const node of run.participants) place({ state: node.state, name: plain(node.name), note: noteOf(node), node }, node.rank);
+  for (const node of run.participants) {
+    const short = node.state !== "joined" ? STATES[node.state] : node.after_seconds === null ? "" : after(node.after_seconds);
+    place({ state: node.state, name: plain(node.name), note: noteOf(node), short, node }, node.rank);
+  }
   const mute = isOver(run) ? [] : run.missing;
   for (const node of mute) {
     const rank = node.rank === null ? "" : `rank ${node.rank}  `;
-    place({ state: "missing", name: plain(node.name || `node ${node.rank ?? "?"}`), note: `${rank}missing`, absent: node }, node.rank);
+    place({ state: "missing", name: plain(node.name || `node ${node.rank ?? "?"}`), note: `${rank}missing`, short: "missing", absent: node }, node.rank);
   }
   for (let i = 0; later.length > 0; i += 1) if (!cells[i]) cells[i] = later.shift();
   if (!isOver(run) && expected) {
@@ -251,7 +256,7 @@ function rebuild(id, source, children) {
 
 function showState(run, detail) {
   const where = run.store === null ? "" : `, store on port ${run.store}`;
-  rebuild("run-name", [nameOf(run), run.kind, where], () => [el("b", {}, nameOf(run)), `  ${KIND[run.kind] || plain(run.kind)}${where}`]);
+  rebuild("run-name", [nameOf(run), run.kind, where], () => [el("b", {}, nameOf(run)), ` · ${KIND[run.kind] || plain(run.kind)}${where}`]);
   write("sentence", sentenceOf(run));
   const from = run.state === "joining" ? run.started_at : run.state_since;
   const source = run.nodes.expected ? `; the number of nodes is ${SOURCE[run.nodes.expected.source] || plain(run.nodes.expected.source)}` : "";
@@ -277,14 +282,15 @@ function showGrids(detail) {
   const cells = nodeCells(detail);
   $("nodes").hidden = cells.length === 0;
   if (cells.length > 0) {
-    write("nodes-summary", `${fraction(detail)}`);
+    const { joined, expected } = detail.nodes;
+    write("nodes-summary", !expected ? `${joined}` : expected.min === expected.max ? `${joined} of ${expected.min}` : `${joined} of ${expected.min} to ${expected.max}`);
     nodeGrid.show(cells, 1, `${count(cells.length, "node")}: ${counted(cells)}`);
   }
   const ranks = detail.rank_grid ? rankCells(detail) : [];
   $("ranks").hidden = ranks.length === 0;
   if (ranks.length > 0) {
     const { joined, expected, connected } = detail.ranks || { joined: 0, expected: null, connected: 0 };
-    write("ranks-summary", `${joined}/${expected ?? "?"} have published their address${connected > joined ? `, ${connected} connected` : ""}`);
+    write("ranks-summary", `${joined} of ${expected ?? "an unknown number"} have published their address${connected > joined ? `, ${connected} connected` : ""}`);
     const unit = detail.participants.find((node) => node.local_world_size)?.local_world_size || 1;
     rankGrid.show(ranks, unit, `${count(ranks.length, "rank")}: ${counted(ranks)}`);
   }
@@ -327,10 +333,10 @@ function showWaits(waits) {
   const rows = [...groups.values()].slice(0, 100);
   const some = (list, most) => plain(list.slice(0, most).join(", ") + (list.length > most ? ` and ${list.length - most} more` : ""));
   $("waits-rows").replaceChildren(...rows.map((wait) => el("tr", {},
-    el("td", {}, ticking(seen.detail.now - wait.waited_seconds)), el("td", {}, some(wait.all, 4)),
-    el("td", {}, el("span", { class: "key" }, some(wait.missing, 3)), wait.keys > wait.missing.length ? ` of ${wait.keys} keys` : "",
+    el("td", {}, ticking(seen.detail.now - wait.waited_seconds)), el("td", { "data-label": "who" }, some(wait.all, 4)),
+    el("td", { "data-label": "for" }, el("span", { class: "key" }, some(wait.missing, 3)), wait.keys > wait.missing.length ? ` of ${wait.keys} keys` : "",
       wait.op === "barrier" ? ` (barrier of ${wait.world_size ?? "?"})` : ""),
-    el("td", {}, wait.writer ?? "not known"), el("td", {}, wait.reason ?? ""))));
+    el("td", { "data-label": "written by" }, wait.writer ?? "not known"), el("td", { "data-label": "why" }, wait.reason ?? ""))));
 }
 
 function showHistory(detail) {
@@ -339,7 +345,7 @@ function showHistory(detail) {
   const all = [...known, ...newer].slice(-MAX_MOMENTS).reverse();
   $("history").hidden = all.length === 0;
   rebuild("moments", [all[0]?.at, all.at(-1)?.at, all.length, detail.run_id], () => all.map((moment) =>
-    el("li", {}, el("time", { datetime: new Date(moment.at * 1000).toISOString() }, clock(moment.at)), el("span", {}, moment.text))));
+    el("li", {}, el("time", {}, clock(moment.at)), el("span", {}, moment.text))));
 }
 
 function showNotices() {

@@ -15,7 +15,7 @@ const seen = {
   runs: new Map(), explanations: [], lost: 0, version: "",
   chosen: null, detail: null, missing: false, moments: [],
   // starting, live, polling, gone; since when (this clock, ms), and why.
-  link: "starting", since: Date.now(), why: "", lastHeard: 0,
+  link: "starting", since: Date.now(), why: "", lastHeard: 0, events: 0,
 };
 // What to add to this clock to have the server's, in seconds.
 let skew = 0;
@@ -118,6 +118,7 @@ function take(block) {
   }
   if (data.length === 0 || !Object.hasOwn(EVENTS, name)) return;
   EVENTS[name](JSON.parse(data.join("\n")));
+  seen.events += 1;
   if (seen.link !== "live") linkIs("live");
 }
 
@@ -125,10 +126,11 @@ async function stayConnected() {
   let retry = RETRY_MS;
   for (;;) {
     await visible();
+    const before = seen.events;
     let why;
     try { await follow(); } catch (error) { why = error; }
     if (document.hidden) continue;
-    const wasLive = seen.link === "live";
+    const wasLive = seen.events > before;
     // Without events, a look every now and then tells the same a little later.
     try {
       takeList(await getJson("api/v1/runs"));
@@ -149,7 +151,7 @@ let stale = true;
 async function keepDetail() {
   let fetched = 0, cost = 0;
   for (;;) {
-    await pause(FETCH_MS);
+    await pause(50);
     const run = seen.runs.get(seen.chosen);
     if (!run || document.hidden || seen.link === "gone" || seen.link === "starting") continue;
     const other = !seen.detail || seen.detail.run_id !== run.run_id;
@@ -157,7 +159,7 @@ async function keepDetail() {
     const age = performance.now() - fetched;
     const old = age > REFETCH_MS && !["finished", "closed", "gone"].includes(run.state);
     // What takes long is asked for less often.
-    if (!other && (age < 4 * cost || !(changedSince || old))) continue;
+    if (!other && (age < Math.max(FETCH_MS, 4 * cost) || !(changedSince || old))) continue;
     const began = performance.now();
     try {
       const detail = await getJson(`api/v1/runs/${encodeURIComponent(run.run_id)}`);
@@ -165,7 +167,7 @@ async function keepDetail() {
       heard(detail);
       const later = seen.runs.get(run.run_id);
       if (later && later.version < detail.version) seen.runs.set(run.run_id, detail);
-      if (seen.chosen === run.run_id) { seen.detail = detail; seen.moments = []; }
+      if (seen.chosen === run.run_id) seen.detail = detail;
       changed();
     } catch (error) {
       // Gone meanwhile, or the server is: the events tell which.
