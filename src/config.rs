@@ -42,6 +42,10 @@ pub struct ServerConfig {
     pub write_timeout: Duration,
     /// When left-over keys are dropped.
     pub stale_keys: StaleKeyConfig,
+    /// What to look for in the jobs' traffic, and when to speak of it.
+    pub insight: InsightConfig,
+    /// Runs that are tracked; the series and documents of others are not there.
+    pub max_runs: usize,
     /// How long to wait for clients to leave when stopping.
     pub drain: Duration,
     /// Ports of the stores that are opened for single runs.
@@ -70,11 +74,30 @@ impl Default for ServerConfig {
             handshake_timeout: Duration::from_secs(10),
             write_timeout: Duration::from_mins(1),
             stale_keys: StaleKeyConfig::default(),
+            insight: InsightConfig::default(),
+            max_runs: 1000,
             drain: Duration::from_secs(30),
             store_ports: 29510..=29599,
             store_linger: Duration::from_mins(10),
             advertise_host: None,
         }
+    }
+}
+
+/// What insight does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InsightConfig {
+    /// Whether the jobs' traffic is looked at.
+    pub enabled: bool,
+    /// What is waited for is said when it has lasted this long.
+    pub explain_after: Duration,
+    /// Nodes to expect of unmodified jobs: minimum and maximum.
+    pub nodes: Option<(u32, u32)>,
+}
+
+impl Default for InsightConfig {
+    fn default() -> Self {
+        Self { enabled: true, explain_after: Duration::from_secs(30), nodes: None }
     }
 }
 

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`protocol`] | bytes to requests and replies (core) |
 //! | [`store`] | the key-value state machine with its rules for stale keys (core) |
+//! | [`insight`] | what the traffic says about the jobs, and why they wait (core) |
 //! | [`engine`] | one lock around one store; order, wake-ups, memory budget |
 //! | [`server`] | listeners, connections, stores of runs, lifecycle |
 //! | [`admin`] | HTTP: health, metrics, API |

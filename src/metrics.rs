@@ -1,5 +1,8 @@
 //! The metrics of a server as Prometheus text. Every name and help text is here; nothing is counted here: a scrape
-//! reads what the engines and listeners have counted. No label comes from a key or a peer.
+//! reads what the engines, listeners and insight have counted. No label comes from a key or a peer, but for the run
+//! id.
+
+mod runs;
 
 use prometheus::core::Collector;
 use prometheus::proto::{self, LabelPair, MetricFamily, MetricType};
@@ -21,6 +24,7 @@ pub fn render(server: &Server) -> prometheus::Result<String> {
     register_build_info(&registry)?;
     register_events(&registry, server)?;
     let meter = register_stores(&registry, server)?;
+    families.push(runs::register(&registry, server)?);
     families.extend(registry.gather());
     families.push(request_durations(&meter));
     families.push(wait_durations(&meter));

@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 
 /// A module, the other modules of this crate it may use, and the crates it must not.
-const BORDERS: [(&str, &[&str], &[&str]); 8] = [
+const BORDERS: [(&str, &[&str], &[&str]); 9] = [
     ("ids", &[], &["tokio", "tracing", "bytes"]),
     ("protocol", &["ids"], &["tokio", "tokio_util", "tracing"]),
     ("store", &["ids", "protocol"], &["tokio", "tokio_util", "tracing"]),
+    ("insight", &["ids", "protocol", "store"], &["tokio", "tokio_util", "tracing", "axum"]),
     ("engine", &["ids", "protocol", "store"], &["tokio_util", "axum"]),
-    ("server", &["config", "engine", "ids", "protocol", "store"], &["axum", "prometheus"]),
-    ("metrics", &["engine", "protocol", "server", "store"], &["axum", "tracing"]),
-    ("admin", &["config", "ids", "metrics", "server"], &["prometheus"]),
+    ("server", &["config", "engine", "ids", "insight", "protocol", "store"], &["axum", "prometheus"]),
+    ("metrics", &["engine", "insight", "protocol", "server", "store"], &["axum", "tracing"]),
+    ("admin", &["config", "ids", "insight", "metrics", "server"], &["prometheus"]),
     ("client", &["ids", "protocol"], &["axum", "prometheus"]),
 ];
 

@@ -8,6 +8,11 @@
 //! | `GET /metrics` | all | Prometheus text |
 //! | `GET /api/v1/stores` | all | the stores with their sizes |
 //! | `GET /api/v1/waits` | all | outstanding WAITs and BARRIERs, the oldest first |
+//! | `GET /api/v1/runs` | all | every run: who has joined, who is missing, what matters most |
+//! | `GET /api/v1/runs/{run_id}` | all | one run with its nodes, ranks, waits and explanations |
+//! | `GET /api/v1/events` | all | the same live, as server-sent events |
+//! | `PUT /api/v1/runs/{run_id}/expect` | operators | how many nodes to expect |
+//! | `DELETE /api/v1/runs/{run_id}` | operators | forgets a run and drops its rendezvous' keys |
 //! | `POST /api/v1/stores` | members | a store of its own for a run |
 //! | `DELETE /api/v1/stores/{port}` | operators | empties a store; a run's own store is closed |
 //!
@@ -18,6 +23,7 @@ mod access;
 mod page;
 mod problem;
 mod routes;
+mod runs;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,7 +31,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::{delete, get};
+use axum::routing::{delete, get, put};
 
 use crate::server::Server;
 
@@ -46,6 +52,10 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/api/v1/stores", get(routes::stores).post(routes::open_store))
         .route("/api/v1/stores/{port}", delete(routes::reset_store))
         .route("/api/v1/waits", get(routes::waits))
+        .route("/api/v1/runs", get(runs::list))
+        .route("/api/v1/runs/{run_id}", get(runs::one).delete(runs::forget))
+        .route("/api/v1/runs/{run_id}/expect", put(runs::expect))
+        .route("/api/v1/events", get(runs::events))
         .fallback(routes::not_found)
         .method_not_allowed_fallback(routes::not_allowed)
         .layer(DefaultBodyLimit::max(MAX_BODY))

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::access::Operator;
 use super::problem::Problem;
-use crate::ids::ShownKey;
+use crate::insight::view::WaitList;
 use crate::metrics;
 use crate::server::{NoStore, Server};
 
@@ -41,7 +41,10 @@ pub(super) async fn metrics(State(server): State<Arc<Server>>) -> Result<impl In
 }
 
 pub(super) async fn not_found() -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, "no such route; see /metrics, /api/v1/stores, /api/v1/waits")
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        "no such route; see /metrics, /api/v1/runs, /api/v1/stores, /api/v1/waits",
+    )
 }
 
 pub(super) async fn not_allowed() -> Problem {
@@ -80,30 +83,6 @@ pub(super) async fn stores(State(server): State<Arc<Server>>) -> Json<StoreList>
     Json(StoreList { stores: server.doors().into_iter().map(entry).collect() })
 }
 
-/// One outstanding WAIT or BARRIER.
-#[derive(Debug, Serialize)]
-pub(super) struct WaitEntry {
-    store: u16,
-    peer: Option<String>,
-    pid: Option<u32>,
-    /// `wait` or `barrier`.
-    op: &'static str,
-    waited_seconds: f64,
-    /// Number of keys the wait names.
-    keys: usize,
-    /// Up to ten keys that are still missing; for a barrier its key.
-    missing: Vec<String>,
-    /// Arrivals the barrier waits for.
-    world_size: Option<i64>,
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct WaitList {
-    /// Number of all outstanding waits, shown or not.
-    total: usize,
-    waits: Vec<WaitEntry>,
-}
-
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WaitQuery {
@@ -116,25 +95,8 @@ pub(super) async fn waits(
 ) -> Result<Json<WaitList>, Problem> {
     let Query(query) = query.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.body_text()))?;
     let limit = query.limit.unwrap_or(WAITS_SHOWN).min(MAX_WAITS_SHOWN);
-    let mut list = WaitList { total: 0, waits: Vec::new() };
-    for door in server.doors() {
-        let engine = door.engine();
-        list.total += engine.stats().waiters;
-        for (wait, addr) in engine.waits(limit, KEYS_SHOWN) {
-            list.waits.push(WaitEntry {
-                store: engine.port(),
-                peer: addr.map(|addr| addr.to_string()),
-                pid: wait.pid,
-                op: if wait.barrier_size.is_some() { "barrier" } else { "wait" },
-                waited_seconds: wait.waited.as_secs_f64(),
-                keys: wait.keys,
-                missing: wait.missing.iter().map(|key| ShownKey(key).to_string()).collect(),
-                world_size: wait.barrier_size,
-            });
-        }
-    }
-    list.waits.sort_by(|a, b| b.waited_seconds.total_cmp(&a.waited_seconds));
-    list.waits.truncate(limit);
+    let (total, waits) = server.open_waits(limit, KEYS_SHOWN);
+    let list = server.with_insight(|insight, now| insight.explain_waits(total, waits, now));
     Ok(Json(list))
 }
 

@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::units::{MaybeOff, duration, duration_or_off, on_or_off, size};
 use super::{Outcome, UsageError, token};
 use crate::admin;
-use crate::config::ServerConfig;
+use crate::config::{InsightConfig, ServerConfig};
 use crate::protocol::{LegacyRelease, Limits};
 use crate::server::{self, Server};
 use crate::store::StaleKeyConfig;
@@ -151,6 +151,23 @@ pub(super) struct Args {
     )]
     reset_when_idle: MaybeOff,
 
+    /// Nodes to expect of unmodified jobs: N, or MIN:MAX for elastic ones
+    #[arg(long, env = "RALLYPOINT_NODES", value_name = "MIN[:MAX]", value_parser = nodes)]
+    nodes: Option<(u32, u32)>,
+
+    /// Look at the jobs' traffic: who has joined, who is missing, what everybody waits for (on or off)
+    #[arg(long, env = "RALLYPOINT_INSIGHT", value_name = "ON|OFF", default_value = "on", value_parser = on_or_off,
+        action = clap::ArgAction::Set)]
+    insight: bool,
+
+    /// Say what is waited for when it has lasted this long
+    #[arg(long, env = "RALLYPOINT_EXPLAIN_AFTER", value_name = "TIME", default_value = "30s", value_parser = duration)]
+    explain_after: Duration,
+
+    /// Most runs to show at the same time, those that are over included
+    #[arg(long, env = "RALLYPOINT_MAX_RUNS", value_name = "N", default_value_t = 1000)]
+    max_runs: usize,
+
     /// Ports for stores of single runs
     #[arg(long, env = "RALLYPOINT_STORE_PORTS", value_name = "FIRST-LAST", default_value = "29510-29599")]
     store_ports: PortRange,
@@ -223,6 +240,15 @@ fn cidr(text: &str) -> Result<IpNet, String> {
     text.parse().or_else(|_| one()).map_err(|_| "write it like 10.0.0.0/8 or fd00::/8".into())
 }
 
+/// `MIN[:MAX]`.
+fn nodes(text: &str) -> Result<(u32, u32), String> {
+    let (min, max) = text.split_once(':').unwrap_or((text, text));
+    let range = min.parse().ok().zip(max.parse().ok());
+    range
+        .filter(|&(min, max)| 0 < min && min <= max)
+        .ok_or_else(|| "write it like 4, or 2:4 for at least 2 and at most 4".into())
+}
+
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let _flushed_on_drop = self.start_log()?;
@@ -281,6 +307,12 @@ impl Args {
                 reset_when_idle: self.reset_when_idle.0,
                 ..StaleKeyConfig::default()
             },
+            insight: InsightConfig {
+                enabled: self.insight,
+                explain_after: self.explain_after,
+                nodes: self.nodes,
+            },
+            max_runs: self.max_runs,
             drain: self.drain,
             store_ports: self.store_ports.0.clone(),
             store_linger: self.store_linger,
@@ -381,6 +413,10 @@ async fn serve_until_stopped(server: Arc<Server>, admin_socket: std::net::TcpLis
         let server = Arc::clone(&server);
         async move { server.housekeeping().await }
     });
+    let watch = tokio::spawn({
+        let server = Arc::clone(&server);
+        async move { server.watch().await }
+    });
     let admin = tokio::spawn(admin::serve(admin_socket, Arc::clone(&server)));
     tokio::select! {
         _ = terminate.recv() => {}
@@ -394,6 +430,7 @@ async fn serve_until_stopped(server: Arc<Server>, admin_socket: std::net::TcpLis
         _ = interrupt.recv() => tracing::info!("stopped at once by a second signal"),
     }
     housekeeping.abort();
+    watch.abort();
     admin.abort();
     Ok(())
 }

@@ -11,6 +11,7 @@
 
 mod budget;
 mod meter;
+mod observations;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -19,9 +20,11 @@ use std::time::{Duration, Instant};
 
 use crate::ids::{ConnId, Uptime};
 use crate::protocol::{Reply, ReplyBuffer, Request};
-use crate::store::{Effects, Event, Refusal, Stats, Store, WaitView};
+use crate::store::{Effects, Event, Observed, Refusal, Stats, Store, WaitView};
 pub use budget::{MemoryBudget, Reservation};
 pub use meter::{BUCKETS, Histogram, Meter, WAIT_BUCKET_FACTOR};
+use observations::Observations;
+pub use observations::Seen;
 
 /// The process's monotonic clock. The only place where the server reads time for the core.
 #[derive(Debug, Clone, Copy)]
@@ -106,6 +109,7 @@ struct State {
     /// The store's bytes as last told to the budget.
     budgeted: usize,
     events: Vec<Event>,
+    observations: Observations,
 }
 
 /// One store and the connections to it.
@@ -136,13 +140,14 @@ pub struct Submitted {
 }
 
 impl Engine {
-    /// Serves `store` on `port`.
+    /// Serves `store` on `port`. What it observes of jobs is kept for [`Self::take_seen`] if `observing`.
     pub fn new(
         port: u16,
         store: Store,
         clock: Clock,
         budget: Arc<MemoryBudget>,
         observer: Arc<dyn Observer>,
+        observing: bool,
     ) -> Arc<Self> {
         let state = State {
             store,
@@ -151,6 +156,7 @@ impl Engine {
             meter: Meter::default(),
             budgeted: 0,
             events: Vec::new(),
+            observations: Observations::new(observing),
         };
         Arc::new(Self { port, clock, budget, observer, state: Mutex::new(state) })
     }
@@ -205,9 +211,42 @@ impl Engine {
         waits.into_iter().map(|wait| (addr_of(wait.conn), wait)).map(|(addr, wait)| (wait, addr)).collect()
     }
 
+    /// What the store has observed since the last call.
+    pub fn take_seen(&self) -> Seen {
+        self.lock().observations.take()
+    }
+
+    /// Up to `most` waits that have lasted for `at_least`, in no order, and how many there are.
+    pub fn long_waits(
+        &self,
+        at_least: Duration,
+        most: usize,
+        keys_each: usize,
+    ) -> (Vec<(WaitView, Option<SocketAddr>)>, usize) {
+        let now = self.clock.now();
+        let state = self.lock();
+        let (waits, total) = state.store.long_waits(now, at_least, most, keys_each);
+        let addr_of = |id: ConnId| state.outlets.get(id.slot()).filter(|o| o.id == id).map(|o| o.addr);
+        (
+            waits
+                .into_iter()
+                .map(|wait| (addr_of(wait.conn), wait))
+                .map(|(addr, wait)| (wait, addr))
+                .collect(),
+            total,
+        )
+    }
+
     /// Empties the store.
     pub fn reset(&self) {
         self.change(None, |store, _, fx| store.reset(fx));
+    }
+
+    /// Drops the keys of one run's rendezvous; returns how many there were.
+    pub fn drop_run(&self, run_id: &[u8]) -> usize {
+        let mut dropped = 0;
+        self.change(None, |store, _, fx| dropped = store.drop_run(run_id, fx));
+        dropped
     }
 
     /// Drops what has been idle for long enough. Cheap when nothing is due.
@@ -223,7 +262,7 @@ impl Engine {
         let now = self.clock.now();
         let mut wakers = Vec::new();
         let mut state = self.lock();
-        let State { store, outlets, meter, events, .. } = &mut *state;
+        let State { store, outlets, meter, events, observations, .. } = &mut *state;
         let mut turn = Turn {
             own: None,
             now,
@@ -231,6 +270,7 @@ impl Engine {
             outlets,
             meter,
             events,
+            observations,
             wakers: &mut wakers,
         };
         change(store, now, &mut turn);
@@ -318,7 +358,7 @@ impl Session {
         let mut wakers = Vec::new();
         let mut state = self.engine.lock();
         let room = self.engine.budget.room();
-        let State { store, outlets, meter, events, budgeted, .. } = &mut *state;
+        let State { store, outlets, meter, events, observations, budgeted, .. } = &mut *state;
         store.capacity.bytes = budgeted.saturating_add(room);
         let unsent = out.len();
         let own = &mut outlets[self.id.slot()];
@@ -326,7 +366,8 @@ impl Session {
             out.push(Reply::StopWaiting);
         }
         let waiting_since = own.waker.as_ref().map(|_| own.waiting_since);
-        let mut turn = Turn { own: Some(self.id), now, out, outlets, meter, events, wakers: &mut wakers };
+        let own = Some(self.id);
+        let mut turn = Turn { own, now, out, outlets, meter, events, observations, wakers: &mut wakers };
         for (request, len) in batch {
             if cannot_cancel && !matches!(request, Request::CancelWait) {
                 store.abandon_wait(self.id);
@@ -380,6 +421,7 @@ struct Turn<'t> {
     outlets: &'t mut slab::Slab<Outlet>,
     meter: &'t mut Meter,
     events: &'t mut Vec<Event>,
+    observations: &'t mut Observations,
     wakers: &'t mut Vec<Waker>,
 }
 
@@ -403,6 +445,18 @@ impl Effects for Turn<'_> {
     }
 
     fn event(&mut self, event: Event) {
+        if self.observes() {
+            self.observe(Observed::Event(event.clone()));
+        }
         self.events.push(event);
+    }
+
+    #[inline]
+    fn observes(&self) -> bool {
+        self.observations.enabled
+    }
+
+    fn observe(&mut self, observed: Observed) {
+        self.observations.push(self.now, observed);
     }
 }

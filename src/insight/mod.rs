@@ -1,4 +1,404 @@
 //! What the traffic says about the jobs: who has joined, who is missing, what everybody waits for, and why.
+//!
+//! Fed with what the stores observed, the outstanding waits, and the time; tells what changed. It reads no clock, never
+//! touches a store, and keeps a bounded state for each run. What the keys mean is in
+//! [`crate::protocol::keys`]; everything there is to say is a [`Reason`].
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
 
+mod expect;
+mod explain;
+mod fold;
+mod graph;
+mod reason;
+mod run;
+mod show;
+#[cfg(test)]
+mod tests;
 pub mod view;
+mod voice;
+mod world;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use crate::ids::{ConnId, RunId, Uptime};
+use expect::Plan;
+pub use expect::{Announcement, Wish};
+pub use reason::{Names, Reason, Secs, Unit, Whereabouts};
+use run::{Run, RunKey};
+pub use show::RunFigures;
+use view::{Explanation, Moment, RunGone, RunKind, RunSummary};
+use voice::Voice;
+
+/// How insight is set.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// What is waited for is said when it has lasted this long.
+    pub explain_after: Duration,
+    /// Runs that are tracked.
+    pub max_runs: usize,
+    /// Nodes to expect of unmodified jobs: minimum and maximum.
+    pub nodes: Option<(u32, u32)>,
+    /// Unix time in seconds at [`Uptime`] zero.
+    pub epoch: f64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { explain_after: Duration::from_secs(30), max_runs: 1000, nodes: None, epoch: 0.0 }
+    }
+}
+
+/// Something changed.
+#[derive(Debug, Clone, PartialEq)]
+pub enum News {
+    /// An explanation: new, said again, or no longer so. `aloud` for the log.
+    Explanation {
+        /// What is said.
+        explanation: Explanation,
+        /// Whether it belongs in the log.
+        aloud: bool,
+    },
+    /// A run is new or has changed.
+    Run(RunSummary),
+    /// A run is no longer shown.
+    RunGone(RunGone),
+    /// Something happened.
+    Moment(Moment),
+}
+
+/// One outstanding wait, as the store shows it.
+#[derive(Debug, Clone)]
+pub struct OpenWait {
+    /// Who waits.
+    pub conn: ConnId,
+    /// Its address and port.
+    pub peer: Option<SocketAddr>,
+    /// Its process id, where it told it.
+    pub pid: Option<u32>,
+    /// For how long.
+    pub waited: Duration,
+    /// `None` for a WAIT; the awaited number of arrivals for a BARRIER.
+    pub barrier_size: Option<i64>,
+    /// How many keys the wait names.
+    pub keys: usize,
+    /// Those that are missing, at most ten; for a BARRIER its key.
+    pub missing: Vec<Box<[u8]>>,
+}
+
+/// What a connection is in a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Unknown,
+    Agent,
+    Worker,
+}
+
+#[derive(Debug)]
+struct Client {
+    addr: IpAddr,
+    pid: Option<u32>,
+    role: Role,
+    run: Option<RunKey>,
+    rank: Option<u32>,
+    since: Uptime,
+}
+
+impl Client {
+    fn label(&self) -> String {
+        match self.pid {
+            Some(pid) => format!("process {pid} at {}", self.addr),
+            None => format!("a process at {}", self.addr),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Waiting {
+    since: Uptime,
+    peer: Option<SocketAddr>,
+    pid: Option<u32>,
+    barrier_size: Option<i64>,
+    keys: usize,
+    missing: Vec<Box<[u8]>>,
+}
+
+/// Clients that gave up on one key at about the same time.
+#[derive(Debug)]
+struct GivenUp {
+    at: Uptime,
+    waited: Duration,
+    who: Vec<String>,
+    more: usize,
+}
+
+/// A clash of two live writers.
+#[derive(Debug)]
+struct Clash {
+    at: Uptime,
+    run: RunKey,
+    node: Option<u32>,
+    rank: Option<u32>,
+    first: String,
+    second: String,
+}
+
+#[derive(Debug)]
+struct Foreign {
+    peer: IpAddr,
+    protocol: &'static str,
+    times: u64,
+    last: Uptime,
+}
+
+#[derive(Debug)]
+struct StoreWatch {
+    port: u16,
+    /// The run it was opened for.
+    name: Option<String>,
+    clients: HashMap<ConnId, Client>,
+    waits: HashMap<ConnId, Waiting>,
+    given_up: BTreeMap<(Option<RunKey>, Box<[u8]>), GivenUp>,
+    clashes: Vec<Clash>,
+    foreign: VecDeque<Foreign>,
+}
+
+/// What happened so often, for the metrics.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Totals {
+    /// Nodes that died in a round.
+    pub node_deaths: u64,
+    /// Rounds by how they ended: complete, timeout, closed.
+    pub rounds: [u64; 3],
+    /// How long complete rounds took from the first join, in seconds, since the start.
+    pub join_seconds: Vec<u64>,
+    /// Their sum.
+    pub join_seconds_sum: f64,
+    /// Observations that were lost.
+    pub lost: u64,
+}
+
+/// Upper bounds of [`Totals::join_seconds`] in seconds; the last count is for what exceeds them all.
+pub const JOIN_BUCKETS: [f64; 10] = [0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0];
+
+/// All that is known of the jobs of one server.
+#[derive(Debug)]
+pub struct Insight {
+    settings: Settings,
+    stores: BTreeMap<u16, StoreWatch>,
+    runs: BTreeMap<RunKey, Run>,
+    plans: BTreeMap<String, Plan>,
+    voice: Voice,
+    news: Vec<News>,
+    /// Runs as subscribers know them.
+    shown: BTreeMap<RunKey, u64>,
+    /// When what holds was last looked at.
+    looked: Option<Uptime>,
+    totals: Totals,
+}
+
+impl Insight {
+    /// News kept until they are taken.
+    const MOST_NEWS: usize = 16_384;
+    /// Runs with plans.
+    const MOST_PLANS: usize = 4096;
+    /// Connections tracked in one store.
+    const MOST_CLIENTS: usize = 300_000;
+    /// What holds is looked at this often.
+    const LOOK_EVERY: Duration = Duration::from_secs(1);
+    /// A run that is over is shown this long.
+    const OVER_SHOWN: Duration = Duration::from_hours(1);
+
+    /// Knows nothing yet.
+    pub fn new(settings: Settings) -> Self {
+        let voice = Voice::new(settings.explain_after, settings.epoch);
+        let totals = Totals { join_seconds: vec![0; JOIN_BUCKETS.len() + 1], ..Totals::default() };
+        Self {
+            settings,
+            stores: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            plans: BTreeMap::new(),
+            voice,
+            news: Vec::new(),
+            shown: BTreeMap::new(),
+            looked: None,
+            totals,
+        }
+    }
+
+    /// The store on `port` belongs to the run called `name`.
+    pub fn name_store(&mut self, port: u16, name: &str) {
+        self.store(port).name = Some(name.to_owned());
+    }
+
+    /// The store on `port` was closed: its runs are no longer shown.
+    pub fn forget_store(&mut self, port: u16) {
+        self.stores.remove(&port);
+        let gone: Vec<RunKey> = self.runs.keys().filter(|key| key.store == port).cloned().collect();
+        gone.iter().for_each(|key| self.drop_run(key));
+    }
+
+    /// Observations were lost.
+    pub fn lost(&mut self, count: u64) {
+        self.totals.lost += count;
+    }
+
+    /// A pod says that it will take part in a run, before any traffic of its own.
+    pub fn announce(&mut self, run_id: &str, announcement: Announcement) {
+        if let Some(plan) = self.plan_mut(run_id) {
+            plan.announce(announcement);
+        }
+    }
+
+    /// A pod takes its announcement back.
+    pub fn withdraw(&mut self, run_id: &str, pod: &str) {
+        if let Some(plan) = self.plans.get_mut(run_id)
+            && plan.pods.remove(pod).is_some()
+        {
+            plan.version += 1;
+        }
+    }
+
+    /// An operator says what to expect of a run. `false` if there are too many such runs.
+    pub fn expect(&mut self, run_id: &str, wish: Wish) -> bool {
+        let Some(plan) = self.plan_mut(run_id) else { return false };
+        plan.wish = Some(wish);
+        plan.version += 1;
+        true
+    }
+
+    /// Forgets what is known of a run. The store it uses keeps its keys. `false` if it is not known.
+    pub fn forget(&mut self, run_id: &str) -> bool {
+        let keys: Vec<RunKey> = self.keys_of(run_id, None);
+        keys.iter().for_each(|key| self.drop_run(key));
+        self.plans.remove(run_id).is_some() || !keys.is_empty()
+    }
+
+    /// Takes what has changed since the last call.
+    pub fn take_news(&mut self) -> Vec<News> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// What happened so often.
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// A foreign client came to a store's port.
+    pub fn foreign(&mut self, store: u16, peer: IpAddr, protocol: &'static str, now: Uptime) {
+        const MOST: usize = 64;
+        let foreign = &mut self.store(store).foreign;
+        if let Some(known) = foreign.iter_mut().find(|known| known.peer == peer && known.protocol == protocol)
+        {
+            known.times += 1;
+            known.last = now;
+            return;
+        }
+        if foreign.len() == MOST {
+            foreign.pop_front();
+        }
+        foreign.push_back(Foreign { peer, protocol, times: 1, last: now });
+    }
+
+    /// The outstanding waits of a store that have lasted over a second; they replace those told before.
+    pub fn waits(&mut self, store: u16, waits: Vec<OpenWait>, now: Uptime) {
+        let watch = self.store(store);
+        watch.waits = waits
+            .into_iter()
+            .map(|wait| {
+                let since = Uptime(now.0.saturating_sub(wait.waited));
+                let OpenWait { conn, peer, pid, barrier_size, keys, missing, .. } = wait;
+                (conn, Waiting { since, peer, pid, barrier_size, keys, missing })
+            })
+            .collect();
+    }
+
+    fn store(&mut self, port: u16) -> &mut StoreWatch {
+        self.stores.entry(port).or_insert_with(|| StoreWatch {
+            port,
+            name: None,
+            clients: HashMap::new(),
+            waits: HashMap::new(),
+            given_up: BTreeMap::new(),
+            clashes: Vec::new(),
+            foreign: VecDeque::new(),
+        })
+    }
+
+    fn plan_mut(&mut self, run_id: &str) -> Option<&mut Plan> {
+        if self.plans.len() >= Self::MOST_PLANS && !self.plans.contains_key(run_id) {
+            return None;
+        }
+        let flag = self.settings.nodes;
+        let new = || {
+            let mut plan = Plan::new(flag);
+            plan.version = 1;
+            plan
+        };
+        Some(self.plans.entry(run_id.to_owned()).or_insert_with(new))
+    }
+
+    /// What was said about a run from outside.
+    fn plan(&self, key: &RunKey) -> Plan {
+        self.plans.get(&self.name(key)).cloned().unwrap_or_else(|| Plan::new(self.settings.nodes))
+    }
+
+    /// A run's name for people.
+    fn name(&self, key: &RunKey) -> String {
+        match &key.id {
+            Some(id) => id.to_string(),
+            None => match self.stores.get(&key.store).and_then(|store| store.name.clone()) {
+                Some(name) => name,
+                None => format!("store:{}", key.store),
+            },
+        }
+    }
+
+    fn keys_of(&self, run_id: &str, store: Option<u16>) -> Vec<RunKey> {
+        let is_it = |key: &&RunKey| store.is_none_or(|port| port == key.store) && self.name(key) == run_id;
+        self.runs.keys().filter(is_it).cloned().collect()
+    }
+
+    /// The run, made if it is not there. `None` if there are too many that are not over.
+    fn run_mut(&mut self, key: &RunKey, kind: RunKind, now: Uptime) -> Option<&mut Run> {
+        if !self.runs.contains_key(key) {
+            if self.runs.len() >= self.settings.max_runs {
+                let oldest =
+                    self.runs.values().filter(|run| run.over_at.is_some()).min_by_key(|run| run.over_at);
+                let oldest = oldest?.key.clone();
+                self.drop_run(&oldest);
+            }
+            self.runs.insert(key.clone(), Run::new(key.clone(), kind, now));
+        }
+        self.runs.get_mut(key)
+    }
+
+    fn drop_run(&mut self, key: &RunKey) {
+        if self.runs.remove(key).is_none() {
+            return;
+        }
+        self.voice.forget(key);
+        if self.shown.remove(key).is_some() {
+            let gone = RunGone { run_id: self.name(key), store: Some(key.store) };
+            self.tell(News::RunGone(gone));
+        }
+        if let Some(store) = self.stores.get_mut(&key.store) {
+            store.clients.values_mut().filter(|client| client.run.as_ref() == Some(key)).for_each(|client| {
+                client.run = None;
+                client.rank = None;
+            });
+        }
+    }
+
+    fn tell(&mut self, news: News) {
+        if self.news.len() < Self::MOST_NEWS {
+            self.news.push(news);
+        }
+    }
+}
+
+/// The key of a run that has an id.
+fn key_of(store: u16, id: &[u8]) -> RunKey {
+    RunKey { store, id: Some(RunId::new(id)) }
+}

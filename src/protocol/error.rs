@@ -61,6 +61,14 @@ pub enum Foreign {
 }
 
 impl Foreign {
+    /// The protocol's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Http => "HTTP",
+            Self::Tls => "TLS",
+        }
+    }
+
     /// Recognizes the first bytes of a connection that is no TCPStore client.
     pub(super) fn recognize(start: &[u8]) -> Option<Self> {
         const METHODS: [&[u8; 4]; 8] =

@@ -12,13 +12,15 @@ pub enum KeyPattern<'k> {
     /// An address or id that is worthless once the process that wrote it is gone.
     Address(Address<'k>),
     /// Left by one attempt of the workers, wrong for the next: barrier counters and failure reports.
-    AttemptLeftover,
+    AttemptLeftover(Leftover),
     /// Any other key of a process group.
     ProcessGroup,
     /// A key of a torchrun rendezvous.
     Rendezvous {
         /// The run id (`--rdzv-id`; `none` if none was given).
         run_id: &'k [u8],
+        /// The round of the c10d backend; `None` for the state, and in a static run, which has no rounds.
+        round: Option<u32>,
         /// Which of the run's keys.
         part: RendezvousPart,
     },
@@ -35,6 +37,37 @@ pub struct Address<'k> {
     pub kind: AddressKind,
     /// The run id, for the agents' keys.
     pub run_id: Option<&'k [u8]>,
+}
+
+impl<'k> Address<'k> {
+    /// The node rank in a key of the agents' role exchange.
+    pub fn node_rank(&self) -> u32 {
+        self.member & !ASSIGNED
+    }
+
+    /// The process group's name: `None` for the one with all ranks (`default_pg`).
+    pub fn sub_group(&self) -> Option<&'k [u8]> {
+        let at = find(self.group, b"default_pg/")?;
+        let mut parts = self.group[at..].split(|&b| b == b'/').filter(|part| !part.is_empty()).skip(2);
+        parts.next().filter(|part| *part != b"cpu" && *part != b"cuda")
+    }
+
+    /// The attempt of the workers: PyTorch 2.5 and older put it before their keys.
+    pub fn attempt(&self) -> Option<u32> {
+        let rest = &self.group[find(self.group, b"attempt_")? + b"attempt_".len()..];
+        number(rest.split(|&b| b == b'/').next()?)
+    }
+}
+
+/// What a key that an attempt leaves behind was for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leftover {
+    /// `store_based_barrier_key:G`: how many ranks have arrived.
+    Barrier,
+    /// `…:last_worker`: all ranks have arrived.
+    BarrierDone,
+    /// `exception_dump`, `remote_error`: a rank's watchdog fired.
+    FailureReport,
 }
 
 /// What kind of address a key holds.
@@ -55,6 +88,14 @@ pub enum AddressKind {
 pub enum RendezvousPart {
     /// `/torch.rendezvous.RUN`: the c10d backend's state.
     State,
+    /// `…/MASTER_ADDR`: the host of the workers' store.
+    MasterAddr,
+    /// `…/MASTER_PORT`: its port.
+    MasterPort,
+    /// `…/torchelastic/role_info/i` of a round: written by node `i`.
+    RoleInfo(u32),
+    /// `…/torchelastic/assigned_ranks/i` of a round: written by node 0 for node `i`.
+    AssignedRanks(u32),
     /// `…/terminal_state/last_member`: all agents have arrived at the exit barrier.
     ExitBarrierDone {
         /// Whether the key belongs to a round of the c10d backend (else to a static run, which has no rounds).
@@ -68,6 +109,9 @@ pub enum RendezvousPart {
     /// Anything else of the run.
     Other,
 }
+
+/// Where the members of a role exchange's group that stand for assigned ranks begin.
+const ASSIGNED: u32 = 1 << 31;
 
 /// Tells what PyTorch uses `key` for; `None` for every key that is not PyTorch's own.
 pub fn classify(key: &[u8]) -> Option<KeyPattern<'_>> {
@@ -91,24 +135,35 @@ pub fn classify(key: &[u8]) -> Option<KeyPattern<'_>> {
 /// Keys of torchrun's c10d backend. `rest` is `RUN`, or `RUN.ROUND/…`.
 fn classify_dynamic(rest: &[u8]) -> KeyPattern<'_> {
     let Some(slash) = rest.iter().position(|&b| b == b'/') else {
-        return KeyPattern::Rendezvous { run_id: rest, part: RendezvousPart::State };
+        return KeyPattern::Rendezvous { run_id: rest, round: None, part: RendezvousPart::State };
     };
-    let (head, tail) = rest.split_at(slash);
-    let run_id = match head.iter().rposition(|&b| b == b'.') {
-        Some(dot) if number(&head[dot + 1..]).is_some() => &head[..dot],
+    let (head, tail) = (&rest[..slash], &rest[slash + 1..]);
+    let dot = head.iter().rposition(|&b| b == b'.');
+    let round = dot.and_then(|dot| number(&head[dot + 1..]));
+    let run_id = match (dot, round) {
+        (Some(dot), Some(_)) => &head[..dot],
         _ => head,
     };
-    KeyPattern::Rendezvous { run_id, part: exit_barrier_part(tail, true) }
+    let role = |name: &[u8]| tail.strip_prefix(b"torchelastic/")?.strip_prefix(name);
+    // Before PyTorch 2.4 the role keys had no slash: `role_info0`.
+    let role_info = role(b"role_info").and_then(|i| number(i.strip_prefix(b"/").unwrap_or(i)));
+    let part = match (tail, role_info, role(b"assigned_ranks/").and_then(number)) {
+        (b"MASTER_ADDR", ..) => RendezvousPart::MasterAddr,
+        (b"MASTER_PORT", ..) => RendezvousPart::MasterPort,
+        (_, Some(node), _) => RendezvousPart::RoleInfo(node),
+        (_, _, Some(node)) => RendezvousPart::AssignedRanks(node),
+        _ => exit_barrier_part(tail, true),
+    };
+    KeyPattern::Rendezvous { run_id, round, part }
 }
 
 /// Keys of torchrun's static backend: `RUN/torchelastic/…`, with `at` where the run id ends.
 fn classify_static(key: &[u8], at: usize) -> KeyPattern<'_> {
     const MARK: &[u8] = b"/torchelastic/";
-    const UPPER: u32 = 1 << 31;
     let (run_id, tail) = (&key[..at], &key[at + MARK.len()..]);
-    // The two kinds of key are one group of members 0, 1, … and UPPER, UPPER + 1, …
+    // The two kinds of key are one group of members 0, 1, … and ASSIGNED, ASSIGNED + 1, …
     let address = |kind, first, index: &[u8]| {
-        let member = number(index).filter(|&i| i < UPPER)? + first;
+        let member = number(index).filter(|&i| i < ASSIGNED)? + first;
         Some(Address { group: &key[..at + MARK.len()], member, kind, run_id: Some(run_id) })
     };
     // Before PyTorch 2.4 the role keys had no slash: `role_info0`.
@@ -116,11 +171,12 @@ fn classify_static(key: &[u8], at: usize) -> KeyPattern<'_> {
         .strip_prefix(b"role_info")
         .and_then(|i| address(AddressKind::RoleInfo, 0, i.strip_prefix(b"/").unwrap_or(i)))
         .or_else(|| {
-            tail.strip_prefix(b"assigned_ranks/").and_then(|i| address(AddressKind::AssignedRanks, UPPER, i))
+            tail.strip_prefix(b"assigned_ranks/")
+                .and_then(|i| address(AddressKind::AssignedRanks, ASSIGNED, i))
         });
     match found {
         Some(address) => KeyPattern::Address(address),
-        None => KeyPattern::Rendezvous { run_id, part: exit_barrier_part(tail, false) },
+        None => KeyPattern::Rendezvous { run_id, round: None, part: exit_barrier_part(tail, false) },
     }
 }
 
@@ -136,7 +192,7 @@ fn exit_barrier_part(tail: &[u8], in_round: bool) -> RendezvousPart {
 
 /// Keys of a process group: `[/worker/attempt_A/]default_pg/…`.
 fn classify_process_group(key: &[u8]) -> KeyPattern<'_> {
-    const LEFTOVERS: [&[u8]; 3] = [b"store_based_barrier_key", b"exception_dump", b"remote_error"];
+    const REPORTS: [&[u8]; 2] = [b"exception_dump", b"remote_error"];
     if let Some(at) = rfind(key, b"//cpu//") {
         let (group, rest) = key.split_at(at + b"//cpu//".len());
         if let Some(slash) = rest.iter().position(|&b| b == b'/')
@@ -158,8 +214,12 @@ fn classify_process_group(key: &[u8]) -> KeyPattern<'_> {
             run_id: None,
         });
     }
-    if LEFTOVERS.iter().any(|name| find(key, name).is_some()) {
-        return KeyPattern::AttemptLeftover;
+    if find(key, b"store_based_barrier_key").is_some() {
+        let is_done = key.ends_with(b":last_worker");
+        return KeyPattern::AttemptLeftover(if is_done { Leftover::BarrierDone } else { Leftover::Barrier });
+    }
+    if REPORTS.iter().any(|name| find(key, name).is_some()) {
+        return KeyPattern::AttemptLeftover(Leftover::FailureReport);
     }
     KeyPattern::ProcessGroup
 }
@@ -193,7 +253,7 @@ mod tests {
 
     fn rendezvous(key: &str) -> (String, RendezvousPart) {
         match classify(key.as_bytes()) {
-            Some(KeyPattern::Rendezvous { run_id, part }) => {
+            Some(KeyPattern::Rendezvous { run_id, part, .. }) => {
                 (String::from_utf8(run_id.to_vec()).expect("utf-8"), part)
             }
             other => panic!("{key} is {other:?}"),
@@ -212,6 +272,18 @@ mod tests {
     }
 
     #[test]
+    fn sub_groups_and_attempts_are_told_from_the_group() {
+        let group = |key: &str| match classify(key.as_bytes()) {
+            Some(KeyPattern::Address(a)) => (a.sub_group().map(<[u8]>::to_vec), a.attempt()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(group("/default_pg/0//cpu//0/3"), (None, None));
+        assert_eq!(group("/default_pg/0//cuda//0"), (None, None));
+        assert_eq!(group("/default_pg/0//1//cpu//0/3"), (Some(b"1".to_vec()), None));
+        assert_eq!(group("//worker/attempt_7/default_pg/0//cpu//0/2"), (None, Some(7)));
+    }
+
+    #[test]
     fn the_role_exchange_is_an_address_only_in_runs_without_rounds() {
         let group = b"none/torchelastic/".to_vec();
         assert_eq!(address("/none/torchelastic/role_info/1"), (group.clone(), 1, AddressKind::RoleInfo));
@@ -226,14 +298,28 @@ mod tests {
         );
         assert_eq!(
             rendezvous("/torch.rendezvous.job.v2.7/torchelastic/role_info/1"),
-            ("job.v2".into(), RendezvousPart::Other)
+            ("job.v2".into(), RendezvousPart::RoleInfo(1))
         );
     }
 
     #[test]
     fn rendezvous_keys_name_their_run() {
         assert_eq!(rendezvous("/torch.rendezvous.job.0"), ("job.0".into(), RendezvousPart::State));
-        assert_eq!(rendezvous("/torch.rendezvous.job.0/MASTER_ADDR"), ("job".into(), RendezvousPart::Other));
+        assert_eq!(
+            rendezvous("/torch.rendezvous.job.0/MASTER_ADDR"),
+            ("job".into(), RendezvousPart::MasterAddr)
+        );
+        assert_eq!(rendezvous("/torch.rendezvous.job.0/MASTER_PORT").1, RendezvousPart::MasterPort);
+        assert_eq!(rendezvous("/torch.rendezvous.job.0/MASTER").1, RendezvousPart::Other);
+        let round = match classify(b"/torch.rendezvous.job.v2.12/torchelastic/assigned_ranks/3") {
+            Some(KeyPattern::Rendezvous { round, part: RendezvousPart::AssignedRanks(3), .. }) => round,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(round, Some(12));
+        assert_eq!(
+            rendezvous("/torch.rendezvous.j.0/torchelastic/role_info4").1,
+            RendezvousPart::RoleInfo(4)
+        );
         let barrier = "torchelastic/agent/terminal_state";
         assert_eq!(
             rendezvous(&format!("/torch.rendezvous.j.3/{barrier}/last_member")).1,
@@ -255,8 +341,15 @@ mod tests {
             "/default_pg/0//exception_dump",
             "/default_pg/0//cuda//remote_error/3",
         ] {
-            assert_eq!(classify(leftover.as_bytes()), Some(KeyPattern::AttemptLeftover), "{leftover}");
+            assert!(
+                matches!(classify(leftover.as_bytes()), Some(KeyPattern::AttemptLeftover(_))),
+                "{leftover}"
+            );
         }
+        assert_eq!(
+            classify(b"/default_pg/0//store_based_barrier_key:1:last_worker"),
+            Some(KeyPattern::AttemptLeftover(Leftover::BarrierDone))
+        );
         assert_eq!(classify(b"/default_pg/0//anything"), Some(KeyPattern::ProcessGroup));
     }
 

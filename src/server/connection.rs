@@ -84,6 +84,14 @@ pub(super) enum End {
 }
 
 impl End {
+    /// The other protocol that the peer talks, where its first bytes tell.
+    pub(super) fn foreign(&self) -> Option<&'static str> {
+        match self {
+            Self::Protocol(ProtocolError::Foreign(foreign)) => Some(foreign.name()),
+            _ => None,
+        }
+    }
+
     fn outcome(&self, greeted: bool) -> Outcome {
         match self {
             Self::Closed | Self::Io(_) => Outcome::Ok,

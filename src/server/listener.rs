@@ -13,6 +13,7 @@ use tokio::task::AbortHandle;
 
 use super::connection::{Connection, End};
 use super::throttle::Throttle;
+use super::watch::Watch;
 use super::workers::Rota;
 use crate::config::ServerConfig;
 use crate::engine::{Engine, MemoryBudget};
@@ -74,6 +75,7 @@ pub(super) struct House {
     pub(super) connections: AtomicUsize,
     pub(super) by_addr: DashMap<IpAddr, usize>,
     pub(super) throttle: Throttle,
+    pub(super) watch: Arc<Watch>,
 }
 
 /// One listening port and everyone who came in through it.
@@ -168,7 +170,12 @@ impl Door {
     pub(super) fn ended(&self, peer: SocketAddr, id: ConnId, outcome: Outcome, greeted: bool, end: &End) {
         if outcome != Outcome::Ok {
             self.count(outcome);
-            self.warn(outcome, peer, end);
+            let is_told = end
+                .foreign()
+                .is_some_and(|protocol| self.house.watch.foreign(self.engine.port(), peer.ip(), protocol));
+            if !is_told {
+                self.warn(outcome, peer, end);
+            }
             return;
         }
         if !greeted {

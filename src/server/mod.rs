@@ -6,6 +6,7 @@ mod listener;
 mod notices;
 mod run_stores;
 mod throttle;
+mod watch;
 mod workers;
 
 use std::io;
@@ -28,6 +29,8 @@ pub use notices::{EventCounts, Notices};
 use run_stores::RunStores;
 pub use run_stores::{NoStore, RunStore};
 use throttle::Throttle;
+use watch::Watch;
+pub use watch::{Event as InsightEvent, MAX_SUBSCRIBERS};
 use workers::Workers;
 
 /// How often idle runs and stores are looked after. Their deadlines are seconds and more.
@@ -46,6 +49,7 @@ pub struct Server {
     house: Arc<House>,
     clock: Clock,
     notices: Arc<Notices>,
+    watch: Arc<Watch>,
     stores: DashMap<u16, OpenStore>,
     run_stores: RunStores,
     workers: Workers,
@@ -56,7 +60,10 @@ impl Server {
     /// Starts serving on sockets that are bound already, one store each.
     pub fn start(config: ServerConfig, sockets: Vec<std::net::TcpListener>) -> io::Result<Arc<Self>> {
         let workers = Workers::start(config.threads)?;
+        let clock = Clock::start();
+        let watch = Arc::new(Watch::new(&config.insight, config.max_runs, clock.now()));
         let house = House {
+            watch: Arc::clone(&watch),
             budget: MemoryBudget::new(config.max_memory),
             connections: AtomicUsize::new(0),
             by_addr: DashMap::new(),
@@ -66,8 +73,9 @@ impl Server {
         let server = Arc::new(Self {
             run_stores: RunStores::new(&house.config),
             house: Arc::new(house),
-            clock: Clock::start(),
+            clock,
             notices: Arc::new(Notices::new()),
+            watch,
             stores: DashMap::new(),
             workers,
             ready: AtomicBool::new(false),
@@ -91,6 +99,7 @@ impl Server {
             self.clock,
             Arc::clone(&self.house.budget),
             Arc::clone(&self.notices) as _,
+            config.insight.enabled,
         );
         let door = Door::new(Arc::clone(&self.house), engine);
         let (accepting, rota) = (Arc::clone(&door), Arc::clone(self.workers.rota()));
@@ -174,6 +183,14 @@ impl Server {
             self.close(port);
         }
         true
+    }
+
+    /// Forgets what is known of a run and drops the keys of its rendezvous. `None` if there is no such run; else the
+    /// number of keys.
+    pub fn forget_run(&self, run_id: &str) -> Option<usize> {
+        let dropped: usize = self.doors().iter().map(|door| door.engine().drop_run(run_id.as_bytes())).sum();
+        let was_known = self.with_insight(|insight, _| insight.forget(run_id));
+        (was_known || dropped > 0).then_some(dropped)
     }
 
     /// Looks after what only time changes, for ever.

@@ -1,4 +1,4 @@
-//! Says in the log what happened in the stores, and counts it.
+//! Says in the log what the rules for stale keys did, and counts it. What concerns a job is said by insight.
 
 use std::sync::Mutex;
 
@@ -28,14 +28,12 @@ pub struct Notices {
 /// The kinds of lines that a busy or broken job could repeat.
 #[derive(Clone, Copy)]
 enum Repeated {
-    TwoWriters,
-    StaleRead,
     KeysDropped,
 }
 
 impl Notices {
     pub(super) fn new() -> Self {
-        Self { counts: Mutex::default(), throttle: Throttle::new(3) }
+        Self { counts: Mutex::default(), throttle: Throttle::new(1) }
     }
 
     /// What was counted so far.
@@ -82,39 +80,9 @@ impl Observer for Notices {
                 let why = explain(*cause);
                 tracing::info!(store, cause = cause.name(), keys, "emptied the store of {keys} keys: {why}");
             }
-            Event::TwoWriters { key, first, second } => {
-                self.throttled(Repeated::TwoWriters, |held_back| {
-                    let (key, first, second) = (ShownKey(key), notice.peer(*first), notice.peer(*second));
-                    tracing::warn!(
-                        store,
-                        held_back,
-                        "two jobs on one store, or two nodes with one rank: {first} and {second}, both alive, wrote \
-                         `{key}`; give each job its own store (--listen twice, or POST /api/v1/stores) and each \
-                         node its own rank"
-                    );
-                });
-            }
-            Event::StaleRead { key, reader, writer_gone_for } => {
-                self.throttled(Repeated::StaleRead, |held_back| {
-                    let (key, reader) = (ShownKey(key), notice.peer(*reader));
-                    let secs = writer_gone_for.as_secs();
-                    tracing::warn!(
-                        store,
-                        held_back,
-                        "{reader} read `{key}`, written by a process that ended {secs} s ago; it will fail to \
-                         connect: restart all ranks, or run the server with --drop-spent on"
-                    );
-                });
-            }
-            Event::RunRestarted { run_id } => {
-                self.count(|counts| counts.runs_restarted += 1);
-                tracing::warn!(
-                    store,
-                    run.id = %run_id,
-                    "run {run_id} had finished and is started again: a late node would train alone; stop it if \
-                     this is not a new run"
-                );
-            }
+            Event::RunRestarted { .. } => self.count(|counts| counts.runs_restarted += 1),
+            // Explained by insight.
+            Event::TwoWriters { .. } | Event::StaleRead { .. } => {}
         }
     }
 }

@@ -26,7 +26,7 @@ impl Store {
             Some(_) => self.forget_wait(conn),
             None => self.abandon_wait(conn),
         }
-        let id = self.slot_for(conn, key);
+        let id = self.slot_for(conn, key, fx);
         self.write(conn, id, text, fx);
         if count >= world_size {
             fx.reply(Reply::StopWaiting);

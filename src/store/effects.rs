@@ -1,6 +1,9 @@
 //! What the store asks of its caller: replies, wake-ups, and facts worth telling.
 
+use std::net::IpAddr;
 use std::time::Duration;
+
+use bytes::Bytes;
 
 use crate::ids::{ConnId, RunId};
 use crate::protocol::Reply;
@@ -15,6 +18,64 @@ pub trait Effects {
 
     /// Something an operator may want to know. Rare: never one per request.
     fn event(&mut self, event: Event);
+
+    /// Whether [`Self::observe`] wants anything. If not, no observation is made.
+    #[inline]
+    fn observes(&self) -> bool {
+        false
+    }
+
+    /// What a connection does with PyTorch's own keys, as far as it tells how a job gets on: at most one for each of
+    /// its writes, none for its reads.
+    fn observe(&mut self, _: Observed) {}
+}
+
+/// What was seen of a job, for `insight`. Only keys that [`crate::protocol::keys`] knows are observed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Observed {
+    /// A connection uses one of PyTorch's own keys for the first time, or for the first time one of this run.
+    Client {
+        /// Who.
+        conn: ConnId,
+        /// From where.
+        addr: IpAddr,
+        /// Its process id, where it told it.
+        pid: Option<u32>,
+        /// The key.
+        key: Box<[u8]>,
+    },
+    /// A value was written, by whatever operation; a compare-set that failed writes nothing.
+    Wrote {
+        /// Who wrote it.
+        conn: ConnId,
+        /// The key.
+        key: Box<[u8]>,
+        /// The whole value now; for a counter its decimal text.
+        value: Bytes,
+    },
+    /// A value was dropped by the rules for stale keys.
+    Dropped {
+        /// The key.
+        key: Box<[u8]>,
+    },
+    /// A client cancelled its wait, which it does when it times out.
+    GaveUp {
+        /// Who.
+        conn: ConnId,
+        /// A key that was still missing.
+        key: Box<[u8]>,
+        /// How long it had waited.
+        waited: Duration,
+    },
+    /// A connection of a job is gone.
+    Gone {
+        /// Which.
+        conn: ConnId,
+        /// A key it was still waiting for.
+        waited_for: Option<Box<[u8]>>,
+    },
+    /// A rare fact.
+    Event(Event),
 }
 
 /// Why keys were dropped without a client asking for it (`proto-notes/key-patterns.md` has the rules).

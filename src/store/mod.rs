@@ -24,7 +24,7 @@ use std::net::IpAddr;
 use crate::ids::{ConnId, Uptime};
 use crate::protocol::{Reply, Request};
 pub use capacity::{Capacity, Refusal};
-pub use effects::{DropCause, Effects, Event};
+pub use effects::{DropCause, Effects, Event, Observed};
 use keyspace::{KeySpace, SlotId};
 use number::{decimal, parse_counter};
 pub use stale::StaleKeyConfig;
@@ -88,11 +88,15 @@ impl Store {
         if self.session(conn).is_none() {
             return;
         }
+        let waited_for = if fx.observes() { self.awaited_job_key(conn) } else { None };
         self.end_wait(conn);
         self.pass_on_offer(conn, fx);
         self.sessions[conn.slot()] = None;
         self.connections -= 1;
         let left = self.stale.on_disconnect(&mut self.keys, conn, now);
+        if left.was_of_job && fx.observes() {
+            fx.observe(Observed::Gone { conn, waited_for: waited_for.map(|(key, _)| key) });
+        }
         self.drop_values(&left.drops, fx);
         if left.worker_share != 0 {
             self.lower_worker_count(left.worker_share);
@@ -131,7 +135,7 @@ impl Store {
                     fx.reply(Reply::StopWaiting);
                 } else {
                     self.room_for_wait(keys)?;
-                    self.park(conn, keys.iter(), now);
+                    self.park(conn, keys.iter(), now, fx);
                 }
             }
             Request::NumKeys => fx.reply(Reply::Number(self.keys.plain() as i64)),
@@ -145,6 +149,11 @@ impl Store {
                 }
             }
             Request::CancelWait => {
+                if fx.observes()
+                    && let Some((key, since)) = self.awaited_job_key(conn)
+                {
+                    fx.observe(Observed::GaveUp { conn, key, waited: now.since(since) });
+                }
                 self.end_wait(conn);
                 fx.reply(Reply::WaitCancelled);
             }
@@ -190,6 +199,14 @@ impl Store {
         self.clear(DropCause::Operator, fx);
     }
 
+    /// Drops the keys of one run's rendezvous by an operator's wish, and returns how many there were.
+    pub fn drop_run(&mut self, run_id: &[u8], fx: &mut impl Effects) -> usize {
+        let drops = self.stale.keys_of_run(&self.keys, run_id);
+        let before = self.keys.plain();
+        self.drop_values(&drops, fx);
+        before - self.keys.plain()
+    }
+
     fn clear(&mut self, cause: DropCause, fx: &mut impl Effects) {
         let held: Vec<SlotId> = self
             .keys
@@ -224,19 +241,23 @@ impl Store {
 
     /// The slot to write `key` in, known to the rules for stale keys.
     #[inline]
-    fn slot_for(&mut self, conn: ConnId, key: &[u8]) -> SlotId {
+    fn slot_for(&mut self, conn: ConnId, key: &[u8], fx: &mut impl Effects) -> SlotId {
         let (id, is_new) = self.keys.find_or_insert(key);
         if is_new {
             self.stale.on_new_slot(&mut self.keys, id);
         }
-        self.touch(conn, id);
+        self.touch(conn, id, fx);
         id
     }
 
     #[inline]
-    fn touch(&mut self, conn: ConnId, id: SlotId) {
-        if self.keys.slot(id).record.is_some() {
-            self.stale.on_touch(&self.keys, conn, id);
+    fn touch(&mut self, conn: ConnId, id: SlotId, fx: &mut impl Effects) {
+        if self.keys.slot(id).record.is_some()
+            && self.stale.on_touch(&self.keys, conn, id)
+            && fx.observes()
+            && let Some(&Session { addr, pid, .. }) = self.session(conn)
+        {
+            fx.observe(Observed::Client { conn, addr, pid, key: self.keys.slot(id).key().into() });
         }
     }
 
@@ -269,6 +290,9 @@ impl Store {
             counts[cause as usize] += 1;
             examples[cause as usize].get_or_insert_with(|| self.keys.slot(id).key().into());
             self.keys.set_value(id, None);
+            if fx.observes() {
+                fx.observe(Observed::Dropped { key: self.keys.slot(id).key().into() });
+            }
             self.after_loss(id);
         }
         for cause in DropCause::ALL {

@@ -5,7 +5,7 @@ use bytes::{BufMut, Bytes};
 use super::capacity::Refusal;
 use super::keyspace::SlotId;
 use super::number::{decimal, parse_counter};
-use super::{Effects, Event, Store};
+use super::{Effects, Event, Observed, Store};
 use crate::ids::{ConnId, Uptime};
 use crate::protocol::{Payload, Reply};
 
@@ -23,7 +23,7 @@ impl Store {
     }
 
     pub(super) fn store_value(&mut self, conn: ConnId, key: &[u8], value: Bytes, fx: &mut impl Effects) {
-        let id = self.slot_for(conn, key);
+        let id = self.slot_for(conn, key, fx);
         self.start_new_barrier_life(id);
         self.write(conn, id, value, fx);
     }
@@ -44,6 +44,10 @@ impl Store {
             }
         }
         let was_present = self.keys.slot(id).is_present();
+        if fx.observes() && self.keys.slot(id).record.is_some() {
+            let key = self.keys.slot(id).key().into();
+            fx.observe(Observed::Wrote { conn, key, value: value.clone() });
+        }
         self.keys.set_value(id, Some(value));
         if !self.keys.slot(id).waiters.is_empty() {
             self.wake_waiters(id, !was_present, fx);
@@ -68,7 +72,7 @@ impl Store {
     ) -> Result<(), Refusal> {
         let found = self.keys.find(key);
         if let Some(id) = found {
-            self.touch(conn, id);
+            self.touch(conn, id, fx);
         }
         match found.and_then(|id| self.keys.slot(id).value()) {
             Some(current) if current != expected => {
@@ -100,7 +104,7 @@ impl Store {
             None => fx.reply(Reply::Bytes(b"")),
         }
         if slot.record.is_some() {
-            self.stale.on_touch(&self.keys, conn, id);
+            self.touch(conn, id, fx);
             if let Some(event) = self.stale.on_read(&mut self.keys, conn, id, now) {
                 fx.event(event);
             }
@@ -117,7 +121,7 @@ impl Store {
         let sum = self.counter(key, "add")?.wrapping_add(delta);
         let text = decimal(sum);
         self.room_for_value(key, text.len())?;
-        let id = self.slot_for(conn, key);
+        let id = self.slot_for(conn, key, fx);
         if self.keys.slot(id).record.is_some() {
             self.stale.on_count(&self.keys, conn, id, delta);
         }
@@ -138,7 +142,7 @@ impl Store {
     pub(super) fn delete(&mut self, conn: ConnId, key: &[u8], fx: &mut impl Effects) {
         let mut deleted = 0;
         if let Some(id) = self.keys.find(key) {
-            self.touch(conn, id);
+            self.touch(conn, id, fx);
             if self.keys.set_value(id, None).is_some() {
                 deleted = 1;
                 self.after_loss(id);
@@ -156,7 +160,7 @@ impl Store {
     ) -> Result<(), Refusal> {
         let held = self.keys.find(key).and_then(|id| self.keys.slot(id).value()).map_or(0, Bytes::len);
         self.room_for_value(key, held + more.len())?;
-        let id = self.slot_for(conn, key);
+        let id = self.slot_for(conn, key, fx);
         let was_present = self.keys.slot(id).is_present();
         // Taken out so that its buffer can grow in place.
         let value = match self.keys.set_value(id, None).map(Bytes::try_into_mut) {

@@ -67,6 +67,25 @@ impl Store {
         sessions.into_iter().filter_map(|(session, _)| self.view(session, now, keys_each)).collect()
     }
 
+    /// Up to `most` waits that have lasted for `at_least`, in no order, each with up to `keys_each` of its missing
+    /// keys; and how many such waits there are. Costs a walk over all connections, without sorting.
+    pub fn long_waits(
+        &self,
+        now: Uptime,
+        at_least: Duration,
+        most: usize,
+        keys_each: usize,
+    ) -> (Vec<WaitView>, usize) {
+        if self.waiting == 0 {
+            return (Vec::new(), 0);
+        }
+        let mut long = self.waits_since().filter(|&(_, since)| now.since(since) >= at_least);
+        let shown: Vec<_> =
+            long.by_ref().take(most).filter_map(|(session, _)| self.view(session, now, keys_each)).collect();
+        let total = shown.len() + long.count();
+        (shown, total)
+    }
+
     fn waits_since(&self) -> impl Iterator<Item = (&Session, Uptime)> {
         self.sessions.iter().flatten().filter_map(|session| Some((session, session.wait.as_ref()?.since)))
     }

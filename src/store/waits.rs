@@ -10,12 +10,18 @@ use crate::ids::{ConnId, Uptime};
 
 impl Store {
     /// Registers `conn` for all of `keys`, of which at least one is missing.
-    pub(super) fn park<'k>(&mut self, conn: ConnId, keys: impl Iterator<Item = &'k [u8]>, now: Uptime) {
+    pub(super) fn park<'k>(
+        &mut self,
+        conn: ConnId,
+        keys: impl Iterator<Item = &'k [u8]>,
+        now: Uptime,
+        fx: &mut impl Effects,
+    ) {
         self.end_wait(conn);
         let mut registrations = smallvec::SmallVec::new();
         let mut missing = 0;
         for key in keys {
-            let id = self.slot_for(conn, key);
+            let id = self.slot_for(conn, key, fx);
             let slot = self.keys.slot_mut(id);
             registrations.push(self.registrations.append(&mut slot.waiters, conn, id));
             missing += u32::from(!slot.is_present());
@@ -102,6 +108,15 @@ impl Store {
                 self.release(id);
             }
         }
+    }
+
+    /// The first missing key of PyTorch's own that `conn` waits for, and since when.
+    pub(super) fn awaited_job_key(&self, conn: ConnId) -> Option<(Box<[u8]>, Uptime)> {
+        let wait = self.session(conn)?.wait.as_ref()?;
+        let WaitOn::Keys { registrations, .. } = &wait.on else { return None };
+        let mut slots = registrations.iter().map(|&id| self.keys.slot(self.registrations.get(id).slot));
+        let slot = slots.find(|slot| slot.record.is_some() && !slot.is_present())?;
+        Some((slot.key().into(), wait.since))
     }
 
     /// Whether `conn` has a WAIT or BARRIER outstanding.

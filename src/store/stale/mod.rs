@@ -117,6 +117,8 @@ pub(super) struct Left {
     pub(super) drops: Vec<(SlotId, DropCause)>,
     /// To be subtracted from `init/`.
     pub(super) worker_share: i64,
+    /// Whether the connection belonged to a job.
+    pub(super) was_of_job: bool,
 }
 
 /// The state behind the rules.
@@ -166,9 +168,9 @@ impl StaleKeys {
                 let run = address.run_id.and_then(|run_id| self.runs.enter(run_id, id, is_of));
                 (Kind::Address { group, member: address.member, by_agent }, run)
             }
-            KeyPattern::AttemptLeftover => (Kind::AttemptLeftover, None),
+            KeyPattern::AttemptLeftover(_) => (Kind::AttemptLeftover, None),
             KeyPattern::ProcessGroup => (Kind::ProcessGroup, None),
-            KeyPattern::Rendezvous { run_id, part } => {
+            KeyPattern::Rendezvous { run_id, part, .. } => {
                 (Kind::Rendezvous(part), self.runs.enter(run_id, id, is_of))
             }
         };
@@ -191,10 +193,12 @@ impl StaleKeys {
         }
     }
 
-    /// `conn` uses the name `id`, which has a record.
-    pub(super) fn on_touch(&mut self, keys: &KeySpace, conn: ConnId, id: SlotId) {
-        let Some(record) = record_of(keys, id) else { return };
+    /// `conn` uses the name `id`, which has a record. Returns whether that tells something new about `conn`: that it
+    /// belongs to a job, to which run, or that it is a worker or an agent.
+    pub(super) fn on_touch(&mut self, keys: &KeySpace, conn: ConnId, id: SlotId) -> bool {
+        let Some(record) = record_of(keys, id) else { return false };
         let notes = notes_of(&mut self.notes, conn);
+        let mut is_news = notes.is_none();
         let notes = notes.get_or_insert_with(|| {
             self.job_connections += 1;
             self.reset_at = None;
@@ -218,15 +222,18 @@ impl StaleKeys {
             self.workers += usize::from(role == Role::Worker);
             self.agents += usize::from(role == Role::Agent);
             notes.role = role;
+            is_news = true;
         }
         if let Some(run) = record.run
             && !notes.runs.contains(&run)
         {
+            is_news = true;
             notes.runs.push(run);
             if let Some(restarted) = self.runs.connect(run) {
                 self.restarted.push_back(restarted);
             }
         }
+        is_news
     }
 
     /// The id of a finished run that is started again, once a restart.
@@ -331,6 +338,7 @@ impl StaleKeys {
         let mut left = Left::default();
         let Some(notes) = notes_of(&mut self.notes, conn).take() else { return left };
         self.job_connections -= 1;
+        left.was_of_job = true;
         self.spend_own(keys, &notes, now, &mut left.drops);
         match notes.role {
             Role::Worker => self.workers -= 1,
@@ -487,6 +495,13 @@ impl StaleKeys {
             );
         }
         drops
+    }
+
+    /// All keys of a run's rendezvous.
+    pub(super) fn keys_of_run(&self, keys: &KeySpace, run_id: &[u8]) -> Vec<(SlotId, DropCause)> {
+        let Some(run) = self.runs.key_of(run_id) else { return Vec::new() };
+        let is_of_run = |id: &SlotId| record_of(keys, *id).is_some_and(|record| record.run == Some(run));
+        self.runs.slots(run).filter(is_of_run).map(|id| (id, DropCause::Operator)).collect()
     }
 
     /// Rule 4: whether the store has been idle for long enough.

@@ -157,6 +157,11 @@ impl Runs {
         due.collect()
     }
 
+    /// The run called `id`.
+    pub(super) fn key_of(&self, id: &[u8]) -> Option<RunKey> {
+        self.by_id.get(&RunId::new(id)).copied()
+    }
+
     /// The names of a run; each must be checked to belong to it still.
     pub(super) fn slots(&self, key: RunKey) -> impl Iterator<Item = SlotId> {
         self.by_key.get(&key).into_iter().flat_map(|run| run.slots.iter().copied())

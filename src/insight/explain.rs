@@ -1,0 +1,556 @@
+//! Looking at what is known as time goes by: what has changed, what holds, and what is to be said about it.
+
+use std::time::Duration;
+
+use super::graph::{Graph, still_running};
+use super::reason::{Names, Reason, Secs, Unit};
+use super::run::{GATHER, Place, Run, RunKey};
+use super::view::{ExpectedFrom, Moment, RunKind, RunState};
+use super::voice::{Subject, Topic};
+use super::{Clash, Insight, JOIN_BUCKETS, News, Role};
+use crate::ids::{ConnId, ShownKey, Uptime};
+
+/// Two agents' runs in one store are two jobs when both have been there this long.
+const SETTLED: Duration = Duration::from_secs(2);
+/// A connection that only counted itself is taken for a worker after this long.
+const UNDECIDED: Duration = Duration::from_secs(5);
+
+impl Insight {
+    /// Lets time pass: to be called some ten times a second.
+    pub fn tick(&mut self, now: Uptime) {
+        self.decide_roles(now);
+        self.match_agents();
+        for key in self.runs.keys().cloned().collect::<Vec<_>>() {
+            self.tick_run(&key, now);
+        }
+        self.tell_given_up(now);
+        self.tell_clashes(now);
+        if self.looked.is_none_or(|looked| now.since(looked) >= Self::LOOK_EVERY) {
+            self.looked = Some(now);
+            self.look(now);
+            self.forget_over(now);
+        }
+        self.tell_changes(now);
+    }
+
+    fn subject(&self, key: &RunKey) -> Subject {
+        let name = self.name(key);
+        let text = match self.runs.get(key) {
+            Some(run) if matches!(run.kind, RunKind::C10d | RunKind::Native) => {
+                format!("{name} round {}", run.round)
+            }
+            _ => name.clone(),
+        };
+        Subject { run_id: Some(name), text: Some(text) }
+    }
+
+    /// Clients of `env://` that only counted themselves are workers that have not got further.
+    fn decide_roles(&mut self, now: Uptime) {
+        let undecided: Vec<(u16, ConnId)> = self
+            .stores
+            .values()
+            .flat_map(|store| {
+                let is_undecided = |client: &super::Client| {
+                    client.role == Role::Unknown && now.since(client.since) >= UNDECIDED
+                };
+                store
+                    .clients
+                    .iter()
+                    .filter(move |(_, client)| is_undecided(client))
+                    .map(|(&conn, _)| (store.port, conn))
+            })
+            .collect();
+        for (store, conn) in undecided {
+            self.settle_worker(store, conn, now);
+        }
+    }
+
+    /// Agents whose own writes have not told their node are found by process id.
+    fn match_agents(&mut self) {
+        for run in self.runs.values_mut().filter(|run| run.kind == RunKind::C10d) {
+            if run.nodes.iter().all(|node| node.conn.is_some()) {
+                continue;
+            }
+            let Some(store) = self.stores.get(&run.key.store) else { continue };
+            let taken: std::collections::HashSet<ConnId> =
+                run.nodes.iter().filter_map(|node| node.conn).collect();
+            let free: Vec<ConnId> = run.agents.iter().filter(|conn| !taken.contains(conn)).copied().collect();
+            for conn in free {
+                let Some(client) = store.clients.get(&conn) else { continue };
+                let is_only = run
+                    .agents
+                    .iter()
+                    .filter(|other| !taken.contains(other))
+                    .filter(|other| store.clients.get(other).is_some_and(|other| other.pid == client.pid))
+                    .count()
+                    == 1;
+                if is_only {
+                    run.match_by_pid(conn, client.pid, Some(client.addr));
+                }
+            }
+        }
+    }
+
+    fn tick_run(&mut self, key: &RunKey, now: Uptime) {
+        let plan = self.plan(key);
+        let Some(run) = self.runs.get_mut(key) else { return };
+        run.name_nodes(&plan);
+        run.settle_static(now);
+        let expected = run.expected(&plan);
+        run.tell_deaths(now, expected.map(|expected| expected.min));
+        if let Some((rank, says, other_rank, other_says)) = run.world.differ.take() {
+            run.fact(Reason::WorldSizesDiffer { rank, says, other_rank, other_says }, "", now);
+        }
+        tell_world(run, now);
+        tell_start(run, expected, now);
+        let is_elsewhere =
+            run.master.0.is_some() && !run.assigned.is_empty() && run.world.connected.is_empty();
+        if let (false, true, (Some(host), Some(port))) =
+            (run.told_elsewhere, is_elsewhere, run.master.clone())
+        {
+            run.told_elsewhere = true;
+            let first = run.round == 0;
+            let address = format!("{host}:{port}");
+            if first {
+                run.fact(Reason::WorkersElsewhere { address }, "", now);
+            }
+        }
+        if self.voice.says(key, "nodes_missing") {
+            tell_late(run, expected, now);
+        } else {
+            run.told_joined = run.joined();
+        }
+        let state = run.state_now(now);
+        if state != run.state {
+            self.change_state(key, state, now);
+        }
+        let subject = self.subject(key);
+        let Some(run) = self.runs.get_mut(key) else { return };
+        let facts = std::mem::take(&mut run.facts);
+        let moments = std::mem::take(&mut run.new_moments);
+        for (at, code, text) in moments {
+            let at = self.settings.epoch + at.0.as_secs_f64();
+            self.tell(News::Moment(Moment { at, run_id: subject.run_id.clone(), code, text }));
+        }
+        for fact in facts {
+            self.count(&fact.reason);
+            let topic = Topic {
+                store: key.store,
+                run: Some(key.clone()),
+                code: fact.reason.code(),
+                about: fact.about,
+            };
+            let utterance = self.voice.fact(topic, subject.clone(), fact.reason, fact.since, now);
+            self.say(utterance, now);
+        }
+    }
+
+    fn change_state(&mut self, key: &RunKey, state: RunState, now: Uptime) {
+        let Some(run) = self.runs.get_mut(key) else { return };
+        let before = std::mem::replace(&mut run.state, state);
+        run.state_since = now;
+        run.touch();
+        if state.is_over() {
+            run.over_at.get_or_insert(now);
+        }
+        let ranks = run.world.ranks.len().max(run.world.connected.len()) as u32;
+        let members = run.world.completed.and(run.world.size).map_or(ranks, |(size, _)| size);
+        match (state, run.has_agents()) {
+            (RunState::Gone, true) => {
+                run.dying.clear();
+                let members = run.group.unwrap_or(run.most_joined.max(run.nodes.len() as u32));
+                let since = run.all_gone.unwrap_or(now);
+                run.fact(Reason::AllLeft { members, unit: Unit::Node }, format!("{:?}", run.round), since);
+            }
+            (RunState::Gone, false) => {
+                run.world.lost.clear();
+                let since = run.world.ended.unwrap_or(now);
+                run.fact(Reason::AllLeft { members, unit: Unit::Process }, format!("{:?}", run.round), since);
+            }
+            (RunState::Finished, false) if before != RunState::Finished => {
+                let ended = run.world.ended.unwrap_or(now);
+                let ran = Secs(ended.since(run.world.completed.or(run.started).unwrap_or(ended)));
+                run.fact(
+                    Reason::RunFinished { members, unit: Unit::Process, ran },
+                    format!("{:?}", run.round),
+                    ended,
+                );
+            }
+            _ => {}
+        }
+    }
+
+    fn count(&mut self, reason: &Reason) {
+        match reason {
+            Reason::RoundComplete { took, .. } => {
+                self.totals.rounds[0] += 1;
+                let took = took.0.as_secs_f64();
+                let bucket =
+                    JOIN_BUCKETS.iter().position(|&bound| took <= bound).unwrap_or(JOIN_BUCKETS.len());
+                self.totals.join_seconds[bucket] += 1;
+                self.totals.join_seconds_sum += took;
+            }
+            Reason::ClosedIncomplete { .. } => self.totals.rounds[1] += 1,
+            Reason::ClosedUnfinished { .. } => self.totals.rounds[2] += 1,
+            Reason::NodeDied { nodes, .. } | Reason::NodeDiedJoining { nodes, .. } => {
+                self.totals.node_deaths += nodes.count() as u64;
+            }
+            _ => {}
+        }
+    }
+
+    fn say(&mut self, utterance: impl IntoIterator<Item = super::voice::Utterance>, now: Uptime) {
+        for super::voice::Utterance { topic, explanation, aloud } in utterance {
+            if let Some(run) = topic.run.as_ref().and_then(|key| self.runs.get_mut(key)) {
+                run.touch();
+                if aloud {
+                    run.remember(now, &explanation.code, explanation.text.clone());
+                }
+            }
+            self.tell(News::Explanation { explanation, aloud });
+        }
+    }
+
+    /// Tells who gave up on which key, together for one key.
+    fn tell_given_up(&mut self, now: Uptime) {
+        let mut told = Vec::new();
+        for store in self.stores.values_mut() {
+            let port = store.port;
+            let due: Vec<_> = store
+                .given_up
+                .iter()
+                .filter(|(_, given_up)| now.since(given_up.at) >= GATHER)
+                .map(|(key, _)| key.clone())
+                .collect();
+            for key in due {
+                if let Some(given_up) = store.given_up.remove(&key) {
+                    told.push((port, key, given_up));
+                }
+            }
+        }
+        for (store, (run, key), given_up) in told {
+            let graph = self.stores.get(&store).map(|store| Graph { store, runs: &self.runs, now });
+            let writer = graph.and_then(|graph| graph.writer_of(run.as_ref(), &key)).unwrap_or_default();
+            let who = Names { shown: given_up.who, more: given_up.more };
+            let key = ShownKey(&key).to_string();
+            let reason = Reason::GaveUp { who, key: key.clone(), waited: Secs(given_up.waited), writer };
+            let subject = run.as_ref().map(|run| self.subject(run)).unwrap_or_default();
+            let topic = Topic { store, run, code: reason.code(), about: key };
+            let utterance = self.voice.fact(topic, subject, reason, given_up.at, now);
+            self.say(utterance, now);
+        }
+    }
+
+    /// Tells whether clashes are of two nodes or of two jobs, when all of them should be known.
+    fn tell_clashes(&mut self, now: Uptime) {
+        let mut due: Vec<(u16, Vec<Clash>)> = Vec::new();
+        for store in self.stores.values_mut() {
+            if store.clashes.first().is_some_and(|clash| now.since(clash.at) >= GATHER) {
+                due.push((store.port, std::mem::take(&mut store.clashes)));
+            }
+        }
+        for (store, clashes) in due {
+            let ranks: std::collections::BTreeSet<u32> =
+                clashes.iter().filter_map(|clash| clash.rank).collect();
+            let Some(first) = clashes.first() else { continue };
+            let since = first.at;
+            let world = self.runs.get(&first.run).map(|run| &run.world);
+            let size = world.and_then(|world| world.size).map(|(size, _)| size);
+            // One node too many clashes with its own ranks only; a second job with all of them.
+            let reason = if ranks.len() >= 2 && size.is_some_and(|size| ranks.len() as u32 >= size) {
+                let evidence = format!("both write the addresses of all {} ranks", ranks.len());
+                Reason::TwoJobs { first: first.first.clone(), second: first.second.clone(), evidence }
+            } else {
+                let what = match (first.node, clashes.len()) {
+                    (Some(node), _) => format!("node rank {node}"),
+                    (None, 1) => format!("rank {}", first.rank.unwrap_or(0)),
+                    (None, _) => {
+                        format!("ranks {}", Names::of(ranks.iter().map(ToString::to_string)))
+                    }
+                };
+                Reason::DuplicateRank { what, first: first.first.clone(), second: first.second.clone() }
+            };
+            let subject = self.subject(&first.run);
+            let about = first.node.map_or(String::new(), |node| format!("node {node}"));
+            let topic = Topic { store, run: Some(first.run.clone()), code: reason.code(), about };
+            let utterance = self.voice.fact(topic, subject, reason, since, now);
+            self.say(utterance, now);
+        }
+    }
+
+    /// Looks at everything that holds at the moment.
+    fn look(&mut self, now: Uptime) {
+        let mut held: Vec<(u16, Option<RunKey>, String, Reason, Uptime)> = Vec::new();
+        for (key, run) in &self.runs {
+            let plan = self.plan(key);
+            if let Some((pod, other)) = plan.disagreement() {
+                let reason = Reason::AnnouncementsDiffer {
+                    pod: pod.pod.clone(),
+                    says: pod.nodes.unwrap_or(0),
+                    other_pod: other.pod.clone(),
+                    other_says: other.nodes.unwrap_or(0),
+                };
+                held.push((key.store, Some(key.clone()), String::new(), reason, run.first_seen));
+            }
+            if !run.state.is_over() {
+                for (about, reason, since) in conditions(run, &plan, now) {
+                    held.push((key.store, Some(key.clone()), about, reason, since));
+                }
+            }
+        }
+        for store in self.stores.values() {
+            let graph = Graph { store, runs: &self.runs, now };
+            for (key, about, reason, since) in graph.explain() {
+                // Said already, with more names.
+                if self.runs.get(&key).is_some_and(|run| run.state.is_over()) {
+                    continue;
+                }
+                let is_joining = self.runs.get(&key).is_some_and(|run| run.state == RunState::Joining);
+                if is_joining
+                    && matches!(reason, Reason::WaitingForNode { .. })
+                    && self.voice.says(&key, "nodes_missing")
+                {
+                    continue;
+                }
+                held.push((store.port, Some(key), about, reason, since));
+            }
+            for foreign in &store.foreign {
+                let reason = Reason::ForeignClient {
+                    peer: foreign.peer.to_string(),
+                    protocol: foreign.protocol.to_owned(),
+                    port: store.port,
+                    times: foreign.times,
+                };
+                let about = format!("{} {}", foreign.peer, foreign.protocol);
+                held.push((store.port, None, about, reason, foreign.last));
+            }
+            held.extend(self.two_jobs(store.port, now));
+        }
+        for (store, run, about, reason, since) in held {
+            let subject = run.as_ref().map(|run| self.subject(run)).unwrap_or_default();
+            let topic = Topic { store, run, code: reason.code(), about };
+            self.voice.hold(topic, subject, reason, since);
+        }
+        for store in self.stores.values_mut() {
+            const FOREIGN_SHOWN: Duration = Duration::from_mins(5);
+            store.foreign.retain(|foreign| now.since(foreign.last) < FOREIGN_SHOWN);
+        }
+        let utterances = self.voice.settle(now);
+        self.say(utterances, now);
+    }
+
+    /// Two static runs in one store write the same workers' keys.
+    fn two_jobs(&self, store: u16, now: Uptime) -> Option<(u16, Option<RunKey>, String, Reason, Uptime)> {
+        let is_live = |run: &&Run| {
+            run.key.store == store
+                && run.kind == RunKind::Static
+                && !run.agents.is_empty()
+                && !run.roles.is_empty()
+                && now.since(run.first_seen) >= SETTLED
+        };
+        let mut live = self.runs.values().filter(is_live);
+        let (one, other) = (live.next()?, live.next()?);
+        let reason = Reason::TwoJobs {
+            first: format!("run {}", self.name(&one.key)),
+            second: format!("run {}", self.name(&other.key)),
+            evidence: "their workers write the same keys".into(),
+        };
+        let (older, newer) = if one.first_seen <= other.first_seen { (one, other) } else { (other, one) };
+        Some((store, Some(older.key.clone()), String::new(), reason, newer.first_seen))
+    }
+
+    fn forget_over(&mut self, now: Uptime) {
+        let is_old = |run: &&Run| {
+            run.state.is_over()
+                && run.agents.is_empty()
+                && run.world.connected.is_empty()
+                && run.over_at.is_some_and(|at| now.since(at) >= Self::OVER_SHOWN)
+        };
+        let old: Vec<RunKey> = self.runs.values().filter(is_old).map(|run| run.key.clone()).collect();
+        old.iter().for_each(|key| self.drop_run(key));
+    }
+
+    /// Sends the runs that have changed to whoever follows.
+    fn tell_changes(&mut self, now: Uptime) {
+        let changed: Vec<RunKey> = self
+            .runs
+            .values()
+            .filter(|run| self.shown.get(&run.key) != Some(&run.version))
+            .map(|run| run.key.clone())
+            .collect();
+        if changed.is_empty() {
+            return;
+        }
+        let headlines = self.voice.headlines();
+        for key in changed {
+            let Some(run) = self.runs.get(&key) else { continue };
+            let version = run.version;
+            let summary = self.summary(run, headlines.get(&key).cloned(), now);
+            self.shown.insert(key, version);
+            self.tell(News::Run(summary));
+        }
+    }
+}
+
+/// The line that begins a round, once there is something of it.
+fn tell_start(run: &mut Run, expected: Option<super::view::Expected>, now: Uptime) {
+    let Some(started) = run.started else { return };
+    if run.told_start == Some(started) || now.since(started) < Duration::from_millis(100) {
+        return;
+    }
+    if run.completed.is_some() || run.world.completed.is_some() {
+        // The line that it is complete says it all.
+        run.told_start = Some(started);
+        return;
+    }
+    let first = match run.has_agents() {
+        true => run.participants().min_by_key(|node| node.joined).map(super::run::Node::told),
+        false => run
+            .world
+            .ranks
+            .keys()
+            .next()
+            .map(|_| run.world.ranks.iter().min_by_key(|(_, info)| info.joined))
+            .and_then(|first| first.map(|(&rank, _)| run.world.label(rank))),
+    };
+    let Some(who) = first else { return };
+    run.told_start = Some(started);
+    let known = expected.filter(|expected| {
+        matches!(
+            expected.source,
+            ExpectedFrom::Api | ExpectedFrom::Announced | ExpectedFrom::Flag | ExpectedFrom::Join
+        )
+    });
+    let reason = Reason::RunStarted { who, expected: known.map(|e| e.min), from: known.map(|e| e.source) };
+    run.fact(reason, format!("round {}", run.round), started);
+}
+
+/// Nodes that were missed and have come.
+fn tell_late(run: &mut Run, expected: Option<super::view::Expected>, now: Uptime) {
+    let joined = run.joined();
+    if joined <= run.told_joined {
+        return;
+    }
+    let come = (joined - run.told_joined) as usize;
+    run.told_joined = joined;
+    let Some(started) = run.started else { return };
+    let mut nodes: Vec<_> = run.participants().collect();
+    nodes.sort_by_key(|node| std::cmp::Reverse(node.joined));
+    let after = Secs(nodes.first().map_or(now, |node| node.joined).since(started));
+    let node = Names::of(nodes.into_iter().take(come).map(super::run::Node::told)).to_string();
+    let expected = expected.map(|expected| expected.min);
+    run.fact(Reason::NodeCameLate { node: node.clone(), after, joined, expected }, node, now);
+}
+
+/// The workers' ranks: complete, or lost on the way.
+fn tell_world(run: &mut Run, now: Uptime) {
+    if run.world.check_complete(now)
+        && let Some((rank, last)) = run.world.last()
+    {
+        let started = run.world.started.unwrap_or(now);
+        let (took, label) = (Secs(last.joined.since(started)), run.world.label(rank));
+        let ranks = run.world.joined();
+        let at = run.world.completed.unwrap_or(now);
+        run.fact(Reason::RanksComplete { ranks, took, last: label, last_after: took }, format!("{at:?}"), at);
+    }
+    let Some(&(_, first)) = run.world.lost.first() else { return };
+    if now.since(first) < GATHER {
+        return;
+    }
+    let lost = std::mem::take(&mut run.world.lost);
+    if run.world.connected.is_empty() && !run.has_agents() {
+        // Told as the end of the run.
+        return;
+    }
+    let ranks = Names::of(lost.iter().map(|&(rank, _)| run.world.label(rank)));
+    let about = ranks.to_string();
+    let (joined, world_size) = (run.world.joined(), run.world.size.map(|(size, _)| size));
+    run.fact(Reason::RankLost { ranks, joined, world_size }, about, first);
+}
+
+/// What holds in one run, beside what its waits tell.
+fn conditions(run: &Run, plan: &super::Plan, now: Uptime) -> Vec<(String, Reason, Uptime)> {
+    let mut held = Vec::new();
+    let about = || format!("round {}", run.round);
+    let expected = run.expected(plan);
+    let names = |place: Place| {
+        Names::of(
+            run.nodes.iter().filter(|n| n.place == place && n.gone.is_none()).map(|node| node.name.clone()),
+        )
+    };
+    let is_incomplete = run.completed.is_none() && run.state == RunState::Joining && run.has_agents();
+    if let (true, Some(since)) = (is_incomplete, run.started) {
+        let joined = run.participants().filter(|node| node.gone.is_none()).count() as u32;
+        let waited = Secs(now.since(since));
+        let is_short = expected.is_none_or(|expected| joined < expected.min);
+        // Without a number, a static run's missing nodes are told by its waits.
+        if is_short && joined > 0 && (run.kind == RunKind::C10d || expected.is_some()) {
+            let missing = super::show::missing(run, plan, expected);
+            let reason = Reason::NodesMissing {
+                joined,
+                expected: expected.map(|expected| expected.min),
+                from: expected.map(|expected| expected.source),
+                missing: Names::of(missing.into_iter().map(|node| {
+                    node.name.unwrap_or_else(|| format!("node {}", node.rank.unwrap_or_default()))
+                })),
+                present: Names::of(
+                    run.participants().filter(|n| n.gone.is_none()).map(|node| node.name.clone()),
+                ),
+                waited,
+            };
+            held.push((about(), reason, since));
+        }
+    }
+    if let (Some(completed), Some(group), false) = (run.completed, run.group, run.state.is_over()) {
+        let waiting = names(Place::WaitList);
+        let redundant = names(Place::Redundant);
+        match plan.expected() {
+            Some(expected) if group < expected.min && run.kind == RunKind::C10d => {
+                let reason = Reason::FewerThanExpected {
+                    formed: group,
+                    expected: expected.min,
+                    from: expected.source,
+                    left_over: waiting.clone(),
+                };
+                held.push((about(), reason, completed));
+            }
+            _ => {}
+        }
+        for (left_over, redundant) in [(waiting, false), (redundant, true)] {
+            if !left_over.is_empty() {
+                let place = if redundant { Place::Redundant } else { Place::WaitList };
+                let since = run.nodes.iter().filter(|n| n.place == place).map(|n| n.place_since).min();
+                let since = since.unwrap_or(completed).max(completed);
+                let waited = Secs(now.since(since));
+                held.push((
+                    format!("{redundant}"),
+                    Reason::LeftOver { group, left_over, redundant, waited },
+                    since,
+                ));
+            }
+        }
+    }
+    if let (Some(since), None) = (run.exit_since, run.exit_done) {
+        let reason = Reason::ExitBarrier {
+            arrived: run.exit.len() as u32,
+            nodes: run.group,
+            running: still_running(run),
+            waited: Secs(now.since(since)),
+        };
+        held.push((about(), reason, since));
+    }
+    if !run.has_agents() && run.world.completed.is_some() && !run.world.connected.is_empty() {
+        let ended = run.world.ranks.iter().filter_map(|(&rank, info)| Some((rank, info.gone?)));
+        let ended: Vec<_> = ended.collect();
+        if let Some(since) = ended.iter().map(|&(_, at)| at).min() {
+            let ranks = Names::of(ended.iter().map(|&(rank, _)| run.world.label(rank)));
+            let left = run.world.connected.len() as u32;
+            held.push((
+                String::new(),
+                Reason::RanksEnded { ranks, left, since: Secs(now.since(since)) },
+                since,
+            ));
+        }
+    }
+    held
+}

@@ -1,0 +1,369 @@
+//! Folding one observation into what is known.
+
+use bytes::Bytes;
+
+use super::reason::{Reason, Secs};
+use super::run::{Run, RunKey};
+use super::view::RunKind;
+use super::world::{RankInfo, read_gloo};
+use super::{Clash, Client, GivenUp, Insight, Role, key_of};
+use crate::ids::{ConnId, ShownKey, Uptime};
+use crate::protocol::keys::{Address, AddressKind, KeyPattern, Leftover, RendezvousPart, classify};
+use crate::protocol::rendezvous_state;
+use crate::store::{DropCause, Event, Observed};
+
+impl Insight {
+    /// Takes in what the store on port `store` observed at `at`.
+    pub fn observe(&mut self, store: u16, at: Uptime, observed: Observed) {
+        match observed {
+            Observed::Client { conn, addr, pid, key } => {
+                let watch = self.store(store);
+                if watch.clients.len() >= Self::MOST_CLIENTS && !watch.clients.contains_key(&conn) {
+                    self.totals.lost += 1;
+                    return;
+                }
+                let client = watch.clients.entry(conn).or_insert(Client {
+                    addr,
+                    pid,
+                    role: Role::Unknown,
+                    run: None,
+                    rank: None,
+                    since: at,
+                });
+                client.pid = pid;
+                self.enter(store, conn, &key, at);
+            }
+            Observed::Wrote { conn, key, value } => self.wrote(store, conn, &key, &value, at),
+            Observed::Dropped { key } => self.dropped(store, &key, at),
+            Observed::GaveUp { conn, key, waited } => self.gave_up(store, conn, key, waited, at),
+            Observed::Gone { conn, .. } => self.gone(store, conn, at),
+            Observed::Event(event) => self.event(store, event, at),
+        }
+    }
+
+    /// A connection uses one of PyTorch's keys for the first time.
+    fn enter(&mut self, store: u16, conn: ConnId, key: &[u8], at: Uptime) {
+        match classify(key) {
+            Some(KeyPattern::Rendezvous { run_id, part, round }) => {
+                let is_static = !matches!(part, RendezvousPart::State) && round.is_none();
+                let kind = if is_static { RunKind::Static } else { RunKind::C10d };
+                self.enter_agent(store, conn, run_id, kind, at);
+            }
+            Some(KeyPattern::Address(Address { run_id: Some(run_id), .. })) => {
+                self.enter_agent(store, conn, run_id, RunKind::Static, at);
+            }
+            Some(KeyPattern::WorkerCount) | None => {}
+            Some(_) => {
+                self.enter_worker(store, conn, at);
+            }
+        }
+    }
+
+    fn enter_agent(&mut self, store: u16, conn: ConnId, run_id: &[u8], kind: RunKind, at: Uptime) {
+        let key = key_of(store, run_id);
+        let Some(run) = self.run_mut(&key, kind, at) else { return };
+        let closed = run.closed.filter(|_| run.has_state).map(|closed| (closed, run.exit_done.is_some()));
+        if run.agents.insert(conn) {
+            run.touch();
+        }
+        run.all_gone = None;
+        if run.has_state && run.closed.is_none() {
+            run.over_at = None;
+        }
+        if kind == RunKind::C10d && run.kind == RunKind::Static {
+            run.kind = kind;
+        }
+        let Some(client) = self.store(store).clients.get_mut(&conn) else { return };
+        client.role = Role::Agent;
+        client.run = Some(key.clone());
+        let label = client.label();
+        let Some((closed, finished)) = closed else { return };
+        let (newcomer, closed_for) = (label.clone(), Secs(at.since(closed)));
+        if let Some(run) = self.runs.get_mut(&key) {
+            run.fact(Reason::RunIsClosed { newcomer, closed_for, finished }, label, at);
+        }
+    }
+
+    /// The run whose worker a connection is.
+    fn enter_worker(&mut self, store: u16, conn: ConnId, at: Uptime) -> Option<RunKey> {
+        let client = self.store(store).clients.get(&conn)?;
+        match (client.role, &client.run) {
+            (Role::Agent, run) | (Role::Worker, run @ Some(_)) => return run.clone(),
+            _ => {}
+        }
+        self.settle_worker(store, conn, at)
+    }
+
+    /// A connection that is no agent belongs to the only run whose agents use this store, or to the run without an id.
+    pub(super) fn settle_worker(&mut self, store: u16, conn: ConnId, at: Uptime) -> Option<RunKey> {
+        let is_live = |run: &&Run| run.key.store == store && run.key.id.is_some() && !run.agents.is_empty();
+        let mut live = self.runs.values().filter(is_live);
+        let key = match (live.next(), live.next()) {
+            (Some(only), None) => only.key.clone(),
+            _ => RunKey { store, id: None },
+        };
+        let run = self.run_mut(&key, RunKind::Env, at)?;
+        if run.over_at.is_some() && !run.has_agents() {
+            let round = run.round + 1;
+            run.restart();
+            run.round = round;
+            self.voice.forget(&key);
+        }
+        let run = self.runs.get_mut(&key)?;
+        run.world.connected.insert(conn);
+        run.world.ended = None;
+        if !run.has_agents() {
+            run.started.get_or_insert(at);
+        }
+        run.touch();
+        let client = self.store(store).clients.get_mut(&conn)?;
+        client.role = Role::Worker;
+        client.run = Some(key.clone());
+        Some(key)
+    }
+
+    fn wrote(&mut self, store: u16, conn: ConnId, key: &[u8], value: &Bytes, at: Uptime) {
+        match classify(key) {
+            Some(KeyPattern::Rendezvous { run_id, round, part }) => {
+                let key = key_of(store, run_id);
+                if part == RendezvousPart::State {
+                    return self.wrote_state(&key, conn, value, at);
+                }
+                let Some(run) = self.runs.get_mut(&key) else { return };
+                if round.is_some_and(|round| u64::from(round) != run.round) {
+                    return;
+                }
+                wrote_part(run, part, conn, value, at);
+            }
+            Some(KeyPattern::Address(address)) => self.wrote_address(store, conn, &address, value, at),
+            Some(KeyPattern::AttemptLeftover(Leftover::FailureReport)) => {
+                let Some(key) = self.enter_worker(store, conn, at) else { return };
+                let who = self.who(store, conn);
+                if let Some(run) = self.runs.get_mut(&key) {
+                    run.fact(Reason::WatchdogFired { who: who.clone() }, who, at);
+                }
+            }
+            Some(KeyPattern::WorkerCount) | None => {}
+            Some(_) => {
+                self.enter_worker(store, conn, at);
+            }
+        }
+    }
+
+    fn wrote_state(&mut self, key: &RunKey, conn: ConnId, value: &[u8], at: Uptime) {
+        let plan = self.plan(key);
+        let Some(run) = self.runs.get_mut(key) else { return };
+        if !run.has_state && run.over_at.is_some() {
+            run.restart();
+            self.voice.forget(key);
+        }
+        let Some(run) = self.runs.get_mut(key) else { return };
+        match rendezvous_state::read(value) {
+            Ok(None) => run.touch(),
+            Ok(Some(state)) => run.fold_state(&state, conn, at, &plan),
+            Err(unreadable) => {
+                run.fact(Reason::UnreadableState { detail: unreadable.to_string() }, "", at);
+            }
+        }
+        let Some(run) = self.runs.get_mut(key) else { return };
+        if run.node_of(conn).is_some() {
+            let client = self.stores.get(&key.store).and_then(|store| store.clients.get(&conn));
+            if let (Some(client), Some(node)) =
+                (client, run.nodes.iter_mut().find(|node| node.conn == Some(conn)))
+            {
+                node.addr = Some(client.addr);
+            }
+        }
+    }
+
+    fn wrote_address(&mut self, store: u16, conn: ConnId, address: &Address<'_>, value: &[u8], at: Uptime) {
+        if let Some(run_id) = address.run_id {
+            let key = key_of(store, run_id);
+            let plan = self.plan(&key);
+            let Some(client) = self.store(store).clients.get(&conn) else { return };
+            let peer = (client.addr, client.pid);
+            let Some(run) = self.runs.get_mut(&key) else { return };
+            let node = address.node_rank();
+            match address.kind {
+                AddressKind::RoleInfo => run.static_role(node, conn, peer, at, &plan),
+                _ => wrote_part(run, RendezvousPart::AssignedRanks(node), conn, value, at),
+            }
+            return;
+        }
+        let Some(key) = self.enter_worker(store, conn, at) else { return };
+        if address.sub_group().is_some() {
+            return;
+        }
+        let Some(client) = self.store(store).clients.get(&conn) else { return };
+        let (addr, pid, role) = (client.addr, client.pid, client.role);
+        let Some(run) = self.runs.get_mut(&key) else { return };
+        run.touch();
+        if address.kind == AddressKind::NcclId {
+            run.world.nccl = true;
+            return;
+        }
+        if address.kind != AddressKind::Gloo || role != Role::Worker {
+            return;
+        }
+        let read = read_gloo(value);
+        let info = RankInfo { conn, addr, pid, host: read.host, joined: at, gone: None, size: read.size };
+        run.world.publish(address.member, address.attempt(), info, at);
+        if let Some(client) = self.store(store).clients.get_mut(&conn) {
+            client.rank = Some(address.member);
+        }
+    }
+
+    fn dropped(&mut self, store: u16, key: &[u8], at: Uptime) {
+        match classify(key) {
+            Some(KeyPattern::Rendezvous { run_id, part: RendezvousPart::State, .. }) => {
+                let key = key_of(store, run_id);
+                if let Some(run) = self.runs.get_mut(&key) {
+                    run.has_state = false;
+                    run.over_at.get_or_insert(at);
+                }
+            }
+            Some(KeyPattern::Address(address))
+                if address.run_id.is_none() && address.sub_group().is_none() =>
+            {
+                for run in self.runs.values_mut().filter(|run| run.key.store == store) {
+                    // Of a live writer that was paired with one that is gone: it has to publish again.
+                    let ranks = &mut run.world.ranks;
+                    if run.world.completed.is_none()
+                        && ranks.get(&address.member).is_some_and(|info| info.gone.is_none())
+                        && address.attempt() == run.world.attempt
+                    {
+                        ranks.remove(&address.member);
+                        run.touch();
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn gave_up(&mut self, store: u16, conn: ConnId, key: Box<[u8]>, waited: std::time::Duration, at: Uptime) {
+        const SHOWN: usize = 8;
+        const MOST: usize = 256;
+        // The initial barrier waits in slices of 10 s, each ended by a cancel.
+        if matches!(classify(&key), Some(KeyPattern::AttemptLeftover(_))) {
+            return;
+        }
+        let who = self.who(store, conn);
+        let run = self.store(store).clients.get(&conn).and_then(|client| client.run.clone());
+        let given_up = &mut self.store(store).given_up;
+        if given_up.len() >= MOST {
+            return;
+        }
+        let entry = given_up.entry((run, key)).or_insert(GivenUp { at, waited, who: Vec::new(), more: 0 });
+        entry.waited = entry.waited.max(waited);
+        if entry.who.len() < SHOWN { entry.who.push(who) } else { entry.more += 1 }
+    }
+
+    fn gone(&mut self, store: u16, conn: ConnId, at: Uptime) {
+        let watch = self.store(store);
+        watch.waits.remove(&conn);
+        let Some(client) = watch.clients.remove(&conn) else { return };
+        for key in self.runs.keys().filter(|key| key.store == store).cloned().collect::<Vec<_>>() {
+            let Some(run) = self.runs.get_mut(&key) else { continue };
+            run.agent_left(conn, client.pid, at);
+            if client.run.as_ref() == Some(&key) && client.role == Role::Worker {
+                run.world.leave(conn, client.rank, at);
+                run.touch();
+            }
+        }
+    }
+
+    fn event(&mut self, store: u16, event: Event, at: Uptime) {
+        match event {
+            Event::TwoWriters { key, first, second } => {
+                const MOST: usize = 256;
+                let Some(KeyPattern::Address(address)) = classify(&key) else { return };
+                let run = match address.run_id {
+                    Some(run_id) => Some(key_of(store, run_id)),
+                    None => self.store(store).clients.get(&first).and_then(|client| client.run.clone()),
+                };
+                let (first, second) = (self.who(store, first), self.who(store, second));
+                let Some(run) = run else { return };
+                let (node, rank) = match address.kind {
+                    AddressKind::RoleInfo | AddressKind::AssignedRanks => (Some(address.node_rank()), None),
+                    AddressKind::Gloo if address.sub_group().is_none() => (None, Some(address.member)),
+                    AddressKind::NcclId if address.sub_group().is_none() => (None, Some(0)),
+                    _ => return,
+                };
+                let clashes = &mut self.store(store).clashes;
+                if clashes.len() < MOST {
+                    clashes.push(Clash { at, run, node, rank, first, second });
+                }
+            }
+            Event::StaleRead { key, reader, writer_gone_for } => {
+                let run = self.store(store).clients.get(&reader).and_then(|client| client.run.clone());
+                let reader = self.who(store, reader);
+                let key = ShownKey(&key).to_string();
+                if let Some(run) = run.and_then(|run| self.runs.get_mut(&run)) {
+                    let gone_for = Secs(writer_gone_for);
+                    run.fact(Reason::StaleAddress { reader, key: key.clone(), gone_for }, key, at);
+                }
+            }
+            Event::RunRestarted { run_id } => {
+                let key = key_of(store, run_id.as_bytes());
+                if let Some(run) = self.runs.get_mut(&key) {
+                    let has_begun = run.over_at.is_none() && run.exit_done.is_none() && run.closed.is_none();
+                    if !has_begun {
+                        run.restart();
+                        run.has_state = false;
+                    }
+                    run.fact(Reason::RunRestarted {}, "", at);
+                }
+            }
+            Event::StoreReset { cause: DropCause::Operator | DropCause::StoreIdle, .. } => {
+                for run in self.runs.values_mut().filter(|run| run.key.store == store) {
+                    run.has_state = false;
+                    run.over_at.get_or_insert(at);
+                    run.touch();
+                }
+            }
+            Event::StoreReset { .. } | Event::KeysDropped { .. } => {}
+        }
+    }
+
+    fn who(&mut self, store: u16, conn: ConnId) -> String {
+        let now = Uptime::default();
+        match self.stores.get(&store) {
+            Some(watch) => super::graph::Graph { store: watch, runs: &self.runs, now }.who(conn),
+            None => "a process".into(),
+        }
+    }
+}
+
+/// A key of a run's rendezvous other than its state.
+fn wrote_part(run: &mut Run, part: RendezvousPart, conn: ConnId, value: &[u8], at: Uptime) {
+    let text = || String::from_utf8_lossy(&value[..value.len().min(256)]).into_owned();
+    match part {
+        RendezvousPart::MasterAddr => run.master.0 = Some(text()),
+        RendezvousPart::MasterPort => {
+            run.master.1 = Some(text());
+            run.told_elsewhere = false;
+        }
+        RendezvousPart::RoleInfo(node) => {
+            if run.roles.len() < super::run::MOST_NODES {
+                run.roles.insert(node);
+            }
+            // A node of the round that has told its role is the one with this rank.
+            if let Some(known) =
+                run.nodes.iter_mut().find(|known| known.rank == Some(node) && known.conn.is_none())
+            {
+                known.conn = Some(conn);
+            }
+        }
+        RendezvousPart::AssignedRanks(node) => {
+            // `[base_rank, world_size, base_role_rank, role_world_size]`
+            if let Ok([base, world_size, ..]) = serde_json::from_slice::<[u32; 4]>(value) {
+                run.assign(node, base, world_size, at);
+            }
+        }
+        RendezvousPart::ExitBarrier { .. } => run.arrive_at_exit(conn, at),
+        RendezvousPart::ExitBarrierDone { .. } => run.finish(at),
+        RendezvousPart::State | RendezvousPart::Other => {}
+    }
+    run.touch();
+}

@@ -1,0 +1,720 @@
+//! One run: its rounds and nodes as the agents' keys tell them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::expect::{Plan, short};
+use super::reason::{Names, Reason, Secs, Unit};
+use super::view::{Expected, ExpectedFrom, RunKind, RunState};
+use super::world::World;
+use crate::ids::{ConnId, RunId, Uptime};
+use crate::protocol::rendezvous_state::{Node as Desc, RendezvousState};
+
+/// Nodes that are tracked in one run.
+pub(super) const MOST_NODES: usize = 16_384;
+/// Moments kept of one run.
+pub(super) const MOST_MOMENTS: usize = 256;
+/// What happens at the same time is told together after this long.
+pub(super) const GATHER: Duration = Duration::from_millis(1500);
+
+/// Names a run: its store and its id; without an id there is one run a store.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct RunKey {
+    pub(super) store: u16,
+    pub(super) id: Option<RunId>,
+}
+
+/// What names a node within its run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum NodeId {
+    /// torchrun's c10d backend.
+    Desc(Desc),
+    /// The static rendezvous: the node rank.
+    Rank(u32),
+}
+
+/// Where a node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Participant,
+    WaitList,
+    Redundant,
+}
+
+/// One agent.
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    pub(super) id: NodeId,
+    pub(super) name: String,
+    pub(super) conn: Option<ConnId>,
+    pub(super) addr: Option<IpAddr>,
+    pub(super) pid: Option<u32>,
+    pub(super) rank: Option<u32>,
+    pub(super) place: Place,
+    /// Since when it is there.
+    pub(super) place_since: Uptime,
+    pub(super) joined: Uptime,
+    pub(super) last_heartbeat: Uptime,
+    pub(super) stamp: i64,
+    pub(super) gone: Option<Uptime>,
+    pub(super) finished: bool,
+}
+
+impl Node {
+    /// The name with the rank, for sentences.
+    pub(super) fn label(&self) -> String {
+        match (&self.id, self.rank) {
+            (NodeId::Rank(rank), _) if self.name == format!("node {rank}") => self.told(),
+            (_, Some(rank)) => format!("{} (node rank {rank})", self.name),
+            (_, None) => self.name.clone(),
+        }
+    }
+
+    /// The name; for a node that is known by its rank only, with its address.
+    pub(super) fn told(&self) -> String {
+        match (&self.id, self.addr) {
+            (NodeId::Rank(rank), Some(addr)) if self.name == format!("node {rank}") => {
+                format!("{} at {addr}", self.name)
+            }
+            _ => self.name.clone(),
+        }
+    }
+
+    pub(super) fn node_id(&self) -> String {
+        match &self.id {
+            NodeId::Desc(desc) => desc.to_string(),
+            NodeId::Rank(rank) => format!("node-{rank}"),
+        }
+    }
+}
+
+/// Something to be told about a run, with what tells it from others of its kind.
+#[derive(Debug)]
+pub(super) struct Fact {
+    pub(super) reason: Reason,
+    pub(super) about: String,
+    pub(super) since: Uptime,
+}
+
+/// A node whose connection closed, not yet told.
+#[derive(Debug, Clone)]
+pub(super) struct Dying {
+    pub(super) label: String,
+    pub(super) at: Uptime,
+    pub(super) joining: bool,
+}
+
+/// What is known of one run.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) key: RunKey,
+    pub(super) kind: RunKind,
+    /// Goes up with every change that is shown.
+    pub(super) version: u64,
+    pub(super) first_seen: Uptime,
+    pub(super) state: RunState,
+    pub(super) state_since: Uptime,
+    pub(super) round: u64,
+    /// The first sign of the round.
+    pub(super) started: Option<Uptime>,
+    pub(super) completed: Option<Uptime>,
+    /// Unix time in seconds.
+    pub(super) deadline: Option<f64>,
+    pub(super) nodes: Vec<Node>,
+    /// Nodes of the round before that are not there now, and when they were last there.
+    pub(super) earlier: Vec<(String, Uptime)>,
+    pub(super) earlier_size: Option<u32>,
+    /// Agents that are connected.
+    pub(super) agents: BTreeSet<ConnId>,
+    /// Nodes in the round when it was complete.
+    pub(super) group: Option<u32>,
+    pub(super) most_joined: u32,
+    /// Who that was.
+    pub(super) most_present: Names,
+    pub(super) role_nodes: Option<u32>,
+    pub(super) roles: BTreeSet<u32>,
+    pub(super) assigned: BTreeMap<u32, (u32, u32)>,
+    pub(super) assigned_at: Option<Uptime>,
+    pub(super) master: (Option<String>, Option<String>),
+    pub(super) told_elsewhere: bool,
+    /// Nodes that had joined when last looked at.
+    pub(super) told_joined: u32,
+    /// The start that was told.
+    pub(super) told_start: Option<Uptime>,
+    pub(super) exit: BTreeSet<ConnId>,
+    pub(super) exit_since: Option<Uptime>,
+    pub(super) exit_done: Option<Uptime>,
+    pub(super) closed: Option<Uptime>,
+    /// When the last connection closed.
+    pub(super) all_gone: Option<Uptime>,
+    pub(super) dying: Vec<Dying>,
+    pub(super) world: World,
+    pub(super) timeline: VecDeque<(Uptime, String, String)>,
+    pub(super) new_moments: Vec<(Uptime, String, String)>,
+    pub(super) facts: Vec<Fact>,
+    pub(super) over_at: Option<Uptime>,
+    pub(super) plan_version: u64,
+    /// Nodes that died, ever.
+    pub(super) deaths: u64,
+    pub(super) has_state: bool,
+}
+
+impl Run {
+    pub(super) fn new(key: RunKey, kind: RunKind, now: Uptime) -> Self {
+        Self {
+            key,
+            kind,
+            version: 1,
+            first_seen: now,
+            state: RunState::Joining,
+            state_since: now,
+            round: 0,
+            started: None,
+            completed: None,
+            deadline: None,
+            nodes: Vec::new(),
+            earlier: Vec::new(),
+            earlier_size: None,
+            agents: BTreeSet::new(),
+            group: None,
+            most_joined: 0,
+            most_present: Names::default(),
+            role_nodes: None,
+            roles: BTreeSet::new(),
+            assigned: BTreeMap::new(),
+            assigned_at: None,
+            master: (None, None),
+            told_elsewhere: false,
+            told_start: None,
+            told_joined: 0,
+            exit: BTreeSet::new(),
+            exit_since: None,
+            exit_done: None,
+            closed: None,
+            all_gone: None,
+            dying: Vec::new(),
+            world: World::default(),
+            timeline: VecDeque::new(),
+            new_moments: Vec::new(),
+            facts: Vec::new(),
+            over_at: None,
+            plan_version: 0,
+            deaths: 0,
+            has_state: false,
+        }
+    }
+
+    pub(super) fn touch(&mut self) {
+        self.version += 1;
+    }
+
+    pub(super) fn fact(&mut self, reason: Reason, about: impl Into<String>, since: Uptime) {
+        const MOST: usize = 256;
+        if self.facts.len() < MOST {
+            self.facts.push(Fact { reason, about: about.into(), since });
+        }
+        self.touch();
+    }
+
+    pub(super) fn moment(&mut self, at: Uptime, code: &str, text: String) {
+        if self.new_moments.len() < MOST_MOMENTS {
+            self.new_moments.push((at, code.to_owned(), text.clone()));
+        }
+        self.remember(at, code, text);
+        self.touch();
+    }
+
+    pub(super) fn remember(&mut self, at: Uptime, code: &str, text: String) {
+        if self.timeline.len() == MOST_MOMENTS {
+            self.timeline.pop_front();
+        }
+        self.timeline.push_back((at, code.to_owned(), text));
+    }
+
+    /// The nodes in the round.
+    pub(super) fn participants(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|node| node.place == Place::Participant)
+    }
+
+    pub(super) fn joined(&self) -> u32 {
+        self.participants().count() as u32
+    }
+
+    pub(super) fn has_agents(&self) -> bool {
+        self.kind != RunKind::Env
+    }
+
+    pub(super) fn node_of(&self, conn: ConnId) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.conn == Some(conn))
+    }
+
+    pub(super) fn node_of_rank(&self, rank: u32) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.rank == Some(rank) && node.place == Place::Participant)
+    }
+
+    /// The number of nodes expected, with what the traffic tells.
+    pub(super) fn expected(&self, plan: &Plan) -> Option<Expected> {
+        if !self.has_agents() {
+            return None;
+        }
+        let exactly = |n: Option<u32>, source| n.map(|n| Expected { min: n, max: n, source });
+        plan.expected()
+            .or_else(|| exactly(self.role_nodes, ExpectedFrom::RoleExchange))
+            .or_else(|| exactly(self.group, ExpectedFrom::RoundComplete))
+            .or_else(|| exactly(self.earlier_size, ExpectedFrom::EarlierRound))
+    }
+
+    /// Gives the nodes the names of their pods.
+    pub(super) fn name_nodes(&mut self, plan: &Plan) {
+        if self.plan_version == plan.version {
+            return;
+        }
+        self.plan_version = plan.version;
+        for at in 0..self.nodes.len() {
+            self.nodes[at].name = self.name_for(&self.nodes[at].id, plan);
+        }
+        self.touch();
+    }
+
+    fn name_for(&self, id: &NodeId, plan: &Plan) -> String {
+        let (pod, own) = match id {
+            NodeId::Desc(desc) => (plan.pod_at(&desc.addr), short(&desc.addr).to_owned()),
+            NodeId::Rank(rank) => (plan.pod_of_rank(*rank), format!("node {rank}")),
+        };
+        let name = pod.map_or(own, |pod| pod.pod.clone());
+        // Two agents on one host.
+        let is_taken =
+            self.nodes.iter().any(|other| other.id != *id && other.name == name && other.gone.is_none());
+        match id {
+            NodeId::Desc(desc) if is_taken => format!("{name}_{}", desc.pid),
+            _ => name,
+        }
+    }
+
+    /// Begins a round: what belonged to the one before is forgotten, but for the names.
+    fn begin_round(&mut self, round: u64) {
+        self.earlier_size = self.group.or(self.earlier_size);
+        self.round = round;
+        self.started = None;
+        self.completed = None;
+        self.deadline = None;
+        self.group = None;
+        self.most_joined = 0;
+        self.role_nodes = None;
+        self.roles.clear();
+        self.assigned.clear();
+        self.assigned_at = None;
+        self.exit.clear();
+        self.exit_since = None;
+        self.exit_done = None;
+        self.closed = None;
+        self.over_at = None;
+    }
+
+    /// Begins anew after the run was over or its state was dropped.
+    pub(super) fn restart(&mut self) {
+        self.begin_round(0);
+        self.nodes.clear();
+        self.earlier.clear();
+        self.earlier_size = None;
+        self.dying.clear();
+        self.told_elsewhere = false;
+        self.all_gone = None;
+        self.master = (None, None);
+        self.world = World { connected: std::mem::take(&mut self.world.connected), ..World::default() };
+        self.touch();
+    }
+
+    /// A new version of torchrun's c10d state, written by `conn`.
+    pub(super) fn fold_state(&mut self, state: &RendezvousState, conn: ConnId, now: Uptime, plan: &Plan) {
+        if self.has_state && state.round != self.round {
+            let stays = |desc: &Desc| state.participants.iter().any(|(other, _)| other == desc);
+            let gone = |node: &&Node| matches!(&node.id, NodeId::Desc(desc) if !stays(desc));
+            self.earlier =
+                self.participants().filter(gone).map(|n| (n.name.clone(), n.last_heartbeat)).collect();
+            self.begin_round(state.round);
+            // Everybody joins anew.
+            self.nodes.iter_mut().for_each(|node| node.place = Place::WaitList);
+        }
+        self.has_state = true;
+        self.round = state.round;
+        let was_complete = self.completed.is_some();
+        let mut changed = Vec::new();
+        let index: std::collections::HashMap<Desc, usize> = self
+            .nodes
+            .iter()
+            .enumerate()
+            .filter_map(|(at, node)| match &node.id {
+                NodeId::Desc(desc) => Some((desc.clone(), at)),
+                NodeId::Rank(_) => None,
+            })
+            .collect();
+        let stamps: std::collections::HashMap<&Desc, i64> =
+            state.last_heartbeats.iter().map(|(desc, at)| (desc, at.0)).collect();
+        let mut seen = vec![false; self.nodes.len()];
+        let lists = state
+            .participants
+            .iter()
+            .map(|(desc, rank)| (desc, Some(*rank), Place::Participant))
+            .chain(state.wait_list.iter().map(|desc| (desc, None, Place::WaitList)))
+            .chain(state.redundancy_list.iter().map(|desc| (desc, None, Place::Redundant)));
+        let mut joined = Vec::new();
+        for (desc, rank, place) in lists {
+            let rank = rank.filter(|_| state.complete);
+            let stamp = stamps.get(desc).copied().unwrap_or(i64::MIN);
+            if let Some(&at) = index.get(desc) {
+                seen[at] = true;
+                let node = &mut self.nodes[at];
+                if node.stamp != stamp {
+                    node.stamp = stamp;
+                    node.last_heartbeat = now;
+                    changed.push(at);
+                }
+                if node.place != place || node.rank != rank {
+                    if place == Place::Participant && node.place != place {
+                        node.joined = now;
+                        joined.push(at);
+                    }
+                    if node.place != place {
+                        node.place_since = now;
+                    }
+                    (node.place, node.rank) = (place, rank);
+                    self.version += 1;
+                }
+            } else if self.nodes.len() < MOST_NODES {
+                let id = NodeId::Desc(desc.clone());
+                let name = self.name_for(&id, plan);
+                let at = self.nodes.len();
+                if place == Place::Participant {
+                    joined.push(at);
+                }
+                changed.push(at);
+                self.nodes.push(Node {
+                    id,
+                    name,
+                    conn: None,
+                    addr: None,
+                    pid: Some(desc.pid),
+                    rank,
+                    place,
+                    place_since: now,
+                    joined: now,
+                    last_heartbeat: now,
+                    stamp,
+                    gone: None,
+                    finished: false,
+                });
+                self.version += 1;
+            }
+        }
+        if let [at] = changed[..]
+            && self.node_of(conn).is_none()
+            && self.nodes[at].conn.is_none()
+        {
+            self.nodes[at].conn = Some(conn);
+        }
+        self.tell_joins(&joined, now);
+        self.deadline = state.deadline.map(|at| at.0 as f64 / 1e6);
+        if state.participants.len() as u32 > self.most_joined {
+            self.most_joined = state.participants.len() as u32;
+            self.most_present = Names::of(self.participants().map(|node| node.name.clone()));
+        }
+        if state.complete && !was_complete {
+            self.complete(now);
+        }
+        if state.closed && self.closed.is_none() {
+            self.close(now, plan);
+        }
+        // Those in no list any more.
+        let mut at = 0;
+        let earlier = &mut self.earlier;
+        self.nodes.retain(|node| {
+            let stays = seen.get(at).copied().unwrap_or(true);
+            at += 1;
+            if !stays && node.gone.is_some() && earlier.len() < MOST_NODES {
+                earlier.push((node.name.clone(), node.last_heartbeat));
+            }
+            stays
+        });
+    }
+
+    fn tell_joins(&mut self, joined: &[usize], now: Uptime) {
+        if joined.is_empty() {
+            return;
+        }
+        let started = *self.started.get_or_insert(now);
+        let total = self.joined();
+        for &at in joined {
+            let (name, after) = (self.nodes[at].told(), Secs(now.since(started)));
+            let round = self.round;
+            let text = format!("{name} joined round {round} ({}, +{after:.1})", Unit::Node.count(total));
+            self.moment(now, "node_joined", text);
+        }
+    }
+
+    /// The round has its members.
+    fn complete(&mut self, now: Uptime) {
+        self.completed = Some(now);
+        self.group = Some(self.joined());
+        self.dying.clear();
+        let started = self.started.unwrap_or(now);
+        let Some(last) = self.participants().max_by_key(|node| node.joined) else { return };
+        let reason = Reason::RoundComplete {
+            nodes: self.joined(),
+            took: Secs(now.since(started)),
+            last: last.told(),
+            last_after: Secs(last.joined.since(started)),
+        };
+        let about = format!("round {}", self.round);
+        self.fact(reason, about, now);
+    }
+
+    fn close(&mut self, now: Uptime, plan: &Plan) {
+        self.closed = Some(now);
+        self.touch();
+        if self.exit_done.is_some() {
+            return;
+        }
+        let reason = match (self.completed, self.group) {
+            (Some(_), Some(nodes)) => Reason::ClosedUnfinished { finished: self.exit.len() as u32, nodes },
+            _ => Reason::ClosedIncomplete {
+                joined: self.most_joined,
+                expected: self.expected(plan).map(|expected| expected.min),
+                present: self.most_present.clone(),
+            },
+        };
+        let about = format!("round {}", self.round);
+        self.fact(reason, about, now);
+    }
+
+    /// Static: node `rank` wrote its role.
+    pub(super) fn static_role(
+        &mut self,
+        rank: u32,
+        conn: ConnId,
+        peer: (IpAddr, Option<u32>),
+        now: Uptime,
+        plan: &Plan,
+    ) {
+        if self.over_at.is_some() {
+            self.restart();
+        }
+        let is_again = self.roles.contains(&rank) && self.completed.is_some();
+        if is_again {
+            let round = self.round + 1;
+            self.begin_round(round);
+            self.nodes.iter_mut().for_each(|node| node.place = Place::WaitList);
+        }
+        self.started.get_or_insert(now);
+        if self.nodes.len() >= MOST_NODES || self.roles.len() >= MOST_NODES {
+            return;
+        }
+        self.roles.insert(rank);
+        let id = NodeId::Rank(rank);
+        let name = self.name_for(&id, plan);
+        self.nodes.retain(|node| node.id != id);
+        let (addr, pid) = (Some(peer.0), peer.1);
+        let node = Node {
+            id,
+            name,
+            conn: Some(conn),
+            addr,
+            pid,
+            rank: Some(rank),
+            place: Place::Participant,
+            place_since: now,
+            joined: now,
+            last_heartbeat: now,
+            stamp: 0,
+            gone: None,
+            finished: false,
+        };
+        self.nodes.push(node);
+        self.nodes.sort_by_key(|node| node.rank);
+        if let Some(at) = self.nodes.iter().position(|node| node.rank == Some(rank)) {
+            self.tell_joins(&[at], now);
+        }
+        if let Some(nodes) = self.role_nodes
+            && rank >= nodes
+        {
+            self.node_rank_beyond(rank, nodes, now);
+        }
+    }
+
+    pub(super) fn node_rank_beyond(&mut self, rank: u32, nodes: u32, now: Uptime) {
+        let Some(node) = self.node_of_rank(rank) else { return };
+        let reason = Reason::NodeRankBeyond { node: node.label(), rank, nodes };
+        self.fact(reason, format!("node {rank}"), now);
+    }
+
+    /// Rank 0's agent gave node `node` its ranks.
+    pub(super) fn assign(&mut self, node: u32, base: u32, world_size: u32, now: Uptime) {
+        if self.assigned.len() >= MOST_NODES {
+            return;
+        }
+        self.assigned.insert(node, (base, world_size));
+        self.role_nodes = Some(self.assigned.len() as u32);
+        self.world.size = Some((world_size, ExpectedFrom::RoleExchange));
+        self.assigned_at = Some(now);
+        self.touch();
+    }
+
+    /// Static: all `assigned_ranks` of one exchange are written at once; this is told when they are.
+    pub(super) fn settle_static(&mut self, now: Uptime) {
+        // After a restart the roles of the attempt before may be handed out again before all nodes are back.
+        let Some(assigned) = self.assigned_at else { return };
+        if self.kind != RunKind::Static || self.group.is_some() || self.roles.len() < self.assigned.len() {
+            return;
+        }
+        let nodes = self.assigned.len() as u32;
+        self.group = Some(nodes);
+        let started = self.started.unwrap_or(now);
+        let at = self.participants().map(|node| node.joined).max().unwrap_or(now).max(assigned);
+        self.completed = Some(at);
+        let Some(last) = self.participants().max_by_key(|node| node.joined) else { return };
+        let reason = Reason::RoundComplete {
+            nodes,
+            took: Secs(at.since(started)),
+            last: last.told(),
+            last_after: Secs(last.joined.since(started)),
+        };
+        let beyond: Vec<u32> =
+            self.participants().filter_map(|n| n.rank).filter(|&rank| rank >= nodes).collect();
+        self.fact(reason, format!("round {}", self.round), at);
+        for rank in beyond {
+            self.node_rank_beyond(rank, nodes, now);
+        }
+    }
+
+    /// An agent arrived at the exit barrier.
+    pub(super) fn arrive_at_exit(&mut self, conn: ConnId, now: Uptime) {
+        self.exit.insert(conn);
+        self.exit_since.get_or_insert(now);
+        if let Some(node) = self.nodes.iter_mut().find(|node| node.conn == Some(conn)) {
+            node.finished = true;
+        }
+        self.touch();
+    }
+
+    /// All agents arrived there.
+    pub(super) fn finish(&mut self, now: Uptime) {
+        if self.exit_done.is_some() {
+            return;
+        }
+        self.exit_done = Some(now);
+        let members = self.group.unwrap_or(self.exit.len() as u32);
+        let ran = Secs(now.since(self.completed.unwrap_or(now)));
+        self.fact(
+            Reason::RunFinished { members, unit: Unit::Node, ran },
+            format!("round {}", self.round),
+            now,
+        );
+    }
+
+    /// An agent's connection closed.
+    pub(super) fn agent_left(&mut self, conn: ConnId, pid: Option<u32>, now: Uptime) {
+        if !self.agents.remove(&conn) {
+            return;
+        }
+        self.touch();
+        if self.node_of(conn).is_none() {
+            self.match_by_pid(conn, pid, None);
+        }
+        let (joining, is_over) =
+            (self.completed.is_none(), self.closed.is_some() || self.exit_done.is_some());
+        let has_finished = self.exit.contains(&conn);
+        if let Some(node) = self.nodes.iter_mut().find(|node| node.conn == Some(conn)) {
+            node.gone = Some(now);
+            node.finished |= has_finished;
+            if !is_over && !has_finished && node.place == Place::Participant && self.dying.len() < MOST_NODES
+            {
+                let label = node.label();
+                self.dying.push(Dying { label, at: now, joining });
+            }
+        }
+        if self.agents.is_empty() {
+            self.all_gone = Some(now);
+        }
+    }
+
+    /// Takes `conn` for the one node with its process id that has no connection yet.
+    pub(super) fn match_by_pid(&mut self, conn: ConnId, pid: Option<u32>, addr: Option<IpAddr>) {
+        let Some(pid) = pid else { return };
+        let mut same = self.nodes.iter_mut().filter(|node| node.conn.is_none() && node.pid == Some(pid));
+        if let (Some(node), None) = (same.next(), same.next()) {
+            node.conn = Some(conn);
+            node.addr = addr.or(node.addr);
+        }
+    }
+
+    /// Tells the deaths that have been gathered.
+    pub(super) fn tell_deaths(&mut self, now: Uptime, expected: Option<u32>) {
+        let Some(first) = self.dying.first() else { return };
+        if now.since(first.at) < GATHER {
+            return;
+        }
+        let dying = std::mem::take(&mut self.dying);
+        if self.closed.is_some() || self.exit_done.is_some() {
+            // The run ended in the meantime: they left with it.
+            return;
+        }
+        if self.agents.is_empty() {
+            // Told as the end of the run.
+            return;
+        }
+        self.deaths += dying.len() as u64;
+        let since = first_at(&dying, now);
+        let (joining, training): (Vec<_>, Vec<_>) = dying.into_iter().partition(|one| one.joining);
+        let left = self.participants().filter(|node| node.gone.is_none()).count() as u32;
+        let names = |dead: Vec<Dying>| Names::of(dead.into_iter().map(|one| one.label));
+        if !joining.is_empty() {
+            let nodes = names(joining);
+            let about = nodes.to_string();
+            self.fact(Reason::NodeDiedJoining { nodes, joined: left, expected }, about, since);
+        }
+        if !training.is_empty() {
+            let nodes = names(training);
+            let about = nodes.to_string();
+            self.fact(Reason::NodeDied { nodes, left }, about, since);
+        }
+    }
+
+    /// Where the run stands now.
+    pub(super) fn state_now(&self, now: Uptime) -> RunState {
+        const WITHOUT_EXCHANGE: Duration = Duration::from_secs(10);
+        let settled = |at: Option<Uptime>| at.is_some_and(|at| now.since(at) >= GATHER);
+        if self.exit_done.is_some() {
+            return RunState::Finished;
+        }
+        if self.closed.is_some() {
+            return RunState::Closed;
+        }
+        if !self.has_agents() {
+            return match (self.world.completed, self.world.ended) {
+                (Some(_), ended) if settled(ended) => RunState::Finished,
+                (None, ended) if settled(ended) && self.world.nccl => RunState::Finished,
+                (None, ended) if settled(ended) => RunState::Gone,
+                (Some(_), _) => RunState::Running,
+                (None, _) if self.world.nccl => RunState::Running,
+                (None, _) => RunState::Joining,
+            };
+        }
+        if self.agents.is_empty() && settled(self.all_gone) {
+            return RunState::Gone;
+        }
+        if !self.exit.is_empty() {
+            return RunState::Exiting;
+        }
+        let Some(completed) = self.completed else {
+            return if self.deadline.is_some() { RunState::LastCall } else { RunState::Joining };
+        };
+        let exchanged =
+            !self.assigned.is_empty() || (self.roles.is_empty() && now.since(completed) >= WITHOUT_EXCHANGE);
+        if exchanged { RunState::Running } else { RunState::Exchanging }
+    }
+}
+
+fn first_at(dying: &[Dying], now: Uptime) -> Uptime {
+    dying.iter().map(|one| one.at).min().unwrap_or(now)
+}

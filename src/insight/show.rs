@@ -1,0 +1,322 @@
+//! What is known, as the API's documents and the metrics show it.
+
+use super::expect::Plan;
+use super::graph::Graph;
+use super::run::{NodeId, Place, Run, RunKey};
+use super::view::{
+    self, ExitCounts, Expected, Explanation, MissingNode, Moment, NodeCounts, NodeState, Rank, RankCounts,
+    RankGrid, RunKind, RunList, RunSummary, Wait, WaitList,
+};
+use super::{Insight, OpenWait, StoreWatch};
+use crate::ids::{ShownKey, Uptime};
+
+/// Waits shown with one run.
+const WAITS_SHOWN: usize = 1000;
+/// Ranks shown one by one with one run.
+const RANKS_SHOWN: usize = 1024;
+/// Ranks shown in the grid.
+const GRID: u32 = super::world::MOST_RANKS;
+/// Missing nodes shown.
+const MISSING_SHOWN: usize = 1024;
+
+/// What the metrics say of one run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunFigures {
+    /// The run, in few words.
+    pub summary: RunSummary,
+    /// The label of its series: the run id, with the store's port where two stores have a run of this id.
+    pub label: String,
+}
+
+impl Insight {
+    fn unix(&self, at: Uptime) -> f64 {
+        let at = self.settings.epoch + at.0.as_secs_f64();
+        (at * 1000.0).round() / 1000.0
+    }
+
+    /// `GET /api/v1/runs`.
+    pub fn list(&self, now: Uptime) -> RunList {
+        let mut headlines = self.voice.headlines();
+        let mut runs: Vec<RunSummary> =
+            self.runs.values().map(|run| self.summary(run, headlines.remove(&run.key), now)).collect();
+        runs.sort_by(|a, b| {
+            let attention = |run: &RunSummary| {
+                let told = run.explanation.as_ref();
+                (!run.state.is_over(), told.is_some_and(|told| told.holds), told.map(|told| told.severity))
+            };
+            attention(b).cmp(&attention(a)).then(b.started_at.total_cmp(&a.started_at))
+        });
+        RunList {
+            now: self.unix(now),
+            lost_observations: self.totals.lost,
+            runs,
+            explanations: self.voice.about(None),
+        }
+    }
+
+    /// What the metrics show of each run.
+    pub fn figures(&self, now: Uptime) -> Vec<RunFigures> {
+        let named: Vec<(String, &Run)> = self.runs.values().map(|run| (self.name(&run.key), run)).collect();
+        let mut counts: std::collections::BTreeMap<&str, usize> = std::collections::BTreeMap::new();
+        for (name, _) in &named {
+            *counts.entry(name).or_default() += 1;
+        }
+        let figures = named.iter().map(|(name, run)| {
+            let is_alone = counts.get(name.as_str()) == Some(&1);
+            let label = if is_alone {
+                name.clone()
+            } else {
+                format!("{name}@{}{}", run.key.store, if run.has_agents() { "" } else { "/env" })
+            };
+            RunFigures { summary: self.summary(run, None, now), label }
+        });
+        figures.collect()
+    }
+
+    /// `GET /api/v1/runs/{run_id}`. Where runs of several stores have this id, the one that is not over and came last,
+    /// unless a store is named.
+    pub fn run(&self, run_id: &str, store: Option<u16>, now: Uptime) -> Option<view::Run> {
+        let keys = self.keys_of(run_id, store);
+        let found = keys.iter().filter_map(|key| self.runs.get(key));
+        let run = found.max_by_key(|run| (!run.state.is_over(), run.has_agents(), run.first_seen))?;
+        let plan = self.plan(&run.key);
+        let watch = self.stores.get(&run.key.store);
+        let name = self.name(&run.key);
+        let timeline = run.timeline.iter().map(|(at, code, text)| Moment {
+            at: self.unix(*at),
+            run_id: Some(name.clone()),
+            code: code.clone(),
+            text: text.clone(),
+        });
+        let headline = self.voice.headlines().remove(&run.key);
+        Some(view::Run {
+            now: self.unix(now),
+            summary: self.summary(run, headline, now),
+            participants: self.nodes(run),
+            missing: missing(run, &plan, run.expected(&plan))
+                .into_iter()
+                .map(|node| MissingNode {
+                    last_seen: node.last_seen.map(|at| self.settings.epoch + at),
+                    ..node
+                })
+                .collect(),
+            rank_grid: self.rank_grid(run),
+            waits: watch.map(|watch| self.waits_of(watch, &run.key, now)).unwrap_or_default(),
+            explanations: self.voice.about(Some(&run.key)),
+            timeline: timeline.collect(),
+            workers_store: match &run.master {
+                (Some(host), Some(port)) => Some(format!("{host}:{port}")),
+                _ => None,
+            },
+        })
+    }
+
+    pub(super) fn summary(&self, run: &Run, explanation: Option<Explanation>, _now: Uptime) -> RunSummary {
+        let plan = self.plan(&run.key);
+        let expected = run.expected(&plan);
+        let count = |place| run.nodes.iter().filter(|node| node.place == place).count() as u32;
+        let gone = |node: &&super::run::Node| node.gone.is_some() && !node.finished;
+        let joined = count(Place::Participant);
+        let nodes = NodeCounts {
+            joined,
+            waiting: count(Place::WaitList),
+            redundant: count(Place::Redundant),
+            gone: run.participants().filter(gone).count() as u32,
+            expected,
+            missing: expected.map(|expected: Expected| expected.min.saturating_sub(joined)),
+        };
+        let world = &run.world;
+        let has_world = !world.ranks.is_empty() || !world.connected.is_empty() || world.nccl;
+        RunSummary {
+            run_id: self.name(&run.key),
+            store: Some(run.key.store),
+            kind: run.kind,
+            state: run.state,
+            round: run.round,
+            version: run.version,
+            nodes,
+            ranks: has_world.then(|| RankCounts {
+                joined: world.ranks.len() as u32,
+                gone: world.ranks.len() as u32 - world.joined(),
+                expected: world.size.map(|(size, _)| size),
+                connected: world.connected.len() as u32,
+            }),
+            exit: run.exit_since.map(|_| ExitCounts { arrived: run.exit.len() as u32, expected: run.group }),
+            started_at: self.unix(run.started.unwrap_or(run.first_seen)),
+            state_since: self.unix(run.state_since),
+            completed_at: run
+                .completed
+                .or(world.completed.filter(|_| !run.has_agents()))
+                .map(|at| self.unix(at)),
+            deadline: run.deadline,
+            explanation,
+        }
+    }
+
+    fn nodes(&self, run: &Run) -> Vec<view::Node> {
+        let mut nodes: Vec<&super::run::Node> = run.nodes.iter().collect();
+        nodes.sort_by_key(|node| (node.rank.is_none(), node.rank, node.joined));
+        let started = run.started;
+        let shown = nodes.into_iter().map(|node| {
+            let (base_rank, local) = match node.rank.and_then(|rank| run.assigned.get(&rank)) {
+                Some(&(base, world)) => {
+                    let next = node.rank.and_then(|rank| run.assigned.get(&(rank + 1)));
+                    (Some(base), next.map_or(world, |&(next, _)| next).checked_sub(base))
+                }
+                None => (None, None),
+            };
+            view::Node {
+                node_id: node.node_id(),
+                name: node.name.clone(),
+                peer: node.addr.map(|addr| addr.to_string()),
+                pid: node.pid,
+                rank: node.rank,
+                state: match node.place {
+                    _ if node.finished => NodeState::Finished,
+                    _ if node.gone.is_some() => NodeState::Gone,
+                    Place::Participant => NodeState::Joined,
+                    Place::WaitList => NodeState::Waiting,
+                    Place::Redundant => NodeState::Redundant,
+                },
+                joined_at: (node.place == Place::Participant).then(|| self.unix(node.joined)),
+                after_seconds: started
+                    .filter(|_| node.place == Place::Participant)
+                    .map(|started| node.joined.since(started).as_secs_f64()),
+                last_heartbeat: matches!(node.id, NodeId::Desc(_)).then(|| self.unix(node.last_heartbeat)),
+                gone_at: node.gone.map(|at| self.unix(at)),
+                base_rank,
+                local_world_size: local,
+            }
+        });
+        shown.collect()
+    }
+
+    fn rank_grid(&self, run: &Run) -> Option<RankGrid> {
+        let world = &run.world;
+        let world_size = world.size.map(|(size, _)| size);
+        let highest = world.ranks.keys().next_back().map(|rank| rank + 1);
+        let len = world_size.max(highest)?.min(GRID);
+        if world.ranks.is_empty() && run.kind == RunKind::C10d {
+            return None;
+        }
+        let states = (0..len)
+            .map(|rank| match world.ranks.get(&rank) {
+                None => '.',
+                Some(info) if info.gone.is_some() => 'x',
+                Some(_) => 'j',
+            })
+            .collect();
+        let ranks = world.ranks.iter().take(RANKS_SHOWN).map(|(&rank, info)| Rank {
+            rank,
+            host: info.host.clone(),
+            peer: Some(info.addr.to_string()),
+            pid: info.pid,
+            joined_at: self.unix(info.joined),
+            gone_at: info.gone.map(|at| self.unix(at)),
+        });
+        Some(RankGrid { world_size, states, ranks: ranks.collect() })
+    }
+
+    fn waits_of(&self, watch: &StoreWatch, key: &RunKey, now: Uptime) -> Vec<Wait> {
+        let graph = Graph { store: watch, runs: &self.runs, now };
+        let mut waits: Vec<Wait> = watch
+            .waits
+            .iter()
+            .filter_map(|(&conn, wait)| {
+                let traced = graph.trace(conn)?;
+                if traced.run.as_ref() != Some(key) {
+                    return None;
+                }
+                let because = graph.because(&traced);
+                Some(Wait {
+                    store: watch.port,
+                    run_id: Some(self.name(key)),
+                    peer: wait.peer.map(|peer| peer.to_string()),
+                    pid: wait.pid,
+                    who: Some(traced.who),
+                    op: op(wait.barrier_size),
+                    waited_seconds: now.since(wait.since).as_secs_f64(),
+                    keys: wait.keys,
+                    missing: wait.missing.iter().map(|key| ShownKey(key).to_string()).collect(),
+                    world_size: wait.barrier_size,
+                    writer: traced.writer,
+                    reason: because,
+                })
+            })
+            .take(WAITS_SHOWN)
+            .collect();
+        waits.sort_by(|a, b| b.waited_seconds.total_cmp(&a.waited_seconds));
+        waits
+    }
+
+    /// `GET /api/v1/waits`: the waits as the stores show them at this moment, each with what is known of it.
+    pub fn explain_waits(&self, total: usize, waits: Vec<(u16, OpenWait)>, now: Uptime) -> WaitList {
+        let explain = |(store, wait): (u16, OpenWait)| {
+            let graph = self.stores.get(&store).map(|watch| Graph { store: watch, runs: &self.runs, now });
+            let traced = graph.as_ref().and_then(|graph| graph.trace(wait.conn));
+            let because =
+                graph.as_ref().zip(traced.as_ref()).and_then(|(graph, traced)| graph.because(traced));
+            Wait {
+                store,
+                run_id: traced.as_ref().and_then(|traced| traced.run.as_ref()).map(|key| self.name(key)),
+                peer: wait.peer.map(|peer| peer.to_string()),
+                pid: wait.pid,
+                who: traced.as_ref().map(|traced| traced.who.clone()),
+                op: op(wait.barrier_size),
+                waited_seconds: wait.waited.as_secs_f64(),
+                keys: wait.keys,
+                missing: wait.missing.iter().map(|key| ShownKey(key).to_string()).collect(),
+                world_size: wait.barrier_size,
+                writer: traced.and_then(|traced| traced.writer),
+                reason: because,
+            }
+        };
+        let mut waits: Vec<Wait> = waits.into_iter().map(explain).collect();
+        waits.sort_by(|a, b| b.waited_seconds.total_cmp(&a.waited_seconds));
+        WaitList { total, waits }
+    }
+}
+
+fn op(barrier_size: Option<i64>) -> String {
+    if barrier_size.is_some() { "barrier".into() } else { "wait".into() }
+}
+
+/// Nodes that should be there and have a name or a rank. `last_seen` is in seconds of [`Uptime`].
+pub(super) fn missing(run: &Run, plan: &Plan, expected: Option<Expected>) -> Vec<MissingNode> {
+    let mut missing: Vec<MissingNode> = Vec::new();
+    let wanted = expected.map_or(usize::MAX, |expected| expected.min.saturating_sub(run.joined()) as usize);
+    if run.state.is_over() || wanted == 0 {
+        return missing;
+    }
+    let is_there = |name: &str| run.nodes.iter().any(|node| node.name == name && node.gone.is_none());
+    let named = plan.wish.iter().flat_map(|wish| wish.names.iter());
+    let mut add = |name: Option<String>, rank, known_from: &str, last_seen: Option<Uptime>| {
+        if missing.len() < MISSING_SHOWN.min(wanted)
+            && !missing.iter().any(|other| name.is_some() && other.name == name)
+        {
+            let last_seen = last_seen.map(|at| at.0.as_secs_f64());
+            missing.push(MissingNode { name, rank, known_from: known_from.into(), last_seen });
+        }
+    };
+    for pod in plan.pods.values().filter(|pod| !is_there(&pod.pod)) {
+        add(Some(pod.pod.clone()), pod.node_rank, "announced", None);
+    }
+    for name in named.filter(|name| !is_there(name)) {
+        add(Some(name.clone()), None, "named", None);
+    }
+    for (name, last_seen) in run.earlier.iter().filter(|(name, _)| !is_there(name)) {
+        add(Some(name.clone()), None, "earlier_round", Some(*last_seen));
+    }
+    for node in run.nodes.iter().filter(|node| node.gone.is_some() && !node.finished) {
+        add(Some(node.name.clone()), node.rank, "died", node.gone);
+    }
+    if run.kind == RunKind::Static
+        && let Some(expected) = expected
+    {
+        for rank in (0..expected.min).filter(|&rank| run.node_of_rank(rank).is_none()) {
+            let known = plan.pod_of_rank(rank).map(|pod| pod.pod.clone());
+            add(Some(known.unwrap_or_else(|| format!("node {rank}"))), Some(rank), "role_exchange", None);
+        }
+    }
+    missing
+}

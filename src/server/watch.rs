@@ -1,0 +1,244 @@
+//! Feeds insight with what the stores observed, says in the log what it finds, and passes it on to subscribers.
+//!
+//! Runs beside the serving threads: an engine's lock is held only to swap a list, and once a second to walk the waits.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::broadcast;
+
+use super::Server;
+use super::throttle::Throttle;
+use crate::config::InsightConfig;
+use crate::engine::Seen;
+use crate::ids::Uptime;
+use crate::insight::view::{Explanation, RunList, Severity, Snapshot};
+use crate::insight::{Insight, News, OpenWait, Reason, Settings};
+use crate::store::WaitView;
+
+/// How often observations are taken in.
+const EVERY: Duration = Duration::from_millis(100);
+/// How often the waits are walked.
+const WAITS_EVERY: Duration = Duration::from_secs(1);
+/// A wait is one when it has lasted this long; reads of keys that are there send a WAIT too.
+const LONG_WAIT: Duration = Duration::from_secs(1);
+/// Waits looked at in one store.
+const MOST_WAITS: usize = 4096;
+/// Missing keys looked at of one wait.
+const KEYS_EACH: usize = 4;
+/// Subscribers at the same time.
+pub const MAX_SUBSCRIBERS: usize = 64;
+/// Events a subscriber may be behind.
+const BACKLOG: usize = 4096;
+
+/// One event for subscribers.
+#[derive(Debug, Clone)]
+pub struct Event {
+    /// Goes up by one with every event.
+    pub id: u64,
+    /// The event's name.
+    pub name: &'static str,
+    /// Its data as JSON.
+    pub data: std::sync::Arc<str>,
+}
+
+/// Insight with what it needs to be fed.
+#[derive(Debug)]
+pub(super) struct Watch {
+    pub(super) enabled: bool,
+    state: Mutex<State>,
+    foreign: Mutex<VecDeque<(u16, IpAddr, &'static str)>>,
+    events: broadcast::Sender<Event>,
+    throttle: Throttle,
+}
+
+#[derive(Debug)]
+struct State {
+    insight: Insight,
+    last_id: u64,
+    named: BTreeSet<u16>,
+}
+
+impl Watch {
+    pub(super) fn new(config: &InsightConfig, max_runs: usize, now: Uptime) -> Self {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let settings = Settings {
+            explain_after: config.explain_after,
+            max_runs,
+            nodes: config.nodes,
+            epoch: unix.saturating_sub(now.0).as_secs_f64(),
+        };
+        let insight = Insight::new(settings);
+        Self {
+            enabled: config.enabled,
+            state: Mutex::new(State { insight, last_id: 0, named: BTreeSet::new() }),
+            foreign: Mutex::default(),
+            events: broadcast::Sender::new(BACKLOG),
+            throttle: Throttle::new(Reason::CODES.len() + 1),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A foreign client came. Returns whether that will be told.
+    pub(super) fn foreign(&self, store: u16, peer: IpAddr, protocol: &'static str) -> bool {
+        const MOST: usize = 256;
+        if !self.enabled {
+            return false;
+        }
+        let mut foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
+        if foreign.len() < MOST {
+            foreign.push_back((store, peer, protocol));
+        }
+        true
+    }
+
+    fn take_foreign(&self) -> VecDeque<(u16, IpAddr, &'static str)> {
+        std::mem::take(&mut self.foreign.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts what is new into the log and before the subscribers.
+    fn publish(&self, state: &mut State) {
+        for news in state.insight.take_news() {
+            if let News::Explanation { explanation, aloud: true } = &news {
+                self.log(explanation);
+            }
+            let (name, data) = match &news {
+                News::Explanation { explanation, .. } => ("explanation", serde_json::to_string(explanation)),
+                News::Run(summary) => ("run", serde_json::to_string(summary)),
+                News::RunGone(gone) => ("run_gone", serde_json::to_string(gone)),
+                News::Moment(moment) => {
+                    let run = moment.run_id.as_deref().unwrap_or_default();
+                    tracing::debug!(run.id = run, code = moment.code, "{run}: {}", moment.text);
+                    ("moment", serde_json::to_string(moment))
+                }
+            };
+            state.last_id += 1;
+            if let Ok(data) = data {
+                // Nobody may be listening.
+                let _ = self.events.send(Event { id: state.last_id, name, data: data.into() });
+            }
+        }
+    }
+
+    fn log(&self, said: &Explanation) {
+        let kind = Reason::CODES.iter().position(|code| *code == said.code).unwrap_or(Reason::CODES.len());
+        let Some(held_back) = self.throttle.pass(kind) else { return };
+        let held_back = (held_back > 0).then_some(held_back);
+        let (store, code, run) = (said.store, said.code.as_str(), said.run_id.as_deref());
+        let pause = if said.remedy.is_empty() { "" } else { "; " };
+        let (text, remedy) = (&said.text, &said.remedy);
+        match said.severity {
+            Severity::Info => tracing::info!(store, run.id = run, code, held_back, "{text}{pause}{remedy}"),
+            Severity::Warning => {
+                tracing::warn!(store, run.id = run, code, held_back, "{text}{pause}{remedy}")
+            }
+            Severity::Error => tracing::error!(store, run.id = run, code, held_back, "{text}{pause}{remedy}"),
+        }
+    }
+}
+
+impl Server {
+    /// Looks at what the jobs do, for ever.
+    pub async fn watch(&self) {
+        if !self.watch.enabled {
+            return std::future::pending().await;
+        }
+        let mut ticks = tokio::time::interval(EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut waits_at = self.clock.now();
+        loop {
+            ticks.tick().await;
+            let with_waits = self.clock.now().since(waits_at) >= WAITS_EVERY;
+            if with_waits {
+                waits_at = self.clock.now();
+            }
+            self.look(with_waits);
+        }
+    }
+
+    /// Takes in what there is.
+    fn look(&self, with_waits: bool) {
+        let doors = self.doors();
+        let seen: Vec<(u16, Seen)> =
+            doors.iter().map(|door| (door.engine().port(), door.engine().take_seen())).collect();
+        let now = self.clock.now();
+        let mut state = self.watch.state();
+        for (port, seen) in seen {
+            if seen.lost > 0 {
+                state.insight.lost(seen.lost);
+            }
+            for (at, observed) in seen.items {
+                state.insight.observe(port, at, observed);
+            }
+        }
+        for (port, peer, protocol) in self.watch.take_foreign() {
+            state.insight.foreign(port, peer, protocol, now);
+        }
+        if with_waits {
+            let ports: BTreeSet<u16> = doors.iter().map(|door| door.engine().port()).collect();
+            for port in state.named.difference(&ports).copied().collect::<Vec<_>>() {
+                state.insight.forget_store(port);
+            }
+            for &port in &ports {
+                if let Some(run) = self.run_of(port) {
+                    state.insight.name_store(port, &run);
+                }
+            }
+            state.named = ports;
+            for door in &doors {
+                let (waits, _) = door.engine().long_waits(LONG_WAIT, MOST_WAITS, KEYS_EACH);
+                let waits = waits.into_iter().map(|(wait, peer)| open_wait(wait, peer)).collect();
+                state.insight.waits(door.engine().port(), waits, now);
+            }
+        }
+        state.insight.tick(now);
+        self.watch.publish(&mut state);
+    }
+
+    /// Asks or tells insight, which is then at this moment.
+    pub fn with_insight<T>(&self, ask: impl FnOnce(&mut Insight, Uptime) -> T) -> T {
+        let now = self.clock.now();
+        ask(&mut self.watch.state().insight, now)
+    }
+
+    /// The runs at this moment, and everything that changes from then on.
+    /// `None` if there are [`MAX_SUBSCRIBERS`] already.
+    pub fn subscribe(&self) -> Option<(Event, broadcast::Receiver<Event>)> {
+        let now = self.clock.now();
+        let state = self.watch.state();
+        if self.watch.events.receiver_count() >= MAX_SUBSCRIBERS {
+            return None;
+        }
+        let events = self.watch.events.subscribe();
+        let list: RunList = state.insight.list(now);
+        let snapshot = Snapshot { list, version: env!("CARGO_PKG_VERSION").to_owned() };
+        let data = serde_json::to_string(&snapshot).unwrap_or_default().into();
+        Some((Event { id: state.last_id, name: "snapshot", data }, events))
+    }
+
+    /// Up to `most` outstanding waits of all stores, the oldest first, each with up to `keys_each` of its missing keys;
+    /// and how many there are.
+    pub fn open_waits(&self, most: usize, keys_each: usize) -> (usize, Vec<(u16, OpenWait)>) {
+        let mut total = 0;
+        let mut waits = Vec::new();
+        for door in self.doors() {
+            let engine = door.engine();
+            total += engine.stats().waiters;
+            let own = engine.waits(most, keys_each).into_iter();
+            waits.extend(own.map(|(wait, peer)| (engine.port(), open_wait(wait, peer))));
+        }
+        waits.sort_by_key(|(_, wait)| std::cmp::Reverse(wait.waited));
+        waits.truncate(most);
+        (total, waits)
+    }
+}
+
+fn open_wait(wait: WaitView, peer: Option<SocketAddr>) -> OpenWait {
+    let WaitView { conn, pid, waited, barrier_size, keys, missing, .. } = wait;
+    OpenWait { conn, peer, pid, waited, barrier_size, keys, missing }
+}
