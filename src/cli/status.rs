@@ -24,7 +24,7 @@ use self::paper::{Paper, clean};
 use super::http::{self, AdminUrl, DEFAULT_ADMIN};
 use super::units::duration;
 use super::{Outcome, UsageError, run_client};
-use crate::insight::view::{Run, RunList, RunSummary};
+use crate::insight::view::{Run, RunKind, RunList, RunSummary};
 
 const AFTER_HELP: &str = "`#` is there, `x` is gone again, `.` is missing. On a terminal --watch redraws in place; \
                           elsewhere it prints a line when something changes. Exit code: 0 shown, 1 no answer or no \
@@ -95,11 +95,11 @@ struct Source {
 }
 
 impl Source {
-    /// The document as the server sent it.
+    /// The document as the server sent it: the list, or the run that was asked for.
     async fn document(&self) -> anyhow::Result<Vec<u8>> {
         match &self.run {
             None => self.get("/api/v1/runs").await,
-            Some(run) => self.get(&run_path(run)).await,
+            Some(run) => self.get(&run_path(run, None)).await,
         }
     }
 
@@ -112,10 +112,11 @@ impl Source {
         let mut details = HashMap::new();
         for run in list.runs.iter().filter(|run| has_more_to_tell(run)).take(MAX_DETAILS) {
             // A run that is gone by now, or that this version cannot read, is told by its summary.
-            if let Ok(body) = self.get(&run_path(&run.run_id)).await
+            let key = RunKey::of(run);
+            if let Ok(body) = self.get(&run_path(&run.run_id, key.store)).await
                 && let Ok(whole) = read::<Run>(&body)
             {
-                details.insert(run.run_id.clone(), whole);
+                details.insert(key, whole);
             }
         }
         Ok(Look::All(list, details))
@@ -132,8 +133,24 @@ impl Source {
     }
 }
 
-fn run_path(run: &str) -> String {
-    format!("/api/v1/runs/{}", utf8_percent_encode(run, NON_ALPHANUMERIC))
+fn run_path(run: &str, store: Option<u16>) -> String {
+    let query = store.map(|port| format!("?store={port}")).unwrap_or_default();
+    format!("/api/v1/runs/{}{query}", utf8_percent_encode(run, NON_ALPHANUMERIC))
+}
+
+/// What tells a run from all others: two stores may each have one of the same id.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct RunKey {
+    run_id: String,
+    /// `None` for a native run, whose workers get another store in each round.
+    store: Option<u16>,
+}
+
+impl RunKey {
+    fn of(run: &RunSummary) -> Self {
+        let store = run.store.filter(|_| run.kind != RunKind::Native);
+        Self { run_id: run.run_id.clone(), store }
+    }
 }
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> anyhow::Result<T> {
@@ -152,7 +169,7 @@ fn has_more_to_tell(run: &RunSummary) -> bool {
 /// What was seen at one moment.
 #[derive(Debug)]
 enum Look {
-    All(RunList, HashMap<String, Run>),
+    All(RunList, HashMap<RunKey, Run>),
     One(Box<Run>),
 }
 

@@ -117,10 +117,12 @@ class Admin:
                 return self.reply(request, self.events_status, b"", {})
             return self.events(request)
         if request.path.startswith("/api/v1/runs/"):
-            run_id = urllib.parse.unquote(request.path.removeprefix("/api/v1/runs/"))
+            path, _, query = request.path.partition("?")
+            run_id = urllib.parse.unquote(path.removeprefix("/api/v1/runs/"))
+            store = urllib.parse.parse_qs(query).get("store")
             with self.lock:
                 run = self.runs.get(run_id)
-            if run is not None:
+            if run is not None and store in (None, [str(run["store"])]):
                 return self.json(request, run)
         problem = json.dumps({"title": "Not Found", "status": 404, "detail": "no such run"}).encode()
         self.reply(request, 404, problem, {"Content-Type": "application/problem+json"})

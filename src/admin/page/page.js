@@ -207,23 +207,23 @@ function showRuns(runs) {
   write("run-count", runs.length > 0 ? String(runs.length) : "");
   const wanted = runs.map((run) => {
     const { joined, gone, of } = progress(run), mark = !isOver(run) && run.explanation?.severity;
-    const told = JSON.stringify([fraction(run), run.state, mark, gone, run.round, run.run_id === seen.chosen]);
-    const old = there.get(run.run_id);
+    const told = JSON.stringify([fraction(run), run.state, mark, gone, run.round, keyOf(run) === seen.chosen]);
+    const old = there.get(keyOf(run));
     if (old && old.dataset.told === told) return old;
     const share = (n) => `${of ? (100 * n) / Math.max(of, joined) : 0}%`;
     const alive = el("i", {}), dead = el("i", { class: "gone" });
     alive.style.width = share(joined - Math.min(gone, joined));
     dead.style.width = share(gone);
-    const link = el("a", { href: `#run=${encodeURIComponent(run.run_id)}`, class: isOver(run) ? "over" : "" },
+    const link = el("a", { href: addressOf(run), class: isOver(run) ? "over" : "" },
       el("span", { class: "name" }, el("span", { title: plain(run.run_id) }, run.run_id),
         ...(["error", "warning"].includes(mark) ? [el("span", { class: `mark ${mark}` }, mark)] : [])),
       el("span", { class: "meter", "aria-hidden": "true" }, alive, dead),
       el("span", { class: "row" }, el("span", {}, run.state.replace("_", " ") + (hasRounds(run) ? `, round ${run.round}` : "")), el("span", {}, fraction(run))));
-    if (run.run_id === seen.chosen) link.setAttribute("aria-current", "true");
+    if (keyOf(run) === seen.chosen) link.setAttribute("aria-current", "true");
     // The item stays, so that whoever is on it with the keyboard stays there too.
     const item = old || el("li", {});
     const focused = item.contains(document.activeElement);
-    item.dataset.run = run.run_id;
+    item.dataset.run = keyOf(run);
     item.dataset.told = told;
     item.replaceChildren(link);
     if (focused) link.focus();
@@ -275,6 +275,32 @@ const counted = (cells) => {
     .filter(([state]) => of(state) > 0).map(([state, word]) => `${of(state)} ${word}`).join(", ");
 };
 
+// Numbers in ascending order as ranges: 2, 5-7, 12.
+function ranges(numbers) {
+  const found = [];
+  for (const n of numbers) {
+    const range = found.at(-1);
+    if (range && range[1] === n - 1) range[1] = n; else found.push([n, n]);
+  }
+  return found.map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`));
+}
+
+// In a large grid a red dot is easily overlooked: who is missing or gone is named as well.
+function whoIsNot(cells, called) {
+  const list = (state) => {
+    const { all, named } = called(cells.map((cell, i) => [cell, i]).filter(([cell]) => cell.state === state));
+    if (named.length === 0) return "";
+    const more = all - Math.min(named.length, 8);
+    return `${STATES[state]}: ${named.slice(0, 8).join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
+  };
+  return ["gone", "missing"].map(list).filter(Boolean).join("; ");
+}
+const byName = (found) => ({ all: found.length, named: found.filter(([cell]) => cell.node || cell.absent).map(([cell]) => cell.name) });
+function byNumber(found) {
+  const named = ranges(found.map(([, i]) => i));
+  return { all: named.length, named };
+}
+
 let drawn = null;
 function showGrids(detail) {
   if (drawn === detail) return;
@@ -284,6 +310,7 @@ function showGrids(detail) {
   if (cells.length > 0) {
     const { joined, expected } = detail.nodes;
     write("nodes-summary", !expected ? `${joined}` : expected.min === expected.max ? `${joined} of ${expected.min}` : `${joined} of ${expected.min} to ${expected.max}`);
+    write("nodes-who", cells.length > 16 ? whoIsNot(cells, byName) : "");
     nodeGrid.show(cells, 1, `${count(cells.length, "node")}: ${counted(cells)}`);
   }
   const ranks = detail.rank_grid ? rankCells(detail) : [];
@@ -292,6 +319,7 @@ function showGrids(detail) {
     const { joined, expected, connected } = detail.ranks || { joined: 0, expected: null, connected: 0 };
     write("ranks-summary", `${joined} of ${expected ?? "an unknown number"} have published their address${connected > joined ? `, ${connected} connected` : ""}`);
     const unit = detail.participants.find((node) => node.local_world_size)?.local_world_size || 1;
+    write("ranks-who", ranks.length > 16 ? whoIsNot(ranks, byNumber) : "");
     rankGrid.show(ranks, unit, `${count(ranks.length, "rank")}: ${counted(ranks)}`);
   }
   showJoins(detail);
@@ -344,7 +372,7 @@ function showHistory(detail) {
   const newer = seen.moments.filter((moment) => moment.run_id === detail.run_id && moment.at > lastKnown);
   const all = [...known, ...newer].slice(-MAX_MOMENTS).reverse();
   $("history").hidden = all.length === 0;
-  rebuild("moments", [all[0]?.at, all.at(-1)?.at, all.length, detail.run_id], () => all.map((moment) =>
+  rebuild("moments", [all[0]?.at, all.at(-1)?.at, all.length, keyOf(detail)], () => all.map((moment) =>
     el("li", {}, el("time", {}, clock(moment.at)), el("span", {}, moment.text))));
 }
 
@@ -356,16 +384,18 @@ function showNotices() {
 
 // ----- what is chosen
 
+const addressOf = (run) => `#run=${encodeURIComponent(run.run_id)}${run.kind === "native" || run.store === null ? "" : `&store=${run.store}`}`;
 function fromAddress() {
-  const named = /^#run=(.*)$/.exec(location.hash);
-  try { return named ? decodeURIComponent(named[1]) : null; } catch { return null; }
+  const named = /^#run=([^&]*)(?:&store=([0-9]+))?$/.exec(location.hash);
+  try { return named && { id: decodeURIComponent(named[1]), store: named[2] }; } catch { return null; }
 }
 
 function choose() {
-  const named = fromAddress();
-  const before = seen.chosen;
-  if (named !== null) seen.chosen = named;
-  else if (!seen.runs.has(seen.chosen)) seen.chosen = inOrder()[0]?.run_id ?? null;
+  const named = fromAddress(), before = seen.chosen;
+  const isNamed = (run) => run.run_id === named.id && (named.store === undefined || String(run.store) === named.store);
+  const first = () => inOrder().map(keyOf)[0] ?? null;
+  if (named) seen.chosen = [...seen.runs].find(([, run]) => isNamed(run))?.[0] ?? null;
+  else if (!seen.runs.has(seen.chosen)) seen.chosen = first();
   if (seen.chosen !== before) { seen.detail = null; drawn = null; seen.moments = []; }
 }
 
@@ -374,13 +404,13 @@ function show() {
   showLink();
   showNotices();
   showRuns(inOrder());
-  const run = seen.runs.get(seen.chosen), detail = seen.detail?.run_id === seen.chosen ? seen.detail : null;
+  const run = seen.runs.get(seen.chosen), detail = seen.detail && keyOf(seen.detail) === seen.chosen ? seen.detail : null;
   $("whole").hidden = !run;
   $("empty").hidden = Boolean(run);
   write("version", seen.version && `rallypoint ${seen.version}`);
   if (!run) {
     write("empty-text", seen.lastHeard === 0 ? "Waiting for the server."
-      : seen.chosen !== null ? `The run ${seen.chosen} is not here (any more).`
+      : fromAddress() ? `The run ${fromAddress().id} is not here (any more).`
       : "No runs: nobody has come to a store of this server to form a job. This page shows the first as soon as it comes.");
     document.title = "rallypoint";
     return;

@@ -20,6 +20,9 @@ const seen = {
 // What to add to this clock to have the server's, in seconds.
 let skew = 0;
 
+// Two stores may each have a run of one id. The workers of a native run get another store in each round.
+const keyOf = (run) => (run.kind === "native" ? run.run_id : `${run.store} ${run.run_id}`);
+
 // The server's time in seconds. It stands still while the server is gone: nobody knows what goes on.
 function now() {
   return (seen.link === "gone" ? seen.lastHeard : Date.now()) / 1000 + skew;
@@ -50,7 +53,7 @@ async function getJson(path) {
 
 function takeList(list) {
   heard(list);
-  seen.runs = new Map(list.runs.map((run) => [run.run_id, run]));
+  seen.runs = new Map(list.runs.map((run) => [keyOf(run), run]));
   seen.explanations = list.explanations || [];
   seen.lost = list.lost_observations || 0;
   if (list.version) seen.version = list.version;
@@ -58,15 +61,15 @@ function takeList(list) {
 
 const EVENTS = {
   snapshot(list) { takeList(list); seen.missing = false; },
-  run(run) { seen.runs.set(run.run_id, run); },
-  run_gone(run) { seen.runs.delete(run.run_id); },
+  run(run) { seen.runs.set(keyOf(run), run); },
+  run_gone(run) { seen.runs.delete(keyOf(run)) || seen.runs.delete(run.run_id); },
   explanation(explanation) {
     const replaced = (list) => {
       const others = list.filter((other) => other.id !== explanation.id);
       return explanation.holds || others.length < list.length ? [explanation, ...others] : list;
     };
     if (explanation.run_id === null) seen.explanations = replaced(seen.explanations).slice(0, 50);
-    else if (seen.detail && seen.detail.run_id === explanation.run_id) {
+    else if (seen.detail && [seen.detail.store, null].includes(explanation.store) && seen.detail.run_id === explanation.run_id) {
       seen.detail = { ...seen.detail, explanations: replaced(seen.detail.explanations) };
       stale = true;
     }
@@ -154,7 +157,7 @@ async function keepDetail() {
     await pause(50);
     const run = seen.runs.get(seen.chosen);
     if (!run || document.hidden || seen.link === "gone" || seen.link === "starting") continue;
-    const other = !seen.detail || seen.detail.run_id !== run.run_id;
+    const other = !seen.detail || keyOf(seen.detail) !== seen.chosen;
     const changedSince = other || stale || seen.detail.version !== run.version;
     const age = performance.now() - fetched;
     const old = age > REFETCH_MS && !["finished", "closed", "gone"].includes(run.state);
@@ -162,12 +165,13 @@ async function keepDetail() {
     if (!other && (age < Math.max(FETCH_MS, 4 * cost) || !(changedSince || old))) continue;
     const began = performance.now();
     try {
-      const detail = await getJson(`api/v1/runs/${encodeURIComponent(run.run_id)}`);
+      const store = run.kind === "native" || run.store === null ? "" : `?store=${run.store}`;
+      const detail = await getJson(`api/v1/runs/${encodeURIComponent(run.run_id)}${store}`);
       stale = false;
       heard(detail);
-      const later = seen.runs.get(run.run_id);
-      if (later && later.version < detail.version) seen.runs.set(run.run_id, detail);
-      if (seen.chosen === run.run_id) seen.detail = detail;
+      const later = seen.runs.get(keyOf(run));
+      if (later && later.version < detail.version) seen.runs.set(keyOf(run), detail);
+      if (seen.chosen === keyOf(run)) seen.detail = detail;
       changed();
     } catch (error) {
       // Gone meanwhile, or the server is: the events tell which.

@@ -1,11 +1,11 @@
 //! What has changed between two looks, a line each: `--watch` where there is no terminal.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use super::Look;
 use super::paper::clean;
 use super::render::{self, time_of_day};
 use super::words::count;
+use super::{Look, RunKey};
 use crate::insight::view::{Explanation, RunList, RunState, RunSummary, Severity};
 
 /// The lines that tell how `after` differs from `before`. The first look tells everything.
@@ -15,15 +15,15 @@ pub(super) fn lines(before: Option<&Look>, after: &Look) -> Vec<String> {
     let new = summaries(after);
     let mut said = Vec::new();
 
-    let known: HashMap<&str, &RunSummary> = old.iter().map(|run| (run.run_id.as_str(), *run)).collect();
+    let known: HashMap<RunKey, &RunSummary> = old.iter().map(|run| (RunKey::of(run), *run)).collect();
     for run in &new {
         let words = standing(run);
-        if known.get(run.run_id.as_str()).is_none_or(|old| standing(old) != words) {
+        if known.get(&RunKey::of(run)).is_none_or(|old| standing(old) != words) {
             said.push(format!("{}: {words}", render::name(run)));
         }
     }
-    let there: HashMap<&str, ()> = new.iter().map(|run| (run.run_id.as_str(), ())).collect();
-    for run in old.iter().filter(|run| !there.contains_key(run.run_id.as_str())) {
+    let there: HashSet<RunKey> = new.iter().map(|run| RunKey::of(run)).collect();
+    for run in old.iter().filter(|run| !there.contains(&RunKey::of(run))) {
         said.push(format!("{}: no longer shown", render::name(run)));
     }
 
@@ -51,7 +51,7 @@ fn summaries(look: &Look) -> Vec<&RunSummary> {
 fn explanations(look: &Look) -> Vec<&Explanation> {
     let mut all: Vec<&Explanation> = match look {
         Look::All(list, details) => {
-            let of_runs = list.runs.iter().flat_map(|run| match details.get(&run.run_id) {
+            let of_runs = list.runs.iter().flat_map(|run| match details.get(&RunKey::of(run)) {
                 Some(whole) => whole.explanations.as_slice(),
                 None => run.explanation.as_slice(),
             });
@@ -59,7 +59,7 @@ fn explanations(look: &Look) -> Vec<&Explanation> {
         }
         Look::One(run) => run.explanations.iter().collect(),
     };
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     all.retain(|explanation| seen.insert(explanation.id));
     all
 }

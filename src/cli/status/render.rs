@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 
+use super::RunKey;
 use super::bar::Bar;
 use super::paper::{Paper, Span, clean};
-use super::words::{count, elapsed, names, ranges};
+use super::words::{after_first, count, elapsed, names, ranges};
 use crate::insight::view::{
     Explanation, Node, NodeState, Run, RunKind, RunList, RunState, RunSummary, Severity, Wait,
 };
@@ -41,7 +42,7 @@ impl Depth {
 }
 
 /// All runs. `details` has those of which more is known than the list says.
-pub(super) fn runs(list: &RunList, details: &HashMap<String, Run>, mut paper: Paper) -> Paper {
+pub(super) fn runs(list: &RunList, details: &HashMap<RunKey, Run>, mut paper: Paper) -> Paper {
     if list.runs.is_empty() {
         paper.sentence(
             0,
@@ -55,7 +56,7 @@ pub(super) fn runs(list: &RunList, details: &HashMap<String, Run>, mut paper: Pa
         if !paper.is_empty() {
             paper.gap();
         }
-        let whole = details.get(&run.run_id);
+        let whole = details.get(&RunKey::of(run));
         let sheet = Sheet { now: list.now, label: label.clamp(8, 32), depth: Depth::Overview };
         sheet.run(&mut paper, whole.map_or(run, |whole| &whole.summary), whole);
     }
@@ -103,7 +104,7 @@ pub(super) fn state(run: &RunSummary, now: f64) -> String {
         RunState::Exiting => format!("finishing for {since}"),
         RunState::Finished => format!("finished {ago} ago"),
         RunState::Closed => format!("closed {ago} ago, not all nodes had finished"),
-        RunState::Gone => format!("all its connections are gone since {since}"),
+        RunState::Gone => format!("all its connections have been gone for {since}"),
     }
 }
 
@@ -343,7 +344,7 @@ fn last_to_come(paper: &mut Paper, participants: &[Node]) {
     let late: Vec<String> = late
         .iter()
         .take(NAMES)
-        .map(|(node, after)| format!("{} +{}", node_name(node), elapsed(*after)))
+        .map(|(node, after)| format!("{} {}", node_name(node), after_first(*after)))
         .collect();
     if late.len() > 1 {
         paper.sentence(2, 4, Style::new(), &format!("last to join: {}", late.join(", ")));

@@ -26,6 +26,15 @@ pub(super) fn elapsed(seconds: f64) -> String {
     }
 }
 
+/// How long after the first: `+31.0 s`.
+pub(super) fn after_first(seconds: f64) -> String {
+    if (0.0..99.95).contains(&seconds) {
+        format!("+{seconds:.1} s")
+    } else {
+        format!("+{}", elapsed(seconds))
+    }
+}
+
 /// Numbers in ascending order as ranges, `2, 5-7, 12`; at most `most` ranges, then how many more there are.
 pub(super) fn ranges(numbers: impl IntoIterator<Item = u64>, most: usize) -> String {
     let (mut text, mut shown, mut left) = (String::new(), 0, 0_u64);

@@ -62,14 +62,14 @@ fn many(n: u32, joined: u32) -> Run {
     run
 }
 
-fn list(runs: &[&Run]) -> (RunList, HashMap<String, Run>) {
+fn list(runs: &[&Run]) -> (RunList, HashMap<RunKey, Run>) {
     let list = RunList {
         now: runs.first().map_or(0.0, |run| run.now),
         lost_observations: 0,
         runs: runs.iter().map(|run| run.summary.clone()).collect(),
         explanations: Vec::new(),
     };
-    (list, runs.iter().map(|&run| (run.summary.run_id.clone(), run.clone())).collect())
+    (list, runs.iter().map(|&run| (RunKey::of(&run.summary), run.clone())).collect())
 }
 
 fn overview(of: &[&Run], width: usize) -> String {
@@ -163,8 +163,8 @@ fn one_run_is_told_with_its_timeline() {
       error, 4 s ago: big round 1: node big-17 (rank 17) died while training: its connection closed
         remedy: look at that pod's log and events; the other nodes start a new round when its heartbeats
           expire, in about 15 s
-      last to join: node 63 (big-63) +25 s, node 62 (big-62) +25 s, node 61 (big-61) +24 s, node 60
-        (big-60) +24 s, node 59 (big-59) +24 s
+      last to join: node 63 (big-63) +25.2 s, node 62 (big-62) +24.8 s, node 61 (big-61) +24.4 s, node
+        60 (big-60) +24.0 s, node 59 (big-59) +23.6 s
       timeline (UTC)
         22:00:26 big round 1 complete: 64 nodes in 26.0 s; last: big-63 (+25.2 s)
         22:14:56 big round 1: node big-17 (rank 17) died while training: its connection closed
@@ -239,7 +239,8 @@ fn the_end_of_a_run_is_told_in_a_line() {
     train-llm round 0  [####################] 4/4 nodes  finished 2 min 5 s ago
     train-llm round 0  [####################] 4/4 nodes
         closed 2 min 5 s ago, not all nodes had finished
-    train-llm round 0  [####################] 4/4 nodes  all its connections are gone since 2 min 5 s
+    train-llm round 0  [####################] 4/4 nodes
+        all its connections have been gone for 2 min 5 s
     ");
 }
 
