@@ -10,8 +10,9 @@ mod render;
 mod watch;
 mod words;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Write;
+use std::rc::Rc;
 use std::time::Duration;
 
 use anstream::{AutoStream, ColorChoice};
@@ -30,7 +31,7 @@ const AFTER_HELP: &str = "`#` is there, `x` is gone again, `.` is missing. On a 
                           elsewhere it prints a line when something changes. Exit code: 0 shown, 1 no answer or no \
                           such run, 2 usage";
 
-/// Runs of which everything is fetched for one overview; beyond this the list's own words have to do.
+/// Runs of which everything is fetched for one look; beyond this the list's own words have to do.
 const MAX_DETAILS: usize = 16;
 
 /// Tell who has joined, who is missing, and who waits for what.
@@ -109,17 +110,42 @@ impl Source {
             return Ok(Look::One(Box::new(read(&self.document().await?)?)));
         }
         let list: RunList = read(&self.document().await?)?;
+        let details = self.details(list.runs.iter().filter(|run| has_more_to_tell(run))).await;
+        Ok(Look::All(list, details))
+    }
+
+    /// All that has changed since `before`, with what has not.
+    async fn look_again(&self, before: Option<Look>) -> anyhow::Result<Look> {
+        if self.run.is_some() {
+            return self.look().await;
+        }
+        let list: RunList = read(&self.document().await?)?;
+        let mut known = match before {
+            Some(Look::All(_, details)) => details,
+            _ => HashMap::new(),
+        };
+        let keys: HashSet<RunKey> = list.runs.iter().map(RunKey::of).collect();
+        known.retain(|key, _| keys.contains(key));
+        let is_new = |run: &&RunSummary| {
+            known.get(&RunKey::of(run)).is_none_or(|whole| whole.summary.version != run.version)
+        };
+        let new = self.details(list.runs.iter().filter(is_new)).await;
+        known.extend(new);
+        Ok(Look::All(list, known))
+    }
+
+    /// Everything about these runs. One that is gone by now, or that this version cannot read, is left out.
+    async fn details(&self, runs: impl Iterator<Item = &RunSummary>) -> Details {
         let mut details = HashMap::new();
-        for run in list.runs.iter().filter(|run| has_more_to_tell(run)).take(MAX_DETAILS) {
-            // A run that is gone by now, or that this version cannot read, is told by its summary.
+        for run in runs.take(MAX_DETAILS) {
             let key = RunKey::of(run);
             if let Ok(body) = self.get(&run_path(&run.run_id, key.store)).await
                 && let Ok(whole) = read::<Run>(&body)
             {
-                details.insert(key, whole);
+                details.insert(key, Rc::new(whole));
             }
         }
-        Ok(Look::All(list, details))
+        details
     }
 
     async fn get(&self, path: &str) -> anyhow::Result<Vec<u8>> {
@@ -166,10 +192,13 @@ fn has_more_to_tell(run: &RunSummary) -> bool {
     !run.state.is_over() && (run.explanation.is_some() || missing || ranks_missing || run.exit.is_some())
 }
 
+/// Everything about some of the runs.
+type Details = HashMap<RunKey, Rc<Run>>;
+
 /// What was seen at one moment.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Look {
-    All(RunList, HashMap<RunKey, Run>),
+    All(RunList, Details),
     One(Box<Run>),
 }
 

@@ -265,7 +265,8 @@ function showState(run, detail) {
     run.exit && run.state !== "exiting" && `${run.exit.arrived} finished`, detail?.workers_store && `its workers meet at ${detail.workers_store}`].filter(Boolean);
   rebuild("since", [from, closes, source, extra], () => [
     isOver(run) ? ticking(from, "", " ago") : ticking(from, "for "), plain(`${closes}${source}${extra.map((text) => `; ${text}`).join("")}`)]);
-  const said = detail ? detail.explanations : run.explanation ? [run.explanation] : [];
+  // What has happened and needs nobody is told below, among what happened.
+  const said = (detail ? detail.explanations : run.explanation ? [run.explanation] : []).filter((e) => e.holds || e.severity !== "info");
   rebuild("explanations", said, () => said.slice(0, 30).map(notice));
 }
 

@@ -1,5 +1,7 @@
 //! Text for a terminal: words that are safe to print, lines that are no wider than it, colour only where it is wanted.
 
+use std::fmt::Write;
+
 use anstyle::Style;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -128,7 +130,7 @@ impl Paper {
                 let shown = cut(&span.text, left);
                 left = left.saturating_sub(shown.width());
                 if self.color && span.style != Style::new() {
-                    text.push_str(&format!("{}{shown}{}", span.style, span.style.render_reset()));
+                    let _ = write!(text, "{}{shown}{}", span.style, span.style.render_reset());
                 } else {
                     text.push_str(shown);
                 }

@@ -1,14 +1,15 @@
 //! The text of `rallypoint status`: a pure function of the documents.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 
-use super::RunKey;
 use super::bar::Bar;
 use super::paper::{Paper, Span, clean};
 use super::words::{after_first, count, elapsed, names, ranges};
+use super::{Details, RunKey};
 use crate::insight::view::{
     Explanation, Node, NodeState, Run, RunKind, RunList, RunState, RunSummary, Severity, Wait,
 };
@@ -42,7 +43,7 @@ impl Depth {
 }
 
 /// All runs. `details` has those of which more is known than the list says.
-pub(super) fn runs(list: &RunList, details: &HashMap<RunKey, Run>, mut paper: Paper) -> Paper {
+pub(super) fn runs(list: &RunList, details: &Details, mut paper: Paper) -> Paper {
     if list.runs.is_empty() {
         paper.sentence(
             0,
@@ -56,7 +57,7 @@ pub(super) fn runs(list: &RunList, details: &HashMap<RunKey, Run>, mut paper: Pa
         if !paper.is_empty() {
             paper.gap();
         }
-        let whole = details.get(&RunKey::of(run));
+        let whole = details.get(&RunKey::of(run)).map(Rc::as_ref);
         let sheet = Sheet { now: list.now, label: label.clamp(8, 32), depth: Depth::Overview };
         sheet.run(&mut paper, whole.map_or(run, |whole| &whole.summary), whole);
     }
@@ -249,6 +250,11 @@ impl Sheet {
     }
 
     fn explanations(&self, paper: &mut Paper, explanations: &[Explanation]) {
+        // In an overview, what has happened and needs nobody is no longer of interest.
+        let is_told = |explanation: &&Explanation| {
+            self.depth == Depth::Whole || explanation.holds || explanation.severity > Severity::Info
+        };
+        let explanations: Vec<_> = explanations.iter().filter(is_told).collect();
         for explanation in explanations.iter().take(self.depth.explanations()) {
             let (word, style) = match explanation.severity {
                 Severity::Error => ("error", BAD),

@@ -3,7 +3,6 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use anstyle::Style;
 use tokio::time::Instant;
 
 use super::paper::{Paper, clean, cut};
@@ -43,7 +42,7 @@ async fn line_by_line(source: &Source, interval: Duration) -> anyhow::Result<()>
     let mut before: Option<Look> = None;
     let mut silence = Silence::default();
     loop {
-        let looked = source.look().await;
+        let looked = source.look_again(before.clone()).await;
         silence.tell(source, looked.as_ref().err());
         if let Ok(look) = looked {
             for line in changes::lines(before.as_ref(), &look) {
@@ -149,9 +148,9 @@ impl Screen {
         }
         if shown < all.len() {
             let more = format!("({} more lines)", all.len() - shown);
-            drawn.push_str(&format!("{}\n", cut(&more, width)));
+            drawn.push_str(cut(&more, width));
+            drawn.push('\n');
         }
-        drawn.push_str(&format!("{}", Style::new().render_reset()));
         self.lines = if shown < all.len() { shown + 1 } else { shown };
         self.width = width;
         drawn
@@ -160,6 +159,8 @@ impl Screen {
 
 #[cfg(test)]
 mod tests {
+    use anstyle::Style;
+
     use super::*;
 
     fn paper(lines: usize) -> Paper {

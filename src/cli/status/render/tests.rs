@@ -62,14 +62,14 @@ fn many(n: u32, joined: u32) -> Run {
     run
 }
 
-fn list(runs: &[&Run]) -> (RunList, HashMap<RunKey, Run>) {
+fn list(runs: &[&Run]) -> (RunList, Details) {
     let list = RunList {
         now: runs.first().map_or(0.0, |run| run.now),
         lost_observations: 0,
         runs: runs.iter().map(|run| run.summary.clone()).collect(),
         explanations: Vec::new(),
     };
-    (list, runs.iter().map(|&run| (RunKey::of(&run.summary), run.clone())).collect())
+    (list, runs.iter().map(|&run| (RunKey::of(&run.summary), Rc::new(run.clone()))).collect())
 }
 
 fn overview(of: &[&Run], width: usize) -> String {
