@@ -7,7 +7,7 @@ const RETRY_MS = 1000, MAX_RETRY_MS = 5000, POLL_MS = 2000, FIRST_EVENT_MS = 500
 // The server sends at least a comment every 15 s.
 const SILENCE_MS = 35000;
 // The chosen run is fetched again at the most so often, and in any case now and then: waits grow without a change.
-const FETCH_MS = 250, REFETCH_MS = 5000;
+const FETCH_MS = 250, REFETCH_MS = 2000;
 // More than this is not kept of a list that the server sends.
 const MAX_MOMENTS = 256;
 
@@ -160,7 +160,7 @@ async function keepDetail() {
     const other = !seen.detail || keyOf(seen.detail) !== seen.chosen;
     const changedSince = other || stale || seen.detail.version !== run.version;
     const age = performance.now() - fetched;
-    const old = age > REFETCH_MS && !["finished", "closed", "gone"].includes(run.state);
+    const old = age > Math.max(REFETCH_MS, 50 * cost) && !["finished", "closed", "gone"].includes(run.state);
     // What takes long is asked for less often.
     if (!other && (age < Math.max(FETCH_MS, 4 * cost) || !(changedSince || old))) continue;
     const began = performance.now();
