@@ -329,9 +329,17 @@ fn an_env_run_twice_whose_second_part_fails() {
     assert_story(
         &lab,
         &[
-            (3.6, "none complete: 2 nodes in 0.1 s; last: node 0 at 10.77.0.12 (+0.1 s)"),
-            (7.3, "none: all 4 ranks have met in 0.6 s; last: rank 1 on node2 (+0.6 s)"),
-            (13.9, "none finished: 2 nodes after 10 s"),
+            (6.4, "store:29500 started: rank 2 on node2 is the first"),
+            (7.7, "store:29500: all 8 ranks have met in 1.3 s; last: rank 7 on node3 (+1.3 s)"),
+            (18.8, "store:29500 finished: 8 processes after 9 s"),
+            (21.1, "store:29500 started: rank 4 on node3 is the first"),
+            (22.8, "store:29500: rank 4 on node3 ended before all ranks had met; 1 of 8 are there"),
+            (
+                24.4,
+                "store:29500: rank 2 on node2, rank 3 on node2 and rank 7 on node3 ended before all ranks had met; 2 of 8 are there",
+            ),
+            (26.1, "store:29500: rank 6 on node3 ended before all ranks had met; 0 of 8 are there"),
+            (68.8, "store:29500: all 5 processes left without finishing"),
         ],
     );
 }
@@ -339,7 +347,22 @@ fn an_env_run_twice_whose_second_part_fails() {
 #[test]
 fn a_static_run_twice_whose_second_part_fails() {
     let lab = replay("run5_static_twice", &[], Lab::new(), 60.0);
-    assert_story(&lab, &[]);
+    assert_story(
+        &lab,
+        &[
+            (3.6, "s1 complete: 2 nodes in 0.1 s; last: node 0 at 10.77.0.12 (+0.1 s)"),
+            (7.3, "s1: all 4 ranks have met in 0.2 s; last: rank 2 on node3 (+0.2 s)"),
+            (13.2, "s1 finished: 2 nodes after 9 s"),
+            (16.8, "s1 had finished and is started again"),
+            (16.9, "s1 started: node 0 at 10.77.0.12 is the first"),
+            (17.0, "s1 complete: 2 nodes in 0.3 s; last: node 1 at 10.77.0.13 (+0.3 s)"),
+            (
+                22.2,
+                "s1: rank 0 on node2, rank 1 on node2 and rank 3 on node3 ended before all ranks had met; 0 of 4 are there",
+            ),
+            (23.4, "s1: all 2 nodes left without finishing"),
+        ],
+    );
 }
 
 #[test]
@@ -360,7 +383,25 @@ fn static_restarts() {
 #[test]
 fn a_static_restart_that_fails() {
     let lab = replay("run5_static_restart_torch215", &[], Lab::new(), 60.0);
-    assert_story(&lab, &[]);
+    assert_story(
+        &lab,
+        &[
+            (3.2, "none started: node 1 at 10.77.0.13 is the first"),
+            (3.4, "none complete: 2 nodes in 0.3 s; last: node 0 at 10.77.0.12 (+0.3 s)"),
+            (6.6, "none: all 4 ranks have met in 0.8 s; last: rank 1 on node2 (+0.8 s)"),
+            (11.6, "none complete: 2 nodes in 2.0 s; last: node 1 at 10.77.0.13 (+2.0 s)"),
+            (
+                15.3,
+                "none: rank 1 on node2 and rank 0 on node2 ended before all ranks had met; 0 of 4 are there",
+            ),
+            (
+                16.8,
+                "none: node 0 at 10.77.0.12 died or failed: the connection closed while training; 1 node left",
+            ),
+            (17.8, "none: rank 2 on node3 ended before all ranks had met; 0 of 4 are there"),
+            (18.9, "none: all 2 nodes left without finishing"),
+        ],
+    );
 }
 
 #[test]
