@@ -47,6 +47,19 @@ fn a_healthy_server_lives_and_is_ready() {
 }
 
 #[test]
+fn the_page_may_run_nothing_but_itself() {
+    let server = TestServer::start(&[]);
+    let page = get(&server, "/");
+    assert_eq!(page.status, 200);
+    assert!(page.head.contains("content-type: text/html; charset=utf-8"), "{}", page.head);
+    let policy = page.head.lines().find_map(|line| line.strip_prefix("content-security-policy: "));
+    let policy = policy.expect("a policy");
+    assert!(policy.starts_with("default-src 'none'; ") && !policy.contains("unsafe"), "{policy}");
+    assert!(policy.contains("frame-ancestors 'none'") && policy.contains("trusted-types 'none'"), "{policy}");
+    assert!(page.body.starts_with("<!doctype html>"));
+}
+
+#[test]
 fn the_stores_are_listed_with_their_sizes() {
     let server = TestServer::start(&[]);
     ask(server.store, ADD, 8);

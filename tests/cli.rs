@@ -119,10 +119,11 @@ fn other_server(until: Option<u8>, answer: &'static [u8]) -> SocketAddr {
 
 #[test]
 fn each_flag_has_its_environment_variable() {
-    let commands: [&[&str]; 17] = [
+    let commands: [&[&str]; 18] = [
         &["serve"],
         &["wait"],
         &["health"],
+        &["status"],
         &["ctl", "reset"],
         &["store"],
         &["store", "get"],

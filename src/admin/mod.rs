@@ -2,6 +2,7 @@
 //!
 //! | route | who may | what |
 //! |---|---|---|
+//! | `GET /` | all | the page: runs, nodes and ranks, live |
 //! | `GET /livez` | all | the event loop turns |
 //! | `GET /readyz` | all | every listener is bound and new clients are welcome |
 //! | `GET /metrics` | all | Prometheus text |
@@ -28,6 +29,7 @@
 mod access;
 mod barriers;
 mod body;
+mod page;
 mod problem;
 mod rendezvous;
 mod routes;
@@ -60,6 +62,7 @@ const CONNECTION_MEMORY: usize = 32 * 1024;
 /// The admin port's routes.
 pub fn router(server: Arc<Server>) -> Router {
     Router::new()
+        .route("/", get(page::page))
         .route("/livez", get(routes::livez))
         .route("/readyz", get(routes::readyz))
         .route("/metrics", get(routes::metrics))

@@ -10,6 +10,7 @@ mod join;
 mod leave;
 mod poll;
 mod serve;
+mod status;
 mod store;
 mod units;
 mod wait;
@@ -34,6 +35,8 @@ enum Command {
     Wait(wait::Args),
     /// Tell by the exit code whether a server is healthy (for exec probes)
     Health(health::Args),
+    /// Tell who has joined, who is missing, and who waits for what
+    Status(status::Args),
     /// Look inside any TCPStore, rallypoint's or PyTorch's
     Store(store::Args),
     /// Meet the other nodes of a run, and print who they are
@@ -69,6 +72,7 @@ impl Cli {
             Command::Serve(args) => args.run(),
             Command::Wait(args) => args.run(),
             Command::Health(args) => args.run(),
+            Command::Status(args) => args.run(),
             Command::Store(args) => args.run(),
             Command::Join(args) => args.run(),
             Command::Barrier(args) => args.run(),

@@ -1,0 +1,244 @@
+//! `rallypoint status`: who has joined, who is missing, who waits for what, and why.
+//!
+//! The server has the answers; here they are fetched (this file), put into words ([`render`]), and kept up to date
+//! ([`watch`]).
+
+mod bar;
+mod changes;
+mod paper;
+mod render;
+mod watch;
+mod words;
+
+use std::collections::{HashMap, HashSet};
+use std::io::Write;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anstream::{AutoStream, ColorChoice};
+use anyhow::{Context, bail};
+use clap::builder::BoolishValueParser;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
+
+use self::paper::{Paper, clean};
+use super::http::{self, AdminUrl, DEFAULT_ADMIN};
+use super::units::duration;
+use super::{Outcome, UsageError, run_client};
+use crate::insight::view::{Run, RunKind, RunList, RunSummary};
+
+const AFTER_HELP: &str = "`#` is there, `x` is gone again, `.` is missing. On a terminal --watch redraws in place; \
+                          elsewhere it prints a line when something changes. Exit code: 0 shown, 1 no answer or no \
+                          such run, 2 usage";
+
+/// Runs of which everything is fetched for one look; beyond this the list's own words have to do.
+const MAX_DETAILS: usize = 16;
+
+/// Tell who has joined, who is missing, and who waits for what.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Args {
+    /// The server's admin port
+    #[arg(value_name = "ADMIN", env = "RALLYPOINT_ADMIN", default_value = DEFAULT_ADMIN)]
+    admin: AdminUrl,
+
+    /// Only this run, with everything that is known of it
+    #[arg(long, env = "RALLYPOINT_RUN", value_name = "RUN_ID")]
+    run: Option<String>,
+
+    /// Keep showing what changes, until interrupted
+    #[arg(long, env = "RALLYPOINT_WATCH", value_parser = BoolishValueParser::new())]
+    watch: bool,
+
+    /// Pause between two looks with --watch
+    #[arg(long, env = "RALLYPOINT_INTERVAL", value_name = "TIME", default_value = "1s", value_parser = duration)]
+    interval: Duration,
+
+    /// Give up on a request after this time
+    #[arg(long, env = "RALLYPOINT_TIMEOUT", value_name = "TIME", default_value = "5s", value_parser = duration)]
+    timeout: Duration,
+
+    /// Print the server's document as it is; with --watch one on a line, whenever it changes
+    #[arg(long, env = "RALLYPOINT_JSON", value_parser = BoolishValueParser::new())]
+    json: bool,
+}
+
+impl Args {
+    pub(super) fn run(mut self) -> anyhow::Result<Outcome> {
+        self.run = self.run.filter(|run| !run.is_empty());
+        if self.interval < Duration::from_millis(10) {
+            return Err(UsageError("--interval is too short; at least 10ms".into()).into());
+        }
+        let source = Source { admin: self.admin, run: self.run, timeout: self.timeout };
+        let done = run_client(async {
+            match (self.watch, self.json) {
+                (true, true) => watch::documents(&source, self.interval).await,
+                (true, false) => watch::text(&source, self.interval).await,
+                (false, true) => print(&source.document().await?),
+                (false, false) => print(source.look().await?.text(stdout_paper()).as_bytes()),
+            }
+        });
+        match done {
+            Ok(()) => Ok(Outcome::Done),
+            // `rallypoint status | head -1` has seen enough.
+            Err(error) if is_broken_pipe(&error) => Ok(Outcome::Done),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Where the documents come from.
+#[derive(Debug)]
+struct Source {
+    admin: AdminUrl,
+    run: Option<String>,
+    timeout: Duration,
+}
+
+impl Source {
+    /// The document as the server sent it: the list, or the run that was asked for.
+    async fn document(&self) -> anyhow::Result<Vec<u8>> {
+        match &self.run {
+            None => self.get("/api/v1/runs").await,
+            Some(run) => self.get(&run_path(run, None)).await,
+        }
+    }
+
+    /// All that one text needs.
+    async fn look(&self) -> anyhow::Result<Look> {
+        if self.run.is_some() {
+            return Ok(Look::One(Box::new(read(&self.document().await?)?)));
+        }
+        let list: RunList = read(&self.document().await?)?;
+        let details = self.details(list.runs.iter().filter(|run| has_more_to_tell(run))).await;
+        Ok(Look::All(list, details))
+    }
+
+    /// All that has changed since `before`, with what has not.
+    async fn look_again(&self, before: Option<Look>) -> anyhow::Result<Look> {
+        if self.run.is_some() {
+            return self.look().await;
+        }
+        let list: RunList = read(&self.document().await?)?;
+        let mut known = match before {
+            Some(Look::All(_, details)) => details,
+            _ => HashMap::new(),
+        };
+        let keys: HashSet<RunKey> = list.runs.iter().map(RunKey::of).collect();
+        known.retain(|key, _| keys.contains(key));
+        let is_new = |run: &&RunSummary| {
+            known.get(&RunKey::of(run)).is_none_or(|whole| whole.summary.version != run.version)
+        };
+        let new = self.details(list.runs.iter().filter(is_new)).await;
+        known.extend(new);
+        Ok(Look::All(list, known))
+    }
+
+    /// Everything about these runs. One that is gone by now, or that this version cannot read, is left out.
+    async fn details(&self, runs: impl Iterator<Item = &RunSummary>) -> Details {
+        let mut details = HashMap::new();
+        for run in runs.take(MAX_DETAILS) {
+            let key = RunKey::of(run);
+            if let Ok(body) = self.get(&run_path(&run.run_id, key.store)).await
+                && let Ok(whole) = read::<Run>(&body)
+            {
+                details.insert(key, Rc::new(whole));
+            }
+        }
+        details
+    }
+
+    async fn get(&self, path: &str) -> anyhow::Result<Vec<u8>> {
+        let admin = &self.admin;
+        let answer =
+            http::request(admin, "GET", path, None, self.timeout).await.with_context(|| admin.to_string())?;
+        if !answer.is_success() {
+            bail!("{admin}{path}: {} ({})", clean(&answer.text()), answer.status);
+        }
+        Ok(answer.body)
+    }
+}
+
+fn run_path(run: &str, store: Option<u16>) -> String {
+    let query = store.map(|port| format!("?store={port}")).unwrap_or_default();
+    format!("/api/v1/runs/{}{query}", utf8_percent_encode(run, NON_ALPHANUMERIC))
+}
+
+/// What tells a run from all others: two stores may each have one of the same id.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct RunKey {
+    run_id: String,
+    /// `None` for a native run, whose workers get another store in each round.
+    store: Option<u16>,
+}
+
+impl RunKey {
+    fn of(run: &RunSummary) -> Self {
+        let store = run.store.filter(|_| run.kind != RunKind::Native);
+        Self { run_id: run.run_id.clone(), store }
+    }
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> anyhow::Result<T> {
+    serde_json::from_slice(body)
+        .context("the answer is not what this version understands; is the server's another?")
+}
+
+/// Whether the list has only a part of what an overview tells of this run.
+fn has_more_to_tell(run: &RunSummary) -> bool {
+    let ranks_missing =
+        run.ranks.as_ref().is_some_and(|ranks| ranks.expected.is_some_and(|n| ranks.joined < n));
+    let missing = run.nodes.missing.is_some_and(|n| n > 0);
+    !run.state.is_over() && (run.explanation.is_some() || missing || ranks_missing || run.exit.is_some())
+}
+
+/// Everything about some of the runs.
+type Details = HashMap<RunKey, Rc<Run>>;
+
+/// What was seen at one moment.
+#[derive(Debug, Clone)]
+enum Look {
+    All(RunList, Details),
+    One(Box<Run>),
+}
+
+impl Look {
+    fn paper(&self, paper: Paper) -> Paper {
+        match self {
+            Self::All(list, details) => render::runs(list, details, paper),
+            Self::One(run) => render::run(run, paper),
+        }
+    }
+
+    fn text(&self, paper: Paper) -> String {
+        self.paper(paper).text()
+    }
+
+    fn now(&self) -> f64 {
+        match self {
+            Self::All(list, _) => list.now,
+            Self::One(run) => run.now,
+        }
+    }
+}
+
+/// Paper as standard output is: as wide as the terminal, if it is one, and with colour if that is wanted (NO_COLOR,
+/// CLICOLOR, TERM).
+fn stdout_paper() -> Paper {
+    let stdout = std::io::stdout();
+    let color = AutoStream::choice(&stdout) != ColorChoice::Never;
+    Paper::new(terminal_size::terminal_size_of(&stdout).map(|(width, _)| width.0.into()), color)
+}
+
+fn print(bytes: &[u8]) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(bytes)?;
+    if !bytes.ends_with(b"\n") {
+        stdout.write_all(b"\n")?;
+    }
+    Ok(stdout.flush()?)
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}

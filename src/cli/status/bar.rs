@@ -1,0 +1,85 @@
+//! A progress bar: `[######x.]`.
+
+use super::paper::Span;
+use super::render::{BAD, FAINT, GOOD};
+
+/// How much of what there should be is there (`#`), how much of it is gone again (`x`), and how much is missing (`.`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bar {
+    there: usize,
+    gone: usize,
+    missing: usize,
+    known: bool,
+}
+
+impl Bar {
+    /// A bar for a line of so many columns. `gone` are some of the `joined`. Without a total nobody knows what is missing.
+    ///
+    /// Nothing that is there, gone or missing is rounded away, as long as the bar has room.
+    pub(super) fn new(joined: u32, gone: u32, total: Option<u32>, line: usize) -> Self {
+        let cells = (line / 5).clamp(8, 24) as u64;
+        let Some(total) = total.map(|total| u64::from(total.max(joined))).filter(|&total| total > 0) else {
+            return Self { there: 0, gone: 0, missing: cells as usize, known: false };
+        };
+        let gone = u64::from(gone.min(joined));
+        let alive = u64::from(joined) - gone;
+        let share = |n: u64| if n == 0 { 0 } else { (n * cells / total).max(1) };
+        let (mut gone, mut missing) = (share(gone), share(total - u64::from(joined)));
+        if alive == 0 {
+            // What is rounded down goes to whoever there is.
+            if missing > 0 { missing = cells - gone } else { gone = cells }
+        } else if gone + missing >= cells {
+            missing = cells - gone - 1;
+        }
+        let there = cells - gone - missing;
+        Self { there: there as usize, gone: gone as usize, missing: missing as usize, known: true }
+    }
+
+    pub(super) fn spans(self) -> Vec<Span> {
+        let missing = if self.known { "." } else { "?" };
+        vec![
+            Span::plain("["),
+            Span::new(GOOD, "#".repeat(self.there)),
+            Span::new(BAD, "x".repeat(self.gone)),
+            Span::new(FAINT, missing.repeat(self.missing)),
+            Span::plain("]"),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(joined: u32, gone: u32, total: Option<u32>) -> String {
+        Bar::new(joined, gone, total, 40).spans().into_iter().map(|span| span.text).collect()
+    }
+
+    #[test]
+    fn nothing_is_rounded_away() {
+        assert_eq!(shown(3, 0, Some(4)), "[######..]");
+        assert_eq!(shown(0, 0, Some(4)), "[........]");
+        assert_eq!(shown(4, 0, Some(4)), "[########]");
+        assert_eq!(shown(4095, 0, Some(4096)), "[#######.]");
+        assert_eq!(shown(4096, 1, Some(4096)), "[#######x]");
+        assert_eq!(shown(1, 0, Some(u32::MAX)), "[#.......]");
+        assert_eq!(shown(2, 1, Some(1000)), "[#x......]");
+        assert_eq!(shown(1, 1, Some(1)), "[xxxxxxxx]");
+        assert_eq!(shown(5, 0, Some(4)), "[########]");
+        assert_eq!(shown(3, 0, None), "[????????]");
+    }
+
+    #[test]
+    fn a_bar_has_one_width_whatever_is_in_it() {
+        for total in [1, 2, 3, 7, 64, u32::MAX] {
+            for joined in [0, 1, 2, total / 2, total - 1, total, u32::MAX] {
+                for gone in [0, 1, joined / 2, joined, u32::MAX] {
+                    let bar = shown(joined, gone, Some(total));
+                    assert_eq!(bar.len(), 10, "{joined} {gone} {total}");
+                    assert_eq!(bar.contains('x'), joined.min(gone) > 0, "{joined} {gone} {total}: {bar}");
+                    assert_eq!(bar.contains('.'), joined < total, "{joined} {gone} {total}: {bar}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! The text of `rallypoint status`: a pure function of the documents.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Style};
+
+use super::bar::Bar;
+use super::paper::{Paper, Span, clean};
+use super::words::{after_first, count, elapsed, names, ranges};
+use super::{Details, RunKey};
+use crate::insight::view::{
+    Explanation, Node, NodeState, Run, RunKind, RunList, RunState, RunSummary, Severity, Wait,
+};
+
+/// Names in one list; the rest is a number.
+const NAMES: usize = 5;
+
+pub(super) const BAD: Style = AnsiColor::Red.on_default();
+pub(super) const WARN: Style = AnsiColor::Yellow.on_default();
+pub(super) const GOOD: Style = AnsiColor::Green.on_default();
+pub(super) const STRONG: Style = Style::new().bold();
+pub(super) const FAINT: Style = Style::new().dimmed();
+
+/// How much is told of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Depth {
+    /// One of several runs.
+    Overview,
+    /// The run that was asked for.
+    Whole,
+}
+
+impl Depth {
+    const fn explanations(self) -> usize {
+        if matches!(self, Self::Overview) { 3 } else { 50 }
+    }
+
+    const fn waits(self) -> usize {
+        if matches!(self, Self::Overview) { 3 } else { 30 }
+    }
+}
+
+/// All runs. `details` has those of which more is known than the list says.
+pub(super) fn runs(list: &RunList, details: &Details, mut paper: Paper) -> Paper {
+    if list.runs.is_empty() {
+        paper.sentence(
+            0,
+            0,
+            Style::new(),
+            "no runs: nobody has come to a store of this server to form a job",
+        );
+    }
+    let label = list.runs.iter().map(|run| name(run).chars().count()).max().unwrap_or(0);
+    for run in &list.runs {
+        if !paper.is_empty() {
+            paper.gap();
+        }
+        let whole = details.get(&RunKey::of(run)).map(Rc::as_ref);
+        let sheet = Sheet { now: list.now, label: label.clamp(8, 32), depth: Depth::Overview };
+        sheet.run(&mut paper, whole.map_or(run, |whole| &whole.summary), whole);
+    }
+    if !list.explanations.is_empty() {
+        paper.gap();
+        let sheet = Sheet { now: list.now, label: 8, depth: Depth::Whole };
+        sheet.explanations(&mut paper, &list.explanations);
+    }
+    if list.lost_observations > 0 {
+        paper.gap();
+        let lost = format!(
+            "{} were lost because too many came at once: what is shown may be incomplete",
+            count(list.lost_observations, "observation")
+        );
+        paper.sentence(0, 2, WARN, &lost);
+    }
+    paper
+}
+
+/// One run, with everything there is to say.
+pub(super) fn run(run: &Run, mut paper: Paper) -> Paper {
+    let label = name(&run.summary).chars().count().clamp(8, 32);
+    Sheet { now: run.now, label, depth: Depth::Whole }.run(&mut paper, &run.summary, Some(run));
+    paper
+}
+
+/// What a run is called: `train-llm round 0`. Only torchrun's c10d and our own rendezvous have rounds.
+pub(super) fn name(run: &RunSummary) -> String {
+    let id = clean(&run.run_id);
+    match run.kind {
+        RunKind::Static | RunKind::Env if run.round == 0 => id,
+        _ => format!("{id} round {}", run.round),
+    }
+}
+
+/// Where it stands, in a few words.
+pub(super) fn state(run: &RunSummary, now: f64) -> String {
+    let (since, ago) = (elapsed(now - run.state_since), elapsed(now - run.state_since));
+    let closes = run.deadline.map(|at| format!(", closes in {}", elapsed(at - now))).unwrap_or_default();
+    match run.state {
+        RunState::Joining => format!("joining for {}{closes}", elapsed(now - run.started_at)),
+        RunState::LastCall => format!("last call for {since}{closes}"),
+        RunState::Exchanging => format!("exchanging roles and addresses for {since}"),
+        RunState::Running => format!("running for {since}"),
+        RunState::Exiting => format!("finishing for {since}"),
+        RunState::Finished => format!("finished {ago} ago"),
+        RunState::Closed => format!("closed {ago} ago, not all nodes had finished"),
+        RunState::Gone => format!("all its connections have been gone for {since}"),
+    }
+}
+
+/// How many nodes: `3/4 nodes`, `50/48:64 nodes`, `3/? nodes`.
+pub(super) fn nodes(run: &RunSummary) -> String {
+    let joined = run.nodes.joined;
+    match run.nodes.expected {
+        Some(n) if n.min == n.max => format!("{joined}/{} nodes", n.min),
+        Some(n) => format!("{joined}/{}:{} nodes", n.min, n.max),
+        None => format!("{joined}/? nodes"),
+    }
+}
+
+/// How the runs of one text are written.
+struct Sheet {
+    now: f64,
+    /// Columns of what stands before a bar.
+    label: usize,
+    depth: Depth,
+}
+
+impl Sheet {
+    fn run(&self, paper: &mut Paper, run: &RunSummary, whole: Option<&Run>) {
+        self.head(paper, run, whole);
+        if run.kind != RunKind::Env {
+            self.ranks(paper, run, whole);
+        }
+        self.exit(paper, run, whole);
+        let explanations = whole.map_or(run.explanation.as_slice(), |whole| &whole.explanations);
+        self.explanations(paper, explanations);
+        let Some(whole) = whole else { return };
+        self.waits(paper, &whole.waits);
+        if let Some(store) = &whole.workers_store {
+            paper.sentence(2, 4, FAINT, &format!("its workers meet elsewhere: {}", clean(store)));
+        }
+        if self.depth == Depth::Whole {
+            last_to_come(paper, &whole.participants);
+            timeline(paper, whole);
+        }
+    }
+
+    fn head(&self, paper: &mut Paper, run: &RunSummary, whole: Option<&Run>) {
+        let name_style = if run.state.is_over() { FAINT } else { STRONG };
+        let name = name(run);
+        let pad = " ".repeat(self.label.saturating_sub(name.chars().count()));
+        let mut pieces = vec![vec![Span::new(name_style, name + &pad)]];
+        if run.kind == RunKind::Env {
+            pieces.extend(rank_bar(run, paper.width()));
+        } else {
+            let total = match (run.nodes.expected, run.state) {
+                (Some(n), RunState::Joining) => Some(n.min),
+                (Some(n), RunState::LastCall) => Some(n.max),
+                (Some(n), _) => Some(n.min.max(run.nodes.joined)),
+                (None, _) => None,
+            };
+            let mut bar = Bar::new(run.nodes.joined, run.nodes.gone, total, paper.width()).spans();
+            bar.push(Span::plain(format!(" {}", nodes(run))));
+            pieces.push(bar);
+        }
+        match self.missing(run, whole) {
+            Some(missing) => pieces.push(vec![Span::new(WARN, missing)]),
+            None => pieces.push(vec![Span::plain(state(run, self.now))]),
+        }
+        for (n, style, what) in [
+            (run.nodes.gone, BAD, "gone"),
+            (run.nodes.waiting, Style::new(), "waiting for the next round"),
+            (run.nodes.redundant, Style::new(), "beyond the maximum"),
+        ] {
+            if n > 0 {
+                pieces.push(vec![Span::new(style, format!("{what}: {n}"))]);
+            }
+        }
+        if run.nodes.expected.is_none() && run.state == RunState::Joining {
+            pieces.push(vec![Span::new(FAINT, "how many are expected is not known")]);
+        }
+        paper.pieces(4, pieces);
+    }
+
+    /// `missing: node 2 (train-llm-2), 41 s`, while nodes are missing.
+    fn missing(&self, run: &RunSummary, whole: Option<&Run>) -> Option<String> {
+        let missing = run.nodes.missing.filter(|&n| n > 0 && !run.state.is_over())?;
+        let known: Vec<String> = whole
+            .iter()
+            .flat_map(|whole| &whole.missing)
+            .filter_map(|node| match (node.rank, node.name.as_deref().map(clean)) {
+                (Some(rank), Some(name)) => Some(format!("node {rank} ({name})")),
+                (Some(rank), None) => Some(format!("node {rank}")),
+                (None, Some(name)) => Some(name),
+                (None, None) => None,
+            })
+            .collect();
+        let who = if known.is_empty() {
+            count(missing.into(), "node")
+        } else {
+            names(&known, NAMES, missing as usize)
+        };
+        Some(format!("missing: {who}, {}", elapsed(self.now - run.started_at)))
+    }
+
+    fn ranks(&self, paper: &mut Paper, run: &RunSummary, whole: Option<&Run>) {
+        let Some(ranks) = &run.ranks else { return };
+        let mut pieces = vec![self.label("  ranks")];
+        pieces.extend(rank_bar(run, paper.width()));
+        if let Some(grid) = whole.and_then(|whole| whole.rank_grid.as_ref()).filter(|_| !run.state.is_over())
+        {
+            let those = |state: char| {
+                let numbers = (0_u64..).zip(grid.states.chars());
+                ranges(numbers.filter(|&(_, c)| c == state).map(|(rank, _)| rank), NAMES)
+            };
+            for (state, style, what) in [('.', WARN, "missing"), ('x', BAD, "gone")] {
+                let numbers = those(state);
+                if !numbers.is_empty() {
+                    pieces.push(vec![Span::new(style, format!("{what}: {numbers}"))]);
+                }
+            }
+        } else if ranks.gone > 0 {
+            pieces.push(vec![Span::new(BAD, format!("gone: {}", ranks.gone))]);
+        }
+        paper.pieces(4, pieces);
+    }
+
+    fn exit(&self, paper: &mut Paper, run: &RunSummary, whole: Option<&Run>) {
+        let Some(exit) = &run.exit else { return };
+        let mut bar = Bar::new(exit.arrived, 0, exit.expected, paper.width()).spans();
+        let of = exit.expected.map_or_else(|| "?".into(), |n| n.to_string());
+        bar.push(Span::plain(format!(" {}/{of} nodes finished", exit.arrived)));
+        let mut pieces = vec![self.label("  exit"), bar];
+        let still: Vec<String> = whole
+            .iter()
+            .flat_map(|whole| &whole.participants)
+            .filter(|node| node.state == NodeState::Joined)
+            .map(node_name)
+            .collect();
+        if !still.is_empty() && run.state == RunState::Exiting {
+            pieces.push(vec![Span::plain(format!("still running: {}", names(&still, NAMES, still.len())))]);
+        }
+        paper.pieces(4, pieces);
+    }
+
+    fn label(&self, text: &str) -> Vec<Span> {
+        vec![Span::new(FAINT, format!("{text:<width$}", width = self.label))]
+    }
+
+    fn explanations(&self, paper: &mut Paper, explanations: &[Explanation]) {
+        // In an overview, what has happened and needs nobody is no longer of interest.
+        let is_told = |explanation: &&Explanation| {
+            self.depth == Depth::Whole || explanation.holds || explanation.severity > Severity::Info
+        };
+        let explanations: Vec<_> = explanations.iter().filter(is_told).collect();
+        for explanation in explanations.iter().take(self.depth.explanations()) {
+            let (word, style) = match explanation.severity {
+                Severity::Error => ("error", BAD),
+                Severity::Warning => ("warning", WARN),
+                Severity::Info => ("note", Style::new()),
+            };
+            let when = if explanation.holds {
+                String::new()
+            } else {
+                format!(", {} ago", elapsed(self.now - explanation.since))
+            };
+            let style = if explanation.holds { style } else { style.dimmed() };
+            paper.sentence(2, 4, style, &format!("{word}{when}: {}", clean(&explanation.text)));
+            if explanation.holds || self.depth == Depth::Whole {
+                let remedy = clean(&explanation.remedy);
+                if !remedy.is_empty() {
+                    paper.sentence(4, 6, Style::new(), &format!("remedy: {remedy}"));
+                }
+            }
+        }
+        let more = explanations.len().saturating_sub(self.depth.explanations());
+        if more > 0 {
+            paper.sentence(2, 4, FAINT, &format!("{more} more of these: see --run"));
+        }
+    }
+
+    fn waits(&self, paper: &mut Paper, waits: &[Wait]) {
+        let groups = group(waits);
+        for (wait, waiters) in groups.iter().take(self.depth.waits()) {
+            let verb = if waiters.len() == 1 { "waits" } else { "wait" };
+            let (first, more) = (wait.missing.first(), wait.missing.len().saturating_sub(1));
+            let key = first.map_or_else(|| count(wait.keys as u64, "key"), |key| clean(key));
+            let and = if more > 0 {
+                format!(" and {} more", wait.keys.saturating_sub(1).max(more))
+            } else {
+                String::new()
+            };
+            let at = match (wait.op.as_str(), wait.world_size) {
+                ("barrier", Some(size)) => format!("at the barrier {key}, for {size} arrivals"),
+                _ => format!("for {key}{and}"),
+            };
+            let writer = wait.writer.as_deref().map(|who| format!(", which {} writes", clean(who)));
+            let line = format!(
+                "{}: {} {verb} {at}{}",
+                elapsed(wait.waited_seconds),
+                names(waiters, NAMES, waiters.len()),
+                writer.unwrap_or_default()
+            );
+            paper.sentence(2, 4, Style::new(), &line);
+            if let Some(reason) = &wait.reason {
+                paper.sentence(4, 6, FAINT, &clean(reason));
+            }
+        }
+        let more = groups.len().saturating_sub(self.depth.waits());
+        if more > 0 {
+            paper.sentence(
+                2,
+                4,
+                FAINT,
+                &format!("{} more", count(more as u64, "kind of wait").replace("wait", "waits")),
+            );
+        }
+    }
+}
+
+/// The ranks' bar with its numbers.
+fn rank_bar(run: &RunSummary, width: usize) -> Option<Vec<Span>> {
+    let ranks = run.ranks.as_ref()?;
+    let mut bar = Bar::new(ranks.joined, ranks.gone, ranks.expected, width).spans();
+    let of = ranks.expected.map_or_else(|| "?".into(), |n| n.to_string());
+    // NCCL ranks beyond 0 tell no rank: then connections are all there is to count.
+    let connected = if ranks.connected > ranks.joined {
+        format!(", {} connected", ranks.connected)
+    } else {
+        String::new()
+    };
+    bar.push(Span::plain(format!(" {}/{of} ranks{connected}", ranks.joined)));
+    Some(bar)
+}
+
+fn node_name(node: &Node) -> String {
+    let name = clean(&node.name);
+    match node.rank {
+        Some(rank) => format!("node {rank} ({name})"),
+        None => name,
+    }
+}
+
+fn last_to_come(paper: &mut Paper, participants: &[Node]) {
+    let mut late: Vec<(&Node, f64)> =
+        participants.iter().filter_map(|node| Some((node, node.after_seconds?))).collect();
+    late.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let late: Vec<String> = late
+        .iter()
+        .take(NAMES)
+        .map(|(node, after)| format!("{} {}", node_name(node), after_first(*after)))
+        .collect();
+    if late.len() > 1 {
+        paper.sentence(2, 4, Style::new(), &format!("last to join: {}", late.join(", ")));
+    }
+}
+
+fn timeline(paper: &mut Paper, run: &Run) {
+    const SHOWN: usize = 15;
+    if run.timeline.is_empty() {
+        return;
+    }
+    paper.sentence(2, 4, FAINT, "timeline (UTC)");
+    for moment in &run.timeline[run.timeline.len().saturating_sub(SHOWN)..] {
+        paper.sentence(4, 13, Style::new(), &format!("{} {}", time_of_day(moment.at), clean(&moment.text)));
+    }
+}
+
+/// `10:12:03`, in UTC.
+pub(super) fn time_of_day(unix: f64) -> String {
+    /// A day in the year 9999; what is later is no time that anybody means.
+    const LATEST: f64 = 253_370_764_800.0;
+    let at = std::time::UNIX_EPOCH
+        + Duration::from_secs_f64(if unix.is_finite() { unix.clamp(0.0, LATEST) } else { 0.0 });
+    humantime::format_rfc3339_seconds(at).to_string()[11..19].to_owned()
+}
+
+/// Waits for the same key and for the same reason are one, with everybody who waits.
+fn group(waits: &[Wait]) -> Vec<(&Wait, Vec<String>)> {
+    let mut groups: Vec<(&Wait, Vec<String>)> = Vec::new();
+    let mut known = HashMap::new();
+    for wait in waits {
+        let who = wait.who.as_deref().or(wait.peer.as_deref()).map_or_else(|| "somebody".into(), clean);
+        let same = (wait.store, &wait.op, &wait.missing, &wait.writer, &wait.reason);
+        let at = *known.entry(same).or_insert(groups.len());
+        match groups.get_mut(at) {
+            Some((_, waiters)) => waiters.push(who),
+            None => groups.push((wait, vec![who])),
+        }
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,372 @@
+use super::*;
+use crate::insight::view::{
+    ExitCounts, Expected, ExpectedFrom, MissingNode, NodeCounts, RankCounts, RankGrid,
+};
+
+fn four() -> Run {
+    serde_json::from_str(include_str!("../../../../tests/data/insight/run_4_nodes_one_missing.json"))
+        .expect("a run")
+}
+
+fn sixty_four() -> Run {
+    serde_json::from_str(include_str!("../../../../tests/data/insight/run_64_nodes.json")).expect("a run")
+}
+
+fn static_job() -> Run {
+    serde_json::from_str(include_str!("../../../../tests/data/insight/run_static_rank_missing.json"))
+        .expect("a run")
+}
+
+fn healthy(mut run: Run) -> Run {
+    run.summary.explanation = None;
+    run.explanations.clear();
+    run
+}
+
+/// A healthy run whose nodes are in `state`.
+fn complete(state: RunState) -> Run {
+    let mut run = healthy(four());
+    run.participants.push(Node {
+        name: "train-llm-2".into(),
+        after_seconds: Some(31.0),
+        ..run.participants[0].clone()
+    });
+    for (rank, node) in (0..).zip(&mut run.participants) {
+        node.rank = Some(rank);
+    }
+    run.missing.clear();
+    run.timeline.clear();
+    run.summary.nodes = NodeCounts { joined: 4, missing: Some(0), ..run.summary.nodes };
+    run.summary.state = state;
+    run.summary.state_since = run.now - 125.0;
+    run
+}
+
+/// `joined` of `n` nodes.
+fn many(n: u32, joined: u32) -> Run {
+    let mut run = four();
+    let node = run.participants[0].clone();
+    run.participants = (0..joined)
+        .map(|i| Node { name: format!("big-{i}"), after_seconds: Some(f64::from(i) / 100.0), ..node.clone() })
+        .collect();
+    run.missing = (joined..n)
+        .map(|i| MissingNode {
+            name: Some(format!("big-{i}")),
+            rank: Some(i),
+            known_from: "announced".into(),
+            last_seen: None,
+        })
+        .collect();
+    let expected = Some(Expected { min: n, max: n, source: ExpectedFrom::Announced });
+    run.summary.nodes = NodeCounts { joined, missing: Some(n - joined), expected, ..NodeCounts::default() };
+    run
+}
+
+fn list(runs: &[&Run]) -> (RunList, Details) {
+    let list = RunList {
+        now: runs.first().map_or(0.0, |run| run.now),
+        lost_observations: 0,
+        runs: runs.iter().map(|run| run.summary.clone()).collect(),
+        explanations: Vec::new(),
+    };
+    (list, runs.iter().map(|&run| (RunKey::of(&run.summary), Rc::new(run.clone()))).collect())
+}
+
+fn overview(of: &[&Run], width: usize) -> String {
+    let (list, details) = list(of);
+    runs(&list, &details, Paper::new(Some(width), false)).text()
+}
+
+fn whole(of: &Run, width: usize) -> String {
+    run(of, Paper::new(Some(width), false)).text()
+}
+
+#[test]
+fn a_missing_node_is_named() {
+    insta::assert_snapshot!(overview(&[&four()], 100), @r"
+    train-llm round 0  [###############.....] 3/4 nodes  missing: node 2 (train-llm-2), 41 s
+      warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 is missing for 41 s
+        remedy: look at the missing node's pod: is it scheduled, does its image pull, does it reach this
+          server?
+    ");
+}
+
+#[test]
+fn several_runs_stand_in_columns_and_each_tells_its_reason() {
+    insta::assert_snapshot!(overview(&[&four(), &static_job(), &sixty_four()], 110), @r"
+    train-llm round 0  [#################.....] 3/4 nodes  missing: node 2 (train-llm-2), 41 s
+      warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 is missing for 41 s
+        remedy: look at the missing node's pod: is it scheduled, does its image pull, does it reach this server?
+
+    static-job         [######################] 2/2 nodes  running for 42 s
+      ranks            [#################.....] 3/4 ranks  missing: 2
+      warning: static-job: 3 of 4 ranks have published their address; 3 processes wait for rank 2, which has not
+        come, for 38 s
+        remedy: look at the process with RANK=2: has it started, does it reach this server?
+      38 s: rank 0, rank 1, rank 3 wait for /default_pg/0//cpu//0/2, which rank 2 writes
+        rank 2 has not published its address and no process that could be it has connected
+
+    big round 1        [#####################x] 64/48:64 nodes  running for 14 min 34 s  gone: 1
+      ranks            [#####################x] 512/512 ranks  gone: 136-143
+      error, 4 s ago: big round 1: node big-17 (rank 17) died while training: its connection closed
+    ");
+}
+
+#[test]
+fn forty_columns_are_enough() {
+    insta::assert_snapshot!(overview(&[&four(), &static_job()], 40), @r"
+    train-llm round 0  [######..] 3/4 nodes
+        missing: node 2 (train-llm-2), 41 s
+      warning: train-llm round 0: 3 of 4
+        nodes have joined; train-llm-2 is
+        missing for 41 s
+        remedy: look at the missing node's
+          pod: is it scheduled, does its
+          image pull, does it reach this
+          server?
+
+    static-job         [########] 2/2 nodes
+        running for 42 s
+      ranks            [######..] 3/4 ranks
+        missing: 2
+      warning: static-job: 3 of 4 ranks have
+        published their address; 3 processes
+        wait for rank 2, which has not come,
+        for 38 s
+        remedy: look at the process with
+          RANK=2: has it started, does it
+          reach this server?
+      38 s: rank 0, rank 1, rank 3 wait for
+        /default_pg/0//cpu//0/2, which rank
+        2 writes
+        rank 2 has not published its address
+          and no process that could be it
+          has connected
+    ");
+}
+
+#[test]
+fn without_a_terminal_nothing_is_wrapped() {
+    let (list, details) = list(&[&four()]);
+    insta::assert_snapshot!(runs(&list, &details, Paper::new(None, false)).text(), @r"
+    train-llm round 0  [##################......] 3/4 nodes  missing: node 2 (train-llm-2), 41 s
+      warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 is missing for 41 s
+        remedy: look at the missing node's pod: is it scheduled, does its image pull, does it reach this server?
+    ");
+}
+
+#[test]
+fn one_run_is_told_with_its_timeline() {
+    insta::assert_snapshot!(whole(&sixty_four(), 100), @r"
+    big round 1  [###################x] 64/48:64 nodes  running for 14 min 34 s  gone: 1
+      ranks      [###################x] 512/512 ranks  gone: 136-143
+      error, 4 s ago: big round 1: node big-17 (rank 17) died while training: its connection closed
+        remedy: look at that pod's log and events; the other nodes start a new round when its heartbeats
+          expire, in about 15 s
+      last to join: node 63 (big-63) +25.2 s, node 62 (big-62) +24.8 s, node 61 (big-61) +24.4 s, node
+        60 (big-60) +24.0 s, node 59 (big-59) +23.6 s
+      timeline (UTC)
+        22:00:26 big round 1 complete: 64 nodes in 26.0 s; last: big-63 (+25.2 s)
+        22:14:56 big round 1: node big-17 (rank 17) died while training: its connection closed
+    ");
+}
+
+#[test]
+fn of_4096_nodes_only_some_are_named() {
+    insta::assert_snapshot!(overview(&[&many(4096, 4000)], 100), @r"
+    train-llm round 0  [###################.] 4000/4096 nodes
+        missing: node 4000 (big-4000), node 4001 (big-4001), node 4002 (big-4002), node 4003 (big-4003),
+        node 4004 (big-4004) and 91 more, 41 s
+      warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 is missing for 41 s
+        remedy: look at the missing node's pod: is it scheduled, does its image pull, does it reach this
+          server?
+    ");
+}
+
+#[test]
+fn nobody_knows_how_many_are_expected() {
+    let mut run = healthy(four());
+    run.summary.nodes.expected = None;
+    run.summary.nodes.missing = None;
+    run.missing.clear();
+    insta::assert_snapshot!(overview(&[&run], 100), @r"
+    train-llm round 0  [????????????????????] 3/? nodes  joining for 41 s
+        how many are expected is not known
+    ");
+}
+
+#[test]
+fn missing_nodes_without_a_name_are_counted() {
+    let mut run = healthy(many(8, 3));
+    run.missing.truncate(1);
+    run.missing[0].name = None;
+    let one_known = overview(&[&run], 100);
+    run.missing.clear();
+    insta::assert_snapshot!(one_known + &overview(&[&run], 100), @r"
+    train-llm round 0  [########............] 3/8 nodes  missing: node 3 and 4 more, 41 s
+    train-llm round 0  [########............] 3/8 nodes  missing: 5 nodes, 41 s
+    ");
+}
+
+#[test]
+fn a_last_call_tells_when_it_ends() {
+    let mut run = complete(RunState::LastCall);
+    run.summary.nodes.expected = Some(Expected { min: 4, max: 6, source: ExpectedFrom::Flag });
+    run.summary.deadline = Some(run.now + 12.0);
+    insta::assert_snapshot!(overview(&[&run], 100), @r"
+    train-llm round 0  [##############......] 4/4:6 nodes  last call for 2 min 5 s, closes in 12 s
+    ");
+}
+
+#[test]
+fn at_the_exit_barrier_those_who_still_run_are_named() {
+    let mut run = complete(RunState::Exiting);
+    run.summary.exit = Some(ExitCounts { arrived: 2, expected: Some(4) });
+    run.participants[0].state = NodeState::Finished;
+    run.participants[3].state = NodeState::Finished;
+    insta::assert_snapshot!(overview(&[&run], 100), @r"
+    train-llm round 0  [####################] 4/4 nodes  finishing for 2 min 5 s
+      exit             [##########..........] 2/4 nodes finished
+        still running: node 1 (train-llm-1), node 2 (train-llm-3)
+    ");
+}
+
+#[test]
+fn the_end_of_a_run_is_told_in_a_line() {
+    let ended = [RunState::Finished, RunState::Closed, RunState::Gone]
+        .map(|state| overview(&[&complete(state)], 100));
+    insta::assert_snapshot!(ended.concat(), @r"
+    train-llm round 0  [####################] 4/4 nodes  finished 2 min 5 s ago
+    train-llm round 0  [####################] 4/4 nodes
+        closed 2 min 5 s ago, not all nodes had finished
+    train-llm round 0  [####################] 4/4 nodes
+        all its connections have been gone for 2 min 5 s
+    ");
+}
+
+#[test]
+fn a_run_of_bare_ranks_has_no_nodes() {
+    let mut run = healthy(static_job());
+    run.summary.kind = RunKind::Env;
+    run.summary.run_id = "store:29500".into();
+    run.summary.nodes = NodeCounts::default();
+    run.participants.clear();
+    insta::assert_snapshot!(overview(&[&run], 100), @r"
+    store:29500  [###############.....] 3/4 ranks  running for 42 s
+      38 s: rank 0, rank 1, rank 3 wait for /default_pg/0//cpu//0/2, which rank 2 writes
+        rank 2 has not published its address and no process that could be it has connected
+    ");
+}
+
+#[test]
+fn nccl_ranks_are_counted_by_their_connections() {
+    let mut run = complete(RunState::Running);
+    run.summary.ranks = Some(RankCounts { joined: 1, gone: 0, expected: None, connected: 512 });
+    insta::assert_snapshot!(overview(&[&run], 100), @r"
+    train-llm round 0  [####################] 4/4 nodes  running for 2 min 5 s
+      ranks            [????????????????????] 1/? ranks, 512 connected
+    ");
+}
+
+#[test]
+fn no_run_is_said_too() {
+    insta::assert_snapshot!(overview(&[], 100), @r"
+    no runs: nobody has come to a store of this server to form a job
+    ");
+}
+
+#[test]
+fn what_concerns_no_run_comes_last() {
+    let (mut list, details) = list(&[&complete(RunState::Running)]);
+    let mut foreign = four().explanations.remove(0);
+    "an HTTP client talks to store port 29500".clone_into(&mut foreign.text);
+    "point it at the admin port".clone_into(&mut foreign.remedy);
+    list.explanations.push(foreign);
+    list.lost_observations = 12;
+    insta::assert_snapshot!(runs(&list, &details, Paper::new(Some(60), false)).text(), @r"
+    train-llm round 0  [############] 4/4 nodes
+        running for 2 min 5 s
+
+      warning: an HTTP client talks to store port 29500
+        remedy: point it at the admin port
+
+    12 observations were lost because too many came at once:
+      what is shown may be incomplete
+    ");
+}
+
+#[test]
+fn colour_marks_what_is_wrong() {
+    let (list, details) = list(&[&four()]);
+    let colored = runs(&list, &details, Paper::new(Some(100), true)).text();
+    let plain = runs(&list, &details, Paper::new(Some(100), false)).text();
+    assert!(
+        colored.contains(&format!("{WARN}missing: node 2 (train-llm-2), 41 s{}", WARN.render_reset())),
+        "{colored:?}"
+    );
+    assert!(!plain.contains('\x1b'), "{plain:?}");
+    assert_eq!(String::from_utf8(anstream::adapter::strip_bytes(colored.as_bytes()).into_vec()), Ok(plain));
+}
+
+/// Everything a peer chooses, at its worst.
+fn hostile() -> Run {
+    let mut run = static_job();
+    let evil = "\x1b[2J\x1b]0;owned\x07\n\u{202e}節点 ".repeat(40);
+    run.summary.run_id.clone_from(&evil);
+    run.summary.round = u64::MAX;
+    run.summary.nodes = NodeCounts {
+        joined: u32::MAX,
+        waiting: u32::MAX,
+        redundant: u32::MAX,
+        gone: u32::MAX,
+        expected: Some(Expected { min: u32::MAX, max: u32::MAX, source: ExpectedFrom::Flag }),
+        missing: Some(u32::MAX),
+    };
+    run.summary.ranks =
+        Some(RankCounts { joined: 5, gone: u32::MAX, expected: Some(0), connected: u32::MAX });
+    run.summary.exit = Some(ExitCounts { arrived: u32::MAX, expected: Some(1) });
+    run.summary.state = RunState::Exiting;
+    run.summary.started_at = -1e308;
+    run.summary.state_since = 1e308;
+    run.summary.deadline = Some(1e308);
+    run.rank_grid = Some(RankGrid { world_size: None, states: "é.x\x1b".repeat(999), ranks: Vec::new() });
+    run.workers_store = Some(evil.clone());
+    for node in &mut run.participants {
+        node.name.clone_from(&evil);
+        node.after_seconds = Some(-1e308);
+    }
+    run.missing =
+        vec![MissingNode { name: Some(evil.clone()), rank: None, known_from: evil.clone(), last_seen: None }];
+    for wait in &mut run.waits {
+        wait.who = Some(evil.clone());
+        wait.writer = Some(evil.clone());
+        wait.reason = Some(evil.clone());
+        wait.missing = vec![evil.clone(); 10];
+        wait.waited_seconds = 1e300;
+    }
+    for explanation in &mut run.explanations {
+        explanation.text.clone_from(&evil);
+        explanation.remedy.clone_from(&evil);
+    }
+    for moment in &mut run.timeline {
+        moment.at = 1e308;
+        moment.text.clone_from(&evil);
+    }
+    run
+}
+
+#[test]
+fn no_document_breaks_the_terminal_at_any_width() {
+    use unicode_width::UnicodeWidthStr;
+    let runs = [four(), sixty_four(), static_job(), many(4096, 1), hostile()];
+    for run in &runs {
+        for width in (0..130).chain([500, 65_535]) {
+            for text in [overview(&[run], width), whole(run, width)] {
+                for line in text.lines() {
+                    assert!(width == 0 || line.width() <= width, "{width}: {line}");
+                    assert!(!line.contains(|c: char| c.is_control() || c == '\u{202e}'), "{line:?}");
+                }
+            }
+        }
+    }
+}

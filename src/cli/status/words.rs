@@ -1,0 +1,117 @@
+//! Small things in words: how long, which ranks, who.
+
+use std::fmt::Write;
+
+/// How long: `0.4 s`, `41 s`, `2 min 5 s`, `1 h 3 min`, `3 d 2 h`. Nonsense is `0 s`.
+pub(super) fn elapsed(seconds: f64) -> String {
+    if seconds.is_nan() || seconds <= 0.0 {
+        return "0 s".into();
+    }
+    if seconds < 9.95 {
+        let tenths = format!("{seconds:.1}");
+        return format!("{} s", tenths.strip_suffix(".0").unwrap_or(&tenths));
+    }
+    let whole = seconds.round() as u64; // saturates
+    let (days, hours, minutes, seconds) = (whole / 86_400, whole / 3600 % 24, whole / 60 % 60, whole % 60);
+    let (big, small) = match (days, hours, minutes) {
+        (0, 0, 0) => return format!("{seconds} s"),
+        (0, 0, m) => ((m, "min"), (seconds, "s")),
+        (0, h, m) => ((h, "h"), (m, "min")),
+        (d, h, _) => ((d, "d"), (h, "h")),
+    };
+    if small.0 == 0 {
+        format!("{} {}", big.0, big.1)
+    } else {
+        format!("{} {} {} {}", big.0, big.1, small.0, small.1)
+    }
+}
+
+/// How long after the first: `+31.0 s`.
+pub(super) fn after_first(seconds: f64) -> String {
+    if (0.0..99.95).contains(&seconds) {
+        format!("+{seconds:.1} s")
+    } else {
+        format!("+{}", elapsed(seconds))
+    }
+}
+
+/// Numbers in ascending order as ranges, `2, 5-7, 12`; at most `most` ranges, then how many more there are.
+pub(super) fn ranges(numbers: impl IntoIterator<Item = u64>, most: usize) -> String {
+    let (mut text, mut shown, mut left) = (String::new(), 0, 0_u64);
+    let mut range: Option<(u64, u64)> = None;
+    let mut put = |(first, last): (u64, u64)| {
+        if shown == most {
+            left += last - first + 1;
+            return;
+        }
+        let comma = if shown > 0 { ", " } else { "" };
+        let dash = if last == first + 1 { format!(", {last}") } else { format!("-{last}") };
+        let dash = if first == last { String::new() } else { dash };
+        let _ = write!(text, "{comma}{first}{dash}");
+        shown += 1;
+    };
+    for n in numbers {
+        range = match range {
+            Some((first, last)) if n == last + 1 => Some((first, n)),
+            other => {
+                if let Some(whole) = other {
+                    put(whole);
+                }
+                Some((n, n))
+            }
+        };
+    }
+    if let Some(whole) = range {
+        put(whole);
+    }
+    if left > 0 {
+        let _ = write!(text, " and {left} more");
+    }
+    text
+}
+
+/// At most `most` names, then how many more there are. `total` may be more than there are names.
+pub(super) fn names(names: &[String], most: usize, total: usize) -> String {
+    let shown = &names[..names.len().min(most)];
+    let left = total.max(names.len()) - shown.len();
+    match (shown.is_empty(), left) {
+        (_, 0) => shown.join(", "),
+        (true, left) => left.to_string(),
+        (false, left) => format!("{} and {left} more", shown.join(", ")),
+    }
+}
+
+/// `1 node`, `3 nodes`.
+pub(super) fn count(n: u64, one: &str) -> String {
+    format!("{n} {one}{}", if n == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_has_one_or_two_units() {
+        let shown = [f64::NAN, -3.0, 0.0, 0.42, 3.0, 9.96, 41.3, 125.0, 3600.0, 3780.0, 266_400.0, 1e300]
+            .map(elapsed);
+        insta::assert_snapshot!(shown.join(" | "), @r"
+        0 s | 0 s | 0 s | 0.4 s | 3 s | 10 s | 41 s | 2 min 5 s | 1 h | 1 h 3 min | 3 d 2 h | 213503982334601 d 7 h
+        ");
+    }
+
+    #[test]
+    fn numbers_become_ranges() {
+        assert_eq!(ranges([2, 5, 6, 7, 9, 10], 9), "2, 5-7, 9, 10");
+        assert_eq!(ranges([2, 5, 6, 7, 9, 10], 2), "2, 5-7 and 2 more");
+        assert_eq!(ranges([], 2), "");
+    }
+
+    #[test]
+    fn names_end_with_how_many_more_there_are() {
+        let two = ["a".to_owned(), "b".to_owned()];
+        assert_eq!(names(&two, 5, 2), "a, b");
+        assert_eq!(names(&two, 5, 4), "a, b and 2 more");
+        assert_eq!(names(&two, 1, 2), "a and 1 more");
+        assert_eq!(names(&[], 5, 3), "3");
+    }
+}
