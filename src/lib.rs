@@ -12,14 +12,18 @@
 //! | [`admin`] | HTTP: health, metrics, API |
 //! | [`metrics`] | names and help texts of all metrics |
 //! | [`client`] | a client of any TCPStore |
+//! | [`endpoint`] | where a server is, as people and platforms write it |
+//! | [`launch`] | who a process is in its job, by its environment (core) |
 //! | [`cli`] | the command line |
 
 pub mod admin;
 pub mod cli;
 pub mod client;
 pub mod config;
+pub mod endpoint;
 pub mod engine;
 pub mod ids;
+pub mod launch;
 pub mod metrics;
 pub mod protocol;
 pub mod server;

@@ -8,9 +8,9 @@ use anyhow::{Context, bail};
 use clap::builder::BoolishValueParser;
 use serde_json::json;
 
-use super::http::{self, AdminUrl, DEFAULT_ADMIN};
 use super::units::duration;
 use super::{Outcome, UsageError, run_client, token};
+use crate::client::http::{self, AdminUrl, DEFAULT_ADMIN};
 use crate::client::{Endpoint, parse_port};
 
 /// Change a running server.

@@ -2,8 +2,9 @@
 //! happened; stdout is data, stderr is log.
 
 mod ctl;
+mod env;
 mod health;
-mod http;
+mod launch;
 mod serve;
 mod store;
 mod units;
@@ -27,6 +28,8 @@ enum Command {
     Serve(Box<serve::Args>),
     /// Wait until a TCPStore answers
     Wait(wait::Args),
+    /// Derive the launch environment from what the platform gives
+    Env(env::Args),
     /// Tell by the exit code whether a server is healthy (for exec probes)
     Health(health::Args),
     /// Look inside any TCPStore, rallypoint's or PyTorch's
@@ -55,6 +58,7 @@ impl Cli {
         let ended = match self.command {
             Command::Serve(args) => args.run(),
             Command::Wait(args) => args.run(),
+            Command::Env(args) => args.run(),
             Command::Health(args) => args.run(),
             Command::Store(args) => args.run(),
             Command::Ctl(args) => args.run(),

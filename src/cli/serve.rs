@@ -11,10 +11,12 @@ use clap::ValueEnum;
 use ipnet::IpNet;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::launch::{environment, hostname};
 use super::units::{MaybeOff, duration, duration_or_off, on_or_off, size};
 use super::{Outcome, UsageError, token};
 use crate::admin;
 use crate::config::ServerConfig;
+use crate::launch::{self, Given};
 use crate::protocol::{LegacyRelease, Limits};
 use crate::server::{self, Server};
 use crate::store::StaleKeyConfig;
@@ -359,19 +361,14 @@ fn bind(addr: SocketAddr, flag: &str) -> anyhow::Result<std::net::TcpListener> {
 
 /// The pod's index, as the platform gives it.
 fn pod_index() -> Result<u32, String> {
-    const NAMES: [&str; 2] = ["RALLYPOINT_POD_INDEX", "JOB_COMPLETION_INDEX"];
-    for name in NAMES {
-        match std::env::var(name) {
-            Ok(text) if !text.is_empty() => {
-                return text.parse().map_err(|_| format!("{name} is {text:?}, which is no index"));
-            }
-            _ => {}
-        }
-    }
-    Err("--only-on-index needs the pod's index, but RALLYPOINT_POD_INDEX and JOB_COMPLETION_INDEX are unset or \
-         empty; an Indexed Job sets the latter, in a StatefulSet set the former from the label \
-         apps.kubernetes.io/pod-index"
-        .into())
+    let index = launch::node_rank(&environment(), &Given { hostname: hostname(), ..Given::default() });
+    let index = index.map_err(|error| format!("--only-on-index needs the pod's index: {error}"))?;
+    index.map(|index| index.value).ok_or_else(|| {
+        "--only-on-index needs the pod's index, but RALLYPOINT_POD_INDEX and JOB_COMPLETION_INDEX are unset or empty, \
+         and nothing else says it; an Indexed Job sets the latter, in a StatefulSet set the former from the label \
+         apps.kubernetes.io/pod-index (`rallypoint env --explain` tells what is there)"
+            .into()
+    })
 }
 
 async fn serve_until_stopped(server: Arc<Server>, admin_socket: std::net::TcpListener) -> anyhow::Result<()> {

@@ -9,8 +9,8 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::units::duration;
-use super::{Outcome, UsageError, run_client};
-use crate::client::{self, Client, ConnectError, Endpoint, EndpointError, Options, Seconds, parse_port};
+use super::{Outcome, launch, run_client};
+use crate::client::{self, Client, ConnectError, Endpoint, Options, Seconds};
 
 const AFTER_HELP: &str = "Each try resolves the name, connects, says hello and pings. stderr says which step fails and \
                           why. Exit code: 0 it answers, 1 it did not in time, 2 usage";
@@ -38,9 +38,8 @@ pub(super) struct Args {
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let environment = |name: &str| std::env::var(name).ok();
-        let (endpoint, source) = find_endpoint(self.endpoint.as_deref(), &environment)?;
-        let from = source.map(|name| format!(" (from {name})")).unwrap_or_default();
+        let found = launch::endpoint(self.endpoint.as_deref())?;
+        let (endpoint, from) = (found.value, format!(" (from {})", found.from));
         eprintln!("rallypoint: waiting up to {} for {endpoint}{from}", Seconds(self.timeout));
         let say = |line: String| eprintln!("rallypoint: {line}");
         let ended = run_client(async { Ok(wait(&endpoint, self.timeout, self.interval, say).await) })?;
@@ -57,60 +56,6 @@ impl Args {
             }
         }
     }
-}
-
-/// Finds out which store is meant. Returns also the variable that said it, if one did.
-fn find_endpoint(
-    given: Option<&str>,
-    environment: &dyn Fn(&str) -> Option<String>,
-) -> Result<(Endpoint, Option<&'static str>), UsageError> {
-    /// Where torchrun's c10d backend goes if its endpoint names no port.
-    const TORCHRUN_PORT: u16 = 29400;
-
-    let wrong = |name: &str, error: EndpointError| UsageError(format!("{name}: {error}"));
-    if let Some(text) = given.filter(|text| !text.trim().is_empty()) {
-        let endpoint = text.parse().map_err(|error| wrong("HOST:PORT (RALLYPOINT_ENDPOINT)", error))?;
-        return Ok((endpoint, None));
-    }
-    let mut empty = Vec::new();
-    let mut filled = |name: &'static str| {
-        let value = environment(name)?;
-        if value.trim().is_empty() {
-            empty.push(name);
-            return None;
-        }
-        Some(value)
-    };
-    let name = "PET_RDZV_ENDPOINT";
-    if let Some(text) = filled(name) {
-        let endpoint = Endpoint::parse(&text, TORCHRUN_PORT).map_err(|error| wrong(name, error))?;
-        return Ok((endpoint, Some(name)));
-    }
-    for (name, port_name) in [("PET_MASTER_ADDR", "PET_MASTER_PORT"), ("MASTER_ADDR", "MASTER_PORT")] {
-        let Some(host) = filled(name) else { continue };
-        let port = match filled(port_name) {
-            None => Endpoint::DEFAULT_PORT,
-            Some(port) if port.starts_with("tcp://") => return Err(service_link(port_name, &port)),
-            Some(port) => parse_port(&port, port.trim()).map_err(|error| wrong(port_name, error))?,
-        };
-        let endpoint = Endpoint::new(host.trim(), port).map_err(|error| wrong(name, error))?;
-        return Ok((endpoint, Some(name)));
-    }
-    let mut message = String::from(
-        "no endpoint; give HOST:PORT, or set RALLYPOINT_ENDPOINT, PET_RDZV_ENDPOINT, or MASTER_ADDR and MASTER_PORT",
-    );
-    if !empty.is_empty() {
-        message = format!("{message} ({} is set but empty)", empty.join(", "));
-    }
-    Err(UsageError(message))
-}
-
-fn service_link(name: &str, value: &str) -> UsageError {
-    let service = name.trim_end_matches("_PORT").to_ascii_lowercase().replace('_', "-");
-    UsageError(format!(
-        "{name}={value} is the link to a Service `{service}` that Kubernetes injects into every pod, not a port; set \
-         {name} in the pod's own env, or `enableServiceLinks: false` in its spec"
-    ))
 }
 
 /// How a wait ended.
@@ -274,48 +219,6 @@ impl News {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn found(
-        given: Option<&str>,
-        environment: &[(&str, &str)],
-    ) -> Result<(String, Option<&'static str>), String> {
-        let lookup = |name: &str| {
-            environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
-        };
-        find_endpoint(given, &lookup)
-            .map(|(endpoint, source)| (endpoint.to_string(), source))
-            .map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn the_endpoint_comes_from_the_argument_or_the_environment() {
-        let all = [("PET_RDZV_ENDPOINT", "r:1"), ("MASTER_ADDR", "m"), ("MASTER_PORT", "2")];
-        assert_eq!(found(Some("a"), &all), Ok(("a:29500".into(), None)));
-        assert_eq!(found(Some(" "), &all), Ok(("r:1".into(), Some("PET_RDZV_ENDPOINT"))));
-        assert_eq!(found(None, &all[1..]), Ok(("m:2".into(), Some("MASTER_ADDR"))));
-        assert_eq!(found(None, &all[1..2]), Ok(("m:29500".into(), Some("MASTER_ADDR"))));
-        let pet = [("PET_RDZV_ENDPOINT", ""), ("PET_MASTER_ADDR", "::1"), ("PET_MASTER_PORT", "3"), all[1]];
-        assert_eq!(found(None, &pet), Ok(("[::1]:3".into(), Some("PET_MASTER_ADDR"))));
-        // As in torchrun.
-        let no_port = found(None, &[("PET_RDZV_ENDPOINT", "r")]);
-        assert_eq!(no_port, Ok(("r:29400".into(), Some("PET_RDZV_ENDPOINT"))));
-    }
-
-    #[test]
-    fn what_the_environment_lacks_is_said() {
-        let error = found(None, &[("MASTER_ADDR", ""), ("MASTER_PORT", "29500")]).expect_err("no host");
-        assert!(
-            error.starts_with("no endpoint;") && error.ends_with("(MASTER_ADDR is set but empty)"),
-            "{error}"
-        );
-        let error = found(None, &[("MASTER_ADDR", "job-0..ns"), ("MASTER_PORT", "1")]).expect_err("a hole");
-        assert!(error.starts_with("MASTER_ADDR: ") && error.contains("empty part"), "{error}");
-        let link = [("MASTER_ADDR", "master"), ("MASTER_PORT", "tcp://10.96.0.7:29500")];
-        let error = found(None, &link).expect_err("a link");
-        assert!(error.contains("Service `master`") && error.contains("enableServiceLinks: false"), "{error}");
-        let error = found(None, &[("PET_RDZV_ENDPOINT", "tcp://10.96.0.7:29500")]).expect_err("a link");
-        assert!(error.starts_with("PET_RDZV_ENDPOINT: ") && error.contains("Kubernetes injects"), "{error}");
-    }
 
     #[test]
     fn only_news_is_said() {

@@ -6,8 +6,8 @@
 
 mod answerer;
 mod connect;
-mod endpoint;
 mod error;
+pub(crate) mod http;
 mod wire;
 
 use std::net::SocketAddr;
@@ -20,8 +20,9 @@ use wire::Wire;
 
 pub use answerer::Answerer;
 pub use connect::{open, resolve};
-pub(crate) use endpoint::parse_port;
-pub use endpoint::{Endpoint, EndpointError};
+
+pub(crate) use crate::endpoint::parse_port;
+pub use crate::endpoint::{Endpoint, EndpointError};
 pub(crate) use error::Seconds;
 pub use error::{ConnectError, Error, Step, StepError};
 

@@ -9,11 +9,11 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::client::{self, Endpoint, Seconds, StepError};
+use super::{Endpoint, Seconds, StepError, open, resolve};
 use crate::config::Token;
 
 /// Where the admin port is if nothing else is said.
-pub(super) const DEFAULT_ADMIN: &str = "http://127.0.0.1:29501";
+pub(crate) const DEFAULT_ADMIN: &str = "http://127.0.0.1:29501";
 const DEFAULT_PORT: u16 = 29501;
 
 const MAX_HEAD: usize = 16 * 1024;
@@ -21,11 +21,21 @@ const MAX_BODY: usize = 16 * 1024 * 1024;
 
 /// An admin port, as `http://HOST:PORT` or `HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct AdminUrl(Endpoint);
+pub(crate) struct AdminUrl(Endpoint);
 
 impl AdminUrl {
-    pub(super) fn host(&self) -> &str {
+    pub(crate) fn host(&self) -> &str {
         self.0.host()
+    }
+
+    /// Where it is.
+    pub(crate) const fn endpoint(&self) -> &Endpoint {
+        &self.0
+    }
+
+    /// The admin port's usual place, on the host of a store.
+    pub(crate) fn beside(store: &Endpoint) -> Self {
+        Self(store.with_port(DEFAULT_PORT))
     }
 }
 
@@ -58,18 +68,20 @@ impl std::fmt::Display for AdminUrl {
 
 /// What the server answered.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) body: Vec<u8>,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// The server's clock, as its `Date` header says.
+    pub(crate) date: Option<String>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Answer {
-    pub(super) fn is_success(&self) -> bool {
+    pub(crate) fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
 
     /// The answer in words: `detail` of an error of our API, else the start of the body.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         const SHOWN: usize = 300;
         let problem: Option<serde_json::Value> = serde_json::from_slice(&self.body).ok();
         let detail =
@@ -83,7 +95,7 @@ impl Answer {
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum HttpError {
+pub(crate) enum HttpError {
     #[error(transparent)]
     Step(#[from] StepError),
     #[error("no answer within {}", Seconds(*.0))]
@@ -101,18 +113,48 @@ pub(super) enum HttpError {
 }
 
 /// Sends one request without a body.
-pub(super) async fn request(
+pub(crate) async fn request(
     admin: &AdminUrl,
     method: &str,
     path: &str,
     token: Option<&Token>,
     limit: Duration,
 ) -> Result<Answer, HttpError> {
-    let authorization =
+    let headers =
         token.map(|token| format!("Authorization: {}\r\n", token.authorization())).unwrap_or_default();
+    exchange(admin, method, path, &headers, "", limit).await
+}
+
+/// Sends one request with a JSON body, as a member of a run.
+pub(crate) async fn post(
+    admin: &AdminUrl,
+    path: &str,
+    body: &serde_json::Value,
+    limit: Duration,
+) -> Result<Answer, HttpError> {
+    let body = body.to_string();
+    let headers = format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
+    exchange(admin, "POST", path, &headers, &body, limit).await
+}
+
+/// A run id as one part of a path.
+pub(crate) fn path_part(text: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~');
+    let put = |b: u8| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") };
+    text.bytes().map(put).collect()
+}
+
+async fn exchange(
+    admin: &AdminUrl,
+    method: &str,
+    path: &str,
+    headers: &str,
+    body: &str,
+    limit: Duration,
+) -> Result<Answer, HttpError> {
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: rallypoint/{}\r\nAccept: application/json, */*\r\n\
-         {authorization}Connection: close\r\n\r\n",
+         {headers}Connection: close\r\n\r\n{body}",
         admin.0,
         env!("CARGO_PKG_VERSION"),
     );
@@ -126,8 +168,8 @@ pub(super) async fn request(
 
 async fn connect(endpoint: &Endpoint, limit: Duration) -> Result<(TcpStream, SocketAddr), StepError> {
     let mut last = None;
-    for addr in client::resolve(endpoint, limit).await? {
-        match client::open(addr, limit).await {
+    for addr in resolve(endpoint, limit).await? {
+        match open(addr, limit).await {
             Ok(stream) => return Ok((stream, addr)),
             Err(error) => last = Some(error),
         }
@@ -172,7 +214,7 @@ impl Reader {
             }
         };
         let head: Vec<u8> = self.bytes.drain(..head_end).collect();
-        let (status, body) = parse_head(&head).ok_or(HttpError::NotHttp(self.addr))?;
+        let (status, date, body) = parse_head(&head).ok_or(HttpError::NotHttp(self.addr))?;
         let body = match body {
             _ if matches!(status, 204 | 304) => Vec::new(),
             Body::Length(length) => self.take(length).await?,
@@ -186,7 +228,7 @@ impl Reader {
                 std::mem::take(&mut self.bytes)
             }
         };
-        Ok(Answer { status, body })
+        Ok(Answer { status, date, body })
     }
 
     async fn chunks(&mut self) -> Result<Vec<u8>, HttpError> {
@@ -247,20 +289,22 @@ impl Reader {
     }
 }
 
-fn parse_head(head: &[u8]) -> Option<(u16, Body)> {
+fn parse_head(head: &[u8]) -> Option<(u16, Option<String>, Body)> {
     let head = std::str::from_utf8(head).ok()?;
     let mut lines = head.split("\r\n");
     let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
-    let mut body = Body::UntilClose;
+    let (mut body, mut date) = (Body::UntilClose, None);
     for (name, value) in lines.filter_map(|line| line.split_once(':')) {
         let value = value.trim();
         if name.eq_ignore_ascii_case("transfer-encoding") && value.eq_ignore_ascii_case("chunked") {
             body = Body::Chunked;
         } else if name.eq_ignore_ascii_case("content-length") && !matches!(body, Body::Chunked) {
             body = Body::Length(value.parse().ok()?);
+        } else if name.eq_ignore_ascii_case("date") {
+            date = Some(value.to_owned());
         }
     }
-    Some((status, body))
+    Some((status, date, body))
 }
 
 fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
