@@ -13,6 +13,7 @@
 //! | [`metrics`] | names and help texts of all metrics |
 //! | [`client`] | a client of any TCPStore |
 //! | [`endpoint`] | where a server is, as people and platforms write it |
+//! | [`gather`] | the gate where the pods of a run wait for each other (core) |
 //! | [`launch`] | who a process is in its job, by its environment (core) |
 //! | [`cli`] | the command line |
 
@@ -22,6 +23,7 @@ pub mod client;
 pub mod config;
 pub mod endpoint;
 pub mod engine;
+pub mod gather;
 pub mod ids;
 pub mod launch;
 pub mod metrics;

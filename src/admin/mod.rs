@@ -8,12 +8,15 @@
 //! | `GET /api/v1/stores` | all | the stores with their sizes |
 //! | `GET /api/v1/waits` | all | outstanding WAITs and BARRIERs, the oldest first |
 //! | `POST /api/v1/stores` | members | a store of its own for a run |
+//! | `POST /api/v1/runs/{run_id}/announce` | members | waits until all pods of the run announced themselves |
+//! | `GET /api/v1/runs/{run_id}/announce` | all | who announced himself |
 //! | `DELETE /api/v1/stores/{port}` | operators | empties a store; a run's own store is closed |
 //!
 //! "All" and "members" are the peers within `--allow`. Operators send the token of `--token-file`, or come over
 //! loopback where there is none. Errors are `application/problem+json` (RFC 9457).
 
 mod access;
+mod announce;
 mod problem;
 mod routes;
 
@@ -25,14 +28,16 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get};
 
+pub use announce::LONGEST_WAIT;
+
 use crate::server::Server;
 
 /// Bytes of a request's body at the most.
 const MAX_BODY: usize = 64 * 1024;
 /// A request is answered within this time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections to the admin port at the same time.
-const MAX_CONNECTIONS: usize = 512;
+/// Connections to the admin port at the same time. A pod that waits for the others holds one.
+const MAX_CONNECTIONS: usize = 16_384;
 
 /// The admin port's routes.
 pub fn router(server: Arc<Server>) -> Router {
@@ -42,6 +47,7 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/metrics", get(routes::metrics))
         .route("/api/v1/stores", get(routes::stores).post(routes::open_store))
         .route("/api/v1/stores/{port}", delete(routes::reset_store))
+        .route("/api/v1/runs/{run_id}/announce", get(announce::announced).post(announce::announce))
         .route("/api/v1/waits", get(routes::waits))
         .fallback(routes::not_found)
         .method_not_allowed_fallback(routes::not_allowed)

@@ -25,6 +25,11 @@ pub(super) struct LaunchArgs {
 }
 
 impl LaunchArgs {
+    /// Whether a number of nodes was asked for, which is what `wait` waits for then.
+    pub(super) fn gathers(&self) -> bool {
+        self.nodes.as_deref().is_some_and(|nodes| !nodes.trim().is_empty())
+    }
+
     /// What was said; an empty variable says nothing.
     fn given(&self, endpoint: Option<&str>) -> Result<Given, UsageError> {
         fn read<T>(

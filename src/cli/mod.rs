@@ -3,8 +3,10 @@
 
 mod ctl;
 mod env;
+mod gather;
 mod health;
 mod launch;
+mod news;
 mod serve;
 mod store;
 mod units;
@@ -26,8 +28,8 @@ pub struct Cli {
 enum Command {
     /// Run the server
     Serve(Box<serve::Args>),
-    /// Wait until a TCPStore answers
-    Wait(wait::Args),
+    /// Wait until a TCPStore answers, or until all pods are there
+    Wait(Box<wait::Args>),
     /// Derive the launch environment from what the platform gives
     Env(env::Args),
     /// Tell by the exit code whether a server is healthy (for exec probes)

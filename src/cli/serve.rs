@@ -161,6 +161,10 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_STORE_LINGER", value_name = "TIME", default_value = "10m", value_parser = duration)]
     store_linger: Duration,
 
+    /// An announced pod that is neither heard of nor connected for this long is gone: its node rank is free
+    #[arg(long, env = "RALLYPOINT_POD_TIMEOUT", value_name = "TIME", default_value = "30s", value_parser = duration)]
+    pod_timeout: Duration,
+
     /// Host name that a run's store is announced with [default: the address that the request came in on]
     #[arg(long, env = "RALLYPOINT_ADVERTISE_HOST", value_name = "HOST")]
     advertise_host: Option<String>,
@@ -286,6 +290,7 @@ impl Args {
             drain: self.drain,
             store_ports: self.store_ports.0.clone(),
             store_linger: self.store_linger,
+            pod_timeout: self.pod_timeout,
             advertise_host: self.advertise_host.clone(),
         })
     }

@@ -1,4 +1,4 @@
-//! `rallypoint wait`: until a TCPStore answers, and until then why it does not.
+//! `rallypoint wait`: until a TCPStore answers and, with `--nodes`, until all pods are there; until then why not.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,19 +9,31 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::units::duration;
-use super::{Outcome, launch, run_client};
+use super::gather::{self, Patience};
+use super::launch::{self, LaunchArgs, environment};
+use super::news::{News, Reason};
+use super::{Outcome, UsageError, run_client};
+use crate::client::http::AdminUrl;
 use crate::client::{self, Client, ConnectError, Endpoint, Options, Seconds};
 
 const AFTER_HELP: &str = "Each try resolves the name, connects, says hello and pings. stderr says which step fails and \
                           why. Exit code: 0 it answers, 1 it did not in time, 2 usage";
 
-/// Wait until a TCPStore answers: resolve, connect, hello, ping. Says on stderr which step fails and why.
+/// Wait until a TCPStore answers: resolve, connect, hello, ping; with --nodes also until that many pods announced
+/// themselves. Says on stderr which step fails and why, and who is missing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
     /// The store [default: from PET_RDZV_ENDPOINT, else PET_MASTER_ADDR or MASTER_ADDR with their ports]
     #[arg(value_name = "HOST:PORT", env = "RALLYPOINT_ENDPOINT")]
     endpoint: Option<String>,
+
+    #[command(flatten)]
+    launch: LaunchArgs,
+
+    /// The admin port, for --nodes [default: port 29501 of the store's host]
+    #[arg(long, env = "RALLYPOINT_ADMIN", value_name = "URL")]
+    admin: Option<AdminUrl>,
 
     /// Give up after this time
     #[arg(long, env = "RALLYPOINT_TIMEOUT", value_name = "TIME", default_value = "10m", value_parser = duration)]
@@ -40,30 +52,35 @@ impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let found = launch::endpoint(self.endpoint.as_deref())?;
         let (endpoint, from) = (found.value, format!(" (from {})", found.from));
+        let gathers = if self.launch.gathers() { Some(self.launch.derive(None, &environment(), None)?) } else { None };
         eprintln!("rallypoint: waiting up to {} for {endpoint}{from}", Seconds(self.timeout));
-        let say = |line: String| eprintln!("rallypoint: {line}");
-        let ended = run_client(async { Ok(wait(&endpoint, self.timeout, self.interval, say).await) })?;
-        if self.json {
+        let mut say = |line: String| eprintln!("rallypoint: {line}");
+        let ended = run_client(async { Ok(wait(&endpoint, self.timeout, self.interval, &mut say).await) })?;
+        if self.json && (gathers.is_none() || ended.outcome.is_err()) {
             println!("{}", ended.to_json(&endpoint));
         }
-        match ended.outcome {
-            Ok(addr) => {
-                eprintln!("rallypoint: {addr} answers after {}", Seconds(ended.waited));
-                Ok(Outcome::Done)
-            }
-            Err(reason) => {
-                bail!("gave up on {endpoint} after {}: {}", Seconds(ended.waited), reason.text)
-            }
+        match &ended.outcome {
+            Ok(addr) => eprintln!("rallypoint: {addr} answers after {}", Seconds(ended.waited)),
+            Err(reason) => bail!("gave up on {endpoint} after {}: {}", Seconds(ended.waited), reason.text),
         }
+        let Some(launch) = gathers else { return Ok(Outcome::Done) };
+        let admin = self.admin.clone().unwrap_or_else(|| AdminUrl::beside(&endpoint));
+        let call = gather::Call::of(&launch, None).map_err(UsageError)?;
+        let patience = Patience { whole: self.timeout.saturating_sub(ended.waited), pause: self.interval };
+        let gathered = run_client(async { Ok(gather::gather(&admin, &call, patience, &mut say).await) })?;
+        if self.json {
+            println!("{}", gathered.to_json(&endpoint));
+        }
+        gathered.finish(&call)
     }
 }
 
 /// How a wait ended.
 #[derive(Debug)]
-struct Ended {
-    waited: Duration,
+pub(super) struct Ended {
+    pub(super) waited: Duration,
     /// The address that answered.
-    outcome: Result<SocketAddr, Reason>,
+    pub(super) outcome: Result<SocketAddr, Reason>,
 }
 
 impl Ended {
@@ -81,35 +98,22 @@ impl Ended {
     }
 }
 
-/// Why the store does not answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Reason {
-    step: &'static str,
-    text: String,
-}
-
-impl Reason {
-    fn of(error: &ConnectError) -> Self {
-        Self { step: error.step().name(), text: error.to_string() }
-    }
-}
-
 /// The least time that a try is worth.
 const WORTH_TRYING: Duration = Duration::from_millis(250);
 
 /// Tries again and again. `say` gets a line for people whenever there is something new.
-async fn wait(
+pub(super) async fn wait(
     endpoint: &Endpoint,
     timeout: Duration,
     interval: Duration,
-    mut say: impl FnMut(String),
+    say: &mut impl FnMut(String),
 ) -> Ended {
     let started = Instant::now();
     let mut news = News::default();
     let mut warned = Vec::new();
     loop {
         let left = timeout.saturating_sub(started.elapsed());
-        let error = match attempt(endpoint, started + timeout, &mut warned, &mut say).await {
+        let error = match attempt(endpoint, started + timeout, &mut warned, say).await {
             Ok(client) => {
                 return Ended { waited: started.elapsed(), outcome: Ok(client.peer()) };
             }
@@ -189,53 +193,9 @@ fn several(endpoint: &Endpoint, addrs: &[SocketAddr]) -> Option<String> {
     ))
 }
 
-/// What was said, so that only news is said: a new reason at once, the same one after growing pauses.
-#[derive(Debug, Default)]
-struct News {
-    last: Option<Reason>,
-    /// When the same reason is said again, counted from the start.
-    again_at: Duration,
-    pause: Duration,
-}
-
-impl News {
-    const FIRST_PAUSE: Duration = Duration::from_secs(10);
-    const LONGEST_PAUSE: Duration = Duration::from_mins(5);
-
-    fn line(&mut self, reason: &Reason, waited: Duration, left: Duration) -> Option<String> {
-        if self.last.as_ref() != Some(reason) {
-            self.last = Some(reason.clone());
-            self.pause = Self::FIRST_PAUSE;
-        } else if waited >= self.again_at {
-            self.pause = (self.pause * 2).min(Self::LONGEST_PAUSE);
-        } else {
-            return None;
-        }
-        self.again_at = waited + self.pause;
-        Some(format!("{} ({} so far, {} left)", reason.text, Seconds(waited), Seconds(left)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_news_is_said() {
-        let mut news = News::default();
-        let reason = |text: &str| Reason { step: "connect", text: text.into() };
-        let mut said = Vec::new();
-        for second in 0..600 {
-            let now = if second < 5 { reason("no name") } else { reason("refused") };
-            let at = Duration::from_secs(second);
-            if news.line(&now, at, Duration::ZERO).is_some() {
-                said.push(second);
-            }
-        }
-        assert_eq!(said, [0, 5, 15, 35, 75, 155, 315]);
-        let last = news.line(&reason("no name"), Duration::from_secs(12), Duration::from_secs(588));
-        assert_eq!(last.as_deref(), Some("no name (12s so far, 9m 48s left)"));
-    }
 
     #[test]
     fn several_addresses_of_one_family_are_a_risk() {
