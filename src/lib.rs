@@ -15,12 +15,14 @@
 //! | [`endpoint`] | where a server is, as people and platforms write it |
 //! | [`gather`] | the gate where the pods of a run wait for each other (core) |
 //! | [`launch`] | who a process is in its job, by its environment (core) |
+//! | [`doctor`] | checks that tell before a job hangs why it would |
 //! | [`cli`] | the command line |
 
 pub mod admin;
 pub mod cli;
 pub mod client;
 pub mod config;
+pub mod doctor;
 pub mod endpoint;
 pub mod engine;
 pub mod gather;

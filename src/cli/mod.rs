@@ -7,6 +7,8 @@ mod gather;
 mod health;
 mod launch;
 mod news;
+mod process;
+mod run;
 mod serve;
 mod store;
 mod units;
@@ -28,6 +30,8 @@ pub struct Cli {
 enum Command {
     /// Run the server
     Serve(Box<serve::Args>),
+    /// Start a command once the server answers and all nodes are there
+    Run(Box<run::Args>),
     /// Wait until a TCPStore answers, or until all pods are there
     Wait(Box<wait::Args>),
     /// Derive the launch environment from what the platform gives
@@ -47,6 +51,8 @@ pub enum Outcome {
     Done,
     /// The asked-for thing did not happen: exit code 1.
     NotDone,
+    /// The exit code of a command that was run.
+    Code(u8),
 }
 
 /// An error in usage or configuration: exit code 2.
@@ -59,6 +65,7 @@ impl Cli {
     pub fn run(self) -> ExitCode {
         let ended = match self.command {
             Command::Serve(args) => args.run(),
+            Command::Run(args) => args.run(),
             Command::Wait(args) => args.run(),
             Command::Env(args) => args.run(),
             Command::Health(args) => args.run(),
@@ -68,6 +75,7 @@ impl Cli {
         match ended {
             Ok(Outcome::Done) => ExitCode::SUCCESS,
             Ok(Outcome::NotDone) => ExitCode::from(1),
+            Ok(Outcome::Code(code)) => ExitCode::from(code),
             Err(error) => {
                 eprintln!("rallypoint: {error:#}");
                 ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
