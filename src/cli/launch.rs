@@ -31,7 +31,7 @@ impl LaunchArgs {
     }
 
     /// What was said; an empty variable says nothing.
-    fn given(&self, endpoint: Option<&str>) -> Result<Given, UsageError> {
+    pub(super) fn given(&self, endpoint: Option<&str>) -> Result<Given, UsageError> {
         fn read<T>(
             text: Option<&str>,
             flag: &str,

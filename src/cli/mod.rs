@@ -2,6 +2,7 @@
 //! happened; stdout is data, stderr is log.
 
 mod ctl;
+mod doctor;
 mod env;
 mod gather;
 mod health;
@@ -36,6 +37,8 @@ enum Command {
     Wait(Box<wait::Args>),
     /// Derive the launch environment from what the platform gives
     Env(env::Args),
+    /// Check what makes jobs hang, in this pod or in manifests
+    Doctor(Box<doctor::Args>),
     /// Tell by the exit code whether a server is healthy (for exec probes)
     Health(health::Args),
     /// Look inside any TCPStore, rallypoint's or PyTorch's
@@ -68,6 +71,7 @@ impl Cli {
             Command::Run(args) => args.run(),
             Command::Wait(args) => args.run(),
             Command::Env(args) => args.run(),
+            Command::Doctor(args) => args.run(),
             Command::Health(args) => args.run(),
             Command::Store(args) => args.run(),
             Command::Ctl(args) => args.run(),

@@ -75,6 +75,11 @@ impl Client {
         Ok(Self { wire, peer: addr, pings: greeted.pings, call: options.call })
     }
 
+    /// Whether the server knows PING, as PyTorch from 2.5 on.
+    pub fn pings(&self) -> bool {
+        self.pings
+    }
+
     /// The server's address.
     pub fn peer(&self) -> SocketAddr {
         self.peer

@@ -1,7 +1,7 @@
 //! Checks that tell before a job hangs why it would: PASS, WARN or FAIL, with the evidence and the remedy.
 //!
 //! Each check is a small function over facts that were gathered before, so that it can be tested without a network. What
-//! gathers them ([`probe`]) has a time limit for each step.
+//! gathers them (`probe`) has a time limit for each step.
 //!
 //! | module | what it is for |
 //! |---|---|
@@ -15,11 +15,20 @@
 
 mod command;
 mod environment;
+mod machine;
+mod manifest;
+mod network;
+pub(crate) mod probe;
+mod server;
 
 use serde::Serialize;
 
 pub use command::check_command;
 pub use environment::check_environment;
+pub use machine::{MachineFacts, check_machine};
+pub use manifest::check_manifests;
+pub use network::{NetworkFacts, check_network};
+pub use server::{ServerFacts, check_server};
 
 /// How a check ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
