@@ -26,7 +26,7 @@ use serde::Serialize;
 pub use command::check_command;
 pub use environment::check_environment;
 pub use machine::{MachineFacts, check_machine};
-pub use manifest::check_manifests;
+pub use manifest::{Place, check_manifests};
 pub use network::{NetworkFacts, check_network};
 pub use server::{ServerFacts, check_server};
 
@@ -58,6 +58,9 @@ impl Verdict {
 pub struct Check {
     /// The check's name, which stays the same between versions.
     pub id: &'static str,
+    /// Where in a manifest, if it is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
     /// How it ended.
     pub verdict: Verdict,
     /// What was seen.
@@ -69,23 +72,35 @@ pub struct Check {
 impl Check {
     /// It is as it should be.
     pub fn pass(id: &'static str, evidence: impl Into<String>) -> Self {
-        Self { id, verdict: Verdict::Pass, evidence: evidence.into(), remedy: None }
+        Self { id, verdict: Verdict::Pass, evidence: evidence.into(), remedy: None, place: None }
     }
 
     /// It may work, or hurt later.
     pub fn warn(id: &'static str, evidence: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { id, verdict: Verdict::Warn, evidence: evidence.into(), remedy: Some(remedy.into()) }
+        Self { id, verdict: Verdict::Warn, evidence: evidence.into(), remedy: Some(remedy.into()), place: None }
     }
 
     /// The job will not work.
     pub fn fail(id: &'static str, evidence: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { id, verdict: Verdict::Fail, evidence: evidence.into(), remedy: Some(remedy.into()) }
+        Self { id, verdict: Verdict::Fail, evidence: evidence.into(), remedy: Some(remedy.into()), place: None }
+    }
+}
+
+impl Check {
+    /// Says where in a manifest it is.
+    #[must_use]
+    fn at(self, place: Place) -> Self {
+        Self { place: Some(place), ..self }
     }
 }
 
 impl std::fmt::Display for Check {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}: {}", self.verdict.name(), self.id, self.evidence)?;
+        write!(f, "{} {}: ", self.verdict.name(), self.id)?;
+        if let Some(place) = &self.place {
+            write!(f, "{place}: ")?;
+        }
+        f.write_str(&self.evidence)?;
         match &self.remedy {
             Some(remedy) => write!(f, "\n     -> {remedy}"),
             None => Ok(()),

@@ -18,7 +18,7 @@ use crate::protocol::rendezvous_state;
 const MOST_TRIED: usize = 8;
 
 /// Goes the way to the store. Returns a client if one answered.
-pub async fn probe_network(endpoint: &Endpoint, own_ip: Option<IpAddr>, step: Duration) -> (NetworkFacts, Option<Client>) {
+pub(crate) async fn probe_network(endpoint: &Endpoint, own_ip: Option<IpAddr>, step: Duration) -> (NetworkFacts, Option<Client>) {
     let started = Instant::now();
     let resolved = client::resolve(endpoint, step).await.map_err(|error| error.to_string());
     let resolving = started.elapsed();
@@ -56,7 +56,7 @@ async fn address_towards(addr: SocketAddr) -> Option<IpAddr> {
 }
 
 /// Asks the admin port and, with `client`, the store itself.
-pub async fn probe_server(
+pub(crate) async fn probe_server(
     admin: &AdminUrl,
     store_port: u16,
     run_id: Option<&str>,
@@ -141,7 +141,7 @@ fn version(metrics: &str) -> Option<String> {
 }
 
 /// Looks at this host.
-pub async fn probe_machine(hostname: &str, towards: Option<IpAddr>, step: Duration) -> MachineFacts {
+pub(crate) async fn probe_machine(hostname: &str, towards: Option<IpAddr>, step: Duration) -> MachineFacts {
     let limit = getrlimit(Resource::Nofile);
     let own = timeout(step, tokio::net::lookup_host((hostname, 0))).await;
     let own_addresses = own.ok().and_then(Result::ok).map(|addrs| addrs.map(|addr| addr.ip()).collect());

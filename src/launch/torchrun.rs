@@ -143,7 +143,8 @@ impl Torchrun {
                 && at > 0
                 && argv[at - 1] == "-m";
             // `--launcher torchrun` of some other program is not this.
-            let program = basename(word) == "torchrun" && (at == 0 || !argv[at - 1].starts_with("--"));
+            let option = at > 0 && argv[at - 1].starts_with("--") && argv[at - 1].len() > 2;
+            let program = basename(word) == "torchrun" && !option;
             module || program
         })?;
         let mut flags = Vec::new();
@@ -329,6 +330,7 @@ mod tests {
             "python3.11 -m torch.distributed.launch t.py",
             "env A=1 torchrun t.py",
             "numactl -N 0 torchrun t.py",
+            "rallypoint run --nodes=2 -- torchrun t.py",
         ] {
             assert_eq!(find_torchrun(&words(command)).expect(command).program(), ["t.py"], "{command}");
         }
