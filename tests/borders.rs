@@ -3,15 +3,19 @@
 use std::path::{Path, PathBuf};
 
 /// A module, the other modules of this crate it may use, and the crates it must not.
-const BORDERS: [(&str, &[&str], &[&str]); 8] = [
+const BORDERS: [(&str, &[&str], &[&str]); 12] = [
     ("ids", &[], &["tokio", "tracing", "bytes"]),
     ("protocol", &["ids"], &["tokio", "tokio_util", "tracing"]),
     ("store", &["ids", "protocol"], &["tokio", "tokio_util", "tracing"]),
+    ("endpoint", &[], &["tokio", "tracing"]),
+    ("launch", &["endpoint"], &["tokio", "tracing", "std::env", "std::fs"]),
+    ("gather", &["ids", "launch"], &["tokio", "tracing"]),
     ("engine", &["ids", "protocol", "store"], &["tokio_util", "axum"]),
-    ("server", &["config", "engine", "ids", "protocol", "store"], &["axum", "prometheus"]),
+    ("server", &["config", "engine", "gather", "ids", "protocol", "store"], &["axum", "prometheus"]),
     ("metrics", &["engine", "protocol", "server", "store"], &["axum", "tracing"]),
-    ("admin", &["config", "ids", "metrics", "server"], &["prometheus"]),
-    ("client", &["ids", "protocol"], &["axum", "prometheus"]),
+    ("admin", &["config", "gather", "ids", "launch", "metrics", "server"], &["prometheus"]),
+    ("client", &["config", "endpoint", "ids", "protocol"], &["axum", "prometheus"]),
+    ("doctor", &["client", "endpoint", "launch", "protocol"], &["axum", "prometheus", "tracing"]),
 ];
 
 fn sources(module: &str) -> Vec<PathBuf> {

@@ -30,12 +30,17 @@ fn checks(args: &[&str], env: &[(&str, &str)]) -> (Vec<Value>, Option<i32>) {
 }
 
 fn verdict<'c>(checks: &'c [Value], id: &str) -> &'c str {
-    let check = checks.iter().find(|check| check["id"] == id).unwrap_or_else(|| panic!("no {id} in {checks:#?}"));
+    let check =
+        checks.iter().find(|check| check["id"] == id).unwrap_or_else(|| panic!("no {id} in {checks:#?}"));
     check["verdict"].as_str().expect("a verdict")
 }
 
 fn evidence(checks: &[Value], id: &str) -> String {
-    checks.iter().find(|check| check["id"] == id).map(|check| check["evidence"].to_string()).unwrap_or_default()
+    checks
+        .iter()
+        .find(|check| check["id"] == id)
+        .map(|check| check["evidence"].to_string())
+        .unwrap_or_default()
 }
 
 fn manifests() -> Vec<PathBuf> {
@@ -53,14 +58,21 @@ fn each_manifest_shows_exactly_the_mistakes_that_it_names() {
     let mut seen = BTreeSet::new();
     for file in manifests() {
         let text = std::fs::read_to_string(&file).expect("text");
-        let said = text.lines().next().and_then(|line| line.strip_prefix("# expect: ")).expect("what to expect");
+        let said =
+            text.lines().next().and_then(|line| line.strip_prefix("# expect: ")).expect("what to expect");
         let expected: BTreeSet<String> =
             said.split(", ").filter(|expected| *expected != "nothing").map(str::to_owned).collect();
         let (checks, code) = checks(&["--manifest", file.to_str().expect("a path")], &[]);
         let found: BTreeSet<String> = checks
             .iter()
             .filter(|check| check["verdict"] != "PASS")
-            .map(|check| format!("{} {}", check["verdict"].as_str().expect("text"), check["id"].as_str().expect("text")))
+            .map(|check| {
+                format!(
+                    "{} {}",
+                    check["verdict"].as_str().expect("text"),
+                    check["id"].as_str().expect("text")
+                )
+            })
             .collect();
         let fails = expected.iter().any(|expected| expected.starts_with("FAIL"));
         if found != expected || code != Some(i32::from(fails)) {
@@ -68,7 +80,9 @@ fn each_manifest_shows_exactly_the_mistakes_that_it_names() {
         }
         for check in checks.iter().filter(|check| check["verdict"] != "PASS") {
             let place = &check["place"];
-            let whole = ["file", "object", "field"].iter().all(|part| place[part].as_str().is_some_and(|it| !it.is_empty()));
+            let whole = ["file", "object", "field"]
+                .iter()
+                .all(|part| place[part].as_str().is_some_and(|it| !it.is_empty()));
             assert!(whole && check["remedy"].is_string(), "{check:#?}");
         }
         seen.extend(expected);
@@ -79,7 +93,8 @@ fn each_manifest_shows_exactly_the_mistakes_that_it_names() {
 
 #[test]
 fn a_finding_names_file_object_and_field() {
-    let file = manifests().into_iter().find(|file| file.ends_with("endpoint-selects-all.yaml")).expect("there");
+    let file =
+        manifests().into_iter().find(|file| file.ends_with("endpoint-selects-all.yaml")).expect("there");
     let output = doctor(&["--manifest", file.to_str().expect("a path")], &[]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = text.lines().find(|line| line.starts_with("FAIL")).expect("a finding");
@@ -113,10 +128,19 @@ fn a_healthy_pod_passes_and_looking_changes_nothing() {
     let env = [("PET_NODE_RANK", "0"), ("PET_NNODES", "2"), ("JOB_UID", "run")];
     let (checks, code) = against(&server, &[], &env);
     assert_eq!(code, Some(0), "{checks:#?}");
-    for id in
-        ["environment-consistent", "name-resolves", "one-address", "port-open", "store-answers", "latency", "admin-port",
-            "server-version", "clock-skew", "stale-keys", "run-name"]
-    {
+    for id in [
+        "environment-consistent",
+        "name-resolves",
+        "one-address",
+        "port-open",
+        "store-answers",
+        "latency",
+        "admin-port",
+        "server-version",
+        "clock-skew",
+        "stale-keys",
+        "run-name",
+    ] {
         assert_eq!(verdict(&checks, id), "PASS", "{id}: {}", evidence(&checks, id));
     }
     let stores = common::http(server.admin, "GET /api/v1/stores", "", "").json();
@@ -145,7 +169,11 @@ fn the_commands_flags_and_the_environment_are_checked_together() {
     assert_eq!(verdict(&checks, "rdzv-conf-keys"), "WARN");
     assert_eq!(verdict(&checks, "flags-of-other-backend"), "WARN");
     assert_eq!(verdict(&checks, "ranks-beside-torchrun"), "WARN");
-    assert_eq!((verdict(&checks, "command-endpoint"), code), ("FAIL", Some(1)), "torchrun does not read RALLYPOINT_ENDPOINT");
+    assert_eq!(
+        (verdict(&checks, "command-endpoint"), code),
+        ("FAIL", Some(1)),
+        "torchrun does not read RALLYPOINT_ENDPOINT"
+    );
     let (checks, _) = against(&server, &["--node-rank=0"], &[("PET_NNODES", "2:1")]);
     assert_eq!(verdict(&checks, "environment-consistent"), "FAIL");
     assert_eq!(verdict(&checks, "store-answers"), "PASS", "the rest is looked at all the same");
@@ -181,7 +209,11 @@ fn what_is_no_store_is_named() {
         let addr = impostor(answer).to_string();
         let (checks, code) = checks(&["--step-timeout=1s", &addr], &[]);
         assert_eq!((verdict(&checks, "store-answers"), code), ("FAIL", Some(1)), "{word}");
-        assert!(evidence(&checks, "store-answers").contains(word), "{word}: {}", evidence(&checks, "store-answers"));
+        assert!(
+            evidence(&checks, "store-answers").contains(word),
+            "{word}: {}",
+            evidence(&checks, "store-answers")
+        );
         assert_eq!(verdict(&checks, "port-open"), "PASS");
     }
 }

@@ -48,7 +48,8 @@ impl Pod<'_> {
 
     fn start(&self, args: &[&str]) -> Child {
         let env = self.env();
-        let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let env: Vec<(&str, &str)> =
+            env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         rallypoint(args, &env)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -143,7 +144,10 @@ fn four_processes_are_held_until_the_last_is_there() {
         assert!(err.contains("all 4 pods are there"), "{err}");
     }
     // All were given the same store, which is not the main one.
-    assert!(ports.iter().all(|port| *port == ports[0] && *port != server.store.port().to_string()), "{ports:?}");
+    assert!(
+        ports.iter().all(|port| *port == ports[0] && *port != server.store.port().to_string()),
+        "{ports:?}"
+    );
     assert!(server.log().contains("run run: all pods are there after"));
 }
 
@@ -191,7 +195,8 @@ fn pods_that_disagree_on_their_number_are_refused() {
     let server = TestServer::start(&[]);
     let mut first = Pod { server: &server, name: "t-0", rank: "0", uid: "a" }.start(&["wait", "--nodes=4"]);
     eventually("announced", || pods(server.admin) == 1);
-    let second = Pod { server: &server, name: "t-1", rank: "1", uid: "b" }.start(&["run", "--nodes=8", "--", "true"]);
+    let second =
+        Pod { server: &server, name: "t-1", rank: "1", uid: "b" }.start(&["run", "--nodes=8", "--", "true"]);
     let (code, _, err) = ended(second);
     assert_eq!(code, Some(1));
     assert!(err.contains("expects 8 nodes, but pod `t-0` expects 4"), "{err}");
@@ -214,7 +219,10 @@ fn announcements_that_make_no_sense_are_refused_in_words() {
     let (status, body) = post(r#"{"pod": "p"}"#);
     assert!(status == 422 && body.contains("nodes"), "{status} {body}");
     let (status, body) = post(r#"{"pod": "p", "nodes": "2", "wait_seconds": -1e300}"#);
-    assert!(status == 202 && body.contains("1 of 2 pods are there") && body.contains("a/b"), "{status} {body}");
+    assert!(
+        status == 202 && body.contains("1 of 2 pods are there") && body.contains("a/b"),
+        "{status} {body}"
+    );
     assert_eq!(http(server.admin, "GET /api/v1/runs/nobody/announce", "", "").status, 404);
 }
 
@@ -229,7 +237,8 @@ fn the_commands_exit_code_and_signals_are_passed_through() {
     assert_eq!(ended(run_alone(&server, &["--", "sh", "-c", "exit 7"])).0, Some(7));
     let (code, _, err) = ended(run_alone(&server, &["--", "no-such-program"]));
     assert!(code == Some(127) && err.contains("cannot start `no-such-program`"), "{code:?} {err}");
-    let mut trapping = run_alone(&server, &["--", "sh", "-c", "trap 'exit 9' TERM; echo up; while :; do sleep 0.05; done"]);
+    let mut trapping =
+        run_alone(&server, &["--", "sh", "-c", "trap 'exit 9' TERM; echo up; while :; do sleep 0.05; done"]);
     let mut up = [0; 3];
     trapping.stdout.as_mut().expect("piped").read_exact(&mut up).expect("it runs");
     terminate(&trapping);
@@ -239,7 +248,8 @@ fn the_commands_exit_code_and_signals_are_passed_through() {
 #[test]
 fn run_can_be_stopped_while_it_waits() {
     let server = TestServer::start(&[]);
-    let waiting = Pod { server: &server, name: "t-0", rank: "0", uid: "a" }.start(&["run", "--nodes=2", "--", "true"]);
+    let waiting =
+        Pod { server: &server, name: "t-0", rank: "0", uid: "a" }.start(&["run", "--nodes=2", "--", "true"]);
     eventually("announced", || pods(server.admin) == 1);
     terminate(&waiting);
     let (code, _, err) = ended(waiting);
@@ -281,7 +291,8 @@ fn as_the_first_process_of_a_container_run_reaps_and_hands_on_signals() {
     }
     assert!(lines.starts_with("orphan "), "{lines}");
     std::thread::sleep(Duration::from_millis(500));
-    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", process.id())).expect("children");
+    let children =
+        std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", process.id())).expect("children");
     let inner: i32 = children.split_whitespace().next().expect("one child").parse().expect("a pid");
     let inner = rustix::process::Pid::from_raw(inner).expect("a pid");
     rustix::process::kill_process(inner, rustix::process::Signal::TERM).expect("it runs");
@@ -308,10 +319,13 @@ fn run_refuses_what_would_surely_fail() {
 fn without_an_admin_port_run_says_what_to_do() {
     let server = TestServer::start(&[]);
     let closed = "127.0.0.1:1";
-    let (code, _, err) = ended(run_alone(&server, &["--admin", closed, "--gather-timeout=100ms", "--", "true"]));
+    let (code, _, err) =
+        ended(run_alone(&server, &["--admin", closed, "--gather-timeout=100ms", "--", "true"]));
     assert!(code == Some(1) && err.contains("--gather off"), "{code:?} {err}");
-    let (code, out, err) =
-        ended(run_alone(&server, &["--admin", closed, "--gather=off", "--", "sh", "-c", "echo $MASTER_PORT"]));
+    let (code, out, err) = ended(run_alone(
+        &server,
+        &["--admin", closed, "--gather=off", "--", "sh", "-c", "echo $MASTER_PORT"],
+    ));
     assert_eq!((code, out.trim()), (Some(0), &server.store.port().to_string()[..]), "{err}");
     assert!(err.contains("using the main one"), "{err}");
 }

@@ -84,7 +84,7 @@ pub(super) async fn announce(
             continue;
         }
         let status = if waits { StatusCode::ACCEPTED } else { StatusCode::OK };
-        return Ok((status, Json(answer(&server, run_id, nodes, standing))));
+        return Ok((status, Json(answer(&server, &run_id, nodes, standing))));
     }
 }
 
@@ -97,12 +97,12 @@ fn refusal(refused: &Refused) -> Problem {
     Problem::new(status, refused.to_string())
 }
 
-fn answer(server: &Server, run_id: String, nodes: Nodes, standing: Standing) -> Answer {
-    let versions = server.gathering().gates().run(&run_id).map(Run::versions).unwrap_or_default();
+fn answer(server: &Server, run_id: &str, nodes: Nodes, standing: Standing) -> Answer {
+    let versions = server.gathering().gates().run(run_id).map(Run::versions).unwrap_or_default();
     let warning =
         versions.differ().then(|| format!("the pods have different versions of PyTorch: {versions}"));
     let answer = |state, arrived, waited: Duration, detail| Answer {
-        run_id: run_id.clone(),
+        run_id: run_id.to_owned(),
         state,
         expected: nodes.min,
         arrived,

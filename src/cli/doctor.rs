@@ -91,7 +91,8 @@ impl Args {
         }
         // A contradiction about ranks does not keep anybody from looking at the endpoint.
         let endpoint = launch::endpoint(&env, &given).ok().flatten().map(|endpoint| endpoint.value);
-        let endpoint = launch.as_ref().ok().and_then(|it| Some(it.endpoint.as_ref()?.value.clone())).or(endpoint);
+        let endpoint =
+            launch.as_ref().ok().and_then(|it| Some(it.endpoint.as_ref()?.value.clone())).or(endpoint);
         let run_id = launch.as_ref().ok().and_then(|it| Some(it.run_id.as_ref()?.value.clone()));
         let own_ip = env.get("POD_IP").and_then(|ip| ip.parse().ok());
         let step = self.step_timeout;
@@ -102,7 +103,8 @@ impl Args {
                 towards = facts.resolved.iter().flatten().next().map(std::net::SocketAddr::ip);
                 checks.extend(doctor::check_network(&facts));
                 let admin = self.admin.clone().unwrap_or_else(|| AdminUrl::beside(endpoint));
-                let facts = probe::probe_server(&admin, endpoint.port(), run_id.as_deref(), client, step).await;
+                let facts =
+                    probe::probe_server(&admin, endpoint.port(), run_id.as_deref(), client, step).await;
                 checks.extend(doctor::check_server(&facts));
             }
             let facts = probe::probe_machine(&hostname(), towards, step).await;

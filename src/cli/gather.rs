@@ -54,8 +54,12 @@ struct Answer {
 impl Call {
     /// What this pod has to say. The error says what is missing.
     pub(super) fn of(launch: &LaunchEnv, torch: Option<String>) -> Result<Self, String> {
-        let run_id = launch.run_id_or_store().ok_or("nothing names the run; set --run-id (RALLYPOINT_RUN_ID)")?;
-        let nodes = launch.nodes.as_ref().ok_or("nothing says how many nodes there are; set --nodes (RALLYPOINT_NODES)")?;
+        let run_id =
+            launch.run_id_or_store().ok_or("nothing names the run; set --run-id (RALLYPOINT_RUN_ID)")?;
+        let nodes = launch
+            .nodes
+            .as_ref()
+            .ok_or("nothing says how many nodes there are; set --nodes (RALLYPOINT_NODES)")?;
         let pod = Some(launch.pod.name.clone()).filter(|name| !name.is_empty());
         Ok(Self {
             run_id,
@@ -81,7 +85,9 @@ impl Gathered {
     pub(super) fn to_json(&self, endpoint: &Endpoint) -> serde_json::Value {
         let (endpoint, waited) = (endpoint.to_string(), self.waited.as_secs_f64());
         match &self.outcome {
-            Ok(detail) => json!({"ready": true, "endpoint": endpoint, "detail": detail, "waited_seconds": waited}),
+            Ok(detail) => {
+                json!({"ready": true, "endpoint": endpoint, "detail": detail, "waited_seconds": waited})
+            }
             Err(reason) => json!({
                 "ready": false, "endpoint": endpoint, "step": reason.step, "reason": reason.text,
                 "waited_seconds": waited,

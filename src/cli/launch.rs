@@ -43,7 +43,9 @@ impl LaunchArgs {
         }
         let endpoint = endpoint.filter(|text| !text.trim().is_empty());
         Ok(Given {
-            node_rank: read(self.node_rank.as_deref(), "--node-rank", "a number from 0", |text| text.parse().ok())?,
+            node_rank: read(self.node_rank.as_deref(), "--node-rank", "a number from 0", |text| {
+                text.parse().ok()
+            })?,
             nodes: read(self.nodes.as_deref(), "--nodes", "N or MIN:MAX", Nodes::parse)?,
             processes: read(
                 self.nproc_per_node.as_deref(),
@@ -105,5 +107,9 @@ pub(super) fn no_endpoint(env: &Environment) -> String {
     const ASKED: [&str; 4] = ["RALLYPOINT_ENDPOINT", "PET_RDZV_ENDPOINT", "PET_MASTER_ADDR", "MASTER_ADDR"];
     let message = "no endpoint; give HOST:PORT, or set RALLYPOINT_ENDPOINT, PET_RDZV_ENDPOINT, or MASTER_ADDR and MASTER_PORT";
     let empty: Vec<&str> = ASKED.into_iter().filter(|name| env.is_blank(name)).collect();
-    if empty.is_empty() { message.into() } else { format!("{message} ({} is set but empty)", empty.join(", ")) }
+    if empty.is_empty() {
+        message.into()
+    } else {
+        format!("{message} ({} is set but empty)", empty.join(", "))
+    }
 }

@@ -60,18 +60,18 @@ pub(super) fn become_command(argv: &[String], set: &[(String, String)]) -> anyho
     command.args(args).envs(set.iter().map(|(name, value)| (name, value)));
     if std::process::id() != 1 {
         let error = command.exec();
-        return cannot_start(program, &error);
+        return Ok(cannot_start(program, &error));
     }
     match client_runtime()?.block_on(stand_in_front_of(&mut command)) {
         Ok(code) => Ok(Outcome::Code(code)),
-        Err(error) => cannot_start(program, &error),
+        Err(error) => Ok(cannot_start(program, &error)),
     }
 }
 
 /// As a shell says it: 127 not found, 126 not executable.
-fn cannot_start(program: &str, error: &io::Error) -> anyhow::Result<Outcome> {
+fn cannot_start(program: &str, error: &io::Error) -> Outcome {
     eprintln!("rallypoint: cannot start `{program}`: {error}");
-    Ok(Outcome::Code(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }))
+    Outcome::Code(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
 }
 
 /// The duties of process 1: hands signals on, and reaps every orphan until the command itself has ended.
@@ -88,9 +88,7 @@ async fn stand_in_front_of(command: &mut Command) -> io::Result<u8> {
     let (heard, mut to_hand_on) = tokio::sync::mpsc::unbounded_channel();
     for (kind, number) in HANDED_ON {
         let (mut source, heard) = (signal(kind)?, heard.clone());
-        tokio::spawn(async move {
-            while source.recv().await.is_some() && heard.send(number).is_ok() {}
-        });
+        tokio::spawn(async move { while source.recv().await.is_some() && heard.send(number).is_ok() {} });
     }
     let child = Pid::from_child(&command.spawn()?);
     loop {

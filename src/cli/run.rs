@@ -85,6 +85,13 @@ impl ModeFlag {
     }
 }
 
+/// The answer to the wish for a store.
+#[derive(Deserialize)]
+struct OpenedStore {
+    host: String,
+    port: u16,
+}
+
 /// What "for ever" is.
 const FOR_EVER: Duration = Duration::from_hours(24 * 365);
 
@@ -105,7 +112,8 @@ impl Args {
         let mode = Mode::choose(self.mode.asked(), torchrun.as_ref(), &env, &launch, python.plugin);
         let mode = mode.map_err(|error| UsageError(error.to_string()))?;
         // Everything that is wrong in the pod itself is said before anybody is waited for.
-        let call = if self.gather { Some(Call::of(&launch, python.torch).map_err(UsageError)?) } else { None };
+        let call =
+            if self.gather { Some(Call::of(&launch, python.torch).map_err(UsageError)?) } else { None };
         let plan = run_client(async {
             let stopped = process::stopped_early()?;
             tokio::select! {
@@ -171,25 +179,25 @@ impl Args {
         torchrun: Option<&Torchrun>,
         admin: &AdminUrl,
     ) -> Option<Endpoint> {
-        let named_by_command =
-            torchrun.and_then(|torchrun| ["master-addr", "rdzv-endpoint"].into_iter().find(|flag| torchrun.has(flag)));
+        let named_by_command = torchrun.and_then(|torchrun| {
+            ["master-addr", "rdzv-endpoint"].into_iter().find(|flag| torchrun.has(flag))
+        });
         let run_id = launch.run_id.as_ref()?;
         if !self.own_store || !mode.wants_own_store() {
             return None;
         }
         if let Some(flag) = named_by_command {
-            say(format_args!("--{flag} of the command keeps the run on the main store; without the flag it gets one of its own"));
+            say(format_args!(
+                "--{flag} of the command keeps the run on the main store; without the flag it gets one of its own"
+            ));
             return None;
         }
-        #[derive(Deserialize)]
-        struct Opened {
-            host: String,
-            port: u16,
-        }
-        let asked = http::post(admin, "/api/v1/stores", &json!({ "run_id": run_id.value }), Duration::from_secs(10)).await;
+        let asked =
+            http::post(admin, "/api/v1/stores", &json!({ "run_id": run_id.value }), Duration::from_secs(10))
+                .await;
         let why = match asked {
             Ok(answer) if answer.is_success() => {
-                let opened = serde_json::from_slice::<Opened>(&answer.body).ok();
+                let opened = serde_json::from_slice::<OpenedStore>(&answer.body).ok();
                 match opened.and_then(|opened| Endpoint::new(&opened.host, opened.port).ok()) {
                     Some(endpoint) => {
                         say(format_args!("run `{}` has its own store on {endpoint}", run_id.value));
@@ -201,7 +209,10 @@ impl Args {
             Ok(answer) => answer.text(),
             Err(error) => error.to_string(),
         };
-        say(format_args!("no store of its own for run `{}`, using the main one: {admin}: {why}", run_id.value));
+        say(format_args!(
+            "no store of its own for run `{}`, using the main one: {admin}: {why}",
+            run_id.value
+        ));
         None
     }
 
@@ -220,14 +231,21 @@ impl Args {
 }
 
 /// Refuses what would surely fail.
-fn refuse_mistakes(env: &Environment, launch: &LaunchEnv, torchrun: Option<&Torchrun>) -> Result<(), UsageError> {
+fn refuse_mistakes(
+    env: &Environment,
+    launch: &LaunchEnv,
+    torchrun: Option<&Torchrun>,
+) -> Result<(), UsageError> {
     let derived = Ok(launch.clone());
     let mut checks = check_environment(env, &derived, torchrun);
     if let Some(torchrun) = torchrun {
         // Where to meet is what `run` sets; the rest is the command's own.
-        checks.extend(check_command(torchrun, env).into_iter().filter(|check| check.id != "command-endpoint"));
+        checks
+            .extend(check_command(torchrun, env).into_iter().filter(|check| check.id != "command-endpoint"));
     }
-    for check in checks.iter().filter(|check| check.verdict == Verdict::Warn && check.id != "environment-complete") {
+    for check in
+        checks.iter().filter(|check| check.verdict == Verdict::Warn && check.id != "environment-complete")
+    {
         say(format_args!("warning: {check}"));
     }
     match checks.into_iter().find(|check| check.verdict == Verdict::Fail) {
@@ -237,7 +255,10 @@ fn refuse_mistakes(env: &Environment, launch: &LaunchEnv, torchrun: Option<&Torc
 }
 
 fn is_python(program: &str) -> bool {
-    Path::new(program).file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("python"))
+    Path::new(program)
+        .file_name()
+        .and_then(|name| name.to_str())
+        .is_some_and(|name| name.starts_with("python"))
 }
 
 /// The interpreter of a torchrun command: its own first word, or the one in torchrun's first line.
@@ -284,7 +305,10 @@ print(json.dumps({'plugin': new and 'rallypoint' in names, 'torch': torch}))
         let output = process::output(interpreter, &args, LIMIT);
         let told = output.and_then(|text| serde_json::from_slice(&text).map_err(std::io::Error::from));
         told.unwrap_or_else(|error| {
-            say(format_args!("cannot ask {} for its packages, so without the plugin: {error}", interpreter.display()));
+            say(format_args!(
+                "cannot ask {} for its packages, so without the plugin: {error}",
+                interpreter.display()
+            ));
             Self::default()
         })
     }

@@ -8,10 +8,10 @@ use clap::builder::BoolishValueParser;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::units::duration;
 use super::gather::{self, Patience};
 use super::launch::{self, LaunchArgs, environment};
 use super::news::{News, Reason};
+use super::units::duration;
 use super::{Outcome, UsageError, run_client};
 use crate::client::http::AdminUrl;
 use crate::client::{self, Client, ConnectError, Endpoint, Options, Seconds};
@@ -52,7 +52,11 @@ impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let found = launch::endpoint(self.endpoint.as_deref())?;
         let (endpoint, from) = (found.value, format!(" (from {})", found.from));
-        let gathers = if self.launch.gathers() { Some(self.launch.derive(None, &environment(), None)?) } else { None };
+        let gathers = if self.launch.gathers() {
+            Some(self.launch.derive(self.endpoint.as_deref(), &environment(), None)?)
+        } else {
+            None
+        };
         eprintln!("rallypoint: waiting up to {} for {endpoint}{from}", Seconds(self.timeout));
         let mut say = |line: String| eprintln!("rallypoint: {line}");
         let ended = run_client(async { Ok(wait(&endpoint, self.timeout, self.interval, &mut say).await) })?;

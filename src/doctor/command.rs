@@ -9,7 +9,7 @@ pub fn check_command(torchrun: &Torchrun, env: &Environment) -> Vec<Check> {
     let backend = backend.unwrap_or(Backend::Static);
     [
         conf_keys(torchrun, env, &backend),
-        ignored_flags(torchrun, &backend),
+        Some(ignored_flags(torchrun, &backend)),
         endpoint(torchrun, env),
         run_id(torchrun, env, &backend),
     ]
@@ -29,28 +29,34 @@ fn conf_keys(torchrun: &Torchrun, env: &Environment, backend: &Backend) -> Optio
     let evidence = format!("the {name} backend ignores {} in rdzv_conf, without a word", ignored.join(", "));
     let remedy = match (backend, conf.get("timeout")) {
         (Backend::C10d, Some(timeout)) => {
-            format!("join_timeout={timeout} is what timeout={timeout} looks like; without it a node waits 600 s")
+            format!(
+                "join_timeout={timeout} is what timeout={timeout} looks like; without it a node waits 600 s"
+            )
         }
-        _ => "take them out, or choose the backend that reads them (proto-notes has each backend's keys)".into(),
+        _ => "take them out, or choose the backend that reads them (proto-notes has each backend's keys)"
+            .into(),
     };
     Some(Check::warn(ID, evidence, remedy))
 }
 
-fn ignored_flags(torchrun: &Torchrun, backend: &Backend) -> Option<Check> {
+fn ignored_flags(torchrun: &Torchrun, backend: &Backend) -> Check {
     const ID: &str = "flags-of-other-backend";
     if *backend == Backend::Static {
-        return Some(Check::pass(ID, "the static backend reads --node-rank and --master-addr"));
+        return Check::pass(ID, "the static backend reads --node-rank and --master-addr");
     }
     let ignored: Vec<&str> =
         ["node-rank", "master-addr", "master-port"].into_iter().filter(|flag| torchrun.has(flag)).collect();
     if ignored.is_empty() {
-        return Some(Check::pass(ID, "no flag that only the static backend reads"));
+        return Check::pass(ID, "no flag that only the static backend reads");
     }
-    Some(Check::warn(
+    Check::warn(
         ID,
-        format!("--{} count for the static backend only; here the order of the nodes is not their index", ignored.join(", --")),
+        format!(
+            "--{} count for the static backend only; here the order of the nodes is not their index",
+            ignored.join(", --")
+        ),
         "take them out, or take --rdzv-backend out to use the static backend",
-    ))
+    )
 }
 
 fn endpoint(torchrun: &Torchrun, env: &Environment) -> Option<Check> {
@@ -59,7 +65,9 @@ fn endpoint(torchrun: &Torchrun, env: &Environment) -> Option<Check> {
     let several = Nodes::parse(nnodes).is_none_or(|nodes| nodes.max > 1);
     let flags = ["rdzv-endpoint", "master-addr"];
     let named = flags.iter().find(|flag| torchrun.has(flag));
-    let filled = named.is_none_or(|flag| torchrun.flag(flag).is_some_and(|value| !value.trim_start_matches(':').is_empty()));
+    let filled = named.is_none_or(|flag| {
+        torchrun.flag(flag).is_some_and(|value| !value.trim_start_matches(':').is_empty())
+    });
     let by_env = env.has_any(&["PET_RDZV_ENDPOINT", "PET_MASTER_ADDR"]);
     if !several || (filled && (named.is_some() || by_env)) {
         return Some(Check::pass(ID, "torchrun is told where to meet"));
@@ -98,10 +106,12 @@ mod tests {
     use super::*;
     use crate::doctor::Verdict;
 
+    type Vars<'a> = &'a [(&'a str, &'a str)];
+
     #[test]
     fn each_mistake_in_a_command_is_found_and_its_cure_passes() {
         #[rustfmt::skip]
-        let rows: [(&str, &str, &[(&str, &str)], Verdict, &str); 17] = [
+        let rows: [(&str, &str, Vars, Verdict, &str); 17] = [
             ("rdzv-conf-keys", "--rdzv-backend=c10d --rdzv_conf=timeout=1800,read_timeout=120", &[], Verdict::Warn, "join_timeout=1800"),
             ("rdzv-conf-keys", "--rdzv-backend=c10d", &[("PET_RDZV_CONF", "timeot=3")], Verdict::Warn, "timeot"),
             ("rdzv-conf-keys", "--rdzv-conf=join_timeout=3", &[], Verdict::Warn, "static backend ignores join_timeout"),

@@ -20,7 +20,7 @@ pub fn check_environment(
     checks.push(complete(launch));
     checks.extend(world_size(env, launch, torchrun));
     checks.extend(ranks_beside_torchrun(env, torchrun));
-    checks.extend(run_id(launch));
+    checks.push(run_id(launch));
     checks
 }
 
@@ -51,7 +51,8 @@ fn complete(launch: &LaunchEnv) -> Check {
     if missing.is_empty() {
         return Check::pass(ID, "node rank, number of nodes and endpoint are known");
     }
-    let remedy = "give it to rallypoint with the flag, or set the variable that docs/env.md names for the platform";
+    let remedy =
+        "give it to rallypoint with the flag, or set the variable that docs/env.md names for the platform";
     Check::warn(ID, format!("nothing says {}", missing.join(", ")), remedy)
 }
 
@@ -65,8 +66,16 @@ fn world_size(env: &Environment, launch: &LaunchEnv, torchrun: Option<&Torchrun>
     }
     let evidence = format!("WORLD_SIZE={world} counts pods, but each has {processes} processes");
     Some(match torchrun {
-        Some(_) => Check::warn(ID, evidence, "torchrun overwrites it for its workers; leave it out, so that it misleads nobody"),
-        None => Check::fail(ID, evidence, "set WORLD_SIZE to pods x processes, or start the processes with torchrun"),
+        Some(_) => Check::warn(
+            ID,
+            evidence,
+            "torchrun overwrites it for its workers; leave it out, so that it misleads nobody",
+        ),
+        None => Check::fail(
+            ID,
+            evidence,
+            "set WORLD_SIZE to pods x processes, or start the processes with torchrun",
+        ),
     })
 }
 
@@ -82,16 +91,16 @@ fn ranks_beside_torchrun(env: &Environment, torchrun: Option<&Torchrun>) -> Opti
     Some(Check::warn(ID, evidence, "leave them out; for the node's place set PET_NODE_RANK"))
 }
 
-fn run_id(launch: &LaunchEnv) -> Option<Check> {
+fn run_id(launch: &LaunchEnv) -> Check {
     const ID: &str = "run-name";
     let run_id = launch.run_id.as_ref();
     match run_id {
-        None => Some(Check::warn(
+        None => Check::warn(
             ID,
             "nothing names the run; jobs without a name share the store",
             "set RALLYPOINT_RUN_ID to the Job's UID: metadata.labels['batch.kubernetes.io/controller-uid']",
-        )),
-        Some(run_id) => Some(Check::pass(ID, format!("`{}` from {}", run_id.value, run_id.from))),
+        ),
+        Some(run_id) => Check::pass(ID, format!("`{}` from {}", run_id.value, run_id.from)),
     }
 }
 
@@ -101,12 +110,15 @@ mod tests {
     use crate::doctor::Verdict;
     use crate::launch::{Given, derive};
 
+    type Vars = Vec<(&'static str, &'static str)>;
+
     #[test]
     fn each_check_of_the_environment_can_pass_and_fail() {
         let full = [("PET_NODE_RANK", "1"), ("PET_NNODES", "4"), ("MASTER_ADDR", "head"), ("JOB_UID", "u")];
-        let with = |more: &[(&'static str, &'static str)]| full.iter().chain(more).copied().collect::<Vec<_>>();
+        let with =
+            |more: &[(&'static str, &'static str)]| full.iter().chain(more).copied().collect::<Vec<_>>();
         #[rustfmt::skip]
-        let rows: [(&str, Vec<(&str, &str)>, bool, Verdict, &str); 13] = [
+        let rows: [(&str, Vars, bool, Verdict, &str); 13] = [
             ("environment-consistent", with(&[("JOB_COMPLETION_INDEX", "2")]), false, Verdict::Fail, "PET_NODE_RANK and JOB_COMPLETION_INDEX differ"),
             ("environment-consistent", with(&[]), false, Verdict::Pass, "node rank 1 from PET_NODE_RANK"),
             ("environment-complete", vec![("MASTER_ADDR", "head")], false, Verdict::Warn, "--node-rank"),
@@ -127,7 +139,8 @@ mod tests {
             let torchrun = beside.then(|| Torchrun::parse(&command).expect("torchrun"));
             let launch = derive(&env, &Given::default(), torchrun.as_ref());
             let checks = check_environment(&env, &launch, torchrun.as_ref());
-            let check = checks.iter().find(|check| check.id == id).unwrap_or_else(|| panic!("{id}: {checks:?}"));
+            let check =
+                checks.iter().find(|check| check.id == id).unwrap_or_else(|| panic!("{id}: {checks:?}"));
             assert_eq!(check.verdict, verdict, "{check}");
             assert!(check.to_string().contains(word), "{check}");
         }

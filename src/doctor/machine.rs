@@ -42,12 +42,14 @@ pub fn check_machine(facts: &MachineFacts, env: &Environment, torchrun: Option<&
 fn own_name(facts: &MachineFacts, env: &Environment, torchrun: Option<&Torchrun>) -> Check {
     const ID: &str = "own-name";
     let host = &facts.hostname;
-    let said = torchrun.is_some_and(|torchrun| torchrun.has("local-addr")) || env.get("PET_LOCAL_ADDR").is_some();
+    let said =
+        torchrun.is_some_and(|torchrun| torchrun.has("local-addr")) || env.get("PET_LOCAL_ADDR").is_some();
     if said {
         return Check::pass(ID, "torchrun is told this host's address (--local-addr)");
     }
     let has_domain = host.contains('.') || fqdn(&facts.hosts_file, host).is_some();
-    let c10d = torchrun.and_then(Torchrun::backend).or_else(|| env.get("PET_RDZV_BACKEND").map(Backend::parse));
+    let c10d =
+        torchrun.and_then(Torchrun::backend).or_else(|| env.get("PET_RDZV_BACKEND").map(Backend::parse));
     if env.in_kubernetes() && !has_domain {
         let evidence = format!(
             "the pod's name is the bare `{host}`, which other pods cannot resolve; with c10d it becomes the workers' MASTER_ADDR"
@@ -93,7 +95,9 @@ fn descriptors(facts: &MachineFacts) -> Option<Check> {
     let most = most.map_or_else(|| "no limit".to_owned(), |most| most.to_string());
     Some(Check::warn(
         ID,
-        format!("a process may open {now} files (at most: {most}); a rank of a large job needs a socket for each other rank"),
+        format!(
+            "a process may open {now} files (at most: {most}); a rank of a large job needs a socket for each other rank"
+        ),
         "raise it with `ulimit -n` in the start script, or in the container runtime",
     ))
 }
@@ -106,7 +110,9 @@ fn backlog(facts: &MachineFacts) -> Option<Check> {
     } else {
         Check::warn(
             ID,
-            format!("the kernel queues only {backlog} new connections; ranks that start together may be refused"),
+            format!(
+                "the kernel queues only {backlog} new connections; ranks that start together may be refused"
+            ),
             "set net.core.somaxconn to 1024 or more where a store runs",
         )
     })
@@ -132,6 +138,8 @@ mod tests {
     use super::*;
     use crate::doctor::Verdict;
 
+    type Vars<'a> = &'a [(&'a str, &'a str)];
+
     #[test]
     fn each_check_of_the_host_can_pass_and_fail() {
         let with_subdomain = "127.0.0.1 localhost\n10.0.0.7\ttrain-0.train.ns.svc.cluster.local\ttrain-0\n";
@@ -148,7 +156,7 @@ mod tests {
         let k8s = ("KUBERNETES_SERVICE_HOST", "10.96.0.1");
         let c10d = ("PET_RDZV_BACKEND", "c10d");
         #[rustfmt::skip]
-        let rows: [(&str, MachineFacts, &[(&str, &str)], Verdict, &str); 12] = [
+        let rows: [(&str, MachineFacts, Vars, Verdict, &str); 12] = [
             ("own-name", good(), &[k8s, c10d], Verdict::Pass, "train-0.train.ns.svc"),
             ("own-name", bare(), &[k8s, c10d], Verdict::Fail, "spec.subdomain"),
             ("own-name", bare(), &[k8s], Verdict::Warn, "MASTER_ADDR"),
@@ -165,7 +173,8 @@ mod tests {
         for (id, facts, env, verdict, word) in rows {
             let env: Environment = env.iter().copied().collect();
             let checks = check_machine(&facts, &env, None);
-            let check = checks.iter().find(|check| check.id == id).unwrap_or_else(|| panic!("{id}: {checks:?}"));
+            let check =
+                checks.iter().find(|check| check.id == id).unwrap_or_else(|| panic!("{id}: {checks:?}"));
             assert_eq!(check.verdict, verdict, "{check}");
             assert!(check.to_string().contains(word), "{check}");
         }

@@ -77,12 +77,24 @@ impl Check {
 
     /// It may work, or hurt later.
     pub fn warn(id: &'static str, evidence: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { id, verdict: Verdict::Warn, evidence: evidence.into(), remedy: Some(remedy.into()), place: None }
+        Self {
+            id,
+            verdict: Verdict::Warn,
+            evidence: evidence.into(),
+            remedy: Some(remedy.into()),
+            place: None,
+        }
     }
 
     /// The job will not work.
     pub fn fail(id: &'static str, evidence: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { id, verdict: Verdict::Fail, evidence: evidence.into(), remedy: Some(remedy.into()), place: None }
+        Self {
+            id,
+            verdict: Verdict::Fail,
+            evidence: evidence.into(),
+            remedy: Some(remedy.into()),
+            place: None,
+        }
     }
 }
 

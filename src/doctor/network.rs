@@ -103,22 +103,26 @@ fn one_address(facts: &NetworkFacts, addrs: &[SocketAddr]) -> Check {
         return Check::fail(ID, evidence, REMEDY);
     }
     if stores > 1 {
-        return Check::fail(ID, format!("`{host}` is {all}, and a store answers on {stores} of them"), REMEDY);
+        return Check::fail(
+            ID,
+            format!("`{host}` is {all}, and a store answers on {stores} of them"),
+            REMEDY,
+        );
     }
     Check::warn(ID, format!("`{host}` is {all}; if these are all pods of the job, it may fall apart"), REMEDY)
 }
 
 fn port_open(facts: &NetworkFacts) -> Check {
     const ID: &str = "port-open";
-    let is_open = |outcome: &Result<Answer, Failure>| outcome.as_ref().err().is_none_or(|failure| failure.step > Step::Connect);
-    match facts.tried.iter().find(|(_, outcome)| is_open(outcome)) {
-        Some((addr, _)) => Check::pass(ID, format!("{addr} takes connections")),
-        None => {
-            let why = facts.tried.iter().find_map(|(_, outcome)| outcome.as_ref().err());
-            let why = why.map_or_else(|| "no address was tried".to_owned(), |failure| failure.text.clone());
-            Check::fail(ID, why, "start the server, or open port 29500 from this pod in the NetworkPolicy")
-        }
+    let is_open = |outcome: &Result<Answer, Failure>| {
+        outcome.as_ref().err().is_none_or(|failure| failure.step > Step::Connect)
+    };
+    if let Some((addr, _)) = facts.tried.iter().find(|(_, outcome)| is_open(outcome)) {
+        return Check::pass(ID, format!("{addr} takes connections"));
     }
+    let why = facts.tried.iter().find_map(|(_, outcome)| outcome.as_ref().err());
+    let why = why.map_or_else(|| "no address was tried".to_owned(), |failure| failure.text.clone());
+    Check::fail(ID, why, "start the server, or open port 29500 from this pod in the NetworkPolicy")
 }
 
 fn store_answers(facts: &NetworkFacts) -> Option<Check> {
@@ -142,7 +146,11 @@ fn latency(facts: &NetworkFacts) -> Option<Check> {
     let answer = facts.tried.iter().find_map(|(_, outcome)| outcome.as_ref().ok())?;
     let evidence = format!("one round trip takes {:.1} ms", answer.latency.as_secs_f64() * 1000.0);
     Some(if answer.latency > SLOW_ANSWER {
-        Check::warn(ID, evidence, "a store call is one round trip; place the server nearer, or look for packet loss")
+        Check::warn(
+            ID,
+            evidence,
+            "a store call is one round trip; place the server nearer, or look for packet loss",
+        )
     } else {
         Check::pass(ID, evidence)
     })
@@ -157,6 +165,7 @@ mod tests {
         SocketAddr::from(([10, 0, 0, last], 29500))
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "an outcome beside `fails`")]
     fn answers(millis: u64) -> Result<Answer, Failure> {
         Ok(Answer { latency: Duration::from_millis(millis), pings: true })
     }
@@ -199,7 +208,8 @@ mod tests {
         ];
         for (id, facts, verdict, word) in rows {
             let checks = check_network(&facts);
-            let check = checks.iter().find(|check| check.id == id).unwrap_or_else(|| panic!("{id}: {checks:?}"));
+            let check =
+                checks.iter().find(|check| check.id == id).unwrap_or_else(|| panic!("{id}: {checks:?}"));
             assert_eq!(check.verdict, verdict, "{check}");
             assert!(check.to_string().contains(word), "{check}");
         }

@@ -18,7 +18,11 @@ use crate::protocol::rendezvous_state;
 const MOST_TRIED: usize = 8;
 
 /// Goes the way to the store. Returns a client if one answered.
-pub(crate) async fn probe_network(endpoint: &Endpoint, own_ip: Option<IpAddr>, step: Duration) -> (NetworkFacts, Option<Client>) {
+pub(crate) async fn probe_network(
+    endpoint: &Endpoint,
+    own_ip: Option<IpAddr>,
+    step: Duration,
+) -> (NetworkFacts, Option<Client>) {
     let started = Instant::now();
     let resolved = client::resolve(endpoint, step).await.map_err(|error| error.to_string());
     let resolving = started.elapsed();
@@ -82,7 +86,8 @@ pub(crate) async fn probe_server(
             let path = format!("/api/v1/runs/{}/announce", http::path_part(run_id));
             if let Ok(answer) = get(path).await {
                 let announced: Option<Announced> = serde_json::from_slice(&answer.body).ok();
-                facts.torch_versions = announced.map(|announced| announced.torch_versions).unwrap_or_default();
+                facts.torch_versions =
+                    announced.map(|announced| announced.torch_versions).unwrap_or_default();
             }
         }
         if let Ok(answer) = get("/api/v1/stores".into()).await {

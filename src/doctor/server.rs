@@ -68,7 +68,11 @@ fn version(facts: &ServerFacts) -> Check {
     // The first two numbers: within them nothing that matters changes.
     let line = |version: &str| version.split('.').take(2).map(str::to_owned).collect::<Vec<_>>();
     match &facts.version {
-        None => Check::warn(ID, "the admin port does not say which rallypoint it is", "is it another program's port?"),
+        None => Check::warn(
+            ID,
+            "the admin port does not say which rallypoint it is",
+            "is it another program's port?",
+        ),
         Some(version) if line(version) != line(own) => Check::warn(
             ID,
             format!("the server is rallypoint {version}, this is {own}"),
@@ -117,7 +121,9 @@ fn stale_keys(facts: &ServerFacts) -> Check {
     if facts.run_closed {
         return Check::fail(
             ID,
-            format!("run `{run}` is closed in the store: torchrun with this id ends at once with RendezvousClosedError"),
+            format!(
+                "run `{run}` is closed in the store: torchrun with this id ends at once with RendezvousClosedError"
+            ),
             "use another id for each run (the Job's UID), or wait until the server forgets it (--forget-finished-after, 10 s \
              after its last connection)",
         );
@@ -182,7 +188,8 @@ mod tests {
         ];
         for (id, facts, verdict, word) in rows {
             let checks = check_server(&facts);
-            let check = checks.iter().find(|check| check.id == id).unwrap_or_else(|| panic!("{id}: {checks:?}"));
+            let check =
+                checks.iter().find(|check| check.id == id).unwrap_or_else(|| panic!("{id}: {checks:?}"));
             assert_eq!(check.verdict, verdict, "{check}");
             assert!(check.to_string().contains(word), "{check}");
         }

@@ -160,16 +160,17 @@ impl Gatherings {
         if !known && others().next().is_none() {
             // Nobody of the earlier pods is left: these are pods of a new run with the same id.
             *run = Run::new(now);
-        } else if let Some(holder) = others().find(|other| {
-            said.node_rank.is_some() && other.said.node_rank == said.node_rank
-        }) {
+        } else if let Some(holder) =
+            others().find(|other| said.node_rank.is_some() && other.said.node_rank == said.node_rank)
+        {
             return Ok(Standing::Parked {
                 node_rank: said.node_rank.unwrap_or_default(),
                 holder: holder.said.pod.clone(),
                 address: holder.said.address,
                 silent: now.since(holder.seen),
             });
-        } else if let Some(other) = others().find(|other| other.said.nodes != said.nodes && run.opened.is_none())
+        } else if let Some(other) =
+            others().find(|other| other.said.nodes != said.nodes && run.opened.is_none())
         {
             return Err(Refused::Disagree {
                 run_id: run_id.to_owned(),

@@ -30,11 +30,10 @@ impl Progress {
             .members()
             .filter_map(|member| Some((member.said.node_rank?, now.since(member.seen) < timeout)))
             .collect();
-        let pattern = run.members().find_map(|member| NamePattern::of(&member.said.pod, member.said.node_rank?));
-        let missing = (0..nodes.min)
-            .filter(|rank| !held.get(rank).copied().unwrap_or(false))
-            .take(SHOWN)
-            .map(|rank| {
+        let pattern =
+            run.members().find_map(|member| NamePattern::of(&member.said.pod, member.said.node_rank?));
+        let missing =
+            (0..nodes.min).filter(|rank| !held.get(rank).copied().unwrap_or(false)).take(SHOWN).map(|rank| {
                 let gone = run.members().find(|member| member.said.node_rank == Some(rank));
                 match (gone, &pattern) {
                     // Without a time, so that the sentence is the same until something happens.
@@ -116,7 +115,11 @@ impl std::fmt::Display for Versions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (n, (version, pods)) in self.0.iter().enumerate() {
             let shown: Vec<&str> = pods.iter().take(3).map(String::as_str).collect();
-            let more = if pods.len() > shown.len() { format!(" and {} more", pods.len() - shown.len()) } else { String::new() };
+            let more = if pods.len() > shown.len() {
+                format!(" and {} more", pods.len() - shown.len())
+            } else {
+                String::new()
+            };
             write!(f, "{}{version} ({}{more})", if n == 0 { "" } else { ", " }, shown.join(", "))?;
         }
         Ok(())

@@ -23,7 +23,13 @@ impl World {
         self.said(name, uid, rank, nodes)
     }
 
-    fn said(&mut self, name: &str, uid: &str, node_rank: Option<u32>, nodes: &str) -> Result<Standing, Refused> {
+    fn said(
+        &mut self,
+        name: &str,
+        uid: &str,
+        node_rank: Option<u32>,
+        nodes: &str,
+    ) -> Result<Standing, Refused> {
         let said = Announcement {
             pod: name.into(),
             uid: uid.into(),
@@ -50,9 +56,15 @@ fn progress(standing: Result<Standing, Refused>) -> String {
 #[test]
 fn the_gate_opens_when_all_are_there_and_stays_open() {
     let mut world = World::new();
-    assert_eq!(progress(world.pod("t-0", "a", "3")), "1 of 3 pods are there; missing: t-1 (node rank 1), t-2 (node rank 2)");
+    assert_eq!(
+        progress(world.pod("t-0", "a", "3")),
+        "1 of 3 pods are there; missing: t-1 (node rank 1), t-2 (node rank 2)"
+    );
     assert_eq!(progress(world.pod("t-2", "c", "3")), "2 of 3 pods are there; missing: t-1 (node rank 1)");
-    assert_eq!(progress(world.after(5).pod("t-0", "a", "3")), "2 of 3 pods are there; missing: t-1 (node rank 1)");
+    assert_eq!(
+        progress(world.after(5).pod("t-0", "a", "3")),
+        "2 of 3 pods are there; missing: t-1 (node rank 1)"
+    );
     let Ok(Standing::Go(opened)) = world.after(7).pod("t-1", "b", "3") else { panic!("all are there") };
     assert_eq!((opened.after, opened.pods, opened.just_now), (Duration::from_secs(12), 3, true));
     let Ok(Standing::Go(opened)) = world.pod("t-0", "a", "3") else { panic!("open") };
@@ -71,7 +83,8 @@ fn a_replaced_pod_passes_while_others_of_its_run_live() {
         world.gates.tick(now, |addr| addr == IpAddr::from([10, 0, 0, 0]));
     }
     assert!(goes(world.pod("t-1", "b2", "2")));
-    let members: Vec<_> = world.gates.run("run").expect("there").members().map(|m| m.said.uid.clone()).collect();
+    let members: Vec<_> =
+        world.gates.run("run").expect("there").members().map(|m| m.said.uid.clone()).collect();
     assert_eq!(members, ["a", "b2"]);
 }
 
@@ -80,7 +93,9 @@ fn a_rank_that_a_live_pod_holds_is_not_given_twice() {
     let mut world = World::new();
     world.said("job-0-aaaaa", "a", Some(0), "2").expect("taken");
     assert!(goes(world.said("job-1-bbbbb", "b", Some(1), "2")));
-    let Ok(Standing::Parked { node_rank, holder, silent, .. }) = world.after(10).said("job-1-ccccc", "c", Some(1), "2") else {
+    let Ok(Standing::Parked { node_rank, holder, silent, .. }) =
+        world.after(10).said("job-1-ccccc", "c", Some(1), "2")
+    else {
         panic!("parked")
     };
     assert_eq!((node_rank, &holder[..], silent), (1, "job-1-bbbbb", Duration::from_secs(10)));

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::names::{first_label, ordinal, random_suffix};
 use super::slurm::first_host;
-use super::{Environment, LaunchError, Platform, Torchrun};
+use super::{Difference, Environment, LaunchError, Platform, Torchrun};
 use crate::endpoint::{Endpoint, EndpointError, parse_port};
 
 /// What the user says to rallypoint: flags, or `RALLYPOINT_*`.
@@ -196,14 +196,14 @@ impl<T: PartialEq + std::fmt::Display> Sources<T> {
         let Some(first) = found.next() else { return Ok(None) };
         match found.find(|other| !agree(&first.value, &other.value)) {
             None => Ok(Some(first)),
-            Some(second) => Err(LaunchError::Differ {
+            Some(second) => Err(LaunchError::Differ(Box::new(Difference {
                 what,
                 first: first.from,
                 first_value: first.value.to_string(),
                 second: second.from,
                 second_value: second.value.to_string(),
                 flag,
-            }),
+            }))),
         }
     }
 }
@@ -223,8 +223,7 @@ pub fn derive(
     let processes = job.processes_of_world(processes, nodes.as_ref())?;
     let node_rank = job.node_rank(nodes.as_ref(), processes.as_ref())?;
     job.check(node_rank.as_ref(), nodes.as_ref(), processes.as_ref())?;
-    let (rank, world_size, local_rank) =
-        job.ranks(node_rank.as_ref(), nodes.as_ref(), processes.as_ref())?;
+    let (rank, world_size, local_rank) = job.ranks(node_rank.as_ref(), nodes.as_ref(), processes.as_ref())?;
     Ok(LaunchEnv {
         platform: job.platform,
         pod: job.pod(),
@@ -336,7 +335,8 @@ impl Derivation<'_> {
         }
         if self.platform == Platform::Slurm {
             let (tasks, nodes) = (self.number("SLURM_NTASKS")?, self.number("SLURM_NNODES")?);
-            let each = tasks.zip(nodes).and_then(|(tasks, nodes)| tasks.checked_div(nodes)).filter(|&n| n > 1);
+            let each =
+                tasks.zip(nodes).and_then(|(tasks, nodes)| tasks.checked_div(nodes)).filter(|&n| n > 1);
             sources.add(each.map(Processes::Count), "SLURM_NTASKS", "Slurm starts each process as a task");
         }
         // `auto` and a number are not two opinions: torchrun counts, and the number is what it should find.
@@ -399,7 +399,7 @@ impl Derivation<'_> {
                 let why = "one process a pod, since nothing says how many";
                 sources.add(Some(Nodes::exactly(world)), "WORLD_SIZE", why);
             }
-            Some((Some(each), _)) if world % each == 0 => {
+            Some((Some(each), _)) if world.is_multiple_of(each) => {
                 let why = format!("{world} processes, {each} on each node");
                 sources.add(Some(Nodes::exactly(world / each)), "WORLD_SIZE", why);
             }
@@ -420,7 +420,7 @@ impl Derivation<'_> {
     ) -> Result<Option<Derived<Processes>>, LaunchError> {
         let known = (self.number("WORLD_SIZE")?, nodes.and_then(|nodes| nodes.value.fixed()));
         let (None, (Some(world), Some(nodes))) = (&processes, known) else { return Ok(processes) };
-        if world <= nodes || world % nodes != 0 {
+        if world <= nodes || !world.is_multiple_of(nodes) {
             return Ok(None);
         }
         let why = format!("{world} processes on {nodes} nodes");
@@ -438,7 +438,8 @@ impl Derivation<'_> {
             return Ok(sources.found.pop());
         }
         if let Some((text, from)) = self.flag("node-rank") {
-            let rank = text.parse().map_err(|_| LaunchError::NotANumber { name: from.clone(), value: text.into() });
+            let rank =
+                text.parse().map_err(|_| LaunchError::NotANumber { name: from.clone(), value: text.into() });
             sources.add(Some(rank?), from, OF_COMMAND);
         } else {
             sources.add(self.number("PET_NODE_RANK")?, "PET_NODE_RANK", "torchrun's own variable");
@@ -459,7 +460,11 @@ impl Derivation<'_> {
             }
             Platform::Volcano if self.env.get("RANK").is_none() => {
                 for name in ["VC_TASK_INDEX", "VK_TASK_INDEX"] {
-                    sources.add(self.number(name)?, name, "the pod's index in its task, the only one in a job of one task");
+                    sources.add(
+                        self.number(name)?,
+                        name,
+                        "the pod's index in its task, the only one in a job of one task",
+                    );
                 }
             }
             _ => {}
@@ -526,7 +531,9 @@ impl Derivation<'_> {
         sources: &mut Sources<u32>,
     ) -> Result<(), LaunchError> {
         // Slurm numbers nodes itself; what RANK is there, a script made of it.
-        let Some(rank) = self.number("RANK")?.filter(|_| self.platform != Platform::Slurm) else { return Ok(()) };
+        let Some(rank) = self.number("RANK")?.filter(|_| self.platform != Platform::Slurm) else {
+            return Ok(());
+        };
         let world = self.number("WORLD_SIZE")?;
         let of_a_process = self.env.get("LOCAL_RANK").is_some() && self.command.is_none();
         if self.platform.counts_pods() && !of_a_process {
@@ -538,10 +545,11 @@ impl Derivation<'_> {
         match processes.map(|processes| processes.value.count()) {
             None | Some(Some(1)) => sources.add(Some(rank), "RANK", "one process a pod"),
             Some(Some(each)) if world.is_some() && world == fixed => {
-                let why = format!("WORLD_SIZE is the number of nodes, so RANK counts pods of {each} processes");
+                let why =
+                    format!("WORLD_SIZE is the number of nodes, so RANK counts pods of {each} processes");
                 sources.add(Some(rank), "RANK", why);
             }
-            Some(Some(each)) if of_a_process || rank % each == 0 => {
+            Some(Some(each)) if of_a_process || rank.is_multiple_of(each) => {
                 let why = format!("process {rank}, with {each} processes on each node");
                 sources.add(Some(rank / each), "RANK", why);
             }
@@ -629,7 +637,11 @@ impl Derivation<'_> {
                 (self.number("RANK")?, self.number("WORLD_SIZE")?, self.number("LOCAL_RANK")?)
         {
             let why = "set for this process";
-            return Ok((value(rank, "RANK", why), value(world, "WORLD_SIZE", why), value(local, "LOCAL_RANK", why)));
+            return Ok((
+                value(rank, "RANK", why),
+                value(world, "WORLD_SIZE", why),
+                value(local, "LOCAL_RANK", why),
+            ));
         }
         let world = fixed.zip(each).and_then(|(nodes, each)| {
             value(nodes.saturating_mul(each), "nodes and processes", &format!("{nodes} nodes of {each}"))
@@ -676,7 +688,11 @@ impl Derivation<'_> {
         for (name, port_name) in [("PET_MASTER_ADDR", "PET_MASTER_PORT"), ("MASTER_ADDR", "MASTER_PORT")] {
             let Some(host) = self.env.get(name) else { continue };
             let port = self.port(port_name)?.unwrap_or(Endpoint::DEFAULT_PORT);
-            sources.add(Some(Endpoint::new(host, port).map_err(wrong(name))?), name, "the address of the store");
+            sources.add(
+                Some(Endpoint::new(host, port).map_err(wrong(name))?),
+                name,
+                "the address of the store",
+            );
         }
         if sources.found.is_empty() {
             self.add_platforms_master(&mut sources)?;
@@ -709,7 +725,11 @@ impl Derivation<'_> {
             Platform::LeaderWorkerSet => {
                 if let Some(leader) = self.env.get("LWS_LEADER_ADDRESS") {
                     let name = "LWS_LEADER_ADDRESS";
-                    sources.add(at(leader, default, name)?, name, "the group's leader, with torch's usual port");
+                    sources.add(
+                        at(leader, default, name)?,
+                        name,
+                        "the group's leader, with torch's usual port",
+                    );
                 }
             }
             Platform::Slurm => {
@@ -780,7 +800,11 @@ impl Derivation<'_> {
         let namespace = self.env.get("POD_NAMESPACE").map(|name| format!("{name}.")).unwrap_or_default();
         for name in ["JOBSET_NAME", "JOB_NAME"] {
             if let Some(job) = self.env.get(name) {
-                return found(&format!("{namespace}{job}"), name, "the job's name, the same for each run of it");
+                return found(
+                    &format!("{namespace}{job}"),
+                    name,
+                    "the job's name, the same for each run of it",
+                );
             }
         }
         let (from, pod) = match self.env.get("JOB_COMPLETION_INDEX") {

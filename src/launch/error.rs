@@ -22,24 +22,8 @@ pub enum LaunchError {
         value: String,
     },
     /// Two sources of one value.
-    #[error(
-        "{first} and {second} differ: {what} is {first_value} by the one and {second_value} by the other; unset the \
-         wrong one, or decide with {flag}"
-    )]
-    Differ {
-        /// What the value is, in words.
-        what: &'static str,
-        /// The source that comes first.
-        first: String,
-        /// Its value.
-        first_value: String,
-        /// The source that says otherwise.
-        second: String,
-        /// Its value.
-        second_value: String,
-        /// The flag that overrides both.
-        flag: &'static str,
-    },
+    #[error(transparent)]
+    Differ(Box<Difference>),
     /// An index that there is no place for.
     #[error(
         "node rank {rank} (from {rank_from}) does not fit {nodes} nodes (from {nodes_from}): ranks are 0 to {}; was the \
@@ -166,6 +150,27 @@ pub enum LaunchError {
          REPLICATED_JOB_REPLICAS says how many pods come before it; set --node-rank (RALLYPOINT_NODE_RANK)"
     )]
     JobSetShape(u32),
+}
+
+/// Two sources that say different things.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{first} and {second} differ: {what} is {first_value} by the one and {second_value} by the other; unset the wrong \
+     one, or decide with {flag}"
+)]
+pub struct Difference {
+    /// What the value is, in words.
+    pub what: &'static str,
+    /// The source that comes first.
+    pub first: String,
+    /// Its value.
+    pub first_value: String,
+    /// The source that says otherwise.
+    pub second: String,
+    /// Its value.
+    pub second_value: String,
+    /// The flag that overrides both.
+    pub flag: &'static str,
 }
 
 fn service_of(name: &str) -> String {

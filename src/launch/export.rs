@@ -54,16 +54,15 @@ pub fn variables(launch: &LaunchEnv) -> Vec<(&'static str, String, String)> {
 impl Format {
     /// The variables as text.
     pub fn render(self, variables: &[(&'static str, String, String)]) -> String {
+        let lines = |line: &dyn Fn(&str, &str) -> String| {
+            variables.iter().map(|(name, value, _)| line(name, value)).collect::<Vec<_>>().concat()
+        };
         match self {
-            Self::Shell => variables
-                .iter()
-                .map(|(name, value, _)| format!("export {name}='{}'\n", value.replace('\'', "'\\''")))
-                .collect(),
+            Self::Shell => {
+                lines(&|name, value| format!("export {name}='{}'\n", value.replace('\'', "'\\''")))
+            }
             // An env file has no quotes; a line end would begin another variable.
-            Self::Docker => variables
-                .iter()
-                .map(|(name, value, _)| format!("{name}={}\n", value.replace(['\n', '\r'], " ")))
-                .collect(),
+            Self::Docker => lines(&|name, value| format!("{name}={}\n", value.replace(['\n', '\r'], " "))),
             Self::Json => {
                 let object: serde_json::Map<_, _> = variables
                     .iter()

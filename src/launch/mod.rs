@@ -28,7 +28,7 @@ mod torchrun;
 
 pub use derive::{Derived, Given, LaunchEnv, Nodes, Pod, Processes, derive, endpoint, node_rank};
 pub use environment::Environment;
-pub use error::LaunchError;
+pub use error::{Difference, LaunchError};
 pub use export::{Format, variables};
 pub use names::{ordinal, random_suffix};
 pub use plan::{Mode, Plan, PlanError, Server, plan};

@@ -96,7 +96,9 @@ pub enum PlanError {
     #[error("--mode {0} is for torchrun, and the command is not torchrun; use --mode env or auto")]
     NotTorchrun(&'static str),
     /// `--standalone`.
-    #[error("torchrun --standalone meets nobody; remove the flag, or start the command without rallypoint run")]
+    #[error(
+        "torchrun --standalone meets nobody; remove the flag, or start the command without rallypoint run"
+    )]
     Standalone,
     /// The flag in the command wins in torchrun.
     #[error(
@@ -116,10 +118,14 @@ pub enum PlanError {
     )]
     NoPlugin,
     /// Something is missing for static.
-    #[error("the static mode needs a fixed number of nodes and the node rank; set --nodes and --node-rank, or use --mode c10d")]
+    #[error(
+        "the static mode needs a fixed number of nodes and the node rank; set --nodes and --node-rank, or use --mode c10d"
+    )]
     NotStatic,
     /// A backend that does not speak to a TCPStore.
-    #[error("--rdzv-backend={0} does not meet on rallypoint; remove it, or say --mode env to leave it as it is")]
+    #[error(
+        "--rdzv-backend={0} does not meet on rallypoint; remove it, or say --mode env to leave it as it is"
+    )]
     OtherBackend(String),
     /// There is no address.
     #[error("nothing says where the server is; set --endpoint (RALLYPOINT_ENDPOINT)")]
@@ -169,7 +175,9 @@ pub fn plan(
     let (store, admin) = (&server.store, &server.admin);
     for (name, value, _) in variables(launch) {
         let wanted = match name {
-            "PET_RDZV_ENDPOINT" | "PET_MASTER_ADDR" | "PET_MASTER_PORT" | "MASTER_ADDR" | "MASTER_PORT" => false,
+            "PET_RDZV_ENDPOINT" | "PET_MASTER_ADDR" | "PET_MASTER_PORT" | "MASTER_ADDR" | "MASTER_PORT" => {
+                false
+            }
             // c10d orders the nodes itself and warns of a rank.
             "PET_NODE_RANK" => mode != Mode::C10d,
             "RANK" | "WORLD_SIZE" | "LOCAL_RANK" => mode == Mode::Env && torchrun.is_none(),
@@ -203,7 +211,8 @@ pub fn plan(
             draft.endpoint(store, "the rallypoint server");
             draft.conf(env, |conf, notes| c10d_conf(conf, notes, patience));
             let has_local = torchrun.is_some_and(|torchrun| torchrun.has("local-addr"));
-            if let (Some(ip), false) = (&launch.pod.address, has_local || env.get("PET_LOCAL_ADDR").is_some()) {
+            if let (Some(ip), false) = (&launch.pod.address, has_local || env.get("PET_LOCAL_ADDR").is_some())
+            {
                 draft.set("PET_LOCAL_ADDR", ip);
                 draft.note(format!(
                     "PET_LOCAL_ADDR={ip}: torchrun gives the workers this instead of the host's name, which other pods may \
@@ -240,12 +249,17 @@ fn c10d_conf(conf: &mut RdzvConf, notes: &mut Vec<String>, patience: Duration) {
             ));
             conf.set("join_timeout", timeout);
         } else {
-            notes.push(format!("the c10d backend ignores timeout={timeout}, so it is left out; join_timeout counts"));
+            notes.push(format!(
+                "the c10d backend ignores timeout={timeout}, so it is left out; join_timeout counts"
+            ));
         }
     }
     if conf.get("join_timeout").is_none() {
         conf.set("join_timeout", patience.as_secs().to_string());
-        notes.push(format!("join_timeout={}, as long as --gather-timeout (torchrun's own is 600)", patience.as_secs()));
+        notes.push(format!(
+            "join_timeout={}, as long as --gather-timeout (torchrun's own is 600)",
+            patience.as_secs()
+        ));
     }
     if conf.get("read_timeout").is_none() {
         conf.set("read_timeout", READ_TIMEOUT.as_secs().to_string());
@@ -255,7 +269,9 @@ fn c10d_conf(conf: &mut RdzvConf, notes: &mut Vec<String>, patience: Duration) {
         Some("0" | "false" | "f" | "no" | "n") => {}
         None => conf.set("is_host", "0"),
         Some(said) => {
-            notes.push(format!("is_host={said} is changed to is_host=0: the server is rallypoint, no node hosts it"));
+            notes.push(format!(
+                "is_host={said} is changed to is_host=0: the server is rallypoint, no node hosts it"
+            ));
             conf.set("is_host", "0");
         }
     }
@@ -298,7 +314,8 @@ impl Draft {
     /// Changes `--rdzv-conf` where the command has it, else the variable.
     fn conf(&mut self, env: &Environment, change: impl FnOnce(&mut RdzvConf, &mut Vec<String>)) {
         let in_command = self.torchrun.as_ref().and_then(Torchrun::conf);
-        let old = in_command.clone().or_else(|| env.get("PET_RDZV_CONF").map(RdzvConf::parse)).unwrap_or_default();
+        let old =
+            in_command.clone().or_else(|| env.get("PET_RDZV_CONF").map(RdzvConf::parse)).unwrap_or_default();
         let (mut new, mut notes) = (old.clone(), Vec::new());
         change(&mut new, &mut notes);
         if new == old {

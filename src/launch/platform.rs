@@ -3,8 +3,8 @@
 
 use serde::Serialize;
 
-use super::names::{first_label, ordinal};
 use super::Environment;
+use super::names::{first_label, ordinal};
 
 /// The platforms that are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -58,7 +58,10 @@ impl Platform {
 
     /// The first platform whose mark is in the environment.
     pub(super) fn recognize(env: &Environment, hostname: &str) -> Self {
-        Self::ALL.into_iter().find(|platform| platform.has_left_its_mark(env, hostname)).unwrap_or(Self::Unknown)
+        Self::ALL
+            .into_iter()
+            .find(|platform| platform.has_left_its_mark(env, hostname))
+            .unwrap_or(Self::Unknown)
     }
 
     fn has_left_its_mark(self, env: &Environment, hostname: &str) -> bool {
@@ -126,10 +129,7 @@ impl Platform {
 
     /// Whether its `RANK` and `WORLD_SIZE` count pods and not processes.
     pub const fn counts_pods(self) -> bool {
-        matches!(
-            self,
-            Self::PyTorchJob | Self::Volcano | Self::InjectedStatefulSet | Self::InjectedJob
-        )
+        matches!(self, Self::PyTorchJob | Self::Volcano | Self::InjectedStatefulSet | Self::InjectedJob)
     }
 
     /// Whether its pods are numbered by name.

@@ -98,9 +98,8 @@ pub fn find_torchrun(argv: &[String]) -> Option<Torchrun> {
 pub fn scripts(argv: &[String]) -> Vec<Vec<String>> {
     const SHELLS: [&str; 5] = ["sh", "bash", "dash", "ash", "zsh"];
     let is_shell = argv.first().is_some_and(|program| SHELLS.contains(&basename(program)));
-    let option = argv.iter().position(|word| {
-        word.starts_with('-') && !word.starts_with("--") && word.ends_with('c')
-    });
+    let option =
+        argv.iter().position(|word| word.starts_with('-') && !word.starts_with("--") && word.ends_with('c'));
     let (true, Some(option)) = (is_shell, option) else { return Vec::new() };
     let Some(script) = argv.get(option + 1) else { return Vec::new() };
     let joined = script.replace("\\\n", " ");
@@ -334,18 +333,25 @@ mod tests {
         ] {
             assert_eq!(find_torchrun(&words(command)).expect(command).program(), ["t.py"], "{command}");
         }
-        let script = ["bash", "-ec", "# start\nsleep 5 && exec torchrun --nnodes=$N \\\n  --rdzv-id x t.py; echo done"];
+        let script = [
+            "bash",
+            "-ec",
+            "# start\nsleep 5 && exec torchrun --nnodes=$N \\\n  --rdzv-id x t.py; echo done",
+        ];
         let found = find_torchrun(&script.map(str::to_owned)).expect("in the script");
         assert_eq!((found.flag("rdzv-id"), found.program()), (Some("x"), &["t.py".to_owned()][..]));
         assert!(!found.can_change());
-        for other in ["python train.py", "deepspeed --launcher torchrun x", "bash start.sh", "python -m torch.utils"] {
+        for other in
+            ["python train.py", "deepspeed --launcher torchrun x", "bash start.sh", "python -m torch.utils"]
+        {
             assert_eq!(find_torchrun(&words(other)), None, "{other}");
         }
     }
 
     #[test]
     fn a_flag_is_changed_where_it_stands_or_added_before_the_program() {
-        let torchrun = Torchrun::parse(&words("torchrun --rdzv_conf a=1 --nnodes=2 t.py -x")).expect("torchrun");
+        let torchrun =
+            Torchrun::parse(&words("torchrun --rdzv_conf a=1 --nnodes=2 t.py -x")).expect("torchrun");
         let changed = torchrun.with_flag("rdzv-conf", "b=2");
         assert_eq!(changed.argv(), words("torchrun --rdzv-conf=b=2 --nnodes=2 t.py -x"));
         let added = changed.with_flag("rdzv-id", "job");

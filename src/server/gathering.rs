@@ -47,9 +47,17 @@ impl Gathering {
             && opened.just_now
         {
             let secs = opened.after.as_secs_f64();
-            tracing::info!(run.id = run_id, pods = opened.pods, last = pod, "run {run_id}: all pods are there after {secs:.1} s");
+            tracing::info!(
+                run.id = run_id,
+                pods = opened.pods,
+                last = pod,
+                "run {run_id}: all pods are there after {secs:.1} s"
+            );
             if versions.differ() {
-                tracing::warn!(run.id = run_id, "run {run_id}: its pods have different versions of PyTorch: {versions}");
+                tracing::warn!(
+                    run.id = run_id,
+                    "run {run_id}: its pods have different versions of PyTorch: {versions}"
+                );
             }
             self.bell.send_replace(());
         }

@@ -26,7 +26,11 @@ pub(super) fn check(pods: &Pods, checks: &mut Vec<Check>) {
         if let Some((check, field)) = image(container) {
             found.push((check, field));
         }
-        checks.extend(found.into_iter().map(|(check, field)| check.at(pods.at(&format!("{}.{field}", container.field)))));
+        checks.extend(
+            found
+                .into_iter()
+                .map(|(check, field)| check.at(pods.at(&format!("{}.{field}", container.field)))),
+        );
     }
 }
 
@@ -51,7 +55,10 @@ fn node_count(pods: &Pods, container: &Container) -> Option<Found> {
     let count = pods.count.filter(|_| pods.maker != Maker::Operator)?;
     (nodes != count).then(|| {
         let evidence = format!("the command expects {nodes} nodes, but there are {count} pods");
-        (Check::fail("node-count", evidence, "change both together: the number of pods and --nnodes"), "command")
+        (
+            Check::fail("node-count", evidence, "change both together: the number of pods and --nnodes"),
+            "command",
+        )
     })
 }
 
@@ -74,24 +81,33 @@ fn ranks(container: &Container) -> Vec<Found> {
     let is_set = |name: &str| {
         container.env.iter().any(|(known, _)| known == name) || script.contains(&format!("export {name}="))
     };
-    let set: Vec<&str> = ["RANK", "LOCAL_RANK", "WORLD_SIZE"].into_iter().filter(|name| is_set(name)).collect();
+    let set: Vec<&str> =
+        ["RANK", "LOCAL_RANK", "WORLD_SIZE"].into_iter().filter(|name| is_set(name)).collect();
     let beside = container.torchrun.is_some();
     if beside && !set.is_empty() {
-        let evidence = format!("{} set beside torchrun, which sets them for each worker itself", set.join(", "));
+        let evidence =
+            format!("{} set beside torchrun, which sets them for each worker itself", set.join(", "));
         found.push((Check::warn("ranks-beside-torchrun", evidence, "leave them out"), "env"));
     }
     let flag = container.torchrun.as_ref().and_then(|torchrun| torchrun.flag("nproc-per-node"));
-    let processes = flag.or_else(|| container.value_of("PET_NPROC_PER_NODE")).or_else(|| container.value_of("NPROC_PER_NODE"));
+    let processes = flag
+        .or_else(|| container.value_of("PET_NPROC_PER_NODE"))
+        .or_else(|| container.value_of("NPROC_PER_NODE"));
     let nodes = container.torchrun.as_ref().and_then(|torchrun| torchrun.flag("nnodes"));
     let nodes = nodes.or_else(|| container.value_of("NNODES")).or_else(|| container.value_of("POD_NUMS"));
-    let (Some(world), Some(processes), Some(nodes)) = (container.value_of("WORLD_SIZE"), processes, nodes) else {
+    let (Some(world), Some(processes), Some(nodes)) = (container.value_of("WORLD_SIZE"), processes, nodes)
+    else {
         return found;
     };
     let (world, processes) = (container.filled(world), container.filled(processes));
     if world == container.filled(nodes) && processes != "1" && world != "1" {
         let evidence = format!("WORLD_SIZE={world} counts pods, but each has {processes} processes");
         let remedy = "WORLD_SIZE is pods x processes; with torchrun leave it out";
-        let check = if beside { Check::warn("world-size", evidence, remedy) } else { Check::fail("world-size", evidence, remedy) };
+        let check = if beside {
+            Check::warn("world-size", evidence, remedy)
+        } else {
+            Check::fail("world-size", evidence, remedy)
+        };
         found.push((check, "env"));
     }
     found
@@ -117,7 +133,8 @@ fn rank_of_name(pods: &Pods, container: &Container) -> Option<Found> {
 fn unset_variables(container: &Container) -> Vec<Found> {
     const FROM_ELSEWHERE: [&str; 6] = ["JOB_COMPLETION_INDEX", "HOSTNAME", "HOME", "PATH", "PWD", "RANDOM"];
     const PREFIXES: [&str; 6] = ["KUBERNETES_", "PET_", "SLURM_", "LWS_", "VC_", "NVIDIA_"];
-    let of_platform = |name: &str| FROM_ELSEWHERE.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    let of_platform =
+        |name: &str| FROM_ELSEWHERE.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix));
     let mut found = Vec::new();
     let mut say = |name: &str, form: String, what: &str, field| {
         let evidence = format!("{form} is used, but {what}");
@@ -128,7 +145,12 @@ fn unset_variables(container: &Container) -> Vec<Found> {
     for text in &container.argv {
         for name in variables(text, false).into_iter().filter(|_| !is_script) {
             if !container.defines(name) && !of_platform(name) {
-                say(name, format!("$({name})"), "no variable of that name is defined: it stays as it is written", "command");
+                say(
+                    name,
+                    format!("$({name})"),
+                    "no variable of that name is defined: it stays as it is written",
+                    "command",
+                );
             }
         }
     }
@@ -142,9 +164,20 @@ fn unset_variables(container: &Container) -> Vec<Found> {
     }
     // In a script only what torchrun is told; any other variable may be the script's own affair.
     if let Some(torchrun) = container.torchrun.as_ref().filter(|_| is_script) {
-        const TOLD: [&str; 7] = ["rdzv-endpoint", "rdzv-id", "master-addr", "master-port", "nnodes", "node-rank", "nproc-per-node"];
+        const TOLD: [&str; 7] = [
+            "rdzv-endpoint",
+            "rdzv-id",
+            "master-addr",
+            "master-port",
+            "nnodes",
+            "node-rank",
+            "nproc-per-node",
+        ];
         for value in TOLD.into_iter().filter_map(|flag| torchrun.flag(flag)) {
-            for name in variables(value, true).into_iter().filter(|name| !container.defines(name) && !of_platform(name)) {
+            for name in variables(value, true)
+                .into_iter()
+                .filter(|name| !container.defines(name) && !of_platform(name))
+            {
                 say(name, format!("${{{name}}}"), "nothing sets it: it is empty", "command");
             }
         }
@@ -178,7 +211,9 @@ fn sleeps(container: &Container) -> Option<Found> {
 }
 
 fn network_guesses(container: &Container) -> Vec<Found> {
-    let guess = |name: &'static str, bad: &str| container.value_of(name).filter(|value| *value == bad).map(|value| (name, value.to_owned()));
+    let guess = |name: &'static str, bad: &str| {
+        container.value_of(name).filter(|value| *value == bad).map(|value| (name, value.to_owned()))
+    };
     [guess("NCCL_IB_DISABLE", "1"), guess("NCCL_SOCKET_IFNAME", "eth0"), guess("GLOO_SOCKET_IFNAME", "eth0")]
         .into_iter()
         .flatten()
@@ -193,18 +228,29 @@ fn master_is_address(container: &Container) -> Option<Found> {
     let master = container.value_of("MASTER_ADDR")?;
     let addr: std::net::IpAddr = master.parse().ok()?;
     (!addr.is_loopback()).then(|| {
-        let evidence = format!("MASTER_ADDR={master} is the address of one pod; when that pod is rescheduled it changes");
-        (Check::warn("master-is-address", evidence, "use a name: a Service, or pod 0 behind a headless Service"), "env")
+        let evidence = format!(
+            "MASTER_ADDR={master} is the address of one pod; when that pod is rescheduled it changes"
+        );
+        (
+            Check::warn(
+                "master-is-address",
+                evidence,
+                "use a name: a Service, or pod 0 behind a headless Service",
+            ),
+            "env",
+        )
     })
 }
 
 /// Kubeflow's Trainer v2 rejects a TrainJob that sets its variables.
 fn operator_variables(pods: &Pods, container: &Container) -> Option<Found> {
-    const ITS_OWN: [&str; 5] = ["PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"];
+    const ITS_OWN: [&str; 5] =
+        ["PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"];
     if !pods.place.object.starts_with("TrainJob/") {
         return None;
     }
-    let set: Vec<&str> = container.env.iter().map(|(name, _)| name.as_str()).filter(|name| ITS_OWN.contains(name)).collect();
+    let set: Vec<&str> =
+        container.env.iter().map(|(name, _)| name.as_str()).filter(|name| ITS_OWN.contains(name)).collect();
     (!set.is_empty()).then(|| {
         let evidence = format!("a TrainJob that sets {} is rejected", set.join(", "));
         (Check::fail("operator-variables", evidence, "use spec.trainer.numNodes and numProcPerNode"), "env")

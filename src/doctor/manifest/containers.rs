@@ -60,7 +60,9 @@ impl Container {
     /// Whether `rallypoint run` starts the command.
     pub(super) fn is_run(&self) -> bool {
         self.rallypoint_command() == Some("run")
-            || scripts(&self.argv).iter().any(|line| line.windows(2).any(|pair| pair == ["rallypoint", "run"]))
+            || scripts(&self.argv)
+                .iter()
+                .any(|line| line.windows(2).any(|pair| pair == ["rallypoint", "run"]))
     }
 
     fn rallypoint_command(&self) -> Option<&str> {
@@ -76,7 +78,10 @@ impl Container {
 
     /// The variables whose values stand there.
     pub(super) fn environment(&self) -> Environment {
-        self.env.iter().map(|(name, value)| (name.clone(), value.clone().unwrap_or_else(|| "$(…)".into()))).collect()
+        self.env
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone().unwrap_or_else(|| "$(…)".into())))
+            .collect()
     }
 
     /// A variable's value, if it stands there.
@@ -103,7 +108,11 @@ impl Container {
     /// Whether the script, if there is one, or the variables define this name.
     pub(super) fn defines(&self, name: &str) -> bool {
         let known: HashSet<&str> = self.env.iter().map(|(name, _)| name.as_str()).collect();
-        let assigned = || self.argv.iter().any(|text| text.contains(&format!("{name}=")) || text.contains(&format!("read {name}")));
+        let assigned = || {
+            self.argv
+                .iter()
+                .any(|text| text.contains(&format!("{name}=")) || text.contains(&format!("read {name}")))
+        };
         known.contains(name) || self.env_from || assigned()
     }
 }

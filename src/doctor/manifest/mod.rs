@@ -47,7 +47,11 @@ pub fn check_manifests(files: &[(String, String)]) -> Vec<Check> {
     services::check_services(&manifests, &mut checks);
     services::check_network_policies(&manifests, &mut checks);
     if manifests.pods.is_empty() {
-        checks.push(Check::warn("pods", "no object in these files makes pods", "give all files of the job together"));
+        checks.push(Check::warn(
+            "pods",
+            "no object in these files makes pods",
+            "give all files of the job together",
+        ));
     } else if checks.iter().all(|check| check.verdict == Verdict::Pass) {
         let count = manifests.pods.len();
         checks.push(Check::pass("manifests", format!("{count} pod templates without a known mistake")));
@@ -68,7 +72,10 @@ mod tests {
         assert_eq!(ids(""), [("pods", Verdict::Warn)]);
         assert_eq!(ids("# only a comment\n---\n---\n"), [("pods", Verdict::Warn)]);
         let skipped = check("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n");
-        assert!(skipped[0].to_string().contains("ConfigMap/x") && skipped[0].verdict == Verdict::Pass, "{skipped:?}");
+        assert!(
+            skipped[0].to_string().contains("ConfigMap/x") && skipped[0].verdict == Verdict::Pass,
+            "{skipped:?}"
+        );
     }
 
     #[test]

@@ -27,7 +27,9 @@ impl Object {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Maker {
     Pod,
-    Job { indexed: bool },
+    Job {
+        indexed: bool,
+    },
     StatefulSet,
     /// Deployments and other sets whose pods have random names.
     Random,
@@ -51,7 +53,8 @@ pub(super) struct Pods {
 impl Pods {
     /// A field below the pod template's spec.
     pub(super) fn at(&self, field: &str) -> Place {
-        let joined = if field.is_empty() { self.place.field.clone() } else { format!("{}.{field}", self.place.field) };
+        let joined =
+            if field.is_empty() { self.place.field.clone() } else { format!("{}.{field}", self.place.field) };
         Place { field: joined, ..self.place.clone() }
     }
 
@@ -88,12 +91,20 @@ impl Manifests {
         let mut manifests = Self::default();
         for (file, text) in files {
             match serde_saphyr::from_multiple::<Value>(text) {
-                Ok(documents) => documents.into_iter().for_each(|document| manifests.take(file, document, checks)),
+                Ok(documents) => {
+                    for document in documents {
+                        manifests.take(file, document, checks);
+                    }
+                }
                 Err(error) => {
                     let place = Place { file: file.clone(), object: "-".into(), field: "-".into() };
                     let words = error.to_string();
                     let first = words.lines().next().unwrap_or_default();
-                    let check = Check::fail("yaml", format!("the file cannot be read: {first}"), "correct it, and try again");
+                    let check = Check::fail(
+                        "yaml",
+                        format!("the file cannot be read: {first}"),
+                        "correct it, and try again",
+                    );
                     checks.push(check.at(place));
                 }
             }
@@ -105,16 +116,23 @@ impl Manifests {
         if document.is_null() {
             return;
         }
-        let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text =
+            |pointer: &str| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (kind, name) = (text("/kind"), text("/metadata/name"));
         if kind.ends_with("List") && document.get("items").is_some() {
             let items = document.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
-            items.into_iter().for_each(|item| self.take(file, item, checks));
+            for item in items {
+                self.take(file, item, checks);
+            }
             return;
         }
         let object = Object { file: file.to_owned(), kind, name, value: document };
         if object.kind.is_empty() {
-            let check = Check::fail("yaml", "a document without a kind", "every manifest has apiVersion, kind and metadata.name");
+            let check = Check::fail(
+                "yaml",
+                "a document without a kind",
+                "every manifest has apiVersion, kind and metadata.name",
+            );
             checks.push(check.at(object.place("kind")));
             return;
         }
@@ -164,7 +182,9 @@ fn pods_of(object: &Object) -> Vec<Pods> {
             one(Maker::Job { indexed: mode == Some("Indexed") }, &format!("{base}/template"), count)
         }
         "StatefulSet" => one(Maker::StatefulSet, "/spec/template", number("/spec/replicas").or(Some(1))),
-        "Deployment" | "ReplicaSet" => one(Maker::Random, "/spec/template", number("/spec/replicas").or(Some(1))),
+        "Deployment" | "ReplicaSet" => {
+            one(Maker::Random, "/spec/template", number("/spec/replicas").or(Some(1)))
+        }
         "DaemonSet" => one(Maker::Random, "/spec/template", None),
         "JobSet" => {
             let jobs = list(value, "/spec/replicatedJobs").iter().enumerate();

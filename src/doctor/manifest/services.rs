@@ -10,8 +10,11 @@ use super::containers::Container;
 use super::objects::{Maker, Manifests, Object, Pods, list, texts};
 
 /// Labels that make a selector mean one pod.
-const OF_ONE_POD: [&str; 3] =
-    ["statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index", "batch.kubernetes.io/job-completion-index"];
+const OF_ONE_POD: [&str; 3] = [
+    "statefulset.kubernetes.io/pod-name",
+    "apps.kubernetes.io/pod-index",
+    "batch.kubernetes.io/job-completion-index",
+];
 
 fn selector(service: &Object) -> BTreeMap<String, String> {
     texts(service.value.pointer("/spec/selector"))
@@ -34,7 +37,8 @@ fn takes(selector: &BTreeMap<String, String>, pods: &Pods) -> bool {
 
 /// The host names that a container is told to meet at.
 fn hosts(container: &Container) -> Vec<String> {
-    let flag = |name: &str| container.torchrun.as_ref().and_then(|torchrun| torchrun.flag(name)).map(str::to_owned);
+    let flag =
+        |name: &str| container.torchrun.as_ref().and_then(|torchrun| torchrun.flag(name)).map(str::to_owned);
     let said = [
         flag("rdzv-endpoint"),
         flag("master-addr"),
@@ -85,27 +89,38 @@ fn endpoint_selects_all(pods: &Pods, container: &Container, service: &Object) ->
              name and hosts a store of its own; with --nnodes=1:N each trains alone, and all exit 0"
         )
     } else {
-        format!("the endpoint `{name}` is a Service over all pods of {object}: each connection goes to another pod")
+        format!(
+            "the endpoint `{name}` is a Service over all pods of {object}: each connection goes to another pod"
+        )
     };
     let pod = match pods.subdomain() {
         Some(subdomain) => format!("{}-0.{subdomain}", object.split('/').nth(1).unwrap_or_default()),
         None => "pod 0 by name (spec.subdomain)".into(),
     };
-    let remedy = format!("name {pod}, or a Service of a rallypoint server alone, and use --rdzv-conf=is_host=0");
-    Some(Check::fail("endpoint-selects-all", evidence, remedy).at(pods.at(&format!("{}.command", container.field))))
+    let remedy =
+        format!("name {pod}, or a Service of a rallypoint server alone, and use --rdzv-conf=is_host=0");
+    Some(
+        Check::fail("endpoint-selects-all", evidence, remedy)
+            .at(pods.at(&format!("{}.command", container.field))),
+    )
 }
 
 /// A Service `master` puts `MASTER_PORT=tcp://…` into every pod.
 fn service_link(pods: &Pods, container: &Container, manifests: &Manifests) -> Option<Check> {
-    let service = manifests.of_kind("Service").find(|service| {
-        matches!(service.name.as_str(), "master" | "pet-master") && !is_headless(service)
-    })?;
+    let service = manifests
+        .of_kind("Service")
+        .find(|service| matches!(service.name.as_str(), "master" | "pet-master") && !is_headless(service))?;
     let variable = format!("{}_PORT", service.name.to_uppercase().replace('-', "_"));
     let off = pods.spec.get("enableServiceLinks") == Some(&Value::Bool(false));
     let own = container.env.iter().any(|(name, _)| *name == variable);
     (!off && !own).then(|| {
-        let evidence = format!("the Service `{}` makes Kubernetes set {variable}=tcp://… in every pod", service.name);
-        let check = Check::fail("service-link", evidence, "enableServiceLinks: false, or another name for the Service");
+        let evidence =
+            format!("the Service `{}` makes Kubernetes set {variable}=tcp://… in every pod", service.name);
+        let check = Check::fail(
+            "service-link",
+            evidence,
+            "enableServiceLinks: false, or another name for the Service",
+        );
         check.at(pods.at("enableServiceLinks"))
     })
 }
@@ -134,7 +149,9 @@ fn subdomain(pods: &Pods, manifests: &Manifests) -> Option<Check> {
         });
     };
     let Some(service) = manifests.of_kind("Service").find(|service| service.name == subdomain) else {
-        let evidence = format!("the subdomain `{subdomain}` needs a headless Service of that name; it is not in these files");
+        let evidence = format!(
+            "the subdomain `{subdomain}` needs a headless Service of that name; it is not in these files"
+        );
         let remedy = "a Service with clusterIP: None, publishNotReadyAddresses: true, and the pods' labels as selector";
         return Some(Check::warn(ID, evidence, remedy).at(pods.at("subdomain")));
     };
@@ -144,7 +161,8 @@ fn subdomain(pods: &Pods, manifests: &Manifests) -> Option<Check> {
         return Some(Check::fail(ID, evidence, "clusterIP: None").at(place("spec.clusterIP")));
     }
     if service.value.pointer("/spec/publishNotReadyAddresses") != Some(&Value::Bool(true)) {
-        let evidence = "pods that are not Ready have no name yet, and they are not Ready while they wait for each other";
+        let evidence =
+            "pods that are not Ready have no name yet, and they are not Ready while they wait for each other";
         let check = Check::warn("not-ready-addresses", evidence, "publishNotReadyAddresses: true");
         return Some(check.at(place("spec.publishNotReadyAddresses")));
     }
@@ -155,15 +173,23 @@ fn subdomain(pods: &Pods, manifests: &Manifests) -> Option<Check> {
 pub(super) fn check_services(manifests: &Manifests, checks: &mut Vec<Check>) {
     for service in manifests.of_kind("Service") {
         let selector = selector(service);
-        if selector.is_empty() || manifests.pods.is_empty() || manifests.pods.iter().any(|pods| takes(&selector, pods)) {
+        if selector.is_empty()
+            || manifests.pods.is_empty()
+            || manifests.pods.iter().any(|pods| takes(&selector, pods))
+        {
             continue;
         }
         let shown: Vec<String> = selector.iter().map(|(label, value)| format!("{label}={value}")).collect();
         let uses = |pods: &Pods| {
-            let told = pods.containers.iter().flat_map(hosts).any(|host| means(&host, service) || host.contains(&format!(".{}", service.name)));
+            let told = pods
+                .containers
+                .iter()
+                .flat_map(hosts)
+                .any(|host| means(&host, service) || host.contains(&format!(".{}", service.name)));
             told || pods.subdomain() == Some(service.name.as_str())
         };
-        let evidence = format!("no pod in these files has the labels {}: the name never resolves", shown.join(", "));
+        let evidence =
+            format!("no pod in these files has the labels {}: the name never resolves", shown.join(", "));
         let remedy = "make the selector equal to the pods' labels (spec.template.metadata.labels)";
         let check = if manifests.pods.iter().any(uses) {
             Check::fail("selector-matches-none", evidence, remedy)
@@ -179,7 +205,8 @@ pub(super) fn check_network_policies(manifests: &Manifests, checks: &mut Vec<Che
     for policy in manifests.of_kind("NetworkPolicy") {
         let selector = texts(policy.value.pointer("/spec/podSelector/matchLabels"));
         let chosen = |pods: &&Pods| selector.is_empty() || takes(&selector, pods);
-        let Some(pods) = manifests.pods.iter().filter(|pods| pods.train() && pods.are_several()).find(chosen) else {
+        let Some(pods) = manifests.pods.iter().filter(|pods| pods.train() && pods.are_several()).find(chosen)
+        else {
             continue;
         };
         let types = list(&policy.value, "/spec/policyTypes");
@@ -188,14 +215,19 @@ pub(super) fn check_network_policies(manifests: &Manifests, checks: &mut Vec<Che
         let opens_all = rules.iter().any(|rule| {
             let peers = list(rule, "/from");
             let from_pods = peers.is_empty()
-                || peers.iter().any(|peer| takes_peer(&texts(peer.pointer("/podSelector/matchLabels")), peer, pods));
+                || peers
+                    .iter()
+                    .any(|peer| takes_peer(&texts(peer.pointer("/podSelector/matchLabels")), peer, pods));
             from_pods && list(rule, "/ports").is_empty()
         });
         if for_ingress && !opens_all {
             let check = Check::fail(
                 "network-policy-ports",
-                format!("the pods of {} may not connect to each other on every port: torchrun's second store, gloo and NCCL \
-                         use ports of their own choice", pods.place.object),
+                format!(
+                    "the pods of {} may not connect to each other on every port: torchrun's second store, gloo and NCCL \
+                         use ports of their own choice",
+                    pods.place.object
+                ),
                 "a rule without ports from the same pods: ingress: [{from: [{podSelector: {matchLabels: …}}]}]",
             );
             checks.push(check.at(policy.place("spec.ingress")));

@@ -2,6 +2,8 @@
 
 use super::*;
 
+type Vars<'a> = &'a [(&'a str, &'a str)];
+
 const K8S: (&str, &str) = ("KUBERNETES_SERVICE_HOST", "10.96.0.1");
 
 fn launched(hostname: &str, vars: &[(&str, &str)]) -> Result<LaunchEnv, LaunchError> {
@@ -33,7 +35,7 @@ fn summary(launch: &LaunchEnv) -> [String; 6] {
 #[test]
 fn each_platform_says_who_its_pods_are() {
     #[rustfmt::skip]
-    let rows: [(&str, &[(&str, &str)], [&str; 6]); 24] = [
+    let rows: [(&str, Vars, [&str; 6]); 24] = [
         // S1: an Indexed Job whose pods were given torch's variables.
         ("train-2", &[K8S, ("JOB_COMPLETION_INDEX", "2"), ("NODE_RANK", "2"), ("MASTER_ADDR", "training-master-service"),
             ("MASTER_PORT", "29500"), ("NNODES", "4"), ("WORLD_SIZE", "32"), ("RANK", "16")],
@@ -115,7 +117,10 @@ fn ranks_of_processes_follow_only_where_they_must() {
     assert_eq!(ranks(&launched("", &many).expect("eight a node")), (None, Some(32), None));
     let process = [("RANK", "9"), ("WORLD_SIZE", "32"), ("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "8")];
     let process = launched("", &process).expect("a process");
-    assert_eq!((ranks(&process), process.node_rank.expect("its node").value), ((Some(9), Some(32), Some(1)), 1));
+    assert_eq!(
+        (ranks(&process), process.node_rank.expect("its node").value),
+        ((Some(9), Some(32), Some(1)), 1)
+    );
     let auto = [("PET_NODE_RANK", "1"), ("PET_NNODES", "4"), ("PET_NPROC_PER_NODE", "auto")];
     assert_eq!(ranks(&launched("", &auto).expect("auto")), (None, None, None));
 }
@@ -136,7 +141,8 @@ fn the_commands_flags_are_a_source() {
 
 #[test]
 fn what_the_user_says_ends_every_contradiction() {
-    let env: Environment = [("PET_NODE_RANK", "1"), ("JOB_COMPLETION_INDEX", "2"), ("PET_NNODES", "4")].into_iter().collect();
+    let env: Environment =
+        [("PET_NODE_RANK", "1"), ("JOB_COMPLETION_INDEX", "2"), ("PET_NNODES", "4")].into_iter().collect();
     let given = Given { node_rank: Some(3), run_id: Some("mine".into()), ..Given::default() };
     let launch = derive(&env, &given, None).expect("decided");
     assert_eq!(launch.node_rank.expect("given").value, 3);
@@ -146,7 +152,7 @@ fn what_the_user_says_ends_every_contradiction() {
 #[test]
 fn contradictions_are_refused_by_name() {
     #[rustfmt::skip]
-    let rows: [(&str, &[(&str, &str)], &[&str]); 19] = [
+    let rows: [(&str, Vars, &[&str]); 19] = [
         ("two sources differ", &[("PET_NODE_RANK", "1"), ("JOB_COMPLETION_INDEX", "2")],
             &["PET_NODE_RANK and JOB_COMPLETION_INDEX differ", "1 by the one and 2 by the other", "--node-rank"]),
         ("label and name differ", &[("POD_INDEX", "1"), ("POD_NAME", "train-2")], &["POD_INDEX and POD_NAME differ"]),
@@ -188,16 +194,41 @@ fn a_job_set_of_several_jobs_needs_their_number() {
 
 #[test]
 fn the_endpoint_comes_from_the_environment_in_this_order() {
-    let all =
-        [("PET_RDZV_ENDPOINT", "r:1"), ("PET_MASTER_ADDR", "::1"), ("PET_MASTER_PORT", "3")];
+    let all = [("PET_RDZV_ENDPOINT", "r:1"), ("PET_MASTER_ADDR", "::1"), ("PET_MASTER_PORT", "3")];
     let found = |vars: &[(&str, &str)]| {
         let env: Environment = vars.iter().copied().collect();
-        endpoint(&env, &Given::default()).map(|found| found.map(|found| (found.value.to_string(), found.from)))
+        endpoint(&env, &Given::default())
+            .map(|found| found.map(|found| (found.value.to_string(), found.from)))
     };
     assert_eq!(found(&all), Ok(Some(("r:1".into(), "PET_RDZV_ENDPOINT".into()))));
     assert_eq!(found(&all[1..]), Ok(Some(("[::1]:3".into(), "PET_MASTER_ADDR".into()))));
     assert_eq!(found(&[("MASTER_ADDR", "m")]), Ok(Some(("m:29500".into(), "MASTER_ADDR".into()))));
     // As in torchrun.
-    assert_eq!(found(&[("PET_RDZV_ENDPOINT", "r")]), Ok(Some(("r:29400".into(), "PET_RDZV_ENDPOINT".into()))));
+    assert_eq!(
+        found(&[("PET_RDZV_ENDPOINT", "r")]),
+        Ok(Some(("r:29400".into(), "PET_RDZV_ENDPOINT".into())))
+    );
     assert_eq!(found(&[("MASTER_ADDR", "")]), Ok(None));
+}
+
+/// `docs/env.md` has a row for each platform, in the order in which they are looked for.
+#[test]
+fn the_table_for_users_has_every_platform_in_order() {
+    let text = include_str!("../../../docs/env.md");
+    let (_, table) = text.split_once("## Platforms").expect("the chapter");
+    let (table, _) = table.split_once("Everywhere").expect("its end");
+    let rows: Vec<&str> = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" | ").next())
+        .filter(|name| *name != "platform")
+        .collect();
+    assert_eq!(rows, Platform::ALL.map(Platform::name));
+    // Each variable that is named there is one that the code reads.
+    let sources =
+        [include_str!("../derive.rs"), include_str!("../platform.rs"), include_str!("../environment.rs")]
+            .concat();
+    for name in table.split('`').skip(1).step_by(2) {
+        let is_name = name.chars().all(|c| c.is_ascii_uppercase() || c == '_' || c.is_ascii_digit());
+        assert!(!is_name || name == "JOB" || sources.contains(&format!("\"{name}\"")), "{name} is not read");
+    }
 }

@@ -19,14 +19,21 @@ impl Launched {
 const NODE: [(&str, &str); 4] =
     [("PET_NODE_RANK", "1"), ("PET_NNODES", "2"), ("MASTER_ADDR", "rally"), ("POD_IP", "10.0.0.7")];
 
-fn launched(command: &str, asked: Option<Mode>, plugin: bool, more: &[(&str, &str)]) -> Result<Launched, PlanError> {
+fn launched(
+    command: &str,
+    asked: Option<Mode>,
+    plugin: bool,
+    more: &[(&str, &str)],
+) -> Result<Launched, PlanError> {
     let env: Environment = NODE.iter().chain(more).copied().collect();
     let argv = shlex::split(command).expect("words");
     let torchrun = find_torchrun(&argv);
     let launch = derive(&env, &Given::default(), torchrun.as_ref()).expect("consistent");
     let mode = Mode::choose(asked, torchrun.as_ref(), &env, &launch, plugin)?;
     let server = Server {
-        store: if mode.wants_own_store() { "10.0.0.1:29510" } else { "rally:29500" }.parse().expect("an endpoint"),
+        store: if mode.wants_own_store() { "10.0.0.1:29510" } else { "rally:29500" }
+            .parse()
+            .expect("an endpoint"),
         admin: "rally:29501".parse().expect("an endpoint"),
     };
     let plan = plan(mode, &argv, torchrun.as_ref(), &env, &launch, &server, Duration::from_mins(30));
@@ -35,19 +42,26 @@ fn launched(command: &str, asked: Option<Mode>, plugin: bool, more: &[(&str, &st
 
 #[test]
 fn the_mode_is_what_was_asked_for_then_what_the_command_says_then_what_is_possible() {
-    let mode = |command: &str, asked, plugin, more: &[_]| launched(command, asked, plugin, more).map(|it| it.mode);
+    let mode =
+        |command: &str, asked, plugin, more: &[_]| launched(command, asked, plugin, more).map(|it| it.mode);
     assert_eq!(mode("torchrun t.py", None, true, &[]), Ok(Mode::Plugin));
     assert_eq!(mode("torchrun t.py", None, false, &[]), Ok(Mode::Static));
     assert_eq!(mode("torchrun t.py", None, false, &[("PET_NNODES", "1:2")]), Ok(Mode::C10d));
     assert_eq!(mode("torchrun --rdzv-backend c10d t.py", None, true, &[]), Ok(Mode::C10d));
     assert_eq!(mode("torchrun t.py", None, true, &[("PET_RDZV_BACKEND", "c10d")]), Ok(Mode::C10d));
-    assert_eq!(mode("torchrun t.py", Some(Mode::Static), true, &[("PET_RDZV_BACKEND", "c10d")]), Ok(Mode::Static));
+    assert_eq!(
+        mode("torchrun t.py", Some(Mode::Static), true, &[("PET_RDZV_BACKEND", "c10d")]),
+        Ok(Mode::Static)
+    );
     assert_eq!(mode("python t.py", None, true, &[]), Ok(Mode::Env));
     assert_eq!(mode("sh -c 'torchrun --rdzv_backend=c10d t.py'", None, true, &[]), Ok(Mode::C10d));
     let refused = mode("torchrun --rdzv-backend=c10d t.py", Some(Mode::Static), false, &[]);
     assert_eq!(refused, Err(PlanError::FlagContradicts { asked: "static", flag: "c10d" }));
     assert_eq!(mode("torchrun t.py", Some(Mode::Plugin), false, &[]), Err(PlanError::NoPlugin));
-    assert_eq!(mode("torchrun --rdzv-backend=etcd t.py", None, true, &[]), Err(PlanError::OtherBackend("etcd".into())));
+    assert_eq!(
+        mode("torchrun --rdzv-backend=etcd t.py", None, true, &[]),
+        Err(PlanError::OtherBackend("etcd".into()))
+    );
     assert_eq!(mode("torchrun --standalone t.py", None, true, &[]), Err(PlanError::Standalone));
     assert_eq!(mode("python t.py", Some(Mode::C10d), true, &[]), Err(PlanError::NotTorchrun("c10d")));
     let elastic = [("PET_NNODES", "1:2")];
@@ -64,7 +78,11 @@ fn c10d_gets_timers_and_says_what_it_changed() {
         "torchrun '--nnodes=2' '--rdzv_backend=c10d' '--rdzv_endpoint=rally:29500' '--rdzv_id=x' \
          '--rdzv-conf=read_timeout=120,join_timeout=1800,is_host=0' train.py"
     );
-    assert!(it.notes().contains("ignores timeout=1800; join_timeout=1800 is what was meant"), "{}", it.notes());
+    assert!(
+        it.notes().contains("ignores timeout=1800; join_timeout=1800 is what was meant"),
+        "{}",
+        it.notes()
+    );
     assert_eq!(it.set("PET_LOCAL_ADDR"), Some("10.0.0.7"));
     assert_eq!(it.set("PET_NODE_RANK"), None, "which c10d would warn of");
 
@@ -73,8 +91,18 @@ fn c10d_gets_timers_and_says_what_it_changed() {
     assert_eq!(bare.set("PET_RDZV_ENDPOINT"), Some("rally:29500"));
     assert_eq!(bare.plan.argv.len(), 3, "the command itself is as it was");
 
-    let host = launched("torchrun --rdzv_backend=c10d --rdzv-conf=is_host=true,join_timeout=9 t.py", None, false, &[]).expect("planned");
-    assert!(host.plan.argv.contains(&"--rdzv-conf=is_host=0,join_timeout=9,read_timeout=300".into()), "{:?}", host.plan.argv);
+    let host = launched(
+        "torchrun --rdzv_backend=c10d --rdzv-conf=is_host=true,join_timeout=9 t.py",
+        None,
+        false,
+        &[],
+    )
+    .expect("planned");
+    assert!(
+        host.plan.argv.contains(&"--rdzv-conf=is_host=0,join_timeout=9,read_timeout=300".into()),
+        "{:?}",
+        host.plan.argv
+    );
     assert!(host.notes().contains("is_host=true is changed"), "{}", host.notes());
 }
 
@@ -93,7 +121,10 @@ fn the_plugin_meets_on_the_admin_port() {
     assert!(it.plan.argv.contains(&"--rdzv-endpoint=rally:29501".into()), "{:?}", it.plan.argv);
     assert_eq!((it.set("PET_NODE_RANK"), it.set("PET_RDZV_CONF")), (Some("1"), Some("join_timeout=1800")));
     let asked = launched("torchrun --rdzv-conf=timeout=60 t.py", None, true, &[]).expect("planned");
-    assert!(asked.plan.argv.contains(&"--rdzv-conf=timeout=60".into()), "the plugin reads it as join_timeout");
+    assert!(
+        asked.plan.argv.contains(&"--rdzv-conf=timeout=60".into()),
+        "the plugin reads it as join_timeout"
+    );
 }
 
 #[test]
