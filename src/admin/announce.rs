@@ -19,6 +19,9 @@ use crate::server::Server;
 /// The longest poll; shorter than any proxy's patience, and than the server's own for a request.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(8);
 
+/// Between two looks at one run.
+const LEAST_WAIT: Duration = Duration::from_millis(100);
+
 /// What a pod sends.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -80,8 +83,19 @@ pub(super) async fn announce(
         bell.borrow_and_update();
         let standing = server.announce(&run_id, said.clone()).map_err(|refused| refusal(&refused))?;
         let waits = !matches!(standing, Standing::Go(_));
-        if waits && tokio::time::timeout_at(deadline, bell.changed()).await.is_ok_and(|rung| rung.is_ok()) {
-            continue;
+        let until = match &standing {
+            // Nobody rings when the holder of a rank is gone.
+            Standing::Parked { silent, .. } => {
+                let left = server.gathering().gates().pod_timeout().saturating_sub(*silent);
+                deadline.min(tokio::time::Instant::now() + left.max(LEAST_WAIT))
+            }
+            _ => deadline,
+        };
+        if waits {
+            let rung = tokio::time::timeout_at(until, bell.changed()).await.is_ok();
+            if rung || until < deadline {
+                continue;
+            }
         }
         let status = if waits { StatusCode::ACCEPTED } else { StatusCode::OK };
         return Ok((status, Json(answer(&server, &run_id, nodes, standing))));

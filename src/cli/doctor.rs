@@ -21,7 +21,7 @@ const AFTER_HELP: &str = "Without --manifest it looks at this pod: run it where 
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
     /// The store [default: what the environment or the command names]
-    #[arg(value_name = "HOST:PORT", env = "RALLYPOINT_ENDPOINT", conflicts_with = "manifest")]
+    #[arg(value_name = "HOST:PORT", env = "RALLYPOINT_ENDPOINT")]
     endpoint: Option<String>,
 
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub(super) struct Args {
     admin: Option<AdminUrl>,
 
     /// Check Kubernetes manifests instead, offline; give all files of a job together
-    #[arg(long, value_name = "FILE", num_args = 1..)]
+    #[arg(long, env = "RALLYPOINT_MANIFEST", value_name = "FILE", num_args = 1.., value_delimiter = ',')]
     manifest: Vec<PathBuf>,
 
     /// Time for each step on the network

@@ -11,6 +11,7 @@
 //! | `server` | the server behind the admin port: version, clock, runs, announced pods |
 //! | `machine` | this host: limits, its own name |
 //! | `probe` | gathers the facts of the last three |
+//! | `reverse` | how long the name of an address takes |
 //! | `manifest` | Kubernetes manifests, offline |
 
 mod command;
@@ -19,6 +20,7 @@ mod machine;
 mod manifest;
 mod network;
 pub(crate) mod probe;
+mod reverse;
 mod server;
 
 use serde::Serialize;

@@ -9,6 +9,7 @@ use tokio::time::{Instant, timeout};
 
 use super::machine::MachineFacts;
 use super::network::{Answer, Failure, NetworkFacts};
+use super::reverse::time_of_lookup;
 use super::server::ServerFacts;
 use crate::client::http::{self, AdminUrl};
 use crate::client::{self, Client, Endpoint, Options};
@@ -150,17 +151,11 @@ pub(crate) async fn probe_machine(hostname: &str, towards: Option<IpAddr>, step:
     let limit = getrlimit(Resource::Nofile);
     let own = timeout(step, tokio::net::lookup_host((hostname, 0))).await;
     let own_addresses = own.ok().and_then(Result::ok).map(|addrs| addrs.map(|addr| addr.ip()).collect());
-    let reverse_lookup = match towards {
-        Some(addr) => {
-            let started = Instant::now();
-            let look = tokio::task::spawn_blocking(move || dns_lookup::lookup_addr(&addr));
-            // Not to have a name is an answer too.
-            let _named = timeout(step, look).await;
-            Some(started.elapsed())
-        }
+    let file = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let reverse_lookup = match towards.filter(|addr| !addr.is_loopback()) {
+        Some(addr) => time_of_lookup(&file("/etc/resolv.conf"), addr, step).await,
         None => None,
     };
-    let file = |path| std::fs::read_to_string(path).unwrap_or_default();
     MachineFacts {
         hostname: hostname.to_owned(),
         own_addresses: own_addresses.unwrap_or_default(),
