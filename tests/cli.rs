@@ -119,8 +119,11 @@ fn other_server(until: Option<u8>, answer: &'static [u8]) -> SocketAddr {
 
 #[test]
 fn each_flag_has_its_environment_variable() {
-    let commands: [&[&str]; 17] = [
+    let commands: [&[&str]; 20] = [
         &["serve"],
+        &["run"],
+        &["env"],
+        &["doctor"],
         &["wait"],
         &["health"],
         &["ctl", "reset"],

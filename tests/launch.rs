@@ -253,7 +253,7 @@ fn run_can_be_stopped_while_it_waits() {
     eventually("announced", || pods(server.admin) == 1);
     terminate(&waiting);
     let (code, _, err) = ended(waiting);
-    assert!(code == Some(143) && err.contains("before the command was started"), "{code:?} {err}");
+    assert!(code == Some(143) && err.contains("stopped by signal 15 while waiting"), "{code:?} {err}");
 }
 
 /// As process 1 of a pid namespace. Needs the right to make one.

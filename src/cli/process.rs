@@ -13,15 +13,19 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Outcome, client_runtime};
 
-/// Resolves with the signal that asks this process to end. As process 1 of a container it would otherwise not be obeyed.
-pub(super) fn stopped_early() -> io::Result<impl Future<Output = i32>> {
+/// Runs work until it is done, or until a signal asks this process to end: the exit code that says so. Without it, as
+/// process 1 of a container, it would not be obeyed.
+pub(super) async fn unless_stopped<T>(
+    work: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<Result<T, Outcome>> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => SignalKind::terminate().as_raw_value(),
-            _ = interrupt.recv() => SignalKind::interrupt().as_raw_value(),
-        }
-    })
+    let number = tokio::select! {
+        done = work => return done.map(Ok),
+        _ = terminate.recv() => SignalKind::terminate().as_raw_value(),
+        _ = interrupt.recv() => SignalKind::interrupt().as_raw_value(),
+    };
+    eprintln!("rallypoint: stopped by signal {number} while waiting");
+    Ok(Err(Outcome::Code(128 + number as u8)))
 }
 
 /// What a program prints, if it ends well in time.

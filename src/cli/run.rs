@@ -14,8 +14,8 @@ use super::launch::{LaunchArgs, environment, no_endpoint};
 use super::units::{MaybeOff, duration, duration_or_off};
 use super::{Outcome, UsageError, process, run_client, wait};
 use crate::client::http::{self, AdminUrl};
-use crate::client::{Endpoint, Seconds};
-use crate::doctor::{Verdict, check_command, check_environment};
+use crate::client::{self, Endpoint, Seconds};
+use crate::doctor::{Check, Verdict, check_command, check_environment, check_network, probe};
 use crate::launch::{self, Environment, LaunchEnv, Mode, Plan, Server, Torchrun};
 
 const AFTER_HELP: &str = "The command gets the variables that `rallypoint env` prints, and those that make it a client of the \
@@ -114,19 +114,10 @@ impl Args {
         // Everything that is wrong in the pod itself is said before anybody is waited for.
         let call =
             if self.gather { Some(Call::of(&launch, python.torch).map_err(UsageError)?) } else { None };
-        let plan = run_client(async {
-            let stopped = process::stopped_early()?;
-            tokio::select! {
-                plan = self.meet(mode, &launch, &env, torchrun.as_ref(), &store, &admin, call.as_ref()) => plan.map(Ok),
-                signal = stopped => Ok(Err(signal)),
-            }
-        })?;
-        let plan = match plan {
+        let meeting = self.meet(mode, &launch, &env, torchrun.as_ref(), &store, &admin, call.as_ref());
+        let plan = match run_client(process::unless_stopped(meeting))? {
             Ok(plan) => plan,
-            Err(signal) => {
-                say(format_args!("stopped by signal {signal} before the command was started"));
-                return Ok(Outcome::Code(128 + signal as u8));
-            }
+            Err(stopped) => return Ok(stopped),
         };
         plan.notes.iter().for_each(say);
         say(format_args!("starting in mode {}: {}", mode.name(), shown(&plan.argv)));
@@ -152,6 +143,7 @@ impl Args {
         if let Err(reason) = ended.outcome {
             bail!("gave up on {store} after {}: {}", Seconds(ended.waited), reason.text);
         }
+        refuse_several_stores(store).await?;
         let patience = self.gather_timeout.0.unwrap_or(FOR_EVER);
         if let Some(call) = call {
             let gathered = gather::gather(admin, call, Patience { whole: patience, pause }, &mut line).await;
@@ -252,6 +244,22 @@ fn refuse_mistakes(
         Some(check) => Err(UsageError(check.to_string())),
         None => Ok(()),
     }
+}
+
+/// Refuses a name behind which several stores answer: the nodes would meet on different ones. Several addresses of which
+/// one answers are only slow.
+async fn refuse_several_stores(store: &Endpoint) -> anyhow::Result<()> {
+    const STEP: Duration = Duration::from_secs(5);
+    if client::resolve(store, STEP).await.map_or(0, |addrs| addrs.len()) > 1 {
+        let (mut facts, _) = probe::probe_network(store, None, STEP).await;
+        // With rallypoint no node hosts a store, so finding oneself behind the name does no harm here.
+        facts.own.clear();
+        let several = |check: &Check| check.id == "one-address" && check.verdict == Verdict::Fail;
+        if let Some(check) = check_network(&facts).into_iter().find(several) {
+            bail!("{check}");
+        }
+    }
+    Ok(())
 }
 
 fn is_python(program: &str) -> bool {

@@ -12,9 +12,10 @@ use super::gather::{self, Patience};
 use super::launch::{self, LaunchArgs, environment};
 use super::news::{News, Reason};
 use super::units::duration;
-use super::{Outcome, UsageError, run_client};
+use super::{Outcome, UsageError, process, run_client};
 use crate::client::http::AdminUrl;
 use crate::client::{self, Client, ConnectError, Endpoint, Options, Seconds};
+use crate::launch::LaunchEnv;
 
 const AFTER_HELP: &str = "Each try resolves the name, connects, says hello and pings. stderr says which step fails and \
                           why. Exit code: 0 it answers, 1 it did not in time, 2 usage";
@@ -58,22 +59,31 @@ impl Args {
             None
         };
         eprintln!("rallypoint: waiting up to {} for {endpoint}{from}", Seconds(self.timeout));
+        let outcome = run_client(process::unless_stopped(self.wait_for_all(&endpoint, gathers.as_ref())))?;
+        Ok(outcome.unwrap_or_else(|stopped| stopped))
+    }
+
+    async fn wait_for_all(
+        &self,
+        endpoint: &Endpoint,
+        gathers: Option<&LaunchEnv>,
+    ) -> anyhow::Result<Outcome> {
         let mut say = |line: String| eprintln!("rallypoint: {line}");
-        let ended = run_client(async { Ok(wait(&endpoint, self.timeout, self.interval, &mut say).await) })?;
+        let ended = wait(endpoint, self.timeout, self.interval, &mut say).await;
         if self.json && (gathers.is_none() || ended.outcome.is_err()) {
-            println!("{}", ended.to_json(&endpoint));
+            println!("{}", ended.to_json(endpoint));
         }
         match &ended.outcome {
             Ok(addr) => eprintln!("rallypoint: {addr} answers after {}", Seconds(ended.waited)),
             Err(reason) => bail!("gave up on {endpoint} after {}: {}", Seconds(ended.waited), reason.text),
         }
         let Some(launch) = gathers else { return Ok(Outcome::Done) };
-        let admin = self.admin.clone().unwrap_or_else(|| AdminUrl::beside(&endpoint));
-        let call = gather::Call::of(&launch, None).map_err(UsageError)?;
+        let admin = self.admin.clone().unwrap_or_else(|| AdminUrl::beside(endpoint));
+        let call = gather::Call::of(launch, None).map_err(UsageError)?;
         let patience = Patience { whole: self.timeout.saturating_sub(ended.waited), pause: self.interval };
-        let gathered = run_client(async { Ok(gather::gather(&admin, &call, patience, &mut say).await) })?;
+        let gathered = gather::gather(&admin, &call, patience, &mut say).await;
         if self.json {
-            println!("{}", gathered.to_json(&endpoint));
+            println!("{}", gathered.to_json(endpoint));
         }
         gathered.finish(&call)
     }
