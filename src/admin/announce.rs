@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::access::PeerIp;
 use super::problem::Problem;
-use crate::gather::{Announcement, Refused, Run, Standing};
+use crate::gather::{Announcement, Refused, Standing};
 use crate::launch::Nodes;
 use crate::server::Server;
 
@@ -112,9 +112,8 @@ fn refusal(refused: &Refused) -> Problem {
 }
 
 fn answer(server: &Server, run_id: &str, nodes: Nodes, standing: Standing) -> Answer {
-    let versions = server.gathering().gates().run(run_id).map(Run::versions).unwrap_or_default();
-    let warning =
-        versions.differ().then(|| format!("the pods have different versions of PyTorch: {versions}"));
+    let versions = server.gathering().differing_versions(run_id);
+    let warning = versions.map(|versions| format!("the pods have different versions of PyTorch: {versions}"));
     let answer = |state, arrived, waited: Duration, detail| Answer {
         run_id: run_id.to_owned(),
         state,

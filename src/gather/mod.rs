@@ -271,6 +271,13 @@ impl Run {
         self.since
     }
 
+    /// Whether the pods have different versions of PyTorch.
+    pub fn has_several_versions(&self) -> bool {
+        let mut versions = self.members.values().filter_map(|member| member.said.torch.as_ref());
+        let first = versions.next();
+        versions.any(|version| Some(version) != first)
+    }
+
     /// Which versions of PyTorch the pods have.
     pub fn versions(&self) -> Versions {
         Versions::of(self)

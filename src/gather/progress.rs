@@ -104,11 +104,6 @@ impl Versions {
         }
         Self(versions)
     }
-
-    /// Whether there are two or more. They may not understand each other's keys and messages.
-    pub fn differ(&self) -> bool {
-        self.0.len() > 1
-    }
 }
 
 impl std::fmt::Display for Versions {

@@ -183,7 +183,7 @@ fn different_versions_are_named_with_their_pods() {
     for (name, uid) in [("t-0", "a"), ("t-1", "a"), ("t-2", "bb")] {
         world.pod(name, uid, "4").expect("taken");
     }
-    let versions = world.gates.run("run").expect("there").versions();
-    assert!(versions.differ());
-    assert_eq!(versions.to_string(), "2.1 (t-0, t-1), 2.2 (t-2)");
+    let run = world.gates.run("run").expect("there");
+    assert!(run.has_several_versions());
+    assert_eq!(run.versions().to_string(), "2.1 (t-0, t-1), 2.2 (t-2)");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::gather::{Announcement, Gatherings, Refused, Standing};
+use crate::gather::{Announcement, Gatherings, Refused, Run, Standing, Versions};
 use crate::ids::Uptime;
 
 /// Holds pods until all of their run are there.
@@ -38,11 +38,7 @@ impl Gathering {
         now: Uptime,
     ) -> Result<Standing, Refused> {
         let pod = said.pod.clone();
-        let (standing, versions) = {
-            let mut gates = self.gates();
-            let standing = gates.announce(run_id, said, now)?;
-            (standing, gates.run(run_id).map(crate::gather::Run::versions).unwrap_or_default())
-        };
+        let standing = self.gates().announce(run_id, said, now)?;
         if let Standing::Go(opened) = &standing
             && opened.just_now
         {
@@ -53,7 +49,7 @@ impl Gathering {
                 last = pod,
                 "run {run_id}: all pods are there after {secs:.1} s"
             );
-            if versions.differ() {
+            if let Some(versions) = self.differing_versions(run_id) {
                 tracing::warn!(
                     run.id = run_id,
                     "run {run_id}: its pods have different versions of PyTorch: {versions}"
@@ -62,6 +58,12 @@ impl Gathering {
             self.bell.send_replace(());
         }
         Ok(standing)
+    }
+
+    /// The versions of PyTorch of a run's pods, if there are several.
+    pub fn differing_versions(&self, run_id: &str) -> Option<Versions> {
+        let gates = self.gates();
+        gates.run(run_id).filter(|run| run.has_several_versions()).map(Run::versions)
     }
 
     pub(super) fn tick(&self, now: Uptime, is_connected: impl Fn(IpAddr) -> bool) {
