@@ -122,6 +122,8 @@ impl Derivation<'_> {
         }
         let fixed = nodes.and_then(|nodes| nodes.value.fixed());
         match processes.map(|processes| processes.value.count()) {
+            // The first rank of this node, whatever the number of processes is.
+            None if sources.found.first().is_some_and(|known| is_multiple(rank, known.value)) => {}
             None | Some(Some(1)) => sources.add(Some(rank), "RANK", "one process a pod"),
             Some(Some(each)) if world.is_some() && world == fixed => {
                 let why =
@@ -196,4 +198,9 @@ impl Derivation<'_> {
         let local = rank.as_ref().and_then(|_| value(0, "nodes and processes", why));
         Ok((rank, world, local))
     }
+}
+
+/// Whether `rank` can be the first rank of node `node`.
+const fn is_multiple(rank: u32, node: u32) -> bool {
+    if node == 0 { rank == 0 } else { rank >= node && rank.is_multiple_of(node) }
 }

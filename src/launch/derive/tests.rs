@@ -35,11 +35,14 @@ fn summary(launch: &LaunchEnv) -> [String; 6] {
 #[test]
 fn each_platform_says_who_its_pods_are() {
     #[rustfmt::skip]
-    let rows: [(&str, Vars, [&str; 6]); 24] = [
+    let rows: [(&str, Vars, [&str; 6]); 26] = [
         // S1: an Indexed Job whose pods were given torch's variables.
         ("train-2", &[K8S, ("JOB_COMPLETION_INDEX", "2"), ("NODE_RANK", "2"), ("MASTER_ADDR", "training-master-service"),
             ("MASTER_PORT", "29500"), ("NNODES", "4"), ("WORLD_SIZE", "32"), ("RANK", "16")],
             ["Indexed Job", "2", "4", "8", "training-master-service:29500", "train"]),
+        // Without the number of nodes, which then stands in torchrun's flags alone: the same on each pod.
+        ("train-0", &[K8S, ("JOB_COMPLETION_INDEX", "0"), ("WORLD_SIZE", "32"), ("RANK", "0")], ["Indexed Job", "0", "-", "-", "-", "train"]),
+        ("train-2", &[K8S, ("JOB_COMPLETION_INDEX", "2"), ("WORLD_SIZE", "32"), ("RANK", "16")], ["Indexed Job", "2", "-", "-", "-", "train"]),
         ("train-1", &[K8S, ("JOB_COMPLETION_INDEX", "1"), ("POD_NAME", "train-1-24568"), ("JOB_UID", "u-1")],
             ["Indexed Job", "1", "-", "-", "-", "u-1"]),
         // S3: a StatefulSet, by ordinal and by label; an empty label is as none.
