@@ -51,6 +51,8 @@ pub struct ServerConfig {
     pub store_ports: RangeInclusive<u16>,
     /// How long a run's store lives without a client.
     pub store_linger: Duration,
+    /// How long an announced pod counts after it was last heard of.
+    pub pod_timeout: Duration,
     /// The host name that a run's store is announced with; by default the address a request came in on.
     pub advertise_host: Option<String>,
     /// What holds for runs of the native rendezvous whose first join leaves it open.
@@ -81,6 +83,7 @@ impl Default for ServerConfig {
             drain: Duration::from_secs(30),
             store_ports: 29510..=29599,
             store_linger: Duration::from_mins(10),
+            pod_timeout: Duration::from_secs(30),
             advertise_host: None,
             rendezvous: Terms::default(),
             max_runs: 1000,

@@ -17,6 +17,10 @@
 //! | [`client`] | a client of any TCPStore |
 //! | [`loadgen`] | load tests of any TCPStore |
 //! | [`process`] | what the system knows about a process |
+//! | [`endpoint`] | where a server is, as people and platforms write it |
+//! | [`gather`] | the gate where the pods of a run wait for each other (core) |
+//! | [`launch`] | who a process is in its job, by its environment (core) |
+//! | [`doctor`] | checks that tell before a job hangs why it would |
 //! | [`cli`] | the command line |
 
 pub mod admin;
@@ -24,9 +28,13 @@ pub mod api;
 pub mod cli;
 pub mod client;
 pub mod config;
+pub mod doctor;
+pub mod endpoint;
 pub mod engine;
+pub mod gather;
 pub mod ids;
 pub mod insight;
+pub mod launch;
 pub mod loadgen;
 pub mod metrics;
 pub mod process;

@@ -119,8 +119,11 @@ fn other_server(until: Option<u8>, answer: &'static [u8]) -> SocketAddr {
 
 #[test]
 fn each_flag_has_its_environment_variable() {
-    let commands: [&[&str]; 18] = [
+    let commands: [&[&str]; 21] = [
         &["serve"],
+        &["run"],
+        &["env"],
+        &["doctor"],
         &["wait"],
         &["health"],
         &["status"],
@@ -160,7 +163,7 @@ fn each_flag_has_its_environment_variable() {
 #[test]
 fn the_help_of_wait_tells_all() {
     insta::assert_snapshot!(run(&["wait", "--help"]).out(), @r"
-    Wait until a TCPStore answers
+    Wait until a TCPStore answers, or until all pods are there
 
     Usage: rallypoint wait [OPTIONS] [HOST:PORT]
 
@@ -169,10 +172,18 @@ fn the_help_of_wait_tells_all() {
                    their ports] [env: RALLYPOINT_ENDPOINT=]
 
     Options:
-          --timeout <TIME>   Give up after this time [env: RALLYPOINT_TIMEOUT=] [default: 10m]
-          --interval <TIME>  Pause between two tries [env: RALLYPOINT_INTERVAL=] [default: 1s]
-          --json             Print the outcome as JSON [env: RALLYPOINT_JSON=]
-      -h, --help             Print help
+          --node-rank <N>            This node's rank, if the environment does not say it or contradicts
+                                     itself [env: RALLYPOINT_NODE_RANK=]
+          --nodes <N|MIN:MAX>        Number of nodes [env: RALLYPOINT_NODES=]
+          --nproc-per-node <N|auto>  Processes on each node: a number, or auto, gpu, cpu [env:
+                                     RALLYPOINT_NPROC_PER_NODE=]
+          --run-id <ID>              Name of the run [env: RALLYPOINT_RUN_ID=]
+          --admin <URL>              The admin port, for --nodes [default: port 29501 of the store's
+                                     host] [env: RALLYPOINT_ADMIN=]
+          --timeout <TIME>           Give up after this time [env: RALLYPOINT_TIMEOUT=] [default: 10m]
+          --interval <TIME>          Pause between two tries [env: RALLYPOINT_INTERVAL=] [default: 1s]
+          --json                     Print the outcome as JSON [env: RALLYPOINT_JSON=]
+      -h, --help                     Print help
 
     Each try resolves the name, connects, says hello and pings. stderr says which step fails and why.
     Exit code: 0 it answers, 1 it did not in time, 2 usage
@@ -201,7 +212,10 @@ fn wait_sees_a_server_that_comes_late() {
         Rallypoint::new().command(&args).stderr(Stdio::piped()).spawn().expect("the binary starts");
     let mut lines =
         BufReader::new(waiting.stderr.take().expect("piped")).lines().map(|line| line.expect("UTF-8"));
-    assert_eq!(lines.next().as_deref(), Some(&*format!("rallypoint: waiting up to 20s for {addr}")));
+    assert_eq!(
+        lines.next().as_deref(),
+        Some(&*format!("rallypoint: waiting up to 20s for {addr} (from HOST:PORT)"))
+    );
     let refused = lines.next().expect("a reason");
     assert!(refused.starts_with(&format!("rallypoint: cannot connect to {addr}: refused; ")), "{refused}");
     assert!(refused.ends_with("s left)"), "{refused}");

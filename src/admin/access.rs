@@ -50,6 +50,20 @@ impl FromRequestParts<Arc<Server>> for LocalAddr {
     }
 }
 
+/// The address a request came from, as the stores know it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PeerIp(pub(super) IpAddr);
+
+impl FromRequestParts<Arc<Server>> for PeerIp {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<Server>) -> Result<Self, Problem> {
+        peer_ip(&parts.extensions).map(Self).ok_or_else(|| {
+            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the request's address is unknown; try again")
+        })
+    }
+}
+
 fn peer_ip(extensions: &axum::http::Extensions) -> Option<IpAddr> {
     extensions.get::<PeerAddr>().map(|peer| peer.0.ip().to_canonical())
 }

@@ -14,6 +14,8 @@
 //! | `PUT /api/v1/runs/{run_id}/expect` | operators | how many nodes to expect |
 //! | `DELETE /api/v1/runs/{run_id}` | operators | forgets a run and drops its rendezvous' keys |
 //! | `POST /api/v1/stores` | members | a store of its own for a run |
+//! | `POST /api/v1/runs/{run_id}/announce` | members | waits until all pods of the run announced themselves |
+//! | `GET /api/v1/runs/{run_id}/announce` | all | who announced himself |
 //! | `DELETE /api/v1/stores/{port}` | operators | empties a store; a run's own store is closed |
 //! | `POST /api/v1/runs/{run_id}/join` | members | joins the next round of a run and waits for it |
 //! | `POST /api/v1/runs/{run_id}/heartbeat` | members | keeps a node's place and waits for a change |
@@ -27,6 +29,7 @@
 //! loopback where there is none. Errors are `application/problem+json` (RFC 9457).
 
 mod access;
+mod announce;
 mod barriers;
 mod body;
 mod page;
@@ -45,6 +48,7 @@ use axum::routing::{delete, get, post, put};
 
 use crate::api;
 use crate::server::Server;
+pub use announce::LONGEST_WAIT;
 
 /// Bytes of a request's body at the most.
 const MAX_BODY: usize = 64 * 1024;
@@ -68,6 +72,7 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/metrics", get(routes::metrics))
         .route("/api/v1/stores", get(routes::stores).post(routes::open_store))
         .route("/api/v1/stores/{port}", delete(routes::reset_store))
+        .route("/api/v1/runs/{run_id}/announce", get(announce::announced).post(announce::announce))
         .route("/api/v1/waits", get(routes::waits))
         .route("/api/v1/runs", get(runs::list))
         .route("/api/v1/runs/{run_id}", get(runs::one).delete(runs::forget))

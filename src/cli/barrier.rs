@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 
-use super::http::{self, AdminUrl, DEFAULT_ADMIN};
 use super::units::positive_duration;
 use super::{Outcome, poll, run_client};
 use crate::api;
+use crate::client::http::{self, AdminUrl, DEFAULT_ADMIN};
 
 /// Wait until all have arrived at a barrier. It can be used again once it is released.
 #[derive(Debug, clap::Args)]

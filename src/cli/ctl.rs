@@ -10,10 +10,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::http::{self, AdminUrl, Answer, DEFAULT_ADMIN, HttpError};
 use super::units::{duration, positive_duration};
 use super::{Outcome, UsageError, run_client, token};
 use crate::api;
+use crate::client::http::{self, AdminUrl, Answer, DEFAULT_ADMIN, HttpError};
 use crate::client::{Endpoint, Seconds, parse_port};
 use crate::config::Token;
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::builder::BoolishValueParser;
 
-use super::http::{self, AdminUrl, DEFAULT_ADMIN};
 use super::units::duration;
 use super::{Outcome, run_client};
+use crate::client::http::{self, AdminUrl, DEFAULT_ADMIN};
 
 /// Tell by the exit code whether a server is healthy: 0 if it is ready, 1 if not. For exec probes in an image without a
 /// shell.

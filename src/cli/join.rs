@@ -8,10 +8,10 @@ use anyhow::Context;
 use clap::ValueEnum;
 use clap::builder::BoolishValueParser;
 
-use super::http::{self, AdminUrl, DEFAULT_ADMIN};
 use super::units::{duration, positive_duration};
 use super::{Outcome, poll, run_client};
 use crate::api;
+use crate::client::http::{self, AdminUrl, DEFAULT_ADMIN};
 
 const AFTER_HELP: &str = "The node holds its place until the round is complete; afterwards nobody notices when it is gone. \
                           A second `join` of the same --node is a new process in its place. Exit code: 0 met, 1 not in time \

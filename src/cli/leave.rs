@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use super::http::{self, AdminUrl, DEFAULT_ADMIN};
 use super::units::duration;
 use super::{Outcome, poll, run_client};
 use crate::api;
+use crate::client::http::{self, AdminUrl, DEFAULT_ADMIN};
 
 /// Leave a run: the node's place is free at once, and the others need not find out by themselves.
 #[derive(Debug, clap::Args)]

@@ -4,11 +4,17 @@
 mod barrier;
 mod bench;
 mod ctl;
+mod doctor;
+mod env;
+mod gather;
 mod health;
-mod http;
 mod join;
+mod launch;
 mod leave;
+mod news;
 mod poll;
+mod process;
+mod run;
 mod serve;
 mod status;
 mod store;
@@ -31,8 +37,14 @@ pub struct Cli {
 enum Command {
     /// Run the server
     Serve(Box<serve::Args>),
-    /// Wait until a TCPStore answers
-    Wait(wait::Args),
+    /// Start a command once the server answers and all nodes are there
+    Run(Box<run::Args>),
+    /// Wait until a TCPStore answers, or until all pods are there
+    Wait(Box<wait::Args>),
+    /// Derive the launch environment from what the platform gives
+    Env(env::Args),
+    /// Check what makes jobs hang, in this pod or in manifests
+    Doctor(Box<doctor::Args>),
     /// Tell by the exit code whether a server is healthy (for exec probes)
     Health(health::Args),
     /// Tell who has joined, who is missing, and who waits for what
@@ -58,6 +70,8 @@ pub enum Outcome {
     Done,
     /// The asked-for thing did not happen: exit code 1.
     NotDone,
+    /// The exit code of a command that was run.
+    Code(u8),
 }
 
 /// An error in usage or configuration: exit code 2.
@@ -70,7 +84,10 @@ impl Cli {
     pub fn run(self) -> ExitCode {
         let ended = match self.command {
             Command::Serve(args) => args.run(),
+            Command::Run(args) => args.run(),
             Command::Wait(args) => args.run(),
+            Command::Env(args) => args.run(),
+            Command::Doctor(args) => args.run(),
             Command::Health(args) => args.run(),
             Command::Status(args) => args.run(),
             Command::Store(args) => args.run(),
@@ -83,6 +100,7 @@ impl Cli {
         match ended {
             Ok(Outcome::Done) => ExitCode::SUCCESS,
             Ok(Outcome::NotDone) => ExitCode::from(1),
+            Ok(Outcome::Code(code)) => ExitCode::from(code),
             Err(error) => {
                 eprintln!("rallypoint: {error:#}");
                 ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })

@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::UsageError;
-use super::http::{self, AdminUrl, Answer};
 use crate::client::Seconds;
+use crate::client::http::{self, AdminUrl, Answer};
 
 /// How long one request waits at the server.
 const WAIT: Duration = Duration::from_secs(15);

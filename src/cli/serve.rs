@@ -11,10 +11,12 @@ use clap::ValueEnum;
 use ipnet::IpNet;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::launch::{environment, hostname};
 use super::units::{MaybeOff, duration, duration_or_off, on_or_off, positive_duration, size};
 use super::{Outcome, UsageError, token};
 use crate::admin;
 use crate::config::{InsightConfig, ServerConfig};
+use crate::launch::{self, Given};
 use crate::process;
 use crate::protocol::{LegacyRelease, Limits};
 use crate::rendezvous::Terms;
@@ -173,6 +175,10 @@ pub(super) struct Args {
     /// Close a run's store when it has had no client for this long
     #[arg(long, env = "RALLYPOINT_STORE_LINGER", value_name = "TIME", default_value = "10m", value_parser = duration)]
     store_linger: Duration,
+
+    /// An announced pod that is neither heard of nor connected for this long is gone: its node rank is free
+    #[arg(long, env = "RALLYPOINT_POD_TIMEOUT", value_name = "TIME", default_value = "30s", value_parser = duration)]
+    pod_timeout: Duration,
 
     /// Host name that a run's store is announced with [default: the address that the request came in on]
     #[arg(long, env = "RALLYPOINT_ADVERTISE_HOST", value_name = "HOST")]
@@ -339,6 +345,7 @@ impl Args {
             drain: self.drain,
             store_ports: self.store_ports.0.clone(),
             store_linger: self.store_linger,
+            pod_timeout: self.pod_timeout,
             advertise_host: self.advertise_host.clone(),
             rendezvous: Terms {
                 join_timeout: self.join_timeout,
@@ -423,19 +430,14 @@ fn bind(addr: SocketAddr, flag: &str) -> anyhow::Result<std::net::TcpListener> {
 
 /// The pod's index, as the platform gives it.
 fn pod_index() -> Result<u32, String> {
-    const NAMES: [&str; 2] = ["RALLYPOINT_POD_INDEX", "JOB_COMPLETION_INDEX"];
-    for name in NAMES {
-        match std::env::var(name) {
-            Ok(text) if !text.is_empty() => {
-                return text.parse().map_err(|_| format!("{name} is {text:?}, which is no index"));
-            }
-            _ => {}
-        }
-    }
-    Err("--only-on-index needs the pod's index, but RALLYPOINT_POD_INDEX and JOB_COMPLETION_INDEX are unset or \
-         empty; an Indexed Job sets the latter, in a StatefulSet set the former from the label \
-         apps.kubernetes.io/pod-index"
-        .into())
+    let index = launch::node_rank(&environment(), &Given { hostname: hostname(), ..Given::default() });
+    let index = index.map_err(|error| format!("--only-on-index needs the pod's index: {error}"))?;
+    index.map(|index| index.value).ok_or_else(|| {
+        "--only-on-index needs the pod's index, but RALLYPOINT_POD_INDEX and JOB_COMPLETION_INDEX are unset or empty, \
+         and nothing else says it; an Indexed Job sets the latter, in a StatefulSet set the former from the label \
+         apps.kubernetes.io/pod-index (`rallypoint env --explain` tells what is there)"
+            .into()
+    })
 }
 
 async fn serve_until_stopped(server: Arc<Server>, admin_socket: std::net::TcpListener) -> anyhow::Result<()> {

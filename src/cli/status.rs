@@ -22,9 +22,9 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 
 use self::paper::{Paper, clean};
-use super::http::{self, AdminUrl, DEFAULT_ADMIN};
 use super::units::duration;
 use super::{Outcome, UsageError, run_client};
+use crate::client::http::{self, AdminUrl, DEFAULT_ADMIN};
 use crate::insight::view::{Run, RunKind, RunList, RunSummary};
 
 const AFTER_HELP: &str = "`#` is there, `x` is gone again, `.` is missing. On a terminal --watch redraws in place; \

@@ -1,4 +1,4 @@
-//! `rallypoint wait`: until a TCPStore answers, and until then why it does not.
+//! `rallypoint wait`: until a TCPStore answers and, with `--nodes`, until all pods are there; until then why not.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,20 +8,33 @@ use clap::builder::BoolishValueParser;
 use serde_json::json;
 use tokio::time::Instant;
 
+use super::gather::{self, Patience};
+use super::launch::{self, LaunchArgs, environment};
+use super::news::{News, Reason};
 use super::units::duration;
-use super::{Outcome, UsageError, run_client};
-use crate::client::{self, Client, ConnectError, Endpoint, EndpointError, Options, Seconds, parse_port};
+use super::{Outcome, UsageError, process, run_client};
+use crate::client::http::AdminUrl;
+use crate::client::{self, Client, ConnectError, Endpoint, Options, Seconds};
+use crate::launch::LaunchEnv;
 
 const AFTER_HELP: &str = "Each try resolves the name, connects, says hello and pings. stderr says which step fails and \
                           why. Exit code: 0 it answers, 1 it did not in time, 2 usage";
 
-/// Wait until a TCPStore answers: resolve, connect, hello, ping. Says on stderr which step fails and why.
+/// Wait until a TCPStore answers: resolve, connect, hello, ping; with --nodes also until that many pods announced
+/// themselves. Says on stderr which step fails and why, and who is missing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
     /// The store [default: from PET_RDZV_ENDPOINT, else PET_MASTER_ADDR or MASTER_ADDR with their ports]
     #[arg(value_name = "HOST:PORT", env = "RALLYPOINT_ENDPOINT")]
     endpoint: Option<String>,
+
+    #[command(flatten)]
+    launch: LaunchArgs,
+
+    /// The admin port, for --nodes [default: port 29501 of the store's host]
+    #[arg(long, env = "RALLYPOINT_ADMIN", value_name = "URL")]
+    admin: Option<AdminUrl>,
 
     /// Give up after this time
     #[arg(long, env = "RALLYPOINT_TIMEOUT", value_name = "TIME", default_value = "10m", value_parser = duration)]
@@ -38,87 +51,50 @@ pub(super) struct Args {
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let environment = |name: &str| std::env::var(name).ok();
-        let (endpoint, source) = find_endpoint(self.endpoint.as_deref(), &environment)?;
-        let from = source.map(|name| format!(" (from {name})")).unwrap_or_default();
-        eprintln!("rallypoint: waiting up to {} for {endpoint}{from}", Seconds(self.timeout));
-        let say = |line: String| eprintln!("rallypoint: {line}");
-        let ended = run_client(async { Ok(wait(&endpoint, self.timeout, self.interval, say).await) })?;
-        if self.json {
-            println!("{}", ended.to_json(&endpoint));
-        }
-        match ended.outcome {
-            Ok(addr) => {
-                eprintln!("rallypoint: {addr} answers after {}", Seconds(ended.waited));
-                Ok(Outcome::Done)
-            }
-            Err(reason) => {
-                bail!("gave up on {endpoint} after {}: {}", Seconds(ended.waited), reason.text)
-            }
-        }
-    }
-}
-
-/// Finds out which store is meant. Returns also the variable that said it, if one did.
-fn find_endpoint(
-    given: Option<&str>,
-    environment: &dyn Fn(&str) -> Option<String>,
-) -> Result<(Endpoint, Option<&'static str>), UsageError> {
-    /// Where torchrun's c10d backend goes if its endpoint names no port.
-    const TORCHRUN_PORT: u16 = 29400;
-
-    let wrong = |name: &str, error: EndpointError| UsageError(format!("{name}: {error}"));
-    if let Some(text) = given.filter(|text| !text.trim().is_empty()) {
-        let endpoint = text.parse().map_err(|error| wrong("HOST:PORT (RALLYPOINT_ENDPOINT)", error))?;
-        return Ok((endpoint, None));
-    }
-    let mut empty = Vec::new();
-    let mut filled = |name: &'static str| {
-        let value = environment(name)?;
-        if value.trim().is_empty() {
-            empty.push(name);
-            return None;
-        }
-        Some(value)
-    };
-    let name = "PET_RDZV_ENDPOINT";
-    if let Some(text) = filled(name) {
-        let endpoint = Endpoint::parse(&text, TORCHRUN_PORT).map_err(|error| wrong(name, error))?;
-        return Ok((endpoint, Some(name)));
-    }
-    for (name, port_name) in [("PET_MASTER_ADDR", "PET_MASTER_PORT"), ("MASTER_ADDR", "MASTER_PORT")] {
-        let Some(host) = filled(name) else { continue };
-        let port = match filled(port_name) {
-            None => Endpoint::DEFAULT_PORT,
-            Some(port) if port.starts_with("tcp://") => return Err(service_link(port_name, &port)),
-            Some(port) => parse_port(&port, port.trim()).map_err(|error| wrong(port_name, error))?,
+        let found = launch::endpoint(self.endpoint.as_deref())?;
+        let (endpoint, from) = (found.value, format!(" (from {})", found.from));
+        let gathers = if self.launch.gathers() {
+            Some(self.launch.derive(self.endpoint.as_deref(), &environment(), None)?)
+        } else {
+            None
         };
-        let endpoint = Endpoint::new(host.trim(), port).map_err(|error| wrong(name, error))?;
-        return Ok((endpoint, Some(name)));
+        eprintln!("rallypoint: waiting up to {} for {endpoint}{from}", Seconds(self.timeout));
+        let outcome = run_client(process::unless_stopped(self.wait_for_all(&endpoint, gathers.as_ref())))?;
+        Ok(outcome.unwrap_or_else(|stopped| stopped))
     }
-    let mut message = String::from(
-        "no endpoint; give HOST:PORT, or set RALLYPOINT_ENDPOINT, PET_RDZV_ENDPOINT, or MASTER_ADDR and MASTER_PORT",
-    );
-    if !empty.is_empty() {
-        message = format!("{message} ({} is set but empty)", empty.join(", "));
-    }
-    Err(UsageError(message))
-}
 
-fn service_link(name: &str, value: &str) -> UsageError {
-    let service = name.trim_end_matches("_PORT").to_ascii_lowercase().replace('_', "-");
-    UsageError(format!(
-        "{name}={value} is the link to a Service `{service}` that Kubernetes injects into every pod, not a port; set \
-         {name} in the pod's own env, or `enableServiceLinks: false` in its spec"
-    ))
+    async fn wait_for_all(
+        &self,
+        endpoint: &Endpoint,
+        gathers: Option<&LaunchEnv>,
+    ) -> anyhow::Result<Outcome> {
+        let mut say = |line: String| eprintln!("rallypoint: {line}");
+        let ended = wait(endpoint, self.timeout, self.interval, &mut say).await;
+        if self.json && (gathers.is_none() || ended.outcome.is_err()) {
+            println!("{}", ended.to_json(endpoint));
+        }
+        match &ended.outcome {
+            Ok(addr) => eprintln!("rallypoint: {addr} answers after {}", Seconds(ended.waited)),
+            Err(reason) => bail!("gave up on {endpoint} after {}: {}", Seconds(ended.waited), reason.text),
+        }
+        let Some(launch) = gathers else { return Ok(Outcome::Done) };
+        let admin = self.admin.clone().unwrap_or_else(|| AdminUrl::beside(endpoint));
+        let call = gather::Call::of(launch, None).map_err(UsageError)?;
+        let patience = Patience { whole: self.timeout.saturating_sub(ended.waited), pause: self.interval };
+        let gathered = gather::gather(&admin, &call, patience, &mut say).await;
+        if self.json {
+            println!("{}", gathered.to_json(endpoint));
+        }
+        gathered.finish(&call)
+    }
 }
 
 /// How a wait ended.
 #[derive(Debug)]
-struct Ended {
-    waited: Duration,
+pub(super) struct Ended {
+    pub(super) waited: Duration,
     /// The address that answered.
-    outcome: Result<SocketAddr, Reason>,
+    pub(super) outcome: Result<SocketAddr, Reason>,
 }
 
 impl Ended {
@@ -136,35 +112,22 @@ impl Ended {
     }
 }
 
-/// Why the store does not answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Reason {
-    step: &'static str,
-    text: String,
-}
-
-impl Reason {
-    fn of(error: &ConnectError) -> Self {
-        Self { step: error.step().name(), text: error.to_string() }
-    }
-}
-
 /// The least time that a try is worth.
 const WORTH_TRYING: Duration = Duration::from_millis(250);
 
 /// Tries again and again. `say` gets a line for people whenever there is something new.
-async fn wait(
+pub(super) async fn wait(
     endpoint: &Endpoint,
     timeout: Duration,
     interval: Duration,
-    mut say: impl FnMut(String),
+    say: &mut impl FnMut(String),
 ) -> Ended {
     let started = Instant::now();
     let mut news = News::default();
     let mut warned = Vec::new();
     loop {
         let left = timeout.saturating_sub(started.elapsed());
-        let error = match attempt(endpoint, started + timeout, &mut warned, &mut say).await {
+        let error = match attempt(endpoint, started + timeout, &mut warned, say).await {
             Ok(client) => {
                 return Ended { waited: started.elapsed(), outcome: Ok(client.peer()) };
             }
@@ -244,95 +207,9 @@ fn several(endpoint: &Endpoint, addrs: &[SocketAddr]) -> Option<String> {
     ))
 }
 
-/// What was said, so that only news is said: a new reason at once, the same one after growing pauses.
-#[derive(Debug, Default)]
-struct News {
-    last: Option<Reason>,
-    /// When the same reason is said again, counted from the start.
-    again_at: Duration,
-    pause: Duration,
-}
-
-impl News {
-    const FIRST_PAUSE: Duration = Duration::from_secs(10);
-    const LONGEST_PAUSE: Duration = Duration::from_mins(5);
-
-    fn line(&mut self, reason: &Reason, waited: Duration, left: Duration) -> Option<String> {
-        if self.last.as_ref() != Some(reason) {
-            self.last = Some(reason.clone());
-            self.pause = Self::FIRST_PAUSE;
-        } else if waited >= self.again_at {
-            self.pause = (self.pause * 2).min(Self::LONGEST_PAUSE);
-        } else {
-            return None;
-        }
-        self.again_at = waited + self.pause;
-        Some(format!("{} ({} so far, {} left)", reason.text, Seconds(waited), Seconds(left)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn found(
-        given: Option<&str>,
-        environment: &[(&str, &str)],
-    ) -> Result<(String, Option<&'static str>), String> {
-        let lookup = |name: &str| {
-            environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
-        };
-        find_endpoint(given, &lookup)
-            .map(|(endpoint, source)| (endpoint.to_string(), source))
-            .map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn the_endpoint_comes_from_the_argument_or_the_environment() {
-        let all = [("PET_RDZV_ENDPOINT", "r:1"), ("MASTER_ADDR", "m"), ("MASTER_PORT", "2")];
-        assert_eq!(found(Some("a"), &all), Ok(("a:29500".into(), None)));
-        assert_eq!(found(Some(" "), &all), Ok(("r:1".into(), Some("PET_RDZV_ENDPOINT"))));
-        assert_eq!(found(None, &all[1..]), Ok(("m:2".into(), Some("MASTER_ADDR"))));
-        assert_eq!(found(None, &all[1..2]), Ok(("m:29500".into(), Some("MASTER_ADDR"))));
-        let pet = [("PET_RDZV_ENDPOINT", ""), ("PET_MASTER_ADDR", "::1"), ("PET_MASTER_PORT", "3"), all[1]];
-        assert_eq!(found(None, &pet), Ok(("[::1]:3".into(), Some("PET_MASTER_ADDR"))));
-        // As in torchrun.
-        let no_port = found(None, &[("PET_RDZV_ENDPOINT", "r")]);
-        assert_eq!(no_port, Ok(("r:29400".into(), Some("PET_RDZV_ENDPOINT"))));
-    }
-
-    #[test]
-    fn what_the_environment_lacks_is_said() {
-        let error = found(None, &[("MASTER_ADDR", ""), ("MASTER_PORT", "29500")]).expect_err("no host");
-        assert!(
-            error.starts_with("no endpoint;") && error.ends_with("(MASTER_ADDR is set but empty)"),
-            "{error}"
-        );
-        let error = found(None, &[("MASTER_ADDR", "job-0..ns"), ("MASTER_PORT", "1")]).expect_err("a hole");
-        assert!(error.starts_with("MASTER_ADDR: ") && error.contains("empty part"), "{error}");
-        let link = [("MASTER_ADDR", "master"), ("MASTER_PORT", "tcp://10.96.0.7:29500")];
-        let error = found(None, &link).expect_err("a link");
-        assert!(error.contains("Service `master`") && error.contains("enableServiceLinks: false"), "{error}");
-        let error = found(None, &[("PET_RDZV_ENDPOINT", "tcp://10.96.0.7:29500")]).expect_err("a link");
-        assert!(error.starts_with("PET_RDZV_ENDPOINT: ") && error.contains("Kubernetes injects"), "{error}");
-    }
-
-    #[test]
-    fn only_news_is_said() {
-        let mut news = News::default();
-        let reason = |text: &str| Reason { step: "connect", text: text.into() };
-        let mut said = Vec::new();
-        for second in 0..600 {
-            let now = if second < 5 { reason("no name") } else { reason("refused") };
-            let at = Duration::from_secs(second);
-            if news.line(&now, at, Duration::ZERO).is_some() {
-                said.push(second);
-            }
-        }
-        assert_eq!(said, [0, 5, 15, 35, 75, 155, 315]);
-        let last = news.line(&reason("no name"), Duration::from_secs(12), Duration::from_secs(588));
-        assert_eq!(last.as_deref(), Some("no name (12s so far, 9m 48s left)"));
-    }
 
     #[test]
     fn several_addresses_of_one_family_are_a_risk() {

@@ -6,8 +6,8 @@
 
 mod answerer;
 mod connect;
-mod endpoint;
 mod error;
+pub(crate) mod http;
 mod wire;
 
 use std::net::SocketAddr;
@@ -20,8 +20,9 @@ use wire::Wire;
 
 pub use answerer::Answerer;
 pub use connect::{open, resolve};
-pub(crate) use endpoint::parse_port;
-pub use endpoint::{Endpoint, EndpointError};
+
+pub(crate) use crate::endpoint::parse_port;
+pub use crate::endpoint::{Endpoint, EndpointError};
 pub(crate) use error::Seconds;
 pub use error::{ConnectError, Error, Step, StepError};
 
@@ -74,14 +75,14 @@ impl Client {
         Ok(Self { wire, peer: addr, pings: greeted.pings, call: options.call })
     }
 
+    /// Whether the server knows PING, as PyTorch from 2.5 on.
+    pub fn pings(&self) -> bool {
+        self.pings
+    }
+
     /// The server's address.
     pub fn peer(&self) -> SocketAddr {
         self.peer
-    }
-
-    /// Whether the server knows PING.
-    pub fn pings(&self) -> bool {
-        self.pings
     }
 
     /// Returns once the server has done everything that was asked of it before. The calls that have no reply (`set`,

@@ -1,6 +1,7 @@
 //! The TCPStore server: listeners, connections, the stores behind them, and their lifecycle. Holds no store rule.
 
 mod connection;
+mod gathering;
 mod limits;
 mod listener;
 mod notices;
@@ -23,7 +24,10 @@ use tokio::task::AbortHandle;
 
 use crate::config::ServerConfig;
 use crate::engine::{Clock, Engine, MemoryBudget};
+use crate::gather::{Announcement, Refused, Standing};
+use crate::ids::Uptime;
 use crate::store::{Capacity, Store};
+pub use gathering::Gathering;
 pub use limits::{default_max_memory, somaxconn};
 pub use listener::{Door, Outcome, bind};
 use listener::{ENOUGH_BACKLOG, House};
@@ -56,6 +60,7 @@ pub struct Server {
     stores: DashMap<u16, OpenStore>,
     run_stores: RunStores,
     rounds: Rounds,
+    gathering: Gathering,
     workers: Workers,
     ready: AtomicBool,
 }
@@ -78,6 +83,7 @@ impl Server {
         let server = Arc::new(Self {
             rounds: Rounds::new(&house.config, clock),
             run_stores: RunStores::new(&house.config),
+            gathering: Gathering::new(house.config.pod_timeout),
             house: Arc::new(house),
             clock,
             notices: Arc::new(Notices::new()),
@@ -202,6 +208,21 @@ impl Server {
         self.run_stores.run_of(port)
     }
 
+    /// Takes the announcement of a pod.
+    pub fn announce(&self, run_id: &str, said: Announcement) -> Result<Standing, Refused> {
+        self.gathering.announce(run_id, said, self.clock.now())
+    }
+
+    /// The gates of the runs.
+    pub fn gathering(&self) -> &Gathering {
+        &self.gathering
+    }
+
+    /// The time of this server's life.
+    pub fn now(&self) -> Uptime {
+        self.clock.now()
+    }
+
     /// Run stores listen where the first store does.
     fn run_store_addr(&self, port: u16) -> SocketAddr {
         let first = self.house.config.listen.first().map(SocketAddr::ip);
@@ -239,6 +260,7 @@ impl Server {
             for door in self.doors() {
                 door.engine().tick();
             }
+            self.gathering.tick(self.clock.now(), |addr| self.house.by_addr.contains_key(&addr));
             let connections = |port| self.door(port).map_or(0, |door| door.engine().stats().connections);
             for port in self.run_stores.take_unused(self.clock.now(), connections) {
                 tracing::info!(

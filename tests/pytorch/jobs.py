@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pods import Pod
-from servers import poll
+from servers import Server, binary, poll
 
 TRAIN = Path(__file__).with_name("train.py")
 WRAPPER = Path(__file__).with_name("workers_use_endpoint.sh")
@@ -41,6 +41,25 @@ class ThisMachine:
 
     def command(self, argv: list[str]) -> list[str]:
         return argv
+
+
+class UnderRun(ThisMachine):
+    """A place on this machine whose node is started by `rallypoint run`, with nothing but its rank and the server's addresses."""
+
+    agent_options: list[str] = []
+
+    def __init__(self, server: Server, rank: int, nodes: int, *flags: str) -> None:
+        self.flags = [f"--nodes={nodes}", f"--node-rank={rank}", "--run-id=job", *flags]
+        self.environment = {
+            **ThisMachine.environment,
+            "POD_NAME": f"node-{rank}",
+            "POD_IP": "127.0.0.1",
+            "RALLYPOINT_ENDPOINT": server.endpoint,
+            "RALLYPOINT_ADMIN": f"{server.host}:{server.admin_port}",
+        }
+
+    def command(self, argv: list[str]) -> list[str]:
+        return [str(binary()), "run", *self.flags, "--", *argv]
 
 
 Place = Pod | ThisMachine
@@ -260,6 +279,12 @@ class Jobs:
 
         job = self._job(places or [ThisMachine()] * world_size, command, variables, world_size)
         job.start(*(range(world_size) if start is None else start))
+        return job
+
+    def launched(self, argv: Sequence[str], places: Sequence[Place], procs: int = 1) -> Job:
+        """`argv` followed by `train.py` on each place, which says everything else."""
+        job = self._job(places, lambda _: [*argv, str(TRAIN), "--out", str(job.folder)], lambda _: {}, len(places) * procs)
+        job.start(*range(len(places)))
         return job
 
     def _job(self, places: Sequence[Place], command: Callable[[int], list[str]], environment: Callable[[int], dict[str, str]], ranks: int) -> Job:

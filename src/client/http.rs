@@ -9,11 +9,11 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::client::{self, Endpoint, Seconds, StepError};
+use super::{Endpoint, Seconds, StepError, open, resolve};
 use crate::config::Token;
 
 /// Where the admin port is if nothing else is said.
-pub(super) const DEFAULT_ADMIN: &str = "http://127.0.0.1:29501";
+pub(crate) const DEFAULT_ADMIN: &str = "http://127.0.0.1:29501";
 const DEFAULT_PORT: u16 = 29501;
 
 const MAX_HEAD: usize = 16 * 1024;
@@ -21,11 +21,21 @@ const MAX_BODY: usize = 16 * 1024 * 1024;
 
 /// An admin port, as `http://HOST:PORT` or `HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct AdminUrl(Endpoint);
+pub(crate) struct AdminUrl(Endpoint);
 
 impl AdminUrl {
-    pub(super) fn host(&self) -> &str {
+    pub(crate) fn host(&self) -> &str {
         self.0.host()
+    }
+
+    /// Where it is.
+    pub(crate) const fn endpoint(&self) -> &Endpoint {
+        &self.0
+    }
+
+    /// The admin port's usual place, on the host of a store.
+    pub(crate) fn beside(store: &Endpoint) -> Self {
+        Self(store.with_port(DEFAULT_PORT))
     }
 }
 
@@ -58,24 +68,26 @@ impl std::fmt::Display for AdminUrl {
 
 /// What the server answered.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) body: Vec<u8>,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// The server's clock, as its `Date` header says.
+    pub(crate) date: Option<String>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Answer {
-    pub(super) fn is_success(&self) -> bool {
+    pub(crate) fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
 
     /// The `code` of an error of our API.
-    pub(super) fn code(&self) -> Option<String> {
+    pub(crate) fn code(&self) -> Option<String> {
         let problem: serde_json::Value = serde_json::from_slice(&self.body).ok()?;
         Some(problem.get("code")?.as_str()?.to_owned())
     }
 
     /// The answer in words: `detail` of an error of our API, else the start of the body.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         const SHOWN: usize = 300;
         let problem: Option<serde_json::Value> = serde_json::from_slice(&self.body).ok();
         let detail =
@@ -89,7 +101,7 @@ impl Answer {
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum HttpError {
+pub(crate) enum HttpError {
     #[error(transparent)]
     Step(#[from] StepError),
     #[error("no answer within {}", Seconds(*.0))]
@@ -107,18 +119,20 @@ pub(super) enum HttpError {
 }
 
 /// Sends one request without a body.
-pub(super) async fn request(
+pub(crate) async fn request(
     admin: &AdminUrl,
     method: &str,
     path: &str,
     token: Option<&Token>,
     limit: Duration,
 ) -> Result<Answer, HttpError> {
-    send(admin, method, path, token, None, limit).await
+    let authorization =
+        token.map(|token| format!("Authorization: {}\r\n", token.authorization())).unwrap_or_default();
+    exchange(admin, method, path, &authorization, "", limit).await
 }
 
 /// Posts `body` as JSON.
-pub(super) async fn post(
+pub(crate) async fn post(
     admin: &AdminUrl,
     path: &str,
     token: Option<&Token>,
@@ -126,36 +140,34 @@ pub(super) async fn post(
     limit: Duration,
 ) -> Result<Answer, HttpError> {
     let body = serde_json::to_string(body).map_err(io::Error::other)?;
-    send(admin, "POST", path, token, Some(&body), limit).await
+    let authorization =
+        token.map(|token| format!("Authorization: {}\r\n", token.authorization())).unwrap_or_default();
+    let headers =
+        format!("{authorization}Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
+    exchange(admin, "POST", path, &headers, &body, limit).await
 }
 
 /// A part of a path, with everything escaped that could mean something else there.
-pub(super) fn path_part(text: &str) -> String {
+pub(crate) fn path_part(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     let escape =
         |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
     text.bytes().map(escape).collect()
 }
 
-async fn send(
+async fn exchange(
     admin: &AdminUrl,
     method: &str,
     path: &str,
-    token: Option<&Token>,
-    body: Option<&str>,
+    headers: &str,
+    body: &str,
     limit: Duration,
 ) -> Result<Answer, HttpError> {
-    let content = body
-        .map(|body| format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()))
-        .unwrap_or_default();
-    let authorization =
-        token.map(|token| format!("Authorization: {}\r\n", token.authorization())).unwrap_or_default();
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: rallypoint/{}\r\nAccept: application/json, */*\r\n\
-         {authorization}{content}Connection: close\r\n\r\n{}",
+         {headers}Connection: close\r\n\r\n{body}",
         admin.0,
         env!("CARGO_PKG_VERSION"),
-        body.unwrap_or_default(),
     );
     let exchange = async {
         let (mut stream, addr) = connect(&admin.0, limit).await?;
@@ -167,8 +179,8 @@ async fn send(
 
 async fn connect(endpoint: &Endpoint, limit: Duration) -> Result<(TcpStream, SocketAddr), StepError> {
     let mut last = None;
-    for addr in client::resolve(endpoint, limit).await? {
-        match client::open(addr, limit).await {
+    for addr in resolve(endpoint, limit).await? {
+        match open(addr, limit).await {
             Ok(stream) => return Ok((stream, addr)),
             Err(error) => last = Some(error),
         }
@@ -213,7 +225,7 @@ impl Reader {
             }
         };
         let head: Vec<u8> = self.bytes.drain(..head_end).collect();
-        let (status, body) = parse_head(&head).ok_or(HttpError::NotHttp(self.addr))?;
+        let (status, date, body) = parse_head(&head).ok_or(HttpError::NotHttp(self.addr))?;
         let body = match body {
             _ if matches!(status, 204 | 304) => Vec::new(),
             Body::Length(length) => self.take(length).await?,
@@ -227,7 +239,7 @@ impl Reader {
                 std::mem::take(&mut self.bytes)
             }
         };
-        Ok(Answer { status, body })
+        Ok(Answer { status, date, body })
     }
 
     async fn chunks(&mut self) -> Result<Vec<u8>, HttpError> {
@@ -288,20 +300,22 @@ impl Reader {
     }
 }
 
-fn parse_head(head: &[u8]) -> Option<(u16, Body)> {
+fn parse_head(head: &[u8]) -> Option<(u16, Option<String>, Body)> {
     let head = std::str::from_utf8(head).ok()?;
     let mut lines = head.split("\r\n");
     let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
-    let mut body = Body::UntilClose;
+    let (mut body, mut date) = (Body::UntilClose, None);
     for (name, value) in lines.filter_map(|line| line.split_once(':')) {
         let value = value.trim();
         if name.eq_ignore_ascii_case("transfer-encoding") && value.eq_ignore_ascii_case("chunked") {
             body = Body::Chunked;
         } else if name.eq_ignore_ascii_case("content-length") && !matches!(body, Body::Chunked) {
             body = Body::Length(value.parse().ok()?);
+        } else if name.eq_ignore_ascii_case("date") {
+            date = Some(value.to_owned());
         }
     }
-    Some((status, body))
+    Some((status, date, body))
 }
 
 fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {

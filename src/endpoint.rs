@@ -79,6 +79,12 @@ impl Endpoint {
         }
     }
 
+    /// The same host with another port.
+    #[must_use]
+    pub fn with_port(&self, port: u16) -> Self {
+        Self { host: self.host.clone(), port }
+    }
+
     /// The name or address, without brackets.
     pub fn host(&self) -> &str {
         &self.host
@@ -130,6 +136,12 @@ impl std::str::FromStr for Endpoint {
 
     fn from_str(text: &str) -> Result<Self, EndpointError> {
         Self::parse(text, Self::DEFAULT_PORT)
+    }
+}
+
+impl serde::Serialize for Endpoint {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

@@ -1,0 +1,116 @@
+//! `rallypoint doctor`: every check with its verdict, evidence and remedy; of this pod, or of manifests.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::BoolishValueParser;
+use serde_json::json;
+
+use super::launch::{LaunchArgs, environment, hostname};
+use super::units::duration;
+use super::{Outcome, UsageError, run_client};
+use crate::client::http::AdminUrl;
+use crate::doctor::{self, Check, Verdict, probe};
+use crate::launch;
+
+const AFTER_HELP: &str = "Without --manifest it looks at this pod: run it where the job runs, best with the job's command \
+                          behind --. It changes nothing. Exit code: 0 no FAIL, 1 a FAIL (with --strict also a WARN), 2 usage";
+
+/// Check what makes jobs hang: the environment, the command, the way to the store, the server, this host; or manifests.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Args {
+    /// The store [default: what the environment or the command names]
+    #[arg(value_name = "HOST:PORT", env = "RALLYPOINT_ENDPOINT")]
+    endpoint: Option<String>,
+
+    #[command(flatten)]
+    launch: LaunchArgs,
+
+    /// The admin port [default: port 29501 of the store's host]
+    #[arg(long, env = "RALLYPOINT_ADMIN", value_name = "URL")]
+    admin: Option<AdminUrl>,
+
+    /// Check Kubernetes manifests instead, offline; give all files of a job together
+    #[arg(long, env = "RALLYPOINT_MANIFEST", value_name = "FILE", num_args = 1.., value_delimiter = ',')]
+    manifest: Vec<PathBuf>,
+
+    /// Time for each step on the network
+    #[arg(long, env = "RALLYPOINT_STEP_TIMEOUT", value_name = "TIME", default_value = "5s", value_parser = duration)]
+    step_timeout: Duration,
+
+    /// Let a WARN decide the exit code too
+    #[arg(long, env = "RALLYPOINT_STRICT", value_parser = BoolishValueParser::new())]
+    strict: bool,
+
+    /// Print the checks as JSON
+    #[arg(long, env = "RALLYPOINT_JSON", value_parser = BoolishValueParser::new())]
+    json: bool,
+
+    /// The job's command, whose flags are checked too
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let checks = if self.manifest.is_empty() { self.this_pod()? } else { self.manifests()? };
+        let worst = doctor::worst(&checks);
+        if self.json {
+            println!("{:#}", json!({ "verdict": worst, "checks": checks }));
+        } else {
+            for check in &checks {
+                println!("{check}");
+            }
+            let count = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
+            let (pass, warn, fail) = (count(Verdict::Pass), count(Verdict::Warn), count(Verdict::Fail));
+            println!("{pass} passed, {warn} warned, {fail} failed");
+        }
+        let bad = worst == Verdict::Fail || self.strict && worst == Verdict::Warn;
+        Ok(if bad { Outcome::NotDone } else { Outcome::Done })
+    }
+
+    fn manifests(&self) -> anyhow::Result<Vec<Check>> {
+        let mut files = Vec::new();
+        for path in &self.manifest {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| UsageError(format!("--manifest {}: {error}", path.display())))?;
+            files.push((path.display().to_string(), text));
+        }
+        Ok(doctor::check_manifests(&files))
+    }
+
+    fn this_pod(&self) -> anyhow::Result<Vec<Check>> {
+        let env = environment();
+        let torchrun = launch::find_torchrun(&self.command);
+        let given = self.launch.given(self.endpoint.as_deref())?;
+        let launch = launch::derive(&env, &given, torchrun.as_ref());
+        let mut checks = doctor::check_environment(&env, &launch, torchrun.as_ref());
+        if let Some(torchrun) = &torchrun {
+            checks.extend(doctor::check_command(torchrun, &env));
+        }
+        // A contradiction about ranks does not keep anybody from looking at the endpoint.
+        let endpoint = launch::endpoint(&env, &given).ok().flatten().map(|endpoint| endpoint.value);
+        let endpoint =
+            launch.as_ref().ok().and_then(|it| Some(it.endpoint.as_ref()?.value.clone())).or(endpoint);
+        let run_id = launch.as_ref().ok().and_then(|it| Some(it.run_id.as_ref()?.value.clone()));
+        let own_ip = env.get("POD_IP").and_then(|ip| ip.parse().ok());
+        let step = self.step_timeout;
+        run_client(async {
+            let mut towards = None;
+            if let Some(endpoint) = &endpoint {
+                let (facts, client) = probe::probe_network(endpoint, own_ip, step).await;
+                towards = facts.resolved.iter().flatten().next().map(std::net::SocketAddr::ip);
+                checks.extend(doctor::check_network(&facts));
+                let admin = self.admin.clone().unwrap_or_else(|| AdminUrl::beside(endpoint));
+                let facts =
+                    probe::probe_server(&admin, endpoint.port(), run_id.as_deref(), client, step).await;
+                checks.extend(doctor::check_server(&facts));
+            }
+            let facts = probe::probe_machine(&hostname(), towards, step).await;
+            checks.extend(doctor::check_machine(&facts, &env, torchrun.as_ref()));
+            Ok(())
+        })?;
+        Ok(checks)
+    }
+}

@@ -1,0 +1,71 @@
+//! `rallypoint env`: the launch environment, as variables for a shell, a script or a container.
+
+use clap::ValueEnum;
+use clap::builder::BoolishValueParser;
+use serde_json::json;
+
+use super::Outcome;
+use super::launch::{LaunchArgs, environment};
+use crate::launch::{self, variables};
+
+const AFTER_HELP: &str = "In a shell: eval \"$(rallypoint env)\". Exit code: 0 it follows, 2 the environment contradicts \
+                          itself or cannot be read; stderr says which variable";
+
+/// Derive the launch environment from what the platform gives: PET_* for torchrun, MASTER_* and, where they follow, RANK
+/// and WORLD_SIZE for env://.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Args {
+    #[command(flatten)]
+    launch: LaunchArgs,
+
+    /// The store [default: what the environment names]
+    #[arg(long, env = "RALLYPOINT_ENDPOINT", value_name = "HOST:PORT")]
+    endpoint: Option<String>,
+
+    /// How to print the variables
+    #[arg(long, env = "RALLYPOINT_FORMAT", value_name = "FORMAT", default_value = "shell")]
+    format: Format,
+
+    /// Say where each value came from: on stderr, or with --format json beside the variables
+    #[arg(long, env = "RALLYPOINT_EXPLAIN", value_parser = BoolishValueParser::new())]
+    explain: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Shell,
+    Json,
+    Docker,
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let launch = self.launch.derive(self.endpoint.as_deref(), &environment(), None)?;
+        let variables = variables(&launch);
+        let text = match self.format {
+            Format::Shell => launch::Format::Shell.render(&variables),
+            Format::Docker => launch::Format::Docker.render(&variables),
+            Format::Json if self.explain => {
+                let explained = variables
+                    .iter()
+                    .map(|(name, value, from)| ((*name).to_owned(), json!({ "value": value, "from": from })));
+                let explained: serde_json::Map<_, _> = explained.collect();
+                format!("{:#}\n", json!({ "variables": explained, "launch": launch }))
+            }
+            Format::Json => launch::Format::Json.render(&variables),
+        };
+        print!("{text}");
+        if self.explain && self.format != Format::Json {
+            eprintln!("# platform: {}", launch.platform.name());
+            for (name, value, from) in &variables {
+                eprintln!("# {name}={value}  <- {from}");
+            }
+        }
+        if variables.is_empty() {
+            eprintln!("rallypoint: nothing in the environment says who this process is; see docs/env.md");
+            return Ok(Outcome::NotDone);
+        }
+        Ok(Outcome::Done)
+    }
+}

@@ -1,0 +1,161 @@
+//! A pod announces itself and waits until all pods of its run are there.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::Outcome;
+use super::news::{News, Reason};
+use crate::admin::LONGEST_WAIT;
+use crate::client::http::{self, AdminUrl};
+use crate::client::{Endpoint, Seconds};
+use crate::launch::LaunchEnv;
+
+/// How long an answer may take beyond what was asked for.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What a pod announces.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) run_id: String,
+    nodes: String,
+    node_rank: Option<u32>,
+    pod: String,
+    uid: String,
+    torch: Option<String>,
+}
+
+/// How long to try.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// In all.
+    pub(super) whole: Duration,
+    /// Between two tries that failed.
+    pub(super) pause: Duration,
+}
+
+/// How a gathering ended.
+#[derive(Debug)]
+pub(super) struct Gathered {
+    pub(super) waited: Duration,
+    pub(super) outcome: Result<String, Reason>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Answer {
+    state: String,
+    detail: String,
+    warning: Option<String>,
+}
+
+impl Call {
+    /// What this pod has to say. The error says what is missing.
+    pub(super) fn of(launch: &LaunchEnv, torch: Option<String>) -> Result<Self, String> {
+        let run_id =
+            launch.run_id_or_store().ok_or("nothing names the run; set --run-id (RALLYPOINT_RUN_ID)")?;
+        let nodes = launch
+            .nodes
+            .as_ref()
+            .ok_or("nothing says how many nodes there are; set --nodes (RALLYPOINT_NODES)")?;
+        let pod = Some(launch.pod.name.clone()).filter(|name| !name.is_empty());
+        Ok(Self {
+            run_id,
+            nodes: nodes.value.to_string(),
+            node_rank: launch.node_rank.as_ref().map(|rank| rank.value),
+            pod: pod.ok_or("this host has no name; set POD_NAME")?,
+            // Without a UID the address tells one pod of a name from the next.
+            uid: launch.pod.uid.clone().or_else(|| launch.pod.address.clone()).unwrap_or_default(),
+            torch,
+        })
+    }
+
+    fn body(&self, wait: Duration) -> serde_json::Value {
+        json!({
+            "pod": self.pod, "uid": self.uid, "node_rank": self.node_rank, "nodes": self.nodes, "torch": self.torch,
+            "wait_seconds": wait.as_secs_f64(),
+        })
+    }
+}
+
+impl Gathered {
+    /// The outcome for scripts.
+    pub(super) fn to_json(&self, endpoint: &Endpoint) -> serde_json::Value {
+        let (endpoint, waited) = (endpoint.to_string(), self.waited.as_secs_f64());
+        match &self.outcome {
+            Ok(detail) => {
+                json!({"ready": true, "endpoint": endpoint, "detail": detail, "waited_seconds": waited})
+            }
+            Err(reason) => json!({
+                "ready": false, "endpoint": endpoint, "step": reason.step, "reason": reason.text,
+                "waited_seconds": waited,
+            }),
+        }
+    }
+
+    /// Says how it ended.
+    pub(super) fn finish(&self, call: &Call) -> anyhow::Result<Outcome> {
+        match &self.outcome {
+            Ok(detail) => {
+                eprintln!("rallypoint: run `{}`: {detail} after {}", call.run_id, Seconds(self.waited));
+                Ok(Outcome::Done)
+            }
+            Err(reason) => {
+                bail!("run `{}`: gave up after {}: {}", call.run_id, Seconds(self.waited), reason.text)
+            }
+        }
+    }
+}
+
+/// Announces the pod again and again until it is let go. A server that does not answer is tried again; one that refuses
+/// is not.
+pub(super) async fn gather(
+    admin: &AdminUrl,
+    call: &Call,
+    patience: Patience,
+    say: &mut impl FnMut(String),
+) -> Gathered {
+    let started = Instant::now();
+    let path = format!("/api/v1/runs/{}/announce", http::path_part(&call.run_id));
+    let mut news = News::default();
+    let mut warned = None;
+    loop {
+        let left = patience.whole.saturating_sub(started.elapsed());
+        let wait = LONGEST_WAIT.min(left);
+        let asked = http::post(admin, &path, None, &call.body(wait), wait + GRACE).await;
+        let ended = |outcome| Gathered { waited: started.elapsed(), outcome };
+        let unreachable = |text| Reason { step: "announce", text: format!("{admin}: {text}") };
+        let (reason, at_once) = match asked {
+            Ok(answer) if answer.is_success() => match serde_json::from_slice::<Answer>(&answer.body) {
+                Ok(answer) => {
+                    if answer.warning != warned {
+                        answer.warning.iter().for_each(|warning| say(format!("warning: {warning}")));
+                        warned.clone_from(&answer.warning);
+                    }
+                    if answer.state == "go" {
+                        return ended(Ok(answer.detail));
+                    }
+                    (Reason { step: "gather", text: answer.detail }, true)
+                }
+                Err(error) => (unreachable(format!("the answer is none of rallypoint: {error}")), false),
+            },
+            Ok(answer) if answer.status >= 500 || answer.status == 408 => {
+                (unreachable(format!("{} ({})", answer.text(), answer.status)), false)
+            }
+            Ok(answer) => return ended(Err(unreachable(format!("{} ({})", answer.text(), answer.status)))),
+            Err(error) => (unreachable(error.to_string()), false),
+        };
+        let (waited, left) = (started.elapsed(), patience.whole.saturating_sub(started.elapsed()));
+        if left.is_zero() {
+            return ended(Err(reason));
+        }
+        if let Some(line) = news.line(&reason, waited, left) {
+            say(line);
+        }
+        if !at_once {
+            tokio::time::sleep(patience.pause.min(left)).await;
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Becoming another program: by exec, or as the first process of a container by standing in front of it.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
+use tokio::io::AsyncReadExt;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{Outcome, client_runtime};
+
+/// Runs work until it is done, or until a signal asks this process to end: the exit code that says so. Without it, as
+/// process 1 of a container, it would not be obeyed.
+pub(super) async fn unless_stopped<T>(
+    work: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<Result<T, Outcome>> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let number = tokio::select! {
+        done = work => return done.map(Ok),
+        _ = terminate.recv() => SignalKind::terminate().as_raw_value(),
+        _ = interrupt.recv() => SignalKind::interrupt().as_raw_value(),
+    };
+    eprintln!("rallypoint: stopped by signal {number} while waiting");
+    Ok(Err(Outcome::Code(128 + number as u8)))
+}
+
+/// What a program prints, if it ends well in time.
+pub(super) fn output(program: &Path, args: &[OsString], limit: Duration) -> io::Result<Vec<u8>> {
+    /// More than any sane answer.
+    const MOST: u64 = 64 * 1024;
+    let runtime = client_runtime()?;
+    let answered = runtime.block_on(async {
+        let mut child = tokio::process::Command::new(program)
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()?;
+        let mut text = Vec::new();
+        let whole = async {
+            if let Some(stdout) = child.stdout.take() {
+                stdout.take(MOST).read_to_end(&mut text).await?;
+            }
+            child.wait().await
+        };
+        let late = || io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {limit:?}"));
+        let status = tokio::time::timeout(limit, whole).await.map_err(|_| late())??;
+        if status.success() { Ok(text) } else { Err(io::Error::other(format!("it ended with {status}"))) }
+    });
+    runtime.shutdown_background();
+    answered
+}
+
+/// Starts the command in this process's place. Returns only if it cannot be started, or, where this process is the
+/// first of its container, with the command's exit code.
+pub(super) fn become_command(argv: &[String], set: &[(String, String)]) -> anyhow::Result<Outcome> {
+    let Some((program, args)) = argv.split_first() else { return Ok(Outcome::NotDone) };
+    let mut command = Command::new(program);
+    command.args(args).envs(set.iter().map(|(name, value)| (name, value)));
+    if std::process::id() != 1 {
+        let error = command.exec();
+        return Ok(cannot_start(program, &error));
+    }
+    match client_runtime()?.block_on(stand_in_front_of(&mut command)) {
+        Ok(code) => Ok(Outcome::Code(code)),
+        Err(error) => Ok(cannot_start(program, &error)),
+    }
+}
+
+/// As a shell says it: 127 not found, 126 not executable.
+fn cannot_start(program: &str, error: &io::Error) -> Outcome {
+    eprintln!("rallypoint: cannot start `{program}`: {error}");
+    Outcome::Code(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
+}
+
+/// The duties of process 1: hands signals on, and reaps every orphan until the command itself has ended.
+async fn stand_in_front_of(command: &mut Command) -> io::Result<u8> {
+    const HANDED_ON: [(SignalKind, Signal); 6] = [
+        (SignalKind::terminate(), Signal::TERM),
+        (SignalKind::interrupt(), Signal::INT),
+        (SignalKind::hangup(), Signal::HUP),
+        (SignalKind::quit(), Signal::QUIT),
+        (SignalKind::user_defined1(), Signal::USR1),
+        (SignalKind::user_defined2(), Signal::USR2),
+    ];
+    let mut orphans = signal(SignalKind::child())?;
+    let (heard, mut to_hand_on) = tokio::sync::mpsc::unbounded_channel();
+    for (kind, number) in HANDED_ON {
+        let (mut source, heard) = (signal(kind)?, heard.clone());
+        tokio::spawn(async move { while source.recv().await.is_some() && heard.send(number).is_ok() {} });
+    }
+    let child = Pid::from_child(&command.spawn()?);
+    loop {
+        while let Some((pid, status)) = reap()? {
+            if pid == child {
+                return Ok(exit_code(status));
+            }
+        }
+        tokio::select! {
+            _ = orphans.recv() => {}
+            Some(number) = to_hand_on.recv() => {
+                // It may have ended just now; then the next turn reaps it.
+                let _gone = kill_process(child, number);
+            }
+        }
+    }
+}
+
+/// One child that has ended, if there is one.
+fn reap() -> io::Result<Option<(Pid, WaitStatus)>> {
+    match wait(WaitOptions::NOHANG) {
+        Err(rustix::io::Errno::CHILD) => Ok(None),
+        reaped => Ok(reaped?),
+    }
+}
+
+/// The exit code as a shell gives it.
+fn exit_code(status: WaitStatus) -> u8 {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => code as u8,
+        (None, Some(signal)) => 128_u8.saturating_add(signal as u8),
+        (None, None) => 1,
+    }
+}

@@ -1,0 +1,333 @@
+//! `rallypoint run`: derive, check, wait for the server, gather, and become the command.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::ValueEnum;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::gather::{self, Call, Patience};
+use super::launch::{LaunchArgs, environment, no_endpoint};
+use super::units::{MaybeOff, duration, duration_or_off};
+use super::{Outcome, UsageError, process, run_client, wait};
+use crate::client::http::{self, AdminUrl};
+use crate::client::{self, Endpoint, Seconds};
+use crate::doctor::{Check, Verdict, check_command, check_environment, check_network, probe};
+use crate::launch::{self, Environment, LaunchEnv, Mode, Plan, Server, Torchrun};
+
+const AFTER_HELP: &str = "The command gets the variables that `rallypoint env` prints, and those that make it a client of the \
+                          server. What is changed about the command is said on stderr. Exit code: the command's, 128 + N if \
+                          signal N ended it; 1 if it was not started in time, 2 usage or a contradiction";
+
+/// Start a command on this node once the server answers and all nodes are there.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Args {
+    #[command(flatten)]
+    launch: LaunchArgs,
+
+    /// The store [default: what the environment or the command names]
+    #[arg(long, env = "RALLYPOINT_ENDPOINT", value_name = "HOST:PORT")]
+    endpoint: Option<String>,
+
+    /// The admin port [default: port 29501 of the store's host]
+    #[arg(long, env = "RALLYPOINT_ADMIN", value_name = "URL")]
+    admin: Option<AdminUrl>,
+
+    /// How the processes meet: torchrun with rallypoint's plugin, torchrun's c10d or static backend, or env://
+    #[arg(long, env = "RALLYPOINT_MODE", value_name = "MODE", default_value = "auto")]
+    mode: ModeFlag,
+
+    /// Whether to hold the command until all nodes announced themselves
+    #[arg(long, env = "RALLYPOINT_GATHER", value_name = "ON|OFF", default_value = "on", value_parser = super::units::on_or_off,
+        action = clap::ArgAction::Set)]
+    gather: bool,
+
+    /// How long to wait for all nodes, and torchrun's join_timeout if the command sets none; off waits for ever
+    #[arg(long, env = "RALLYPOINT_GATHER_TIMEOUT", value_name = "TIME", default_value = "30m", value_parser = duration_or_off)]
+    gather_timeout: MaybeOff,
+
+    /// How long to wait for the server
+    #[arg(long, env = "RALLYPOINT_TIMEOUT", value_name = "TIME", default_value = "10m", value_parser = duration)]
+    timeout: Duration,
+
+    /// Whether the run gets a store of its own in the static and env modes; off uses the endpoint itself
+    #[arg(long, env = "RALLYPOINT_OWN_STORE", value_name = "ON|OFF", default_value = "on", value_parser = super::units::on_or_off,
+        action = clap::ArgAction::Set)]
+    own_store: bool,
+
+    /// The command and its arguments
+    #[arg(value_name = "CMD", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ModeFlag {
+    Auto,
+    Plugin,
+    C10d,
+    Static,
+    Env,
+}
+
+impl ModeFlag {
+    const fn asked(self) -> Option<Mode> {
+        match self {
+            Self::Auto => None,
+            Self::Plugin => Some(Mode::Plugin),
+            Self::C10d => Some(Mode::C10d),
+            Self::Static => Some(Mode::Static),
+            Self::Env => Some(Mode::Env),
+        }
+    }
+}
+
+/// The answer to the wish for a store.
+#[derive(Deserialize)]
+struct OpenedStore {
+    host: String,
+    port: u16,
+}
+
+/// What "for ever" is.
+const FOR_EVER: Duration = Duration::from_hours(24 * 365);
+
+fn say(line: impl std::fmt::Display) {
+    eprintln!("rallypoint: {line}");
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let env = environment();
+        let torchrun = launch::find_torchrun(&self.command);
+        let launch = self.launch.derive(self.endpoint.as_deref(), &env, torchrun.as_ref())?;
+        refuse_mistakes(&env, &launch, torchrun.as_ref())?;
+        let store = launch.endpoint.as_ref().map(|endpoint| endpoint.value.clone());
+        let store = store.ok_or_else(|| UsageError(no_endpoint(&env)))?;
+        let admin = self.admin.clone().unwrap_or_else(|| AdminUrl::beside(&store));
+        let python = self.ask_python(&env, torchrun.as_ref());
+        let mode = Mode::choose(self.mode.asked(), torchrun.as_ref(), &env, &launch, python.plugin);
+        let mode = mode.map_err(|error| UsageError(error.to_string()))?;
+        // Everything that is wrong in the pod itself is said before anybody is waited for.
+        let call =
+            if self.gather { Some(Call::of(&launch, python.torch).map_err(UsageError)?) } else { None };
+        let meeting = self.meet(mode, &launch, &env, torchrun.as_ref(), &store, &admin, call.as_ref());
+        let plan = match run_client(process::unless_stopped(meeting))? {
+            Ok(plan) => plan,
+            Err(stopped) => return Ok(stopped),
+        };
+        plan.notes.iter().for_each(say);
+        say(format_args!("starting in mode {}: {}", mode.name(), shown(&plan.argv)));
+        process::become_command(&plan.argv, &plan.set)
+    }
+
+    /// Everything that takes time: the server, the run's store, the other pods.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one launch")]
+    async fn meet(
+        &self,
+        mode: Mode,
+        launch: &LaunchEnv,
+        env: &Environment,
+        torchrun: Option<&Torchrun>,
+        store: &Endpoint,
+        admin: &AdminUrl,
+        call: Option<&Call>,
+    ) -> anyhow::Result<Plan> {
+        let pause = Duration::from_secs(1);
+        let mut line = |line: String| say(line);
+        say(format_args!("waiting up to {} for {store}", Seconds(self.timeout)));
+        let ended = wait::wait(store, self.timeout, pause, &mut line).await;
+        if let Err(reason) = ended.outcome {
+            bail!("gave up on {store} after {}: {}", Seconds(ended.waited), reason.text);
+        }
+        refuse_several_stores(store).await?;
+        let patience = self.gather_timeout.0.unwrap_or(FOR_EVER);
+        if let Some(call) = call {
+            let gathered = gather::gather(admin, call, Patience { whole: patience, pause }, &mut line).await;
+            if let Err(reason) = &gathered.outcome
+                && reason.step == "announce"
+            {
+                bail!(
+                    "{}; announcing needs the server's admin port: name it with --admin, open it in the NetworkPolicy, or \
+                     start without holding anybody: --gather off",
+                    reason.text
+                );
+            }
+            gathered.finish(call)?;
+        }
+        let own = self.own_store(mode, launch, torchrun, admin).await;
+        let server = Server { store: own.unwrap_or_else(|| store.clone()), admin: admin.endpoint().clone() };
+        Ok(launch::plan(mode, &self.command, torchrun, env, launch, &server, patience))
+    }
+
+    /// The run's own store, where workers would otherwise share the main one with other jobs.
+    async fn own_store(
+        &self,
+        mode: Mode,
+        launch: &LaunchEnv,
+        torchrun: Option<&Torchrun>,
+        admin: &AdminUrl,
+    ) -> Option<Endpoint> {
+        let named_by_command = torchrun.and_then(|torchrun| {
+            ["master-addr", "rdzv-endpoint"].into_iter().find(|flag| torchrun.has(flag))
+        });
+        let run_id = launch.run_id.as_ref()?;
+        if !self.own_store || !mode.wants_own_store() {
+            return None;
+        }
+        if let Some(flag) = named_by_command {
+            say(format_args!(
+                "--{flag} of the command keeps the run on the main store; without the flag it gets one of its own"
+            ));
+            return None;
+        }
+        let asked = http::post(
+            admin,
+            "/api/v1/stores",
+            None,
+            &json!({ "run_id": run_id.value }),
+            Duration::from_secs(10),
+        )
+        .await;
+        let why = match asked {
+            Ok(answer) if answer.is_success() => {
+                let opened = serde_json::from_slice::<OpenedStore>(&answer.body).ok();
+                match opened.and_then(|opened| Endpoint::new(&opened.host, opened.port).ok()) {
+                    Some(endpoint) => {
+                        say(format_args!("run `{}` has its own store on {endpoint}", run_id.value));
+                        return Some(endpoint);
+                    }
+                    None => "the answer names no store".to_owned(),
+                }
+            }
+            Ok(answer) => answer.text(),
+            Err(error) => error.to_string(),
+        };
+        say(format_args!(
+            "no store of its own for run `{}`, using the main one: {admin}: {why}",
+            run_id.value
+        ));
+        None
+    }
+
+    /// What the command's interpreter has: the plugin, and which torch.
+    fn ask_python(&self, env: &Environment, torchrun: Option<&Torchrun>) -> Python {
+        let wanted = matches!(self.mode, ModeFlag::Auto | ModeFlag::Plugin) || self.gather;
+        let interpreter = match torchrun {
+            Some(torchrun) => interpreter(torchrun, env),
+            None => self.command.first().filter(|program| is_python(program)).map(PathBuf::from),
+        };
+        match interpreter.filter(|_| wanted) {
+            Some(interpreter) => Python::ask(&interpreter),
+            None => Python::default(),
+        }
+    }
+}
+
+/// Refuses what would surely fail.
+fn refuse_mistakes(
+    env: &Environment,
+    launch: &LaunchEnv,
+    torchrun: Option<&Torchrun>,
+) -> Result<(), UsageError> {
+    let derived = Ok(launch.clone());
+    let mut checks = check_environment(env, &derived, torchrun);
+    if let Some(torchrun) = torchrun {
+        // Where to meet is what `run` sets; the rest is the command's own.
+        checks
+            .extend(check_command(torchrun, env).into_iter().filter(|check| check.id != "command-endpoint"));
+    }
+    for check in
+        checks.iter().filter(|check| check.verdict == Verdict::Warn && check.id != "environment-complete")
+    {
+        say(format_args!("warning: {check}"));
+    }
+    match checks.into_iter().find(|check| check.verdict == Verdict::Fail) {
+        Some(check) => Err(UsageError(check.to_string())),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a name behind which several stores answer: the nodes would meet on different ones. Several addresses of which
+/// one answers are only slow.
+async fn refuse_several_stores(store: &Endpoint) -> anyhow::Result<()> {
+    const STEP: Duration = Duration::from_secs(5);
+    if client::resolve(store, STEP).await.map_or(0, |addrs| addrs.len()) > 1 {
+        let (mut facts, _) = probe::probe_network(store, None, STEP).await;
+        // With rallypoint no node hosts a store, so finding oneself behind the name does no harm here.
+        facts.own.clear();
+        let several = |check: &Check| check.id == "one-address" && check.verdict == Verdict::Fail;
+        if let Some(check) = check_network(&facts).into_iter().find(several) {
+            bail!("{check}");
+        }
+    }
+    Ok(())
+}
+
+fn is_python(program: &str) -> bool {
+    Path::new(program)
+        .file_name()
+        .and_then(|name| name.to_str())
+        .is_some_and(|name| name.starts_with("python"))
+}
+
+/// The interpreter of a torchrun command: its own first word, or the one in torchrun's first line.
+fn interpreter(torchrun: &Torchrun, env: &Environment) -> Option<PathBuf> {
+    if let Some(interpreter) = torchrun.interpreter() {
+        return Some(interpreter.into());
+    }
+    let program = torchrun.argv().iter().find(|word| word.rsplit('/').next() == Some("torchrun"))?;
+    let file = if program.contains('/') {
+        PathBuf::from(program)
+    } else {
+        std::env::split_paths(env.get("PATH")?).map(|dir| dir.join(program)).find(|file| file.is_file())?
+    };
+    let text = std::fs::read(file).ok()?;
+    let first = text.split(|&b| b == b'\n').next()?.strip_prefix(b"#!")?;
+    let first = std::str::from_utf8(first).ok()?.trim();
+    // `#!/usr/bin/env python3`
+    let mut words = first.split_whitespace().filter(|word| !word.ends_with("/env"));
+    words.next().filter(|word| is_python(word)).map(PathBuf::from)
+}
+
+/// What an interpreter told of its packages.
+#[derive(Debug, Default, Deserialize)]
+struct Python {
+    plugin: bool,
+    torch: Option<String>,
+}
+
+impl Python {
+    /// Reads metadata only: importing torch takes seconds.
+    const QUESTION: &str = "
+import importlib.metadata as m, json
+try: torch = m.version('torch')
+except m.PackageNotFoundError: torch = None
+names = [e.name for e in m.entry_points(group='torchrun.handlers')]
+new = torch is not None and tuple(int(p) for p in torch.split('+')[0].split('.')[:2]) >= (2, 6)
+print(json.dumps({'plugin': new and 'rallypoint' in names, 'torch': torch}))
+";
+
+    fn ask(interpreter: &Path) -> Self {
+        /// A cold file system takes its time; a hanging interpreter must not hold the job.
+        const LIMIT: Duration = Duration::from_secs(20);
+        let args = [OsString::from("-c"), Self::QUESTION.into()];
+        let output = process::output(interpreter, &args, LIMIT);
+        let told = output.and_then(|text| serde_json::from_slice(&text).map_err(std::io::Error::from));
+        told.unwrap_or_else(|error| {
+            say(format_args!(
+                "cannot ask {} for its packages, so without the plugin: {error}",
+                interpreter.display()
+            ));
+            Self::default()
+        })
+    }
+}
+
+/// A command for people.
+fn shown(argv: &[String]) -> String {
+    shlex::try_join(argv.iter().map(String::as_str)).unwrap_or_else(|_| argv.join(" "))
+}

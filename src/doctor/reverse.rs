@@ -1,0 +1,77 @@
+//! How long the name server takes for the name of an address. Asked directly: what the system's resolver offers for it,
+//! the server must not even be linked with (PyTorch's store stalls in it).
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use tokio::net::UdpSocket;
+use tokio::time::{Instant, timeout};
+
+/// Asks the first name server of `resolv_conf`. `None` if there is none, or no network to it; an answer that does not
+/// come takes the whole `limit`. That there is no name is an answer too.
+pub(super) async fn time_of_lookup(resolv_conf: &str, addr: IpAddr, limit: Duration) -> Option<Duration> {
+    let server = SocketAddr::new(first_name_server(resolv_conf)?, 53);
+    let any: IpAddr = if server.is_ipv4() { [0, 0, 0, 0].into() } else { [0_u16; 8].into() };
+    let socket = UdpSocket::bind((any, 0)).await.ok()?;
+    socket.connect(server).await.ok()?;
+    let started = Instant::now();
+    socket.send(&question(addr)).await.ok()?;
+    let mut answer = [0; 512];
+    match timeout(limit, socket.recv(&mut answer)).await {
+        // Refused by the host: no name server runs there, and the resolver would know at once.
+        Ok(Err(_)) => None,
+        Ok(Ok(_)) | Err(_) => Some(started.elapsed()),
+    }
+}
+
+fn first_name_server(resolv_conf: &str) -> Option<IpAddr> {
+    let mut words = resolv_conf.lines().map(str::split_whitespace);
+    words
+        .find_map(|mut line| if line.next() == Some("nameserver") { line.next()?.parse().ok() } else { None })
+}
+
+/// A DNS question (RFC 1035) for the PTR record of an address.
+fn question(addr: IpAddr) -> Vec<u8> {
+    let name = match addr.to_canonical() {
+        IpAddr::V4(v4) => {
+            let [a, b, c, d] = v4.octets();
+            format!("{d}.{c}.{b}.{a}.in-addr.arpa")
+        }
+        IpAddr::V6(v6) => {
+            let digits =
+                v6.octets().iter().rev().map(|b| format!("{:x}.{:x}.", b & 15, b >> 4)).collect::<Vec<_>>();
+            format!("{}ip6.arpa", digits.concat())
+        }
+    };
+    // An id, "recursion desired", one question.
+    let mut bytes = vec![0x72, 0x70, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    for label in name.split('.') {
+        bytes.push(label.len() as u8);
+        bytes.extend_from_slice(label.as_bytes());
+    }
+    // The end of the name, type PTR, class IN.
+    bytes.extend_from_slice(&[0, 0, 12, 0, 1]);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_question_names_the_address_backwards() {
+        let bytes = question(IpAddr::from([10, 0, 0, 7]));
+        assert_eq!(&bytes[12..], b"\x017\x010\x010\x0210\x07in-addr\x04arpa\0\0\x0c\0\x01");
+        let bytes = question("::1".parse().expect("an address"));
+        assert!(
+            bytes[12..].starts_with(b"\x011\x010\x010") && bytes.ends_with(b"\x03ip6\x04arpa\0\0\x0c\0\x01")
+        );
+    }
+
+    #[test]
+    fn the_first_name_server_is_asked() {
+        let text = "search x\n# nameserver 1.1.1.1\nnameserver 10.96.0.10\nnameserver 10.96.0.11\n";
+        assert_eq!(first_name_server(text), Some(IpAddr::from([10, 96, 0, 10])));
+        assert_eq!(first_name_server("search x"), None);
+    }
+}

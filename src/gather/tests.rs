@@ -1,0 +1,189 @@
+use super::*;
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+struct World {
+    gates: Gatherings,
+    now: Uptime,
+}
+
+impl World {
+    fn new() -> Self {
+        Self { gates: Gatherings::new(TIMEOUT), now: Uptime::default() }
+    }
+
+    fn after(&mut self, secs: u64) -> &mut Self {
+        self.now = self.now + Duration::from_secs(secs);
+        self
+    }
+
+    /// Pod `name` with its ordinal as rank, of `nodes`.
+    fn pod(&mut self, name: &str, uid: &str, nodes: &str) -> Result<Standing, Refused> {
+        let rank = name.split('-').nth(1).and_then(|rank| rank.parse().ok());
+        self.said(name, uid, rank, nodes)
+    }
+
+    fn said(
+        &mut self,
+        name: &str,
+        uid: &str,
+        node_rank: Option<u32>,
+        nodes: &str,
+    ) -> Result<Standing, Refused> {
+        let said = Announcement {
+            pod: name.into(),
+            uid: uid.into(),
+            node_rank,
+            nodes: Nodes::parse(nodes).expect("nodes"),
+            address: IpAddr::from([10, 0, 0, node_rank.unwrap_or(99) as u8]),
+            torch: Some(format!("2.{}", uid.len())),
+        };
+        self.gates.announce("run", said, self.now)
+    }
+}
+
+fn goes(standing: Result<Standing, Refused>) -> bool {
+    matches!(standing.expect("taken"), Standing::Go(_))
+}
+
+fn progress(standing: Result<Standing, Refused>) -> String {
+    match standing.expect("taken") {
+        Standing::Gathering(progress) => progress.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_gate_opens_when_all_are_there_and_stays_open() {
+    let mut world = World::new();
+    assert_eq!(
+        progress(world.pod("t-0", "a", "3")),
+        "1 of 3 pods are there; missing: t-1 (node rank 1), t-2 (node rank 2)"
+    );
+    assert_eq!(progress(world.pod("t-2", "c", "3")), "2 of 3 pods are there; missing: t-1 (node rank 1)");
+    assert_eq!(
+        progress(world.after(5).pod("t-0", "a", "3")),
+        "2 of 3 pods are there; missing: t-1 (node rank 1)"
+    );
+    let Ok(Standing::Go(opened)) = world.after(7).pod("t-1", "b", "3") else { panic!("all are there") };
+    assert_eq!((opened.after, opened.pods, opened.just_now), (Duration::from_secs(12), 3, true));
+    let Ok(Standing::Go(opened)) = world.pod("t-0", "a", "3") else { panic!("open") };
+    assert!(!opened.just_now);
+}
+
+#[test]
+fn a_replaced_pod_passes_while_others_of_its_run_live() {
+    let mut world = World::new();
+    world.pod("t-0", "a", "2").expect("taken");
+    assert!(goes(world.pod("t-1", "b", "2")));
+    // Rank 0 is connected and rank 1 is replaced under its name, long after.
+    for _ in 0..5 {
+        world.after(20);
+        let now = world.now;
+        world.gates.tick(now, |addr| addr == IpAddr::from([10, 0, 0, 0]));
+    }
+    assert!(goes(world.pod("t-1", "b2", "2")));
+    let members: Vec<_> =
+        world.gates.run("run").expect("there").members().map(|m| m.said.uid.clone()).collect();
+    assert_eq!(members, ["a", "b2"]);
+}
+
+#[test]
+fn a_rank_that_a_live_pod_holds_is_not_given_twice() {
+    let mut world = World::new();
+    world.said("job-0-aaaaa", "a", Some(0), "2").expect("taken");
+    assert!(goes(world.said("job-1-bbbbb", "b", Some(1), "2")));
+    let Ok(Standing::Parked { node_rank, holder, silent, .. }) =
+        world.after(10).said("job-1-ccccc", "c", Some(1), "2")
+    else {
+        panic!("parked")
+    };
+    assert_eq!((node_rank, &holder[..], silent), (1, "job-1-bbbbb", Duration::from_secs(10)));
+    // The holder is gone for good, and another of the run lives.
+    let now = world.after(25).now;
+    world.gates.tick(now, |addr| addr == IpAddr::from([10, 0, 0, 0]));
+    assert!(goes(world.said("job-1-ccccc", "c", Some(1), "2")));
+    assert_eq!(world.gates.run("run").expect("there").members().count(), 2, "the old holder is dropped");
+}
+
+#[test]
+fn pods_that_went_away_before_the_gate_opened_do_not_count() {
+    let mut world = World::new();
+    world.pod("t-0", "a", "3").expect("taken");
+    world.after(20).pod("t-1", "b", "3").expect("taken");
+    let standing = progress(world.after(20).pod("t-2", "c", "3"));
+    assert_eq!(standing, "2 of 3 pods are there; missing: t-0 (node rank 0, was there and is gone)");
+    assert!(goes(world.pod("t-0", "a2", "3")), "its successor does");
+}
+
+#[test]
+fn a_second_run_under_the_same_id_gathers_again() {
+    let mut world = World::new();
+    world.pod("t-0", "a", "2").expect("taken");
+    assert!(goes(world.pod("t-1", "b", "2")));
+    // All pods were deleted; the set comes back with another size.
+    progress(world.after(31).pod("t-0", "a2", "3"));
+    progress(world.pod("t-1", "b2", "3"));
+    assert!(goes(world.pod("t-2", "c2", "3")));
+    let now = world.after(31).now;
+    world.gates.tick(now, |_| false);
+    assert!(world.gates.run("run").is_none(), "and is forgotten when nobody is left");
+}
+
+#[test]
+fn an_elastic_run_starts_with_its_minimum() {
+    let mut world = World::new();
+    progress(world.pod("t-3", "a", "2:4"));
+    assert!(goes(world.pod("t-1", "b", "2:4")));
+    assert!(goes(world.pod("t-0", "c", "2:4")));
+}
+
+#[test]
+fn pods_without_ranks_are_counted_by_name() {
+    let mut world = World::new();
+    assert_eq!(progress(world.said("a", "1", None, "2")), "1 of 2 pods are there");
+    assert_eq!(progress(world.said("a", "1", None, "2")), "1 of 2 pods are there");
+    assert!(goes(world.said("b", "2", None, "2")));
+}
+
+#[test]
+fn what_cannot_be_right_is_refused_with_the_reason() {
+    let mut world = World::new();
+    world.pod("t-0", "a", "4").expect("taken");
+    let error = world.pod("t-1", "b", "8").expect_err("another size").to_string();
+    assert!(error.contains("expects 8 nodes") && error.contains("`t-0` expects 4"), "{error}");
+    let error = world.pod("t-4", "b", "4").expect_err("no place").to_string();
+    assert!(error.contains("ranks are 0 to 3"), "{error}");
+    assert_eq!(world.said("", "b", None, "4"), Err(Refused::Text("the name of a pod")));
+    let long = "x".repeat(257);
+    assert_eq!(world.said(&long, "b", None, "4"), Err(Refused::Text("the name of a pod")));
+}
+
+#[test]
+fn the_number_of_runs_is_bounded() {
+    let mut world = World::new();
+    let said = |n: usize| Announcement {
+        pod: "p".into(),
+        uid: n.to_string(),
+        node_rank: None,
+        nodes: Nodes::exactly(2),
+        address: IpAddr::from([10, 0, 0, 1]),
+        torch: None,
+    };
+    for n in 0..MAX_RUNS {
+        world.gates.announce(&format!("run-{n}"), said(n), world.now).expect("room");
+    }
+    assert_eq!(world.gates.announce("one more", said(0), world.now), Err(Refused::TooManyRuns));
+    world.gates.announce("run-0", said(1), world.now).expect("a known run");
+}
+
+#[test]
+fn different_versions_are_named_with_their_pods() {
+    let mut world = World::new();
+    for (name, uid) in [("t-0", "a"), ("t-1", "a"), ("t-2", "bb")] {
+        world.pod(name, uid, "4").expect("taken");
+    }
+    let run = world.gates.run("run").expect("there");
+    assert!(run.has_several_versions());
+    assert_eq!(run.versions().to_string(), "2.1 (t-0, t-1), 2.2 (t-2)");
+}

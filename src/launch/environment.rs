@@ -1,0 +1,50 @@
+//! The variables of a process. Kubernetes gives a missing label as an empty string, so empty counts as unset.
+
+use std::collections::BTreeMap;
+
+use super::LaunchError;
+
+/// Environment variables by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Environment(BTreeMap<String, String>);
+
+impl Environment {
+    /// The value without surrounding space, if there is one that is not empty.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
+    }
+
+    /// Whether any of the variables has a value.
+    pub fn has_any(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.get(name).is_some())
+    }
+
+    /// Whether the variable is there, but empty: a label that the pod does not have, or a variable never filled in.
+    pub fn is_blank(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|value| value.trim().is_empty())
+    }
+
+    /// A count or an index.
+    pub fn number(&self, name: &'static str) -> Result<Option<u32>, LaunchError> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        text.parse()
+            .map(Some)
+            .map_err(|_| LaunchError::NotANumber { name: name.into(), value: text.to_owned() })
+    }
+
+    /// All variables, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Whether the process runs in a Kubernetes pod: every container there gets the address of the API server.
+    pub fn in_kubernetes(&self) -> bool {
+        self.has_any(&["KUBERNETES_SERVICE_HOST", "POD_NAME"])
+    }
+}
+
+impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(pairs: I) -> Self {
+        Self(pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+}

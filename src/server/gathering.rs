@@ -1,0 +1,72 @@
+//! The gates of the runs behind one lock, and the bell for those who wait at them.
+
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::gather::{Announcement, Gatherings, Refused, Run, Standing, Versions};
+use crate::ids::Uptime;
+
+/// Holds pods until all of their run are there.
+#[derive(Debug)]
+pub struct Gathering {
+    gates: Mutex<Gatherings>,
+    bell: watch::Sender<()>,
+}
+
+impl Gathering {
+    pub(super) fn new(pod_timeout: Duration) -> Self {
+        Self { gates: Mutex::new(Gatherings::new(pod_timeout)), bell: watch::Sender::new(()) }
+    }
+
+    /// What is known of announced pods. The lock is for a look, not for keeping.
+    pub fn gates(&self) -> MutexGuard<'_, Gatherings> {
+        self.gates.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Rings whenever a gate opens.
+    pub fn bell(&self) -> watch::Receiver<()> {
+        self.bell.subscribe()
+    }
+
+    pub(super) fn announce(
+        &self,
+        run_id: &str,
+        said: Announcement,
+        now: Uptime,
+    ) -> Result<Standing, Refused> {
+        let pod = said.pod.clone();
+        let standing = self.gates().announce(run_id, said, now)?;
+        if let Standing::Go(opened) = &standing
+            && opened.just_now
+        {
+            let secs = opened.after.as_secs_f64();
+            tracing::info!(
+                run.id = run_id,
+                pods = opened.pods,
+                last = pod,
+                "run {run_id}: all pods are there after {secs:.1} s"
+            );
+            if let Some(versions) = self.differing_versions(run_id) {
+                tracing::warn!(
+                    run.id = run_id,
+                    "run {run_id}: its pods have different versions of PyTorch: {versions}"
+                );
+            }
+            self.bell.send_replace(());
+        }
+        Ok(standing)
+    }
+
+    /// The versions of PyTorch of a run's pods, if there are several.
+    pub fn differing_versions(&self, run_id: &str) -> Option<Versions> {
+        let gates = self.gates();
+        gates.run(run_id).filter(|run| run.has_several_versions()).map(Run::versions)
+    }
+
+    pub(super) fn tick(&self, now: Uptime, is_connected: impl Fn(IpAddr) -> bool) {
+        self.gates().tick(now, is_connected);
+    }
+}

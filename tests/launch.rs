@@ -1,0 +1,331 @@
+//! `env`, `run` and `wait --nodes` from outside: real processes against a real server.
+
+mod common;
+
+use std::io::Read;
+use std::net::SocketAddr;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use common::{TestServer, eventually, http, terminate, wait_for_end};
+
+fn rallypoint(args: &[&str], env: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rallypoint"));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    command.args(args).env_clear().env("PATH", path).envs(env.iter().copied());
+    command
+}
+
+fn output(args: &[&str], env: &[(&str, &str)]) -> Output {
+    rallypoint(args, env).output().expect("the binary starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A pod of a run: name, node rank, and the flags that reach the server.
+struct Pod<'a> {
+    server: &'a TestServer,
+    name: &'a str,
+    rank: &'a str,
+    uid: &'a str,
+}
+
+impl Pod<'_> {
+    fn env(&self) -> Vec<(String, String)> {
+        [
+            ("POD_NAME", self.name.to_owned()),
+            ("POD_UID", self.uid.to_owned()),
+            ("PET_NODE_RANK", self.rank.to_owned()),
+            ("RALLYPOINT_ENDPOINT", self.server.store.to_string()),
+            ("RALLYPOINT_ADMIN", self.server.admin.to_string()),
+            ("RALLYPOINT_RUN_ID", "run".to_owned()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+    }
+
+    fn start(&self, args: &[&str]) -> Child {
+        let env = self.env();
+        let env: Vec<(&str, &str)> =
+            env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        rallypoint(args, &env)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts")
+    }
+}
+
+/// Waits for the end and gives exit code, stdout and stderr.
+fn ended(mut process: Child) -> (Option<i32>, String, String) {
+    let code = wait_for_end(&mut process);
+    let (mut out, mut err) = (String::new(), String::new());
+    process.stdout.take().expect("piped").read_to_string(&mut out).expect("text");
+    process.stderr.take().expect("piped").read_to_string(&mut err).expect("text");
+    (code, out, err)
+}
+
+fn announced(admin: SocketAddr) -> serde_json::Value {
+    let answer = http(admin, "GET /api/v1/runs/run/announce", "", "");
+    if answer.status == 200 { answer.json() } else { serde_json::json!({"pods": []}) }
+}
+
+fn pods(admin: SocketAddr) -> usize {
+    announced(admin)["pods"].as_array().map_or(0, Vec::len)
+}
+
+const INDEXED: [(&str, &str); 5] = [
+    ("KUBERNETES_SERVICE_HOST", "10.96.0.1"),
+    ("JOB_COMPLETION_INDEX", "2"),
+    ("MASTER_ADDR", "train-0.train"),
+    ("NNODES", "4"),
+    ("JOB_UID", "it's-1"),
+];
+
+#[test]
+fn env_prints_what_a_shell_a_script_and_a_container_can_read() {
+    let shell = text(&output(&["env"], &INDEXED).stdout);
+    assert!(shell.contains("export PET_NODE_RANK='2'\n") && shell.contains("export RANK='2'\n"), "{shell}");
+    let evaluated = Command::new("sh")
+        .args(["-c", &format!("{shell}\necho $PET_RDZV_ID $PET_RDZV_ENDPOINT $WORLD_SIZE")])
+        .output()
+        .expect("a shell");
+    assert_eq!(text(&evaluated.stdout), "it's-1 train-0.train:29500 4\n");
+    let json: serde_json::Value =
+        serde_json::from_slice(&output(&["env", "--format", "json"], &INDEXED).stdout).expect("JSON");
+    assert_eq!((&json["PET_NNODES"], &json["MASTER_PORT"]), (&"4".into(), &"29500".into()));
+    let docker = text(&output(&["env", "--format=docker"], &INDEXED).stdout);
+    assert!(docker.lines().any(|line| line == "PET_RDZV_ID=it's-1"), "{docker}");
+}
+
+#[test]
+fn env_explains_and_refuses() {
+    let explained = output(&["env", "--explain"], &INDEXED);
+    let why = text(&explained.stderr);
+    assert!(why.contains("# platform: Indexed Job"), "{why}");
+    assert!(why.contains("# PET_NODE_RANK=2  <- JOB_COMPLETION_INDEX: set by the Job controller"), "{why}");
+    let json = output(&["env", "--explain", "--format=json"], &INDEXED);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!(json["variables"]["PET_NNODES"]["from"], "NNODES: number of nodes");
+    assert_eq!(json["launch"]["platform"], "indexed-job");
+
+    let contradiction = [("PET_NODE_RANK", "1"), ("JOB_COMPLETION_INDEX", "2")];
+    let refused = output(&["env"], &contradiction);
+    assert_eq!((refused.status.code(), &refused.stdout[..]), (Some(2), &b""[..]));
+    assert!(text(&refused.stderr).contains("PET_NODE_RANK and JOB_COMPLETION_INDEX differ"));
+    let decided = output(&["env", "--node-rank=3"], &contradiction);
+    assert!(text(&decided.stdout).contains("PET_NODE_RANK='3'"));
+    assert_eq!(output(&["env"], &[]).status.code(), Some(1), "nothing follows from nothing");
+}
+
+#[test]
+fn four_processes_are_held_until_the_last_is_there() {
+    let server = TestServer::start(&[]);
+    let names = ["t-0", "t-1", "t-2", "t-3"];
+    let start = |rank: usize| {
+        let rank_text = rank.to_string();
+        let pod = Pod { server: &server, name: names[rank], rank: &rank_text, uid: "a" };
+        pod.start(&["run", "--nodes=4", "--", "sh", "-c", "echo $RANK of $WORLD_SIZE at $MASTER_PORT"])
+    };
+    let mut first: Vec<Child> = (0..3).map(start).collect();
+    eventually("three pods are announced", || pods(server.admin) == 3);
+    assert!(first.iter_mut().all(|pod| pod.try_wait().expect("its child").is_none()), "nobody starts early");
+    first.push(start(3));
+    let mut ports = Vec::new();
+    for (rank, pod) in first.into_iter().enumerate() {
+        let (code, out, err) = ended(pod);
+        assert_eq!(code, Some(0), "{err}");
+        let (who, port) = out.trim().rsplit_once(' ').expect("words");
+        assert_eq!(who, format!("{rank} of 4 at"));
+        ports.push(port.to_owned());
+        assert!(err.contains("all 4 pods are there"), "{err}");
+    }
+    // All were given the same store, which is not the main one.
+    assert!(
+        ports.iter().all(|port| *port == ports[0] && *port != server.store.port().to_string()),
+        "{ports:?}"
+    );
+    assert!(server.log().contains("run run: all pods are there after"));
+}
+
+#[test]
+fn progress_names_who_is_missing_and_a_late_pod_passes_at_once() {
+    let server = TestServer::start(&[]);
+    let pod = |name, rank, uid| Pod { server: &server, name, rank, uid };
+    let waiting = pod("t-0", "0", "a").start(&["wait", "--nodes=2", "--timeout=20s"]);
+    eventually("announced", || pods(server.admin) == 1);
+    let late = pod("t-0", "0", "a").start(&["wait", "--nodes=2", "--timeout=1s", "--json"]);
+    let (code, out, err) = ended(late);
+    assert_eq!(code, Some(1), "{err}");
+    assert!(err.contains("1 of 2 pods are there; missing: t-1 (node rank 1)"), "{err}");
+    let json: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!((&json["ready"], &json["step"]), (&false.into(), &"gather".into()));
+    assert_eq!(ended(pod("t-1", "1", "b").start(&["wait", "--nodes=2"])).0, Some(0));
+    assert_eq!(ended(waiting).0, Some(0));
+    // Replaced under its name, by a new UID: no second gathering.
+    let (code, _, err) = ended(pod("t-1", "1", "b2").start(&["run", "--nodes=2", "--", "true"]));
+    assert_eq!(code, Some(0), "{err}");
+}
+
+#[test]
+fn a_second_pod_with_a_rank_that_lives_is_parked_until_the_first_is_gone() {
+    let server = TestServer::start(&["--pod-timeout=2s"]);
+    let pod = |name, rank, uid| Pod { server: &server, name, rank, uid };
+    let other = pod("job-0-aaaaa", "0", "a").start(&["wait", "--nodes=2"]);
+    let holder = pod("job-1-bbbbb", "1", "b").start(&["wait", "--nodes=2"]);
+    assert_eq!((ended(other).0, ended(holder).0), (Some(0), Some(0)));
+    let (code, _, err) = ended(pod("job-1-ccccc", "1", "c").start(&["wait", "--nodes=2", "--timeout=1s"]));
+    assert_eq!(code, Some(1), "{err}");
+    assert!(err.contains("node rank 1 is held by pod `job-1-bbbbb` at 127.0.0.1"), "{err}");
+    // The first two are not heard of any more, so this is the first pod of a new gathering.
+    let successor = pod("job-1-ccccc", "1", "c").start(&["wait", "--nodes=2"]);
+    eventually("the rank is free", || {
+        let said = announced(server.admin);
+        said["pods"].as_array().is_some_and(|pods| pods.iter().any(|pod| pod["pod"] == "job-1-ccccc"))
+    });
+    assert_eq!(ended(pod("job-0-ddddd", "0", "d").start(&["wait", "--nodes=2"])).0, Some(0));
+    assert_eq!(ended(successor).0, Some(0));
+}
+
+#[test]
+fn pods_that_disagree_on_their_number_are_refused() {
+    let server = TestServer::start(&[]);
+    let mut first = Pod { server: &server, name: "t-0", rank: "0", uid: "a" }.start(&["wait", "--nodes=4"]);
+    eventually("announced", || pods(server.admin) == 1);
+    let second =
+        Pod { server: &server, name: "t-1", rank: "1", uid: "b" }.start(&["run", "--nodes=8", "--", "true"]);
+    let (code, _, err) = ended(second);
+    assert_eq!(code, Some(1));
+    assert!(err.contains("expects 8 nodes, but pod `t-0` expects 4"), "{err}");
+    first.kill().expect("its child");
+    first.wait().expect("its child");
+}
+
+#[test]
+fn announcements_that_make_no_sense_are_refused_in_words() {
+    let server = TestServer::start(&[]);
+    let post = |body: &str| {
+        let json = "Content-Type: application/json\r\n";
+        let answer = http(server.admin, "POST /api/v1/runs/a%2Fb/announce", json, body);
+        (answer.status, answer.body)
+    };
+    let (status, body) = post(r#"{"pod": "p", "nodes": "2", "node_rank": 2}"#);
+    assert!(status == 400 && body.contains("ranks are 0 to 1"), "{status} {body}");
+    let (status, body) = post(r#"{"pod": "p", "nodes": "none"}"#);
+    assert!(status == 400 && body.contains("N or MIN:MAX"), "{status} {body}");
+    let (status, body) = post(r#"{"pod": "p"}"#);
+    assert!(status == 422 && body.contains("nodes"), "{status} {body}");
+    let (status, body) = post(r#"{"pod": "p", "nodes": "2", "wait_seconds": -1e300}"#);
+    assert!(
+        status == 202 && body.contains("1 of 2 pods are there") && body.contains("a/b"),
+        "{status} {body}"
+    );
+    assert_eq!(http(server.admin, "GET /api/v1/runs/nobody/announce", "", "").status, 404);
+}
+
+fn run_alone(server: &TestServer, args: &[&str]) -> Child {
+    let all = [&["run", "--nodes=1"], args].concat();
+    Pod { server, name: "t-0", rank: "0", uid: "a" }.start(&all)
+}
+
+#[test]
+fn the_commands_exit_code_and_signals_are_passed_through() {
+    let server = TestServer::start(&[]);
+    assert_eq!(ended(run_alone(&server, &["--", "sh", "-c", "exit 7"])).0, Some(7));
+    let (code, _, err) = ended(run_alone(&server, &["--", "no-such-program"]));
+    assert!(code == Some(127) && err.contains("cannot start `no-such-program`"), "{code:?} {err}");
+    let mut trapping =
+        run_alone(&server, &["--", "sh", "-c", "trap 'exit 9' TERM; echo up; while :; do sleep 0.05; done"]);
+    let mut up = [0; 3];
+    trapping.stdout.as_mut().expect("piped").read_exact(&mut up).expect("it runs");
+    terminate(&trapping);
+    assert_eq!(ended(trapping).0, Some(9), "the command itself got the signal");
+}
+
+#[test]
+fn run_can_be_stopped_while_it_waits() {
+    let server = TestServer::start(&[]);
+    let waiting =
+        Pod { server: &server, name: "t-0", rank: "0", uid: "a" }.start(&["run", "--nodes=2", "--", "true"]);
+    eventually("announced", || pods(server.admin) == 1);
+    terminate(&waiting);
+    let (code, _, err) = ended(waiting);
+    assert!(code == Some(143) && err.contains("stopped by signal 15 while waiting"), "{code:?} {err}");
+}
+
+/// As process 1 of a pid namespace. Needs the right to make one.
+#[test]
+fn as_the_first_process_of_a_container_run_reaps_and_hands_on_signals() {
+    let server = TestServer::start(&[]);
+    // The orphan is adopted by process 1, and must not stay as a zombie.
+    let script = "(sh -c 'sleep 0.2 & echo orphan $!'); trap 'exit 5' TERM; echo up; i=0
+        while [ $i -lt 400 ]; do sleep 0.05; i=$((i+1)); grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null; done";
+    let admin = server.admin.to_string();
+    let mut inside = rallypoint(&[], &[]);
+    inside = {
+        let mut unshare = Command::new("unshare");
+        unshare
+            .args(["--pid", "--fork", "--kill-child", "--mount-proc"])
+            .arg(inside.get_program())
+            .args(["run", "--nodes=1", "--node-rank=0", "--run-id=run", "--admin", &admin, "--endpoint"])
+            .arg(server.store.to_string())
+            .args(["--", "sh", "-c", script])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        unshare
+    };
+    let mut process = inside.spawn().expect("unshare is installed");
+    let mut lines = String::new();
+    let mut byte = [0];
+    while !lines.ends_with("up\n") {
+        let read = process.stdout.as_mut().expect("piped").read(&mut byte).expect("readable");
+        if read == 0 {
+            let (code, _, err) = ended(process);
+            panic!("it ended with {code:?}: {err}");
+        }
+        lines.push(char::from(byte[0]));
+    }
+    assert!(lines.starts_with("orphan "), "{lines}");
+    std::thread::sleep(Duration::from_millis(500));
+    let children =
+        std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", process.id())).expect("children");
+    let inner: i32 = children.split_whitespace().next().expect("one child").parse().expect("a pid");
+    let inner = rustix::process::Pid::from_raw(inner).expect("a pid");
+    rustix::process::kill_process(inner, rustix::process::Signal::TERM).expect("it runs");
+    let (code, rest, err) = ended(process);
+    assert_eq!(code, Some(5), "{err}");
+    assert!(!rest.contains("/proc/"), "a zombie was left: {rest}");
+}
+
+#[test]
+fn run_refuses_what_would_surely_fail() {
+    let server = TestServer::start(&[]);
+    let refused = |args: &[&str], words: &str| {
+        let (code, _, err) = ended(run_alone(&server, args));
+        assert!(code == Some(2) && err.contains(words), "{code:?} {err}");
+    };
+    refused(&["--", "torchrun", "--rdzv-id=", "t.py"], "--rdzv-id is empty");
+    refused(&["--mode=c10d", "--", "true"], "the command is not torchrun");
+    refused(&["--mode=static", "--", "torchrun", "--rdzv-backend=c10d", "t.py"], "contradicts");
+    let nobody = output(&["run", "--nodes=1", "--run-id=x", "--", "true"], &[]);
+    assert!(nobody.status.code() == Some(2) && text(&nobody.stderr).contains("no endpoint"));
+}
+
+#[test]
+fn without_an_admin_port_run_says_what_to_do() {
+    let server = TestServer::start(&[]);
+    let closed = "127.0.0.1:1";
+    let (code, _, err) =
+        ended(run_alone(&server, &["--admin", closed, "--gather-timeout=100ms", "--", "true"]));
+    assert!(code == Some(1) && err.contains("--gather off"), "{code:?} {err}");
+    let (code, out, err) = ended(run_alone(
+        &server,
+        &["--admin", closed, "--gather=off", "--", "sh", "-c", "echo $MASTER_PORT"],
+    ));
+    assert_eq!((code, out.trim()), (Some(0), &server.store.port().to_string()[..]), "{err}");
+    assert!(err.contains("using the main one"), "{err}");
+}
