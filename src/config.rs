@@ -9,6 +9,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::protocol::{LegacyRelease, Limits};
+use crate::rendezvous::Terms;
 use crate::store::StaleKeyConfig;
 
 /// Settings of `rallypoint serve`.
@@ -50,6 +51,10 @@ pub struct ServerConfig {
     pub store_linger: Duration,
     /// The host name that a run's store is announced with; by default the address a request came in on.
     pub advertise_host: Option<String>,
+    /// What holds for runs of the native rendezvous whose first join leaves it open.
+    pub rendezvous: Terms,
+    /// Runs that are tracked at the same time, and barriers.
+    pub max_runs: usize,
 }
 
 impl Default for ServerConfig {
@@ -74,6 +79,8 @@ impl Default for ServerConfig {
             store_ports: 29510..=29599,
             store_linger: Duration::from_mins(10),
             advertise_host: None,
+            rendezvous: Terms::default(),
+            max_runs: 1000,
         }
     }
 }

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`protocol`] | bytes to requests and replies (core) |
 //! | [`store`] | the key-value state machine with its rules for stale keys (core) |
+//! | [`rendezvous`] | joins, rounds, ranks, keep-alives, closing; barriers with names (core) |
 //! | [`engine`] | one lock around one store; order, wake-ups, memory budget |
 //! | [`server`] | listeners, connections, stores of runs, lifecycle |
 //! | [`admin`] | HTTP: health, metrics, API |
@@ -24,5 +25,6 @@ pub mod engine;
 pub mod ids;
 pub mod metrics;
 pub mod protocol;
+pub mod rendezvous;
 pub mod server;
 pub mod store;

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, Request, State};
+use axum::extract::{FromRequestParts, OptionalFromRequestParts, Request, State};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
@@ -19,6 +19,23 @@ pub(super) struct PeerAddr(pub(super) SocketAddr);
 /// The server's own address that a request came in on: in a pod the pod's address, whatever Service is before it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LocalAddr(pub(super) IpAddr);
+
+impl LocalAddr {
+    /// The host that a store of `server` is announced with to whoever asked here.
+    pub(super) fn store_host(self, server: &Server) -> String {
+        server.config().advertise_host.clone().unwrap_or_else(|| self.0.to_string())
+    }
+}
+
+impl FromRequestParts<Arc<Server>> for PeerAddr {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<Server>) -> Result<Self, Problem> {
+        parts.extensions.get::<Self>().copied().ok_or_else(|| {
+            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the request's address is unknown; try again")
+        })
+    }
+}
 
 impl FromRequestParts<Arc<Server>> for LocalAddr {
     type Rejection = Problem;
@@ -53,6 +70,15 @@ pub(super) async fn only_allowed(
 /// Proof that a request may change what others use.
 #[derive(Debug)]
 pub(super) struct Operator;
+
+impl OptionalFromRequestParts<Arc<Server>> for Operator {
+    type Rejection = std::convert::Infallible;
+
+    /// For routes that others may use too: whether it is an operator decides the route.
+    async fn from_request_parts(parts: &mut Parts, server: &Arc<Server>) -> Result<Option<Self>, Self::Rejection> {
+        Ok(<Self as FromRequestParts<_>>::from_request_parts(parts, server).await.ok())
+    }
+}
 
 impl FromRequestParts<Arc<Server>> for Operator {
     type Rejection = Problem;

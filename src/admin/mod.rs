@@ -9,13 +9,23 @@
 //! | `GET /api/v1/waits` | all | outstanding WAITs and BARRIERs, the oldest first |
 //! | `POST /api/v1/stores` | members | a store of its own for a run |
 //! | `DELETE /api/v1/stores/{port}` | operators | empties a store; a run's own store is closed |
+//! | `POST /api/v1/runs/{run_id}/join` | members | joins the next round of a run and waits for it |
+//! | `POST /api/v1/runs/{run_id}/heartbeat` | members | keeps a node's place and waits for a change |
+//! | `POST /api/v1/runs/{run_id}/leave` | members | leaves a run |
+//! | `POST /api/v1/runs/{run_id}/close` | the run's nodes, operators | closes a run |
+//! | `POST /api/v1/runs/{run_id}/extend` | operators | moves the deadline of the round that gathers |
+//! | `POST /api/v1/barriers/{name}/arrive` | members | arrives at a barrier and waits for the others |
+//! | `GET /api/v1/openapi.json` | all | all of this for programs |
 //!
 //! "All" and "members" are the peers within `--allow`. Operators send the token of `--token-file`, or come over
 //! loopback where there is none. Errors are `application/problem+json` (RFC 9457).
 
 mod access;
+mod barriers;
+mod body;
 mod problem;
 mod routes;
+mod runs;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,16 +33,19 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::{delete, get};
+use axum::routing::{delete, get, post};
 
+use crate::api;
 use crate::server::Server;
 
 /// Bytes of a request's body at the most.
 const MAX_BODY: usize = 64 * 1024;
-/// A request is answered within this time.
+/// A request is whole within this time, and answered within as long, plus the time that it asks to wait.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections to the admin port at the same time.
-const MAX_CONNECTIONS: usize = 512;
+/// The longest that a request may take.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2 * REQUEST_TIMEOUT.as_secs() + api::MAX_WAIT_SECONDS as u64);
+/// Connections to the admin port at the same time. Each node of a job may hold one.
+const MAX_CONNECTIONS: usize = 65_536;
 
 /// The admin port's routes.
 pub fn router(server: Arc<Server>) -> Router {
@@ -43,6 +56,13 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/api/v1/stores", get(routes::stores).post(routes::open_store))
         .route("/api/v1/stores/{port}", delete(routes::reset_store))
         .route("/api/v1/waits", get(routes::waits))
+        .route("/api/v1/runs/{run_id}/join", post(runs::join))
+        .route("/api/v1/runs/{run_id}/heartbeat", post(runs::heartbeat))
+        .route("/api/v1/runs/{run_id}/leave", post(runs::leave))
+        .route("/api/v1/runs/{run_id}/close", post(runs::close))
+        .route("/api/v1/runs/{run_id}/extend", post(runs::extend))
+        .route("/api/v1/barriers/{name}/arrive", post(barriers::arrive))
+        .route("/api/v1/openapi.json", get(routes::openapi))
         .fallback(routes::not_found)
         .method_not_allowed_fallback(routes::not_allowed)
         .layer(DefaultBodyLimit::max(MAX_BODY))
@@ -77,6 +97,8 @@ async fn serve_connection(stream: tokio::net::TcpStream, peer: SocketAddr, route
     use hyper_util::rt::{TokioIo, TokioTimer};
     use tower::ServiceExt;
 
+    // An answer of two parts must not wait for the acknowledgement of the first.
+    let _ = stream.set_nodelay(true);
     let local = stream.local_addr().map(|local| access::LocalAddr(local.ip().to_canonical())).ok();
     let service = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(access::PeerAddr(peer));
@@ -85,7 +107,7 @@ async fn serve_connection(stream: tokio::net::TcpStream, peer: SocketAddr, route
         }
         let answer = router.clone().oneshot(request);
         async move {
-            match tokio::time::timeout(REQUEST_TIMEOUT, answer).await {
+            match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
                 Ok(answer) => answer,
                 Err(_) => Ok(problem::Problem::timeout().into()),
             }

@@ -11,12 +11,32 @@ pub(super) struct Problem {
     title: &'static str,
     status: u16,
     detail: String,
+    /// What happened, for programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'static str>,
+    /// What else is known of it.
+    #[serde(flatten)]
+    more: serde_json::Map<String, serde_json::Value>,
 }
 
 impl Problem {
     pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let title = status.canonical_reason().unwrap_or("Error");
-        Self { title, status: status.as_u16(), detail: detail.into() }
+        Self { title, status: status.as_u16(), detail: detail.into(), code: None, more: serde_json::Map::new() }
+    }
+
+    pub(super) fn with_code(mut self, code: &'static str) -> Self {
+        self.code = Some(code);
+        self
+    }
+
+    pub(super) fn with(mut self, name: &str, value: impl Into<serde_json::Value>) -> Self {
+        self.more.insert(name.to_owned(), value.into());
+        self
+    }
+
+    pub(super) fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail).with_code("bad_request")
     }
 
     pub(super) fn timeout() -> Self {

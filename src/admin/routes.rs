@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use serde::{Deserialize, Serialize};
 
 use super::access::Operator;
+use super::body::Body;
 use super::problem::Problem;
 use crate::ids::ShownKey;
 use crate::metrics;
@@ -40,8 +41,12 @@ pub(super) async fn metrics(State(server): State<Arc<Server>>) -> Result<impl In
     }
 }
 
+pub(super) async fn openapi() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/json")], crate::api::OPENAPI)
+}
+
 pub(super) async fn not_found() -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, "no such route; see /metrics, /api/v1/stores, /api/v1/waits")
+    Problem::new(StatusCode::NOT_FOUND, "no such route; GET /api/v1/openapi.json describes all")
 }
 
 pub(super) async fn not_allowed() -> Problem {
@@ -155,11 +160,8 @@ pub(super) struct StoreAddress {
 pub(super) async fn open_store(
     State(server): State<Arc<Server>>,
     local: super::access::LocalAddr,
-    body: Result<Json<OpenStore>, JsonRejection>,
+    Body(OpenStore { run_id }): Body<OpenStore>,
 ) -> Result<(StatusCode, Json<StoreAddress>), Problem> {
-    let Json(OpenStore { run_id }) = body.map_err(|error| {
-        Problem::new(error.status(), format!("{}; send {{\"run_id\": \"…\"}}", error.body_text()))
-    })?;
     let store = server.store_for_run(&run_id).map_err(|error| {
         let status = match error {
             NoStore::NoPortLeft { .. } => StatusCode::SERVICE_UNAVAILABLE,
@@ -167,7 +169,7 @@ pub(super) async fn open_store(
         };
         Problem::new(status, error.to_string())
     })?;
-    let host = server.config().advertise_host.clone().unwrap_or_else(|| local.0.to_string());
+    let host = local.store_host(&server);
     let status = if store.is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(StoreAddress { run_id, host, port: store.port })))
 }

@@ -11,11 +11,12 @@ use clap::ValueEnum;
 use ipnet::IpNet;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::units::{MaybeOff, duration, duration_or_off, on_or_off, size};
+use super::units::{MaybeOff, duration, duration_or_off, on_or_off, positive_duration, size};
 use super::{Outcome, UsageError, token};
 use crate::admin;
 use crate::config::ServerConfig;
 use crate::protocol::{LegacyRelease, Limits};
+use crate::rendezvous::Terms;
 use crate::server::{self, Server};
 use crate::store::StaleKeyConfig;
 
@@ -163,6 +164,32 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_ADVERTISE_HOST", value_name = "HOST")]
     advertise_host: Option<String>,
 
+    /// Native rendezvous: how long a round may gather from its first join, unless a run's first join says otherwise
+    #[arg(long, env = "RALLYPOINT_JOIN_TIMEOUT", value_name = "TIME", default_value = "30m", value_parser = duration)]
+    join_timeout: Duration,
+
+    /// Native rendezvous: how long a round that has enough nodes waits for more
+    #[arg(long, env = "RALLYPOINT_LAST_CALL", value_name = "TIME", default_value = "30s", value_parser = duration)]
+    last_call: Duration,
+
+    /// Native rendezvous: a node must be heard from this often
+    #[arg(long, env = "RALLYPOINT_KEEP_ALIVE", value_name = "TIME", default_value = "5s", value_parser = positive_duration)]
+    keep_alive: Duration,
+
+    /// Native rendezvous: a node not heard from for this many intervals is lost
+    #[arg(
+        long,
+        env = "RALLYPOINT_KEEP_ALIVE_MISSES",
+        value_name = "N",
+        default_value_t = 3,
+        value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
+    keep_alive_misses: u32,
+
+    /// Most runs of the native rendezvous, and barriers, at the same time
+    #[arg(long, env = "RALLYPOINT_MAX_RUNS", value_name = "N", default_value_t = 1000)]
+    max_runs: usize,
+
     /// How long to wait for clients to leave when stopping
     #[arg(long, env = "RALLYPOINT_DRAIN", value_name = "TIME", default_value = "30s", value_parser = duration)]
     drain: Duration,
@@ -285,6 +312,14 @@ impl Args {
             store_ports: self.store_ports.0.clone(),
             store_linger: self.store_linger,
             advertise_host: self.advertise_host.clone(),
+            rendezvous: Terms {
+                join_timeout: self.join_timeout,
+                last_call: self.last_call,
+                keep_alive: self.keep_alive,
+                keep_alive_misses: self.keep_alive_misses,
+                ..Terms::default()
+            },
+            max_runs: self.max_runs,
         })
     }
 

@@ -7,6 +7,11 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|error| format!("{error}; write it like 30s or 10m"))
 }
 
+/// Reads a duration that is not zero.
+pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
+    duration(text).and_then(|time| if time.is_zero() { Err("must be more than 0".into()) } else { Ok(time) })
+}
+
 /// A duration, or `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MaybeOff(pub(super) Option<Duration>);

@@ -4,6 +4,7 @@ mod connection;
 mod limits;
 mod listener;
 mod notices;
+mod rounds;
 mod run_stores;
 mod throttle;
 mod workers;
@@ -25,6 +26,7 @@ pub use limits::{default_max_memory, raise_descriptor_limit, somaxconn};
 pub use listener::{Door, Outcome, bind};
 use listener::{ENOUGH_BACKLOG, House};
 pub use notices::{EventCounts, Notices};
+pub use rounds::{Ended, Joined, RoundCounts, Rounds, SharedRound};
 use run_stores::RunStores;
 pub use run_stores::{NoStore, RunStore};
 use throttle::Throttle;
@@ -48,6 +50,7 @@ pub struct Server {
     notices: Arc<Notices>,
     stores: DashMap<u16, OpenStore>,
     run_stores: RunStores,
+    rounds: Rounds,
     workers: Workers,
     ready: AtomicBool,
 }
@@ -63,10 +66,12 @@ impl Server {
             throttle: Throttle::new(Outcome::ALL.len()),
             config,
         };
+        let clock = Clock::start();
         let server = Arc::new(Self {
+            rounds: Rounds::new(&house.config, clock),
             run_stores: RunStores::new(&house.config),
             house: Arc::new(house),
-            clock: Clock::start(),
+            clock,
             notices: Arc::new(Notices::new()),
             stores: DashMap::new(),
             workers,
@@ -155,6 +160,29 @@ impl Server {
         self.run_stores.get_or_open(run_id, self.clock.now(), open)
     }
 
+    /// The native rendezvous and barriers.
+    pub fn rounds(&self) -> &Rounds {
+        &self.rounds
+    }
+
+    /// Opens a fresh store for a round's workers.
+    fn open_for_round(&self, run_id: &str, round: u64, held: bool) -> Result<u16, NoStore> {
+        let open = |port| self.open(bind(self.run_store_addr(port))?).map(|_| ());
+        self.run_stores.open_for_round(run_id, round, held, self.clock.now(), open)
+    }
+
+    /// Closes a round's store by force: the fence against its workers.
+    fn close_of_round(&self, port: u16, run_id: &str, round: u64) {
+        if self.run_stores.remove_of_round(port, run_id, round, self.clock.now()) {
+            self.close(port);
+        }
+    }
+
+    /// Leaves a round's store to its last clients.
+    fn release_of_round(&self, port: u16, run_id: &str, round: u64) {
+        self.run_stores.release(port, run_id, round, self.clock.now());
+    }
+
     /// The run whose own store is on `port`.
     pub fn run_of(&self, port: u16) -> Option<String> {
         self.run_stores.run_of(port)
@@ -178,6 +206,10 @@ impl Server {
 
     /// Looks after what only time changes, for ever.
     pub async fn housekeeping(&self) {
+        tokio::join!(self.keep_stores(), self.rounds.keep_time(self));
+    }
+
+    async fn keep_stores(&self) {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -187,7 +219,7 @@ impl Server {
             }
             let connections = |port| self.door(port).map_or(0, |door| door.engine().stats().connections);
             for port in self.run_stores.take_unused(self.clock.now(), connections) {
-                tracing::info!(store = port, "closed a run's store: it had no client for --store-linger");
+                tracing::info!(store = port, "closed a run's store: its round is over, or it had no client for --store-linger");
                 self.close(port);
             }
         }

@@ -39,11 +39,46 @@ pub enum NoStore {
     BadRunId(usize),
 }
 
+/// Whose store it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Owner {
+    /// An unmodified job's.
+    Run(String),
+    /// One round's of a run.
+    Round(String, u64),
+}
+
+impl Owner {
+    fn run_id(&self) -> &str {
+        match self {
+            Self::Run(run_id) | Self::Round(run_id, _) => run_id,
+        }
+    }
+}
+
+/// How long a store stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lease {
+    /// Until it had no client for the linger time.
+    WhileUsed,
+    /// As long as its round lives.
+    Held,
+    /// Until its last client has left, and for the linger time at the most.
+    Released(Uptime),
+}
+
 #[derive(Debug)]
 struct Open {
-    run_id: String,
+    owner: Owner,
+    lease: Lease,
     /// When it was last seen with a client, or opened.
     last_used: Uptime,
+}
+
+impl Open {
+    fn is_of(&self, run_id: &str, round: u64) -> bool {
+        matches!(&self.owner, Owner::Round(run, number) if run == run_id && *number == round)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -79,10 +114,50 @@ impl RunStores {
         if run_id.is_empty() || run_id.len() > 256 {
             return Err(NoStore::BadRunId(run_id.len()));
         }
+        let owner = Owner::Run(run_id.to_owned());
         let mut state = self.state();
-        if let Some((&port, _)) = state.open.iter().find(|(_, store)| store.run_id == run_id) {
+        if let Some((&port, _)) = state.open.iter().find(|(_, store)| store.owner == owner) {
             return Ok(RunStore { port, is_new: false });
         }
+        let port = self.open(&mut state, owner, Lease::WhileUsed, now, open)?;
+        tracing::info!(store = port, run.id = run_id, "opened a store for run {run_id}");
+        Ok(RunStore { port, is_new: true })
+    }
+
+    /// A fresh store for a round. It is `held` until [`Self::release`], or else stays while it is used.
+    pub(super) fn open_for_round(
+        &self,
+        run_id: &str,
+        round: u64,
+        held: bool,
+        now: Uptime,
+        open: impl Fn(u16) -> io::Result<()>,
+    ) -> Result<u16, NoStore> {
+        let lease = if held { Lease::Held } else { Lease::WhileUsed };
+        self.open(&mut self.state(), Owner::Round(run_id.to_owned(), round), lease, now, open)
+    }
+
+    /// The round is over: its store ends with its last client.
+    pub(super) fn release(&self, port: u16, run_id: &str, round: u64, now: Uptime) {
+        if let Some(store) = self.state().open.get_mut(&port).filter(|store| store.is_of(run_id, round)) {
+            store.lease = Lease::Released(now);
+        }
+    }
+
+    /// Gives up a round's store. `false` if the port has another one by now.
+    pub(super) fn remove_of_round(&self, port: u16, run_id: &str, round: u64, now: Uptime) -> bool {
+        let is_its = self.state().open.get(&port).is_some_and(|store| store.is_of(run_id, round));
+        is_its && self.remove(port, now)
+    }
+
+    fn open(
+        &self,
+        state: &mut State,
+        owner: Owner,
+        lease: Lease,
+        now: Uptime,
+        open: impl Fn(u16) -> io::Result<()>,
+    ) -> Result<u16, NoStore> {
         let closed_at = |port: &u16| state.closed_at.get(port).copied();
         let mut free: Vec<u16> = self
             .ports
@@ -94,9 +169,8 @@ impl RunStores {
         for port in free {
             match open(port) {
                 Ok(()) => {
-                    state.open.insert(port, Open { run_id: run_id.to_owned(), last_used: now });
-                    tracing::info!(store = port, run.id = run_id, "opened a store for run {run_id}");
-                    return Ok(RunStore { port, is_new: true });
+                    state.open.insert(port, Open { owner, lease, last_used: now });
+                    return Ok(port);
                 }
                 Err(error) => tracing::warn!(port, %error, "cannot use this port of --store-ports"),
             }
@@ -105,7 +179,7 @@ impl RunStores {
     }
 
     pub(super) fn run_of(&self, port: u16) -> Option<String> {
-        self.state().open.get(&port).map(|store| store.run_id.clone())
+        self.state().open.get(&port).map(|store| store.owner.run_id().to_owned())
     }
 
     /// Gives up a store. `false` if `port` is none of them.
@@ -118,14 +192,21 @@ impl RunStores {
         was_open
     }
 
-    /// Gives up the stores that had no client for the linger time and returns their ports.
+    /// Gives up the stores whose time is over and returns their ports.
     pub(super) fn take_unused(&self, now: Uptime, connections: impl Fn(u16) -> usize) -> Vec<u16> {
         let mut state = self.state();
         let mut unused = Vec::new();
         for (&port, store) in &mut state.open {
-            if connections(port) > 0 {
+            let is_used = connections(port) > 0;
+            if is_used {
                 store.last_used = now;
-            } else if now.since(store.last_used) >= self.linger {
+            }
+            let is_over = match store.lease {
+                Lease::WhileUsed => now.since(store.last_used) >= self.linger,
+                Lease::Held => false,
+                Lease::Released(at) => !is_used || now.since(at) >= self.linger,
+            };
+            if is_over {
                 unused.push(port);
             }
         }
@@ -183,6 +264,22 @@ mod tests {
         assert_eq!(stores.take_unused(at(600), connections), [11]);
         assert_eq!(stores.take_unused(at(1199), |_| 0), [0_u16; 0]);
         assert_eq!(stores.take_unused(at(1200), |_| 0), [10]);
+    }
+
+    #[test]
+    fn a_rounds_store_stays_while_the_round_lives_and_then_until_its_last_client_left() {
+        let stores = stores(10..=12);
+        let port = stores.open_for_round("a", 1, true, at(0), |_| Ok(())).expect("a port");
+        assert_eq!(stores.open_for_round("a", 2, true, at(0), |_| Ok(())).expect("a port"), 11, "a fresh one");
+        assert_eq!(stores.take_unused(at(5000), |_| 0), [0_u16; 0]);
+        stores.release(port, "a", 2, at(5000));
+        assert_eq!(stores.take_unused(at(5000), |_| 0), [0_u16; 0], "it is another round's");
+        stores.release(port, "a", 1, at(5000));
+        assert_eq!(stores.take_unused(at(5001), |_| 1), [0_u16; 0]);
+        assert_eq!(stores.take_unused(at(5002), |_| 0), [10]);
+        stores.release(11, "a", 2, at(6000));
+        assert_eq!(stores.take_unused(at(6600), |_| 1), [11], "clients that never leave do not keep it for ever");
+        assert!(!stores.remove_of_round(10, "a", 1, at(7000)));
     }
 
     #[test]

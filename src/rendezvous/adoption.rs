@@ -1,0 +1,182 @@
+//! A round that outlived its server: the new one learns it from what the nodes report.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::run::{Current, HeartbeatView, Member, Run, Seat};
+use super::{Break, Decision, Fact, Label, NodeInfo, Place, Refusal, Round, Wanted, Who};
+use crate::ids::Uptime;
+
+/// After the first report of a round its other nodes have this long to report.
+const GRACE: Duration = Duration::from_mins(1);
+/// Rounds have smaller numbers.
+const MAX_ROUND: u64 = 1 << 48;
+
+/// What a node says of the round it is in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// Who.
+    pub node: Label,
+    /// Of the join that brought it there.
+    pub join_id: Box<str>,
+    /// What it says of itself.
+    pub info: NodeInfo,
+    /// Its round and rank.
+    pub place: Place,
+    /// How many nodes the round has.
+    pub world_size: u32,
+    /// What it joined with.
+    pub wanted: Wanted,
+}
+
+impl Report {
+    pub(super) fn check(&self) -> Result<(), Refusal> {
+        self.wanted.check()?;
+        check_place(self.place)?;
+        if self.place.rank >= self.world_size || self.world_size > self.wanted.max_nodes {
+            return Err(Refusal::BadTerms(
+                "rank must be less than world_size, and world_size at most max_nodes".into(),
+            ));
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn check_place(place: Place) -> Result<(), Refusal> {
+    if (1..MAX_ROUND).contains(&place.round) {
+        return Ok(());
+    }
+    Err(Refusal::BadTerms(format!("round must be from 1 to {MAX_ROUND}")))
+}
+
+/// Which nodes of a learned round have reported.
+#[derive(Debug)]
+pub(super) struct Adoption {
+    /// Ranks that have reported, or have joined again already.
+    ranks: HashSet<u32>,
+    world_size: u32,
+    /// Until when the others are expected.
+    until: Option<Uptime>,
+}
+
+impl Adoption {
+    fn unreported(&self) -> u32 {
+        if self.until.is_none() { 0 } else { self.world_size.saturating_sub(self.ranks.len() as u32) }
+    }
+
+    pub(super) fn check_at(&self) -> Option<Uptime> {
+        self.until
+    }
+}
+
+impl Current {
+    /// Nodes of a learned round that may still report.
+    pub(super) fn unreported(&self) -> u32 {
+        self.adoption.as_ref().map_or(0, Adoption::unreported)
+    }
+}
+
+impl Run {
+    pub(super) fn heartbeat(&mut self, report: Report, now: Uptime, out: &mut Vec<Decision>) -> HeartbeatView {
+        let (node, round) = (report.node.clone(), report.place.round);
+        if !self.seen_in_round(&node, round, now, out) && !self.members.contains_key(&node) && self.closed.is_none() {
+            self.adopt(report, now, out);
+        }
+        self.settle(now, out);
+        self.action(&node, round)
+    }
+
+    fn adopt(&mut self, report: Report, now: Uptime, out: &mut Vec<Decision>) {
+        let Place { round, rank } = report.place;
+        let who = report.info.who();
+        let newer = match &self.current {
+            None => round > self.last_round,
+            // One that was completed here is never given up for a report.
+            Some(current) => current.adoption.is_some() && round > current.round.number,
+        };
+        if newer {
+            self.start_adoption(&report, who.clone(), now, out);
+        }
+        self.last_round = self.last_round.max(round);
+        let Some(current) = self.current.as_mut().filter(|c| c.round.number == round && c.broken.is_none()) else {
+            return;
+        };
+        let Some(adoption) = &mut current.adoption else { return };
+        let fits = adoption.until.is_some() && adoption.world_size == report.world_size;
+        if !fits || !adoption.ranks.insert(rank) {
+            return;
+        }
+        current.present += 1;
+        current.watched += 1;
+        if adoption.unreported() == 0 {
+            adoption.until = None;
+        }
+        let member = Member {
+            info: report.info,
+            join_id: report.join_id,
+            rank: None,
+            watched: true,
+            previous: Some(rank),
+            seat: Seat::InRound(rank),
+            parked: false,
+            last_seen: now,
+            joined: now,
+            serial: 0,
+        };
+        self.members.insert(report.node, member);
+        self.watch_for(now);
+    }
+
+    fn start_adoption(&mut self, report: &Report, who: Who, now: Uptime, out: &mut Vec<Decision>) {
+        let older: Vec<Label> =
+            self.members.iter().filter(|(_, m)| matches!(m.seat, Seat::InRound(_))).map(|(n, _)| n.clone()).collect();
+        for node in older {
+            self.vacate(&node);
+        }
+        self.settled_by.get_or_insert_with(|| who.clone());
+        let round = Round {
+            run_id: self.id.clone(),
+            number: report.place.round,
+            terms: self.terms,
+            participants: Vec::new(),
+            completed: now,
+            gathered: Duration::ZERO,
+        };
+        let adoption =
+            Adoption { ranks: HashSet::new(), world_size: report.world_size, until: Some(now + GRACE) };
+        self.current = Some(Current {
+            round: Arc::new(round),
+            present: 0,
+            watched: 0,
+            broken: None,
+            adoption: Some(adoption),
+        });
+        self.tell(Fact::Adopted { round: report.place.round, nodes: report.world_size, first: who }, out);
+    }
+
+    /// A node that joins again was in a learned round: it need not report any more.
+    pub(super) fn count_as_reported(&mut self, place: Place, who: Who, out: &mut Vec<Decision>) {
+        let Some(current) = self.current.as_mut().filter(|c| c.round.number == place.round) else { return };
+        let Some(adoption) = &mut current.adoption else { return };
+        if place.rank < adoption.world_size && adoption.ranks.insert(place.rank) {
+            if adoption.unreported() == 0 {
+                adoption.until = None;
+            }
+            self.break_round(Break::Rejoined { who, rank: place.rank }, out);
+        }
+    }
+
+    /// Who has not reported in time is gone.
+    pub(super) fn end_adoption(&mut self, now: Uptime, out: &mut Vec<Decision>) {
+        let Some(adoption) = self.current.as_mut().and_then(|c| c.adoption.as_mut()) else { return };
+        if adoption.until.is_none_or(|until| until > now) {
+            return;
+        }
+        let (missing, nodes) = (adoption.unreported(), adoption.world_size);
+        adoption.until = None;
+        if missing > 0 && self.closed.is_none() {
+            self.break_round(Break::Unreported { missing, nodes }, out);
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! Barriers by name: everybody waits until all have arrived. Who is missing can be told.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use super::Label;
+use super::reason::some_of;
+use crate::ids::Uptime;
+
+/// A released barrier is kept this long for retries of its arrivals.
+const RELEASED_KEPT: Duration = Duration::from_mins(1);
+/// Names listed at the most.
+const LISTED: usize = 32;
+/// More than any job has.
+const MAX_SIZE: u32 = 1_000_000;
+
+/// Somebody arrives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arrival {
+    /// Who.
+    pub participant: Label,
+    /// Tells a retry (the same) from the arrival at the barrier's next use (another).
+    pub arrival_id: Box<str>,
+    /// How many must arrive.
+    pub size: u32,
+    /// Who must arrive, if that was said.
+    pub members: Option<BTreeSet<Label>>,
+    /// The arrival is taken back after this time.
+    pub timeout: Duration,
+}
+
+/// How an arrival stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// Not all are there.
+    Waiting {
+        /// Which use of the barrier.
+        generation: u64,
+        /// How many are there.
+        arrived: u32,
+        /// How many must be.
+        size: u32,
+        /// Some of those that are not, if members were named.
+        missing: Vec<String>,
+        /// Since this arrival.
+        waited: Duration,
+        /// Until it is taken back.
+        left: Duration,
+    },
+    /// All have arrived.
+    Released {
+        /// Which use of the barrier.
+        generation: u64,
+        /// How many there were.
+        size: u32,
+    },
+}
+
+/// Why an arrival is over without a release.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Its time is over.
+    #[error("barrier {barrier}: {arrived} of {size} arrived within {} s; {}", after.as_secs_f64(), missing_text(.missing, *.size - *.arrived))]
+    Timeout {
+        /// The barrier.
+        barrier: Label,
+        /// How many were there, this one included.
+        arrived: u32,
+        /// How many were needed.
+        size: u32,
+        /// Some of those missing, if members were named.
+        missing: Vec<String>,
+        /// The time given.
+        after: Duration,
+    },
+    /// It wants another barrier than the first arrival.
+    #[error("barrier {barrier}: {first} arrived first and waits for {settled}, but {participant} wants {wanted}")]
+    Mismatch {
+        /// The barrier.
+        barrier: Label,
+        /// Who came first.
+        first: Label,
+        /// Who wants something else.
+        participant: Label,
+        /// What the first wants.
+        settled: String,
+        /// What this one wants.
+        wanted: String,
+    },
+    /// The arrival contradicts itself.
+    #[error("{0}")]
+    Bad(String),
+    /// The server has as many barriers as it may.
+    #[error("the server has {0} barriers, as many as it may (--max-runs)")]
+    TooMany(usize),
+    /// The arrival is not known: it was not heard from, or another one of the same participant took its place.
+    #[error("this arrival is not there any more: it was not heard from for too long, or another took its place")]
+    Gone,
+}
+
+fn missing_text(missing: &[String], count: u32) -> String {
+    if missing.is_empty() { format!("{count} are missing") } else { format!("missing: {}", some_of(missing)) }
+}
+
+impl Refusal {
+    /// A name for programs.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Timeout { .. } => "barrier_timeout",
+            Self::Mismatch { .. } => "barrier_mismatch",
+            Self::Bad(_) => "bad_request",
+            Self::TooMany(_) => "too_many_barriers",
+            Self::Gone => "replaced",
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Arrived {
+    id: Box<str>,
+    parked: bool,
+    last_seen: Uptime,
+    since: Uptime,
+    timeout: Duration,
+}
+
+impl Arrived {
+    fn left(&self, now: Uptime) -> Duration {
+        (self.since + self.timeout).since(now)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Barrier {
+    /// How often it was released.
+    released: u64,
+    /// The arrivals of its last use, for their retries.
+    last_use: HashMap<Label, Box<str>>,
+    last_size: u32,
+    touched: Uptime,
+    size: u32,
+    members: Option<BTreeSet<Label>>,
+    first: Option<Label>,
+    arrived: HashMap<Label, Arrived>,
+}
+
+impl Barrier {
+    /// Takes back arrivals that nobody asks after any more.
+    fn drop_silent(&mut self, patience: Duration, now: Uptime) {
+        self.arrived.retain(|_, a| a.parked || now.since(a.last_seen) < patience);
+    }
+
+    fn missing(&self) -> Vec<String> {
+        let members = self.members.iter().flatten();
+        members.filter(|name| !self.arrived.contains_key(*name)).take(LISTED).map(Label::to_string).collect()
+    }
+
+    fn wants(size: u32, members: Option<&BTreeSet<Label>>) -> String {
+        match members {
+            Some(names) => {
+                format!("{size}: {}", some_of(&names.iter().take(LISTED).map(Label::to_string).collect::<Vec<_>>()))
+            }
+            None => size.to_string(),
+        }
+    }
+}
+
+/// All barriers.
+#[derive(Debug)]
+pub struct Barriers {
+    patience: Duration,
+    limit: usize,
+    barriers: HashMap<Label, Barrier>,
+}
+
+impl Barriers {
+    /// No barriers yet. An arrival that nobody has asked after for `patience` is taken back.
+    pub fn new(patience: Duration, limit: usize) -> Self {
+        Self { patience, limit, barriers: HashMap::new() }
+    }
+
+    /// Somebody arrives, or asks again. If that releases the barrier, the second value names those to wake.
+    pub fn arrive(
+        &mut self,
+        name: &Label,
+        arrival: Arrival,
+        now: Uptime,
+    ) -> Result<(Standing, Vec<Label>), Refusal> {
+        check(&arrival)?;
+        if !self.barriers.contains_key(name) {
+            self.drop_old(now);
+            if self.barriers.len() >= self.limit {
+                return Err(Refusal::TooMany(self.limit));
+            }
+        }
+        let barrier = self.barriers.entry(name.clone()).or_default();
+        barrier.touched = now;
+        barrier.drop_silent(self.patience, now);
+        let Arrival { participant, arrival_id, size, members, timeout } = arrival;
+        if let Some(known) = barrier.arrived.get_mut(&participant).filter(|known| known.id == arrival_id) {
+            known.last_seen = now;
+        }
+        match self.standing(name, &participant, &arrival_id, now) {
+            Err(Refusal::Gone) => self.arrive_anew(name, Arrival { participant, arrival_id, size, members, timeout }, now),
+            known => known.map(|standing| (standing, Vec::new())),
+        }
+    }
+
+    fn arrive_anew(
+        &mut self,
+        name: &Label,
+        arrival: Arrival,
+        now: Uptime,
+    ) -> Result<(Standing, Vec<Label>), Refusal> {
+        let Arrival { participant, arrival_id, size, members, timeout } = arrival;
+        let Some(barrier) = self.barriers.get_mut(name) else { return Err(Refusal::Gone) };
+        if barrier.arrived.keys().all(|other| *other == participant) {
+            (barrier.size, barrier.members, barrier.first) = (size, members, Some(participant.clone()));
+        } else if barrier.size != size || barrier.members != members {
+            return Err(Refusal::Mismatch {
+                barrier: name.clone(),
+                first: barrier.first.clone().unwrap_or_else(|| participant.clone()),
+                participant,
+                settled: Barrier::wants(barrier.size, barrier.members.as_ref()),
+                wanted: Barrier::wants(size, members.as_ref()),
+            });
+        }
+        let arrived = Arrived { id: arrival_id.clone(), parked: false, last_seen: now, since: now, timeout };
+        barrier.arrived.insert(participant.clone(), arrived);
+        if (barrier.arrived.len() as u32) < barrier.size {
+            return self.standing(name, &participant, &arrival_id, now).map(|standing| (standing, Vec::new()));
+        }
+        barrier.released += 1;
+        barrier.last_size = barrier.size;
+        barrier.last_use = barrier.arrived.drain().map(|(who, arrived)| (who, arrived.id)).collect();
+        let woken = barrier.last_use.keys().cloned().collect();
+        Ok((Standing::Released { generation: barrier.released, size: barrier.last_size }, woken))
+    }
+
+    /// How an arrival stands. One whose time is over is taken back.
+    pub fn standing(
+        &mut self,
+        name: &Label,
+        participant: &Label,
+        arrival_id: &str,
+        now: Uptime,
+    ) -> Result<Standing, Refusal> {
+        let barrier = self.barriers.get_mut(name).ok_or(Refusal::Gone)?;
+        if barrier.last_use.get(participant).is_some_and(|id| **id == *arrival_id) {
+            return Ok(Standing::Released { generation: barrier.released, size: barrier.last_size });
+        }
+        let mine = barrier.arrived.get(participant).filter(|mine| *mine.id == *arrival_id).ok_or(Refusal::Gone)?;
+        let (arrived, size, missing) = (barrier.arrived.len() as u32, barrier.size, barrier.missing());
+        let left = mine.left(now);
+        if left.is_zero() {
+            let after = mine.timeout;
+            barrier.arrived.remove(participant);
+            return Err(Refusal::Timeout { barrier: name.clone(), arrived, size, missing, after });
+        }
+        let waited = now.since(mine.since);
+        Ok(Standing::Waiting { generation: barrier.released + 1, arrived, size, missing, waited, left })
+    }
+
+    /// A poll of the arrival waits from now on.
+    pub fn park(&mut self, name: &Label, participant: &Label) {
+        if let Some(arrived) = self.arrived_mut(name, participant) {
+            arrived.parked = true;
+        }
+    }
+
+    /// The poll is over.
+    pub fn unpark(&mut self, name: &Label, participant: &Label, now: Uptime) {
+        if let Some(arrived) = self.arrived_mut(name, participant) {
+            arrived.parked = false;
+            arrived.last_seen = now;
+        }
+    }
+
+    fn arrived_mut(&mut self, name: &Label, participant: &Label) -> Option<&mut Arrived> {
+        self.barriers.get_mut(name)?.arrived.get_mut(participant)
+    }
+
+    /// Forgets barriers that nobody uses.
+    fn drop_old(&mut self, now: Uptime) {
+        let patience = self.patience;
+        self.barriers.retain(|_, barrier| {
+            barrier.drop_silent(patience, now);
+            !barrier.arrived.is_empty() || now.since(barrier.touched) < RELEASED_KEPT
+        });
+    }
+}
+
+fn check(arrival: &Arrival) -> Result<(), Refusal> {
+    if arrival.size == 0 || arrival.size > MAX_SIZE {
+        return Err(Refusal::Bad(format!("world_size must be from 1 to {MAX_SIZE}")));
+    }
+    match &arrival.members {
+        Some(members) if members.len() != arrival.size as usize => {
+            Err(Refusal::Bad("world_size must be the number of members".into()))
+        }
+        Some(members) if !members.contains(&arrival.participant) => {
+            Err(Refusal::Bad(format!("{} is not one of the members", arrival.participant)))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: u64) -> Uptime {
+        Uptime(Duration::from_secs(secs))
+    }
+
+    fn label(text: &str) -> Label {
+        Label::new(text).expect("a label")
+    }
+
+    fn arrival(participant: &str, id: &str, size: u32) -> Arrival {
+        let timeout = Duration::from_secs(300);
+        Arrival { participant: label(participant), arrival_id: id.into(), size, members: None, timeout }
+    }
+
+    fn barriers() -> Barriers {
+        Barriers::new(Duration::from_secs(15), 2)
+    }
+
+    #[test]
+    fn the_last_arrival_releases_all_and_retries_hear_the_same() {
+        let (mut barriers, name) = (barriers(), label("b"));
+        let (first, _) = barriers.arrive(&name, arrival("a", "1", 2), at(0)).expect("waits");
+        assert!(matches!(first, Standing::Waiting { generation: 1, arrived: 1, size: 2, .. }), "{first:?}");
+        let (again, _) = barriers.arrive(&name, arrival("a", "1", 2), at(1)).expect("waits");
+        assert!(matches!(again, Standing::Waiting { arrived: 1, .. }), "a retry does not arrive twice");
+        let (last, mut woken) = barriers.arrive(&name, arrival("b", "1", 2), at(2)).expect("released");
+        woken.sort();
+        assert_eq!((last, woken), (Standing::Released { generation: 1, size: 2 }, vec![label("a"), label("b")]));
+        let (retry, _) = barriers.arrive(&name, arrival("a", "1", 2), at(3)).expect("released");
+        assert_eq!(retry, Standing::Released { generation: 1, size: 2 });
+        let (next, _) = barriers.arrive(&name, arrival("a", "2", 2), at(3)).expect("waits");
+        assert!(matches!(next, Standing::Waiting { generation: 2, arrived: 1, .. }), "{next:?}");
+    }
+
+    #[test]
+    fn who_is_missing_is_named_when_time_is_over() {
+        let (mut barriers, name) = (barriers(), label("b"));
+        let members: BTreeSet<Label> = ["a", "b", "c"].map(label).into();
+        let mut mine = arrival("a", "1", 3);
+        mine.members = Some(members);
+        barriers.arrive(&name, mine, at(0)).expect("waits");
+        barriers.park(&name, &label("a"));
+        let error = barriers.standing(&name, &label("a"), "1", at(300)).expect_err("too late");
+        assert_eq!(error.to_string(), "barrier b: 1 of 3 arrived within 300 s; missing: b, c");
+        assert_eq!(barriers.standing(&name, &label("a"), "1", at(300)), Err(Refusal::Gone), "it is taken back");
+    }
+
+    #[test]
+    fn an_arrival_that_nobody_asks_after_does_not_count() {
+        let (mut barriers, name) = (barriers(), label("b"));
+        barriers.arrive(&name, arrival("a", "1", 2), at(0)).expect("waits");
+        let (alone, _) = barriers.arrive(&name, arrival("b", "1", 2), at(15)).expect("waits");
+        assert!(matches!(alone, Standing::Waiting { arrived: 1, .. }), "{alone:?}");
+    }
+
+    #[test]
+    fn another_size_is_refused_with_both_sizes_named() {
+        let (mut barriers, name) = (barriers(), label("b"));
+        barriers.arrive(&name, arrival("a", "1", 2), at(0)).expect("waits");
+        let error = barriers.arrive(&name, arrival("b", "1", 3), at(0)).expect_err("other size");
+        assert_eq!(error.to_string(), "barrier b: a arrived first and waits for 2, but b wants 3");
+    }
+
+    #[test]
+    fn there_is_a_limit_and_old_barriers_make_room() {
+        let mut barriers = barriers();
+        for name in ["x", "y"] {
+            barriers.arrive(&label(name), arrival("a", "1", 1), at(0)).expect("released");
+        }
+        assert_eq!(barriers.arrive(&label("z"), arrival("a", "1", 1), at(1)), Err(Refusal::TooMany(2)));
+        barriers.arrive(&label("z"), arrival("a", "1", 1), at(61)).expect("room");
+    }
+}

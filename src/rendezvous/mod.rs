@@ -1,0 +1,245 @@
+//! The native rendezvous: which nodes form the next round of a run, with which ranks, and until when.
+//!
+//! A pure function of what happened and when: it reads no clock, locks and logs nothing, and knows neither HTTP nor
+//! the store. `engine::rounds` hands it events with the present moment and carries out its [`Decision`]s.
+//!
+//! A *run* is one job. Its nodes *gather* until there are enough of them, then the *round* is complete and each has a
+//! rank. Nodes that come later wait for the next round; when some wait, or a node of the round is gone or joins again,
+//! the others are told to join again, and the next round completes once nobody of the last one is still expected.
+//! While a round lives no other one of its run is complete.
+#![deny(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::print_stdout,
+    clippy::print_stderr
+)]
+
+mod adoption;
+pub mod barrier;
+mod gather;
+mod node;
+mod reason;
+mod round;
+mod run;
+mod snapshot;
+mod terms;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ids::{RunId, Uptime};
+pub use adoption::Report;
+pub use node::{BadLabel, Join, Label, NodeInfo, Place};
+pub use reason::{Break, Fact, Refusal, Who};
+pub use round::{Participant, Round};
+use run::Run;
+pub use run::{Action, HeartbeatView, Progress, Standing};
+pub use snapshot::{NodeSnapshot, NodeState, RoundState, Snapshot};
+pub use terms::{Difference, Terms, Wanted};
+
+/// A run without live nodes is shown for this long, then forgotten.
+const RETENTION: Duration = Duration::from_hours(1);
+
+/// What the shell has to do.
+#[derive(Debug, Clone)]
+pub enum Decision {
+    /// A round is complete: open its store, close the last round's, and answer its nodes. If there is no store, say so
+    /// with [`Rendezvous::no_store`] before anything else.
+    Completed(Arc<Round>),
+    /// A node's join is over without a round: answer it.
+    Ended(RunId, Label),
+    /// What the nodes of the run's round shall do has changed: answer their heartbeats.
+    Notify(RunId),
+    /// The run is closed, or nobody is left in its round: its store ends with its last client.
+    Release(RunId),
+    /// The run is forgotten.
+    Forget(RunId),
+    /// Something to tell people.
+    Tell(RunId, Fact),
+}
+
+/// All runs.
+#[derive(Debug)]
+pub struct Rendezvous {
+    defaults: Terms,
+    max_runs: usize,
+    runs: HashMap<RunId, Run>,
+    /// When which run wants to be looked at.
+    timers: BTreeSet<(Uptime, RunId)>,
+    decisions: Vec<Decision>,
+}
+
+impl Rendezvous {
+    /// No runs yet. `defaults` are for what a run's first join leaves open.
+    pub fn new(defaults: Terms, max_runs: usize) -> Self {
+        Self {
+            defaults,
+            max_runs,
+            runs: HashMap::new(),
+            timers: BTreeSet::new(),
+            decisions: Vec::new(),
+        }
+    }
+
+    /// A node joins, or asks again how its join stands.
+    pub fn join(&mut self, run: &RunId, join: Join, now: Uptime) -> Result<Standing, Refusal> {
+        join.wanted.check()?;
+        join.previous.map_or(Ok(()), adoption::check_place)?;
+        if !self.runs.contains_key(run) {
+            self.make_room()?;
+            self.runs.insert(run.clone(), Run::new(run.clone(), join.wanted.settle(&self.defaults), now));
+        }
+        let defaults = self.defaults;
+        self.with(run, |run, out| run.join(join, &defaults, now, out)).unwrap_or(Err(Refusal::UnknownRun))
+    }
+
+    /// The join's poll waits at the server from now on: the node is alive until [`Self::unpark`].
+    pub fn park(&mut self, run: &RunId, node: &Label) {
+        self.with(run, |run, _| run.park(node));
+    }
+
+    /// The same for a heartbeat, if the node is in that round. `false` if it is not.
+    pub fn park_in_round(&mut self, run: &RunId, node: &Label, round: u64) -> bool {
+        self.with(run, |run, _| run.is_in_round(node, round) && run.park(node)).unwrap_or(false)
+    }
+
+    /// The poll is over: the node must be heard from again in time.
+    pub fn unpark(&mut self, run: &RunId, node: &Label, now: Uptime) {
+        self.with(run, |run, _| run.unpark(node, now));
+    }
+
+    /// How the join of `node` stands. An error is its end.
+    pub fn standing(&self, run: &RunId, node: &Label) -> Result<Standing, Refusal> {
+        self.runs.get(run).ok_or(Refusal::UnknownRun)?.standing(node)
+    }
+
+    /// How far the round is that `node` waits for.
+    pub fn progress(&self, run: &RunId, node: &Label, now: Uptime) -> Option<Progress> {
+        self.runs.get(run)?.progress(node, now)
+    }
+
+    /// A node of a round says that it is alive. If the run or its round is unknown, the server was restarted: it is
+    /// taken over from the report.
+    pub fn heartbeat(&mut self, run: &RunId, report: Report, now: Uptime) -> Result<HeartbeatView, Refusal> {
+        report.check()?;
+        if !self.runs.contains_key(run) {
+            self.make_room()?;
+            let terms = report.wanted.settle(&self.defaults);
+            self.runs.insert(run.clone(), Run::new(run.clone(), terms, now));
+        }
+        self.with(run, |run, out| run.heartbeat(report, now, out)).ok_or(Refusal::UnknownRun)
+    }
+
+    /// What the node shall do, without saying that it is alive.
+    pub fn action(&self, run: &RunId, node: &Label, round: u64) -> HeartbeatView {
+        match self.runs.get(run) {
+            Some(run) => run.action(node, round),
+            None => HeartbeatView::forgotten(),
+        }
+    }
+
+    /// A node goes. `false` if it was not there.
+    pub fn leave(&mut self, run: &RunId, node: &Label, why: Option<Label>, now: Uptime) -> bool {
+        self.with(run, |run, out| run.leave(node, why, now, out)).unwrap_or(false)
+    }
+
+    /// Whether `node` is in the run: such a node may close it.
+    pub fn is_member(&self, run: &RunId, node: &Label) -> bool {
+        self.runs.get(run).is_some_and(|run| run.is_live(node))
+    }
+
+    /// Closes the run: who waits is turned away. `false` if it was closed already.
+    pub fn close(&mut self, run: &RunId, by: String, now: Uptime) -> Result<bool, Refusal> {
+        self.with(run, |run, out| run.close(by, now, out)).ok_or(Refusal::UnknownRun)
+    }
+
+    /// Moves the deadline of the round that gathers; returns its number and the time left.
+    pub fn extend(
+        &mut self,
+        run: &RunId,
+        by: Duration,
+        now: Uptime,
+    ) -> Result<(u64, Duration), Refusal> {
+        self.with(run, |run, out| run.extend(by, now, out)).unwrap_or(Err(Refusal::UnknownRun))
+    }
+
+    /// The round that was just completed has no store: its nodes are told so, and the round is over.
+    pub fn no_store(&mut self, run: &RunId, why: String, now: Uptime) {
+        self.with(run, |run, out| run.no_store(why, now, out));
+    }
+
+    /// When [`Self::tick`] wants to be called next.
+    pub fn next_deadline(&self) -> Option<Uptime> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Uptime) {
+        let due: Vec<RunId> =
+            self.timers.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| id.clone()).collect();
+        for id in due {
+            self.with(&id, |run, out| run.tick(now, out));
+            if self.runs.get(&id).is_some_and(|run| run.is_forgettable(now)) {
+                self.forget(&id);
+            }
+        }
+    }
+
+    /// What is to be done, in this order.
+    pub fn take_decisions(&mut self) -> Vec<Decision> {
+        std::mem::take(&mut self.decisions)
+    }
+
+    /// Every run as it is now, by id.
+    pub fn snapshot(&self, now: Uptime) -> Vec<Snapshot> {
+        let mut runs: Vec<_> = self.runs.values().map(|run| run.snapshot(now)).collect();
+        runs.sort_by(|a, b| a.run_id.cmp(&b.run_id));
+        runs
+    }
+
+    /// Does something to a run and keeps its timer right.
+    fn with<T>(&mut self, id: &RunId, act: impl FnOnce(&mut Run, &mut Vec<Decision>) -> T) -> Option<T> {
+        let run = self.runs.get_mut(id)?;
+        let before = run.check_at();
+        let done = act(run, &mut self.decisions);
+        run.tell_if_changed(&mut self.decisions);
+        let after = run.check_at();
+        if before != after || after.is_none() {
+            if let Some(at) = before {
+                self.timers.remove(&(at, id.clone()));
+            }
+            if let Some(at) = after {
+                self.timers.insert((at, id.clone()));
+            }
+        }
+        Some(done)
+    }
+
+    /// Forgets the run that has been without nodes the longest if there are too many.
+    fn make_room(&mut self) -> Result<(), Refusal> {
+        if self.runs.len() < self.max_runs {
+            return Ok(());
+        }
+        let idlest = self.runs.values().filter_map(|run| Some((run.idle_since()?, run.id()))).min();
+        match idlest.map(|(_, id)| id.clone()) {
+            Some(id) => {
+                self.forget(&id);
+                Ok(())
+            }
+            None => Err(Refusal::TooManyRuns { limit: self.max_runs }),
+        }
+    }
+
+    fn forget(&mut self, id: &RunId) {
+        let Some(run) = self.runs.remove(id) else { return };
+        if let Some(at) = run.check_at() {
+            self.timers.remove(&(at, id.clone()));
+        }
+        self.decisions.push(Decision::Release(id.clone()));
+        self.decisions.push(Decision::Forget(id.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests;

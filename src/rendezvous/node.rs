@@ -1,0 +1,83 @@
+//! A node and what it says of itself.
+
+use std::sync::Arc;
+
+use super::{Wanted, Who};
+
+/// A short text that a peer chose: a node's id, a name, a role. 1 to 256 bytes without control characters, cheap to
+/// copy.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Label(Arc<str>);
+
+/// Why a text is no [`Label`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("must have 1 to 256 bytes and no control characters")]
+pub struct BadLabel;
+
+impl Label {
+    /// Takes the text.
+    pub fn new(text: &str) -> Result<Self, BadLabel> {
+        let fits = (1..=256).contains(&text.len()) && !text.chars().any(char::is_control);
+        if fits { Ok(Self(text.into())) } else { Err(BadLabel) }
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for Label {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A place in a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The round's number.
+    pub round: u64,
+    /// The rank in it.
+    pub rank: u32,
+}
+
+/// What a node says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeInfo {
+    /// The name that people know.
+    pub name: Label,
+    /// Where its peers reach it.
+    pub address: Label,
+    /// What it is to the launcher.
+    pub role: Option<Label>,
+    /// Its processes.
+    pub local_world_size: Option<u32>,
+    /// The release of PyTorch there.
+    pub torch_version: Option<Label>,
+}
+
+impl NodeInfo {
+    pub(super) fn who(&self) -> Who {
+        Who { name: self.name.clone(), address: self.address.clone() }
+    }
+}
+
+/// A node joins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Join {
+    /// Its id, the same in every retry.
+    pub node: Label,
+    /// Tells a retry (the same) from a new join (another).
+    pub join_id: Box<str>,
+    /// What it says of itself.
+    pub info: NodeInfo,
+    /// The rank it must get.
+    pub rank: Option<u32>,
+    /// Whether it sends heartbeats once its round is complete, so that its loss is noticed.
+    pub watched: bool,
+    /// Where it was in the last round.
+    pub previous: Option<Place>,
+    /// What it wants of the run.
+    pub wanted: Wanted,
+}

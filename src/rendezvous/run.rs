@@ -1,0 +1,688 @@
+//! One run: its nodes, the round they are in, and what each event means for them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::adoption::Adoption;
+use super::gather::Gather;
+use super::{Break, Decision, Fact, Join, Label, NodeInfo, Place, RETENTION, Refusal, Round, Terms, Who};
+use crate::ids::{RunId, Uptime};
+
+/// How long a join's end is kept for its retries.
+const ENDED_KEPT: Duration = Duration::from_mins(1);
+/// A closed run whose last node is gone can be joined again after this time.
+const REOPEN_AFTER: Duration = Duration::from_secs(10);
+/// If the server looks after its nodes later than this, it was stopped itself, and no node is to blame for silence.
+const OWN_LAG: Duration = Duration::from_secs(2);
+
+/// How a node's join stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// It has a place in the round that gathers.
+    Waiting,
+    /// It waits for a free place.
+    Redundant,
+    /// The round is complete.
+    Complete {
+        /// The round.
+        round: Arc<Round>,
+        /// The node's rank.
+        rank: u32,
+    },
+}
+
+/// How far the round is that a node waits for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Progress {
+    /// Its number.
+    pub round: u64,
+    /// Nodes that have a place.
+    pub joined: u32,
+    /// The least nodes.
+    pub min_nodes: u32,
+    /// The most nodes.
+    pub max_nodes: u32,
+    /// Requested ranks that nobody holds, if all ask for theirs. A few of them.
+    pub missing_ranks: Vec<u32>,
+    /// Nodes of the last round that have not joined again. A few of them.
+    pub missing_nodes: Vec<String>,
+    /// Since the node's join.
+    pub waited: Duration,
+    /// Until the deadline.
+    pub left: Option<Duration>,
+    /// What is waited for.
+    pub reason: String,
+}
+
+/// What a node of a complete round shall do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Go on.
+    Continue,
+    /// Stop the workers and join again.
+    Rejoin,
+    /// Stop: the run is closed.
+    Closed,
+}
+
+/// Answer to a heartbeat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeartbeatView {
+    /// What to do.
+    pub action: Action,
+    /// Why.
+    pub reason: String,
+    /// Nodes that wait for the next round.
+    pub waiting: u32,
+}
+
+impl HeartbeatView {
+    pub(super) fn forgotten() -> Self {
+        Self { action: Action::Rejoin, reason: Refusal::UnknownRun.to_string(), waiting: 0 }
+    }
+}
+
+/// Where a node stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Seat {
+    /// In the round that gathers.
+    Gathering,
+    /// Waits for a place.
+    Redundant,
+    /// In the current round.
+    InRound(u32),
+    /// Its join is over; kept for retries.
+    Ended(Refusal),
+}
+
+/// A node.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) info: NodeInfo,
+    pub(super) join_id: Box<str>,
+    pub(super) rank: Option<u32>,
+    pub(super) watched: bool,
+    pub(super) previous: Option<u32>,
+    pub(super) seat: Seat,
+    /// Whether a poll of it waits at the server: it is alive.
+    pub(super) parked: bool,
+    pub(super) last_seen: Uptime,
+    pub(super) joined: Uptime,
+    /// The order of joins.
+    pub(super) serial: u64,
+}
+
+/// The round that is complete.
+#[derive(Debug)]
+pub(super) struct Current {
+    pub(super) round: Arc<Round>,
+    /// Its nodes that are still in it.
+    pub(super) present: u32,
+    /// Those of them that send heartbeats.
+    pub(super) watched: u32,
+    /// Why it is to be given up.
+    pub(super) broken: Option<Break>,
+    /// If it was learned from its nodes after a restart of the server.
+    pub(super) adoption: Option<Adoption>,
+}
+
+/// What the nodes of the round hear; when it changes they are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Signal {
+    closed: bool,
+    broken: bool,
+    nodes_wait: bool,
+    round: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Closed {
+    pub(super) by: String,
+    at: Uptime,
+}
+
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) id: RunId,
+    pub(super) terms: Terms,
+    /// Whose terms hold.
+    pub(super) settled_by: Option<Who>,
+    /// The greatest number of a round so far.
+    pub(super) last_round: u64,
+    pub(super) members: HashMap<Label, Member>,
+    pub(super) current: Option<Current>,
+    pub(super) gather: Option<Gather>,
+    pub(super) closed: Option<Closed>,
+    /// Members in the round that gathers.
+    pub(super) gathering: u32,
+    /// Those of them that asked for a rank.
+    pub(super) with_rank: u32,
+    /// Members without a place, the oldest first.
+    pub(super) redundant: BTreeMap<u64, Label>,
+    /// Who holds which requested rank: members that gather or are watched in the current round.
+    pub(super) ranks: HashMap<u32, Label>,
+    serials: u64,
+    signal: Signal,
+    /// A round's store is open and in use.
+    holds_store: bool,
+    /// Since when nobody is there.
+    idle_since: Option<Uptime>,
+    /// No member's time is over before this.
+    members_check: Option<Uptime>,
+}
+
+impl Run {
+    pub(super) fn new(id: RunId, terms: Terms, now: Uptime) -> Self {
+        Self {
+            id,
+            terms,
+            settled_by: None,
+            last_round: 0,
+            members: HashMap::new(),
+            current: None,
+            gather: None,
+            closed: None,
+            gathering: 0,
+            with_rank: 0,
+            redundant: BTreeMap::new(),
+            ranks: HashMap::new(),
+            serials: 0,
+            signal: Signal::default(),
+            holds_store: false,
+            idle_since: Some(now),
+            members_check: None,
+        }
+    }
+
+    pub(super) fn id(&self) -> &RunId {
+        &self.id
+    }
+
+    pub(super) fn idle_since(&self) -> Option<Uptime> {
+        self.idle_since
+    }
+
+    pub(super) fn is_forgettable(&self, now: Uptime) -> bool {
+        self.idle_since.is_some_and(|since| now.since(since) >= RETENTION)
+    }
+
+    /// When this run wants to be looked at.
+    pub(super) fn check_at(&self) -> Option<Uptime> {
+        let gather = self.gather.as_ref().map(Gather::check_at);
+        let adoption = self.current.as_ref().and_then(|c| c.adoption.as_ref()).and_then(Adoption::check_at);
+        let idle = self.idle_since.map(|since| since + RETENTION);
+        [gather, adoption, idle, self.members_check].into_iter().flatten().min()
+    }
+
+    /// Nodes of the current round that are still expected to join again.
+    pub(super) fn expected(&self) -> u32 {
+        self.current.as_ref().map_or(0, |c| c.watched + c.unreported())
+    }
+
+    /// Nodes that must be there or are waited for.
+    fn live(&self) -> usize {
+        (self.gathering + self.expected()) as usize + self.redundant.len()
+    }
+
+    fn has_place(&self) -> bool {
+        self.gathering + self.expected() < self.terms.max_nodes
+    }
+
+    pub(super) fn is_live(&self, node: &Label) -> bool {
+        self.members.get(node).is_some_and(|member| !matches!(member.seat, Seat::Ended(_)))
+    }
+
+    pub(super) fn join(
+        &mut self,
+        join: Join,
+        defaults: &Terms,
+        now: Uptime,
+        out: &mut Vec<Decision>,
+    ) -> Result<Standing, Refusal> {
+        if let Some(member) = self.members.get_mut(&join.node)
+            && member.join_id == join.join_id
+        {
+            member.last_seen = now;
+            member.parked = false;
+            self.watch_for(now);
+            self.refuse_contenders(&join.node, now, out);
+            return self.standing(&join.node);
+        }
+        self.reopen_if_over(&join, now, out)?;
+        self.take_over_terms(&join, defaults)?;
+        if let Some(rank) = join.rank.filter(|&rank| rank >= self.terms.max_nodes) {
+            return Err(Refusal::BadRank { rank, max_nodes: self.terms.max_nodes });
+        }
+        let contends = self.rank_is_held(&join)?;
+        let limit = 2 * self.terms.max_nodes as usize + 64;
+        if self.members.len() >= limit && !self.members.contains_key(&join.node) {
+            return Err(Refusal::TooManyNodes { run: self.id.clone(), limit });
+        }
+        let previous = self.rejoin(&join, out).or(join.previous.map(|place| place.rank));
+        self.learn_place(join.previous, join.info.who(), out);
+        let node = join.node.clone();
+        self.serials += 1;
+        let member = Member {
+            info: join.info,
+            join_id: join.join_id,
+            rank: join.rank,
+            watched: join.watched,
+            previous,
+            seat: Seat::Redundant,
+            parked: false,
+            last_seen: now,
+            joined: now,
+            serial: self.serials,
+        };
+        self.redundant.insert(member.serial, node.clone());
+        self.members.insert(node.clone(), member);
+        if !contends && self.has_place() {
+            self.give_place(&node, now, out);
+        }
+        self.watch_for(now);
+        self.settle(now, out);
+        self.standing(&node)
+    }
+
+    /// A closed run that is over can be started again.
+    fn reopen_if_over(&mut self, join: &Join, now: Uptime, out: &mut Vec<Decision>) -> Result<(), Refusal> {
+        let Some(closed) = &self.closed else { return Ok(()) };
+        let over = self.idle_since.is_some_and(|since| now.since(since.max(closed.at)) >= REOPEN_AFTER);
+        if !over {
+            return Err(Refusal::Closed { run: self.id.clone(), by: closed.by.clone() });
+        }
+        self.closed = None;
+        self.members.clear();
+        self.ranks.clear();
+        self.current = None;
+        self.tell(Fact::Restarted { by: join.info.who() }, out);
+        Ok(())
+    }
+
+    /// The first node settles the terms; the others must agree.
+    fn take_over_terms(&mut self, join: &Join, defaults: &Terms) -> Result<(), Refusal> {
+        let alone = self.live() == 0
+            || (self.live() == 1 && self.members.get(&join.node).is_some_and(|m| !matches!(m.seat, Seat::Ended(_))));
+        match &self.settled_by {
+            Some(settled_by) if !alone => {
+                let differences = join.wanted.differences(&self.terms);
+                if !differences.is_empty() {
+                    let (run, settled_by) = (self.id.clone(), settled_by.clone());
+                    return Err(Refusal::Mismatch { run, settled_by, differences });
+                }
+            }
+            _ => {
+                self.terms = join.wanted.settle(defaults);
+                self.settled_by = Some(join.info.who());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether another node holds the rank. One that is surely alive keeps it; for one that has not been heard from just
+    /// now the newcomer waits, because it may be that node's replacement.
+    fn rank_is_held(&self, join: &Join) -> Result<bool, Refusal> {
+        let Some(rank) = join.rank else { return Ok(false) };
+        let Some(holder) = self.ranks.get(&rank).filter(|holder| **holder != join.node) else {
+            return Ok(false);
+        };
+        match self.members.get(holder) {
+            Some(member) if member.parked => {
+                let (holder, newcomer) = (member.info.who(), join.info.who());
+                Err(Refusal::DuplicateRank { rank, holder, newcomer })
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// `node` is alive: who waits for its rank in vain is told so.
+    fn refuse_contenders(&mut self, node: &Label, now: Uptime, out: &mut Vec<Decision>) {
+        if self.redundant.is_empty() {
+            return;
+        }
+        let Some((rank, holder)) = self.members.get(node).and_then(|m| Some((m.rank?, m.info.who()))) else {
+            return;
+        };
+        if self.ranks.get(&rank) != Some(node) {
+            return;
+        }
+        let members = &self.members;
+        let contender = |id: &&Label| members.get(*id).is_some_and(|member| member.rank == Some(rank));
+        let contenders: Vec<Label> = self.redundant.values().filter(contender).cloned().collect();
+        for contender in contenders {
+            if let Some(newcomer) = self.members.get(&contender).map(|member| member.info.who()) {
+                self.end(&contender, Refusal::DuplicateRank { rank, holder: holder.clone(), newcomer }, now, out);
+            }
+        }
+    }
+
+    /// If the node is here from an earlier join, that is over; returns the rank it had.
+    fn rejoin(&mut self, join: &Join, out: &mut Vec<Decision>) -> Option<u32> {
+        let member = self.members.get(&join.node)?;
+        let (who, previous) = (member.info.who(), member.previous);
+        match self.vacate(&join.node)?.seat {
+            Seat::InRound(rank) => {
+                if self.closed.is_none() {
+                    self.break_round(Break::Rejoined { who, rank }, out);
+                }
+                Some(rank)
+            }
+            _ => previous,
+        }
+    }
+
+    /// Takes a member out of wherever it is.
+    pub(super) fn vacate(&mut self, node: &Label) -> Option<Member> {
+        let member = self.members.remove(node)?;
+        match member.seat {
+            Seat::Gathering => {
+                self.gathering -= 1;
+                self.with_rank -= u32::from(member.rank.is_some());
+            }
+            Seat::Redundant => {
+                self.redundant.remove(&member.serial);
+            }
+            Seat::InRound(_) => {
+                if let Some(current) = &mut self.current {
+                    current.present -= 1;
+                    current.watched -= u32::from(member.watched);
+                }
+            }
+            Seat::Ended(_) => {}
+        }
+        if let Some(rank) = member.rank
+            && self.ranks.get(&rank) == Some(node)
+        {
+            self.ranks.remove(&rank);
+        }
+        Some(member)
+    }
+
+    /// Moves a redundant member into the round that gathers.
+    fn give_place(&mut self, node: &Label, now: Uptime, out: &mut Vec<Decision>) {
+        let Some(member) = self.members.get_mut(node) else { return };
+        member.seat = Seat::Gathering;
+        self.redundant.remove(&member.serial);
+        self.gathering += 1;
+        if let Some(rank) = member.rank {
+            self.with_rank += 1;
+            self.ranks.insert(rank, node.clone());
+        }
+        let who = member.info.who();
+        if let Some(gather) = &mut self.gather {
+            gather.last = who;
+        } else {
+            self.gather = Some(Gather::start(who.clone(), &self.terms, now));
+            let Terms { min_nodes, max_nodes, .. } = self.terms;
+            let needed = if min_nodes == max_nodes { min_nodes.to_string() } else { format!("{min_nodes} to {max_nodes}") };
+            self.tell(Fact::Gathers { round: self.last_round + 1, first: who, needed }, out);
+        }
+    }
+
+    /// Free places go to those who wait the longest.
+    pub(super) fn promote(&mut self, now: Uptime, out: &mut Vec<Decision>) {
+        if self.redundant.is_empty() || !self.has_place() || self.closed.is_some() {
+            return;
+        }
+        for node in self.redundant.values().cloned().collect::<Vec<_>>() {
+            if !self.has_place() {
+                break;
+            }
+            let rank = self.members.get(&node).and_then(|member| member.rank);
+            if rank.is_none_or(|rank| !self.ranks.contains_key(&rank)) {
+                self.give_place(&node, now, out);
+            }
+        }
+    }
+
+    /// The current round is to be given up; the first reason is the one that is told.
+    pub(super) fn break_round(&mut self, why: Break, out: &mut Vec<Decision>) {
+        let Some(current) = &mut self.current else { return };
+        if current.broken.is_none() && current.present + current.unreported() > 0 {
+            current.broken = Some(why.clone());
+            let round = current.round.number;
+            self.tell(Fact::Broken { round, why }, out);
+        }
+    }
+
+    /// A node's join is over, and its retries hear why.
+    pub(super) fn end(&mut self, node: &Label, why: Refusal, now: Uptime, out: &mut Vec<Decision>) {
+        let Some(mut member) = self.vacate(node) else { return };
+        member.seat = Seat::Ended(why);
+        member.parked = false;
+        member.last_seen = now;
+        self.members.insert(node.clone(), member);
+        self.watch_for(now);
+        out.push(Decision::Ended(self.id.clone(), node.clone()));
+    }
+
+    pub(super) fn park(&mut self, node: &Label) -> bool {
+        let member = self.members.get_mut(node).map(|member| member.parked = true);
+        member.is_some()
+    }
+
+    pub(super) fn is_in_round(&self, node: &Label, round: u64) -> bool {
+        let is_current = self.current.as_ref().is_some_and(|c| c.round.number == round);
+        is_current && self.members.get(node).is_some_and(|m| matches!(m.seat, Seat::InRound(_)))
+    }
+
+    pub(super) fn unpark(&mut self, node: &Label, now: Uptime) {
+        if let Some(member) = self.members.get_mut(node) {
+            member.parked = false;
+            member.last_seen = now;
+            self.watch_for(now);
+        }
+    }
+
+    /// A member that is seen now may be missed from then on.
+    pub(super) fn watch_for(&mut self, now: Uptime) {
+        let at = now + self.terms.patience().min(ENDED_KEPT);
+        self.members_check = Some(self.members_check.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    pub(super) fn standing(&self, node: &Label) -> Result<Standing, Refusal> {
+        let member = self.members.get(node).ok_or(Refusal::Left)?;
+        match (&member.seat, &self.current) {
+            (Seat::InRound(rank), Some(current)) => {
+                Ok(Standing::Complete { round: Arc::clone(&current.round), rank: *rank })
+            }
+            (Seat::Ended(why), _) => Err(why.clone()),
+            (Seat::Redundant, _) => Ok(Standing::Redundant),
+            _ => Ok(Standing::Waiting),
+        }
+    }
+
+    pub(super) fn action(&self, node: &Label, round: u64) -> HeartbeatView {
+        let waiting = self.gathering;
+        let view = |action, reason: String| HeartbeatView { action, reason, waiting };
+        if let Some(closed) = &self.closed {
+            return view(Action::Closed, format!("the run was closed by {}", closed.by));
+        }
+        match &self.current {
+            Some(current) if self.is_in_round(node, round) => match &current.broken {
+                Some(why) => view(Action::Rejoin, why.to_string()),
+                None if waiting > 0 => {
+                    let nodes = if waiting == 1 { "1 node waits".into() } else { format!("{waiting} nodes wait") };
+                    view(Action::Rejoin, format!("{nodes} for the next round"))
+                }
+                None => view(Action::Continue, "the round goes on".into()),
+            },
+            Some(current) if current.round.number > round => {
+                view(Action::Rejoin, format!("round {} has taken its place", current.round.number))
+            }
+            _ => view(Action::Rejoin, "this node is not in that round: it left, joined again, or was lost".into()),
+        }
+    }
+
+    pub(super) fn leave(&mut self, node: &Label, why: Option<Label>, now: Uptime, out: &mut Vec<Decision>) -> bool {
+        if !self.is_live(node) {
+            return false;
+        }
+        let Some(member) = self.vacate(node) else { return false };
+        if let Seat::InRound(rank) = member.seat {
+            if self.closed.is_none() {
+                self.break_round(Break::Left { who: member.info.who(), rank, why }, out);
+            }
+        } else {
+            out.push(Decision::Ended(self.id.clone(), node.clone()));
+        }
+        self.settle(now, out);
+        true
+    }
+
+    pub(super) fn close(&mut self, by: String, now: Uptime, out: &mut Vec<Decision>) -> bool {
+        if self.closed.is_some() {
+            return false;
+        }
+        self.closed = Some(Closed { by: by.clone(), at: now });
+        self.tell(Fact::Closed { by: by.clone() }, out);
+        let waiting: Vec<(Label, bool)> = self
+            .members
+            .iter()
+            .filter(|(_, member)| matches!(member.seat, Seat::Gathering | Seat::Redundant))
+            .map(|(node, member)| (node.clone(), member.seat == Seat::Redundant))
+            .collect();
+        for (node, redundant) in waiting {
+            let (run, by) = (self.id.clone(), by.clone());
+            let why = if redundant { Refusal::GracefulExit { run, by } } else { Refusal::Closed { run, by } };
+            self.end(&node, why, now, out);
+        }
+        self.settle(now, out);
+        true
+    }
+
+    /// Whoever was silent for too long is gone.
+    pub(super) fn tick(&mut self, now: Uptime, out: &mut Vec<Decision>) {
+        let patience = self.terms.patience();
+        let over = |member: &Member| match member.seat {
+            Seat::Ended(_) => Some(member.last_seen + ENDED_KEPT),
+            Seat::InRound(_) if !member.watched => None,
+            _ if member.parked => None,
+            _ => Some(member.last_seen + patience),
+        };
+        if let Some(at) = self.members_check.filter(|at| *at <= now) {
+            let lag = now.since(at);
+            if lag > OWN_LAG {
+                // It was the server that did not listen.
+                self.members.values_mut().for_each(|member| member.last_seen = member.last_seen + lag);
+            }
+            let gone: Vec<Label> = self
+                .members
+                .iter()
+                .filter(|(_, member)| over(member).is_some_and(|at| at <= now))
+                .map(|(node, _)| node.clone())
+                .collect();
+            for node in gone {
+                self.lose(&node, now, out);
+            }
+            self.members_check = self.members.values().filter_map(over).min();
+        }
+        self.end_adoption(now, out);
+        self.settle(now, out);
+    }
+
+    fn lose(&mut self, node: &Label, now: Uptime, out: &mut Vec<Decision>) {
+        let Some(member) = self.vacate(node) else { return };
+        let (who, silent) = (member.info.who(), now.since(member.last_seen));
+        match member.seat {
+            Seat::InRound(rank) if self.closed.is_none() => {
+                self.break_round(Break::Lost { who, rank, silent }, out);
+            }
+            Seat::Gathering | Seat::Redundant => self.tell(Fact::WaiterLost { who, silent }, out),
+            _ => {}
+        }
+    }
+
+    /// Everything that follows once an event has been taken in: places, rounds, and what is over.
+    pub(super) fn settle(&mut self, now: Uptime, out: &mut Vec<Decision>) {
+        self.promote(now, out);
+        self.advance(now, out);
+        if self.current.as_ref().is_some_and(|c| c.present + c.unreported() == 0) {
+            self.current = None;
+        }
+        let is_idle = self.live() == 0;
+        self.idle_since = is_idle.then(|| self.idle_since.unwrap_or(now));
+        let is_over = self.closed.is_some() || (is_idle && self.current.is_none());
+        if is_over && std::mem::take(&mut self.holds_store) {
+            out.push(Decision::Release(self.id.clone()));
+        }
+    }
+
+    /// The round of `number` is complete with these nodes by rank.
+    pub(super) fn enter(&mut self, round: Round, nodes: &[Label], out: &mut Vec<Decision>) {
+        // Whoever is still in the last round is not in this one: its heartbeats tell it so.
+        let stragglers: Vec<Label> =
+            self.members.iter().filter(|(_, m)| matches!(m.seat, Seat::InRound(_))).map(|(n, _)| n.clone()).collect();
+        for node in stragglers {
+            self.vacate(&node);
+        }
+        let round = Arc::new(round);
+        let mut watched = 0;
+        for (rank, node) in nodes.iter().enumerate() {
+            let Some(member) = self.members.get_mut(node) else { continue };
+            member.seat = Seat::InRound(rank as u32);
+            member.previous = Some(rank as u32);
+            watched += u32::from(member.watched);
+            if let Some(rank) = member.rank.filter(|_| !member.watched) {
+                // Nobody will know when it is gone, so its successor may have the rank.
+                self.ranks.remove(&rank);
+            }
+        }
+        self.gathering = 0;
+        self.with_rank = 0;
+        self.gather = None;
+        self.last_round = round.number;
+        self.holds_store = self.terms.store;
+        self.current =
+            Some(Current { round: Arc::clone(&round), present: nodes.len() as u32, watched, broken: None, adoption: None });
+        out.push(Decision::Completed(round));
+    }
+
+    pub(super) fn no_store(&mut self, why: String, now: Uptime, out: &mut Vec<Decision>) {
+        let Some(round) = self.current.as_ref().map(|c| c.round.number) else { return };
+        self.holds_store = false;
+        self.tell(Fact::NoStore { round, why: why.clone() }, out);
+        let nodes: Vec<Label> =
+            self.members.iter().filter(|(_, m)| matches!(m.seat, Seat::InRound(_))).map(|(n, _)| n.clone()).collect();
+        for node in nodes {
+            self.end(&node, Refusal::NoStore { run: self.id.clone(), round, why: why.clone() }, now, out);
+        }
+        self.settle(now, out);
+    }
+
+    /// A place in an earlier round: later rounds have greater numbers, also if this server never saw that one.
+    fn learn_place(&mut self, place: Option<Place>, who: Who, out: &mut Vec<Decision>) {
+        let Some(place) = place else { return };
+        self.last_round = self.last_round.max(place.round);
+        self.count_as_reported(place, who, out);
+    }
+
+    pub(super) fn tell_if_changed(&mut self, out: &mut Vec<Decision>) {
+        let signal = Signal {
+            closed: self.closed.is_some(),
+            broken: self.current.as_ref().is_some_and(|c| c.broken.is_some()),
+            nodes_wait: self.gathering > 0,
+            round: self.current.as_ref().map_or(0, |c| c.round.number),
+        };
+        if signal != self.signal {
+            self.signal = signal;
+            out.push(Decision::Notify(self.id.clone()));
+        }
+    }
+
+    pub(super) fn tell(&self, fact: Fact, out: &mut Vec<Decision>) {
+        out.push(Decision::Tell(self.id.clone(), fact));
+    }
+
+    /// The node is alive. Returns whether it is in the round of this number.
+    pub(super) fn seen_in_round(&mut self, node: &Label, round: u64, now: Uptime, out: &mut Vec<Decision>) -> bool {
+        let here = self.is_in_round(node, round);
+        let Some(member) = self.members.get_mut(node).filter(|_| here) else { return false };
+        member.last_seen = now;
+        member.parked = false;
+        self.watch_for(now);
+        self.refuse_contenders(node, now, out);
+        true
+    }
+}

@@ -1,0 +1,143 @@
+//! What a run's nodes agree on: how many of them, how long, how often.
+
+use std::time::Duration;
+
+use super::Refusal;
+
+/// More nodes than any job has.
+const MAX_NODES: u32 = 100_000;
+/// Longer than anybody waits.
+const MAX_TIME: Duration = Duration::from_hours(7 * 24);
+
+/// What holds for a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// The least nodes of a round.
+    pub min_nodes: u32,
+    /// The most nodes of a round.
+    pub max_nodes: u32,
+    /// How long a round may gather, from its first join.
+    pub join_timeout: Duration,
+    /// How long a round that has enough nodes waits for more.
+    pub last_call: Duration,
+    /// A node must be heard from this often.
+    pub keep_alive: Duration,
+    /// A node not heard from for this many intervals is lost.
+    pub keep_alive_misses: u32,
+    /// Whether each round gets a store.
+    pub store: bool,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            min_nodes: 1,
+            max_nodes: 1,
+            join_timeout: Duration::from_mins(30),
+            last_call: Duration::from_secs(30),
+            keep_alive: Duration::from_secs(5),
+            keep_alive_misses: 3,
+            store: true,
+        }
+    }
+}
+
+impl Terms {
+    /// A node that is silent for this long is lost.
+    pub fn patience(&self) -> Duration {
+        self.keep_alive.saturating_mul(self.keep_alive_misses)
+    }
+}
+
+/// What one node wants. What it leaves open it takes as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Wanted {
+    /// The least nodes of a round.
+    pub min_nodes: u32,
+    /// The most nodes of a round.
+    pub max_nodes: u32,
+    /// See [`Terms`].
+    pub join_timeout: Option<Duration>,
+    /// See [`Terms`].
+    pub last_call: Option<Duration>,
+    /// See [`Terms`].
+    pub keep_alive: Option<Duration>,
+    /// See [`Terms`].
+    pub keep_alive_misses: Option<u32>,
+    /// See [`Terms`].
+    pub store: Option<bool>,
+}
+
+/// A term that a node wants otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// The term.
+    pub what: &'static str,
+    /// What holds for the run.
+    pub settled: String,
+    /// What the node wants.
+    pub wanted: String,
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} is {} there and {} here", self.what, self.settled, self.wanted)
+    }
+}
+
+impl Wanted {
+    pub(super) fn check(&self) -> Result<(), Refusal> {
+        let bad = |what: &str| Err(Refusal::BadTerms(what.to_owned()));
+        if self.min_nodes == 0 {
+            return bad("min_nodes must be 1 or more");
+        }
+        if self.max_nodes < self.min_nodes {
+            return bad("max_nodes must not be less than min_nodes");
+        }
+        if self.max_nodes > MAX_NODES {
+            return bad("max_nodes must be at most 100000");
+        }
+        if self.keep_alive.is_some_and(|every| every.is_zero()) || self.keep_alive_misses == Some(0) {
+            return bad("keep_alive_seconds and keep_alive_misses must be more than 0");
+        }
+        let misses = self.keep_alive_misses.unwrap_or(1);
+        let times = [self.join_timeout, self.last_call, self.keep_alive.map(|t| t.saturating_mul(misses))];
+        if times.into_iter().flatten().any(|time| time > MAX_TIME) {
+            return bad("no time may be longer than 7 days");
+        }
+        Ok(())
+    }
+
+    /// The terms of a run whose first node wants this.
+    pub(super) fn settle(&self, defaults: &Terms) -> Terms {
+        Terms {
+            min_nodes: self.min_nodes,
+            max_nodes: self.max_nodes,
+            join_timeout: self.join_timeout.unwrap_or(defaults.join_timeout),
+            last_call: self.last_call.unwrap_or(defaults.last_call),
+            keep_alive: self.keep_alive.unwrap_or(defaults.keep_alive),
+            keep_alive_misses: self.keep_alive_misses.unwrap_or(defaults.keep_alive_misses),
+            store: self.store.unwrap_or(defaults.store),
+        }
+    }
+
+    /// Where this and what holds differ.
+    pub(super) fn differences(&self, settled: &Terms) -> Vec<Difference> {
+        let wanted = self.settle(settled);
+        let seconds = |time: Duration| format!("{} s", time.as_secs_f64());
+        let number = |n: u32| n.to_string();
+        let all = [
+            ("min_nodes", number(settled.min_nodes), number(wanted.min_nodes)),
+            ("max_nodes", number(settled.max_nodes), number(wanted.max_nodes)),
+            ("join_timeout", seconds(settled.join_timeout), seconds(wanted.join_timeout)),
+            ("last_call", seconds(settled.last_call), seconds(wanted.last_call)),
+            ("keep_alive", seconds(settled.keep_alive), seconds(wanted.keep_alive)),
+            ("keep_alive_misses", number(settled.keep_alive_misses), number(wanted.keep_alive_misses)),
+            ("store", settled.store.to_string(), wanted.store.to_string()),
+        ];
+        all.into_iter()
+            .filter(|(_, settled, wanted)| settled != wanted)
+            .map(|(what, settled, wanted)| Difference { what, settled, wanted })
+            .collect()
+    }
+}

@@ -1,0 +1,554 @@
+//! Drives the native rendezvous: one lock around all runs, one timer for the next deadline, and the requests that wait
+//! here until something has changed for them.
+//!
+//! A waiting request is one entry and one oneshot channel. It is woken once, by what it waits for, and then reads how it
+//! stands. Nothing is awaited while the lock is held; opening and closing a store is, because no request may see a round
+//! that is complete and has no store yet.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use super::Server;
+use super::throttle::Throttle;
+use crate::config::ServerConfig;
+use crate::engine::Clock;
+use crate::ids::{RunId, Uptime};
+use crate::rendezvous::barrier::{self, Arrival, Barriers};
+use crate::rendezvous::{
+    Action, Decision, Fact, HeartbeatView, Join, Label, Progress, Refusal, Rendezvous, Report, Round, Snapshot,
+    Standing,
+};
+
+/// A complete round and what all its nodes are told alike.
+#[derive(Debug)]
+pub struct SharedRound {
+    /// The round.
+    pub round: Arc<Round>,
+    /// The port of its workers' store.
+    pub store_port: Option<u16>,
+    listed: OnceLock<Bytes>,
+}
+
+impl SharedRound {
+    /// The list of participants, made once for all that ask.
+    pub fn listed(&self, make: impl FnOnce(&Round) -> Bytes) -> Bytes {
+        self.listed.get_or_init(|| make(&self.round)).clone()
+    }
+}
+
+/// Answer to a join.
+#[derive(Debug)]
+pub enum Joined {
+    /// The round is complete.
+    Complete {
+        /// The round.
+        shared: Arc<SharedRound>,
+        /// The node's rank.
+        rank: u32,
+    },
+    /// Not yet.
+    Waiting {
+        /// How far it is.
+        progress: Progress,
+        /// Whether the node has no place.
+        redundant: bool,
+    },
+}
+
+/// Why a request was not answered by its run.
+#[derive(Debug, thiserror::Error)]
+pub enum Ended {
+    /// The rendezvous turned it away.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The barrier turned it away.
+    #[error(transparent)]
+    Barrier(#[from] barrier::Refusal),
+    /// A newer request of the same node took its place.
+    #[error("a newer request of this node took the place of this one; are two processes using one node id?")]
+    Replaced,
+    /// The server is about to end.
+    #[error("the server is stopping; try again in a moment")]
+    Stopping,
+}
+
+/// How often rounds ended how, for the metrics.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RoundCounts {
+    /// Rounds that became complete.
+    pub complete: u64,
+    /// Rounds that were given up.
+    pub timeout: u64,
+    /// Runs that were closed.
+    pub closed: u64,
+    /// Nodes that were lost.
+    pub deaths: u64,
+    /// Closed runs that were started again.
+    pub restarted: u64,
+}
+
+/// A request that waits here.
+#[derive(Debug)]
+struct Poll {
+    ticket: u64,
+    /// `None` once it is woken.
+    tell: Option<oneshot::Sender<()>>,
+}
+
+impl Poll {
+    fn wake(&mut self) {
+        if let Some(tell) = self.tell.take() {
+            // A request that is gone takes itself out.
+            let _ = tell.send(());
+        }
+    }
+}
+
+/// What a waiting request is to be found by.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Waits {
+    Join(RunId, Label),
+    Barrier(Label, Label),
+}
+
+#[derive(Debug)]
+struct State {
+    core: Rendezvous,
+    barriers: Barriers,
+    polls: HashMap<Waits, Poll>,
+    /// Heartbeats by run, because all of a run's are woken together.
+    heartbeats: HashMap<RunId, HashMap<Label, Poll>>,
+    rounds: HashMap<RunId, Arc<SharedRound>>,
+    tickets: u64,
+    counts: RoundCounts,
+    /// When the timer will fire.
+    armed: Option<Uptime>,
+}
+
+/// All runs and barriers of the server.
+#[derive(Debug)]
+pub struct Rounds {
+    clock: Clock,
+    state: Mutex<State>,
+    /// The next deadline has come nearer.
+    sooner: Notify,
+    throttle: Throttle,
+}
+
+/// The kinds of lines that broken nodes could repeat.
+#[derive(Clone, Copy)]
+enum Repeated {
+    Refused,
+    WaiterLost,
+}
+
+impl Rounds {
+    pub(super) fn new(config: &ServerConfig, clock: Clock) -> Self {
+        let state = State {
+            core: Rendezvous::new(config.rendezvous, config.max_runs),
+            barriers: Barriers::new(config.rendezvous.patience(), config.max_runs),
+            polls: HashMap::new(),
+            heartbeats: HashMap::new(),
+            rounds: HashMap::new(),
+            tickets: 0,
+            counts: RoundCounts::default(),
+            armed: None,
+        };
+        Self { clock, state: Mutex::new(state), sooner: Notify::new(), throttle: Throttle::new(2) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|_| {
+            tracing::error!("the rendezvous is broken by an earlier panic; the process ends");
+            std::process::abort()
+        })
+    }
+
+    /// Joins, and waits up to `wait` for the round. Dropped, it keeps the node's place for the keep-alive's time.
+    pub async fn join(&self, server: &Server, run: &RunId, join: Join, wait: Duration) -> Result<Joined, Ended> {
+        if !server.is_ready() {
+            return Err(Ended::Stopping);
+        }
+        let until = Instant::now() + wait;
+        let node = join.node.clone();
+        let key = Waits::Join(run.clone(), node.clone());
+        let (waiting, parked) = {
+            let mut state = self.lock();
+            let now = self.clock.now();
+            // Whatever waits here for this node is an older request.
+            state.polls.remove(&key);
+            if let Some(polls) = state.heartbeats.get_mut(run) {
+                polls.remove(&node);
+            }
+            let joined = state.core.join(run, join, now);
+            self.carry_out(&mut state, server);
+            if let Err(refusal) = &joined {
+                self.log_refusal(run, &node, refusal);
+            }
+            if let Some(done) = state.joined(run, &node, joined, None)? {
+                return Ok(done);
+            }
+            state.core.park(run, &node);
+            let waiting = state.enter(key.clone());
+            (waiting.0, Parked { rounds: self, key, ticket: waiting.1 })
+        };
+        let woken = tokio::time::timeout_at(until, waiting).await;
+        if matches!(woken, Ok(Err(_))) {
+            return Err(Ended::Replaced);
+        }
+        let mut state = self.lock();
+        let standing = state.core.standing(run, &node);
+        let done = state.joined(run, &node, standing, Some(self.clock.now()));
+        drop(state);
+        drop(parked);
+        done?.ok_or(Ended::Replaced)
+    }
+
+    /// Takes a heartbeat, and waits up to `wait` while there is nothing else to do than `seen`.
+    pub async fn heartbeat(
+        &self,
+        server: &Server,
+        run: &RunId,
+        report: Report,
+        seen: Action,
+        wait: Duration,
+    ) -> Result<HeartbeatView, Ended> {
+        let until = Instant::now() + wait;
+        let (node, round) = (report.node.clone(), report.place.round);
+        let mut view = {
+            let mut state = self.lock();
+            let view = state.core.heartbeat(run, report, self.clock.now());
+            self.carry_out(&mut state, server);
+            view?
+        };
+        while view.action == seen && Instant::now() < until {
+            let (waiting, parked) = {
+                let mut state = self.lock();
+                // It may have changed since it was looked at.
+                view = state.core.action(run, &node, round);
+                if view.action != seen {
+                    break;
+                }
+                let counts = state.core.park_in_round(run, &node, round);
+                let (waiting, ticket) = state.enter_heartbeat(run, &node);
+                (waiting, ParkedHeartbeat { rounds: self, run, node: &node, ticket, counts })
+            };
+            let woken = tokio::time::timeout_at(until, waiting).await;
+            drop(parked);
+            if matches!(woken, Ok(Err(_))) {
+                // A newer heartbeat or join of the node is here.
+                return Ok(self.lock().core.action(run, &node, round));
+            }
+            view = self.lock().core.action(run, &node, round);
+        }
+        Ok(view)
+    }
+
+    /// A node goes. `false` if it was not there.
+    pub fn leave(&self, server: &Server, run: &RunId, node: &Label, why: Option<Label>) -> bool {
+        let mut state = self.lock();
+        let left = state.core.leave(run, node, why, self.clock.now());
+        self.carry_out(&mut state, server);
+        left
+    }
+
+    /// Whether `node` is in the run.
+    pub fn is_member(&self, run: &RunId, node: &Label) -> bool {
+        self.lock().core.is_member(run, node)
+    }
+
+    /// Closes a run. `false` if it was closed already.
+    pub fn close(&self, server: &Server, run: &RunId, by: String) -> Result<bool, Refusal> {
+        let mut state = self.lock();
+        let closed = state.core.close(run, by, self.clock.now());
+        self.carry_out(&mut state, server);
+        closed
+    }
+
+    /// Moves the deadline of the round that gathers; returns its number and the time left.
+    pub fn extend(&self, server: &Server, run: &RunId, by: Duration) -> Result<(u64, Duration), Refusal> {
+        let mut state = self.lock();
+        let extended = state.core.extend(run, by, self.clock.now());
+        self.carry_out(&mut state, server);
+        extended
+    }
+
+    /// Arrives at a barrier, and waits up to `wait` for the others.
+    pub async fn arrive(&self, name: &Label, arrival: Arrival, wait: Duration) -> Result<barrier::Standing, Ended> {
+        let until = Instant::now() + wait;
+        let (participant, arrival_id) = (arrival.participant.clone(), arrival.arrival_id.clone());
+        let key = Waits::Barrier(name.clone(), participant.clone());
+        let (waiting, parked) = {
+            let mut state = self.lock();
+            state.polls.remove(&key);
+            let (standing, woken) = state.barriers.arrive(name, arrival, self.clock.now())?;
+            for other in woken {
+                state.wake(&Waits::Barrier(name.clone(), other));
+            }
+            let barrier::Standing::Waiting { left, .. } = standing else { return Ok(standing) };
+            state.barriers.park(name, &participant);
+            let (waiting, ticket) = state.enter(key.clone());
+            let until = until.min(Instant::now() + left);
+            (tokio::time::timeout_at(until, waiting), Parked { rounds: self, key, ticket })
+        };
+        let woken = waiting.await;
+        if matches!(woken, Ok(Err(_))) {
+            return Err(Ended::Replaced);
+        }
+        let standing = self.lock().barriers.standing(name, &participant, &arrival_id, self.clock.now());
+        drop(parked);
+        Ok(standing?)
+    }
+
+    /// Every run as it is now, each with the port of its round's store.
+    pub fn snapshot(&self) -> Vec<(Snapshot, Option<u16>)> {
+        let state = self.lock();
+        let runs = state.core.snapshot(self.clock.now());
+        runs.into_iter()
+            .map(|run| {
+                let shared = state.rounds.get(&run.run_id).filter(|shared| shared.round.number == run.round);
+                let port = shared.and_then(|shared| shared.store_port);
+                (run, port)
+            })
+            .collect()
+    }
+
+    /// What was counted so far.
+    pub fn counts(&self) -> RoundCounts {
+        self.lock().counts.clone()
+    }
+
+    /// Lets deadlines pass, for ever.
+    pub(super) async fn keep_time(&self, server: &Server) {
+        loop {
+            let next = {
+                let mut state = self.lock();
+                state.armed = state.core.next_deadline();
+                state.armed
+            };
+            let pause = next.map(|at| at.since(self.clock.now()));
+            tokio::select! {
+                () = self.sooner.notified() => continue,
+                () = sleep(pause) => {}
+            }
+            let mut state = self.lock();
+            state.core.tick(self.clock.now());
+            self.carry_out(&mut state, server);
+        }
+    }
+
+    /// Does what the rendezvous has decided.
+    fn carry_out(&self, state: &mut State, server: &Server) {
+        loop {
+            let decisions = state.core.take_decisions();
+            if decisions.is_empty() {
+                break;
+            }
+            for decision in decisions {
+                match decision {
+                    Decision::Completed(round) => self.complete(state, server, round),
+                    Decision::Ended(run, node) => state.wake(&Waits::Join(run, node)),
+                    Decision::Notify(run) => {
+                        state.heartbeats.get_mut(&run).into_iter().flatten().for_each(|(_, poll)| poll.wake());
+                    }
+                    Decision::Release(run) => {
+                        if let Some(shared) = state.rounds.get(&run)
+                            && let Some(port) = shared.store_port
+                        {
+                            server.release_of_round(port, &run.to_string(), shared.round.number);
+                        }
+                    }
+                    Decision::Forget(run) => {
+                        state.rounds.remove(&run);
+                    }
+                    Decision::Tell(run, fact) => {
+                        state.counts.add(&fact);
+                        self.log(&run, &fact);
+                    }
+                }
+            }
+        }
+        self.rearm(state);
+    }
+
+    /// Wakes the timer if its deadline has come nearer.
+    fn rearm(&self, state: &mut State) {
+        let next = state.core.next_deadline();
+        if next.is_some_and(|next| state.armed.is_none_or(|armed| next < armed)) {
+            state.armed = next;
+            self.sooner.notify_one();
+        }
+    }
+
+    /// Opens the round's store, closes the last round's, and wakes those who waited for it.
+    fn complete(&self, state: &mut State, server: &Server, round: Arc<Round>) {
+        let (run, number) = (&round.run_id, round.number);
+        let name = run.to_string();
+        let mut store_port = None;
+        if round.terms.store {
+            let held = round.participants.iter().any(|participant| participant.watched);
+            match server.open_for_round(&name, number, held) {
+                Ok(port) => store_port = Some(port),
+                Err(error) => {
+                    state.core.no_store(run, error.to_string(), self.clock.now());
+                    return;
+                }
+            }
+        }
+        let shared = SharedRound { round: Arc::clone(&round), store_port, listed: OnceLock::new() };
+        let last = state.rounds.insert(run.clone(), Arc::new(shared));
+        if let Some(last) = last
+            && let Some(port) = last.store_port
+        {
+            server.close_of_round(port, &name, last.round.number);
+        }
+        state.counts.complete += 1;
+        for participant in &round.participants {
+            state.wake(&Waits::Join(run.clone(), participant.node.clone()));
+        }
+    }
+
+    fn log(&self, run: &RunId, fact: &Fact) {
+        match fact {
+            Fact::WaiterLost { .. } => {
+                if let Some(held_back) = self.throttle.pass(Repeated::WaiterLost as usize) {
+                    tracing::warn!(run.id = %run, held_back, "{run} {fact}");
+                }
+            }
+            fact if fact.is_warning() => tracing::warn!(run.id = %run, "{run} {fact}"),
+            fact => tracing::info!(run.id = %run, "{run} {fact}"),
+        }
+    }
+
+    fn log_refusal(&self, run: &RunId, node: &Label, refusal: &Refusal) {
+        if let Some(held_back) = self.throttle.pass(Repeated::Refused as usize) {
+            let code = refusal.code();
+            tracing::warn!(run.id = %run, %node, code, held_back, "turned away a join: {refusal}");
+        }
+    }
+}
+
+async fn sleep(pause: Option<Duration>) {
+    match pause {
+        Some(pause) => tokio::time::sleep(pause).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl RoundCounts {
+    fn add(&mut self, fact: &Fact) {
+        use crate::rendezvous::Break;
+        match fact {
+            Fact::TimedOut { .. } => self.timeout += 1,
+            Fact::Closed { .. } => self.closed += 1,
+            Fact::Restarted { .. } => self.restarted += 1,
+            Fact::WaiterLost { .. } | Fact::Broken { why: Break::Lost { .. }, .. } => self.deaths += 1,
+            _ => {}
+        }
+    }
+}
+
+impl State {
+    /// Registers a waiting request, in place of an older one of the same.
+    fn enter(&mut self, key: Waits) -> (oneshot::Receiver<()>, u64) {
+        let (poll, waiting, ticket) = self.poll();
+        self.polls.insert(key, poll);
+        (waiting, ticket)
+    }
+
+    fn enter_heartbeat(&mut self, run: &RunId, node: &Label) -> (oneshot::Receiver<()>, u64) {
+        let (poll, waiting, ticket) = self.poll();
+        self.heartbeats.entry(run.clone()).or_default().insert(node.clone(), poll);
+        (waiting, ticket)
+    }
+
+    fn poll(&mut self) -> (Poll, oneshot::Receiver<()>, u64) {
+        let (tell, waiting) = oneshot::channel();
+        self.tickets += 1;
+        (Poll { ticket: self.tickets, tell: Some(tell) }, waiting, self.tickets)
+    }
+
+    fn wake(&mut self, key: &Waits) {
+        if let Some(poll) = self.polls.get_mut(key) {
+            poll.wake();
+        }
+    }
+
+    /// The answer to a join that stands so; one that waits is answered only if `now` is given.
+    fn joined(
+        &mut self,
+        run: &RunId,
+        node: &Label,
+        standing: Result<Standing, Refusal>,
+        now: Option<Uptime>,
+    ) -> Result<Option<Joined>, Ended> {
+        // Completing may have failed for want of a store after the join was taken.
+        let standing = standing.and_then(|_| self.core.standing(run, node))?;
+        let redundant = match standing {
+            Standing::Complete { rank, .. } => {
+                let shared = self.rounds.get(run).cloned().ok_or(Refusal::UnknownRun)?;
+                return Ok(Some(Joined::Complete { shared, rank }));
+            }
+            Standing::Redundant => true,
+            Standing::Waiting => false,
+        };
+        let progress = now.and_then(|now| self.core.progress(run, node, now));
+        Ok(progress.map(|progress| Joined::Waiting { progress, redundant }))
+    }
+}
+
+/// A request that waits for a round or a barrier. Dropped, also because its connection broke, it is over.
+struct Parked<'a> {
+    rounds: &'a Rounds,
+    key: Waits,
+    ticket: u64,
+}
+
+impl Drop for Parked<'_> {
+    fn drop(&mut self) {
+        let mut state = self.rounds.lock();
+        if state.polls.get(&self.key).is_none_or(|poll| poll.ticket != self.ticket) {
+            return;
+        }
+        state.polls.remove(&self.key);
+        let now = self.rounds.clock.now();
+        match &self.key {
+            Waits::Join(run, node) => state.core.unpark(run, node, now),
+            Waits::Barrier(name, participant) => state.barriers.unpark(name, participant, now),
+        }
+        self.rounds.rearm(&mut state);
+    }
+}
+
+/// A heartbeat that waits.
+struct ParkedHeartbeat<'a> {
+    rounds: &'a Rounds,
+    run: &'a RunId,
+    node: &'a Label,
+    ticket: u64,
+    /// Whether it says that the node is alive: not if the node is elsewhere by now.
+    counts: bool,
+}
+
+impl Drop for ParkedHeartbeat<'_> {
+    fn drop(&mut self) {
+        let mut state = self.rounds.lock();
+        let Some(polls) = state.heartbeats.get_mut(self.run) else { return };
+        if polls.get(self.node).is_none_or(|poll| poll.ticket != self.ticket) {
+            return;
+        }
+        polls.remove(self.node);
+        if polls.is_empty() {
+            state.heartbeats.remove(self.run);
+        }
+        if self.counts {
+            state.core.unpark(self.run, self.node, self.rounds.clock.now());
+            self.rounds.rearm(&mut state);
+        }
+    }
+}
