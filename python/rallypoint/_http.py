@@ -6,6 +6,7 @@ ends. One [`Client`] is one connection, for one thread; only `interrupt` may be 
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import random
@@ -146,10 +147,8 @@ class Client:
         connection = self._connection
         sock = connection.sock if connection else None
         if sock:
-            try:
+            with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
 
     def close(self) -> None:
         """Closes the connection. The next request makes a new one."""
@@ -209,9 +208,9 @@ class Client:
             return f"the server says: {error}"
         if isinstance(error, socket.gaierror):
             return f"the name {host!r} does not resolve ({error.strerror}): check the Service's name and namespace"
-        if isinstance(error, http.client.HTTPException) or isinstance(error, ConnectionResetError):
+        if isinstance(error, (http.client.HTTPException, ConnectionResetError)):
             return (
-                f"what listens there does not speak HTTP, or went away ({error or type(error).__name__}): the endpoint must be the "
+                f"what listens there does not speak HTTP, or went away ({type(error).__name__}): the endpoint must be the "
                 f"server's admin port (by default {DEFAULT_PORT}), not its store port"
             )
         if isinstance(error, ConnectionRefusedError):

@@ -1,14 +1,14 @@
 """What can go wrong with a server, as exceptions: one class for each thing that a caller treats differently.
 
-    RallypointError
-    ├── UnreachableError        no answer for as long as the caller was willing to wait
-    ├── NotRallypointError      something answers there, but not a rallypoint server
-    └── ProblemError            the server said no; `code` is the API's, the text says what to do
-        ├── ClosedError         the run is closed
-        │   └── GracefulExitError   it was closed while this node stood by: nothing is wrong
-        ├── TimedOutError       not enough nodes in time, or a barrier that not all reached
-        ├── MismatchError       this node's parameters or rank contradict another node's
-        └── PlaceLostError      this node's place is gone: lost, replaced, or it left
+RallypointError
+├── UnreachableError        no answer for as long as the caller was willing to wait
+├── NotRallypointError      something answers there, but not a rallypoint server
+└── ProblemError            the server said no; `code` is the API's, the text says what to do
+    ├── ClosedError         the run is closed
+    │   └── GracefulExitError   it was closed while this node stood by: nothing is wrong
+    ├── TimedOutError       not enough nodes in time, or a barrier that not all reached
+    ├── MismatchError       this node's parameters or rank contradict another node's
+    └── PlaceLostError      this node's place is gone: lost, replaced, or it left
 """
 
 from __future__ import annotations

@@ -136,9 +136,7 @@ class Round:
 
 
 def _peer(body: Mapping[str, Any]) -> Peer:
-    return Peer(
-        int(body["group_rank"]), body["node"], body["name"], body["address"], body.get("role"), body.get("local_world_size")
-    )
+    return Peer(int(body["group_rank"]), body["node"], body["name"], body["address"], body.get("role"), body.get("local_world_size"))
 
 
 @dataclass(frozen=True)
@@ -348,16 +346,12 @@ class Node:
                 log.warning("rallypoint: run %r: %s; joining again", self.run_id, lost)
         self.round = round
         if self._heartbeat:
-            self._presence.keep_alive = KeepAlive(
-                self.endpoint, self.run_id, self.identity, self.terms, round, join_id, self._late
-            )
+            self._presence.keep_alive = KeepAlive(self.endpoint, self.run_id, self.identity, self.terms, round, join_id, self._late)
         else:
             self._presence.joined = False  # its place was the round's, which is complete
         return round
 
-    def _wait_for_round(
-        self, body: Mapping[str, Any], patience: float, trouble: Trouble, on_waiting: OnWaiting | None
-    ) -> Round:
+    def _wait_for_round(self, body: Mapping[str, Any], patience: float, trouble: Trouble, on_waiting: OnWaiting | None) -> Round:
         self._presence.joined = True
         while True:
             answer = self._client.post(f"{run_path(self.run_id)}/join", without_none(body), patience=patience, on_trouble=trouble)

@@ -113,7 +113,11 @@ class RallypointRendezvousHandler(RendezvousHandler):
             raise self._translated(error) from error
         log.info(
             "rallypoint: run %r, round %d is complete: node rank %d of %d, gathered in %.1f s",
-            round.run_id, round.number, round.group_rank, round.group_world_size, round.gathered_seconds,
+            round.run_id,
+            round.number,
+            round.group_rank,
+            round.group_world_size,
+            round.gathered_seconds,
         )
         return self._info(round)
 
@@ -157,17 +161,17 @@ class RallypointRendezvousHandler(RendezvousHandler):
 
         if round.store is None:
             raise RendezvousStateError(
-                f"{self._where}, round {round.number} has no store: a node joined with \"store\": false; torchrun needs one"
+                f'{self._where}, round {round.number} has no store: a node joined with "store": false; torchrun needs one'
             )
         host, port = round.store
         timeout = timedelta(seconds=self._settings.read_timeout)
         try:
             store = TCPStore(host, port, is_master=False, timeout=timeout, wait_for_workers=False)
         except (RuntimeError, OSError) as error:  # torch's DistNetworkError is a RuntimeError
+            cause = next(iter(str(error).splitlines()), type(error).__name__)
             raise RendezvousConnectionError(
-                f"{self._where}, round {round.number} is complete, but its store {host}:{port} cannot be reached from this node "
-                f"({str(error).splitlines()[0] if str(error) else type(error).__name__}): let this network reach the server's --store-ports, "
-                f"and check its --advertise-host"
+                f"{self._where}, round {round.number} is complete, but its store {host}:{port} cannot be reached from here "
+                f"({cause}): let this network reach the server's --store-ports, and check its --advertise-host"
             ) from error
         # The prefix of torch's own backends, so that tools which know it find their way.
         prefixed = PrefixStore(f"torch.rendezvous.{round.run_id}.{round.number}", store)
