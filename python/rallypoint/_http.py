@@ -87,6 +87,8 @@ class Client:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
+        self.has_sent = False
+        """Whether a server may have seen a request."""
         self._connection: http.client.HTTPConnection | None = None
         self._interrupted = threading.Event()
 
@@ -161,6 +163,7 @@ class Client:
             connection = self._connected()
             assert connection.sock is not None
             connection.sock.settimeout(allowed)
+            self.has_sent = True
             connection.request("POST", path, payload, {"Content-Type": "application/json"})
             response = connection.getresponse()
             raw = response.read(MAX_BODY)

@@ -352,9 +352,12 @@ class Node:
         return round
 
     def _wait_for_round(self, body: Mapping[str, Any], patience: float, trouble: Trouble, on_waiting: OnWaiting | None) -> Round:
-        self._presence.joined = True
         while True:
-            answer = self._client.post(f"{run_path(self.run_id)}/join", without_none(body), patience=patience, on_trouble=trouble)
+            try:
+                answer = self._client.post(f"{run_path(self.run_id)}/join", without_none(body), patience=patience, on_trouble=trouble)
+            finally:
+                # Also if a signal ended the wait.
+                self._presence.joined |= self._client.has_sent
             if answer.status == 200:
                 return Round.read(answer.body)
             if on_waiting:

@@ -37,7 +37,7 @@ from .errors import (
     TimedOutError,
     UnreachableError,
 )
-from .rendezvous import Action, Identity, Node, Round, Terms, Waiting, host_name, node_id
+from .rendezvous import FAREWELL_SECONDS, Action, Identity, Node, Round, Terms, Waiting, host_name, node_id
 
 log = logging.getLogger("rallypoint")
 
@@ -153,8 +153,9 @@ class RallypointRendezvousHandler(RendezvousHandler):
             except RallypointError as error:
                 log.warning("rallypoint: cannot close run %r: %s", self._node.run_id, error)
                 done = False
-        patience = self._settings.close_timeout if done else 0.0
-        return self._node.leave("its agent has ended", patience=patience) and done
+        # Only a courtesy: a closed run is over when its last node is gone.
+        self._node.leave("its agent has ended", patience=FAREWELL_SECONDS)
+        return done
 
     def _info(self, round: Round) -> RendezvousInfo:
         from torch.distributed import PrefixStore, TCPStore

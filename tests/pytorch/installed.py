@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from servers import REPOSITORY
+from servers import HOST, REPOSITORY, Server
 
 
 def package() -> Path:
@@ -24,3 +24,8 @@ def package() -> Path:
 
 PACKAGE = package()
 sys.path.insert(0, str(PACKAGE))
+
+
+def admin_endpoint(server: Server) -> str:
+    """What `--rdzv-endpoint` is for this server."""
+    return f"{HOST}:{server.admin_port}"

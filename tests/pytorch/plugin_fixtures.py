@@ -1,6 +1,6 @@
 """Fixtures of the tests of the Python package. A test module asks for them with `pytest_plugins = ["plugin_fixtures"]`.
 
-    meeting         a server with store ports of its own: .admin_endpoint is what the package is told
+    meeting         a server with store ports of its own
     meetings        starts such servers; the same ports again with `again=SERVER`, for a server that restarts
     plugin_jobs     starts torchrun jobs with --rdzv-backend=rallypoint
 """
@@ -13,20 +13,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from installed import PACKAGE
+from installed import PACKAGE, admin_endpoint
 from job_fixtures import jobs, pytest_runtest_makereport  # noqa: F401
 from jobs import Job, Jobs
 from servers import HOST, Server
 
 STORE_PORTS = 40
 """How many each server may use."""
-QUICK = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"
+QUICK = "last_call_timeout=1,keep_alive_interval=2,keep_alive_max_attempt=3"
 """`--rdzv-conf` of tests that lose nodes: seconds instead of half minutes."""
-
-
-def admin_endpoint(server: Server) -> str:
-    """What `--rdzv-endpoint` is for this server."""
-    return f"{HOST}:{server.admin_port}"
 
 
 def free_port_range() -> str:
@@ -66,9 +61,12 @@ def meeting(meetings: Callable[..., Server]) -> Server:
 def plugin_jobs(jobs: Jobs) -> Callable[..., Job]:  # noqa: F811
     """Starts torchrun jobs that meet on a server by the plugin: `plugin_jobs(meeting, nodes=4)`."""
 
-    def start(server: Server, *, environment: dict[str, str] | None = None, **options: Any) -> Job:
+    def start(server: Server, *, environment: Callable[[int], dict[str, str]] = lambda _: {}, **options: Any) -> Job:
         options.setdefault("conf", QUICK)
-        environment = {"PYTHONPATH": str(PACKAGE)} | (environment or {})
-        return jobs.torchrun(admin_endpoint(server), backend="rallypoint", environment=environment, **options)
+
+        def variables(index: int) -> dict[str, str]:
+            return {"PYTHONPATH": str(PACKAGE)} | environment(index)
+
+        return jobs.torchrun(admin_endpoint(server), backend="rallypoint", environment=variables, **options)
 
     return start
