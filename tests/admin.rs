@@ -18,14 +18,6 @@ fn open_store(server: &TestServer, run_id: &str) -> HttpAnswer {
     http(server.admin, "POST /api/v1/stores", JSON, &body)
 }
 
-/// A server whose run stores get ports that were free a moment ago.
-fn server_with_store_ports(args: &[&str]) -> TestServer {
-    let free =
-        std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("a port").port();
-    let ports = format!("{}-{}", free, free.saturating_add(20));
-    TestServer::start(&[&["--store-ports", &ports], args].concat())
-}
-
 /// What a client of PyTorch 2.2 or later sends, and the reply of `len` bytes.
 fn ask(store: SocketAddr, hex: &str, len: usize) -> Vec<u8> {
     let mut stream = TcpStream::connect(store).expect("the store listens");
@@ -92,8 +84,8 @@ fn errors_are_problems_that_say_what_to_do() {
     assert_problem(&get(&server, "/nope"), 404, "no such route");
     assert_problem(&http(server.admin, "POST /livez", "", ""), 405, "method");
     assert_problem(&get(&server, "/api/v1/waits?limit=many"), 400, "limit");
-    assert_problem(&http(server.admin, "POST /api/v1/stores", JSON, "{"), 400, "run_id");
-    assert_problem(&http(server.admin, "POST /api/v1/stores", "", "{}"), 415, "run_id");
+    assert_problem(&http(server.admin, "POST /api/v1/stores", JSON, "{"), 400, "openapi.json");
+    assert_problem(&http(server.admin, "POST /api/v1/stores", "", "{}"), 415, "application/json");
     assert_problem(&http(server.admin, "POST /api/v1/stores", JSON, r#"{"run":"x"}"#), 422, "run_id");
     let huge = format!("{{\"run_id\": \"{}\"}}", "x".repeat(100_000));
     assert_problem(&http(server.admin, "POST /api/v1/stores", JSON, &huge), 413, "");
@@ -108,7 +100,7 @@ fn errors_are_problems_that_say_what_to_do() {
 
 #[test]
 fn a_run_gets_a_store_of_its_own_and_keeps_it() {
-    let server = server_with_store_ports(&["--advertise-host", "rally.example"]);
+    let server = TestServer::with_store_ports(20, &["--advertise-host", "rally.example"]);
     let first = open_store(&server, "a");
     assert_eq!(first.status, 201, "{first:?}");
     let address = first.json();
@@ -128,13 +120,13 @@ fn a_run_gets_a_store_of_its_own_and_keeps_it() {
 
 #[test]
 fn a_store_is_announced_with_the_address_that_the_request_came_in_on() {
-    let server = server_with_store_ports(&[]);
+    let server = TestServer::with_store_ports(20, &[]);
     assert_eq!(open_store(&server, "a").json()["host"], "127.0.0.1");
 }
 
 #[test]
 fn resetting_a_runs_store_closes_it_and_its_port_rests() {
-    let server = server_with_store_ports(&[]);
+    let server = TestServer::with_store_ports(20, &[]);
     let port = open_store(&server, "a").json()["port"].as_u64().expect("a port") as u16;
     let store = SocketAddr::from(([127, 0, 0, 1], port));
     let mut client = TcpStream::connect(store).expect("the store listens");

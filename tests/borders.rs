@@ -3,14 +3,16 @@
 use std::path::{Path, PathBuf};
 
 /// A module, the other modules of this crate it may use, and the crates it must not.
-const BORDERS: [(&str, &[&str], &[&str]); 8] = [
+const BORDERS: [(&str, &[&str], &[&str]); 10] = [
     ("ids", &[], &["tokio", "tracing", "bytes"]),
     ("protocol", &["ids"], &["tokio", "tokio_util", "tracing"]),
     ("store", &["ids", "protocol"], &["tokio", "tokio_util", "tracing"]),
+    ("rendezvous", &["ids"], &["tokio", "tokio_util", "tracing", "bytes", "serde"]),
+    ("api", &[], &["tokio", "axum", "bytes"]),
     ("engine", &["ids", "protocol", "store"], &["tokio_util", "axum"]),
-    ("server", &["config", "engine", "ids", "protocol", "store"], &["axum", "prometheus"]),
+    ("server", &["config", "engine", "ids", "protocol", "rendezvous", "store"], &["axum", "prometheus"]),
     ("metrics", &["engine", "protocol", "server", "store"], &["axum", "tracing"]),
-    ("admin", &["config", "ids", "metrics", "server"], &["prometheus"]),
+    ("admin", &["api", "config", "ids", "metrics", "rendezvous", "server"], &["prometheus"]),
     ("client", &["ids", "protocol"], &["axum", "prometheus"]),
 ];
 

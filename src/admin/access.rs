@@ -75,7 +75,10 @@ impl OptionalFromRequestParts<Arc<Server>> for Operator {
     type Rejection = std::convert::Infallible;
 
     /// For routes that others may use too: whether it is an operator decides the route.
-    async fn from_request_parts(parts: &mut Parts, server: &Arc<Server>) -> Result<Option<Self>, Self::Rejection> {
+    async fn from_request_parts(
+        parts: &mut Parts,
+        server: &Arc<Server>,
+    ) -> Result<Option<Self>, Self::Rejection> {
         Ok(<Self as FromRequestParts<_>>::from_request_parts(parts, server).await.ok())
     }
 }

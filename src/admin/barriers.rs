@@ -24,7 +24,7 @@ pub(super) async fn arrive(
 ) -> Result<Response, Problem> {
     let Path(name) = path.map_err(|error| Problem::bad_request(error.body_text()))?;
     let (name, wait) = (label("name", &name)?, wait(body.wait_seconds)?);
-    let members = body.members.map(names).transpose()?;
+    let members = body.members.as_deref().map(names).transpose()?;
     let Some(size) = body.world_size.or(members.as_ref().map(|members| members.len() as u32)) else {
         return Err(Problem::bad_request("say how many must arrive as `world_size`, or who as `members`"));
     };
@@ -56,7 +56,7 @@ pub(super) async fn arrive(
     })
 }
 
-fn names(members: Vec<String>) -> Result<BTreeSet<Label>, Problem> {
+fn names(members: &[String]) -> Result<BTreeSet<Label>, Problem> {
     let given = members.len();
     let names = members.iter().map(|name| label("members", name)).collect::<Result<BTreeSet<_>, _>>()?;
     if names.len() == given {

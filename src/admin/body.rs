@@ -26,7 +26,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
             Ok(Ok(Json(body))) => Ok(Self(body)),
             Ok(Err(error)) => {
                 let hint = "GET /api/v1/openapi.json describes the body; send it as application/json";
-                Err(Problem::new(error.status(), format!("{}; {hint}", error.body_text())).with_code("bad_request"))
+                Err(Problem::new(error.status(), format!("{}; {hint}", error.body_text()))
+                    .with_code("bad_request"))
             }
             Err(_) => Err(Problem::timeout()),
         }

@@ -43,9 +43,13 @@ const MAX_BODY: usize = 64 * 1024;
 /// A request is whole within this time, and answered within as long, plus the time that it asks to wait.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest that a request may take.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(2 * REQUEST_TIMEOUT.as_secs() + api::MAX_WAIT_SECONDS as u64);
-/// Connections to the admin port at the same time. Each node of a job may hold one.
+const ANSWER_TIMEOUT: Duration =
+    Duration::from_secs(2 * REQUEST_TIMEOUT.as_secs() + api::MAX_WAIT_SECONDS as u64);
+/// Connections to the admin port at the same time: each node of a job may hold one.
 const MAX_CONNECTIONS: usize = 65_536;
+/// What a waiting request takes (15 KiB were measured), with room for a body. All together are kept within the memory
+/// that the stores may use.
+const CONNECTION_MEMORY: usize = 32 * 1024;
 
 /// The admin port's routes.
 pub fn router(server: Arc<Server>) -> Router {
@@ -73,7 +77,8 @@ pub fn router(server: Arc<Server>) -> Router {
 /// Serves the admin port for ever.
 pub async fn serve(listener: std::net::TcpListener, server: Arc<Server>) -> std::io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let places = Arc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
+    let connections = (server.config().max_memory / CONNECTION_MEMORY).clamp(64, MAX_CONNECTIONS);
+    let places = Arc::new(tokio::sync::Semaphore::new(connections));
     let router = router(server);
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return Ok(()) };

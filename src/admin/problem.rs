@@ -22,7 +22,13 @@ pub(super) struct Problem {
 impl Problem {
     pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let title = status.canonical_reason().unwrap_or("Error");
-        Self { title, status: status.as_u16(), detail: detail.into(), code: None, more: serde_json::Map::new() }
+        Self {
+            title,
+            status: status.as_u16(),
+            detail: detail.into(),
+            code: None,
+            more: serde_json::Map::new(),
+        }
     }
 
     pub(super) fn with_code(mut self, code: &'static str) -> Self {

@@ -76,7 +76,8 @@ fn complete(
     if !with_participants {
         return Ok(Json(answer).into_response());
     }
-    let failed = |error: serde_json::Error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
+    let failed =
+        |error: serde_json::Error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
     let mut head = serde_json::to_vec(&answer).map_err(failed)?;
     // The object stays open for the list, which is the same for all and made once.
     head.pop();
@@ -177,7 +178,7 @@ pub(super) async fn close(
         }
     };
     let by = why.map_or(by.clone(), |why| format!("{by} ({why})"));
-    let closed = server.rounds().close(&server, &run, by).map_err(Ended::from)?;
+    let closed = server.rounds().close(&server, &run, &by).map_err(Ended::from)?;
     Ok(Json(api::Closed { run_id: run.to_string(), closed }))
 }
 
@@ -270,9 +271,10 @@ fn status(refusal: &Refusal) -> StatusCode {
         Refusal::NoStore { .. } | Refusal::TooManyRuns { .. } | Refusal::TooManyNodes { .. } => {
             StatusCode::SERVICE_UNAVAILABLE
         }
-        Refusal::DuplicateRank { .. } | Refusal::Mismatch { .. } | Refusal::Left | Refusal::NotGathering(_) => {
-            StatusCode::CONFLICT
-        }
+        Refusal::DuplicateRank { .. }
+        | Refusal::Mismatch { .. }
+        | Refusal::Left
+        | Refusal::NotGathering(_) => StatusCode::CONFLICT,
         Refusal::BadRank { .. } | Refusal::BadTerms(_) => StatusCode::BAD_REQUEST,
         Refusal::UnknownRun => StatusCode::NOT_FOUND,
     }

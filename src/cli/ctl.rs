@@ -6,12 +6,16 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::builder::BoolishValueParser;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::http::{self, AdminUrl, DEFAULT_ADMIN};
-use super::units::duration;
+use super::http::{self, AdminUrl, Answer, DEFAULT_ADMIN, HttpError};
+use super::units::{duration, positive_duration};
 use super::{Outcome, UsageError, run_client, token};
-use crate::client::{Endpoint, parse_port};
+use crate::api;
+use crate::client::{Endpoint, Seconds, parse_port};
+use crate::config::Token;
 
 /// Change a running server.
 #[derive(Debug, clap::Args)]
@@ -24,6 +28,58 @@ pub(super) struct Args {
 enum Command {
     /// Drop all keys, queues and barriers of a store; clients and their waits stay. A run's own store is closed
     Reset(Reset),
+    /// Close a run of the native rendezvous: nodes that wait are turned away, the others are told to stop
+    Close(Close),
+    /// Give a round that gathers more time, while its nodes wait
+    Extend(Extend),
+}
+
+/// How to reach the server as an operator.
+#[derive(Debug, clap::Args)]
+struct Operator {
+    /// The server's admin port
+    #[arg(long, env = "RALLYPOINT_ADMIN", value_name = "URL", default_value = DEFAULT_ADMIN)]
+    admin: AdminUrl,
+
+    /// File with the token of the server's --token-file; without one the server obeys its own host only
+    #[arg(long, env = "RALLYPOINT_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
+
+    /// Give up after this time
+    #[arg(long, env = "RALLYPOINT_TIMEOUT", value_name = "TIME", default_value = "10s", value_parser = duration)]
+    timeout: Duration,
+
+    /// Print the outcome as JSON
+    #[arg(long, env = "RALLYPOINT_JSON", value_parser = BoolishValueParser::new())]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Close {
+    /// The run
+    #[arg(long, env = "RALLYPOINT_RUN_ID", value_name = "RUN")]
+    run_id: String,
+
+    /// Why, for the nodes
+    #[arg(long, env = "RALLYPOINT_REASON", value_name = "TEXT")]
+    reason: Option<String>,
+
+    #[command(flatten)]
+    operator: Operator,
+}
+
+#[derive(Debug, clap::Args)]
+struct Extend {
+    /// The run
+    #[arg(long, env = "RALLYPOINT_RUN_ID", value_name = "RUN")]
+    run_id: String,
+
+    /// How much more time
+    #[arg(long, env = "RALLYPOINT_BY", value_name = "TIME", value_parser = positive_duration)]
+    by: Duration,
+
+    #[command(flatten)]
+    operator: Operator,
 }
 
 #[derive(Debug, clap::Args)]
@@ -38,25 +94,12 @@ struct Reset {
     )]
     store: StorePort,
 
-    /// The server's admin port
-    #[arg(long, env = "RALLYPOINT_ADMIN", value_name = "URL", default_value = DEFAULT_ADMIN)]
-    admin: AdminUrl,
-
-    /// File with the token of the server's --token-file; without one the server obeys its own host only
-    #[arg(long, env = "RALLYPOINT_TOKEN_FILE", value_name = "FILE")]
-    token_file: Option<PathBuf>,
-
     /// Do it without asking
     #[arg(long, env = "RALLYPOINT_YES", value_parser = BoolishValueParser::new())]
     yes: bool,
 
-    /// Give up after this time
-    #[arg(long, env = "RALLYPOINT_TIMEOUT", value_name = "TIME", default_value = "10s", value_parser = duration)]
-    timeout: Duration,
-
-    /// Print the outcome as JSON
-    #[arg(long, env = "RALLYPOINT_JSON", value_parser = BoolishValueParser::new())]
-    json: bool,
+    #[command(flatten)]
+    operator: Operator,
 }
 
 /// A store by its port, or as the `store` command names it, with which this shares an environment variable.
@@ -84,13 +127,75 @@ impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         match self.command {
             Command::Reset(reset) => reset.run(),
+            Command::Close(close) => close.run(),
+            Command::Extend(extend) => extend.run(),
         }
+    }
+}
+
+impl Operator {
+    /// Sends a request; its answer is there if it was done.
+    fn ask(
+        &self,
+        path: &str,
+        send: impl AsyncFnOnce(&AdminUrl, Option<&Token>, Duration) -> Result<Answer, HttpError>,
+    ) -> anyhow::Result<Answer> {
+        let token = self.token_file.as_deref().map(token).transpose()?;
+        run_client(async {
+            let asked = send(&self.admin, token.as_ref(), self.timeout).await;
+            asked.with_context(|| format!("{}{path}", self.admin))
+        })
+    }
+
+    /// Posts `body` to a run's route and prints what was done.
+    fn change_run<T: DeserializeOwned + Serialize>(
+        &self,
+        run_id: &str,
+        change: &str,
+        body: &impl Serialize,
+        say: impl FnOnce(&T) -> String,
+    ) -> anyhow::Result<Outcome> {
+        let path = format!("/api/v1/runs/{}/{change}", http::path_part(run_id));
+        let post = async |admin: &AdminUrl, token: Option<&Token>, limit| {
+            http::post(admin, &path, token, body, limit).await
+        };
+        let answer = self.ask(&path, post)?;
+        if !answer.is_success() {
+            bail!("{} ({})", answer.text(), answer.status);
+        }
+        let done: T =
+            serde_json::from_slice(&answer.body).context("the server's answer is not understood")?;
+        if self.json {
+            println!("{}", serde_json::to_string(&done)?);
+        } else {
+            eprintln!("rallypoint: {}", say(&done));
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+impl Close {
+    fn run(self) -> anyhow::Result<Outcome> {
+        let body = api::Close { node: None, reason: self.reason };
+        self.operator.change_run(&self.run_id, "close", &body, |done: &api::Closed| {
+            format!("run {} {}", done.run_id, if done.closed { "is closed" } else { "was closed already" })
+        })
+    }
+}
+
+impl Extend {
+    fn run(self) -> anyhow::Result<Outcome> {
+        let body = api::Extend { by_seconds: self.by.as_secs_f64() };
+        self.operator.change_run(&self.run_id, "extend", &body, |done: &api::Extended| {
+            let left = Seconds(Duration::from_secs_f64(done.deadline_seconds.clamp(0.0, 1e9)));
+            format!("run {} round {} has {left} left", done.run_id, done.round)
+        })
     }
 }
 
 impl Reset {
     fn run(self) -> anyhow::Result<Outcome> {
-        let (admin, port) = (&self.admin, self.store.port);
+        let (admin, port) = (&self.operator.admin, self.store.port);
         if let Some(host) = self.store.host.as_deref().filter(|&host| host != admin.host()) {
             let message = format!(
                 "the store is on `{host}`, but --admin is {admin}; name the admin port of the same server, or only \
@@ -98,20 +203,19 @@ impl Reset {
             );
             return Err(UsageError(message).into());
         }
-        let token = self.token_file.as_deref().map(token).transpose()?;
         if !self.yes && !confirm(&format!("Drop all keys of the store on port {port} of {admin}?"))? {
             eprintln!("rallypoint: nothing was changed");
             return Ok(Outcome::NotDone);
         }
         let path = format!("/api/v1/stores/{port}");
-        let answer = run_client(async {
-            let asked = http::request(admin, "DELETE", &path, token.as_ref(), self.timeout).await;
-            asked.with_context(|| format!("{admin}{path}"))
-        })?;
+        let delete = async |admin: &AdminUrl, token: Option<&Token>, limit| {
+            http::request(admin, "DELETE", &path, token, limit).await
+        };
+        let answer = self.operator.ask(&path, delete)?;
         if !answer.is_success() {
             bail!("the store on port {port} was not reset: {} ({})", answer.text(), answer.status);
         }
-        if self.json {
+        if self.operator.json {
             println!("{}", json!({"port": port, "reset": true}));
         } else {
             eprintln!("rallypoint: the store on port {port} is empty");

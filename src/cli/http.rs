@@ -68,6 +68,12 @@ impl Answer {
         (200..300).contains(&self.status)
     }
 
+    /// The `code` of an error of our API.
+    pub(super) fn code(&self) -> Option<String> {
+        let problem: serde_json::Value = serde_json::from_slice(&self.body).ok()?;
+        Some(problem.get("code")?.as_str()?.to_owned())
+    }
+
     /// The answer in words: `detail` of an error of our API, else the start of the body.
     pub(super) fn text(&self) -> String {
         const SHOWN: usize = 300;
@@ -108,13 +114,48 @@ pub(super) async fn request(
     token: Option<&Token>,
     limit: Duration,
 ) -> Result<Answer, HttpError> {
+    send(admin, method, path, token, None, limit).await
+}
+
+/// Posts `body` as JSON.
+pub(super) async fn post(
+    admin: &AdminUrl,
+    path: &str,
+    token: Option<&Token>,
+    body: &impl serde::Serialize,
+    limit: Duration,
+) -> Result<Answer, HttpError> {
+    let body = serde_json::to_string(body).map_err(io::Error::other)?;
+    send(admin, "POST", path, token, Some(&body), limit).await
+}
+
+/// A part of a path, with everything escaped that could mean something else there.
+pub(super) fn path_part(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let escape =
+        |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    text.bytes().map(escape).collect()
+}
+
+async fn send(
+    admin: &AdminUrl,
+    method: &str,
+    path: &str,
+    token: Option<&Token>,
+    body: Option<&str>,
+    limit: Duration,
+) -> Result<Answer, HttpError> {
+    let content = body
+        .map(|body| format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()))
+        .unwrap_or_default();
     let authorization =
         token.map(|token| format!("Authorization: {}\r\n", token.authorization())).unwrap_or_default();
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: rallypoint/{}\r\nAccept: application/json, */*\r\n\
-         {authorization}Connection: close\r\n\r\n",
+         {authorization}{content}Connection: close\r\n\r\n{}",
         admin.0,
         env!("CARGO_PKG_VERSION"),
+        body.unwrap_or_default(),
     );
     let exchange = async {
         let (mut stream, addr) = connect(&admin.0, limit).await?;
@@ -313,6 +354,12 @@ mod tests {
         assert!(matches!(answered(huge).await, Err(HttpError::TooLarge(_))));
         let bad_chunk = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n";
         assert!(matches!(answered(bad_chunk).await, Err(HttpError::TooLarge(_))));
+    }
+
+    #[test]
+    fn a_run_id_cannot_leave_its_place_in_the_path() {
+        assert_eq!(path_part("a/../b?c#d e"), "a%2F..%2Fb%3Fc%23d%20e");
+        assert_eq!(path_part("train-17_x.y~z"), "train-17_x.y~z");
     }
 
     #[tokio::test]

@@ -1,9 +1,13 @@
 //! The command line: types and texts here, one command a file beside it. Commands return whether what was asked for
 //! happened; stdout is data, stderr is log.
 
+mod barrier;
 mod ctl;
 mod health;
 mod http;
+mod join;
+mod leave;
+mod poll;
 mod serve;
 mod store;
 mod units;
@@ -31,6 +35,12 @@ enum Command {
     Health(health::Args),
     /// Look inside any TCPStore, rallypoint's or PyTorch's
     Store(store::Args),
+    /// Meet the other nodes of a run, and print who they are
+    Join(join::Args),
+    /// Wait until all have arrived at a barrier
+    Barrier(barrier::Args),
+    /// Leave a run
+    Leave(leave::Args),
     /// Change a running server
     Ctl(ctl::Args),
 }
@@ -57,6 +67,9 @@ impl Cli {
             Command::Wait(args) => args.run(),
             Command::Health(args) => args.run(),
             Command::Store(args) => args.run(),
+            Command::Join(args) => args.run(),
+            Command::Barrier(args) => args.run(),
+            Command::Leave(args) => args.run(),
             Command::Ctl(args) => args.run(),
         };
         match ended {

@@ -78,9 +78,17 @@ impl Current {
 }
 
 impl Run {
-    pub(super) fn heartbeat(&mut self, report: Report, now: Uptime, out: &mut Vec<Decision>) -> HeartbeatView {
+    pub(super) fn heartbeat(
+        &mut self,
+        report: Report,
+        now: Uptime,
+        out: &mut Vec<Decision>,
+    ) -> HeartbeatView {
         let (node, round) = (report.node.clone(), report.place.round);
-        if !self.seen_in_round(&node, round, now, out) && !self.members.contains_key(&node) && self.closed.is_none() {
+        if !self.seen_in_round(&node, round, now, out)
+            && !self.members.contains_key(&node)
+            && self.closed.is_none()
+        {
             self.adopt(report, now, out);
         }
         self.settle(now, out);
@@ -99,7 +107,8 @@ impl Run {
             self.start_adoption(&report, who.clone(), now, out);
         }
         self.last_round = self.last_round.max(round);
-        let Some(current) = self.current.as_mut().filter(|c| c.round.number == round && c.broken.is_none()) else {
+        let Some(current) = self.current.as_mut().filter(|c| c.round.number == round && c.broken.is_none())
+        else {
             return;
         };
         let Some(adoption) = &mut current.adoption else { return };
@@ -130,7 +139,7 @@ impl Run {
 
     fn start_adoption(&mut self, report: &Report, who: Who, now: Uptime, out: &mut Vec<Decision>) {
         let older: Vec<Label> =
-            self.members.iter().filter(|(_, m)| matches!(m.seat, Seat::InRound(_))).map(|(n, _)| n.clone()).collect();
+            self.walk().filter(|(_, m)| matches!(m.seat, Seat::InRound(_))).map(|(n, _)| n.clone()).collect();
         for node in older {
             self.vacate(&node);
         }

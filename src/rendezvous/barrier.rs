@@ -74,7 +74,9 @@ pub enum Refusal {
         after: Duration,
     },
     /// It wants another barrier than the first arrival.
-    #[error("barrier {barrier}: {first} arrived first and waits for {settled}, but {participant} wants {wanted}")]
+    #[error(
+        "barrier {barrier}: {first} arrived first and waits for {settled}, but {participant} wants {wanted}"
+    )]
     Mismatch {
         /// The barrier.
         barrier: Label,
@@ -94,7 +96,9 @@ pub enum Refusal {
     #[error("the server has {0} barriers, as many as it may (--max-runs)")]
     TooMany(usize),
     /// The arrival is not known: it was not heard from, or another one of the same participant took its place.
-    #[error("this arrival is not there any more: it was not heard from for too long, or another took its place")]
+    #[error(
+        "this arrival is not there any more: it was not heard from for too long, or another took its place"
+    )]
     Gone,
 }
 
@@ -158,7 +162,10 @@ impl Barrier {
     fn wants(size: u32, members: Option<&BTreeSet<Label>>) -> String {
         match members {
             Some(names) => {
-                format!("{size}: {}", some_of(&names.iter().take(LISTED).map(Label::to_string).collect::<Vec<_>>()))
+                format!(
+                    "{size}: {}",
+                    some_of(&names.iter().take(LISTED).map(Label::to_string).collect::<Vec<_>>())
+                )
             }
             None => size.to_string(),
         }
@@ -170,13 +177,13 @@ impl Barrier {
 pub struct Barriers {
     patience: Duration,
     limit: usize,
-    barriers: HashMap<Label, Barrier>,
+    by_name: HashMap<Label, Barrier>,
 }
 
 impl Barriers {
     /// No barriers yet. An arrival that nobody has asked after for `patience` is taken back.
     pub fn new(patience: Duration, limit: usize) -> Self {
-        Self { patience, limit, barriers: HashMap::new() }
+        Self { patience, limit, by_name: HashMap::new() }
     }
 
     /// Somebody arrives, or asks again. If that releases the barrier, the second value names those to wake.
@@ -187,13 +194,13 @@ impl Barriers {
         now: Uptime,
     ) -> Result<(Standing, Vec<Label>), Refusal> {
         check(&arrival)?;
-        if !self.barriers.contains_key(name) {
+        if !self.by_name.contains_key(name) {
             self.drop_old(now);
-            if self.barriers.len() >= self.limit {
+            if self.by_name.len() >= self.limit {
                 return Err(Refusal::TooMany(self.limit));
             }
         }
-        let barrier = self.barriers.entry(name.clone()).or_default();
+        let barrier = self.by_name.entry(name.clone()).or_default();
         barrier.touched = now;
         barrier.drop_silent(self.patience, now);
         let Arrival { participant, arrival_id, size, members, timeout } = arrival;
@@ -201,7 +208,9 @@ impl Barriers {
             known.last_seen = now;
         }
         match self.standing(name, &participant, &arrival_id, now) {
-            Err(Refusal::Gone) => self.arrive_anew(name, Arrival { participant, arrival_id, size, members, timeout }, now),
+            Err(Refusal::Gone) => {
+                self.arrive_anew(name, Arrival { participant, arrival_id, size, members, timeout }, now)
+            }
             known => known.map(|standing| (standing, Vec::new())),
         }
     }
@@ -213,7 +222,7 @@ impl Barriers {
         now: Uptime,
     ) -> Result<(Standing, Vec<Label>), Refusal> {
         let Arrival { participant, arrival_id, size, members, timeout } = arrival;
-        let Some(barrier) = self.barriers.get_mut(name) else { return Err(Refusal::Gone) };
+        let Some(barrier) = self.by_name.get_mut(name) else { return Err(Refusal::Gone) };
         if barrier.arrived.keys().all(|other| *other == participant) {
             (barrier.size, barrier.members, barrier.first) = (size, members, Some(participant.clone()));
         } else if barrier.size != size || barrier.members != members {
@@ -228,7 +237,9 @@ impl Barriers {
         let arrived = Arrived { id: arrival_id.clone(), parked: false, last_seen: now, since: now, timeout };
         barrier.arrived.insert(participant.clone(), arrived);
         if (barrier.arrived.len() as u32) < barrier.size {
-            return self.standing(name, &participant, &arrival_id, now).map(|standing| (standing, Vec::new()));
+            return self
+                .standing(name, &participant, &arrival_id, now)
+                .map(|standing| (standing, Vec::new()));
         }
         barrier.released += 1;
         barrier.last_size = barrier.size;
@@ -245,11 +256,12 @@ impl Barriers {
         arrival_id: &str,
         now: Uptime,
     ) -> Result<Standing, Refusal> {
-        let barrier = self.barriers.get_mut(name).ok_or(Refusal::Gone)?;
+        let barrier = self.by_name.get_mut(name).ok_or(Refusal::Gone)?;
         if barrier.last_use.get(participant).is_some_and(|id| **id == *arrival_id) {
             return Ok(Standing::Released { generation: barrier.released, size: barrier.last_size });
         }
-        let mine = barrier.arrived.get(participant).filter(|mine| *mine.id == *arrival_id).ok_or(Refusal::Gone)?;
+        let mine =
+            barrier.arrived.get(participant).filter(|mine| *mine.id == *arrival_id).ok_or(Refusal::Gone)?;
         let (arrived, size, missing) = (barrier.arrived.len() as u32, barrier.size, barrier.missing());
         let left = mine.left(now);
         if left.is_zero() {
@@ -277,13 +289,13 @@ impl Barriers {
     }
 
     fn arrived_mut(&mut self, name: &Label, participant: &Label) -> Option<&mut Arrived> {
-        self.barriers.get_mut(name)?.arrived.get_mut(participant)
+        self.by_name.get_mut(name)?.arrived.get_mut(participant)
     }
 
     /// Forgets barriers that nobody uses.
     fn drop_old(&mut self, now: Uptime) {
         let patience = self.patience;
-        self.barriers.retain(|_, barrier| {
+        self.by_name.retain(|_, barrier| {
             barrier.drop_silent(patience, now);
             !barrier.arrived.is_empty() || now.since(barrier.touched) < RELEASED_KEPT
         });
@@ -318,7 +330,7 @@ mod tests {
     }
 
     fn arrival(participant: &str, id: &str, size: u32) -> Arrival {
-        let timeout = Duration::from_secs(300);
+        let timeout = Duration::from_mins(5);
         Arrival { participant: label(participant), arrival_id: id.into(), size, members: None, timeout }
     }
 
@@ -335,7 +347,10 @@ mod tests {
         assert!(matches!(again, Standing::Waiting { arrived: 1, .. }), "a retry does not arrive twice");
         let (last, mut woken) = barriers.arrive(&name, arrival("b", "1", 2), at(2)).expect("released");
         woken.sort();
-        assert_eq!((last, woken), (Standing::Released { generation: 1, size: 2 }, vec![label("a"), label("b")]));
+        assert_eq!(
+            (last, woken),
+            (Standing::Released { generation: 1, size: 2 }, vec![label("a"), label("b")])
+        );
         let (retry, _) = barriers.arrive(&name, arrival("a", "1", 2), at(3)).expect("released");
         assert_eq!(retry, Standing::Released { generation: 1, size: 2 });
         let (next, _) = barriers.arrive(&name, arrival("a", "2", 2), at(3)).expect("waits");
@@ -352,7 +367,11 @@ mod tests {
         barriers.park(&name, &label("a"));
         let error = barriers.standing(&name, &label("a"), "1", at(300)).expect_err("too late");
         assert_eq!(error.to_string(), "barrier b: 1 of 3 arrived within 300 s; missing: b, c");
-        assert_eq!(barriers.standing(&name, &label("a"), "1", at(300)), Err(Refusal::Gone), "it is taken back");
+        assert_eq!(
+            barriers.standing(&name, &label("a"), "1", at(300)),
+            Err(Refusal::Gone),
+            "it is taken back"
+        );
     }
 
     #[test]

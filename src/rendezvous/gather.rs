@@ -30,8 +30,13 @@ pub(super) struct Gather {
 
 impl Gather {
     pub(super) fn start(first: Who, terms: &Terms, now: Uptime) -> Self {
-        let mut gather =
-            Self { first_join: now, deadline: now + terms.join_timeout, last_call: None, announce_at: None, last: first };
+        let mut gather = Self {
+            first_join: now,
+            deadline: now + terms.join_timeout,
+            last_call: None,
+            announce_at: None,
+            last: first,
+        };
         gather.plan_announcement(terms);
         gather
     }
@@ -78,7 +83,7 @@ impl Run {
     fn complete(&mut self, now: Uptime, out: &mut Vec<Decision>) {
         let Some(gather) = &self.gather else { return };
         let mut nodes: Vec<(&Label, &Member)> =
-            self.members.iter().filter(|(_, member)| member.seat == Seat::Gathering).collect();
+            self.walk().filter(|(_, member)| member.seat == Seat::Gathering).collect();
         nodes.sort_by_key(|(_, member)| member.serial);
         let claims: Vec<Claim> =
             nodes.iter().map(|(_, m)| Claim { requested: m.rank, previous: m.previous }).collect();
@@ -87,14 +92,24 @@ impl Run {
         let ids: Vec<Label> = ranked.iter().map(|(_, (node, _))| (*node).clone()).collect();
         let participants: Vec<Participant> = ranked
             .into_iter()
-            .map(|(_, (node, m))| Participant { node: node.clone(), info: m.info.clone(), watched: m.watched })
+            .map(|(_, (node, m))| Participant {
+                node: node.clone(),
+                info: m.info.clone(),
+                watched: m.watched,
+            })
             .collect();
         let gathered = now.since(gather.first_join);
         let number = self.last_round + 1;
         let fact = Fact::Complete { round: number, nodes: ids.len(), gathered, last: gather.last.clone() };
         let mixed = mixed_releases(&participants);
-        let round =
-            Round { run_id: self.id.clone(), number, terms: self.terms, participants, completed: now, gathered };
+        let round = Round {
+            run_id: self.id.clone(),
+            number,
+            terms: self.terms,
+            participants,
+            completed: now,
+            gathered,
+        };
         self.tell(fact, out);
         if let Some(mixed) = mixed {
             self.tell(Fact::MixedReleases(mixed), out);
@@ -110,7 +125,7 @@ impl Run {
         let (run, min_nodes) = (self.id.clone(), self.terms.min_nodes);
         let why = Refusal::JoinTimeout { run, round, joined, min_nodes, after, missing };
         let nodes: Vec<Label> =
-            self.members.iter().filter(|(_, m)| m.seat == Seat::Gathering).map(|(node, _)| node.clone()).collect();
+            self.walk().filter(|(_, m)| m.seat == Seat::Gathering).map(|(node, _)| node.clone()).collect();
         for node in nodes {
             self.end(&node, why.clone(), now, out);
         }
@@ -146,8 +161,8 @@ impl Run {
         let Some(current) = self.current.as_ref().filter(|c| c.watched > 0) else { return Vec::new() };
         let is_expected = |member: &&Member| member.watched && matches!(member.seat, Seat::InRound(_));
         let mut names: Vec<(u32, String)> = self
-            .members
-            .values()
+            .walk()
+            .map(|(_, member)| member)
             .filter(is_expected)
             .take(LISTED.min(current.watched as usize))
             .map(|member| (member.previous.unwrap_or_default(), member.info.who().to_string()))
@@ -173,11 +188,21 @@ impl Run {
         if self.gathering < min_nodes {
             let ranks: Vec<String> = self.missing_ranks().iter().map(u32::to_string).collect();
             let needed = min_nodes - self.gathering;
-            let more = if needed == 1 { "1 more node is needed".into() } else { format!("{needed} more nodes are needed") };
-            return if ranks.is_empty() { more } else { format!("{more}; node ranks not there: {}", some_of(&ranks)) };
+            let more = if needed == 1 {
+                "1 more node is needed".into()
+            } else {
+                format!("{needed} more nodes are needed")
+            };
+            return if ranks.is_empty() {
+                more
+            } else {
+                format!("{more}; node ranks not there: {}", some_of(&ranks))
+            };
         }
         match self.gather.as_ref().and_then(|gather| gather.last_call) {
-            Some(at) => format!("enough nodes are there; {} left for more, up to {max_nodes}", secs(at.since(now))),
+            Some(at) => {
+                format!("enough nodes are there; {} left for more, up to {max_nodes}", secs(at.since(now)))
+            }
             None => "the round is complete".into(),
         }
     }
@@ -192,8 +217,15 @@ impl Run {
                 let silent = secs(now.since(holder.last_seen));
                 format!("node rank {rank} is held by {}, not heard from for {silent}", holder.info.who())
             }
-            _ if redundant => format!("all {max_nodes} places are taken; this node stands by until one is free"),
-            _ => format!("{} of {} nodes joined; {}", self.gathering, needed(min_nodes, max_nodes), self.missing(now)),
+            _ if redundant => {
+                format!("all {max_nodes} places are taken; this node stands by until one is free")
+            }
+            _ => format!(
+                "{} of {} nodes joined; {}",
+                self.gathering,
+                needed(min_nodes, max_nodes),
+                self.missing(now)
+            ),
         };
         Some(Progress {
             round: self.last_round + 1,

@@ -7,16 +7,12 @@
 //! rank. Nodes that come later wait for the next round; when some wait, or a node of the round is gone or joins again,
 //! the others are told to join again, and the next round completes once nobody of the last one is still expected.
 //! While a round lives no other one of its run is complete.
-#![deny(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    clippy::print_stdout,
-    clippy::print_stderr
-)]
+#![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
 
 mod adoption;
 pub mod barrier;
 mod gather;
+mod join;
 mod node;
 mod reason;
 mod round;
@@ -73,13 +69,7 @@ pub struct Rendezvous {
 impl Rendezvous {
     /// No runs yet. `defaults` are for what a run's first join leaves open.
     pub fn new(defaults: Terms, max_runs: usize) -> Self {
-        Self {
-            defaults,
-            max_runs,
-            runs: HashMap::new(),
-            timers: BTreeSet::new(),
-            decisions: Vec::new(),
-        }
+        Self { defaults, max_runs, runs: HashMap::new(), timers: BTreeSet::new(), decisions: Vec::new() }
     }
 
     /// A node joins, or asks again how its join stands.
@@ -150,22 +140,17 @@ impl Rendezvous {
     }
 
     /// Closes the run: who waits is turned away. `false` if it was closed already.
-    pub fn close(&mut self, run: &RunId, by: String, now: Uptime) -> Result<bool, Refusal> {
+    pub fn close(&mut self, run: &RunId, by: &str, now: Uptime) -> Result<bool, Refusal> {
         self.with(run, |run, out| run.close(by, now, out)).ok_or(Refusal::UnknownRun)
     }
 
     /// Moves the deadline of the round that gathers; returns its number and the time left.
-    pub fn extend(
-        &mut self,
-        run: &RunId,
-        by: Duration,
-        now: Uptime,
-    ) -> Result<(u64, Duration), Refusal> {
+    pub fn extend(&mut self, run: &RunId, by: Duration, now: Uptime) -> Result<(u64, Duration), Refusal> {
         self.with(run, |run, out| run.extend(by, now, out)).unwrap_or(Err(Refusal::UnknownRun))
     }
 
     /// The round that was just completed has no store: its nodes are told so, and the round is over.
-    pub fn no_store(&mut self, run: &RunId, why: String, now: Uptime) {
+    pub fn no_store(&mut self, run: &RunId, why: &str, now: Uptime) {
         self.with(run, |run, out| run.no_store(why, now, out));
     }
 

@@ -50,7 +50,9 @@ fn differing(differences: &[Difference]) -> String {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The run is closed.
-    #[error("run {run} was closed by {by}; start a new run with another run id, or wait until its last node is gone")]
+    #[error(
+        "run {run} was closed by {by}; start a new run with another run id, or wait until its last node is gone"
+    )]
     Closed {
         /// The run.
         run: RunId,
@@ -119,7 +121,9 @@ pub enum Refusal {
         differences: Vec<Difference>,
     },
     /// No round can have such a rank.
-    #[error("node rank {rank} cannot be: a round has at most {max_nodes} nodes, so ranks are below {max_nodes}")]
+    #[error(
+        "node rank {rank} cannot be: a round has at most {max_nodes} nodes, so ranks are below {max_nodes}"
+    )]
     BadRank {
         /// The rank.
         rank: u32,

@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use super::adoption::Adoption;
 use super::gather::Gather;
-use super::{Break, Decision, Fact, Join, Label, NodeInfo, Place, RETENTION, Refusal, Round, Terms, Who};
+use super::{Break, Decision, Fact, Label, NodeInfo, RETENTION, Refusal, Round, Terms, Who};
 use crate::ids::{RunId, Uptime};
 
 /// How long a join's end is kept for its retries.
 const ENDED_KEPT: Duration = Duration::from_mins(1);
-/// A closed run whose last node is gone can be joined again after this time.
-const REOPEN_AFTER: Duration = Duration::from_secs(10);
 /// If the server looks after its nodes later than this, it was stopped itself, and no node is to blame for silence.
 const OWN_LAG: Duration = Duration::from_secs(2);
 
@@ -139,7 +137,7 @@ struct Signal {
 #[derive(Debug)]
 pub(super) struct Closed {
     pub(super) by: String,
-    at: Uptime,
+    pub(super) at: Uptime,
 }
 
 #[derive(Debug)]
@@ -162,14 +160,20 @@ pub(super) struct Run {
     pub(super) redundant: BTreeMap<u64, Label>,
     /// Who holds which requested rank: members that gather or are watched in the current round.
     pub(super) ranks: HashMap<u32, Label>,
-    serials: u64,
+    pub(super) serials: u64,
     signal: Signal,
     /// A round's store is open and in use.
     holds_store: bool,
     /// Since when nobody is there.
-    idle_since: Option<Uptime>,
+    pub(super) idle_since: Option<Uptime>,
     /// No member's time is over before this.
     members_check: Option<Uptime>,
+}
+
+/// One look at a member; counted by the tests of costs.
+pub(super) fn look() {
+    #[cfg(test)]
+    super::tests::costs::LOOKS.set(super::tests::costs::LOOKS.get() + 1);
 }
 
 impl Run {
@@ -193,6 +197,11 @@ impl Run {
             idle_since: Some(now),
             members_check: None,
         }
+    }
+
+    /// Every member. What walks over all of them is what a large run costs.
+    pub(super) fn walk(&self) -> impl Iterator<Item = (&Label, &Member)> {
+        self.members.iter().inspect(|_| look())
     }
 
     pub(super) fn id(&self) -> &RunId {
@@ -221,155 +230,16 @@ impl Run {
     }
 
     /// Nodes that must be there or are waited for.
-    fn live(&self) -> usize {
+    pub(super) fn live(&self) -> usize {
         (self.gathering + self.expected()) as usize + self.redundant.len()
     }
 
-    fn has_place(&self) -> bool {
+    pub(super) fn has_place(&self) -> bool {
         self.gathering + self.expected() < self.terms.max_nodes
     }
 
     pub(super) fn is_live(&self, node: &Label) -> bool {
         self.members.get(node).is_some_and(|member| !matches!(member.seat, Seat::Ended(_)))
-    }
-
-    pub(super) fn join(
-        &mut self,
-        join: Join,
-        defaults: &Terms,
-        now: Uptime,
-        out: &mut Vec<Decision>,
-    ) -> Result<Standing, Refusal> {
-        if let Some(member) = self.members.get_mut(&join.node)
-            && member.join_id == join.join_id
-        {
-            member.last_seen = now;
-            member.parked = false;
-            self.watch_for(now);
-            self.refuse_contenders(&join.node, now, out);
-            return self.standing(&join.node);
-        }
-        self.reopen_if_over(&join, now, out)?;
-        self.take_over_terms(&join, defaults)?;
-        if let Some(rank) = join.rank.filter(|&rank| rank >= self.terms.max_nodes) {
-            return Err(Refusal::BadRank { rank, max_nodes: self.terms.max_nodes });
-        }
-        let contends = self.rank_is_held(&join)?;
-        let limit = 2 * self.terms.max_nodes as usize + 64;
-        if self.members.len() >= limit && !self.members.contains_key(&join.node) {
-            return Err(Refusal::TooManyNodes { run: self.id.clone(), limit });
-        }
-        let previous = self.rejoin(&join, out).or(join.previous.map(|place| place.rank));
-        self.learn_place(join.previous, join.info.who(), out);
-        let node = join.node.clone();
-        self.serials += 1;
-        let member = Member {
-            info: join.info,
-            join_id: join.join_id,
-            rank: join.rank,
-            watched: join.watched,
-            previous,
-            seat: Seat::Redundant,
-            parked: false,
-            last_seen: now,
-            joined: now,
-            serial: self.serials,
-        };
-        self.redundant.insert(member.serial, node.clone());
-        self.members.insert(node.clone(), member);
-        if !contends && self.has_place() {
-            self.give_place(&node, now, out);
-        }
-        self.watch_for(now);
-        self.settle(now, out);
-        self.standing(&node)
-    }
-
-    /// A closed run that is over can be started again.
-    fn reopen_if_over(&mut self, join: &Join, now: Uptime, out: &mut Vec<Decision>) -> Result<(), Refusal> {
-        let Some(closed) = &self.closed else { return Ok(()) };
-        let over = self.idle_since.is_some_and(|since| now.since(since.max(closed.at)) >= REOPEN_AFTER);
-        if !over {
-            return Err(Refusal::Closed { run: self.id.clone(), by: closed.by.clone() });
-        }
-        self.closed = None;
-        self.members.clear();
-        self.ranks.clear();
-        self.current = None;
-        self.tell(Fact::Restarted { by: join.info.who() }, out);
-        Ok(())
-    }
-
-    /// The first node settles the terms; the others must agree.
-    fn take_over_terms(&mut self, join: &Join, defaults: &Terms) -> Result<(), Refusal> {
-        let alone = self.live() == 0
-            || (self.live() == 1 && self.members.get(&join.node).is_some_and(|m| !matches!(m.seat, Seat::Ended(_))));
-        match &self.settled_by {
-            Some(settled_by) if !alone => {
-                let differences = join.wanted.differences(&self.terms);
-                if !differences.is_empty() {
-                    let (run, settled_by) = (self.id.clone(), settled_by.clone());
-                    return Err(Refusal::Mismatch { run, settled_by, differences });
-                }
-            }
-            _ => {
-                self.terms = join.wanted.settle(defaults);
-                self.settled_by = Some(join.info.who());
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether another node holds the rank. One that is surely alive keeps it; for one that has not been heard from just
-    /// now the newcomer waits, because it may be that node's replacement.
-    fn rank_is_held(&self, join: &Join) -> Result<bool, Refusal> {
-        let Some(rank) = join.rank else { return Ok(false) };
-        let Some(holder) = self.ranks.get(&rank).filter(|holder| **holder != join.node) else {
-            return Ok(false);
-        };
-        match self.members.get(holder) {
-            Some(member) if member.parked => {
-                let (holder, newcomer) = (member.info.who(), join.info.who());
-                Err(Refusal::DuplicateRank { rank, holder, newcomer })
-            }
-            _ => Ok(true),
-        }
-    }
-
-    /// `node` is alive: who waits for its rank in vain is told so.
-    fn refuse_contenders(&mut self, node: &Label, now: Uptime, out: &mut Vec<Decision>) {
-        if self.redundant.is_empty() {
-            return;
-        }
-        let Some((rank, holder)) = self.members.get(node).and_then(|m| Some((m.rank?, m.info.who()))) else {
-            return;
-        };
-        if self.ranks.get(&rank) != Some(node) {
-            return;
-        }
-        let members = &self.members;
-        let contender = |id: &&Label| members.get(*id).is_some_and(|member| member.rank == Some(rank));
-        let contenders: Vec<Label> = self.redundant.values().filter(contender).cloned().collect();
-        for contender in contenders {
-            if let Some(newcomer) = self.members.get(&contender).map(|member| member.info.who()) {
-                self.end(&contender, Refusal::DuplicateRank { rank, holder: holder.clone(), newcomer }, now, out);
-            }
-        }
-    }
-
-    /// If the node is here from an earlier join, that is over; returns the rank it had.
-    fn rejoin(&mut self, join: &Join, out: &mut Vec<Decision>) -> Option<u32> {
-        let member = self.members.get(&join.node)?;
-        let (who, previous) = (member.info.who(), member.previous);
-        match self.vacate(&join.node)?.seat {
-            Seat::InRound(rank) => {
-                if self.closed.is_none() {
-                    self.break_round(Break::Rejoined { who, rank }, out);
-                }
-                Some(rank)
-            }
-            _ => previous,
-        }
     }
 
     /// Takes a member out of wherever it is.
@@ -397,43 +267,6 @@ impl Run {
             self.ranks.remove(&rank);
         }
         Some(member)
-    }
-
-    /// Moves a redundant member into the round that gathers.
-    fn give_place(&mut self, node: &Label, now: Uptime, out: &mut Vec<Decision>) {
-        let Some(member) = self.members.get_mut(node) else { return };
-        member.seat = Seat::Gathering;
-        self.redundant.remove(&member.serial);
-        self.gathering += 1;
-        if let Some(rank) = member.rank {
-            self.with_rank += 1;
-            self.ranks.insert(rank, node.clone());
-        }
-        let who = member.info.who();
-        if let Some(gather) = &mut self.gather {
-            gather.last = who;
-        } else {
-            self.gather = Some(Gather::start(who.clone(), &self.terms, now));
-            let Terms { min_nodes, max_nodes, .. } = self.terms;
-            let needed = if min_nodes == max_nodes { min_nodes.to_string() } else { format!("{min_nodes} to {max_nodes}") };
-            self.tell(Fact::Gathers { round: self.last_round + 1, first: who, needed }, out);
-        }
-    }
-
-    /// Free places go to those who wait the longest.
-    pub(super) fn promote(&mut self, now: Uptime, out: &mut Vec<Decision>) {
-        if self.redundant.is_empty() || !self.has_place() || self.closed.is_some() {
-            return;
-        }
-        for node in self.redundant.values().cloned().collect::<Vec<_>>() {
-            if !self.has_place() {
-                break;
-            }
-            let rank = self.members.get(&node).and_then(|member| member.rank);
-            if rank.is_none_or(|rank| !self.ranks.contains_key(&rank)) {
-                self.give_place(&node, now, out);
-            }
-        }
     }
 
     /// The current round is to be given up; the first reason is the one that is told.
@@ -503,7 +336,8 @@ impl Run {
             Some(current) if self.is_in_round(node, round) => match &current.broken {
                 Some(why) => view(Action::Rejoin, why.to_string()),
                 None if waiting > 0 => {
-                    let nodes = if waiting == 1 { "1 node waits".into() } else { format!("{waiting} nodes wait") };
+                    let nodes =
+                        if waiting == 1 { "1 node waits".into() } else { format!("{waiting} nodes wait") };
                     view(Action::Rejoin, format!("{nodes} for the next round"))
                 }
                 None => view(Action::Continue, "the round goes on".into()),
@@ -511,11 +345,20 @@ impl Run {
             Some(current) if current.round.number > round => {
                 view(Action::Rejoin, format!("round {} has taken its place", current.round.number))
             }
-            _ => view(Action::Rejoin, "this node is not in that round: it left, joined again, or was lost".into()),
+            _ => view(
+                Action::Rejoin,
+                "this node is not in that round: it left, joined again, or was lost".into(),
+            ),
         }
     }
 
-    pub(super) fn leave(&mut self, node: &Label, why: Option<Label>, now: Uptime, out: &mut Vec<Decision>) -> bool {
+    pub(super) fn leave(
+        &mut self,
+        node: &Label,
+        why: Option<Label>,
+        now: Uptime,
+        out: &mut Vec<Decision>,
+    ) -> bool {
         if !self.is_live(node) {
             return false;
         }
@@ -531,20 +374,19 @@ impl Run {
         true
     }
 
-    pub(super) fn close(&mut self, by: String, now: Uptime, out: &mut Vec<Decision>) -> bool {
+    pub(super) fn close(&mut self, by: &str, now: Uptime, out: &mut Vec<Decision>) -> bool {
         if self.closed.is_some() {
             return false;
         }
-        self.closed = Some(Closed { by: by.clone(), at: now });
-        self.tell(Fact::Closed { by: by.clone() }, out);
+        self.closed = Some(Closed { by: by.to_owned(), at: now });
+        self.tell(Fact::Closed { by: by.to_owned() }, out);
         let waiting: Vec<(Label, bool)> = self
-            .members
-            .iter()
+            .walk()
             .filter(|(_, member)| matches!(member.seat, Seat::Gathering | Seat::Redundant))
             .map(|(node, member)| (node.clone(), member.seat == Seat::Redundant))
             .collect();
         for (node, redundant) in waiting {
-            let (run, by) = (self.id.clone(), by.clone());
+            let (run, by) = (self.id.clone(), by.to_owned());
             let why = if redundant { Refusal::GracefulExit { run, by } } else { Refusal::Closed { run, by } };
             self.end(&node, why, now, out);
         }
@@ -562,21 +404,19 @@ impl Run {
             _ => Some(member.last_seen + patience),
         };
         if let Some(at) = self.members_check.filter(|at| *at <= now) {
-            let lag = now.since(at);
-            if lag > OWN_LAG {
+            if now.since(at) > OWN_LAG {
                 // It was the server that did not listen.
-                self.members.values_mut().for_each(|member| member.last_seen = member.last_seen + lag);
+                self.members.values_mut().for_each(|member| member.last_seen = now);
             }
             let gone: Vec<Label> = self
-                .members
-                .iter()
+                .walk()
                 .filter(|(_, member)| over(member).is_some_and(|at| at <= now))
                 .map(|(node, _)| node.clone())
                 .collect();
             for node in gone {
                 self.lose(&node, now, out);
             }
-            self.members_check = self.members.values().filter_map(over).min();
+            self.members_check = self.walk().map(|(_, member)| member).filter_map(over).min();
         }
         self.end_adoption(now, out);
         self.settle(now, out);
@@ -613,7 +453,7 @@ impl Run {
     pub(super) fn enter(&mut self, round: Round, nodes: &[Label], out: &mut Vec<Decision>) {
         // Whoever is still in the last round is not in this one: its heartbeats tell it so.
         let stragglers: Vec<Label> =
-            self.members.iter().filter(|(_, m)| matches!(m.seat, Seat::InRound(_))).map(|(n, _)| n.clone()).collect();
+            self.walk().filter(|(_, m)| matches!(m.seat, Seat::InRound(_))).map(|(n, _)| n.clone()).collect();
         for node in stragglers {
             self.vacate(&node);
         }
@@ -634,28 +474,26 @@ impl Run {
         self.gather = None;
         self.last_round = round.number;
         self.holds_store = self.terms.store;
-        self.current =
-            Some(Current { round: Arc::clone(&round), present: nodes.len() as u32, watched, broken: None, adoption: None });
+        self.current = Some(Current {
+            round: Arc::clone(&round),
+            present: nodes.len() as u32,
+            watched,
+            broken: None,
+            adoption: None,
+        });
         out.push(Decision::Completed(round));
     }
 
-    pub(super) fn no_store(&mut self, why: String, now: Uptime, out: &mut Vec<Decision>) {
+    pub(super) fn no_store(&mut self, why: &str, now: Uptime, out: &mut Vec<Decision>) {
         let Some(round) = self.current.as_ref().map(|c| c.round.number) else { return };
         self.holds_store = false;
-        self.tell(Fact::NoStore { round, why: why.clone() }, out);
+        self.tell(Fact::NoStore { round, why: why.to_owned() }, out);
         let nodes: Vec<Label> =
-            self.members.iter().filter(|(_, m)| matches!(m.seat, Seat::InRound(_))).map(|(n, _)| n.clone()).collect();
+            self.walk().filter(|(_, m)| matches!(m.seat, Seat::InRound(_))).map(|(n, _)| n.clone()).collect();
         for node in nodes {
-            self.end(&node, Refusal::NoStore { run: self.id.clone(), round, why: why.clone() }, now, out);
+            self.end(&node, Refusal::NoStore { run: self.id.clone(), round, why: why.to_owned() }, now, out);
         }
         self.settle(now, out);
-    }
-
-    /// A place in an earlier round: later rounds have greater numbers, also if this server never saw that one.
-    fn learn_place(&mut self, place: Option<Place>, who: Who, out: &mut Vec<Decision>) {
-        let Some(place) = place else { return };
-        self.last_round = self.last_round.max(place.round);
-        self.count_as_reported(place, who, out);
     }
 
     pub(super) fn tell_if_changed(&mut self, out: &mut Vec<Decision>) {
@@ -676,7 +514,13 @@ impl Run {
     }
 
     /// The node is alive. Returns whether it is in the round of this number.
-    pub(super) fn seen_in_round(&mut self, node: &Label, round: u64, now: Uptime, out: &mut Vec<Decision>) -> bool {
+    pub(super) fn seen_in_round(
+        &mut self,
+        node: &Label,
+        round: u64,
+        now: Uptime,
+        out: &mut Vec<Decision>,
+    ) -> bool {
         let here = self.is_in_round(node, round);
         let Some(member) = self.members.get_mut(node).filter(|_| here) else { return false };
         member.last_seen = now;

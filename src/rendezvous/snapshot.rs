@@ -63,8 +63,8 @@ pub struct NodeSnapshot {
     pub info: NodeInfo,
     /// Where it stands.
     pub state: NodeState,
-    /// Since it was last heard from; zero while a request of it waits here.
-    pub silent: Duration,
+    /// Since it was last heard from; `None` while a request of it waits here.
+    pub silent: Option<Duration>,
     /// Since it joined.
     pub joined_for: Duration,
 }
@@ -103,8 +103,7 @@ pub struct Snapshot {
 impl Run {
     pub(super) fn snapshot(&self, now: Uptime) -> Snapshot {
         let mut nodes: Vec<(u64, NodeSnapshot)> = self
-            .members
-            .iter()
+            .walk()
             .filter_map(|(node, member)| {
                 let (order, state) = match member.seat {
                     Seat::InRound(rank) => (u64::from(rank), NodeState::InRound { rank }),
@@ -112,9 +111,12 @@ impl Run {
                     Seat::Redundant => (1 << 50 | member.serial, NodeState::Redundant),
                     Seat::Ended(_) => return None,
                 };
-                let silent = if member.parked { Duration::ZERO } else { now.since(member.last_seen) };
+                let silent = (!member.parked).then(|| now.since(member.last_seen));
                 let (node, info) = (node.clone(), member.info.clone());
-                Some((order, NodeSnapshot { node, info, state, silent, joined_for: now.since(member.joined) }))
+                Some((
+                    order,
+                    NodeSnapshot { node, info, state, silent, joined_for: now.since(member.joined) },
+                ))
             })
             .collect();
         nodes.sort_by_key(|(order, _)| *order);

@@ -219,7 +219,10 @@ impl Server {
             }
             let connections = |port| self.door(port).map_or(0, |door| door.engine().stats().connections);
             for port in self.run_stores.take_unused(self.clock.now(), connections) {
-                tracing::info!(store = port, "closed a run's store: its round is over, or it had no client for --store-linger");
+                tracing::info!(
+                    store = port,
+                    "closed a run's store: its round is over, or it had no client for --store-linger"
+                );
                 self.close(port);
             }
         }

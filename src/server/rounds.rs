@@ -20,8 +20,8 @@ use crate::engine::Clock;
 use crate::ids::{RunId, Uptime};
 use crate::rendezvous::barrier::{self, Arrival, Barriers};
 use crate::rendezvous::{
-    Action, Decision, Fact, HeartbeatView, Join, Label, Progress, Refusal, Rendezvous, Report, Round, Snapshot,
-    Standing,
+    Action, Decision, Fact, HeartbeatView, Join, Label, Progress, Refusal, Rendezvous, Report, Round,
+    Snapshot, Standing,
 };
 
 /// A complete round and what all its nodes are told alike.
@@ -170,7 +170,13 @@ impl Rounds {
     }
 
     /// Joins, and waits up to `wait` for the round. Dropped, it keeps the node's place for the keep-alive's time.
-    pub async fn join(&self, server: &Server, run: &RunId, join: Join, wait: Duration) -> Result<Joined, Ended> {
+    pub async fn join(
+        &self,
+        server: &Server,
+        run: &RunId,
+        join: Join,
+        wait: Duration,
+    ) -> Result<Joined, Ended> {
         if !server.is_ready() {
             return Err(Ended::Stopping);
         }
@@ -180,12 +186,14 @@ impl Rounds {
         let (waiting, parked) = {
             let mut state = self.lock();
             let now = self.clock.now();
-            // Whatever waits here for this node is an older request.
-            state.polls.remove(&key);
-            if let Some(polls) = state.heartbeats.get_mut(run) {
-                polls.remove(&node);
-            }
             let joined = state.core.join(run, join, now);
+            if joined.is_ok() {
+                // Whatever waits here for this node is an older request.
+                state.polls.remove(&key);
+                if let Some(polls) = state.heartbeats.get_mut(run) {
+                    polls.remove(&node);
+                }
+            }
             self.carry_out(&mut state, server);
             if let Err(refusal) = &joined {
                 self.log_refusal(run, &node, refusal);
@@ -263,7 +271,7 @@ impl Rounds {
     }
 
     /// Closes a run. `false` if it was closed already.
-    pub fn close(&self, server: &Server, run: &RunId, by: String) -> Result<bool, Refusal> {
+    pub fn close(&self, server: &Server, run: &RunId, by: &str) -> Result<bool, Refusal> {
         let mut state = self.lock();
         let closed = state.core.close(run, by, self.clock.now());
         self.carry_out(&mut state, server);
@@ -279,14 +287,20 @@ impl Rounds {
     }
 
     /// Arrives at a barrier, and waits up to `wait` for the others.
-    pub async fn arrive(&self, name: &Label, arrival: Arrival, wait: Duration) -> Result<barrier::Standing, Ended> {
+    pub async fn arrive(
+        &self,
+        name: &Label,
+        arrival: Arrival,
+        wait: Duration,
+    ) -> Result<barrier::Standing, Ended> {
         let until = Instant::now() + wait;
         let (participant, arrival_id) = (arrival.participant.clone(), arrival.arrival_id.clone());
         let key = Waits::Barrier(name.clone(), participant.clone());
         let (waiting, parked) = {
             let mut state = self.lock();
-            state.polls.remove(&key);
             let (standing, woken) = state.barriers.arrive(name, arrival, self.clock.now())?;
+            // The same participant's older request.
+            state.polls.remove(&key);
             for other in woken {
                 state.wake(&Waits::Barrier(name.clone(), other));
             }
@@ -351,10 +365,15 @@ impl Rounds {
             }
             for decision in decisions {
                 match decision {
-                    Decision::Completed(round) => self.complete(state, server, round),
+                    Decision::Completed(round) => self.complete(state, server, &round),
                     Decision::Ended(run, node) => state.wake(&Waits::Join(run, node)),
                     Decision::Notify(run) => {
-                        state.heartbeats.get_mut(&run).into_iter().flatten().for_each(|(_, poll)| poll.wake());
+                        state
+                            .heartbeats
+                            .get_mut(&run)
+                            .into_iter()
+                            .flatten()
+                            .for_each(|(_, poll)| poll.wake());
                     }
                     Decision::Release(run) => {
                         if let Some(shared) = state.rounds.get(&run)
@@ -386,7 +405,7 @@ impl Rounds {
     }
 
     /// Opens the round's store, closes the last round's, and wakes those who waited for it.
-    fn complete(&self, state: &mut State, server: &Server, round: Arc<Round>) {
+    fn complete(&self, state: &mut State, server: &Server, round: &Arc<Round>) {
         let (run, number) = (&round.run_id, round.number);
         let name = run.to_string();
         let mut store_port = None;
@@ -395,12 +414,12 @@ impl Rounds {
             match server.open_for_round(&name, number, held) {
                 Ok(port) => store_port = Some(port),
                 Err(error) => {
-                    state.core.no_store(run, error.to_string(), self.clock.now());
+                    state.core.no_store(run, &error.to_string(), self.clock.now());
                     return;
                 }
             }
         }
-        let shared = SharedRound { round: Arc::clone(&round), store_port, listed: OnceLock::new() };
+        let shared = SharedRound { round: Arc::clone(round), store_port, listed: OnceLock::new() };
         let last = state.rounds.insert(run.clone(), Arc::new(shared));
         if let Some(last) = last
             && let Some(port) = last.store_port
@@ -490,8 +509,10 @@ impl State {
         // Completing may have failed for want of a store after the join was taken.
         let standing = standing.and_then(|_| self.core.standing(run, node))?;
         let redundant = match standing {
-            Standing::Complete { rank, .. } => {
-                let shared = self.rounds.get(run).cloned().ok_or(Refusal::UnknownRun)?;
+            Standing::Complete { round, rank } => {
+                // A round that was learned after a restart has no answer any more: its join was answered long ago.
+                let shared = self.rounds.get(run).filter(|shared| shared.round.number == round.number);
+                let shared = Arc::clone(shared.ok_or(Refusal::UnknownRun)?);
                 return Ok(Some(Joined::Complete { shared, rank }));
             }
             Standing::Redundant => true,

@@ -270,7 +270,11 @@ mod tests {
     fn a_rounds_store_stays_while_the_round_lives_and_then_until_its_last_client_left() {
         let stores = stores(10..=12);
         let port = stores.open_for_round("a", 1, true, at(0), |_| Ok(())).expect("a port");
-        assert_eq!(stores.open_for_round("a", 2, true, at(0), |_| Ok(())).expect("a port"), 11, "a fresh one");
+        assert_eq!(
+            stores.open_for_round("a", 2, true, at(0), |_| Ok(())).expect("a port"),
+            11,
+            "a fresh one"
+        );
         assert_eq!(stores.take_unused(at(5000), |_| 0), [0_u16; 0]);
         stores.release(port, "a", 2, at(5000));
         assert_eq!(stores.take_unused(at(5000), |_| 0), [0_u16; 0], "it is another round's");
@@ -278,7 +282,11 @@ mod tests {
         assert_eq!(stores.take_unused(at(5001), |_| 1), [0_u16; 0]);
         assert_eq!(stores.take_unused(at(5002), |_| 0), [10]);
         stores.release(11, "a", 2, at(6000));
-        assert_eq!(stores.take_unused(at(6600), |_| 1), [11], "clients that never leave do not keep it for ever");
+        assert_eq!(
+            stores.take_unused(at(6600), |_| 1),
+            [11],
+            "clients that never leave do not keep it for ever"
+        );
         assert!(!stores.remove_of_round(10, "a", 1, at(7000)));
     }
 

@@ -29,11 +29,16 @@ pub(crate) struct TestServer {
 impl TestServer {
     /// Starts a server with one store, and with `args` besides. Returns once every port is bound.
     pub(crate) fn start(args: &[&str]) -> Self {
+        Self::start_with_admin("127.0.0.1:0", args)
+    }
+
+    /// The same with its admin port at a given address.
+    pub(crate) fn start_with_admin(admin: &str, args: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let ports_file = dir.path().join("ports.json");
         let log = File::create(dir.path().join("log")).expect("a log file");
         let mut process = Command::new(env!("CARGO_BIN_EXE_rallypoint"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--ports-file"])
+            .args(["serve", "--listen", "127.0.0.1:0", "--admin", admin, "--ports-file"])
             .arg(&ports_file)
             .args(args)
             // The shell of whoever runs the tests must not configure the server.
@@ -49,6 +54,14 @@ impl TestServer {
             panic!("the server never told its ports; its log:\n{log}");
         };
         Self { process, store: stores[0], admin, stores, dir }
+    }
+
+    /// The same, with `ports` ports for stores of runs that were free a moment ago.
+    pub(crate) fn with_store_ports(ports: u16, args: &[&str]) -> Self {
+        let free =
+            std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("a port").port();
+        let ports = format!("{}-{}", free, free.saturating_add(ports - 1));
+        Self::start(&[&["--store-ports", &ports], args].concat())
     }
 
     /// What the server has logged so far.

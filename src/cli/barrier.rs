@@ -1,0 +1,81 @@
+//! `rallypoint barrier`: waits until all have arrived.
+
+use std::time::Duration;
+
+use clap::builder::BoolishValueParser;
+
+use super::http::{self, AdminUrl, DEFAULT_ADMIN};
+use super::units::positive_duration;
+use super::{Outcome, poll, run_client};
+use crate::api;
+
+/// Wait until all have arrived at a barrier. It can be used again once it is released.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The barrier: all that shall meet name the same, such as RUN/epoch
+    #[arg(value_name = "NAME", env = "RALLYPOINT_BARRIER")]
+    name: String,
+
+    /// How many arrive
+    #[arg(
+        long,
+        env = "RALLYPOINT_NODES",
+        value_name = "N",
+        required_unless_present = "members",
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    nodes: Option<u32>,
+
+    /// Who arrives, so that those who are missing can be named
+    #[arg(long, env = "RALLYPOINT_MEMBERS", value_name = "ID,ID", value_delimiter = ',')]
+    members: Option<Vec<String>>,
+
+    /// This node's id, different for each [default: the host's name]
+    #[arg(long, env = "RALLYPOINT_NODE", value_name = "ID")]
+    node: Option<String>,
+
+    /// Give up after this time; the arrival is taken back
+    #[arg(long, env = "RALLYPOINT_TIMEOUT", value_name = "TIME", default_value = "60s", value_parser = positive_duration)]
+    timeout: Duration,
+
+    /// Print the outcome as JSON
+    #[arg(long, env = "RALLYPOINT_JSON", value_parser = BoolishValueParser::new())]
+    json: bool,
+
+    /// The server's admin port
+    #[arg(long, env = "RALLYPOINT_ADMIN", value_name = "URL", default_value = DEFAULT_ADMIN)]
+    admin: AdminUrl,
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let path = format!("/api/v1/barriers/{}/arrive", http::path_part(&self.name));
+        let participant = self.node.clone().map_or_else(poll::host_name, Ok)?;
+        let arrival_id = poll::unique_token();
+        let body = |wait_seconds| api::Arrive {
+            participant: participant.clone(),
+            arrival_id: arrival_id.clone(),
+            world_size: self.nodes,
+            members: self.members.clone(),
+            timeout_seconds: self.timeout.as_secs_f64(),
+            wait_seconds,
+        };
+        let reason = |waiting: &api::ArriveWaiting| {
+            let missing = match waiting.missing.as_slice() {
+                [] => String::new(),
+                names => format!("; missing: {}", names.join(", ")),
+            };
+            format!("{}: {} of {} arrived{missing}", waiting.barrier, waiting.arrived, waiting.world_size)
+        };
+        // The server knows who is missing when the time is over, so it is given the moment to say so.
+        let patience = self.timeout + Duration::from_secs(2);
+        let released = run_client(async {
+            let released = poll::until_done(&self.admin, &path, patience, body, reason).await;
+            released.map_err(poll::Ended::into_error)
+        })?;
+        if self.json {
+            println!("{}", String::from_utf8_lossy(&released.body));
+        }
+        Ok(Outcome::Done)
+    }
+}

@@ -1,0 +1,110 @@
+//! Long polls: asking again until there is an answer, through a server that is away for a while, and saying on stderr
+//! what is waited for.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use super::UsageError;
+use super::http::{self, AdminUrl, Answer};
+use crate::client::Seconds;
+
+/// How long one request waits at the server.
+const WAIT: Duration = Duration::from_secs(15);
+/// A request that waits is answered within its wait and this time.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// Pause before a server that is away is asked again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How a poll ended without what was asked for.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Ended {
+    /// The server said no.
+    #[error("{}", .0.text())]
+    Refused(Answer),
+    /// The time is over; the text says what was waited for.
+    #[error("gave up after {after}: {what}", after = Seconds(*.0), what = .1)]
+    Late(Duration, String),
+    /// The answer cannot be understood.
+    #[error("the server's answer is not understood: {0}")]
+    BadAnswer(serde_json::Error),
+}
+
+impl Ended {
+    /// As an error of a command: what was asked for wrongly is an error of usage.
+    pub(super) fn into_error(self) -> anyhow::Error {
+        match self {
+            Self::Refused(answer) if answer.status == 400 => UsageError(answer.text()).into(),
+            other => other.into(),
+        }
+    }
+}
+
+/// Asks until the answer is 200, which is returned. `body` makes a request that waits for so many seconds; `reason` tells
+/// from a 202 what is waited for.
+pub(super) async fn until_done<B: Serialize, W: DeserializeOwned>(
+    admin: &AdminUrl,
+    path: &str,
+    timeout: Duration,
+    body: impl Fn(f64) -> B,
+    reason: impl Fn(&W) -> String,
+) -> Result<Answer, Ended> {
+    let start = Instant::now();
+    let mut said = String::new();
+    let mut say = |text: String| {
+        if text != said {
+            eprintln!("rallypoint: {text}");
+            said.clone_from(&text);
+        }
+        text
+    };
+    // The first request does not wait, so that it is said at once what is waited for.
+    let mut most = Duration::ZERO;
+    loop {
+        let left = timeout.saturating_sub(start.elapsed());
+        let wait = left.min(std::mem::replace(&mut most, WAIT));
+        let asked = http::post(admin, path, None, &body(wait.as_secs_f64()), wait + ANSWER_LIMIT).await;
+        let waits_for = match asked {
+            Ok(answer) if answer.status == 200 => return Ok(answer),
+            Ok(answer) if answer.status == 202 => {
+                let waiting = serde_json::from_slice(&answer.body).map_err(Ended::BadAnswer)?;
+                say(reason(&waiting))
+            }
+            Ok(answer) if is_passing(&answer) => {
+                tokio::time::sleep(PAUSE.min(left)).await;
+                say(format!("{admin}: {}; trying again", answer.text()))
+            }
+            Ok(answer) => return Err(Ended::Refused(answer)),
+            Err(error) => {
+                tokio::time::sleep(PAUSE.min(left)).await;
+                say(format!("{admin}: {error}; trying again"))
+            }
+        };
+        if start.elapsed() >= timeout {
+            return Err(Ended::Late(start.elapsed(), waits_for));
+        }
+    }
+}
+
+/// A server that stops is there again in a moment.
+fn is_passing(answer: &Answer) -> bool {
+    answer.code().is_some_and(|code| code == "stopping") || matches!(answer.status, 502 | 504)
+}
+
+/// The host's name: in Kubernetes the pod's.
+pub(super) fn host_name() -> Result<String, UsageError> {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    if name.is_empty() {
+        return Err(UsageError("this host has no name; say --node".into()));
+    }
+    Ok(name)
+}
+
+/// A token that no other call has.
+pub(super) fn unique_token() -> String {
+    use std::hash::{BuildHasher, RandomState};
+    let random = || RandomState::new().hash_one(std::process::id());
+    format!("{:016x}{:016x}", random(), random())
+}

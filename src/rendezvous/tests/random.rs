@@ -1,0 +1,299 @@
+//! Random schedules of what nodes, networks, operators and servers do, with what must hold after every step.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const MIN: u32 = 2;
+const MAX: u32 = 4;
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// A node joins, retries, or joins again as its last answer told it.
+    Join(usize),
+    /// Its connection breaks.
+    Cut(usize),
+    /// It sends a heartbeat for the round it believes to be in.
+    Beat(usize),
+    /// Its process ends, and another takes its name.
+    Restart(usize),
+    Leave(usize),
+    Close,
+    Extend,
+    /// Seconds pass.
+    Wait(u64),
+    /// The server forgets everything.
+    ServerRestart,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let node = 0..6_usize;
+    let step = prop_oneof![
+        10 => node.clone().prop_map(Step::Join),
+        3 => node.clone().prop_map(Step::Cut),
+        6 => node.clone().prop_map(Step::Beat),
+        1 => node.clone().prop_map(Step::Restart),
+        1 => node.prop_map(Step::Leave),
+        6 => prop_oneof![Just(1), Just(5), Just(16), Just(40), 1..2000_u64].prop_map(Step::Wait),
+        1 => Just(Step::ServerRestart),
+        1 => prop_oneof![3 => Just(Step::Extend), 1 => Just(Step::Close)],
+    ];
+    proptest::collection::vec(step, 1..120)
+}
+
+/// What a node believes.
+#[derive(Debug, Clone, Default)]
+struct Node {
+    join_id: u32,
+    /// Its place, from the last answer to its join.
+    place: Option<(u64, u32, u32)>,
+    waits: bool,
+    asked_rank: bool,
+}
+
+struct World {
+    table: Table,
+    nodes: Vec<Node>,
+    /// The greatest round that this server has completed or been told of.
+    told: u64,
+    seen: usize,
+}
+
+fn name(n: usize) -> String {
+    format!("n{n}")
+}
+
+impl World {
+    fn new() -> Self {
+        let nodes = (0..6).map(|n| Node { asked_rank: n == 1, ..Node::default() }).collect();
+        Self { table: Table::new(), nodes, told: 0, seen: 0 }
+    }
+
+    fn join_of(&self, n: usize) -> Join {
+        let node = &self.nodes[n];
+        let previous = node.place.map(|(round, rank, _)| Place { round, rank });
+        let rank = node.asked_rank.then_some(1);
+        Join { rank, previous, ..again(&name(n), &node.join_id.to_string(), MIN, MAX) }
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Join(n) => {
+                if !self.nodes[n].waits {
+                    self.nodes[n].join_id += 1;
+                }
+                let join = self.join_of(n);
+                let previous = join.previous;
+                let answer = self.table.join(join);
+                if answer.is_ok() && self.table.completed.len() == self.seen {
+                    self.told = self.told.max(previous.map_or(0, |place| place.round));
+                }
+                self.take_answer(n, answer);
+            }
+            Step::Cut(n) => self.table.cut(&name(n)),
+            Step::Beat(n) => {
+                let node = self.nodes[n].clone();
+                if let (Some((round, rank, world)), false) = (node.place, node.waits) {
+                    let mut report = report(&name(n), round, rank, world, MAX);
+                    report.join_id = node.join_id.to_string().into();
+                    report.wanted.min_nodes = MIN;
+                    self.table.core.heartbeat(&run(), report, self.table.now).expect("a view");
+                    self.table.core.park_in_round(&run(), &label(&name(n)), round);
+                    self.table.collect();
+                    self.told = self.told.max(round);
+                }
+            }
+            Step::Restart(n) => {
+                self.table.cut(&name(n));
+                self.nodes[n] = Node {
+                    join_id: self.nodes[n].join_id,
+                    asked_rank: self.nodes[n].asked_rank,
+                    ..Node::default()
+                };
+            }
+            Step::Leave(n) => {
+                self.table.leave(&name(n));
+                self.nodes[n].waits = false;
+            }
+            Step::Close => {
+                let _ = self.table.core.close(&run(), "the test", self.table.now);
+                self.table.collect();
+            }
+            Step::Extend => {
+                let _ = self.table.core.extend(&run(), Duration::from_mins(5), self.table.now);
+                self.table.collect();
+            }
+            Step::Wait(secs) => self.table.advance(Duration::from_secs(secs)),
+            Step::ServerRestart => {
+                let now = self.table.now;
+                let completed = std::mem::take(&mut self.table.completed);
+                self.told = 0;
+                self.table = Table { now, completed, ..Table::new() };
+            }
+        }
+    }
+
+    fn take_answer(&mut self, n: usize, answer: Result<Standing, Refusal>) {
+        let node = &mut self.nodes[n];
+        match answer {
+            Ok(Standing::Complete { round, rank }) => {
+                let world = (round.participants.len() as u32).max(rank + 1);
+                node.place = Some((round.number, rank, world));
+                node.waits = false;
+            }
+            Ok(_) => node.waits = true,
+            Err(_) => node.waits = false,
+        }
+    }
+
+    /// Polls that are waiting get what the last step brought them.
+    fn answer_polls(&mut self) {
+        for n in 0..self.nodes.len() {
+            if self.nodes[n].waits {
+                let standing = self.table.core.standing(&run(), &label(&name(n)));
+                // A server that was restarted does not know it; its retry will join again.
+                if !matches!(standing, Err(Refusal::Left | Refusal::UnknownRun)) {
+                    self.take_answer(n, standing);
+                }
+            }
+        }
+    }
+
+    fn check(&mut self) -> Result<(), TestCaseError> {
+        for round in &self.table.completed[self.seen..] {
+            let nodes = round.participants.len() as u32;
+            prop_assert!((MIN..=MAX).contains(&nodes), "round {} has {nodes} nodes", round.number);
+            let members: BTreeSet<String> = round.participants.iter().map(|p| p.node.to_string()).collect();
+            prop_assert_eq!(members.len() as u32, nodes, "each node once");
+            prop_assert!(round.number > self.told, "round {} after {}", round.number, self.told);
+            self.told = round.number;
+        }
+        self.seen = self.table.completed.len();
+        let snapshots = self.table.core.snapshot(self.table.now);
+        let Some(view) = snapshots.first() else { return Ok(()) };
+        let in_round: Vec<&NodeSnapshot> =
+            view.nodes.iter().filter(|n| matches!(n.state, NodeState::InRound { .. })).collect();
+        let ranks: BTreeSet<u32> = in_round
+            .iter()
+            .filter_map(|n| match n.state {
+                NodeState::InRound { rank } => Some(rank),
+                _ => None,
+            })
+            .collect();
+        prop_assert_eq!(ranks.len(), in_round.len(), "ranks are distinct: {:?}", view);
+        prop_assert_eq!(in_round.len() as u32, view.in_round);
+        prop_assert!(ranks.iter().all(|rank| *rank < MAX));
+        let count =
+            |wanted: fn(&NodeState) -> bool| view.nodes.iter().filter(|n| wanted(&n.state)).count() as u32;
+        prop_assert_eq!(count(|state| matches!(state, NodeState::Waiting { .. })), view.waiting);
+        prop_assert_eq!(count(|state| matches!(state, NodeState::Redundant)), view.redundant);
+        // Enough nodes and nobody to wait for: the round completes, at the latest after the last call.
+        if view.waiting >= MAX {
+            prop_assert!(view.state == RoundState::Closed, "a full round waits: {view:?}");
+        }
+        if view.waiting > 0 {
+            let deadline = view.deadline.expect("who waits has a deadline");
+            prop_assert!(deadline > Duration::ZERO);
+        }
+        prop_assert!(
+            self.table.core.next_deadline().is_none_or(|at| at >= self.table.now),
+            "no deadline is missed"
+        );
+        // What nodes of one round hear: at most one round goes on, and all who go on are in it.
+        let going_on: BTreeSet<u64> = (0..self.nodes.len())
+            .filter_map(|n| Some((n, self.nodes[n].place?.0)))
+            .filter(|(n, round)| self.table.action(&name(*n), *round) == Action::Continue)
+            .map(|(_, round)| round)
+            .collect();
+        prop_assert!(going_on.len() <= 1, "two rounds go on: {going_on:?}");
+        Ok(())
+    }
+
+    /// The nodes of the current round that are surely alive, and how long the round that gathers still has.
+    fn alive_in_round(&self) -> (BTreeSet<(u64, String)>, Option<Duration>) {
+        let snapshots = self.table.core.snapshot(self.table.now);
+        let Some(view) = snapshots.first() else { return (BTreeSet::new(), None) };
+        let is_alive = |n: &&NodeSnapshot| n.silent.is_none() && matches!(n.state, NodeState::InRound { .. });
+        let nodes = view.nodes.iter().filter(is_alive).map(|n| (view.round, n.node.to_string())).collect();
+        (nodes, view.deadline)
+    }
+
+    /// Who was in a round and alive is still in it, whatever the others did.
+    fn check_stays(
+        &self,
+        step: &Step,
+        before: &(BTreeSet<(u64, String)>, Option<Duration>),
+    ) -> Result<(), TestCaseError> {
+        let (nodes, deadline) = before;
+        let actor = match step {
+            Step::Join(n) | Step::Leave(n) | Step::Restart(n) | Step::Cut(n) => Some(name(*n)),
+            Step::Extend => None,
+            Step::Wait(secs) if deadline.is_none_or(|left| Duration::from_secs(*secs) < left) => None,
+            // Closing ends it; a restarted server knows nobody; a report of a later round ends one that was learned.
+            Step::Wait(_) | Step::Close | Step::ServerRestart | Step::Beat(_) => return Ok(()),
+        };
+        let (now_in, _) = self.alive_in_round();
+        let gone = nodes
+            .iter()
+            .find(|(round, node)| Some(node) != actor.as_ref() && !now_in.contains(&(*round, node.clone())));
+        prop_assert!(gone.is_none(), "{gone:?} was in its round and alive before {step:?}");
+        Ok(())
+    }
+
+    /// From any state: once nothing stands in the way any more, all who keep trying meet.
+    fn all_meet_at_last(&mut self) -> Result<(), TestCaseError> {
+        // All polls break, all nodes end, and closed runs are over: what is left must not block anybody.
+        (0..6).for_each(|n| self.table.cut(&name(n)));
+        self.table.advance(Duration::from_mins(2));
+        for n in 0..4 {
+            self.nodes[n] = Node { join_id: self.nodes[n].join_id + 1, ..Node::default() };
+            let join = self.join_of(n);
+            let answer = self.table.join(join);
+            prop_assert!(answer.is_ok(), "{answer:?}");
+        }
+        for n in 0..4 {
+            prop_assert!(
+                self.table.rank(&name(n)).is_some(),
+                "{n} has not met: {:?}",
+                self.table.core.snapshot(self.table.now)
+            );
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn whatever_happens_rounds_are_sound_and_waits_end(steps in steps()) {
+        let mut world = World::new();
+        for step in &steps {
+            let before = world.alive_in_round();
+            world.step(step);
+            world.check()?;
+            world.check_stays(step, &before)?;
+            world.answer_polls();
+        }
+        world.all_meet_at_last()?;
+    }
+
+    #[test]
+    fn nobody_waits_beyond_the_deadline(steps in steps()) {
+        let mut world = World::new();
+        for step in &steps {
+            world.step(step);
+            world.answer_polls();
+        }
+        // Nobody does anything any more, and polls stay: by the deadline each has a round or a reason.
+        let left = world.table.core.snapshot(world.table.now).first().and_then(|view| view.deadline);
+        world.table.advance(left.unwrap_or_default() + Duration::from_secs(61));
+        let view = world.table.core.snapshot(world.table.now);
+        for node in view.iter().flat_map(|view| &view.nodes) {
+            let waits_in_vain = matches!(node.state, NodeState::Waiting { .. }) && node.joined_for > left.unwrap_or_default() + Duration::from_mins(31);
+            prop_assert!(!waits_in_vain, "{node:?}");
+        }
+    }
+}
