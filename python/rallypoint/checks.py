@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -32,6 +32,7 @@ class Check:
     """One thing that was looked at."""
 
     name: str
+    """It stays the same between versions."""
     verdict: str
     """PASS, WARN or FAIL."""
     evidence: str
@@ -94,12 +95,13 @@ def check_env(environment: Mapping[str, str] | None = None) -> Report:
     return Report(tuple(checks), {name: str(entry["value"]) for name, entry in explained.items()})
 
 
-def diagnose(endpoint: str | None = None, *, environment: Mapping[str, str] | None = None) -> Report:
+def diagnose(endpoint: str | None = None, *, command: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> Report:
     """Every check of `rallypoint doctor`: environment, names, reachability, server, limits.
 
-    `endpoint` is the store (`HOST:PORT`); by default what the environment names.
+    `endpoint` is the store (`HOST:PORT`), by default what the environment names; `command` the job's command line (`["torchrun", …]`),
+    whose flags are then checked too.
     """
-    arguments = ["doctor", "--json", *([endpoint] if endpoint else [])]
+    arguments = ["doctor", "--json", *([endpoint] if endpoint else []), *(["--", *command] if command else [])]
     _, output, errors = _run(arguments, environment)
     entries = _document(output, "doctor", errors).get("checks")
     if not isinstance(entries, list):
@@ -110,7 +112,7 @@ def diagnose(endpoint: str | None = None, *, environment: Mapping[str, str] | No
 def _check(entry: Mapping[str, Any]) -> Check:
     try:
         verdict = str(entry["verdict"]).upper()
-        check = Check(str(entry["name"]), verdict, str(entry["evidence"]), str(entry.get("remedy") or ""))
+        check = Check(str(entry["id"]), verdict, str(entry["evidence"]), str(entry.get("remedy") or ""))
     except KeyError as missing:
         raise ProgramError(f"a check of `rallypoint doctor --json` has no {missing}; {SAME_VERSION}") from None
     if verdict not in (PASS, WARN, FAIL):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -61,8 +61,12 @@ def meeting(meetings: Callable[..., Server]) -> Server:
 def plugin_jobs(jobs: Jobs) -> Callable[..., Job]:  # noqa: F811
     """Starts torchrun jobs that meet on a server by the plugin: `plugin_jobs(meeting, nodes=4)`."""
 
-    def start(server: Server, *, environment: Callable[[int], dict[str, str]] = lambda _: {}, **options: Any) -> Job:
+    def start(
+        server: Server, *, environment: Callable[[int], dict[str, str]] = lambda _: {}, train: Sequence[str] = (), ddp: bool = False, **options: Any
+    ) -> Job:
         options.setdefault("conf", QUICK)
+        # Importing what DDP needs takes over a second in each worker; the gradients are averaged and checked either way.
+        options["train"] = train if ddp else [*train, "--no-ddp"]
 
         def variables(index: int) -> dict[str, str]:
             return {"PYTHONPATH": str(PACKAGE)} | environment(index)

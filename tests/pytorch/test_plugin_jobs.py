@@ -10,9 +10,7 @@ import signal
 import time
 from collections.abc import Callable
 
-import pytest
 from jobs import Job
-from plugin_fixtures import QUICK
 from servers import Server, poll
 
 pytest_plugins = ["plugin_fixtures"]
@@ -28,7 +26,7 @@ def await_training(job: Job, world_size: int) -> None:
 
 
 def test_fixed_job(meeting: Server, plugin_jobs: Start) -> None:
-    job = plugin_jobs(meeting, nodes=2, procs=2, train=["--new-group"])
+    job = plugin_jobs(meeting, nodes=2, procs=2, ddp=True, train=["--new-group"])
     stores = {result["store"] for result in job.results()}
     assert len(stores) == 1, "all workers have the address of one store"
     assert stores != {meeting.endpoint} and stores.pop().startswith("127.0.0.1:"), "which is the round's own, on the server"
@@ -36,13 +34,15 @@ def test_fixed_job(meeting: Server, plugin_jobs: Start) -> None:
     assert "round 1 complete: 2 nodes" in log and "closed" in log
 
 
-@pytest.mark.parametrize("source", ["PET_NODE_RANK", "JOB_COMPLETION_INDEX", "node_rank="])
-def test_node_ranks_follow(source: str, meeting: Server, plugin_jobs: Start) -> None:
-    """The nodes ask for their ranks in reverse order."""
-    conf: Callable[[int], str] = lambda index: f"{QUICK},node_rank={1 - index}" if source == "node_rank=" else QUICK  # noqa: E731
-    job = plugin_jobs(meeting, conf=conf, environment=lambda index: {source: str(1 - index)} if source != "node_rank=" else {})
+def test_node_ranks_follow_what_each_node_is_told(meeting: Server, plugin_jobs: Start) -> None:
+    job = plugin_jobs(
+        meeting,
+        nodes=3,
+        conf=lambda index: "node_rank=1" if index == 0 else "",
+        environment=lambda index: [{}, {"PET_NODE_RANK": "2"}, {"JOB_COMPLETION_INDEX": "0"}][index],
+    )
     job.results()
-    assert [job.node_of_rank(rank) for rank in (0, 1)] == [1, 0]
+    assert [job.node_of_rank(rank) for rank in range(3)] == [2, 0, 1]
 
 
 def test_a_killed_node_is_replaced(meeting: Server, plugin_jobs: Start) -> None:
