@@ -21,11 +21,11 @@ from servers import Server, poll
 from torch.distributed.elastic.rendezvous import (
     RendezvousClosedError,
     RendezvousConnectionError,
-    RendezvousError,
     RendezvousGracefulExitError,
     RendezvousHandler,
     RendezvousInfo,
     RendezvousParameters,
+    RendezvousStateError,
     RendezvousTimeoutError,
 )
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
@@ -143,7 +143,8 @@ def test_c10d_does_not_take_in_a_late_node(meeting: Server) -> None:
     with pytest.raises(RuntimeError, match="MASTER_ADDR"):
         joined[0].result(60)
     assert [future.result(60).world_size for future in again] == [3, 3], "the others believe that all is well"
-    a.shutdown()
+    for handler in (a, b, late):
+        handler.shutdown()
 
 
 def test_a_closed_run_is_seen_by_all_and_joined_by_nobody(handlers: Handlers) -> None:
@@ -244,12 +245,12 @@ def test_errors_say_where_and_what(ours: Handlers) -> None:
         ours.new(join_timeout="1", endpoint="127.0.0.1:1").next_rendezvous()
     with pytest.raises(RendezvousConnectionError, match="admin port.*not its store port"):
         ours.new(join_timeout="1", endpoint=ours.server.endpoint).next_rendezvous()
-    a = ours.new(node_rank="0")
+    a = ours.new(run_id="ranks", node_rank="0")
     waiting = ours.join(a)
-    poll(lambda: "'run'" in ours.server.log_text() or "run" in ours.server.log_text(), "a joined")
-    with pytest.raises(RendezvousError, match="rank 0"):
-        ours.new(node_rank="0").next_rendezvous()
-    ours.together(ours.new())
+    poll(lambda: "gathers: " in ours.server.log_text() and "run.id=ranks" in ours.server.log_text(), "a joined")
+    with pytest.raises(RendezvousStateError, match="run 'ranks', round 1.*rank 0 is asked for by"):
+        ours.new(run_id="ranks", node_rank="0").next_rendezvous()
+    ours.together(ours.new(run_id="ranks"))
     waiting[0].result(20)
 
 
