@@ -85,11 +85,12 @@ impl Run {
         out: &mut Vec<Decision>,
     ) -> HeartbeatView {
         let (node, round) = (report.node.clone(), report.place.round);
-        if !self.seen_in_round(&node, round, now, out)
-            && !self.members.contains_key(&node)
-            && self.closed.is_none()
-        {
-            self.adopt(report, now, out);
+        if !self.seen_in_round(&node, round, now, out) {
+            if self.closed.is_none() && !self.members.contains_key(&node) {
+                self.adopt(report, now, out);
+            }
+            // Later rounds have greater numbers, whether this one is taken over or not.
+            self.last_round = self.last_round.max(round);
         }
         self.settle(now, out);
         self.action(&node, round)
@@ -106,7 +107,6 @@ impl Run {
         if newer {
             self.start_adoption(&report, who.clone(), now, out);
         }
-        self.last_round = self.last_round.max(round);
         let Some(current) = self.current.as_mut().filter(|c| c.round.number == round && c.broken.is_none())
         else {
             return;

@@ -130,7 +130,6 @@ impl Run {
             self.end(&node, why.clone(), now, out);
         }
         self.gather = None;
-        self.promote(now, out);
     }
 
     pub(super) fn extend(

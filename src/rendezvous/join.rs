@@ -182,11 +182,12 @@ impl Run {
         }
     }
 
-    /// Free places go to those who wait the longest.
-    pub(super) fn promote(&mut self, now: Uptime, out: &mut Vec<Decision>) {
+    /// Free places go to those who wait the longest. Returns whether anybody got one.
+    pub(super) fn promote(&mut self, now: Uptime, out: &mut Vec<Decision>) -> bool {
         if self.redundant.is_empty() || !self.has_place() || self.closed.is_some() {
-            return;
+            return false;
         }
+        let before = self.redundant.len();
         for node in self.redundant.values().inspect(|_| look()).cloned().collect::<Vec<_>>() {
             if !self.has_place() {
                 break;
@@ -196,6 +197,7 @@ impl Run {
                 self.give_place(&node, now, out);
             }
         }
+        self.redundant.len() < before
     }
 
     /// A place in an earlier round: later rounds have greater numbers, also if this server never saw that one.

@@ -437,7 +437,13 @@ impl Run {
     /// Everything that follows once an event has been taken in: places, rounds, and what is over.
     pub(super) fn settle(&mut self, now: Uptime, out: &mut Vec<Decision>) {
         self.promote(now, out);
-        self.advance(now, out);
+        loop {
+            self.advance(now, out);
+            // A round that was completed or given up may have freed places.
+            if !self.promote(now, out) {
+                break;
+            }
+        }
         if self.current.as_ref().is_some_and(|c| c.present + c.unreported() == 0) {
             self.current = None;
         }

@@ -338,9 +338,9 @@ fn a_replacement_waits_for_the_rank_of_a_silent_node_and_gets_it() {
     let mut table = Table::new();
     for (node, rank) in [("a", 0), ("b", 1)] {
         table.join(Join { rank: Some(rank), ..join(node, 2, 2) }).expect("a place");
-        table.beat(node, 1);
     }
     table.beat("a", 1);
+    table.beat("b", 1);
     table.cut("b");
     let replacement = || Join { rank: Some(1), ..join("b2", 2, 2) };
     assert_eq!(table.join(replacement()), Ok(Standing::Redundant));
@@ -355,8 +355,9 @@ fn a_replacement_is_refused_when_the_silent_node_comes_back() {
     let mut table = Table::new();
     for (node, rank) in [("a", 0), ("b", 1)] {
         table.join(Join { rank: Some(rank), ..join(node, 2, 2) }).expect("a place");
-        table.beat(node, 1);
     }
+    table.beat("a", 1);
+    table.beat("b", 1);
     table.cut("b");
     assert_eq!(table.join(Join { rank: Some(1), ..join("b2", 2, 2) }), Ok(Standing::Redundant));
     table.beat("b", 1);
@@ -534,4 +535,21 @@ fn terms_that_contradict_themselves_are_refused() {
     assert_eq!(table.join(far).expect_err("bad").code(), "bad_request");
     assert!(table.core.heartbeat(&run(), report("a", 1, 2, 2, 2), table.now).is_err());
     assert!(Label::new("").is_err() && Label::new("a\nb").is_err() && Label::new(&"x".repeat(257)).is_err());
+}
+
+#[test]
+fn a_spare_gets_a_place_in_the_round_after_one_that_was_completed_without_stragglers() {
+    let mut table = Table::new();
+    table.all_join(&["b", "f", "d", "c"], 2, 4);
+    table.join(join("spare", 2, 4)).expect("redundant");
+    for node in ["b", "f", "d", "c"] {
+        table.beat(node, 1);
+    }
+    table.advance(16 * SECOND);
+    table.join(again("c", "2", 2, 4)).expect("a place");
+    table.join(again("d", "2", 2, 4)).expect("a place");
+    table.advance(Duration::from_mins(30));
+    assert_eq!(table.completed.len(), 2);
+    assert_eq!(table.action("c", 2), Action::Rejoin, "a node waits for the next round");
+    assert_eq!(table.core.snapshot(table.now)[0].waiting, 1);
 }
