@@ -12,6 +12,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 import urllib.parse
 import weakref
 from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ from typing import Any
 
 from ._http import ANSWER_SECONDS, Client, Endpoint, Interrupted
 from ._trouble import Trouble
-from .errors import PlaceLostError, ProblemError, RallypointError
+from .errors import NotRallypointError, PlaceLostError, ProblemError, RallypointError
 
 log = logging.getLogger("rallypoint")
 
@@ -225,7 +226,7 @@ class KeepAlive:
             self._client.close()
 
     def _beat(self) -> None:
-        seen = self.news.action
+        seen, started = self.news.action, time.monotonic()
         try:
             answer = self._client.post(
                 self._path,
@@ -239,16 +240,15 @@ class KeepAlive:
         except ProblemError as refusal:
             # The server will not have this node in the round: it has to join again to hear more.
             news = News(Action.REJOIN, str(refusal))
-            self._client.pause(self._pause)
-        except (RallypointError, KeyError, ValueError) as error:
-            log.warning("rallypoint: %s: keep-alive: %s", self._about, error)
+        except (RallypointError, KeyError, TypeError, ValueError) as error:
+            log.warning("rallypoint: %s: keep-alive: %s: %s", self._about, type(error).__name__, error)
             self._client.pause(10 * self._pause)
             return
         if news.action is not seen and news.action is not Action.CONTINUE:
             log.warning("rallypoint: %s: %s: %s", self._about, news.action.value, news.reason)
         self.news = news
-        if news.action is seen is not Action.CONTINUE:
-            self._client.pause(self._pause)
+        if news.action is seen and time.monotonic() - started < self._pause:
+            self._client.pause(self._pause)  # a server that answers at once, as it is about to stop, is not asked all the time
 
 
 @dataclass
@@ -265,10 +265,12 @@ class _Presence:
 
     def end(self, reason: str, patience: float) -> bool:
         """Stops the keep-alive and leaves; whether the server heard it."""
+        if self.pid != os.getpid():
+            return True  # a forked child: place and connections are its parent's
         if self.keep_alive:
             self.keep_alive.stop()
             self.keep_alive = None
-        if not self.joined or self.pid != os.getpid():
+        if not self.joined:
             return True
         self.joined = False
         client = Client(self.endpoint)
@@ -358,10 +360,17 @@ class Node:
             finally:
                 # Also if a signal ended the wait.
                 self._presence.joined |= self._client.has_sent
-            if answer.status == 200:
-                return Round.read(answer.body)
+            try:
+                step = Round.read(answer.body) if answer.status == 200 else Waiting.read(answer.body)
+            except (KeyError, TypeError, ValueError) as error:
+                raise NotRallypointError(
+                    f"{self.endpoint} answers a join with something else ({type(error).__name__}: {error}); "
+                    f"server and package must be of the same version"
+                ) from error
+            if isinstance(step, Round):
+                return step
             if on_waiting:
-                on_waiting(Waiting.read(answer.body))
+                on_waiting(step)
 
     def leave(self, reason: str, *, patience: float = 10.0) -> bool:
         """Gives up the node's place: the others are told to join again. Whether the server heard it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -142,7 +143,13 @@ class RallypointRendezvousHandler(RendezvousHandler):
         return max(1, news.num_nodes_waiting) if news.action is Action.REJOIN else 0
 
     def shutdown(self) -> bool:
-        """See base class. As with torch's own backends, an agent that ends closes the run, unless it never was in a round."""
+        """See base class. As with torch's own backends, an agent that ends closes the run, unless it never was in a round.
+
+        Not one that is told to stop by a signal: its launcher means the run to stay open then, but the agent of PyTorch 2.6 calls this.
+        """
+        if _is_told_to_stop():
+            self._node.leave("its agent was told to stop", patience=FAREWELL_SECONDS)
+            return True
         done = True
         if self._node.round and not self._closed:
             try:
@@ -193,6 +200,13 @@ class RallypointRendezvousHandler(RendezvousHandler):
         if isinstance(error, MismatchError):
             return RendezvousStateError(text)
         return RendezvousError(text)
+
+
+def _is_told_to_stop() -> bool:
+    """Whether the agent is just handling the exception that torch raises for SIGTERM and its kin."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+
+    return isinstance(sys.exc_info()[1], SignalException)
 
 
 class _Explain:
