@@ -21,9 +21,9 @@ def find_binary() -> str:
         raise FileNotFoundError(f"RALLYPOINT_BIN={given} is no program")
     name = "rallypoint" + (sysconfig.get_config_var("EXE") or "")
     package = Path(__file__).resolve().parent
-    # An environment's scripts; `pip install --user`; `pip install --target DIR`; `pip install --prefix DIR`.
-    folders = [Path(sysconfig.get_path("scripts")), package.parent / "bin", package.parents[2] / "bin"]
-    folders.append(Path(sysconfig.get_path("scripts", f"{os.name}_user")))
+    # `pip install --target DIR` and `--prefix DIR` (DIR/lib/pythonX.Y/site-packages), then this environment's, then `--user`.
+    folders = [package.parent / "bin", *(parent / "bin" for parent in package.parents[3:4])]
+    folders += [Path(sysconfig.get_path("scripts")), Path(sysconfig.get_path("scripts", f"{os.name}_user"))]
     for folder in folders:
         if os.access(folder / name, os.X_OK):
             return str(folder / name)

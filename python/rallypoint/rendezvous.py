@@ -245,7 +245,8 @@ class KeepAlive:
             self._client.pause(10 * self._pause)
             return
         if news.action is not seen and news.action is not Action.CONTINUE:
-            log.warning("rallypoint: %s: %s: %s", self._about, news.action.value, news.reason)
+            level = logging.WARNING if news.action is Action.REJOIN else logging.INFO
+            log.log(level, "rallypoint: %s: %s: %s", self._about, news.action.value, news.reason)
         self.news = news
         if news.action is seen and time.monotonic() - started < self._pause:
             self._client.pause(self._pause)  # a server that answers at once, as it is about to stop, is not asked all the time

@@ -190,6 +190,8 @@ class RallypointRendezvousHandler(RendezvousHandler):
         number = self._node.round.number + 1 if self._node.round else 1
         text = f"{self._where}, round {number} or later: {error}"
         if isinstance(error, GracefulExitError):
+            # Up to 2.15 torchrun then stumbles over its agent's empty result: an AttributeError and exit code 1.
+            log.warning("rallypoint: %s; nothing is wrong, whatever torchrun says next", error)
             return RendezvousGracefulExitError(text)
         if isinstance(error, ClosedError):
             return RendezvousClosedError(text)

@@ -88,7 +88,7 @@ impl Run {
             Some(settled_by) if !alone => {
                 let mut differences = join.wanted.differences(&self.terms);
                 if self.terms_are_learned {
-                    differences.retain(|difference| difference.is_about_nodes());
+                    differences.retain(super::Difference::is_about_nodes);
                 }
                 if !differences.is_empty() {
                     let (run, settled_by) = (self.id.clone(), settled_by.clone());

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from installed import PACKAGE
 from jobs import Job, Jobs, clients_only
 from pods import Pod, Pods
 from servers import Server, poll
@@ -35,6 +36,11 @@ class Mode:
 
 
 AGENTS, RANKS, AGENTS_AND_WORKERS = 2, 2, 4
+PLUGIN = {
+    "backend": "rallypoint",
+    "conf": "",
+    "environment": lambda index: {"PYTHONPATH": str(PACKAGE), "JOB_COMPLETION_INDEX": str(index)},
+}
 MODES = [
     Mode("c10d-standalone", STANDALONE, Jobs.torchrun, AGENTS, {"conf": ""}),
     Mode("c10d-sidecar", SIDECAR, Jobs.torchrun, AGENTS, {"conf": ""}),
@@ -47,6 +53,8 @@ MODES = [
     Mode("env-clients_only-sidecar", SIDECAR, Jobs.ranks, RANKS, {"environment": clients_only(SIDECAR)}),
     Mode("tcp-standalone", STANDALONE, Jobs.ranks, RANKS, {"init_method": f"tcp://{STANDALONE}"}),
     Mode("tcp-clients_only-sidecar", SIDECAR, Jobs.ranks, RANKS, {"init_method": f"tcp://{SIDECAR}", "environment": clients_only(SIDECAR)}),
+    Mode("plugin-standalone", "server:29501", Jobs.torchrun, AGENTS_AND_WORKERS, PLUGIN),
+    Mode("plugin-sidecar", "node-0:29501", Jobs.torchrun, AGENTS_AND_WORKERS, PLUGIN),
 ]
 
 
