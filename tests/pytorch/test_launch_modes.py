@@ -36,11 +36,6 @@ class Mode:
 
 
 AGENTS, RANKS, AGENTS_AND_WORKERS = 2, 2, 4
-PLUGIN = {
-    "backend": "rallypoint",
-    "conf": "",
-    "environment": lambda index: {"PYTHONPATH": str(PACKAGE), "JOB_COMPLETION_INDEX": str(index)},
-}
 MODES = [
     Mode("c10d-standalone", STANDALONE, Jobs.torchrun, AGENTS, {"conf": ""}),
     Mode("c10d-sidecar", SIDECAR, Jobs.torchrun, AGENTS, {"conf": ""}),
@@ -53,8 +48,6 @@ MODES = [
     Mode("env-clients_only-sidecar", SIDECAR, Jobs.ranks, RANKS, {"environment": clients_only(SIDECAR)}),
     Mode("tcp-standalone", STANDALONE, Jobs.ranks, RANKS, {"init_method": f"tcp://{STANDALONE}"}),
     Mode("tcp-clients_only-sidecar", SIDECAR, Jobs.ranks, RANKS, {"init_method": f"tcp://{SIDECAR}", "environment": clients_only(SIDECAR)}),
-    Mode("plugin-standalone", "server:29501", Jobs.torchrun, AGENTS_AND_WORKERS, PLUGIN),
-    Mode("plugin-sidecar", "node-0:29501", Jobs.torchrun, AGENTS_AND_WORKERS, PLUGIN),
 ]
 
 
@@ -80,6 +73,23 @@ def test_launch_mode_trains(mode: Mode, serve_in: Callable[[Pod], Server], pods:
     assert [result["host"] for result in results] == ["node-0", "node-1"]
     poll(lambda: pod.call(lambda: connections(server)) >= mode.connections, f"{mode.connections} connections were served")
     assert pod.call(lambda: connections(server)) == mode.connections
+
+
+@pytest.mark.parametrize("server_pod", ["server", "node-0"], ids=["standalone", "sidecar"])
+def test_plugin_trains(server_pod: str, serve_in: Callable[[Pod], Server], pods: Pods, jobs: Jobs) -> None:
+    """The torchrun plugin: workers get the round's store at the address of the server's pod."""
+    serve_in(pods[server_pod])
+
+    def variables(index: int) -> dict[str, str]:
+        return {"PYTHONPATH": str(PACKAGE), "JOB_COMPLETION_INDEX": str(index)}
+
+    job = jobs.torchrun(f"{server_pod}:29501", backend="rallypoint", conf="", environment=variables, places=pods.nodes)
+    results = job.results()
+    assert [result["host"] for result in results] == ["node-0", "node-1"]
+    (store,) = {result["store"] for result in results}
+    host, _, port = store.rpartition(":")
+    assert host == pods[server_pod].address
+    assert 29510 <= int(port) <= 29599
 
 
 def test_c10d_four_nodes_of_two_ranks(rallypoint: Server, jobs: Jobs) -> None:
