@@ -146,6 +146,8 @@ pub(super) struct Run {
     pub(super) terms: Terms,
     /// Whose terms hold.
     pub(super) settled_by: Option<Who>,
+    /// The terms come from a report, which has only the numbers of nodes; the rest are defaults that nobody asked for.
+    pub(super) terms_are_learned: bool,
     /// The greatest number of a round so far.
     pub(super) last_round: u64,
     pub(super) members: HashMap<Label, Member>,
@@ -182,6 +184,7 @@ impl Run {
             id,
             terms,
             settled_by: None,
+            terms_are_learned: false,
             last_round: 0,
             members: HashMap::new(),
             current: None,

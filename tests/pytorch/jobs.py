@@ -144,6 +144,11 @@ class Job:
 
         poll(seen, f"rank {rank}, attempt {attempt} comes to {event!r}", PATIENCE)
 
+    def forget_marks(self) -> None:
+        """So that a later `wait_for_mark` waits for the ranks of a new round."""
+        for mark in [*self.folder.glob("init-*"), *self.folder.glob("training-*")]:
+            mark.unlink(missing_ok=True)
+
     def node_of_rank(self, rank: int) -> int:
         """The index of the node that this rank was on in the first attempt."""
         return int((self.folder / f"training-{rank}-0").read_text())
@@ -229,15 +234,15 @@ class Jobs:
         nnodes: str = "",
         procs: int = 1,
         run_id: str = "job",
-        conf: str = "is_host=0",
+        conf: str | Callable[[int], str] = "is_host=0",
         options: Iterable[str] = (),
         train: Iterable[str | Path] = (),
-        environment: dict[str, str] | None = None,
+        environment: dict[str, str] | Callable[[int], dict[str, str]] | None = None,
         places: Sequence[Place] = (),
         wrapped: bool = False,
         start: Iterable[int] | None = None,
     ) -> Job:
-        """A torchrun job; `backend` is `c10d` or `static`, `start` the nodes to start now (all, if not given)."""
+        """A torchrun job; `start` are the nodes to start now (all, if not given). `conf` and `environment` may differ by node."""
         host, _, port = endpoint.rpartition(":")
         chosen: Sequence[Place] = places or [ThisMachine()] * nodes
 
@@ -246,13 +251,18 @@ class Jobs:
             if backend == "static":
                 argv += [f"--rdzv-id={run_id}", f"--master-addr={host}", f"--master-port={port}", f"--node-rank={index}"]
             else:
-                argv += [f"--rdzv-id={run_id}", f"--rdzv-backend={backend}", f"--rdzv-endpoint={endpoint}", f"--rdzv-conf={conf}"]
+                argv += [f"--rdzv-id={run_id}", f"--rdzv-backend={backend}", f"--rdzv-endpoint={endpoint}"]
+                argv += [f"--rdzv-conf={conf(index) if callable(conf) else conf}"]
                 argv += chosen[index].agent_options
             program = ["--no-python", str(WRAPPER), sys.executable, str(TRAIN)] if wrapped else [str(TRAIN)]
             return [*argv, *options, *program, "--out", str(job.folder), *map(str, train)]
 
         extra = {"STORE_ADDR": host, "STORE_PORT": port} if wrapped else {}
-        job = self._job(chosen, command, lambda _: extra | (environment or {}), nodes * procs)
+
+        def variables(index: int) -> dict[str, str]:
+            return extra | ((environment(index) if callable(environment) else environment) or {})
+
+        job = self._job(chosen, command, variables, nodes * procs)
         job.start(*(range(nodes) if start is None else start))
         return job
 
