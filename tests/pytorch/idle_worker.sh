@@ -1,0 +1,6 @@
+#!/bin/sh
+# Entry point for `torchrun --no-python idle_worker.sh FOLDER`: a worker without torch, for tests that are about agents.
+# It leaves the mark `training-RANK-ATTEMPT` like train.py, and ends well when FOLDER has `go-on` or `go-on-NODE`.
+printf %s "$NODE_INDEX" >"$1/training-$RANK-$TORCHELASTIC_RESTART_COUNT.new"
+mv "$1/training-$RANK-$TORCHELASTIC_RESTART_COUNT.new" "$1/training-$RANK-$TORCHELASTIC_RESTART_COUNT"
+until [ -e "$1/go-on" ] || [ -e "$1/go-on-$NODE_INDEX" ]; do sleep 0.1; done
