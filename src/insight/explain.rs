@@ -129,7 +129,7 @@ impl Insight {
         let facts = std::mem::take(&mut run.facts);
         let moments = std::mem::take(&mut run.new_moments);
         for (at, code, text) in moments {
-            let at = self.settings.epoch + at.0.as_secs_f64();
+            let at = super::show::rounded(self.settings.epoch + at.0.as_secs_f64());
             self.tell(News::Moment(Moment { at, run_id: subject.run_id.clone(), code, text }));
         }
         for fact in facts {
@@ -367,7 +367,9 @@ impl Insight {
                 && run.over_at.is_some_and(|at| now.since(at) >= Self::OVER_SHOWN)
         };
         let old: Vec<RunKey> = self.runs.values().filter(is_old).map(|run| run.key.clone()).collect();
-        old.iter().for_each(|key| self.drop_run(key));
+        for key in &old {
+            self.drop_run(key);
+        }
     }
 
     /// Sends the runs that have changed to whoever follows.
@@ -403,15 +405,11 @@ fn tell_start(run: &mut Run, expected: Option<super::view::Expected>, now: Uptim
         run.told_start = Some(started);
         return;
     }
-    let first = match run.has_agents() {
-        true => run.participants().min_by_key(|node| node.joined).map(super::run::Node::told),
-        false => run
-            .world
-            .ranks
-            .keys()
-            .next()
-            .map(|_| run.world.ranks.iter().min_by_key(|(_, info)| info.joined))
-            .and_then(|first| first.map(|(&rank, _)| run.world.label(rank))),
+    let first = if run.has_agents() {
+        run.participants().min_by_key(|node| node.joined).map(super::run::Node::told)
+    } else {
+        let first = run.world.ranks.iter().min_by_key(|(_, info)| info.joined);
+        first.map(|(&rank, _)| run.world.label(rank))
     };
     let Some(who) = first else { return };
     run.told_start = Some(started);

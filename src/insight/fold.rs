@@ -152,7 +152,8 @@ impl Insight {
 
     fn wrote_state(&mut self, key: &RunKey, conn: ConnId, value: &[u8], at: Uptime) {
         let plan = self.plan(key);
-        let Some(run) = self.runs.get_mut(key) else { return };
+        let Some(run) = self.run_mut(key, RunKind::C10d, at) else { return };
+        run.agents.insert(conn);
         if !run.has_state && run.over_at.is_some() {
             run.restart();
             self.voice.forget(key);

@@ -135,7 +135,7 @@ impl Graph<'_> {
         client.label()
     }
 
-    fn writer(&self, run: Option<&Run>, writer: &Writer) -> Option<String> {
+    fn writer(run: Option<&Run>, writer: &Writer) -> Option<String> {
         match writer {
             Writer::Node(rank) => Some(match run.and_then(|run| run.node_of_rank(*rank)) {
                 Some(node) => node.label(),
@@ -151,11 +151,11 @@ impl Graph<'_> {
 
     /// Who must write `key`, for people.
     pub(super) fn writer_of(&self, run: Option<&RunKey>, key: &[u8]) -> Option<String> {
-        self.writer(run.and_then(|run| self.runs.get(run)), &wanted(key).writer)
+        Self::writer(run.and_then(|run| self.runs.get(run)), &wanted(key).writer)
     }
 
     /// The connection of a writer, and since when it is gone.
-    fn find(&self, run: Option<&Run>, writer: &Writer) -> Option<(ConnId, Option<Uptime>)> {
+    fn find(run: Option<&Run>, writer: &Writer) -> Option<(ConnId, Option<Uptime>)> {
         let run = run?;
         match writer {
             Writer::Node(rank) => {
@@ -176,7 +176,7 @@ impl Graph<'_> {
         let first = wanted(wait.missing.first()?);
         let run_key = self.run_of(self.store.clients.get(&conn), &first);
         let run = run_key.as_ref().and_then(|key| self.runs.get(key));
-        let writer = self.writer(run, &first.writer);
+        let writer = Self::writer(run, &first.writer);
         let root = self.root(conn, run);
         Some(Traced { run: run_key, who: self.who(conn), writer, root })
     }
@@ -198,7 +198,7 @@ impl Graph<'_> {
             }
             path.push(at);
             let (writer, what) = (next.writer.clone(), next.what);
-            match self.find(run, &next.writer) {
+            match Self::find(run, &next.writer) {
                 Some((_, Some(gone))) => {
                     let whereabouts = Whereabouts::Gone(Secs(self.now.since(gone)));
                     return Root::At { writer, what, whereabouts };
@@ -286,7 +286,7 @@ impl Graph<'_> {
             }
             Root::At { writer, what, whereabouts } => {
                 let (what, whereabouts) = ((*what).to_owned(), *whereabouts);
-                let who = self.writer(Some(run), writer)?;
+                let who = Self::writer(Some(run), writer)?;
                 Some(match writer {
                     Writer::Rank(rank @ 1..) => Reason::WaitingForRank {
                         rank: run.world.label(*rank),
@@ -326,7 +326,7 @@ impl Graph<'_> {
                 }
             }
             Root::At { writer, what, whereabouts } => {
-                format!("{what} must come from {}: {whereabouts}", self.writer(run, writer)?)
+                format!("{what} must come from {}: {whereabouts}", Self::writer(run, writer)?)
             }
             Root::Cycle { members, .. } => {
                 format!(
@@ -341,6 +341,6 @@ impl Graph<'_> {
 /// The nodes of the round that have not finished.
 pub(super) fn still_running(run: &Run) -> Names {
     Names::of(
-        run.participants().filter(|node| !node.finished && node.gone.is_none()).map(|node| node.label()),
+        run.participants().filter(|node| !node.finished && node.gone.is_none()).map(super::run::Node::label),
     )
 }

@@ -20,6 +20,7 @@ mod world;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::{ConnId, RunId, Uptime};
@@ -188,7 +189,9 @@ pub struct Insight {
     settings: Settings,
     stores: BTreeMap<u16, StoreWatch>,
     runs: BTreeMap<RunKey, Run>,
-    plans: BTreeMap<String, Plan>,
+    plans: BTreeMap<String, Arc<Plan>>,
+    /// Of a run of which nothing was said.
+    no_plan: Arc<Plan>,
     voice: Voice,
     news: Vec<News>,
     /// Runs as subscribers know them.
@@ -215,6 +218,7 @@ impl Insight {
         let voice = Voice::new(settings.explain_after, settings.epoch);
         let totals = Totals { join_seconds: vec![0; JOIN_BUCKETS.len() + 1], ..Totals::default() };
         Self {
+            no_plan: Arc::new(Plan::new(settings.nodes)),
             settings,
             stores: BTreeMap::new(),
             runs: BTreeMap::new(),
@@ -236,7 +240,9 @@ impl Insight {
     pub fn forget_store(&mut self, port: u16) {
         self.stores.remove(&port);
         let gone: Vec<RunKey> = self.runs.keys().filter(|key| key.store == port).cloned().collect();
-        gone.iter().for_each(|key| self.drop_run(key));
+        for key in &gone {
+            self.drop_run(key);
+        }
     }
 
     /// Observations were lost.
@@ -253,7 +259,7 @@ impl Insight {
 
     /// A pod takes its announcement back.
     pub fn withdraw(&mut self, run_id: &str, pod: &str) {
-        if let Some(plan) = self.plans.get_mut(run_id)
+        if let Some(plan) = self.plans.get_mut(run_id).map(Arc::make_mut)
             && plan.pods.remove(pod).is_some()
         {
             plan.version += 1;
@@ -271,7 +277,9 @@ impl Insight {
     /// Forgets what is known of a run. The store it uses keeps its keys. `false` if it is not known.
     pub fn forget(&mut self, run_id: &str) -> bool {
         let keys: Vec<RunKey> = self.keys_of(run_id, None);
-        keys.iter().for_each(|key| self.drop_run(key));
+        for key in &keys {
+            self.drop_run(key);
+        }
         self.plans.remove(run_id).is_some() || !keys.is_empty()
     }
 
@@ -334,14 +342,14 @@ impl Insight {
         let new = || {
             let mut plan = Plan::new(flag);
             plan.version = 1;
-            plan
+            Arc::new(plan)
         };
-        Some(self.plans.entry(run_id.to_owned()).or_insert_with(new))
+        Some(Arc::make_mut(self.plans.entry(run_id.to_owned()).or_insert_with(new)))
     }
 
     /// What was said about a run from outside.
-    fn plan(&self, key: &RunKey) -> Plan {
-        self.plans.get(&self.name(key)).cloned().unwrap_or_else(|| Plan::new(self.settings.nodes))
+    fn plan(&self, key: &RunKey) -> Arc<Plan> {
+        Arc::clone(self.plans.get(&self.name(key)).unwrap_or(&self.no_plan))
     }
 
     /// A run's name for people.

@@ -469,8 +469,7 @@ impl Reason {
                 "point it at the admin port if it is a health check or a scraper (HTTP), and at another server if it is TLS"
             }
             Self::WorkersElsewhere { .. } => {
-                "nothing; to have the workers' ranks shown and rank 0's host out of the way, see the launch modes in the \
-                 documentation"
+                "to see their ranks, and to be free of rank 0's host, let the workers meet here: docs/launch-modes.md"
             }
             Self::ExitBarrier { .. } => {
                 "look at the nodes that still train; agents wait for them up to 300 s"
@@ -525,7 +524,7 @@ impl Display for Reason {
                     )?;
                 }
                 if missing.is_empty() {
-                    write!(f, "; there are {present}")?;
+                    write!(f, "; there {} {present}", if present.count() == 1 { "is" } else { "are" })?;
                 }
                 from.map_or(Ok(()), |from| write!(f, " ({expected} by {})", says_who(from)))
             }
@@ -587,8 +586,7 @@ impl Display for Reason {
             }
             Self::DuplicateRank { what, first, second } => write!(
                 f,
-                "two live processes claim {what}: {first} and {second}; two nodes have one rank, or a second job uses \
-                 this store"
+                "two live processes claim {what}: {first} and {second}; two jobs on one store, or two nodes with one rank"
             ),
             Self::TwoJobs { first, second, evidence } => {
                 write!(f, "two jobs on one store: {first} and {second} ({evidence})")
@@ -657,7 +655,7 @@ impl Display for Reason {
                 if writer.is_empty() { Ok(()) } else { write!(f, "; {writer} should have written it") }
             }
             Self::ForeignClient { peer, protocol, port, times } => {
-                write!(f, "a foreign client at {peer} talks {protocol} to the store port {port}")?;
+                write!(f, "a foreign {protocol} client at {peer} talks to the store port {port}")?;
                 if *times > 1 { write!(f, " ({times} times)") } else { Ok(()) }
             }
             Self::WorkersElsewhere { address } => write!(

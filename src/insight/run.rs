@@ -278,14 +278,15 @@ impl Run {
     }
 
     fn name_for(&self, id: &NodeId, plan: &Plan) -> String {
+        const FEW: usize = 2048;
         let (pod, own) = match id {
             NodeId::Desc(desc) => (plan.pod_at(&desc.addr), short(&desc.addr).to_owned()),
             NodeId::Rank(rank) => (plan.pod_of_rank(*rank), format!("node {rank}")),
         };
         let name = pod.map_or(own, |pod| pod.pod.clone());
-        // Two agents on one host.
-        let is_taken =
-            self.nodes.iter().any(|other| other.id != *id && other.name == name && other.gone.is_none());
+        // Two agents on one host. With so many nodes that looking for it takes long, nobody has that.
+        let is_taken = self.nodes.len() < FEW
+            && self.nodes.iter().any(|other| other.id != *id && other.name == name && other.gone.is_none());
         match id {
             NodeId::Desc(desc) if is_taken => format!("{name}_{}", desc.pid),
             _ => name,

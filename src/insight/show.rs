@@ -30,8 +30,7 @@ pub struct RunFigures {
 
 impl Insight {
     fn unix(&self, at: Uptime) -> f64 {
-        let at = self.settings.epoch + at.0.as_secs_f64();
-        (at * 1000.0).round() / 1000.0
+        rounded(self.settings.epoch + at.0.as_secs_f64())
     }
 
     /// `GET /api/v1/runs`.
@@ -181,7 +180,7 @@ impl Insight {
                 joined_at: (node.place == Place::Participant).then(|| self.unix(node.joined)),
                 after_seconds: started
                     .filter(|_| node.place == Place::Participant)
-                    .map(|started| node.joined.since(started).as_secs_f64()),
+                    .map(|started| rounded(node.joined.since(started).as_secs_f64())),
                 last_heartbeat: matches!(node.id, NodeId::Desc(_)).then(|| self.unix(node.last_heartbeat)),
                 gone_at: node.gone.map(|at| self.unix(at)),
                 base_rank,
@@ -235,7 +234,7 @@ impl Insight {
                     pid: wait.pid,
                     who: Some(traced.who),
                     op: op(wait.barrier_size),
-                    waited_seconds: now.since(wait.since).as_secs_f64(),
+                    waited_seconds: rounded(now.since(wait.since).as_secs_f64()),
                     keys: wait.keys,
                     missing: wait.missing.iter().map(|key| ShownKey(key).to_string()).collect(),
                     world_size: wait.barrier_size,
@@ -263,7 +262,7 @@ impl Insight {
                 pid: wait.pid,
                 who: traced.as_ref().map(|traced| traced.who.clone()),
                 op: op(wait.barrier_size),
-                waited_seconds: wait.waited.as_secs_f64(),
+                waited_seconds: rounded(wait.waited.as_secs_f64()),
                 keys: wait.keys,
                 missing: wait.missing.iter().map(|key| ShownKey(key).to_string()).collect(),
                 world_size: wait.barrier_size,
@@ -275,6 +274,11 @@ impl Insight {
         waits.sort_by(|a, b| b.waited_seconds.total_cmp(&a.waited_seconds));
         WaitList { total, waits }
     }
+}
+
+/// Seconds to the millisecond.
+pub(super) fn rounded(seconds: f64) -> f64 {
+    (seconds * 1000.0).round() / 1000.0
 }
 
 fn op(barrier_size: Option<i64>) -> String {

@@ -246,7 +246,7 @@ pub struct Node {
     pub node_id: String,
     /// For people: the pod's name, the host name, or the address.
     pub name: String,
-    /// Address and port of its connection.
+    /// The address of its connection.
     pub peer: Option<String>,
     /// The agent's process id.
     pub pid: Option<u32>,

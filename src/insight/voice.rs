@@ -182,10 +182,11 @@ impl Voice {
     }
 
     /// Whether something is being said about a run.
-    pub(super) fn says(&self, run: &RunKey, code: &str) -> bool {
-        self.entries.iter().any(|(topic, entry)| {
-            topic.run.as_ref() == Some(run) && topic.code == code && entry.said && entry.until.is_none()
-        })
+    pub(super) fn says(&self, run: &RunKey, code: &'static str) -> bool {
+        let is_it = |topic: &Topic| topic.run.as_ref() == Some(run) && topic.code == code;
+        let first = Topic { store: run.store, run: Some(run.clone()), code, about: String::new() };
+        let of_code = self.entries.range(first..).take_while(|(topic, _)| is_it(topic));
+        of_code.into_iter().any(|(_, entry)| entry.said && entry.until.is_none())
     }
 
     /// Forgets what happened in a run before: it begins anew.
@@ -206,7 +207,7 @@ fn show(topic: &Topic, entry: &Entry, epoch: f64) -> Explanation {
         store: Some(topic.store),
         code: entry.reason.code().to_owned(),
         severity: entry.reason.severity(),
-        since: epoch + entry.since.0.as_secs_f64(),
+        since: super::show::rounded(epoch + entry.since.0.as_secs_f64()),
         holds: entry.until.is_none(),
         text: entry.reason.sentence(entry.subject.text.as_deref()),
         remedy: entry.reason.remedy().to_owned(),

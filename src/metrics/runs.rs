@@ -96,7 +96,9 @@ pub(super) fn register(registry: &Registry, server: &Server) -> prometheus::Resu
     let (figures, totals) =
         server.with_insight(|insight, now| (insight.figures(now), insight.totals().clone()));
     let series = Series::new(registry)?;
-    figures.iter().for_each(|figures| series.set(figures));
+    for figures in &figures {
+        series.set(figures);
+    }
     let help = "Nodes that died in a round: their connection closed, and they had not finished.";
     counter(registry, "rallypoint_node_deaths_total", help, &[])?
         .with_label_values::<&str>(&[])

@@ -133,11 +133,15 @@ impl Watch {
         let pause = if said.remedy.is_empty() { "" } else { "; " };
         let (text, remedy) = (&said.text, &said.remedy);
         match said.severity {
-            Severity::Info => tracing::info!(store, run.id = run, code, held_back, "{text}{pause}{remedy}"),
-            Severity::Warning => {
-                tracing::warn!(store, run.id = run, code, held_back, "{text}{pause}{remedy}")
+            Severity::Info => {
+                tracing::info!(store, run.id = run, code, held_back, "{text}{pause}{remedy}");
             }
-            Severity::Error => tracing::error!(store, run.id = run, code, held_back, "{text}{pause}{remedy}"),
+            Severity::Warning => {
+                tracing::warn!(store, run.id = run, code, held_back, "{text}{pause}{remedy}");
+            }
+            Severity::Error => {
+                tracing::error!(store, run.id = run, code, held_back, "{text}{pause}{remedy}");
+            }
         }
     }
 }

@@ -19,7 +19,7 @@ mod waits;
 pub(super) mod work;
 mod world;
 
-use super::{Effects, Event};
+use super::{Effects, Event, Observed};
 use crate::ids::ConnId;
 use crate::protocol::{
     Decoded, Decoder, Dialect, LegacyRelease, Limits, Op, Reply, Request, encode_hello, encode_request,
@@ -63,6 +63,8 @@ enum Effect {
 struct Recorder {
     effects: Vec<Effect>,
     events: Vec<Event>,
+    observing: bool,
+    observed: Vec<Observed>,
 }
 
 impl Effects for Recorder {
@@ -76,6 +78,14 @@ impl Effects for Recorder {
 
     fn event(&mut self, event: Event) {
         self.events.push(event);
+    }
+
+    fn observes(&self) -> bool {
+        self.observing
+    }
+
+    fn observe(&mut self, observed: Observed) {
+        self.observed.push(observed);
     }
 }
 

@@ -244,8 +244,8 @@ fn case_6_two_nodes_claim_one_rank() {
     lab.pass(5.0);
     lab.assert_said(
         "duplicate_rank",
-        "store:29500: two live processes claim rank 1: rank 1 on host1 and process 2002 at 10.0.0.2; two nodes have one \
-         rank, or a second job uses this store",
+        "store:29500: two live processes claim rank 1: rank 1 on host1 and process 2002 at 10.0.0.2; two jobs on \
+         one store, or two nodes with one rank",
     );
     // Agents, too.
     let mut lab = Lab::new();
@@ -503,7 +503,7 @@ fn case_12_a_foreign_client() {
     lab.pass(5.0);
     assert_eq!(
         lab.texts("foreign_client"),
-        ["a foreign client at 10.0.0.9 talks HTTP to the store port 29500 (3 times)"]
+        ["a foreign HTTP client at 10.0.0.9 talks to the store port 29500 (3 times)"]
     );
     assert_eq!(lab.insight.list(lab.now).explanations[0].code, "foreign_client");
 }

@@ -4,4 +4,5 @@ mod cases;
 mod lab;
 mod pickle;
 mod random;
+mod reasons;
 mod replay;

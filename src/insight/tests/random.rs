@@ -86,7 +86,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => conn().prop_map(|conn| Step::Observe(Observed::Gone { conn, waited_for: None })),
         1 => key().prop_map(move |key| Step::Observe(Observed::Dropped { key: bytes(key) })),
         1 => (conn(), key()).prop_map(move |(conn, key)| {
-            Step::Observe(Observed::GaveUp { conn, key: bytes(key), waited: Duration::from_secs(60) })
+            Step::Observe(Observed::GaveUp { conn, key: bytes(key), waited: Duration::from_mins(1) })
         }),
         1 => (conn(), conn(), key()).prop_map(move |(first, second, key)| {
             Step::Observe(Observed::Event(Event::TwoWriters { key: bytes(key), first, second }))

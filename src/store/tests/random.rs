@@ -284,3 +284,42 @@ proptest! {
         table.clear_up(&JOB_KEYS);
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, rng_algorithm: RngAlgorithm::XorShift, ..ProptestConfig::default() })]
+
+    #[test]
+    fn being_observed_changes_no_reply(config in config(), steps in vec(step(), 1..60)) {
+        let closed = super::stale_idle::state("closed after success");
+        let mut tables = [false, true].map(|observing| {
+            let world = World::with(World::CAPACITY, config.clone());
+            world.inner().recorder.observing = observing;
+            Table::new(world)
+        });
+        for step in &steps {
+            let [plain, observed] = tables.each_mut().map(|table| match step {
+                Step::Client(client, act) => table.act(*client, act),
+                Step::Close(client, key) => table.act(*client, &Act::Set(key, closed.clone())),
+                Step::Pass(seconds) => {
+                    table.world.pass(*seconds);
+                    Vec::new()
+                }
+                Step::Reset => {
+                    table.world.reset();
+                    Vec::new()
+                }
+            });
+            prop_assert_eq!(plain, observed, "{:?}", step);
+        }
+        let [plain, observed] = tables;
+        prop_assert_eq!(plain.world.keys(), observed.world.keys());
+        prop_assert!(plain.world.inner().recorder.observed.is_empty());
+        let is_known = |observed: &crate::store::Observed| match observed {
+            crate::store::Observed::Wrote { key, .. } | crate::store::Observed::GaveUp { key, .. } => {
+                crate::protocol::keys::classify(key).is_some()
+            }
+            _ => true,
+        };
+        prop_assert!(observed.world.inner().recorder.observed.iter().all(is_known), "a program's own key");
+    }
+}
