@@ -184,10 +184,7 @@ fn waits_name_their_writer_and_the_reason() {
     assert_eq!(wait["writer"], "rank 0");
     assert_eq!(wait["missing"][0], "/default_pg/0//cpu//0/0");
     assert_eq!(wait["reason"], "the address must come from rank 0: it has not come");
-    assert_eq!(
-        get(&server, &format!("/metrics")).body.lines().filter(|l| l.contains("ranks_joined")).count(),
-        3
-    );
+    assert_eq!(get(&server, "/metrics").body.lines().filter(|l| l.contains("ranks_joined")).count(), 3);
 }
 
 /// A subscriber of `/api/v1/events`.
