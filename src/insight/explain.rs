@@ -92,7 +92,7 @@ impl Insight {
     }
 
     fn tick_run(&mut self, key: &RunKey, now: Uptime) {
-        let plan = self.plan(key);
+        let (plan, explain_after) = (self.plan(key), self.settings.explain_after);
         let Some(run) = self.runs.get_mut(key) else { return };
         run.name_nodes(&plan);
         run.settle_static(now);
@@ -103,8 +103,10 @@ impl Insight {
         }
         tell_world(run, now);
         tell_start(run, expected, now);
-        let is_elsewhere =
-            run.master.0.is_some() && !run.assigned.is_empty() && run.world.connected.is_empty();
+        // The agents publish such an address in every launch mode; workers that use this server come soon after.
+        let is_elsewhere = run.master.0.is_some()
+            && run.assigned_at.is_some_and(|at| now.since(at) >= explain_after)
+            && run.world.connected.is_empty();
         if let (false, true, (Some(host), Some(port))) =
             (run.told_elsewhere, is_elsewhere, run.master.clone())
         {

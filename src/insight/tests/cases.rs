@@ -512,7 +512,7 @@ fn case_12_a_foreign_client() {
 fn case_13_the_workers_meet_elsewhere() {
     let mut lab = Lab::new();
     lab.complete_run("job", 2);
-    lab.pass(5.0);
+    lab.pass(35.0);
     lab.assert_said(
         "workers_elsewhere",
         "job round 0: the workers meet at node0:41234, a store that rank 0 hosts itself; their ranks cannot be seen here",
@@ -521,6 +521,22 @@ fn case_13_the_workers_meet_elsewhere() {
     lab.pass(300.0);
     assert_silent(&lab);
     assert_eq!(lab.texts("workers_elsewhere").len(), 1);
+
+    // Workers that are sent here come when they have imported what they need; their agents publish an address all the same.
+    let mut healthy = Lab::new();
+    healthy.complete_run("job", 2);
+    healthy.pass(20.0);
+    for n in 0..2 {
+        healthy.worker(10 + n, "10.0.0.1");
+        healthy.publish(10 + n, n, 2);
+    }
+    healthy.pass(60.0);
+    assert_silent(&healthy);
+    assert!(healthy.texts("workers_elsewhere").is_empty());
+    healthy.assert_said(
+        "ranks_complete",
+        "job round 0: all 2 ranks have met in 0.0 s; last: rank 1 on host11 (+0.0 s)",
+    );
 }
 
 #[test]
