@@ -128,6 +128,9 @@ impl Graph<'_> {
             if let Some(node) = run.node_of(conn) {
                 return node.label();
             }
+            if let Some(label) = run.left.get(&conn) {
+                return label.clone();
+            }
             if let Some(rank) = client.rank {
                 return run.world.label(rank);
             }

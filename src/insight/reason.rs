@@ -120,6 +120,8 @@ pub enum Reason {
         present: Names,
         waited: Secs,
     },
+    /// As many as are expected have joined, and the round is not complete.
+    RoundNotComplete { joined: u32, expected: u32, from: ExpectedFrom, waited: Secs },
     /// A node that was missed has come.
     NodeCameLate { node: String, after: Secs, joined: u32, expected: Option<u32> },
     /// Nodes died before the round was complete.
@@ -242,12 +244,13 @@ pub(super) const fn says_who(from: ExpectedFrom) -> &'static str {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 35] = [
+    pub const CODES: [&'static str; 36] = [
         "run_started",
         "round_complete",
         "ranks_complete",
         "run_finished",
         "nodes_missing",
+        "round_not_complete",
         "node_came_late",
         "node_died_joining",
         "node_died",
@@ -288,6 +291,7 @@ impl Reason {
             Self::RanksComplete { .. } => "ranks_complete",
             Self::RunFinished { .. } => "run_finished",
             Self::NodesMissing { .. } => "nodes_missing",
+            Self::RoundNotComplete { .. } => "round_not_complete",
             Self::NodeCameLate { .. } => "node_came_late",
             Self::NodeDiedJoining { .. } => "node_died_joining",
             Self::NodeDied { .. } => "node_died",
@@ -332,6 +336,7 @@ impl Reason {
             | Self::RanksEnded { .. }
             | Self::WorkersElsewhere { .. } => Severity::Info,
             Self::NodesMissing { .. }
+            | Self::RoundNotComplete { .. }
             | Self::AllLeft { .. }
             | Self::RankZeroSlow { .. }
             | Self::WaitingForNode { .. }
@@ -352,6 +357,7 @@ impl Reason {
         matches!(
             self,
             Self::NodesMissing { .. }
+                | Self::RoundNotComplete { .. }
                 | Self::RankZeroSlow { .. }
                 | Self::WaitingForNode { .. }
                 | Self::WaitingForRank { .. }
@@ -429,9 +435,9 @@ impl Reason {
             Self::TwoJobs { .. } => {
                 "give each job its own store: --listen twice, or POST /api/v1/stores; then start both again"
             }
-            Self::FewerThanExpected { .. } | Self::LeftOver { redundant: false, .. } => {
-                "start every node with the same --nnodes"
-            }
+            Self::RoundNotComplete { .. }
+            | Self::FewerThanExpected { .. }
+            | Self::LeftOver { redundant: false, .. } => "start every node with the same --nnodes",
             Self::LeftOver { .. } => "stop them, or raise the maximum in --nnodes on every node",
             Self::WorldSizesDiffer { .. } => {
                 "start every process with the same WORLD_SIZE (--nnodes, --nproc-per-node)"
@@ -532,6 +538,13 @@ impl Display for Reason {
                 f,
                 "{} joined ({present}) and waited {waited} for more; nobody has said how many there should be",
                 have(*joined as usize, "node", "nodes"),
+            ),
+            Self::RoundNotComplete { joined, expected, from, waited } => write!(
+                f,
+                "{} joined and the round is not complete after {waited}, although {expected} by {} are enough: some nodes \
+                 ask for another number",
+                have(*joined as usize, "node", "nodes"),
+                says_who(*from),
             ),
             Self::NodeCameLate { node, after, joined, expected } => {
                 write!(f, "{node} has come after {after}: {} have joined", of_expected(*joined, *expected))
