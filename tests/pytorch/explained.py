@@ -29,6 +29,11 @@ def log_lines(server: Server) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole.splitlines()]
 
 
+def runs(server: Server) -> list[dict[str, Any]]:
+    """The runs in few words."""
+    return server.get_json("/api/v1/runs")["runs"]
+
+
 def explanations(server: Server) -> Iterator[dict[str, Any]]:
     """Everything that the API says at the moment, about all runs and about none."""
     listed = server.get_json("/api/v1/runs")

@@ -146,6 +146,10 @@ class Job:
         """Lets go the ranks that `train.py --hold` or `--late` holds, and idle workers, of one node if it is given."""
         (self.folder / ("go-on" if node is None else f"go-on-{node}")).touch()
 
+    def fail_workers(self) -> None:
+        """Idle workers of the first attempt end with an error, as real ones do when a rank is lost."""
+        (self.folder / "fail").touch()
+
     def finish(self) -> None:
         """Waits until every node that was started has ended well."""
         deadline = time.monotonic() + PATIENCE

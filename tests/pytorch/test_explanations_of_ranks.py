@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from explained import LOG_AS_JSON, SOON, assert_silent, codes, complaints, explained
+from explained import LOG_AS_JSON, SOON, assert_silent, codes, complaints, explained, runs
 from forks import ForkedPlace
 from jobs import Job, Jobs, clients_only
 from servers import Server, poll
@@ -124,7 +124,7 @@ def test_rank_0_is_slow_to_publish_its_nccl_id(rallypoint_factory: Serve) -> Non
     clients[0].set(key, b"\7" * 128)
     for waiter in waiters:
         waiter.join(20)
-    poll(lambda: server.get_json(f"/api/v1/runs/{run}")["state"] == "running", "the run goes on")
+    poll(lambda: [run["state"] for run in runs(server)] == ["running"], "the run goes on", 20)
 
 
 def test_an_nccl_id_in_time_is_silent(rallypoint_factory: Serve) -> None:
@@ -132,10 +132,9 @@ def test_an_nccl_id_in_time_is_silent(rallypoint_factory: Serve) -> None:
     clients = server.clients(3, world_size=3)
     clients[0].set("default_pg/0//cuda//0", b"\7" * 128)
     assert [len(client.get("default_pg/0//cuda//0")) for client in clients[1:]] == [128, 128]
-    run = f"store:{server.port}"
-    poll(lambda: server.get_json(f"/api/v1/runs/{run}")["state"] == "running", "the run goes on", 20)
+    poll(lambda: [run["state"] for run in runs(server)] == ["running"], "the run goes on", 20)
     clients.clear()
-    poll(lambda: server.get_json(f"/api/v1/runs/{run}")["state"] == "finished", "the run is over", 20)
+    poll(lambda: [run["state"] for run in runs(server)] == ["finished"], "the run is over", 20)
     assert_silent(server)
 
 
@@ -165,13 +164,13 @@ def test_two_processes_claim_one_rank(rallypoint_factory: Serve, jobs: Jobs, for
     server = rallypoint_factory(*LOG_AS_JSON)
     places = fork(3)
     env(jobs, server, places, start=[0, 1]).wait_for_mark("init", 1)
-    poll(lambda: any(rank["rank"] == 1 for run in server.get_json("/api/v1/runs")["runs"] for rank in server.get_json(f"/api/v1/runs/{run['run_id']}")["rank_grid"]["ranks"]), "rank 1 has published its address", 20)
+    poll(lambda: any(run["ranks"]["joined"] == 2 for run in runs(server)), "two ranks have published their addresses", 20)
     env(jobs, server, places, start=[1])
     explained(
         server,
         "duplicate_rank",
         rf"store:{server.port}: two live processes claim rank 1: {WHO.format(1)} and (process \d+ at 127\.0\.0\.1|{WHO.format(1)}); "
-        "two nodes have one rank, or a second job uses this store",
+        "two jobs on one store, or two nodes with one rank",
         what="rank 1",
     )
 
@@ -253,10 +252,10 @@ def test_foreign_clients(rallypoint_factory: Serve) -> None:
     with pytest.raises(OSError), socket.create_connection((server.host, server.port), 5) as plain:
         tls.wrap_socket(plain, server_hostname="localhost")
     for protocol in ("HTTP", "TLS"):
-        sentence = rf"a foreign client at 127\.0\.0\.1 talks {protocol} to the store port {server.port}"
+        sentence = rf"a foreign {protocol} client at 127\.0\.0\.1 talks to the store port {server.port}"
         told = explained(server, "foreign_client", sentence, protocol=protocol, times=1)
         assert told["run_id"] is None
-    assert server.get_json("/api/v1/runs")["runs"] == []
+    assert runs(server) == []
 
 
 def test_a_probe_of_the_port_and_plain_clients_are_silent(rallypoint_factory: Serve) -> None:
@@ -281,7 +280,7 @@ def test_two_jobs_of_plain_ranks_use_one_store(rallypoint_factory: Serve, jobs: 
         first.wait_for_mark("training", rank)
     assert_silent(server)
     env(jobs, server, fork(2), train=["--timeout", "2"])
-    told = explained(server, "two_jobs", rf"store:{server.port}: two jobs on one store: \S.* and \S.* \(both write the addresses of all 2 ranks\)")
+    told = explained(server, "two_jobs", rf"store:{server.port}: two jobs on one store: process \d+ at 127\.0\.0\.1 and process \d+ at 127\.0\.0\.1 \(both write the addresses of all 2 ranks\)")
     assert told["severity"] == "error"
 
 

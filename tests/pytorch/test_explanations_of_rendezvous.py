@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Callable
 from typing import Any
 
-from explained import LOG_AS_JSON, SOON, assert_silent, codes, explained
+from explained import LOG_AS_JSON, SOON, assert_silent, codes, explained, runs
 from forks import ForkedPlace
 from jobs import Job, Jobs
 from pods import Pods
@@ -43,10 +43,6 @@ def put_expect(server: Server, run_id: str, **body: Any) -> None:
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"}, method="PUT")
     with urllib.request.urlopen(request, timeout=10):
         pass
-
-
-def run_state(server: Server, run_id: str = "job") -> str:
-    return server.get_json(f"/api/v1/runs/{run_id}")["state"]
 
 
 # --- The healthy runs
@@ -118,9 +114,11 @@ def test_a_node_dies_during_the_join(rallypoint_factory: Serve, jobs: Jobs, fork
     """Case 3."""
     server = rallypoint_factory(*LOG_AS_JSON, "--nodes", "3")
     job = c10d(jobs, server, fork(3), start=[0, 1])
-    poll(lambda: [node["state"] for run in server.get_json("/api/v1/runs")["runs"] for node in server.get_json(f"/api/v1/runs/{run['run_id']}")["participants"]] == ["joined"] * 2, "two nodes have joined", 30)
+    poll(lambda: any(run["nodes"]["joined"] == 2 for run in runs(server)), "two nodes have joined", 30)
     job.kill_node(1)
     explained(server, "node_died_joining", rf"job round 0: {B} died or failed: the connection closed while joining; 1 of 3 nodes left", joined=1, expected=3)
+    # torch takes a dead node for a live one until its heartbeats expire, and would complete the round with it.
+    poll(lambda: runs(server)[0]["nodes"]["joined"] == 1, "the other node drops the dead one", 30)
     job.start(1, 2)
     train_to_the_end(job, 3)
     assert_silent(server, f"{B} died")
@@ -139,6 +137,7 @@ def test_a_node_dies_while_training_and_is_missed_by_name(rallypoint_factory: Se
     job.kill_node(1)
     died = explained(server, "node_died", rf"job round 0: {B} \(node rank 1\) died or failed: the connection closed while training; 2 nodes left", left=2)
     assert died["severity"] == "error"
+    job.fail_workers()
     explained(server, "nodes_missing", rf"job round 1: 2 of 3 nodes have joined; {B} is missing for \d+ s \(3 by an earlier round\)")
 
 
@@ -151,7 +150,7 @@ def test_a_job_in_pods_is_told_by_the_names_of_its_pods(pods: Pods, rallypoint_f
     def told(code: str, sentence: str, **facts: Any) -> dict[str, Any]:
         return server_pod.call(lambda: explained(server, code, sentence, **facts))
 
-    told("nodes_missing", r"job round 0: 1 of 2 nodes have joined; 1 is missing for \d+ s; there are node-0 \(2 by serve --nodes\)", joined=1)
+    told("nodes_missing", r"job round 0: 1 of 2 nodes have joined; 1 is missing for \d+ s; there is node-0 \(2 by serve --nodes\)", joined=1)
     job.start(1)
     told("node_came_late", r"job round 0: node-1 has come after \d+ s: 2 of 2 nodes have joined")
     for rank in (0, 1):
@@ -196,13 +195,20 @@ def test_one_group_forms_and_others_are_left_over(rallypoint_factory: Serve, job
 
 
 def test_nodes_disagree_on_their_number(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
-    """Case 7: two nodes are told --nnodes=2, two others --nnodes=4."""
+    """Case 7: two nodes are told --nnodes=2, two others --nnodes=4. torch goes round in circles, then hangs with all four joined."""
     server = rallypoint_factory(*SOON)
     places = fork(4)
     c10d(jobs, server, places, nnodes="2", start=[0, 1])
     explained(server, "round_complete", r"job round 0 complete: 2 nodes in .*")
     c10d(jobs, server, places, nnodes="4", start=[2, 3])
-    explained(server, "left_over", r"job round \d+: .* waited \d+ s beside a complete round of \d nodes.*")
+    stuck = r"job round \d+: \d nodes have joined and the round is not complete after \d+ s, although 2 by an earlier round are enough: .*"
+    apart = r"job round \d+: .* waited \d+ s beside a complete round of \d nodes.*"
+    poll(lambda: codes(server) & {"round_not_complete", "left_over"}, "a word about it", 30)
+    told = codes(server)
+    if "round_not_complete" in told:
+        explained(server, "round_not_complete", stuck)
+    else:
+        explained(server, "left_over", apart)
 
 
 # --- 8: a rendezvous that is closed
@@ -247,7 +253,7 @@ def test_the_deadlock_of_a_node_that_joins_a_running_job(rallypoint_factory: Ser
     assert len(waits) == 3
     assert all("deadlock" in wait["reason"] for wait in waits)
     key = "/torch.rendezvous.job.1/MASTER_ADDR"
-    explained(server, "gave_up", rf"job round 1: {C} \(node rank 2\) gave up on `{key}` after 1\d s; {A} \(node rank 0\) should have written it", key=key)
+    explained(server, "gave_up", rf"job round \d: {C} \(node rank 2\) gave up on `{key}` after 1\d s; {A} \(node rank 0\) should have written it", key=key)
     job.failure(2)
 
 
@@ -269,7 +275,7 @@ def test_a_node_still_trains_while_others_have_finished(rallypoint_factory: Serv
         arrived=2,
         nodes=3,
     )
-    assert run_state(server) == "exiting"
+    assert [run["state"] for run in runs(server)] == ["exiting"]
     job.release()
     job.finish()
     explained(server, "run_finished", r"job round 0 finished: 3 nodes after \d+ s")
