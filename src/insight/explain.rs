@@ -514,8 +514,6 @@ fn conditions(run: &Run, plan: &super::Plan, now: Uptime) -> Vec<(String, Reason
         }
         if let (false, RunKind::C10d, Some(expected)) = (is_short, run.kind, expected) {
             let Expected { min: expected, source: from, .. } = expected;
-            let since = run.participants().map(|node| node.joined).max().unwrap_or(since);
-            let waited = Secs(now.since(since));
             held.push((about(), Reason::RoundNotComplete { joined, expected, from, waited }, since));
         }
     }

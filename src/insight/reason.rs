@@ -81,6 +81,8 @@ pub enum Whereabouts {
     Busy,
     /// Its connection closed this long ago.
     Gone(Secs),
+    /// The key belongs to a round that the run has left.
+    WentOn,
     /// The key does not tell who it is.
     Unknown,
 }
@@ -93,6 +95,7 @@ impl Display for Whereabouts {
                 f.write_str("it is connected, but waits for nothing here: it is busy or stuck elsewhere")
             }
             Self::Gone(ago) => write!(f, "its connection closed {ago} ago"),
+            Self::WentOn => f.write_str("that was in another round, and the run has gone on without it"),
             Self::Unknown => f.write_str("the keys do not tell which process that is"),
         }
     }

@@ -157,8 +157,8 @@ def test_a_job_in_pods_is_told_by_the_names_of_its_pods(pods: Pods, rallypoint_f
         job.wait_for_mark("training", rank)
     told("workers_elsewhere", r"job round 0: the workers meet at node-0:\d+, a store that rank 0 hosts itself; their ranks cannot be seen here")
     nodes = server_pod.call(lambda: server.get_json("/api/v1/runs/job"))["participants"]
-    assert [(node["name"], node["rank"], node["peer"].rpartition(":")[0]) for node in nodes] == [
-        (pod.name, rank, pod.address) for rank, pod in enumerate(pods.nodes)
+    assert [(node["name"], node["rank"], node["peer"].startswith(pods.nodes[node["rank"]].address)) for node in nodes] == [
+        (pod.name, rank, True) for rank, pod in enumerate(pods.nodes)
     ]
     job.kill_node(1)
     told("node_died", r"job round 0: node-1 \(node rank 1\) died or failed: the connection closed while training; 1 node left")
@@ -195,20 +195,19 @@ def test_one_group_forms_and_others_are_left_over(rallypoint_factory: Serve, job
 
 
 def test_nodes_disagree_on_their_number(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
-    """Case 7: two nodes are told --nnodes=2, two others --nnodes=4. torch goes round in circles, then hangs with all four joined."""
-    server = rallypoint_factory(*SOON)
-    places = fork(4)
-    c10d(jobs, server, places, nnodes="2", start=[0, 1])
-    explained(server, "round_complete", r"job round 0 complete: 2 nodes in .*")
-    c10d(jobs, server, places, nnodes="4", start=[2, 3])
-    stuck = r"job round \d+: \d nodes have joined and the round is not complete after \d+ s, although 2 by an earlier round are enough: .*"
-    apart = r"job round \d+: .* waited \d+ s beside a complete round of \d nodes.*"
-    poll(lambda: codes(server) & {"round_not_complete", "left_over"}, "a word about it", 30)
-    told = codes(server)
-    if "round_not_complete" in told:
-        explained(server, "round_not_complete", stuck)
-    else:
-        explained(server, "left_over", apart)
+    """Case 7: one node is told --nnodes=2, the others --nnodes=3. When the one comes last nobody completes the round."""
+    server = rallypoint_factory(*SOON, "--nodes", "3")
+    places = fork(3)
+    c10d(jobs, server, places, nnodes="3", start=[0, 1])
+    poll(lambda: any(run["nodes"]["joined"] == 2 for run in runs(server)), "two nodes have joined", 30)
+    c10d(jobs, server, places, nnodes="2", start=[2])
+    explained(
+        server,
+        "round_not_complete",
+        r"job round 0: 3 nodes have joined and the round is not complete after \d+ s, although 3 by serve --nodes are enough: some nodes ask for another number",
+        joined=3,
+        expected=3,
+    )
 
 
 # --- 8: a rendezvous that is closed

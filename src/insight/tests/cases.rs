@@ -489,6 +489,27 @@ fn case_10_the_elastic_deadlock() {
 }
 
 #[test]
+fn case_10_who_waits_in_a_round_that_is_over_is_not_told_of_the_nodes_of_the_next() {
+    let mut lab = Lab::expecting(2, 2);
+    lab.complete_run("job", 3);
+    lab.wait(
+        1,
+        &["/torch.rendezvous.job.0/MASTER_ADDR2", "/torch.rendezvous.job.0/torchelastic/assigned_ranks/7"],
+    );
+    lab.wait(2, &["/torch.rendezvous.job.0/torchelastic/role_info/9"]);
+    lab.pass(1.0);
+    lab.cas(0, "job", "next join complete");
+    lab.exchange("job", 1, 1, 1);
+    lab.pass(40.0);
+    lab.assert_said(
+        "waiting_for_node",
+        "job round 1: 1 process has waited 30 s for the role of node rank 9: that was in another round, and the run has gone \
+         on without it",
+    );
+    assert!(lab.texts("elastic_deadlock").is_empty());
+}
+
+#[test]
 fn case_11_agents_that_give_up_keep_their_names() {
     let mut lab = Lab::expecting(2, 4);
     lab.complete_run("job", 3);
