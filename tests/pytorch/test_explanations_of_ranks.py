@@ -33,7 +33,8 @@ WHO = r"rank {} on \S+"
 def env(jobs: Jobs, server: Server, places: list[ForkedPlace], *, train: Iterable[str] = (), **options: Any) -> Job:
     """Ranks without agents, one for each place."""
     options = {"world_size": len(places)} | options
-    return jobs.ranks(server.endpoint, places=places, environment=clients_only(server.endpoint), train=["--no-ddp", *train], **options)
+    attempt = {"TORCHELASTIC_RESTART_COUNT": "0"}  # torch before 2.6 reads it where ranks are only clients
+    return jobs.ranks(server.endpoint, places=places, environment=clients_only(server.endpoint) | attempt, train=["--no-ddp", *train], **options)
 
 
 def static(jobs: Jobs, server: Server, places: list[ForkedPlace], **options: Any) -> Job:
