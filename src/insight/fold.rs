@@ -160,9 +160,12 @@ impl Insight {
             self.voice.forget(key);
         }
         let Some(run) = self.runs.get_mut(key) else { return };
-        match rendezvous_state::read(value) {
+        let read = rendezvous_state::read(value);
+        let is_known = std::mem::replace(&mut run.unreadable, read.is_err());
+        match read {
             Ok(None) => run.touch(),
             Ok(Some(state)) => run.fold_state(&state, conn, at, &plan),
+            Err(_) if is_known => {}
             Err(unreadable) => {
                 run.fact(Reason::UnreadableState { detail: unreadable.to_string() }, "", at);
             }

@@ -163,6 +163,8 @@ pub(super) struct Run {
     /// Nodes that died, ever.
     pub(super) deaths: u64,
     pub(super) has_state: bool,
+    /// The last state could not be read, which has been told.
+    pub(super) unreadable: bool,
 }
 
 impl Run {
@@ -208,6 +210,7 @@ impl Run {
             plan_version: 0,
             deaths: 0,
             has_state: false,
+            unreadable: false,
         }
     }
 

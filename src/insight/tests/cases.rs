@@ -705,6 +705,11 @@ fn a_state_that_cannot_be_read_harms_nothing() {
         "unreadable_state",
         "job round 0: the rendezvous state cannot be read: the state is not base64",
     );
+    for n in 0..20 {
+        lab.set(0, "/torch.rendezvous.job", format!("nonsense {n}").as_bytes());
+        lab.pass(0.5);
+    }
+    assert_eq!(lab.texts("unreadable_state").len(), 1, "told once, not with every write");
     lab.forget_state("job");
     assert_eq!(lab.insight.list(lab.now).runs.len(), 1);
 }
