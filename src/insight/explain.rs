@@ -75,16 +75,14 @@ impl Insight {
             let taken: std::collections::HashSet<ConnId> =
                 run.nodes.iter().filter_map(|node| node.conn).collect();
             let free: Vec<ConnId> = run.agents.iter().filter(|conn| !taken.contains(conn)).copied().collect();
+            let mut same_pid: std::collections::HashMap<Option<u32>, usize> =
+                std::collections::HashMap::new();
+            for client in free.iter().filter_map(|conn| store.clients.get(conn)) {
+                *same_pid.entry(client.pid).or_default() += 1;
+            }
             for conn in free {
                 let Some(client) = store.clients.get(&conn) else { continue };
-                let is_only = run
-                    .agents
-                    .iter()
-                    .filter(|other| !taken.contains(other))
-                    .filter(|other| store.clients.get(other).is_some_and(|other| other.pid == client.pid))
-                    .count()
-                    == 1;
-                if is_only {
+                if same_pid.get(&client.pid) == Some(&1) {
                     run.match_by_pid(conn, client.pid, Some(client.addr));
                 }
             }
