@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::graph::Graph;
 use super::reason::{Reason, Secs};
 use super::run::{Run, RunKey};
 use super::view::RunKind;
@@ -159,9 +160,12 @@ impl Insight {
             self.voice.forget(key);
         }
         let Some(run) = self.runs.get_mut(key) else { return };
-        match rendezvous_state::read(value) {
+        let read = rendezvous_state::read(value);
+        let is_known = std::mem::replace(&mut run.unreadable, read.is_err());
+        match read {
             Ok(None) => run.touch(),
             Ok(Some(state)) => run.fold_state(&state, conn, at, &plan),
+            Err(_) if is_known => {}
             Err(unreadable) => {
                 run.fact(Reason::UnreadableState { detail: unreadable.to_string() }, "", at);
             }
@@ -228,12 +232,8 @@ impl Insight {
             {
                 for run in self.runs.values_mut().filter(|run| run.key.store == store) {
                     // Of a live writer that was paired with one that is gone: it has to publish again.
-                    let ranks = &mut run.world.ranks;
-                    if run.world.completed.is_none()
-                        && ranks.get(&address.member).is_some_and(|info| info.gone.is_none())
-                        && address.attempt() == run.world.attempt
-                    {
-                        ranks.remove(&address.member);
+                    if address.attempt() == run.world.attempt {
+                        run.world.unpublish(address.member);
                         run.touch();
                     }
                 }
@@ -251,11 +251,14 @@ impl Insight {
         }
         let who = self.who(store, conn);
         let run = self.store(store).clients.get(&conn).and_then(|client| client.run.clone());
+        let graph = self.stores.get(&store).map(|store| Graph { store, runs: &self.runs, now: at });
+        let writer = graph.and_then(|graph| graph.writer_of(run.as_ref(), &key));
         let given_up = &mut self.store(store).given_up;
         if given_up.len() >= MOST {
             return;
         }
-        let entry = given_up.entry((run, key)).or_insert(GivenUp { at, waited, who: Vec::new(), more: 0 });
+        let new = GivenUp { at, waited, who: Vec::new(), more: 0, writer };
+        let entry = given_up.entry((run, key)).or_insert(new);
         entry.waited = entry.waited.max(waited);
         if entry.who.len() < SHOWN { entry.who.push(who) } else { entry.more += 1 }
     }
@@ -330,7 +333,7 @@ impl Insight {
     fn who(&mut self, store: u16, conn: ConnId) -> String {
         let now = Uptime::default();
         match self.stores.get(&store) {
-            Some(watch) => super::graph::Graph { store: watch, runs: &self.runs, now }.who(conn),
+            Some(watch) => Graph { store: watch, runs: &self.runs, now }.who(conn),
             None => "a process".into(),
         }
     }

@@ -132,6 +132,8 @@ struct GivenUp {
     waited: Duration,
     who: Vec<String>,
     more: usize,
+    /// Who should have written the key, as it was then.
+    writer: Option<String>,
 }
 
 /// A clash of two live writers.

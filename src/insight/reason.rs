@@ -81,6 +81,8 @@ pub enum Whereabouts {
     Busy,
     /// Its connection closed this long ago.
     Gone(Secs),
+    /// The key belongs to a round that the run has left.
+    WentOn,
     /// The key does not tell who it is.
     Unknown,
 }
@@ -93,6 +95,7 @@ impl Display for Whereabouts {
                 f.write_str("it is connected, but waits for nothing here: it is busy or stuck elsewhere")
             }
             Self::Gone(ago) => write!(f, "its connection closed {ago} ago"),
+            Self::WentOn => f.write_str("that was in another round, and the run has gone on without it"),
             Self::Unknown => f.write_str("the keys do not tell which process that is"),
         }
     }
@@ -120,6 +123,8 @@ pub enum Reason {
         present: Names,
         waited: Secs,
     },
+    /// As many as are expected have joined, and the round is not complete.
+    RoundNotComplete { joined: u32, expected: u32, from: ExpectedFrom, waited: Secs },
     /// A node that was missed has come.
     NodeCameLate { node: String, after: Secs, joined: u32, expected: Option<u32> },
     /// Nodes died before the round was complete.
@@ -242,12 +247,13 @@ pub(super) const fn says_who(from: ExpectedFrom) -> &'static str {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 35] = [
+    pub const CODES: [&'static str; 36] = [
         "run_started",
         "round_complete",
         "ranks_complete",
         "run_finished",
         "nodes_missing",
+        "round_not_complete",
         "node_came_late",
         "node_died_joining",
         "node_died",
@@ -288,6 +294,7 @@ impl Reason {
             Self::RanksComplete { .. } => "ranks_complete",
             Self::RunFinished { .. } => "run_finished",
             Self::NodesMissing { .. } => "nodes_missing",
+            Self::RoundNotComplete { .. } => "round_not_complete",
             Self::NodeCameLate { .. } => "node_came_late",
             Self::NodeDiedJoining { .. } => "node_died_joining",
             Self::NodeDied { .. } => "node_died",
@@ -332,6 +339,7 @@ impl Reason {
             | Self::RanksEnded { .. }
             | Self::WorkersElsewhere { .. } => Severity::Info,
             Self::NodesMissing { .. }
+            | Self::RoundNotComplete { .. }
             | Self::AllLeft { .. }
             | Self::RankZeroSlow { .. }
             | Self::WaitingForNode { .. }
@@ -352,6 +360,7 @@ impl Reason {
         matches!(
             self,
             Self::NodesMissing { .. }
+                | Self::RoundNotComplete { .. }
                 | Self::RankZeroSlow { .. }
                 | Self::WaitingForNode { .. }
                 | Self::WaitingForRank { .. }
@@ -429,9 +438,9 @@ impl Reason {
             Self::TwoJobs { .. } => {
                 "give each job its own store: --listen twice, or POST /api/v1/stores; then start both again"
             }
-            Self::FewerThanExpected { .. } | Self::LeftOver { redundant: false, .. } => {
-                "start every node with the same --nnodes"
-            }
+            Self::RoundNotComplete { .. }
+            | Self::FewerThanExpected { .. }
+            | Self::LeftOver { redundant: false, .. } => "start every node with the same --nnodes",
             Self::LeftOver { .. } => "stop them, or raise the maximum in --nnodes on every node",
             Self::WorldSizesDiffer { .. } => {
                 "start every process with the same WORLD_SIZE (--nnodes, --nproc-per-node)"
@@ -532,6 +541,13 @@ impl Display for Reason {
                 f,
                 "{} joined ({present}) and waited {waited} for more; nobody has said how many there should be",
                 have(*joined as usize, "node", "nodes"),
+            ),
+            Self::RoundNotComplete { joined, expected, from, waited } => write!(
+                f,
+                "{} joined and the round is not complete after {waited}, although {expected} by {} are enough: some nodes \
+                 ask for another number",
+                have(*joined as usize, "node", "nodes"),
+                says_who(*from),
             ),
             Self::NodeCameLate { node, after, joined, expected } => {
                 write!(f, "{node} has come after {after}: {} have joined", of_expected(*joined, *expected))

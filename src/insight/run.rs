@@ -128,6 +128,8 @@ pub(super) struct Run {
     /// Nodes of the round before that are not there now, and when they were last there.
     pub(super) earlier: Vec<(String, Uptime)>,
     pub(super) earlier_size: Option<u32>,
+    /// Nodes that have left the state while their agent is still connected.
+    pub(super) left: BTreeMap<ConnId, String>,
     /// Agents that are connected.
     pub(super) agents: BTreeSet<ConnId>,
     /// Nodes in the round when it was complete.
@@ -161,6 +163,8 @@ pub(super) struct Run {
     /// Nodes that died, ever.
     pub(super) deaths: u64,
     pub(super) has_state: bool,
+    /// The last state could not be read, which has been told.
+    pub(super) unreadable: bool,
 }
 
 impl Run {
@@ -179,6 +183,7 @@ impl Run {
             nodes: Vec::new(),
             earlier: Vec::new(),
             earlier_size: None,
+            left: BTreeMap::new(),
             agents: BTreeSet::new(),
             group: None,
             most_joined: 0,
@@ -205,6 +210,7 @@ impl Run {
             plan_version: 0,
             deaths: 0,
             has_state: false,
+            unreadable: false,
         }
     }
 
@@ -305,6 +311,7 @@ impl Run {
         self.deadline = None;
         self.group = None;
         self.most_joined = 0;
+        self.most_present = Names::default();
         self.role_nodes = None;
         self.roles.clear();
         self.assigned.clear();
@@ -321,6 +328,7 @@ impl Run {
         self.begin_round(0);
         self.nodes.clear();
         self.earlier.clear();
+        self.left.clear();
         self.earlier_size = None;
         self.dying.clear();
         self.told_elsewhere = false;
@@ -364,6 +372,7 @@ impl Run {
         if self.node_of(conn).is_none() {
             self.match_by_pid(conn, pid, None);
         }
+        self.left.remove(&conn);
         let (joining, is_over) =
             (self.completed.is_none(), self.closed.is_some() || self.exit_done.is_some());
         let has_finished = self.exit.contains(&conn);

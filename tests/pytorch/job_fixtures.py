@@ -1,6 +1,7 @@
 """Fixtures of the tests that launch whole jobs. A test module asks for them with `pytest_plugins = ["job_fixtures"]`.
 
     jobs        starts torchrun jobs and plain ranks (jobs.py); the end of every node's output is in the report of a failure
+    fork        call it for a place of its own for each of so many nodes, whose processes start in no time (forks.py)
     pods        the emulated pods `server`, `node-0` and `node-1` (pods.py)
     serve_in    starts a rallypoint server in one of them, on the default ports
 """
@@ -12,6 +13,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
+from forks import ForkedPlace, ForkServer
 from jobs import Jobs
 from pods import Pod, Pods
 from servers import Server
@@ -33,6 +35,20 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
     made = Jobs(tmp_path)
     yield made
     made.kill()
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    """The process that all forked nodes come from."""
+    server = ForkServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def fork(fork_server: ForkServer) -> Callable[[int], list[ForkedPlace]]:
+    """Places for so many nodes, whose processes are forked with torch imported."""
+    return lambda count: [ForkedPlace(fork_server, index) for index in range(count)]
 
 
 @pytest.fixture

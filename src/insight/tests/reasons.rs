@@ -50,6 +50,16 @@ fn examples() -> Vec<(Reason, &'static str)> {
              have a rank that is known; else those who are there are.",
         ),
         (
+            Reason::RoundNotComplete {
+                joined: 4,
+                expected: 4,
+                from: ExpectedFrom::Announced,
+                waited: secs(30.0),
+            },
+            "As many nodes as are expected have joined, and none of them completes the round. Seen with torch 2.15 when \
+             their --nnodes differ.",
+        ),
+        (
             Reason::NodeCameLate {
                 node: "train-llm-2".into(),
                 after: secs(58.0),
