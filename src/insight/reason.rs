@@ -98,6 +98,22 @@ impl Display for Whereabouts {
     }
 }
 
+/// Something in the words of the native rendezvous.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Said {
+    pub(super) code: &'static str,
+    #[serde(skip)]
+    pub(super) severity: Severity,
+    /// Whether it is something that is waited for.
+    #[serde(skip)]
+    pub(super) waiting: bool,
+    /// What follows the run's name.
+    #[serde(skip)]
+    pub(super) text: String,
+    #[serde(skip)]
+    pub(super) remedy: &'static str,
+}
+
 /// Why something is as it is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "code", rename_all = "snake_case")]
@@ -188,6 +204,9 @@ pub enum Reason {
     WatchdogFired { who: String },
     /// The rendezvous state cannot be read.
     UnreadableState { detail: String },
+    /// What the native rendezvous tells.
+    #[serde(untagged)]
+    Rendezvous(Said),
 }
 
 /// What a run is made of.
@@ -242,7 +261,7 @@ pub(super) const fn says_who(from: ExpectedFrom) -> &'static str {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 35] = [
+    pub const CODES: [&'static str; 45] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -278,6 +297,16 @@ impl Reason {
         "exit_barrier",
         "watchdog_fired",
         "unreadable_state",
+        "node_left",
+        "node_rejoined",
+        "nodes_unreported",
+        "round_expiring",
+        "round_timed_out",
+        "round_extended",
+        "run_closed",
+        "round_adopted",
+        "mixed_releases",
+        "no_store",
     ];
 
     /// The name of this kind of explanation.
@@ -318,6 +347,7 @@ impl Reason {
             Self::ExitBarrier { .. } => "exit_barrier",
             Self::WatchdogFired { .. } => "watchdog_fired",
             Self::UnreadableState { .. } => "unreadable_state",
+            Self::Rendezvous(said) => said.code,
         }
     }
 
@@ -343,6 +373,7 @@ impl Reason {
             | Self::ForeignClient { .. }
             | Self::ExitBarrier { .. }
             | Self::UnreadableState { .. } => Severity::Warning,
+            Self::Rendezvous(said) => said.severity,
             _ => Severity::Error,
         }
     }
@@ -359,6 +390,7 @@ impl Reason {
                 | Self::LeftOver { .. }
                 | Self::ExitBarrier { .. }
                 | Self::RanksEnded { .. }
+                | Self::Rendezvous(Said { waiting: true, .. })
         )
     }
 
@@ -370,6 +402,7 @@ impl Reason {
                 | Self::RoundComplete { .. }
                 | Self::RunFinished { .. }
                 | Self::RunRestarted {}
+                | Self::Rendezvous(_)
         )
     }
 
@@ -478,6 +511,7 @@ impl Reason {
             Self::UnreadableState { .. } => {
                 "the job is not harmed; who has joined cannot be shown. Does another program use this key?"
             }
+            Self::Rendezvous(said) => said.remedy,
             Self::RunStarted { .. }
             | Self::RoundComplete { .. }
             | Self::RanksComplete { .. }
@@ -672,6 +706,7 @@ impl Display for Reason {
             }
             Self::WatchdogFired { who } => write!(f, "{who} reported that a collective timed out or failed"),
             Self::UnreadableState { detail } => write!(f, "the rendezvous state cannot be read: {detail}"),
+            Self::Rendezvous(said) => f.write_str(&said.text),
         }
     }
 }
