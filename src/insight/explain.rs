@@ -148,7 +148,7 @@ impl Insight {
         }
     }
 
-    fn change_state(&mut self, key: &RunKey, state: RunState, now: Uptime) {
+    pub(super) fn change_state(&mut self, key: &RunKey, state: RunState, now: Uptime) {
         let Some(run) = self.runs.get_mut(key) else { return };
         let before = std::mem::replace(&mut run.state, state);
         run.state_since = now;

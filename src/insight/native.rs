@@ -39,6 +39,10 @@ impl Insight {
         let run = self.runs.entry(key.clone()).or_insert_with(|| Run::new(key, RunKind::Native, snapshot.at));
         run.fold_native(snapshot, store);
         run.touch();
+        let (key, state) = (run.key.clone(), run.state_now(snapshot.at));
+        if state != run.state {
+            self.change_state(&key, state, snapshot.at);
+        }
     }
 
     /// Takes in when the nodes of a run were last heard from. That alone is no change.

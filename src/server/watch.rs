@@ -214,10 +214,7 @@ impl Server {
         let seen: Vec<(u16, Seen)> =
             doors.iter().map(|door| (door.engine().port(), door.engine().take_seen())).collect();
         // After the stores: whatever a worker of a round did, the round is known.
-        let rounds = self.rounds.take_news();
-        let now = self.clock.now();
-        let mut state = self.watch.state();
-        state.hear(rounds);
+        let (mut state, now) = self.informed();
         state.name_stores(&doors, |port| self.run_stores.owner(port));
         for (port, seen) in seen {
             if seen.lost > 0 {
@@ -241,17 +238,24 @@ impl Server {
         self.watch.publish(&mut state);
     }
 
+    /// Insight with what happened in the native rendezvous until now. One lock around both, or an older state of a run
+    /// could come after a newer.
+    fn informed(&self) -> (MutexGuard<'_, State>, Uptime) {
+        let mut state = self.watch.state();
+        state.hear(self.rounds.take_news());
+        (state, self.clock.now())
+    }
+
     /// Asks or tells insight, which is then at this moment.
     pub fn with_insight<T>(&self, ask: impl FnOnce(&mut Insight, Uptime) -> T) -> T {
-        let now = self.clock.now();
-        ask(&mut self.watch.state().insight, now)
+        let (mut state, now) = self.informed();
+        ask(&mut state.insight, now)
     }
 
     /// The runs at this moment, and everything that changes from then on.
     /// `None` if there are [`MAX_SUBSCRIBERS`] already.
     pub fn subscribe(&self) -> Option<(Event, broadcast::Receiver<Event>)> {
-        let now = self.clock.now();
-        let state = self.watch.state();
+        let (state, now) = self.informed();
         if self.watch.events.receiver_count() >= MAX_SUBSCRIBERS {
             return None;
         }
