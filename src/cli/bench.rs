@@ -90,7 +90,10 @@ impl Args {
         let settings = self.settings();
         let target = match &self.target {
             Some(target) => find_target(target)?,
-            None => SocketAddr::from(([127, 0, 0, 1], if self.scenario.is_of_admin_port() { 29501 } else { 29500 })),
+            None => SocketAddr::from((
+                [127, 0, 0, 1],
+                if self.scenario.is_of_admin_port() { 29501 } else { 29500 },
+            )),
         };
         let plan =
             Plan::new(self.scenario, target, &settings).map_err(|error| UsageError(error.to_string()))?;

@@ -113,7 +113,8 @@ impl Insight {
                 _ => RunKey { store, id: None },
             }
         });
-        let run = if key.is_native() { self.runs.get_mut(&key) } else { self.run_mut(&key, RunKind::Env, at) };
+        let run =
+            if key.is_native() { self.runs.get_mut(&key) } else { self.run_mut(&key, RunKind::Env, at) };
         let run = run?;
         if let Some(native) = &mut run.native
             && *native.store.get_or_insert(store) != store

@@ -393,7 +393,8 @@ impl Insight {
     }
 
     fn keys_of(&self, run_id: &str, store: Option<u16>) -> Vec<RunKey> {
-        let is_it = |run: &&Run| store.is_none_or(|port| run.store() == Some(port)) && self.name(&run.key) == run_id;
+        let is_it =
+            |run: &&Run| store.is_none_or(|port| run.store() == Some(port)) && self.name(&run.key) == run_id;
         self.runs.values().filter(is_it).map(|run| run.key.clone()).collect()
     }
 

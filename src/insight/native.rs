@@ -68,7 +68,9 @@ impl Insight {
             Fact::Complete { gathered, .. } => self.totals.completed(*gathered),
             Fact::TimedOut { .. } => self.totals.rounds[1] += 1,
             Fact::Closed { .. } => self.totals.rounds[2] += 1,
-            Fact::WaiterLost { .. } | Fact::Broken { why: Break::Lost { .. }, .. } => self.totals.node_deaths += 1,
+            Fact::WaiterLost { .. } | Fact::Broken { why: Break::Lost { .. }, .. } => {
+                self.totals.node_deaths += 1
+            }
             Fact::Restarted { .. } => self.totals.restarted += 1,
             _ => {}
         }
@@ -124,8 +126,7 @@ impl Run {
         if self.native.as_ref().is_none_or(|native| native.store != store) && store.is_some() {
             let size = snapshot.nodes.iter().map(|node| node.info.local_world_size).sum::<Option<u32>>();
             let size = size.filter(|_| snapshot.state == RoundState::Complete);
-            self.world =
-                World { size: size.map(|size| (size, ExpectedFrom::Join)), ..World::default() };
+            self.world = World { size: size.map(|size| (size, ExpectedFrom::Join)), ..World::default() };
         }
         self.over_at = state.is_over().then(|| self.over_at.unwrap_or(now));
         self.completed = snapshot.complete_for.filter(|_| !gathers).map(|since| ago(now, since));

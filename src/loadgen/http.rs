@@ -28,13 +28,15 @@ fn length(answer: &[u8]) -> io::Result<Option<usize>> {
         return if answer.len() > MAX_HEAD { Err(io::ErrorKind::InvalidData.into()) } else { Ok(None) };
     };
     let text = String::from_utf8_lossy(&answer[..head]).to_ascii_lowercase();
-    let body = text.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
+    let body =
+        text.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
     body.map(|body| Some(head + 4 + body)).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 fn read(answer: &[u8]) -> io::Result<(u16, Value)> {
     let head = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap_or(answer.len());
-    let status = String::from_utf8_lossy(&answer[..head]).split(' ').nth(1).and_then(|code| code.parse().ok());
+    let status =
+        String::from_utf8_lossy(&answer[..head]).split(' ').nth(1).and_then(|code| code.parse().ok());
     let status = status.ok_or(io::ErrorKind::InvalidData)?;
     Ok((status, serde_json::from_slice(answer.get(head + 4..).unwrap_or_default())?))
 }
@@ -43,7 +45,8 @@ fn read(answer: &[u8]) -> io::Result<(u16, Value)> {
 mod tests {
     use super::*;
 
-    const ANSWER: &[u8] = b"HTTP/1.1 202 Accepted\r\nContent-Type: application/json\r\nContent-Length: 7\r\n\r\n{\"a\":1}";
+    const ANSWER: &[u8] =
+        b"HTTP/1.1 202 Accepted\r\nContent-Type: application/json\r\nContent-Length: 7\r\n\r\n{\"a\":1}";
 
     #[test]
     fn an_answer_is_whole_when_its_body_is() {

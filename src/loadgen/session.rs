@@ -266,7 +266,10 @@ impl Session<'_> {
     {
         let Self { plan, crew, server, peak, watch, .. } = self;
         let lasts = Some(plan.duration).filter(|lasts| {
-            !lasts.is_zero() && !matches!(plan.scenario, Scenario::Cas | Scenario::Join) && name != "connect" && name != "prepare"
+            !lasts.is_zero()
+                && !matches!(plan.scenario, Scenario::Cas | Scenario::Join)
+                && name != "connect"
+                && name != "prepare"
         });
         let mut beat = |crew: &Crew| {
             peak.look(server.as_ref());

@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::broadcast;
 
 use super::rounds::RoundNews;
-use super::{Door, Server};
 use super::throttle::Throttle;
+use super::{Door, Server};
 use crate::config::InsightConfig;
 use crate::engine::Seen;
 use crate::ids::{RunId, Uptime};
@@ -153,7 +153,8 @@ impl State {
         if news.lost > 0 {
             self.insight.lost(news.lost);
         }
-        let (shown, forgotten): (Vec<_>, Vec<_>) = news.changed.into_iter().partition(|(_, run)| run.is_some());
+        let (shown, forgotten): (Vec<_>, Vec<_>) =
+            news.changed.into_iter().partition(|(_, run)| run.is_some());
         for (snapshot, store) in shown.into_iter().filter_map(|(_, run)| run) {
             self.insight.observe_native(&snapshot, store);
         }
