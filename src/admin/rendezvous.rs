@@ -223,7 +223,7 @@ fn join_event(body: api::Join, peer: IpAddr) -> Result<Join, Problem> {
     })
 }
 
-fn run_id(path: Result<Path<String>, PathRejection>) -> Result<RunId, Problem> {
+pub(super) fn run_id(path: Result<Path<String>, PathRejection>) -> Result<RunId, Problem> {
     let Path(text) = path.map_err(|error| Problem::bad_request(error.body_text()))?;
     label("run_id", &text).map(|label| RunId::new(label.as_str().as_bytes()))
 }

@@ -8,6 +8,7 @@
 mod expect;
 mod explain;
 mod fold;
+mod gathering;
 mod graph;
 mod reason;
 mod run;
@@ -25,7 +26,7 @@ use std::time::Duration;
 
 use crate::ids::{ConnId, RunId, Uptime};
 use expect::Plan;
-pub use expect::{Announcement, Wish};
+pub use expect::Wish;
 pub use reason::{Names, Reason, Secs, Unit, Whereabouts};
 use run::{Run, RunKey};
 pub use show::RunFigures;
@@ -250,22 +251,6 @@ impl Insight {
         self.totals.lost += count;
     }
 
-    /// A pod says that it will take part in a run, before any traffic of its own.
-    pub fn announce(&mut self, run_id: &str, announcement: Announcement) {
-        if let Some(plan) = self.plan_mut(run_id) {
-            plan.announce(announcement);
-        }
-    }
-
-    /// A pod takes its announcement back.
-    pub fn withdraw(&mut self, run_id: &str, pod: &str) {
-        if let Some(plan) = self.plans.get_mut(run_id).map(Arc::make_mut)
-            && plan.pods.remove(pod).is_some()
-        {
-            plan.version += 1;
-        }
-    }
-
     /// An operator says what to expect of a run. `false` if there are too many such runs.
     pub fn expect(&mut self, run_id: &str, wish: Wish) -> bool {
         let Some(plan) = self.plan_mut(run_id) else { return false };
@@ -374,6 +359,9 @@ impl Insight {
             if self.runs.len() >= self.settings.max_runs {
                 let oldest =
                     self.runs.values().filter(|run| run.over_at.is_some()).min_by_key(|run| run.over_at);
+                // Announcements make way for traffic.
+                let is_gathering = |run: &&Run| run.kind == RunKind::Gathering && kind != RunKind::Gathering;
+                let oldest = oldest.or_else(|| self.runs.values().find(is_gathering));
                 let oldest = oldest?.key.clone();
                 self.drop_run(&oldest);
             }
@@ -388,7 +376,7 @@ impl Insight {
         }
         self.voice.forget(key);
         if self.shown.remove(key).is_some() {
-            let gone = RunGone { run_id: self.name(key), store: Some(key.store) };
+            let gone = RunGone { run_id: self.name(key), store: key.port() };
             self.tell(News::RunGone(gone));
         }
         if let Some(store) = self.stores.get_mut(&key.store) {

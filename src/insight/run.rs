@@ -28,6 +28,16 @@ pub(super) struct RunKey {
     pub(super) id: Option<RunId>,
 }
 
+impl RunKey {
+    /// In place of the store of a run that has none yet.
+    pub(super) const NO_STORE: u16 = 0;
+
+    /// The store's port.
+    pub(super) fn port(&self) -> Option<u16> {
+        Some(self.store).filter(|&port| port != Self::NO_STORE)
+    }
+}
+
 /// What names a node within its run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NodeId {

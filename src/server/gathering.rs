@@ -35,10 +35,11 @@ impl Gathering {
         &self,
         run_id: &str,
         said: Announcement,
+        finished: Option<Uptime>,
         now: Uptime,
     ) -> Result<Standing, Refused> {
         let pod = said.pod.clone();
-        let standing = self.gates().announce(run_id, said, now)?;
+        let standing = self.gates().announce(run_id, said, finished, now)?;
         if let Standing::Go(opened) = &standing
             && opened.just_now
         {
@@ -49,12 +50,6 @@ impl Gathering {
                 last = pod,
                 "run {run_id}: all pods are there after {secs:.1} s"
             );
-            if let Some(versions) = self.differing_versions(run_id) {
-                tracing::warn!(
-                    run.id = run_id,
-                    "run {run_id}: its pods have different versions of PyTorch: {versions}"
-                );
-            }
             self.bell.send_replace(());
         }
         Ok(standing)

@@ -2,7 +2,7 @@
 //!
 //! Runs beside the serving threads: an engine's lock is held only to swap a list, and once a second to walk the waits.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -59,6 +59,14 @@ struct State {
     insight: Insight,
     last_id: u64,
     named: BTreeSet<u16>,
+    gates: Gates,
+}
+
+/// Versions of the gates that insight knows: of all together, and of each.
+#[derive(Debug, Default)]
+struct Gates {
+    version: u64,
+    of_run: HashMap<String, u64>,
 }
 
 impl Watch {
@@ -73,7 +81,7 @@ impl Watch {
         let insight = Insight::new(settings);
         Self {
             enabled: config.enabled,
-            state: Mutex::new(State { insight, last_id: 0, named: BTreeSet::new() }),
+            state: Mutex::new(State { insight, last_id: 0, named: BTreeSet::new(), gates: Gates::default() }),
             foreign: Mutex::default(),
             events: broadcast::Sender::new(BACKLOG),
             throttle: Throttle::new(Reason::CODES.len() + 1),
@@ -184,6 +192,7 @@ impl Server {
             state.insight.foreign(port, peer, protocol, now);
         }
         if with_waits {
+            self.look_at_gates(&mut state, now);
             let ports: BTreeSet<u16> = doors.iter().map(|door| door.engine().port()).collect();
             for port in state.named.difference(&ports).copied().collect::<Vec<_>>() {
                 state.insight.forget_store(port);
@@ -202,6 +211,29 @@ impl Server {
         }
         state.insight.tick(now);
         self.watch.publish(&mut state);
+    }
+
+    /// Hands over the gates that have changed.
+    fn look_at_gates(&self, state: &mut State, now: Uptime) {
+        let State { insight, gates: known, .. } = state;
+        let gates = self.gathering.gates();
+        if known.version == gates.version() {
+            return;
+        }
+        known.version = gates.version();
+        known.of_run.retain(|run_id, _| {
+            let stays = gates.run(run_id).is_some();
+            if !stays {
+                insight.gate(run_id, None);
+            }
+            stays
+        });
+        for (run_id, run) in gates.runs() {
+            if known.of_run.get(run_id) != Some(&run.version()) {
+                known.of_run.insert(run_id.to_owned(), run.version());
+                insight.gate(run_id, run.snapshot(now, gates.pod_timeout()));
+            }
+        }
     }
 
     /// Asks or tells insight, which is then at this moment.
