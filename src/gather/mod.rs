@@ -288,7 +288,7 @@ impl Run {
                 address: holder.said.address,
                 silent: now.since(holder.seen),
             };
-            self.turn_away(said, now);
+            self.turn_away(&said, now);
             return Ok(standing);
         } else if let Some(other) =
             self.members.values().filter(is_other).find(|other| other.said.nodes != said.nodes)
@@ -300,7 +300,7 @@ impl Run {
                 other: other.said.pod.clone(),
                 expected: other.said.nodes,
             };
-            self.turn_away(said, now);
+            self.turn_away(&said, now);
             return Err(refused);
         }
         if !known && self.members.len() >= MAX_PODS {
@@ -318,10 +318,10 @@ impl Run {
         Ok(self.standing(nodes, now, timeout))
     }
 
-    fn turn_away(&mut self, said: Announcement, now: Uptime) {
+    fn turn_away(&mut self, said: &Announcement, now: Uptime) {
         if self.turned_away.len() < MAX_TURNED_AWAY || self.turned_away.contains_key(&said.pod) {
             let before = self.turned_away.insert(said.pod.clone(), Member { said: said.clone(), seen: now });
-            self.has_changed |= before.is_none_or(|before| before.said != said);
+            self.has_changed |= before.is_none_or(|before| before.said != *said);
         }
     }
 
