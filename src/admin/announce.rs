@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 
 use super::access::PeerIp;
 use super::body::Body;
 use super::problem::Problem;
-use super::rendezvous::{run_id, wait};
+use super::rendezvous::wait;
+use super::target::Named;
 use crate::api;
 use crate::gather::{Announcement, Member, Refused, Standing};
 use crate::launch::Nodes;
@@ -23,10 +23,10 @@ const LEAST_WAIT: Duration = Duration::from_millis(100);
 pub(super) async fn announce(
     State(server): State<Arc<Server>>,
     PeerIp(address): PeerIp,
-    path: Result<Path<String>, PathRejection>,
+    Named(run_id): Named<String>,
     Body(sent): Body<api::Announce>,
 ) -> Result<(StatusCode, Json<api::AnnounceAnswer>), Problem> {
-    let run_id = run_id(path)?.to_string();
+    let run_id = super::rendezvous::run_id(&run_id)?.to_string();
     let nodes = Nodes::parse(&sent.nodes)
         .ok_or_else(|| Problem::bad_request(format!("`nodes` is `{}`; write N or MIN:MAX", sent.nodes)))?;
     let wait = wait(sent.wait_seconds)?.min(Duration::from_secs_f64(api::MAX_ANNOUNCE_SECONDS));
@@ -44,7 +44,7 @@ pub(super) async fn announce(
     loop {
         // Seen before asking: a gate that opens in between rings again.
         bell.borrow_and_update();
-        let standing = server.announce(&run_id, said.clone()).map_err(|refused| refusal(&refused))?;
+        let standing = server.announce(&run_id, &said).map_err(|refused| refusal(&refused))?;
         let waits = !matches!(standing, Standing::Go(_));
         let until = match &standing {
             // Nobody rings when the holder of a rank is gone.
@@ -110,9 +110,9 @@ fn answer(server: &Server, run_id: &str, nodes: Nodes, standing: Standing) -> ap
 /// Who announced himself, without announcing anybody.
 pub(super) async fn announced(
     State(server): State<Arc<Server>>,
-    path: Result<Path<String>, PathRejection>,
+    Named(run_id): Named<String>,
 ) -> Result<Json<api::Announced>, Problem> {
-    let run_id = run_id(path)?.to_string();
+    let run_id = super::rendezvous::run_id(&run_id)?.to_string();
     let now = server.now();
     let gates = server.gathering().gates();
     let Some(run) = gates.run(&run_id) else {

@@ -37,6 +37,7 @@ mod problem;
 mod rendezvous;
 mod routes;
 mod runs;
+mod target;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -183,11 +183,11 @@ impl Gatherings {
     pub fn announce(
         &mut self,
         run_id: &str,
-        said: Announcement,
+        said: &Announcement,
         finished: Option<Uptime>,
         now: Uptime,
     ) -> Result<Standing, Refused> {
-        check(run_id, &said)?;
+        check(run_id, said)?;
         if let (Some(at), false) = (finished, said.restarts) {
             return Err(Refused::Finished { run_id: run_id.to_owned(), ago: now.since(at) });
         }
@@ -271,11 +271,11 @@ impl Run {
     fn announce(
         &mut self,
         run_id: &str,
-        said: Announcement,
+        said: &Announcement,
         now: Uptime,
         timeout: Duration,
     ) -> Result<Standing, Refused> {
-        let known = self.knows(&said);
+        let known = self.knows(said);
         let is_other = |member: &&Member| member.said.pod != said.pod && now.since(member.seen) < timeout;
         let has_rank = |other: &&Member| said.node_rank.is_some() && other.said.node_rank == said.node_rank;
         if !known && !self.members.values().any(|member| is_other(&member)) {
@@ -288,7 +288,7 @@ impl Run {
                 address: holder.said.address,
                 silent: now.since(holder.seen),
             };
-            self.turn_away(&said, now);
+            self.turn_away(said, now);
             return Ok(standing);
         } else if let Some(other) =
             self.members.values().filter(is_other).find(|other| other.said.nodes != said.nodes)
@@ -300,7 +300,7 @@ impl Run {
                 other: other.said.pod.clone(),
                 expected: other.said.nodes,
             };
-            self.turn_away(&said, now);
+            self.turn_away(said, now);
             return Err(refused);
         }
         if !known && self.members.len() >= MAX_PODS {
@@ -314,7 +314,7 @@ impl Run {
         let nodes = said.nodes;
         let before = self.members.insert(said.pod.clone(), Member { said: said.clone(), seen: now });
         self.has_changed |=
-            before.is_none_or(|before| before.said != said || now.since(before.seen) >= timeout);
+            before.is_none_or(|before| before.said != *said || now.since(before.seen) >= timeout);
         Ok(self.standing(nodes, now, timeout))
     }
 

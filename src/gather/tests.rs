@@ -41,7 +41,7 @@ impl World {
             torch: Some(format!("2.{}", uid.len())),
             restarts: self.restarts,
         };
-        self.gates.announce("run", said, self.finished, self.now)
+        self.gates.announce("run", &said, self.finished, self.now)
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -179,10 +179,10 @@ fn the_number_of_runs_is_bounded() {
         restarts: false,
     };
     for n in 0..MAX_RUNS {
-        world.gates.announce(&format!("run-{n}"), said(n), None, world.now).expect("room");
+        world.gates.announce(&format!("run-{n}"), &said(n), None, world.now).expect("room");
     }
-    assert_eq!(world.gates.announce("one more", said(0), None, world.now), Err(Refused::TooManyRuns));
-    world.gates.announce("run-0", said(1), None, world.now).expect("a known run");
+    assert_eq!(world.gates.announce("one more", &said(0), None, world.now), Err(Refused::TooManyRuns));
+    world.gates.announce("run-0", &said(1), None, world.now).expect("a known run");
 }
 
 #[test]

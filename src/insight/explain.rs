@@ -8,7 +8,7 @@ use super::reason::{Names, Reason, Secs, Unit};
 use super::run::{GATHER, Place, Run, RunKey};
 use super::view::{ExpectedFrom, Moment, RunKind, RunState};
 use super::voice::{Subject, Topic};
-use super::{Clash, Insight, JOIN_BUCKETS, News, Role};
+use super::{Clash, Insight, News, Role};
 use crate::ids::{ConnId, ShownKey, Uptime};
 
 /// Two agents' runs in one store are two jobs when both have been there this long.
@@ -38,7 +38,8 @@ impl Insight {
     fn subject(&self, key: &RunKey) -> Subject {
         let name = self.name(key);
         let text = match self.runs.get(key) {
-            Some(run) if matches!(run.kind, RunKind::C10d | RunKind::Native) => {
+            // The native rendezvous names the round itself.
+            Some(run) if run.kind == RunKind::C10d => {
                 format!("{name} round {}", run.round)
             }
             _ => name.clone(),
@@ -73,7 +74,7 @@ impl Insight {
             if run.nodes.iter().all(|node| node.conn.is_some()) {
                 continue;
             }
-            let Some(store) = self.stores.get(&run.key.store) else { continue };
+            let Some(store) = run.store().and_then(|port| self.stores.get(&port)) else { continue };
             let taken: std::collections::HashSet<ConnId> =
                 run.nodes.iter().filter_map(|node| node.conn).collect();
             let free: Vec<ConnId> = run.agents.iter().filter(|conn| !taken.contains(conn)).copied().collect();
@@ -104,7 +105,9 @@ impl Insight {
             run.fact(Reason::WorldSizesDiffer { rank, says, other_rank, other_says }, "", now);
         }
         tell_world(run, now);
-        tell_start(run, expected, now);
+        if run.native.is_none() {
+            tell_start(run, expected, now);
+        }
         let is_elsewhere =
             run.master.0.is_some() && !run.assigned.is_empty() && run.world.connected.is_empty();
         if let (false, true, (Some(host), Some(port))) =
@@ -147,7 +150,7 @@ impl Insight {
         }
     }
 
-    fn change_state(&mut self, key: &RunKey, state: RunState, now: Uptime) {
+    pub(super) fn change_state(&mut self, key: &RunKey, state: RunState, now: Uptime) {
         let Some(run) = self.runs.get_mut(key) else { return };
         let before = std::mem::replace(&mut run.state, state);
         run.state_since = now;
@@ -157,6 +160,10 @@ impl Insight {
         }
         let ranks = run.world.ranks.len().max(run.world.connected.len()) as u32;
         let members = run.world.completed.and(run.world.size).map_or(ranks, |(size, _)| size);
+        if run.native.is_some() {
+            // The rendezvous has told why.
+            return;
+        }
         match (state, run.has_agents()) {
             (RunState::Gone, true) => {
                 run.dying.clear();
@@ -185,12 +192,7 @@ impl Insight {
     fn count(&mut self, reason: &Reason) {
         match reason {
             Reason::RoundComplete { took, .. } => {
-                self.totals.rounds[0] += 1;
-                let took = took.0.as_secs_f64();
-                let bucket =
-                    JOIN_BUCKETS.iter().position(|&bound| took <= bound).unwrap_or(JOIN_BUCKETS.len());
-                self.totals.join_seconds[bucket] += 1;
-                self.totals.join_seconds_sum += took;
+                self.totals.completed(took.0);
             }
             Reason::ClosedIncomplete { .. } => self.totals.rounds[1] += 1,
             Reason::ClosedUnfinished { .. } => self.totals.rounds[2] += 1,
@@ -356,6 +358,7 @@ impl Insight {
     fn forget_over(&mut self, now: Uptime) {
         let is_old = |run: &&Run| {
             run.state.is_over()
+                && run.native.is_none()
                 && run.agents.is_empty()
                 && run.world.connected.is_empty()
                 && run.over_at.is_some_and(|at| now.since(at) >= Self::OVER_SHOWN)
@@ -470,6 +473,12 @@ fn conditions(run: &Run, plan: &super::Plan, now: Uptime) -> Vec<(String, Reason
             run.nodes.iter().filter(|n| n.place == place && n.gone.is_none()).map(|node| node.name.clone()),
         )
     };
+    if run.native.is_some() {
+        if let Some((reason, since)) = run.native_waits(now) {
+            held.push((about(), reason, since));
+        }
+        return held;
+    }
     let is_incomplete = run.completed.is_none() && run.state == RunState::Joining && run.has_agents();
     if let (true, Some(since)) = (is_incomplete, run.started) {
         let joined = run.participants().filter(|node| node.gone.is_none()).count() as u32;

@@ -15,8 +15,9 @@ use crate::ids::{RunId, Uptime};
 /// Pods shown of one run.
 const PODS_SHOWN: usize = super::run::MOST_NODES;
 
+/// A native run takes the place of its announcements.
 fn key_of(run_id: &str) -> RunKey {
-    RunKey { store: RunKey::NO_STORE, id: Some(RunId::new(run_id.as_bytes())) }
+    RunKey::native(&RunId::new(run_id.as_bytes()))
 }
 
 impl Insight {
@@ -76,7 +77,9 @@ impl Insight {
             self.drop_run(key);
         }
         for (key, since) in wanted {
-            if let Some(run) = self.run_mut(&key, RunKind::Gathering, now) {
+            if self.runs.get(&key).is_none_or(|run| run.kind == RunKind::Gathering)
+                && let Some(run) = self.run_mut(&key, RunKind::Gathering, now)
+            {
                 run.first_seen = since;
             }
         }

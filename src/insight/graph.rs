@@ -115,7 +115,7 @@ impl Graph<'_> {
 
     fn run_of(&self, client: Option<&Client>, wanted: &Wanted) -> Option<RunKey> {
         match &wanted.run {
-            Some(id) => Some(RunKey { store: self.store.port, id: Some(id.clone()) }),
+            Some(id) => Some(self.store.key_of(id)),
             None => client?.run.clone(),
         }
     }

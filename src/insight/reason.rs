@@ -98,6 +98,22 @@ impl Display for Whereabouts {
     }
 }
 
+/// Something in the words of the native rendezvous.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Said {
+    pub(super) code: &'static str,
+    #[serde(skip)]
+    pub(super) severity: Severity,
+    /// Whether it is something that is waited for.
+    #[serde(skip)]
+    pub(super) waiting: bool,
+    /// What follows the run's name.
+    #[serde(skip)]
+    pub(super) text: String,
+    #[serde(skip)]
+    pub(super) remedy: &'static str,
+}
+
 /// Why something is as it is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "code", rename_all = "snake_case")]
@@ -192,6 +208,9 @@ pub enum Reason {
     WatchdogFired { who: String },
     /// The rendezvous state cannot be read.
     UnreadableState { detail: String },
+    /// What the native rendezvous tells.
+    #[serde(untagged)]
+    Rendezvous(Said),
 }
 
 /// What a run is made of.
@@ -246,7 +265,7 @@ pub(super) const fn says_who(from: ExpectedFrom) -> &'static str {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 37] = [
+    pub const CODES: [&'static str; 47] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -284,6 +303,16 @@ impl Reason {
         "exit_barrier",
         "watchdog_fired",
         "unreadable_state",
+        "node_left",
+        "node_rejoined",
+        "nodes_unreported",
+        "round_expiring",
+        "round_timed_out",
+        "round_extended",
+        "run_closed",
+        "round_adopted",
+        "mixed_releases",
+        "no_store",
     ];
 
     /// The name of this kind of explanation.
@@ -326,6 +355,7 @@ impl Reason {
             Self::ExitBarrier { .. } => "exit_barrier",
             Self::WatchdogFired { .. } => "watchdog_fired",
             Self::UnreadableState { .. } => "unreadable_state",
+            Self::Rendezvous(said) => said.code,
         }
     }
 
@@ -353,6 +383,7 @@ impl Reason {
             | Self::ForeignClient { .. }
             | Self::ExitBarrier { .. }
             | Self::UnreadableState { .. } => Severity::Warning,
+            Self::Rendezvous(said) => said.severity,
             _ => Severity::Error,
         }
     }
@@ -370,6 +401,7 @@ impl Reason {
                 | Self::LeftOver { .. }
                 | Self::ExitBarrier { .. }
                 | Self::RanksEnded { .. }
+                | Self::Rendezvous(Said { waiting: true, .. })
         )
     }
 
@@ -381,6 +413,7 @@ impl Reason {
                 | Self::RoundComplete { .. }
                 | Self::RunFinished { .. }
                 | Self::RunRestarted {}
+                | Self::Rendezvous(_)
         )
     }
 
@@ -495,6 +528,7 @@ impl Reason {
             Self::UnreadableState { .. } => {
                 "the job is not harmed; who has joined cannot be shown. Does another program use this key?"
             }
+            Self::Rendezvous(said) => said.remedy,
             Self::RunStarted { .. }
             | Self::RoundComplete { .. }
             | Self::RanksComplete { .. }
@@ -702,6 +736,7 @@ impl Display for Reason {
             }
             Self::WatchdogFired { who } => write!(f, "{who} reported that a collective timed out or failed"),
             Self::UnreadableState { detail } => write!(f, "the rendezvous state cannot be read: {detail}"),
+            Self::Rendezvous(said) => f.write_str(&said.text),
         }
     }
 }

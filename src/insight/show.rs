@@ -20,7 +20,7 @@ const RANKS_SHOWN: usize = 1024;
 /// Ranks shown in the grid.
 const GRID: u32 = super::world::MOST_RANKS;
 /// Missing nodes shown.
-const MISSING_SHOWN: usize = 1024;
+pub(super) const MISSING_SHOWN: usize = 1024;
 
 /// What the metrics say of one run.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,8 +65,8 @@ impl Insight {
             *counts.entry(name).or_default() += 1;
         }
         let figures = named.iter().map(|(name, run)| {
-            let is_alone = counts.get(name.as_str()) == Some(&1);
-            let label = if is_alone || run.kind == RunKind::Gathering {
+            let is_alone = counts.get(name.as_str()) == Some(&1) || run.key.is_native();
+            let label = if is_alone {
                 name.clone()
             } else {
                 format!("{name}@{}{}", run.key.store, if run.has_agents() { "" } else { "/env" })
@@ -83,7 +83,7 @@ impl Insight {
         let found = keys.iter().filter_map(|key| self.runs.get(key));
         let run = found.max_by_key(|run| (!run.state.is_over(), run.has_agents(), run.first_seen))?;
         let plan = self.plan(&run.key);
-        let watch = self.stores.get(&run.key.store);
+        let watch = run.store().and_then(|port| self.stores.get(&port));
         let name = self.name(&run.key);
         let timeline = run.timeline.iter().map(|(at, code, text)| Moment {
             at: self.unix(*at),
@@ -135,7 +135,7 @@ impl Insight {
         let has_world = !world.ranks.is_empty() || !world.connected.is_empty() || world.nccl;
         RunSummary {
             run_id: self.name(&run.key),
-            store: run.key.port(),
+            store: run.store(),
             kind: run.kind,
             state: run.state,
             round: run.round,
@@ -154,7 +154,7 @@ impl Insight {
                 .completed
                 .or(world.completed.filter(|_| !run.has_agents()))
                 .map(|at| self.unix(at)),
-            deadline: run.deadline,
+            deadline: run.deadline.or_else(|| Some(self.unix(run.closes_at?))),
             explanation,
         }
     }
@@ -171,10 +171,14 @@ impl Insight {
                 }
                 None => (None, None),
             };
+            let said = match &node.id {
+                NodeId::Native { info, .. } => Some(info),
+                _ => None,
+            };
             view::Node {
                 node_id: node.node_id(),
                 name: node.name.clone(),
-                peer: node.addr.map(|addr| addr.to_string()),
+                peer: said.map(|said| said.address.to_string()).or(node.addr.map(|addr| addr.to_string())),
                 pid: node.pid,
                 rank: node.rank,
                 state: match node.place {
@@ -188,10 +192,10 @@ impl Insight {
                 after_seconds: started
                     .filter(|_| node.place == Place::Participant)
                     .map(|started| rounded(node.joined.since(started).as_secs_f64())),
-                last_heartbeat: matches!(node.id, NodeId::Desc(_)).then(|| self.unix(node.last_heartbeat)),
+                last_heartbeat: (!matches!(node.id, NodeId::Rank(_))).then(|| self.unix(node.last_heartbeat)),
                 gone_at: node.gone.map(|at| self.unix(at)),
                 base_rank,
-                local_world_size: local,
+                local_world_size: local.or(said.and_then(|said| said.local_world_size)),
             }
         });
         shown.collect()
@@ -202,7 +206,7 @@ impl Insight {
         let world_size = world.size.map(|(size, _)| size);
         let highest = world.ranks.keys().next_back().map(|rank| rank + 1);
         let len = world_size.max(highest)?.min(GRID);
-        if world.ranks.is_empty() && run.kind == RunKind::C10d {
+        if world.ranks.is_empty() && matches!(run.kind, RunKind::C10d | RunKind::Native) {
             return None;
         }
         let states = (0..len)
@@ -302,6 +306,9 @@ fn joined(run: &Run, plan: &Plan) -> u32 {
 
 /// Nodes that should be there and have a name or a rank. `last_seen` is in seconds of [`Uptime`].
 pub(super) fn missing(run: &Run, plan: &Plan, expected: Option<Expected>) -> Vec<MissingNode> {
+    if let Some(native) = &run.native {
+        return native.missing.clone();
+    }
     let mut missing: Vec<MissingNode> = Vec::new();
     let wanted =
         expected.map_or(usize::MAX, |expected| expected.min.saturating_sub(joined(run, plan)) as usize);

@@ -216,7 +216,7 @@ fn show(topic: &Topic, entry: &Entry, epoch: f64) -> Explanation {
     Explanation {
         id: entry.id,
         run_id: entry.subject.run_id.clone(),
-        store: topic.run.as_ref().map_or(Some(topic.store), RunKey::port),
+        store: Some(topic.store).filter(|&port| port != 0),
         code: entry.reason.code().to_owned(),
         severity: entry.reason.severity(),
         since: super::show::rounded(epoch + entry.since.0.as_secs_f64()),

@@ -34,11 +34,10 @@ impl Gathering {
     pub(super) fn announce(
         &self,
         run_id: &str,
-        said: Announcement,
+        said: &Announcement,
         finished: Option<Uptime>,
         now: Uptime,
     ) -> Result<Standing, Refused> {
-        let pod = said.pod.clone();
         let standing = self.gates().announce(run_id, said, finished, now)?;
         if let Standing::Go(opened) = &standing
             && opened.just_now
@@ -47,7 +46,7 @@ impl Gathering {
             tracing::info!(
                 run.id = run_id,
                 pods = opened.pods,
-                last = pod,
+                last = said.pod,
                 "run {run_id}: all pods are there after {secs:.1} s"
             );
             self.bell.send_replace(());

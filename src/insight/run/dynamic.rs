@@ -34,7 +34,7 @@ impl Run {
             .enumerate()
             .filter_map(|(at, node)| match &node.id {
                 NodeId::Desc(desc) => Some((desc.clone(), at)),
-                NodeId::Rank(_) => None,
+                NodeId::Rank(_) | NodeId::Native { .. } => None,
             })
             .collect();
         let stamps: std::collections::HashMap<&Desc, i64> =

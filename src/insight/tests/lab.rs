@@ -97,7 +97,7 @@ impl Lab {
                 restarts: false,
             };
             // Whether it is taken is what is asked for below.
-            let _ = gates.announce(run, said, None, self.now);
+            let _ = gates.announce(run, &said, None, self.now);
         }
         let snapshot = gates.run(run).and_then(|run| run.snapshot(self.now, gates.pod_timeout()));
         let away = snapshot.as_ref().map_or(0, |snapshot| snapshot.turned_away.len());

@@ -142,7 +142,7 @@ proptest! {
                         torch: Some(pod.to_string()),
                         restarts: false,
                     };
-                    let _ = gates.announce(&run, said, insight.finished(&run), now);
+                    let _ = gates.announce(&run, &said, insight.finished(&run), now);
                     let gate = gates.run(&run).and_then(|run| run.snapshot(now, gates.pod_timeout()));
                     insight.gate(&run, gate.filter(|_| pod > 0));
                 }
