@@ -223,7 +223,7 @@ fn join_event(body: api::Join, peer: IpAddr) -> Result<Join, Problem> {
     })
 }
 
-fn run_id(text: &str) -> Result<RunId, Problem> {
+pub(super) fn run_id(text: &str) -> Result<RunId, Problem> {
     label("run_id", text).map(|label| RunId::new(label.as_str().as_bytes()))
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::gathering;
 use super::graph::{Graph, still_running};
 use super::reason::{Names, Reason, Secs, Unit};
 use super::run::{GATHER, Place, Run, RunKey};
@@ -20,6 +21,7 @@ impl Insight {
     pub fn tick(&mut self, now: Uptime) {
         self.decide_roles(now);
         self.match_agents();
+        self.show_gatherings(now);
         for key in self.runs.keys().cloned().collect::<Vec<_>>() {
             self.tick_run(&key, now);
         }
@@ -297,17 +299,9 @@ impl Insight {
         let mut held: Vec<(u16, Option<RunKey>, String, Reason, Uptime)> = Vec::new();
         for (key, run) in &self.runs {
             let plan = self.plan(key);
-            if let Some((pod, other)) = plan.disagreement() {
-                let reason = Reason::AnnouncementsDiffer {
-                    pod: pod.pod.clone(),
-                    says: pod.nodes.unwrap_or(0),
-                    other_pod: other.pod.clone(),
-                    other_says: other.nodes.unwrap_or(0),
-                };
-                held.push((key.store, Some(key.clone()), String::new(), reason, run.first_seen));
-            }
             if !run.state.is_over() {
-                for (about, reason, since) in conditions(run, &plan, now) {
+                let told = conditions(run, &plan, now).into_iter();
+                for (about, reason, since) in told.chain(gathering::conditions(run, &plan, now)) {
                     held.push((key.store, Some(key.clone()), about, reason, since));
                 }
             }

@@ -8,6 +8,7 @@
 mod expect;
 mod explain;
 mod fold;
+mod gathering;
 mod graph;
 mod native;
 mod reason;
@@ -26,7 +27,7 @@ use std::time::Duration;
 
 use crate::ids::{ConnId, RunId, Uptime};
 use expect::Plan;
-pub use expect::{Announcement, Wish};
+pub use expect::Wish;
 pub use reason::{Names, Reason, Said, Secs, Unit, Whereabouts};
 use run::{Run, RunKey};
 pub use show::RunFigures;
@@ -274,22 +275,6 @@ impl Insight {
         self.totals.lost += count;
     }
 
-    /// A pod says that it will take part in a run, before any traffic of its own.
-    pub fn announce(&mut self, run_id: &str, announcement: Announcement) {
-        if let Some(plan) = self.plan_mut(run_id) {
-            plan.announce(announcement);
-        }
-    }
-
-    /// A pod takes its announcement back.
-    pub fn withdraw(&mut self, run_id: &str, pod: &str) {
-        if let Some(plan) = self.plans.get_mut(run_id).map(Arc::make_mut)
-            && plan.pods.remove(pod).is_some()
-        {
-            plan.version += 1;
-        }
-    }
-
     /// An operator says what to expect of a run. `false` if there are too many such runs.
     pub fn expect(&mut self, run_id: &str, wish: Wish) -> bool {
         let Some(plan) = self.plan_mut(run_id) else { return false };
@@ -407,6 +392,9 @@ impl Insight {
             let watched = || self.runs.values().filter(|run| run.native.is_none());
             if watched().count() >= self.settings.max_runs {
                 let oldest = watched().filter(|run| run.over_at.is_some()).min_by_key(|run| run.over_at);
+                // Announcements make way for traffic.
+                let is_gathering = |run: &&Run| run.kind == RunKind::Gathering && kind != RunKind::Gathering;
+                let oldest = oldest.or_else(|| watched().find(is_gathering));
                 let oldest = oldest?.key.clone();
                 self.drop_run(&oldest);
             }

@@ -36,6 +36,11 @@ impl Insight {
             self.stores.values().find(of_run).map(|watch| watch.port)
         };
         let store = store.or_else(opened);
+        if let Some(announced) = self.runs.get_mut(&key).filter(|run| run.kind == RunKind::Gathering) {
+            // What was said of its pods stays.
+            let version = announced.version;
+            *announced = Run { version, ..Run::new(key.clone(), RunKind::Native, snapshot.at) };
+        }
         let run = self.runs.entry(key.clone()).or_insert_with(|| Run::new(key, RunKind::Native, snapshot.at));
         run.fold_native(snapshot, store);
         run.touch();
@@ -99,7 +104,7 @@ impl Run {
     pub(super) fn store(&self) -> Option<u16> {
         match &self.native {
             Some(native) => native.store,
-            None => Some(self.key.store),
+            None => self.key.port(),
         }
     }
 

@@ -130,6 +130,10 @@ pub enum Reason {
     RanksComplete { ranks: u32, took: Secs, last: String, last_after: Secs },
     /// Every node arrived at the exit barrier, or every process of a run without agents has ended.
     RunFinished { members: u32, unit: Unit, ran: Secs },
+    /// Pods have not announced themselves, and those that have are held back.
+    PodsMissing { announced: u32, expected: u32, missing: Names, waited: Secs },
+    /// Pods have different versions of PyTorch.
+    TorchVersionsDiffer { versions: String },
     /// Nodes have not joined.
     NodesMissing {
         joined: u32,
@@ -182,7 +186,7 @@ pub enum Reason {
     /// A node rank that rank 0 does not count on.
     NodeRankBeyond { node: String, rank: u32, nodes: u32 },
     /// Pods announced different numbers of nodes.
-    AnnouncementsDiffer { pod: String, says: u32, other_pod: String, other_says: u32 },
+    AnnouncementsDiffer { pod: String, says: String, other_pod: String, other_says: String },
     /// A node came to a run that is closed.
     RunIsClosed { newcomer: String, closed_for: Secs, finished: bool },
     /// The run was closed before the round was complete.
@@ -266,11 +270,13 @@ pub(super) const fn says_who(from: ExpectedFrom) -> &'static str {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 46] = [
+    pub const CODES: [&'static str; 48] = [
         "run_started",
         "round_complete",
         "ranks_complete",
         "run_finished",
+        "pods_missing",
+        "torch_versions_differ",
         "nodes_missing",
         "round_not_complete",
         "node_came_late",
@@ -322,6 +328,8 @@ impl Reason {
             Self::RoundComplete { .. } => "round_complete",
             Self::RanksComplete { .. } => "ranks_complete",
             Self::RunFinished { .. } => "run_finished",
+            Self::PodsMissing { .. } => "pods_missing",
+            Self::TorchVersionsDiffer { .. } => "torch_versions_differ",
             Self::NodesMissing { .. } => "nodes_missing",
             Self::RoundNotComplete { .. } => "round_not_complete",
             Self::NodeCameLate { .. } => "node_came_late",
@@ -368,7 +376,9 @@ impl Reason {
             | Self::NodeCameLate { .. }
             | Self::RanksEnded { .. }
             | Self::WorkersElsewhere { .. } => Severity::Info,
-            Self::NodesMissing { .. }
+            Self::PodsMissing { .. }
+            | Self::TorchVersionsDiffer { .. }
+            | Self::NodesMissing { .. }
             | Self::RoundNotComplete { .. }
             | Self::AllLeft { .. }
             | Self::RankZeroSlow { .. }
@@ -390,7 +400,8 @@ impl Reason {
     pub const fn is_waiting(&self) -> bool {
         matches!(
             self,
-            Self::NodesMissing { .. }
+            Self::PodsMissing { .. }
+                | Self::NodesMissing { .. }
                 | Self::RoundNotComplete { .. }
                 | Self::RankZeroSlow { .. }
                 | Self::WaitingForNode { .. }
@@ -430,6 +441,12 @@ impl Reason {
             Self::NodesMissing { expected: None, .. } => {
                 "tell the server how many are expected (serve --nodes, or PUT /api/v1/runs/RUN/expect), and look which \
                  pods have not started or do not reach this server"
+            }
+            Self::PodsMissing { .. } => {
+                "look at the missing pod: is it scheduled, has its image come, does it reach this server's admin port?"
+            }
+            Self::TorchVersionsDiffer { .. } => {
+                "use one image on every node; different releases of PyTorch may not understand each other"
             }
             Self::NodesMissing { .. } | Self::WaitingForNode { whereabouts: Whereabouts::NeverCame, .. } => {
                 "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?"
@@ -546,6 +563,19 @@ impl Display for Reason {
             }
             Self::RunFinished { members, unit, ran } => {
                 write!(f, "finished: {} after {ran}", unit.count(*members))
+            }
+            Self::PodsMissing { announced, expected, missing, waited } => {
+                let n = expected.saturating_sub(*announced) as usize;
+                let are = if n == 1 { "is" } else { "are" };
+                write!(f, "{announced} of {expected} pods have announced themselves; ")?;
+                if missing.count() == n {
+                    write!(f, "{missing} {are} missing for {waited}")
+                } else {
+                    write!(f, "{n} {are} missing for {waited}")
+                }
+            }
+            Self::TorchVersionsDiffer { versions } => {
+                write!(f, "the pods have different versions of PyTorch: {versions}")
             }
             Self::NodesMissing { joined, expected: Some(expected), from, missing, present, waited } => {
                 let (joined, expected) = (*joined, *expected);

@@ -31,7 +31,8 @@ pub(super) struct RunKey {
 }
 
 impl RunKey {
-    /// A run of the native rendezvous: of no store, as each of its rounds has its own.
+    /// A run of the native rendezvous: of no store, as each of its rounds has its own. So is one that only has
+    /// announcements.
     pub(super) fn native(id: &RunId) -> Self {
         Self { store: 0, id: Some(id.clone()) }
     }

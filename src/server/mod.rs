@@ -208,8 +208,11 @@ impl Server {
     }
 
     /// Takes the announcement of a pod.
-    pub fn announce(&self, run_id: &str, said: Announcement) -> Result<Standing, Refused> {
-        self.gathering.announce(run_id, said, self.clock.now())
+    pub fn announce(&self, run_id: &str, said: &Announcement) -> Result<Standing, Refused> {
+        // Of a pod that waits already this has been asked.
+        let waits = self.gathering.gates().is_waiting(run_id, said);
+        let finished = if waits { None } else { self.with_insight(|insight, _| insight.finished(run_id)) };
+        self.gathering.announce(run_id, said, finished, self.clock.now())
     }
 
     /// The gates of the runs.

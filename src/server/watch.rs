@@ -2,7 +2,7 @@
 //!
 //! Runs beside the serving threads: an engine's lock is held only to swap a list, and once a second to walk the waits.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -60,6 +60,14 @@ struct State {
     insight: Insight,
     last_id: u64,
     named: BTreeSet<u16>,
+    gates: Gates,
+}
+
+/// Versions of the gates that insight knows: of all together, and of each.
+#[derive(Debug, Default)]
+struct Gates {
+    version: u64,
+    of_run: HashMap<String, u64>,
 }
 
 impl Watch {
@@ -74,7 +82,7 @@ impl Watch {
         let insight = Insight::new(settings);
         Self {
             enabled: config.enabled,
-            state: Mutex::new(State { insight, last_id: 0, named: BTreeSet::new() }),
+            state: Mutex::new(State { insight, last_id: 0, named: BTreeSet::new(), gates: Gates::default() }),
             foreign: Mutex::default(),
             events: broadcast::Sender::new(BACKLOG),
             throttle: Throttle::new(Reason::CODES.len() + 1),
@@ -229,6 +237,7 @@ impl Server {
             state.insight.foreign(port, peer, protocol, now);
         }
         if with_waits && self.watch.enabled {
+            self.look_at_gates(&mut state, now);
             for door in &doors {
                 let (waits, _) = door.engine().long_waits(LONG_WAIT, MOST_WAITS, KEYS_EACH);
                 let waits = waits.into_iter().map(|(wait, peer)| open_wait(wait, peer)).collect();
@@ -237,6 +246,29 @@ impl Server {
         }
         state.insight.tick(now);
         self.watch.publish(&mut state);
+    }
+
+    /// Hands over the gates that have changed.
+    fn look_at_gates(&self, state: &mut State, now: Uptime) {
+        let State { insight, gates: known, .. } = state;
+        let gates = self.gathering.gates();
+        if known.version == gates.version() {
+            return;
+        }
+        known.version = gates.version();
+        known.of_run.retain(|run_id, _| {
+            let stays = gates.run(run_id).is_some();
+            if !stays {
+                insight.gate(run_id, None);
+            }
+            stays
+        });
+        for (run_id, run) in gates.runs() {
+            if known.of_run.get(run_id) != Some(&run.version()) {
+                known.of_run.insert(run_id.to_owned(), run.version());
+                insight.gate(run_id, run.snapshot(now, gates.pod_timeout()));
+            }
+        }
     }
 
     /// Insight with what happened in the native rendezvous until now. One lock around both, or an older state of a run

@@ -1,19 +1,9 @@
 //! The fifteen things that go wrong, each with its healthy twin that stays silent.
 
 use super::lab::{Lab, PORT, gloo};
-use crate::insight::view::{ExpectedFrom, NodeState, RunState};
-use crate::insight::{Announcement, Settings, Wish};
+use crate::insight::view::{ExpectedFrom, NodeState, RunKind, RunState};
+use crate::insight::{Settings, Wish};
 use crate::store::StaleKeyConfig;
-
-fn pod(name: &str, rank: u32, nodes: u32) -> Announcement {
-    Announcement {
-        pod: name.into(),
-        uid: format!("uid-{name}"),
-        node_rank: Some(rank),
-        addr: None,
-        nodes: Some(nodes),
-    }
-}
 
 /// `nodes` agents join `run`, the last of them `late` seconds after the others.
 fn join(lab: &mut Lab, run: &str, nodes: u32, late: f64) {
@@ -62,9 +52,7 @@ fn case_1_a_node_never_arrives() {
 #[test]
 fn case_1_a_missing_node_is_named_if_it_announced_itself() {
     let mut lab = Lab::new();
-    for n in 0..4 {
-        lab.insight.announce("job", pod(&format!("node{n}"), n, 4));
-    }
+    lab.gate("job", &[("node0", 0, 4), ("node1", 1, 4), ("node2", 2, 4), ("node3", 3, 4)], &[]);
     for n in [0, 1, 3] {
         lab.agent(n, "job");
         lab.cas(n, "job", "join");
@@ -76,6 +64,60 @@ fn case_1_a_missing_node_is_named_if_it_announced_itself() {
     );
     let missing = lab.run("job").missing;
     assert_eq!((missing.len(), missing[0].name.as_deref(), missing[0].rank), (1, Some("node2"), Some(2)));
+}
+
+#[test]
+fn case_1_a_pod_never_announces_itself() {
+    let mut lab = Lab::new();
+    lab.gate("train-llm", &[("train-llm-0", 0, 4), ("train-llm-1", 1, 4), ("train-llm-3", 3, 4)], &[]);
+    lab.until(29.0);
+    assert_silent(&lab);
+    lab.until(41.0);
+    let text =
+        "train-llm: 3 of 4 pods have announced themselves; pod train-llm-2 with rank 2 is missing for 30 s";
+    lab.assert_said("pods_missing", text);
+    let run = lab.run("train-llm");
+    let summary = &run.summary;
+    assert_eq!((summary.kind, summary.state, summary.store), (RunKind::Gathering, RunState::Joining, None));
+    assert_eq!((summary.nodes.joined, summary.nodes.missing), (3, Some(1)));
+    assert_eq!(summary.nodes.expected.map(|e| (e.min, e.source)), Some((4, ExpectedFrom::Announced)));
+    assert!(summary.explanation.as_ref().expect("why").text.ends_with("missing for 41 s"));
+    let pods: Vec<_> = run.participants.iter().map(|node| (node.name.as_str(), node.state)).collect();
+    assert_eq!(pods[1], ("train-llm-1", NodeState::Announced));
+    let missing: Vec<_> = run.missing.iter().map(|node| (node.name.as_deref(), node.rank)).collect();
+    assert_eq!(missing, [(Some("train-llm-2"), Some(2))]);
+    // It comes, and the traffic begins: one run, which is no longer gathering.
+    let all = [("train-llm-0", 0, 4), ("train-llm-1", 1, 4), ("train-llm-2", 2, 4), ("train-llm-3", 3, 4)];
+    lab.gate("train-llm", &all, &[]);
+    lab.pass(2.0);
+    assert!(lab.run("train-llm").summary.explanation.is_none());
+    lab.agent(0, "train-llm");
+    lab.cas(0, "train-llm", "join");
+    lab.pass(1.0);
+    let list = lab.insight.list(lab.now);
+    assert_eq!(list.runs.iter().map(|run| run.kind).collect::<Vec<_>>(), [RunKind::C10d]);
+    // All pods go away without a word.
+    lab.insight.gate("train-llm", None);
+    lab.pass(1.0);
+    assert_eq!(lab.run("train-llm").summary.nodes.expected, None);
+}
+
+#[test]
+fn case_1_a_node_that_neither_joined_nor_announced_itself_is_named_by_its_rank() {
+    let mut lab = Lab::new();
+    // A Job's pods: their host names lack the random end.
+    lab.gate("job", &[("node0-x7k2p", 0, 3), ("node1-aaaaa", 1, 3)], &[]);
+    lab.agent(0, "job");
+    lab.cas(0, "job", "join");
+    lab.until(35.0);
+    let missing = lab.run("job").missing;
+    let named: Vec<_> =
+        missing.iter().map(|node| (node.name.as_deref(), node.rank, node.known_from.as_str())).collect();
+    assert_eq!(named, [(Some("node1-aaaaa"), Some(1), "announced"), (None, Some(2), "node_rank")]);
+    lab.assert_said(
+        "nodes_missing",
+        "job round 0: 1 of 3 nodes have joined; node1-aaaaa and node 2 are missing for 30 s (3 by the pods' announcements)",
+    );
 }
 
 #[test]
@@ -372,8 +414,7 @@ fn case_7_a_static_node_beyond_the_number_of_nodes() {
 #[test]
 fn case_7_pods_that_announce_different_numbers() {
     let mut lab = Lab::new();
-    lab.insight.announce("job", pod("a", 0, 2));
-    lab.insight.announce("job", pod("b", 1, 3));
+    lab.gate("job", &[("a", 0, 2)], &[("b", 1, 3)]);
     lab.agent(0, "job");
     lab.cas(0, "job", "join");
     lab.pass(5.0);
@@ -381,6 +422,45 @@ fn case_7_pods_that_announce_different_numbers() {
         "announcements_differ",
         "job round 0: the pods disagree on the number of nodes: a expects 2, b expects 3",
     );
+}
+
+#[test]
+fn case_7_a_pod_is_held_back_because_its_rank_is_taken() {
+    let mut lab = Lab::new();
+    lab.gate("job", &[("a", 0, 2), ("b", 1, 2)], &[("c", 1, 2)]);
+    lab.pass(5.0);
+    lab.assert_said(
+        "duplicate_rank",
+        "job: two live processes claim node rank 1: pod b at 10.1.0.1 and pod c at 10.1.0.1, which is held back; two jobs \
+         on one store, or two nodes with one rank",
+    );
+    // What was said is not said again when the run begins.
+    lab.agent(0, "job");
+    lab.cas(0, "job", "join");
+    lab.pass(5.0);
+    assert_eq!(lab.said.iter().filter(|(_, said)| said.code == "duplicate_rank").count(), 1);
+    assert!(lab.run("job").explanations.iter().any(|said| said.code == "duplicate_rank" && said.holds));
+}
+
+#[test]
+fn a_run_is_finished_until_it_is_started_again() {
+    let mut lab = Lab::new();
+    lab.complete_run("job", 2);
+    assert_eq!(lab.insight.finished("job"), None);
+    for n in 0..2 {
+        lab.reach_exit(n, "job", n == 1);
+    }
+    lab.pass(2.0);
+    assert!(lab.insight.finished("job").is_some());
+    assert_eq!(lab.insight.finished("other"), None);
+    // Its old announcements do not make it gather again, but new ones do.
+    let since = lab.now;
+    lab.pass(1.0);
+    lab.gate("job", &[("a", 0, 2)], &[]);
+    lab.pass(1.0);
+    let kinds = |lab: &Lab| lab.insight.list(lab.now).runs.iter().map(|run| run.kind).collect::<Vec<_>>();
+    assert_eq!(kinds(&lab), [RunKind::Gathering, RunKind::C10d]);
+    assert!(lab.insight.finished("job").is_some_and(|at| at <= since));
 }
 
 #[test]

@@ -38,6 +38,20 @@ fn examples() -> Vec<(Reason, &'static str)> {
              all ranks had met.",
         ),
         (
+            Reason::PodsMissing {
+                announced: 3,
+                expected: 4,
+                missing: names(&["pod train-llm-2 with rank 2"]),
+                waited: secs(41.0),
+            },
+            "Pods are held back before PyTorch starts in them (`rallypoint run`, `wait --nodes`), because others have not \
+             announced themselves.",
+        ),
+        (
+            Reason::TorchVersionsDiffer { versions: "2.14.0 (train-llm-1), 2.15.0 (train-llm-0)".into() },
+            "Pods announced different versions of PyTorch.",
+        ),
+        (
             Reason::NodesMissing {
                 joined: 3,
                 expected: Some(4),
@@ -173,7 +187,12 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "In a static run a node has come whose rank is not below the number that rank 0 counts on.",
         ),
         (
-            Reason::AnnouncementsDiffer { pod: "a".into(), says: 2, other_pod: "b".into(), other_says: 3 },
+            Reason::AnnouncementsDiffer {
+                pod: "a".into(),
+                says: "2".into(),
+                other_pod: "b".into(),
+                other_says: "2:3".into(),
+            },
             "Two pods of a run announced different numbers of nodes.",
         ),
         (
