@@ -202,8 +202,7 @@ fn a_lost_node_is_missing_by_name_and_counted() {
     let told = post(server.admin, "/api/v1/runs/train/heartbeat", &beat).json();
     assert_eq!(told["action"], "rejoin", "{told}");
     let again = joining(&server, "train", "a", 0, &json!({"join_id": "2"}));
-    let shown =
-        eventually_run(&server, "the next round", |run| {
+    let shown = eventually_run(&server, "the next round", |run| {
         run["round"] == 2 && run["nodes"]["joined"] == 1 && codes(run).contains(&"node_died")
     });
     assert_eq!((&shown["state"], &shown["nodes"]["missing"]), (&json!("joining"), &json!(1)));
