@@ -7,5 +7,5 @@ from __future__ import annotations
 
 COMMANDS: set[str] = {"run"}
 FLAGS: set[tuple[str, str]] = {("wait", "--nodes")}
-VARIABLES: set[str] = {"RALLYPOINT_RUN_ID", "RALLYPOINT_NODES"}
+VARIABLES: set[str] = set()
 METRICS: set[str] = set()
