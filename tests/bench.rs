@@ -292,7 +292,7 @@ fn what_makes_no_sense_ends_with_2_and_clear_words() {
         (&["mix", "-q", "100"], "--rate needs --duration"),
         (&["rtt", "-n", "5"], "the scenario rtt has no --ranks"),
         (&["init", "-n", "90000000"], "raise `ulimit -Hn`"),
-        (&["join"], "invalid value 'join'"),
+        (&["meet"], "invalid value 'meet'"),
     ] {
         let ran = bench(args);
         let err = String::from_utf8_lossy(&ran.stderr);

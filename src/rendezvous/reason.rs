@@ -316,7 +316,7 @@ pub enum Fact {
         first: Who,
     },
     /// The nodes run different releases of PyTorch.
-    #[error("the nodes run different releases of PyTorch: {0}")]
+    #[error("has nodes with different releases of PyTorch: {0}")]
     MixedReleases(String),
     /// A complete round has no store.
     #[error("round {round} failed: {why}")]
