@@ -65,7 +65,7 @@ pub(super) struct Args {
     own_store: bool,
 
     /// The command and its arguments
-    #[arg(value_name = "CMD", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "CMD", required = true, last = true)]
     command: Vec<String>,
 }
 
