@@ -220,7 +220,7 @@ fn join_completes_one_round_with_one_request_of_each_node() {
 fn join_costs_the_server_a_small_part_of_what_torchruns_nodes_cost_it() {
     let server = TestServer::with_store_ports(20, &[]);
     let cpu = |scenario| {
-        let report = report(&server, scenario, &["-n", "150"]);
+        let report = report(&server, scenario, &["-n", "400"]);
         section(&report, "join")["server"]["cpu_seconds"].as_f64().expect("watched")
     };
     let (native, torchrun) = (cpu("join"), cpu("cas"));

@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import pending
 import pytest
 import yaml
 from program import HOST, binary, eventually, get, running, server
@@ -74,7 +73,6 @@ def test_refused_connections_and_a_dead_server_are_told(monitored: Callable[...,
     eventually(lambda: "RallypointDown" in watched.firing(), "the alert of the dead server")
 
 
-@pytest.mark.skipif(bool(pending.METRICS or pending.FLAGS), reason="needs what pending.py lists")
 def test_a_missing_node_is_told_until_it_comes(monitored: Callable[..., Monitored], tmp_path: Path) -> None:
     watched = monitored()
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pending
 import promql_parser
 import pytest
 import yaml
@@ -73,19 +72,18 @@ def test_the_object_for_the_operator_is_up_to_date(tmp_path: Path) -> None:
 
 def test_every_expression_is_about_metrics_of_the_program() -> None:
     known = metrics_of_the_program()
-    assert not known & pending.METRICS, "the program has them now: take them out of pending.py"
     used = set()
     for expression in [*(rule["expr"] for rule in RULES), *dashboard_expressions()]:
         found = set(metrics_in(promql_parser.parse(expression)))
         assert found, expression
         used |= {re.sub("_(bucket|sum|count)$", "", name) for name in found}
     used = {name for name in used if not name.startswith("process_") and name != "up"}
-    assert used - known == pending.METRICS
+    assert used <= known
 
 
 def test_the_dashboard_shows_every_metric() -> None:
     text = json.dumps(DASHBOARD)
-    assert [name for name in metrics_of_the_program("rallypoint_") | pending.METRICS if name not in text] == []
+    assert [name for name in metrics_of_the_program("rallypoint_") if name not in text] == []
 
 
 def test_panels_have_their_own_place() -> None:
@@ -105,7 +103,7 @@ def test_panels_have_their_own_place() -> None:
 def test_variables_come_from_metrics(name: str) -> None:
     variable = next(v for v in DASHBOARD["templating"]["list"] if v["name"] == name)
     metric = re.fullmatch(r"label_values\((\w+), \w+\)", variable["definition"])
-    assert metric and metric[1] in metrics_of_the_program() | pending.METRICS
+    assert metric and metric[1] in metrics_of_the_program()
 
 
 def test_the_servers_metrics_follow_the_conventions(tmp_path: Path) -> None:
