@@ -226,6 +226,26 @@ fn announcements_that_make_no_sense_are_refused_in_words() {
     assert_eq!(http(server.admin, "GET /api/v1/runs/nobody/announce", "", "").status, 404);
 }
 
+/// What the pods announce is what the explanations of an unmodified job count on.
+#[test]
+fn what_pods_announce_is_expected_of_the_job() {
+    let server = TestServer::start(&[]);
+    let json = "Content-Type: application/json\r\n";
+    let body = r#"{"pod": "t-0", "nodes": "3", "node_rank": 0}"#;
+    assert_eq!(http(server.admin, "POST /api/v1/runs/r/announce", json, body).status, 202);
+    let store = server.store.to_string();
+    let set = ["store", "--store", &store, "set", "/torch.rendezvous.r", "?"];
+    assert!(output(&set, &[]).status.success());
+    let runs = http(server.admin, "GET /api/v1/runs", "", "").json();
+    assert_eq!(runs["runs"][0]["expected"], serde_json::json!({"min": 3, "max": 3, "source": "announced"}));
+}
+
+#[test]
+fn a_flag_that_run_does_not_have_is_not_taken_for_the_command() {
+    let mistaken = output(&["run", "--nods=4", "--", "true"], &[]);
+    assert_eq!(mistaken.status.code(), Some(2));
+}
+
 fn run_alone(server: &TestServer, args: &[&str]) -> Child {
     let all = [&["run", "--nodes=1"], args].concat();
     Pod { server, name: "t-0", rank: "0", uid: "a" }.start(&all)

@@ -60,6 +60,10 @@ pub(super) async fn announce(
     Path(run_id): Path<String>,
     body: Result<Json<Announce>, JsonRejection>,
 ) -> Result<(StatusCode, Json<Answer>), Problem> {
+    if server.is_idle() {
+        let why = "this pod has no store (--only-on-index), so nobody gathers here: announce to the pod that has it, by its own name";
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, why.to_owned()));
+    }
     let Json(sent) = body.map_err(|error| {
         let form = "send {\"pod\": …, \"uid\": …, \"node_rank\": …, \"nodes\": \"N\", \"wait_seconds\": …}";
         Problem::new(error.status(), format!("{}; {form}", error.body_text()))

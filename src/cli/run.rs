@@ -60,7 +60,7 @@ pub(super) struct Args {
     own_store: bool,
 
     /// The command and its arguments
-    #[arg(value_name = "CMD", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "CMD", required = true, last = true)]
     command: Vec<String>,
 }
 
@@ -107,14 +107,13 @@ impl Args {
         refuse_mistakes(&env, &launch, torchrun.as_ref())?;
         let store = launch.endpoint.as_ref().map(|endpoint| endpoint.value.clone());
         let store = store.ok_or_else(|| UsageError(no_endpoint(&env)))?;
-        let admin = self.admin.clone().unwrap_or_else(|| AdminUrl::beside(&store));
         let python = self.ask_python(&env, torchrun.as_ref());
         let mode = Mode::choose(self.mode.asked(), torchrun.as_ref(), &env, &launch, python.plugin);
         let mode = mode.map_err(|error| UsageError(error.to_string()))?;
         // Everything that is wrong in the pod itself is said before anybody is waited for.
         let call =
             if self.gather { Some(Call::of(&launch, python.torch).map_err(UsageError)?) } else { None };
-        let meeting = self.meet(mode, &launch, &env, torchrun.as_ref(), &store, &admin, call.as_ref());
+        let meeting = self.meet(mode, &launch, &env, torchrun.as_ref(), &store, call.as_ref());
         let plan = match run_client(process::unless_stopped(meeting))? {
             Ok(plan) => plan,
             Err(stopped) => return Ok(stopped),
@@ -125,7 +124,6 @@ impl Args {
     }
 
     /// Everything that takes time: the server, the run's store, the other pods.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one launch")]
     async fn meet(
         &self,
         mode: Mode,
@@ -133,17 +131,22 @@ impl Args {
         env: &Environment,
         torchrun: Option<&Torchrun>,
         store: &Endpoint,
-        admin: &AdminUrl,
         call: Option<&Call>,
     ) -> anyhow::Result<Plan> {
         let pause = Duration::from_secs(1);
         let mut line = |line: String| say(line);
         say(format_args!("waiting up to {} for {store}", Seconds(self.timeout)));
         let ended = wait::wait(store, self.timeout, pause, &mut line).await;
-        if let Err(reason) = ended.outcome {
-            bail!("gave up on {store} after {}: {}", Seconds(ended.waited), reason.text);
-        }
+        let addr = match ended.outcome {
+            Ok(addr) => addr,
+            Err(reason) => bail!("gave up on {store} after {}: {}", Seconds(ended.waited), reason.text),
+        };
         refuse_several_stores(store).await?;
+        let admin = match &self.admin {
+            Some(admin) => admin.clone(),
+            None => wait::admin_beside(store, addr).await,
+        };
+        let admin = &admin;
         let patience = self.gather_timeout.0.unwrap_or(FOR_EVER);
         if let Some(call) = call {
             let gathered = gather::gather(admin, call, Patience { whole: patience, pause }, &mut line).await;

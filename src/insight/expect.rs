@@ -46,7 +46,9 @@ impl Plan {
     const MOST_PODS: usize = 16_384;
 
     pub(super) fn announce(&mut self, announcement: Announcement) {
-        if self.pods.len() < Self::MOST_PODS || self.pods.contains_key(&announcement.pod) {
+        let known = self.pods.get(&announcement.pod);
+        // A pod that waits says the same every few seconds.
+        if known != Some(&announcement) && (known.is_some() || self.pods.len() < Self::MOST_PODS) {
             self.version += 1;
             self.pods.insert(announcement.pod.clone(), announcement);
         }

@@ -26,6 +26,7 @@ use crate::config::ServerConfig;
 use crate::engine::{Clock, Engine, MemoryBudget};
 use crate::gather::{Announcement, Refused, Standing};
 use crate::ids::Uptime;
+use crate::insight;
 use crate::store::{Capacity, Store};
 pub use gathering::Gathering;
 pub use limits::{default_max_memory, somaxconn};
@@ -210,7 +211,22 @@ impl Server {
 
     /// Takes the announcement of a pod.
     pub fn announce(&self, run_id: &str, said: Announcement) -> Result<Standing, Refused> {
-        self.gathering.announce(run_id, said, self.clock.now())
+        let heard = insight::Announcement {
+            pod: said.pod.clone(),
+            uid: said.uid.clone(),
+            node_rank: said.node_rank,
+            addr: Some(said.address.to_string()),
+            // With a minimum and a maximum the traffic has to tell.
+            nodes: (said.nodes.min == said.nodes.max).then_some(said.nodes.min),
+        };
+        let standing = self.gathering.announce(run_id, said, self.clock.now())?;
+        self.with_insight(|insight, _| insight.announce(run_id, heard));
+        Ok(standing)
+    }
+
+    /// Whether this server has no store to serve: `--only-on-index` names another pod.
+    pub fn is_idle(&self) -> bool {
+        self.house.config.listen.is_empty()
     }
 
     /// The gates of the runs.

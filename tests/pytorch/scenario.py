@@ -73,10 +73,14 @@ class Scenario:
         """The Deployment of the server, for a store that is a pod of its own."""
         return self.jobs["rallypoint"]
 
-    def start(self) -> Job:
-        """Starts all pods at once, as `kubectl apply` does; gives those that train."""
+    def apply(self) -> None:
+        """Starts all pods at once, as `kubectl apply` does."""
         for job in self.jobs.values():
             job.start(*range(len(job.places)))
+
+    def start(self) -> Job:
+        """Starts all pods at once; gives those that train."""
+        self.apply()
         return self.training
 
     def publish(self) -> None:
