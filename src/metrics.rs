@@ -61,9 +61,14 @@ fn register_events(registry: &Registry, server: &Server) -> prometheus::Result<(
             resets.with_label_values(&[cause.name()]).inc_by(counts.store_resets[cause as usize]);
         }
     }
-    counter(registry, "rallypoint_runs_restarted_total", "Finished runs that were started again.", &[])?
-        .with_label_values::<&str>(&[])
-        .inc_by(counts.runs_restarted);
+    counter(
+        registry,
+        "rallypoint_runs_restarted_total",
+        "Finished or closed runs that were started again.",
+        &[],
+    )?
+    .with_label_values::<&str>(&[])
+    .inc_by(counts.runs_restarted + server.with_insight(|insight, _| insight.totals().restarted));
     Ok(())
 }
 

@@ -19,7 +19,8 @@ fn bench(args: &[&str]) -> Output {
 /// Runs a scenario with `args` on `server`, which is watched, and returns its report.
 #[track_caller]
 fn report(server: &TestServer, scenario: &str, args: &[&str]) -> Value {
-    let (target, pid) = (server.store.to_string(), server.pid().to_string());
+    let target = if scenario == "join" { server.admin } else { server.store };
+    let (target, pid) = (target.to_string(), server.pid().to_string());
     let all = [&[scenario, &target, "--json", "--pid", &pid][..], args].concat();
     let ran = bench(&all);
     let err = String::from_utf8_lossy(&ran.stderr);
@@ -199,6 +200,43 @@ fn cas_ends_with_every_node_in_the_state() {
 }
 
 #[test]
+fn join_completes_one_round_with_one_request_of_each_node() {
+    let server = TestServer::with_store_ports(20, &[]);
+    let report = report(&server, "join", &["-n", "50"]);
+    assert_eq!((fact(&report, "joined"), &section(&report, "join")["units"]), (50, &50.into()));
+    assert_eq!(section(&report, "join")["latencies_us"]["node"]["count"], 50);
+    assert!(fact(&report, "received_bytes") > 50 * 100, "{report}");
+    let metrics = http(server.admin, "GET /metrics", "", "").body;
+    assert!(metrics.contains("rallypoint_rendezvous_rounds_total{outcome=\"complete\"} 1\n"), "{metrics}");
+    let runs = http(server.admin, "GET /api/v1/runs", "", "").json();
+    let run = &runs["runs"][0];
+    assert_eq!(
+        (&run["kind"], &run["state"], &run["nodes"]["joined"]),
+        (&"native".into(), &"closed".into(), &50.into())
+    );
+}
+
+#[test]
+fn join_costs_the_server_a_small_part_of_what_torchruns_nodes_cost_it() {
+    let server = TestServer::with_store_ports(20, &[]);
+    let cpu = |scenario| {
+        let report = report(&server, scenario, &["-n", "150"]);
+        section(&report, "join")["server"]["cpu_seconds"].as_f64().expect("watched")
+    };
+    let (native, torchrun) = (cpu("join"), cpu("cas"));
+    assert!(native * 3.0 < torchrun, "{native} s and {torchrun} s: one writes n times, the other n * n");
+}
+
+#[test]
+fn join_at_a_store_says_what_the_target_should_be() {
+    let server = TestServer::start(&[]);
+    let ran = bench(&["join", &server.store.to_string(), "-n", "2"]);
+    assert_eq!(ran.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(said.contains("admin port"), "{said}");
+}
+
+#[test]
 fn cas_that_is_out_of_time_says_so() {
     let server = TestServer::start(&[]);
     let ran = bench(&["cas", &server.store.to_string(), "-n", "200", "-z", "1ms", "--json"]);
@@ -254,7 +292,7 @@ fn what_makes_no_sense_ends_with_2_and_clear_words() {
         (&["mix", "-q", "100"], "--rate needs --duration"),
         (&["rtt", "-n", "5"], "the scenario rtt has no --ranks"),
         (&["init", "-n", "90000000"], "raise `ulimit -Hn`"),
-        (&["join"], "invalid value 'join'"),
+        (&["meet"], "invalid value 'meet'"),
     ] {
         let ran = bench(args);
         let err = String::from_utf8_lossy(&ran.stderr);

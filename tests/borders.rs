@@ -7,7 +7,11 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
     ("ids", &[], &["tokio", "tracing", "bytes"]),
     ("protocol", &["ids"], &["tokio", "tokio_util", "tracing"]),
     ("store", &["ids", "protocol"], &["tokio", "tokio_util", "tracing"]),
-    ("insight", &["ids", "protocol", "store"], &["tokio", "tokio_util", "tracing", "axum"]),
+    (
+        "insight",
+        &["gather", "ids", "protocol", "rendezvous", "store"],
+        &["tokio", "tokio_util", "tracing", "axum"],
+    ),
     ("rendezvous", &["ids"], &["tokio", "tokio_util", "tracing", "bytes", "serde"]),
     ("api", &[], &["tokio", "axum", "bytes"]),
     ("endpoint", &[], &["tokio", "tracing"]),

@@ -76,7 +76,12 @@ fn filled(word: &str) -> String {
 }
 
 fn run(arguments: &[String]) -> Output {
-    assert_cmd::Command::new(BINARY).args(arguments).env_clear().timeout(PATIENCE).output().expect("the program starts")
+    assert_cmd::Command::new(BINARY)
+        .args(arguments)
+        .env_clear()
+        .timeout(PATIENCE)
+        .output()
+        .expect("the program starts")
 }
 
 #[test]

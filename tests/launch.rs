@@ -7,7 +7,9 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use common::peer::Peer;
 use common::{TestServer, eventually, http, terminate, wait_for_end};
+use rallypoint::protocol::{Dialect, Payload, Request, encode_request};
 
 fn rallypoint(args: &[&str], env: &[(&str, &str)]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rallypoint"));
@@ -190,6 +192,122 @@ fn a_second_pod_with_a_rank_that_lives_is_parked_until_the_first_is_gone() {
     assert_eq!(ended(successor).0, Some(0));
 }
 
+fn run_list(server: &TestServer) -> Vec<serde_json::Value> {
+    let list = http(server.admin, "GET /api/v1/runs", "", "").json();
+    list["runs"].as_array().cloned().unwrap_or_default()
+}
+
+#[test]
+fn a_run_that_gathers_is_shown_explained_and_counted() {
+    let server = TestServer::start(&["--explain-after=1s"]);
+    let start = |name: &'static str, rank: &'static str| {
+        Pod { server: &server, name, rank, uid: "a" }.start(&["wait", "--nodes=3", "--timeout=60s"])
+    };
+    let mut pods = vec![start("t-0", "0"), start("t-1", "1")];
+    let sentence = "run: 2 of 3 pods have announced themselves; pod t-2 with rank 2 is missing for ";
+    eventually("the explanation", || {
+        run_list(&server)
+            .first()
+            .and_then(|run| run["explanation"]["text"].as_str().map(|said| said.starts_with(sentence)))
+            .unwrap_or_default()
+    });
+    let runs = run_list(&server);
+    assert_eq!(runs.len(), 1, "{runs:?}");
+    assert_eq!((&runs[0]["kind"], &runs[0]["state"]), (&"gathering".into(), &"joining".into()));
+    let run = http(server.admin, "GET /api/v1/runs/run", "", "").json();
+    assert_eq!(
+        (&run["participants"][1]["name"], &run["participants"][1]["state"]),
+        (&"t-1".into(), &"announced".into())
+    );
+    assert_eq!((&run["missing"][0]["name"], &run["missing"][0]["rank"]), (&"t-2".into(), &2.into()));
+    let metrics = http(server.admin, "GET /metrics", "", "").body;
+    for line in [
+        "rallypoint_rendezvous_expected_nodes{run_id=\"run\"} 3",
+        "rallypoint_rendezvous_joined_nodes{run_id=\"run\"} 2",
+        "rallypoint_rendezvous_missing_nodes{run_id=\"run\"} 1",
+        "rallypoint_rendezvous_kind{kind=\"gathering\",run_id=\"run\"} 1",
+    ] {
+        assert!(metrics.lines().any(|other| other == line), "{line} is not in\n{metrics}");
+    }
+    let status = output(&["status", &server.admin.to_string()], &[]);
+    let status = text(&status.stdout);
+    assert!(status.contains("t-2") && status.contains("2/3"), "{status}");
+    eventually("the log says it too", || server.log().contains(sentence));
+    // A pod too many is told although nobody waits for it.
+    let mut twin = start("u-1", "1");
+    eventually("the log names both", || {
+        let log = server.log();
+        log.contains(
+            "run: two live processes claim node rank 1: pod t-1 at 127.0.0.1 and pod u-1 at 127.0.0.1",
+        )
+    });
+    pods.push(start("t-2", "2"));
+    for pod in pods {
+        let (code, _, err) = ended(pod);
+        assert_eq!(code, Some(0), "{err}");
+    }
+    eventually("nobody is missing", || {
+        let metrics = http(server.admin, "GET /metrics", "", "").body;
+        metrics.contains("rallypoint_rendezvous_missing_nodes{run_id=\"run\"} 0")
+    });
+    twin.kill().expect("its child");
+    twin.wait().expect("its child");
+}
+
+#[test]
+fn pods_with_several_versions_of_torch_are_told_once() {
+    let server = TestServer::start(&[]);
+    for (pod, torch) in [("t-0", "2.15.0"), ("t-1", "2.14.0")] {
+        let body = serde_json::json!({"pod": pod, "nodes": "2", "torch": torch}).to_string();
+        let json = "Content-Type: application/json\r\n";
+        let answer = http(server.admin, "POST /api/v1/runs/run/announce", json, &body);
+        assert!(matches!(answer.status, 200 | 202), "{answer:?}");
+    }
+    let text = "run: the pods have different versions of PyTorch: 2.14.0 (t-1), 2.15.0 (t-0)";
+    eventually("the log says so", || server.log().contains(text));
+    assert_eq!(server.log().matches("versions of PyTorch").count(), 1, "{}", server.log());
+}
+
+/// What the agents of a c10d run of one node leave behind when it has finished.
+fn finish(server: &TestServer) {
+    let state = include_str!("data/samples/rdzv_states.json");
+    let samples: Vec<serde_json::Value> = serde_json::from_str(state).expect("JSON");
+    let complete = samples
+        .iter()
+        .find(|sample| sample["torch"] == "2.15.0" && sample["stage"] == "round complete, ranks assigned");
+    let state = complete.and_then(|sample| sample["value_base64"].as_str()).expect("a stage");
+    let mut agent = Peer::greet(server.store);
+    let mut say = |request: &Request<'_>| {
+        let mut wire = Vec::new();
+        assert!(encode_request(request, Dialect::C, &mut wire));
+        agent.send(&wire);
+    };
+    let exit = "/torch.rendezvous.run.0/torchelastic/agent/terminal_state";
+    let (members, last) = (format!("{exit}/num_members"), format!("{exit}/last_member"));
+    say(&Request::Set { key: b"/torch.rendezvous.run", value: Payload::borrowed(state.as_bytes()) });
+    say(&Request::Add { key: members.as_bytes(), delta: 4 });
+    say(&Request::Set { key: last.as_bytes(), value: Payload::borrowed(b"x") });
+    eventually("the run has finished", || {
+        run_list(server).first().is_some_and(|run| run["state"] == "finished")
+    });
+}
+
+#[test]
+fn a_finished_run_is_not_started_again_by_a_straggler() {
+    let server = TestServer::start(&[]);
+    assert_eq!(ended(run_alone(&server, &["--", "true"])).0, Some(0));
+    finish(&server);
+    let (code, out, err) = ended(run_alone(&server, &["--", "echo", "started"]));
+    assert_eq!((code, &out[..]), (Some(1), ""), "{err}");
+    assert!(err.contains("run `run` finished ") && err.contains("--restart-finished on"), "{err}");
+    assert!(!err.contains("--gather off"), "the admin port is not the trouble: {err}");
+    let (code, out, err) = ended(run_alone(&server, &["--restart-finished=on", "--", "echo", "started"]));
+    assert_eq!((code, out.trim()), (Some(0), "started"), "{err}");
+    // An operator may forget that it finished.
+    assert_eq!(http(server.admin, "DELETE /api/v1/runs/run", "", "").status, 200);
+    assert_eq!(ended(run_alone(&server, &["--", "true"])).0, Some(0));
+}
+
 #[test]
 fn pods_that_disagree_on_their_number_are_refused() {
     let server = TestServer::start(&[]);
@@ -219,25 +337,13 @@ fn announcements_that_make_no_sense_are_refused_in_words() {
     let (status, body) = post(r#"{"pod": "p"}"#);
     assert!(status == 422 && body.contains("nodes"), "{status} {body}");
     let (status, body) = post(r#"{"pod": "p", "nodes": "2", "wait_seconds": -1e300}"#);
+    assert!(status == 400 && body.contains("0 or more"), "{status} {body}");
+    let (status, body) = post(r#"{"pod": "p", "nodes": "2"}"#);
     assert!(
         status == 202 && body.contains("1 of 2 pods are there") && body.contains("a/b"),
         "{status} {body}"
     );
     assert_eq!(http(server.admin, "GET /api/v1/runs/nobody/announce", "", "").status, 404);
-}
-
-/// What the pods announce is what the explanations of an unmodified job count on.
-#[test]
-fn what_pods_announce_is_expected_of_the_job() {
-    let server = TestServer::start(&[]);
-    let json = "Content-Type: application/json\r\n";
-    let body = r#"{"pod": "t-0", "nodes": "3", "node_rank": 0}"#;
-    assert_eq!(http(server.admin, "POST /api/v1/runs/r/announce", json, body).status, 202);
-    let store = server.store.to_string();
-    let set = ["store", "--store", &store, "set", "/torch.rendezvous.r", "?"];
-    assert!(output(&set, &[]).status.success());
-    let runs = http(server.admin, "GET /api/v1/runs", "", "").json();
-    assert_eq!(runs["runs"][0]["expected"], serde_json::json!({"min": 3, "max": 3, "source": "announced"}));
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn panel(area: &Area<'_>, title: &str, unit: &str, lines: &[Vec<(f64, f64)>; 2])
         .margin(10)
         .x_label_area_size(34)
         .y_label_area_size(48)
-        .build_cartesian_2d(0.0..most * 1.05, 0.0..highest * 1.25)?;
+        .build_cartesian_2d(0.0..most * 1.05, 0.0..highest * 1.5)?;
     chart
         .configure_mesh()
         .x_labels(5)

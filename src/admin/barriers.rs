@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
 use super::body::Body;
 use super::problem::Problem;
 use super::rendezvous::{label, seconds, token, wait};
+use super::target::Named;
 use crate::api;
 use crate::rendezvous::Label;
 use crate::rendezvous::barrier::{Arrival, Refusal, Standing};
@@ -19,10 +19,9 @@ use crate::server::Server;
 
 pub(super) async fn arrive(
     State(server): State<Arc<Server>>,
-    path: Result<Path<String>, PathRejection>,
+    Named(name): Named<String>,
     Body(body): Body<api::Arrive>,
 ) -> Result<Response, Problem> {
-    let Path(name) = path.map_err(|error| Problem::bad_request(error.body_text()))?;
     let (name, wait) = (label("name", &name)?, wait(body.wait_seconds)?);
     let members = body.members.as_deref().map(names).transpose()?;
     let Some(size) = body.world_size.or(members.as_ref().map(|members| members.len() as u32)) else {

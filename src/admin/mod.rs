@@ -37,6 +37,7 @@ mod problem;
 mod rendezvous;
 mod routes;
 mod runs;
+mod target;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -48,7 +49,6 @@ use axum::routing::{delete, get, post, put};
 
 use crate::api;
 use crate::server::Server;
-pub use announce::LONGEST_WAIT;
 
 /// Bytes of a request's body at the most.
 const MAX_BODY: usize = 64 * 1024;

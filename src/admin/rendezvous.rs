@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -14,6 +13,7 @@ use bytes::Bytes;
 use super::access::{LocalAddr, Operator, PeerAddr};
 use super::body::{Body, Parts};
 use super::problem::Problem;
+use super::target::Named;
 use crate::api;
 use crate::ids::RunId;
 use crate::rendezvous::{self, HeartbeatView, Join, Label, NodeInfo, Place, Refusal, Report, Round, Wanted};
@@ -24,12 +24,12 @@ const MAX_TOKEN: usize = 256;
 
 pub(super) async fn join(
     State(server): State<Arc<Server>>,
-    path: Result<Path<String>, PathRejection>,
+    Named(run): Named<String>,
     peer: PeerAddr,
     local: LocalAddr,
     Body(body): Body<api::Join>,
 ) -> Result<Response, Problem> {
-    let run = run_id(path)?;
+    let run = run_id(&run)?;
     let (wait, with_participants) = (wait(body.wait_seconds)?, body.participants);
     let join = join_event(body, peer.0.ip().to_canonical())?;
     Ok(match server.rounds().join(&server, &run, join, wait).await? {
@@ -102,11 +102,11 @@ fn list(round: &Round) -> Bytes {
 
 pub(super) async fn heartbeat(
     State(server): State<Arc<Server>>,
-    path: Result<Path<String>, PathRejection>,
+    Named(run): Named<String>,
     peer: PeerAddr,
     Body(body): Body<api::Heartbeat>,
 ) -> Result<Json<api::HeartbeatAnswer>, Problem> {
-    let run = run_id(path)?;
+    let run = run_id(&run)?;
     let (wait, seen) = (wait(body.wait_seconds)?, action(body.seen));
     let node = label("node", &body.node)?;
     let address = optional("address", body.address.as_deref())?;
@@ -148,21 +148,21 @@ fn action(action: api::Action) -> rendezvous::Action {
 
 pub(super) async fn leave(
     State(server): State<Arc<Server>>,
-    path: Result<Path<String>, PathRejection>,
+    Named(run): Named<String>,
     Body(body): Body<api::Leave>,
 ) -> Result<Json<api::Left>, Problem> {
-    let (run, node) = (run_id(path)?, label("node", &body.node)?);
+    let (run, node) = (run_id(&run)?, label("node", &body.node)?);
     let why = optional("reason", body.reason.as_deref())?;
     Ok(Json(api::Left { left: server.rounds().leave(&server, &run, &node, why) }))
 }
 
 pub(super) async fn close(
     State(server): State<Arc<Server>>,
-    path: Result<Path<String>, PathRejection>,
+    Named(run): Named<String>,
     operator: Option<Operator>,
     Body(body): Body<api::Close>,
 ) -> Result<Json<api::Closed>, Problem> {
-    let run = run_id(path)?;
+    let run = run_id(&run)?;
     let (node, why) = (optional("node", body.node.as_deref())?, optional("reason", body.reason.as_deref())?);
     let by = match (&node, operator) {
         (Some(node), _) if server.rounds().is_member(&run, node) => format!("node {node}"),
@@ -184,11 +184,11 @@ pub(super) async fn close(
 
 pub(super) async fn extend(
     State(server): State<Arc<Server>>,
-    path: Result<Path<String>, PathRejection>,
+    Named(run): Named<String>,
     _operator: Operator,
     Body(body): Body<api::Extend>,
 ) -> Result<Json<api::Extended>, Problem> {
-    let run = run_id(path)?;
+    let run = run_id(&run)?;
     let by = seconds("by_seconds", body.by_seconds)?;
     let (round, left) = server.rounds().extend(&server, &run, by).map_err(Ended::from)?;
     Ok(Json(api::Extended { run_id: run.to_string(), round, deadline_seconds: left.as_secs_f64() }))
@@ -223,9 +223,8 @@ fn join_event(body: api::Join, peer: IpAddr) -> Result<Join, Problem> {
     })
 }
 
-fn run_id(path: Result<Path<String>, PathRejection>) -> Result<RunId, Problem> {
-    let Path(text) = path.map_err(|error| Problem::bad_request(error.body_text()))?;
-    label("run_id", &text).map(|label| RunId::new(label.as_str().as_bytes()))
+pub(super) fn run_id(text: &str) -> Result<RunId, Problem> {
+    label("run_id", text).map(|label| RunId::new(label.as_str().as_bytes()))
 }
 
 pub(super) fn label(name: &str, text: &str) -> Result<Label, Problem> {

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use serde::{Deserialize, Serialize};
@@ -12,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::access::Operator;
 use super::body::Body;
 use super::problem::Problem;
+use super::target::{Named, Params};
 use crate::insight::view::WaitList;
 use crate::metrics;
 use crate::server::{NoStore, Server};
@@ -93,13 +93,12 @@ pub(super) struct WaitQuery {
 
 pub(super) async fn waits(
     State(server): State<Arc<Server>>,
-    query: Result<Query<WaitQuery>, QueryRejection>,
-) -> Result<Json<WaitList>, Problem> {
-    let Query(query) = query.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.body_text()))?;
+    Params(query): Params<WaitQuery>,
+) -> Json<WaitList> {
     let limit = query.limit.unwrap_or(WAITS_SHOWN).min(MAX_WAITS_SHOWN);
     let (total, waits) = server.open_waits(limit, KEYS_SHOWN);
     let list = server.with_insight(|insight, now| insight.explain_waits(total, waits, now));
-    Ok(Json(list))
+    Json(list)
 }
 
 #[derive(Debug, Deserialize)]
@@ -142,9 +141,8 @@ pub(super) struct ResetDone {
 pub(super) async fn reset_store(
     State(server): State<Arc<Server>>,
     _operator: Operator,
-    port: Result<Path<u16>, PathRejection>,
+    Named(port): Named<u16>,
 ) -> Result<Json<ResetDone>, Problem> {
-    let Path(port) = port.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.body_text()))?;
     if server.reset(port) {
         return Ok(Json(ResetDone { port, reset: true }));
     }

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::Stream;
 use serde::{Deserialize, Serialize};
 
 use super::access::Operator;
+use super::body::Body;
 use super::problem::Problem;
+use super::target::{Named, Params};
 use crate::insight::Wish;
 use crate::insight::view::{Run, RunList};
 use crate::server::{InsightEvent, MAX_SUBSCRIBERS, Server};
@@ -37,18 +38,10 @@ pub(super) struct RunQuery {
 
 pub(super) async fn one(
     State(server): State<Arc<Server>>,
-    run_id: Result<Path<String>, PathRejection>,
-    query: Result<Query<RunQuery>, QueryRejection>,
+    Named(run_id): Named<String>,
+    Params(query): Params<RunQuery>,
 ) -> Result<Json<Run>, Problem> {
-    let run_id = path(run_id)?;
-    let Query(query) = query.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.body_text()))?;
-    let run = server.with_insight(|insight, now| insight.run(&run_id, query.store, now));
-    run.map(Json).ok_or_else(|| no_such_run(&run_id))
-}
-
-fn path(run_id: Result<Path<String>, PathRejection>) -> Result<String, Problem> {
-    let Path(run_id) = run_id.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.body_text()))?;
-    Ok(run_id)
+    server.run(&run_id, query.store).map(Json).ok_or_else(|| no_such_run(&run_id))
 }
 
 fn no_such_run(run_id: &str) -> Problem {
@@ -80,23 +73,20 @@ pub(super) struct Expected {
 pub(super) async fn expect(
     State(server): State<Arc<Server>>,
     _operator: Operator,
-    run_id: Result<Path<String>, PathRejection>,
-    body: Result<Json<Expect>, JsonRejection>,
+    Named(run_id): Named<String>,
+    Body(body): Body<Expect>,
 ) -> Result<Json<Expected>, Problem> {
     const EXAMPLE: &str = "send {\"nodes\": 4}, or {\"min\": 2, \"max\": 4}, and \"names\" if they are known";
-    let run_id = path(run_id)?;
-    let Json(body) =
-        body.map_err(|error| Problem::new(error.status(), format!("{}; {EXAMPLE}", error.body_text())))?;
     let (min, max) = match (body.nodes, body.min, body.max) {
         (Some(nodes), None, None) => (nodes, nodes),
         (None, Some(min), max) => (min, max.unwrap_or(min)),
-        _ => return Err(Problem::new(StatusCode::BAD_REQUEST, EXAMPLE)),
+        _ => return Err(Problem::bad_request(EXAMPLE)),
     };
     let fits = (1..=MAX_NODES).contains(&min) && min <= max && max <= MAX_NODES;
     if !fits || body.names.len() > MAX_NAMES {
         let detail =
             format!("a run has 1 to {MAX_NODES} nodes, min at most max, and at most {MAX_NAMES} names");
-        return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+        return Err(Problem::bad_request(detail));
     }
     let wish = Wish { min, max, names: body.names };
     if !server.with_insight(|insight, _| insight.expect(&run_id, wish)) {
@@ -115,9 +105,8 @@ pub(super) struct Forgotten {
 pub(super) async fn forget(
     State(server): State<Arc<Server>>,
     _operator: Operator,
-    run_id: Result<Path<String>, PathRejection>,
+    Named(run_id): Named<String>,
 ) -> Result<Json<Forgotten>, Problem> {
-    let run_id = path(run_id)?;
     match server.forget_run(&run_id) {
         Some(dropped_keys) => Ok(Json(Forgotten { run_id, dropped_keys })),
         None => Err(no_such_run(&run_id)),

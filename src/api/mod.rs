@@ -1,9 +1,11 @@
 //! The bodies of the HTTP API's requests and answers, for the server that takes them and the commands that send them.
 //! `openapi.json` beside this file is the same in the form that other programs read.
 
+mod announce;
 mod barrier;
 mod rendezvous;
 
+pub use announce::{Announce, AnnounceAnswer, AnnounceState, Announced, AnnouncedPod, MAX_ANNOUNCE_SECONDS};
 pub use barrier::{Arrive, ArriveReleased, ArriveWaiting};
 pub use rendezvous::{
     Action, Close, Closed, Extend, Extended, Heartbeat, HeartbeatAnswer, Join, JoinComplete, JoinState,

@@ -23,9 +23,9 @@ pub(super) struct Args {
     #[arg(value_enum)]
     scenario: Scenario,
 
-    /// The store
-    #[arg(value_name = "HOST:PORT", env = "RALLYPOINT_ENDPOINT", default_value = "127.0.0.1:29500")]
-    target: Endpoint,
+    /// The store, or for join the admin port [default: 127.0.0.1:29500; of join 127.0.0.1:29501]
+    #[arg(value_name = "HOST:PORT", env = "RALLYPOINT_ENDPOINT")]
+    target: Option<Endpoint>,
 
     /// Ranks, nodes or waiters
     #[arg(short = 'n', long, env = "RALLYPOINT_RANKS", value_name = "N")]
@@ -35,7 +35,7 @@ pub(super) struct Args {
     #[arg(short, long, env = "RALLYPOINT_CONNECTIONS", value_name = "N")]
     connections: Option<usize>,
 
-    /// How long to send requests; of cas, how long it may take
+    /// How long to send requests; of cas and join, how long it may take
     #[arg(short = 'z', long, env = "RALLYPOINT_DURATION", value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
 
@@ -88,7 +88,13 @@ pub(super) struct Args {
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let settings = self.settings();
-        let target = find_target(&self.target)?;
+        let target = match &self.target {
+            Some(target) => find_target(target)?,
+            None => SocketAddr::from((
+                [127, 0, 0, 1],
+                if self.scenario.is_of_admin_port() { 29501 } else { 29500 },
+            )),
+        };
         let plan =
             Plan::new(self.scenario, target, &settings).map_err(|error| UsageError(error.to_string()))?;
         let display = Display::new();

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use anyhow::bail;
-use serde::Deserialize;
 use serde_json::json;
 use tokio::time::Instant;
 
 use super::Outcome;
 use super::news::{News, Reason};
-use crate::admin::LONGEST_WAIT;
+use crate::api::{Announce, AnnounceAnswer, AnnounceState, MAX_ANNOUNCE_SECONDS};
 use crate::client::http::{self, AdminUrl};
 use crate::client::{Endpoint, Seconds};
 use crate::launch::LaunchEnv;
@@ -21,11 +20,7 @@ const GRACE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) run_id: String,
-    nodes: String,
-    node_rank: Option<u32>,
-    pod: String,
-    uid: String,
-    torch: Option<String>,
+    said: Announce,
 }
 
 /// How long to try.
@@ -44,16 +39,14 @@ pub(super) struct Gathered {
     pub(super) outcome: Result<String, Reason>,
 }
 
-#[derive(Debug, Deserialize)]
-struct Answer {
-    state: String,
-    detail: String,
-    warning: Option<String>,
-}
-
 impl Call {
-    /// What this pod has to say. The error says what is missing.
-    pub(super) fn of(launch: &LaunchEnv, torch: Option<String>) -> Result<Self, String> {
+    /// What this pod has to say. `restart_finished`: it is meant to start a run that has finished. The error says what
+    /// is missing.
+    pub(super) fn of(
+        launch: &LaunchEnv,
+        torch: Option<String>,
+        restart_finished: bool,
+    ) -> Result<Self, String> {
         let run_id =
             launch.run_id_or_store().ok_or("nothing names the run; set --run-id (RALLYPOINT_RUN_ID)")?;
         let nodes = launch
@@ -61,22 +54,21 @@ impl Call {
             .as_ref()
             .ok_or("nothing says how many nodes there are; set --nodes (RALLYPOINT_NODES)")?;
         let pod = Some(launch.pod.name.clone()).filter(|name| !name.is_empty());
-        Ok(Self {
-            run_id,
+        let said = Announce {
             nodes: nodes.value.to_string(),
             node_rank: launch.node_rank.as_ref().map(|rank| rank.value),
             pod: pod.ok_or("this host has no name; set POD_NAME")?,
             // Without a UID the address tells one pod of a name from the next.
             uid: launch.pod.uid.clone().or_else(|| launch.pod.address.clone()).unwrap_or_default(),
             torch,
-        })
+            restart_finished,
+            wait_seconds: 0.0,
+        };
+        Ok(Self { run_id, said })
     }
 
     fn body(&self, wait: Duration) -> serde_json::Value {
-        json!({
-            "pod": self.pod, "uid": self.uid, "node_rank": self.node_rank, "nodes": self.nodes, "torch": self.torch,
-            "wait_seconds": wait.as_secs_f64(),
-        })
+        json!(Announce { wait_seconds: wait.as_secs_f64(), ..self.said.clone() })
     }
 }
 
@@ -123,18 +115,19 @@ pub(super) async fn gather(
     let mut warned = None;
     loop {
         let left = patience.whole.saturating_sub(started.elapsed());
-        let wait = LONGEST_WAIT.min(left);
+        let wait = Duration::from_secs_f64(MAX_ANNOUNCE_SECONDS).min(left);
         let asked = http::post(admin, &path, None, &call.body(wait), wait + GRACE).await;
         let ended = |outcome| Gathered { waited: started.elapsed(), outcome };
         let unreachable = |text| Reason { step: "announce", text: format!("{admin}: {text}") };
         let (reason, at_once) = match asked {
-            Ok(answer) if answer.is_success() => match serde_json::from_slice::<Answer>(&answer.body) {
+            Ok(answer) if answer.is_success() => match serde_json::from_slice::<AnnounceAnswer>(&answer.body)
+            {
                 Ok(answer) => {
                     if answer.warning != warned {
                         answer.warning.iter().for_each(|warning| say(format!("warning: {warning}")));
                         warned.clone_from(&answer.warning);
                     }
-                    if answer.state == "go" {
+                    if answer.state == AnnounceState::Go {
                         return ended(Ok(answer.detail));
                     }
                     (Reason { step: "gather", text: answer.detail }, true)
@@ -144,7 +137,7 @@ pub(super) async fn gather(
             Ok(answer) if answer.status >= 500 || answer.status == 408 => {
                 (unreachable(format!("{} ({})", answer.text(), answer.status)), false)
             }
-            Ok(answer) => return ended(Err(unreachable(format!("{} ({})", answer.text(), answer.status)))),
+            Ok(answer) => return ended(Err(Reason { step: "refused", text: answer.text() })),
             Err(error) => (unreachable(error.to_string()), false),
         };
         let (waited, left) = (started.elapsed(), patience.whole.saturating_sub(started.elapsed()));

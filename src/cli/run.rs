@@ -50,6 +50,11 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_GATHER_TIMEOUT", value_name = "TIME", default_value = "30m", value_parser = duration_or_off)]
     gather_timeout: MaybeOff,
 
+    /// Whether to start a run again that has finished: all its nodes came to the end; off refuses with exit code 1
+    #[arg(long, env = "RALLYPOINT_RESTART_FINISHED", value_name = "ON|OFF", default_value = "off",
+        value_parser = super::units::on_or_off, action = clap::ArgAction::Set)]
+    restart_finished: bool,
+
     /// How long to wait for the server
     #[arg(long, env = "RALLYPOINT_TIMEOUT", value_name = "TIME", default_value = "10m", value_parser = duration)]
     timeout: Duration,
@@ -111,8 +116,8 @@ impl Args {
         let mode = Mode::choose(self.mode.asked(), torchrun.as_ref(), &env, &launch, python.plugin);
         let mode = mode.map_err(|error| UsageError(error.to_string()))?;
         // Everything that is wrong in the pod itself is said before anybody is waited for.
-        let call =
-            if self.gather { Some(Call::of(&launch, python.torch).map_err(UsageError)?) } else { None };
+        let call = self.gather.then(|| Call::of(&launch, python.torch, self.restart_finished));
+        let call = call.transpose().map_err(UsageError)?;
         let meeting = self.meet(mode, &launch, &env, torchrun.as_ref(), &store, call.as_ref());
         let plan = match run_client(process::unless_stopped(meeting))? {
             Ok(plan) => plan,

@@ -83,7 +83,8 @@ impl Args {
             Some(admin) => admin.clone(),
             None => admin_beside(endpoint, addr).await,
         };
-        let call = gather::Call::of(launch, None).map_err(UsageError)?;
+        // Whether a finished run is started again is for `run` to ask.
+        let call = gather::Call::of(launch, None, true).map_err(UsageError)?;
         let patience = Patience { whole: self.timeout.saturating_sub(ended.waited), pause: self.interval };
         let gathered = gather::gather(&admin, &call, patience, &mut say).await;
         if self.json {

@@ -10,6 +10,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
 
 mod progress;
+mod snapshot;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -17,12 +18,15 @@ use std::time::Duration;
 
 use crate::ids::Uptime;
 use crate::launch::Nodes;
-pub use progress::{Progress, Versions};
+pub use progress::{Missing, Progress, Versions};
+pub use snapshot::Snapshot;
 
 /// Pods of one run at the most.
 pub const MAX_PODS: usize = 100_000;
 /// Runs at the same time at the most.
 pub const MAX_RUNS: usize = 1000;
+/// Pods of one run that are remembered although they were turned away.
+const MAX_TURNED_AWAY: usize = 256;
 /// Bytes of a pod's name, UID or version, and of a run id.
 const MAX_TEXT: usize = 256;
 
@@ -41,6 +45,8 @@ pub struct Announcement {
     pub address: IpAddr,
     /// Its version of PyTorch, if it knows it.
     pub torch: Option<String>,
+    /// Whether it is meant to start a run that has finished.
+    pub restarts: bool,
 }
 
 /// Where an announced pod stands.
@@ -92,6 +98,18 @@ pub enum Refused {
         /// What that one says.
         expected: Nodes,
     },
+    /// The run has finished.
+    #[error(
+        "run `{run_id}` finished {} s ago, and a pod that starts it again would train over its results; if it is meant to \
+         run again: --restart-finished on (RALLYPOINT_RESTART_FINISHED), another --run-id, or DELETE /api/v1/runs/{run_id}",
+        ago.as_secs()
+    )]
+    Finished {
+        /// The run.
+        run_id: String,
+        /// Since then.
+        ago: Duration,
+    },
     /// A rank without a place.
     #[error("node rank {rank} does not fit {nodes} nodes; ranks are 0 to {}", nodes.max - 1)]
     Rank {
@@ -124,8 +142,15 @@ pub struct Member {
 #[derive(Debug, Clone)]
 pub struct Run {
     members: BTreeMap<String, Member>,
+    /// Pods that were not taken, by name: their node rank is held, or they expect another number of nodes.
+    turned_away: BTreeMap<String, Member>,
     since: Uptime,
     opened: Option<Opened>,
+    /// Members that live, when last looked at.
+    live: usize,
+    has_changed: bool,
+    /// Another one after each change.
+    version: u64,
 }
 
 /// The gates of all runs.
@@ -133,12 +158,14 @@ pub struct Run {
 pub struct Gatherings {
     runs: HashMap<String, Run>,
     pod_timeout: Duration,
+    /// Goes up with every change that others see; a repeated announcement is none.
+    version: u64,
 }
 
 impl Gatherings {
     /// `pod_timeout` is how long a pod counts after it was last heard of.
     pub fn new(pod_timeout: Duration) -> Self {
-        Self { runs: HashMap::new(), pod_timeout }
+        Self { runs: HashMap::new(), pod_timeout, version: 0 }
     }
 
     /// How long a pod counts after it was last heard of.
@@ -146,58 +173,61 @@ impl Gatherings {
         self.pod_timeout
     }
 
-    /// Takes an announcement, or the same one again.
-    pub fn announce(&mut self, run_id: &str, said: Announcement, now: Uptime) -> Result<Standing, Refused> {
-        check(run_id, &said)?;
+    /// Whether the pod waits already, so that its announcement is a repeated one.
+    pub fn is_waiting(&self, run_id: &str, said: &Announcement) -> bool {
+        self.runs.get(run_id).is_some_and(|run| run.opened.is_none() && run.knows(said))
+    }
+
+    /// Takes an announcement, or the same one again. `finished` is when the run's training ended, if it did; nobody has
+    /// to say so again of a pod that [waits](Self::is_waiting).
+    pub fn announce(
+        &mut self,
+        run_id: &str,
+        said: &Announcement,
+        finished: Option<Uptime>,
+        now: Uptime,
+    ) -> Result<Standing, Refused> {
+        check(run_id, said)?;
+        if let (Some(at), false) = (finished, said.restarts) {
+            return Err(Refused::Finished { run_id: run_id.to_owned(), ago: now.since(at) });
+        }
         if !self.runs.contains_key(run_id) && self.runs.len() >= MAX_RUNS {
             return Err(Refused::TooManyRuns);
         }
         let timeout = self.pod_timeout;
         let run = self.runs.entry(run_id.to_owned()).or_insert_with(|| Run::new(now));
-        let is_live = |member: &Member| now.since(member.seen) < timeout;
-        let known = run.members.get(&said.pod).is_some_and(|member| member.said.uid == said.uid);
-        let others = || run.members.values().filter(|member| member.said.pod != said.pod && is_live(member));
-        if !known && others().next().is_none() {
-            // Nobody of the earlier pods is left: these are pods of a new run with the same id.
+        if finished.is_some_and(|at| run.since <= at) {
             *run = Run::new(now);
-        } else if let Some(holder) =
-            others().find(|other| said.node_rank.is_some() && other.said.node_rank == said.node_rank)
-        {
-            return Ok(Standing::Parked {
-                node_rank: said.node_rank.unwrap_or_default(),
-                holder: holder.said.pod.clone(),
-                address: holder.said.address,
-                silent: now.since(holder.seen),
-            });
-        } else if let Some(other) =
-            others().find(|other| other.said.nodes != said.nodes && run.opened.is_none())
-        {
-            return Err(Refused::Disagree {
-                run_id: run_id.to_owned(),
-                said: said.nodes,
-                other: other.said.pod.clone(),
-                expected: other.said.nodes,
-            });
         }
-        if !known && run.members.len() >= MAX_PODS {
-            return Err(Refused::TooManyPods(run_id.to_owned()));
+        let standing = run.announce(run_id, said, now, timeout);
+        if std::mem::take(&mut run.has_changed) {
+            self.version += 1;
+            run.version = self.version;
         }
-        // Whoever held the rank before is gone.
-        run.members.retain(|_, other| said.node_rank.is_none() || other.said.node_rank != said.node_rank);
-        let nodes = said.nodes;
-        run.members.insert(said.pod.clone(), Member { said, seen: now });
-        Ok(run.standing(nodes, now, timeout))
+        standing
     }
 
     /// Takes note of the pods that are connected, and forgets runs of which nobody has been heard for the pod timeout.
     pub fn tick(&mut self, now: Uptime, is_connected: impl Fn(IpAddr) -> bool) {
-        let timeout = self.pod_timeout;
+        let (timeout, version) = (self.pod_timeout, &mut self.version);
         self.runs.retain(|_, run| {
             for member in run.members.values_mut().filter(|member| is_connected(member.said.address)) {
                 member.seen = now;
             }
-            run.members.values().any(|member| now.since(member.seen) < timeout)
+            let turned_away = run.turned_away.len();
+            run.turned_away.retain(|_, pod| now.since(pod.seen) < timeout);
+            let live = run.live(now, timeout).count();
+            if (live, run.turned_away.len()) != (run.live, turned_away) {
+                *version += 1;
+                (run.live, run.version) = (live, *version);
+            }
+            live > 0
         });
+    }
+
+    /// Another one after each change.
+    pub const fn version(&self) -> u64 {
+        self.version
     }
 
     /// The run, if anybody announced himself for it.
@@ -230,7 +260,69 @@ fn check(run_id: &str, said: &Announcement) -> Result<(), Refused> {
 
 impl Run {
     fn new(now: Uptime) -> Self {
-        Self { members: BTreeMap::new(), since: now, opened: None }
+        let (members, turned_away) = (BTreeMap::new(), BTreeMap::new());
+        Self { members, turned_away, since: now, opened: None, live: 0, has_changed: true, version: 0 }
+    }
+
+    fn knows(&self, said: &Announcement) -> bool {
+        self.members.get(&said.pod).is_some_and(|member| member.said.uid == said.uid)
+    }
+
+    fn announce(
+        &mut self,
+        run_id: &str,
+        said: &Announcement,
+        now: Uptime,
+        timeout: Duration,
+    ) -> Result<Standing, Refused> {
+        let known = self.knows(said);
+        let is_other = |member: &&Member| member.said.pod != said.pod && now.since(member.seen) < timeout;
+        let has_rank = |other: &&Member| said.node_rank.is_some() && other.said.node_rank == said.node_rank;
+        if !known && !self.members.values().any(|member| is_other(&member)) {
+            // Nobody of the earlier pods is left: these are pods of a new run with the same id.
+            *self = Self::new(now);
+        } else if let Some(holder) = self.members.values().filter(is_other).find(has_rank) {
+            let standing = Standing::Parked {
+                node_rank: said.node_rank.unwrap_or_default(),
+                holder: holder.said.pod.clone(),
+                address: holder.said.address,
+                silent: now.since(holder.seen),
+            };
+            self.turn_away(said, now);
+            return Ok(standing);
+        } else if let Some(other) =
+            self.members.values().filter(is_other).find(|other| other.said.nodes != said.nodes)
+            && self.opened.is_none()
+        {
+            let refused = Refused::Disagree {
+                run_id: run_id.to_owned(),
+                said: said.nodes,
+                other: other.said.pod.clone(),
+                expected: other.said.nodes,
+            };
+            self.turn_away(said, now);
+            return Err(refused);
+        }
+        if !known && self.members.len() >= MAX_PODS {
+            return Err(Refused::TooManyPods(run_id.to_owned()));
+        }
+        // Whoever held the rank before is gone.
+        self.members.retain(|pod, other| {
+            *pod == said.pod || said.node_rank.is_none() || other.said.node_rank != said.node_rank
+        });
+        self.turned_away.remove(&said.pod);
+        let nodes = said.nodes;
+        let before = self.members.insert(said.pod.clone(), Member { said: said.clone(), seen: now });
+        self.has_changed |=
+            before.is_none_or(|before| before.said != *said || now.since(before.seen) >= timeout);
+        Ok(self.standing(nodes, now, timeout))
+    }
+
+    fn turn_away(&mut self, said: &Announcement, now: Uptime) {
+        if self.turned_away.len() < MAX_TURNED_AWAY || self.turned_away.contains_key(&said.pod) {
+            let before = self.turned_away.insert(said.pod.clone(), Member { said: said.clone(), seen: now });
+            self.has_changed |= before.is_none_or(|before| before.said != *said);
+        }
     }
 
     /// Opens the gate if all are there, and says how things stand.
@@ -242,6 +334,7 @@ impl Run {
         if live >= nodes.min as usize {
             let opened = Opened { after: now.since(self.since), pods: live, just_now: true };
             self.opened = Some(opened);
+            self.has_changed = true;
             return Standing::Go(opened);
         }
         Standing::Gathering(Progress::of(self, nodes, now, timeout))
@@ -269,6 +362,11 @@ impl Run {
     /// When the first pod announced itself.
     pub const fn since(&self) -> Uptime {
         self.since
+    }
+
+    /// Another one after each change.
+    pub const fn version(&self) -> u64 {
+        self.version
     }
 
     /// Whether the pods have different versions of PyTorch.

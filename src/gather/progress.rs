@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use super::Run;
+use super::{Member, Run};
 use crate::ids::Uptime;
 use crate::launch::Nodes;
 
@@ -23,27 +23,59 @@ pub struct Progress {
     pub waited: Duration,
 }
 
+/// A pod that should be there and is not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// The node rank that nobody holds.
+    pub node_rank: u32,
+    /// The pod's name: its own if it was there, else what it is if it is named like the others.
+    pub pod: Option<String>,
+    /// When it was last heard of, if it was there.
+    pub seen: Option<Uptime>,
+}
+
+impl Missing {
+    /// The first pods that are missing, by rank. Without ranks nobody can be named.
+    pub(super) fn of(run: &Run, nodes: Nodes, now: Uptime, timeout: Duration, most: usize) -> Vec<Self> {
+        let by_rank: HashMap<u32, &Member> =
+            run.members().filter_map(|member| Some((member.said.node_rank?, member))).collect();
+        if by_rank.is_empty() {
+            return Vec::new();
+        }
+        let is_live = |member: &Member| now.since(member.seen) < timeout;
+        let pattern =
+            run.members().find_map(|member| NamePattern::of(&member.said.pod, member.said.node_rank?));
+        let missing = (0..nodes.min).filter_map(|rank| match by_rank.get(&rank) {
+            Some(member) if is_live(member) => None,
+            Some(gone) => {
+                Some(Self { node_rank: rank, pod: Some(gone.said.pod.clone()), seen: Some(gone.seen) })
+            }
+            None => {
+                let pod = pattern.as_ref().map(|pattern| pattern.name(rank));
+                Some(Self { node_rank: rank, pod, seen: None })
+            }
+        });
+        missing.take(most).collect()
+    }
+}
+
+impl std::fmt::Display for Missing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { node_rank, pod, seen } = self;
+        match (pod, seen) {
+            // Without a time, so that the sentence is the same until something happens.
+            (Some(pod), Some(_)) => write!(f, "{pod} (node rank {node_rank}, was there and is gone)"),
+            (Some(pod), None) => write!(f, "{pod} (node rank {node_rank})"),
+            (None, _) => write!(f, "node rank {node_rank}"),
+        }
+    }
+}
+
 impl Progress {
     pub(super) fn of(run: &Run, nodes: Nodes, now: Uptime, timeout: Duration) -> Self {
         let arrived = run.live(now, timeout).count();
-        let held: HashMap<u32, bool> = run
-            .members()
-            .filter_map(|member| Some((member.said.node_rank?, now.since(member.seen) < timeout)))
-            .collect();
-        let pattern =
-            run.members().find_map(|member| NamePattern::of(&member.said.pod, member.said.node_rank?));
-        let missing =
-            (0..nodes.min).filter(|rank| !held.get(rank).copied().unwrap_or(false)).take(SHOWN).map(|rank| {
-                let gone = run.members().find(|member| member.said.node_rank == Some(rank));
-                match (gone, &pattern) {
-                    // Without a time, so that the sentence is the same until something happens.
-                    (Some(gone), _) => format!("{} (node rank {rank}, was there and is gone)", gone.said.pod),
-                    (None, Some(pattern)) => format!("{} (node rank {rank})", pattern.name(rank)),
-                    (None, None) => format!("node rank {rank}"),
-                }
-            });
-        // Without ranks nobody can be named.
-        let missing = if held.is_empty() { Vec::new() } else { missing.collect() };
+        let missing = Missing::of(run, nodes, now, timeout, SHOWN);
+        let missing = missing.iter().map(Missing::to_string).collect();
         Self { expected: nodes.min, arrived, missing, waited: now.since(run.since()) }
     }
 

@@ -5,11 +5,13 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 struct World {
     gates: Gatherings,
     now: Uptime,
+    finished: Option<Uptime>,
+    restarts: bool,
 }
 
 impl World {
     fn new() -> Self {
-        Self { gates: Gatherings::new(TIMEOUT), now: Uptime::default() }
+        Self { gates: Gatherings::new(TIMEOUT), now: Uptime::default(), finished: None, restarts: false }
     }
 
     fn after(&mut self, secs: u64) -> &mut Self {
@@ -37,8 +39,13 @@ impl World {
             nodes: Nodes::parse(nodes).expect("nodes"),
             address: IpAddr::from([10, 0, 0, node_rank.unwrap_or(99) as u8]),
             torch: Some(format!("2.{}", uid.len())),
+            restarts: self.restarts,
         };
-        self.gates.announce("run", said, self.now)
+        self.gates.announce("run", &said, self.finished, self.now)
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        self.gates.run("run").and_then(|run| run.snapshot(self.now, TIMEOUT)).expect("somebody is there")
     }
 }
 
@@ -169,12 +176,13 @@ fn the_number_of_runs_is_bounded() {
         nodes: Nodes::exactly(2),
         address: IpAddr::from([10, 0, 0, 1]),
         torch: None,
+        restarts: false,
     };
     for n in 0..MAX_RUNS {
-        world.gates.announce(&format!("run-{n}"), said(n), world.now).expect("room");
+        world.gates.announce(&format!("run-{n}"), &said(n), None, world.now).expect("room");
     }
-    assert_eq!(world.gates.announce("one more", said(0), world.now), Err(Refused::TooManyRuns));
-    world.gates.announce("run-0", said(1), world.now).expect("a known run");
+    assert_eq!(world.gates.announce("one more", &said(0), None, world.now), Err(Refused::TooManyRuns));
+    world.gates.announce("run-0", &said(1), None, world.now).expect("a known run");
 }
 
 #[test]
@@ -186,4 +194,65 @@ fn different_versions_are_named_with_their_pods() {
     let run = world.gates.run("run").expect("there");
     assert!(run.has_several_versions());
     assert_eq!(run.versions().to_string(), "2.1 (t-0, t-1), 2.2 (t-2)");
+}
+
+#[test]
+fn a_finished_run_is_started_again_only_by_pods_that_mean_it() {
+    let mut world = World::new();
+    world.pod("t-0", "a", "2").expect("taken");
+    assert!(goes(world.pod("t-1", "b", "2")));
+    world.finished = Some(world.after(10).now);
+    let error =
+        world.after(5).pod("t-1", "b", "2").expect_err("the same pod, its container restarted").to_string();
+    assert!(
+        error.contains("run `run` finished 5 s ago") && error.contains("--restart-finished on"),
+        "{error}"
+    );
+    world.restarts = true;
+    assert_eq!(progress(world.pod("t-1", "b", "2")), "1 of 2 pods are there; missing: t-0 (node rank 0)");
+    assert!(goes(world.pod("t-0", "a", "2")), "the gate of the new run");
+    assert!(goes(world.pod("t-0", "a", "2")), "which stays open");
+}
+
+#[test]
+fn others_see_a_gate_change_when_something_changes() {
+    let mut world = World::new();
+    let mut last = 0;
+    let mut changed = |world: &World| {
+        let before = std::mem::replace(&mut last, world.gates.version());
+        before != last
+    };
+    world.pod("t-0", "a", "3").expect("taken");
+    assert!(changed(&world));
+    let now = world.now;
+    world.gates.tick(now, |_| false);
+    changed(&world);
+    world.after(1).pod("t-0", "a", "3").expect("taken");
+    world.gates.tick(now, |_| false);
+    assert!(!changed(&world), "it said the same again");
+    world.pod("u-0", "b", "3").expect("parked");
+    assert!(changed(&world));
+    world.pod("u-0", "b", "3").expect("parked");
+    assert!(!changed(&world), "it still waits");
+    world.pod("t-1", "c", "4").expect_err("another number");
+    assert!(changed(&world));
+    let away =
+        |world: &World| world.snapshot().turned_away.into_iter().map(|pod| pod.pod).collect::<Vec<_>>();
+    assert_eq!(away(&world), ["t-1", "u-0"]);
+    world.pod("t-1", "c", "3").expect("it was put right");
+    assert!(changed(&world));
+    assert_eq!(away(&world), ["u-0"]);
+    let missing = world.snapshot().missing;
+    assert_eq!((missing.len(), missing[0].node_rank, missing[0].pod.as_deref()), (1, 2, Some("t-2")));
+    // One of them goes away, and the one that was turned away gives up.
+    world.after(20).pod("t-1", "c", "3").expect("taken");
+    let now = world.after(20).now;
+    world.gates.tick(now, |_| false);
+    assert!(changed(&world));
+    let missing: Vec<_> = world.snapshot().missing.iter().map(Missing::to_string).collect();
+    assert_eq!(missing, ["t-0 (node rank 0, was there and is gone)", "t-2 (node rank 2)"]);
+    assert_eq!(away(&world), [""; 0]);
+    let now = world.after(31).now;
+    world.gates.tick(now, |_| false);
+    assert!(changed(&world) && world.gates.run("run").is_none());
 }

@@ -1,23 +1,9 @@
 //! How many nodes a run should have, and who says so.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use super::view::{Expected, ExpectedFrom};
-
-/// A pod that said it will take part, before PyTorch started in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Announcement {
-    /// The pod's name; a new announcement with the same name replaces the old one.
-    pub pod: String,
-    /// Tells apart two pods of one name.
-    pub uid: String,
-    /// Its node rank, where it knows it.
-    pub node_rank: Option<u32>,
-    /// The address or host name that its agent will give.
-    pub addr: Option<String>,
-    /// How many nodes it expects.
-    pub nodes: Option<u32>,
-}
+use crate::gather::{Announcement, Snapshot};
 
 /// What an operator expects of a run: the body of `PUT /api/v1/runs/{run_id}/expect`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -34,58 +20,84 @@ pub struct Wish {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Plan {
     pub(super) wish: Option<Wish>,
-    pub(super) pods: BTreeMap<String, Announcement>,
+    gate: Option<Gate>,
     /// `serve --nodes`.
     pub(super) flag: Option<(u32, u32)>,
     /// Goes up with every change.
     pub(super) version: u64,
 }
 
-impl Plan {
-    /// Announcements kept of one run.
-    const MOST_PODS: usize = 16_384;
+/// The pods that announced themselves.
+#[derive(Debug, Clone)]
+struct Gate {
+    snapshot: Snapshot,
+    /// Pods by what their agents may call themselves; `None` where that is several.
+    by_host: HashMap<String, Option<usize>>,
+}
 
-    pub(super) fn announce(&mut self, announcement: Announcement) {
-        let known = self.pods.get(&announcement.pod);
-        // A pod that waits says the same every few seconds.
-        if known != Some(&announcement) && (known.is_some() || self.pods.len() < Self::MOST_PODS) {
-            self.version += 1;
-            self.pods.insert(announcement.pod.clone(), announcement);
+impl Gate {
+    fn new(snapshot: Snapshot) -> Self {
+        let mut by_host: HashMap<String, Option<usize>> = HashMap::new();
+        for (at, pod) in snapshot.pods.iter().enumerate() {
+            let hosts = [Some(pod.pod.clone()), host_of_job(&pod.pod), Some(pod.address.to_string())];
+            for host in hosts.into_iter().flatten() {
+                by_host.entry(host).and_modify(|pod| *pod = None).or_insert(Some(at));
+            }
         }
+        Self { snapshot, by_host }
     }
+}
 
+/// The host name of a Job's pod: `train-3-x7k2p` is `train-3` there.
+fn host_of_job(pod: &str) -> Option<String> {
+    const RANDOM: usize = 5;
+    let (host, end) = pod.rsplit_once('-')?;
+    (end.len() == RANDOM).then(|| host.to_owned())
+}
+
+impl Plan {
     pub(super) fn new(flag: Option<(u32, u32)>) -> Self {
         Self { flag, ..Self::default() }
     }
 
+    /// The pods as they are now.
+    pub(super) fn set_gate(&mut self, snapshot: Option<Snapshot>) {
+        self.gate = snapshot.map(Gate::new);
+        self.version += 1;
+    }
+
+    /// The pods that announced themselves, if somebody did.
+    pub(super) fn gate(&self) -> Option<&Snapshot> {
+        self.gate.as_ref().map(|gate| &gate.snapshot)
+    }
+
+    /// Whether nothing is said any more.
+    pub(super) fn is_empty(&self) -> bool {
+        self.wish.is_none() && self.gate.is_none()
+    }
+
     /// The expectation from outside.
     pub(super) fn expected(&self) -> Option<Expected> {
-        let announced = || self.pods.values().filter_map(|pod| pod.nodes).max();
         if let Some(wish) = &self.wish {
             return Some(Expected { min: wish.min, max: wish.max, source: ExpectedFrom::Api });
         }
-        if let Some(nodes) = announced() {
-            return Some(Expected { min: nodes, max: nodes, source: ExpectedFrom::Announced });
+        if let Some(gate) = self.gate() {
+            let (min, max) = (gate.nodes.min, gate.nodes.max);
+            return Some(Expected { min, max, source: ExpectedFrom::Announced });
         }
         self.flag.map(|(min, max)| Expected { min, max, source: ExpectedFrom::Flag })
     }
 
-    /// Two pods that expect different numbers.
-    pub(super) fn disagreement(&self) -> Option<(&Announcement, &Announcement)> {
-        let mut telling = self.pods.values().filter(|pod| pod.nodes.is_some());
-        let first = telling.next()?;
-        telling.find(|pod| pod.nodes != first.nodes).map(|other| (first, other))
-    }
-
     /// The pod behind an agent that calls itself `addr`.
     pub(super) fn pod_at(&self, addr: &str) -> Option<&Announcement> {
-        let label = short(addr);
-        self.pods.get(label).or_else(|| self.pods.values().find(|pod| pod.addr.as_deref() == Some(addr)))
+        let gate = self.gate.as_ref()?;
+        let at = (*gate.by_host.get(short(addr))?)?;
+        gate.snapshot.pods.get(at)
     }
 
     /// The pod with a node rank.
     pub(super) fn pod_of_rank(&self, rank: u32) -> Option<&Announcement> {
-        self.pods.values().find(|pod| pod.node_rank == Some(rank))
+        self.gate()?.pods.iter().find(|pod| pod.node_rank == Some(rank))
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use super::gathering;
 use super::graph::{Graph, still_running};
 use super::reason::{Names, Reason, Secs, Unit};
 use super::run::{GATHER, Place, Run, RunKey};
-use super::view::{ExpectedFrom, Moment, RunKind, RunState};
+use super::view::{Expected, ExpectedFrom, Moment, RunKind, RunState};
 use super::voice::{Subject, Topic};
-use super::{Clash, Insight, JOIN_BUCKETS, News, Role};
+use super::{Clash, Insight, News, Role};
 use crate::ids::{ConnId, ShownKey, Uptime};
 
 /// Two agents' runs in one store are two jobs when both have been there this long.
@@ -20,6 +21,7 @@ impl Insight {
     pub fn tick(&mut self, now: Uptime) {
         self.decide_roles(now);
         self.match_agents();
+        self.show_gatherings(now);
         for key in self.runs.keys().cloned().collect::<Vec<_>>() {
             self.tick_run(&key, now);
         }
@@ -36,7 +38,8 @@ impl Insight {
     fn subject(&self, key: &RunKey) -> Subject {
         let name = self.name(key);
         let text = match self.runs.get(key) {
-            Some(run) if matches!(run.kind, RunKind::C10d | RunKind::Native) => {
+            // The native rendezvous names the round itself.
+            Some(run) if run.kind == RunKind::C10d => {
                 format!("{name} round {}", run.round)
             }
             _ => name.clone(),
@@ -71,20 +74,18 @@ impl Insight {
             if run.nodes.iter().all(|node| node.conn.is_some()) {
                 continue;
             }
-            let Some(store) = self.stores.get(&run.key.store) else { continue };
+            let Some(store) = run.store().and_then(|port| self.stores.get(&port)) else { continue };
             let taken: std::collections::HashSet<ConnId> =
                 run.nodes.iter().filter_map(|node| node.conn).collect();
             let free: Vec<ConnId> = run.agents.iter().filter(|conn| !taken.contains(conn)).copied().collect();
+            let mut same_pid: std::collections::HashMap<Option<u32>, usize> =
+                std::collections::HashMap::new();
+            for client in free.iter().filter_map(|conn| store.clients.get(conn)) {
+                *same_pid.entry(client.pid).or_default() += 1;
+            }
             for conn in free {
                 let Some(client) = store.clients.get(&conn) else { continue };
-                let is_only = run
-                    .agents
-                    .iter()
-                    .filter(|other| !taken.contains(other))
-                    .filter(|other| store.clients.get(other).is_some_and(|other| other.pid == client.pid))
-                    .count()
-                    == 1;
-                if is_only {
+                if same_pid.get(&client.pid) == Some(&1) {
                     run.match_by_pid(conn, client.pid, Some(client.addr));
                 }
             }
@@ -92,7 +93,7 @@ impl Insight {
     }
 
     fn tick_run(&mut self, key: &RunKey, now: Uptime) {
-        let plan = self.plan(key);
+        let (plan, explain_after) = (self.plan(key), self.settings.explain_after);
         let Some(run) = self.runs.get_mut(key) else { return };
         run.name_nodes(&plan);
         run.settle_static(now);
@@ -102,9 +103,14 @@ impl Insight {
             run.fact(Reason::WorldSizesDiffer { rank, says, other_rank, other_says }, "", now);
         }
         tell_world(run, now);
-        tell_start(run, expected, now);
-        let is_elsewhere =
-            run.master.0.is_some() && !run.assigned.is_empty() && run.world.connected.is_empty();
+        if run.native.is_none() {
+            tell_start(run, expected, now);
+        }
+        // The agents publish such an address in every launch mode; workers that use this server come soon after.
+        let is_elsewhere = run.master.0.is_some()
+            && run.assigned_at.is_some_and(|at| now.since(at) >= explain_after)
+            && run.world.connected.is_empty()
+            && !run.state.is_over();
         if let (false, true, (Some(host), Some(port))) =
             (run.told_elsewhere, is_elsewhere, run.master.clone())
         {
@@ -145,7 +151,7 @@ impl Insight {
         }
     }
 
-    fn change_state(&mut self, key: &RunKey, state: RunState, now: Uptime) {
+    pub(super) fn change_state(&mut self, key: &RunKey, state: RunState, now: Uptime) {
         let Some(run) = self.runs.get_mut(key) else { return };
         let before = std::mem::replace(&mut run.state, state);
         run.state_since = now;
@@ -155,6 +161,10 @@ impl Insight {
         }
         let ranks = run.world.ranks.len().max(run.world.connected.len()) as u32;
         let members = run.world.completed.and(run.world.size).map_or(ranks, |(size, _)| size);
+        if run.native.is_some() {
+            // The rendezvous has told why.
+            return;
+        }
         match (state, run.has_agents()) {
             (RunState::Gone, true) => {
                 run.dying.clear();
@@ -183,12 +193,7 @@ impl Insight {
     fn count(&mut self, reason: &Reason) {
         match reason {
             Reason::RoundComplete { took, .. } => {
-                self.totals.rounds[0] += 1;
-                let took = took.0.as_secs_f64();
-                let bucket =
-                    JOIN_BUCKETS.iter().position(|&bound| took <= bound).unwrap_or(JOIN_BUCKETS.len());
-                self.totals.join_seconds[bucket] += 1;
-                self.totals.join_seconds_sum += took;
+                self.totals.completed(took.0);
             }
             Reason::ClosedIncomplete { .. } => self.totals.rounds[1] += 1,
             Reason::ClosedUnfinished { .. } => self.totals.rounds[2] += 1,
@@ -229,8 +234,7 @@ impl Insight {
             }
         }
         for (store, (run, key), given_up) in told {
-            let graph = self.stores.get(&store).map(|store| Graph { store, runs: &self.runs, now });
-            let writer = graph.and_then(|graph| graph.writer_of(run.as_ref(), &key)).unwrap_or_default();
+            let writer = given_up.writer.unwrap_or_default();
             let who = Names { shown: given_up.who, more: given_up.more };
             let key = ShownKey(&key).to_string();
             let reason = Reason::GaveUp { who, key: key.clone(), waited: Secs(given_up.waited), writer };
@@ -243,6 +247,27 @@ impl Insight {
 
     /// Tells whether clashes are of two nodes or of two jobs, when all of them should be known.
     fn tell_clashes(&mut self, now: Uptime) {
+        for (key, ranks, first, second) in self
+            .runs
+            .iter_mut()
+            .filter_map(|(key, run)| {
+                let (ranks, first, second) = run.world.take_second_job()?;
+                Some((key.clone(), ranks, first, second))
+            })
+            .collect::<Vec<_>>()
+        {
+            let Some(store) = self.stores.get_mut(&key.store) else { continue };
+            store.clashes.retain(|clash| clash.run != key);
+            let who =
+                |conn| store.clients.get(&conn).map_or_else(|| "a process".to_owned(), super::Client::label);
+            let (first, second) = (who(first), who(second));
+            let evidence = format!("both write the addresses of all {ranks} ranks");
+            let reason = Reason::TwoJobs { first, second, evidence };
+            let subject = self.subject(&key);
+            let topic = Topic { store: key.store, run: Some(key), code: reason.code(), about: String::new() };
+            let utterance = self.voice.fact(topic, subject, reason, now, now);
+            self.say(utterance, now);
+        }
         let mut due: Vec<(u16, Vec<Clash>)> = Vec::new();
         for store in self.stores.values_mut() {
             if store.clashes.first().is_some_and(|clash| now.since(clash.at) >= GATHER) {
@@ -254,22 +279,13 @@ impl Insight {
                 clashes.iter().filter_map(|clash| clash.rank).collect();
             let Some(first) = clashes.first() else { continue };
             let since = first.at;
-            let world = self.runs.get(&first.run).map(|run| &run.world);
-            let size = world.and_then(|world| world.size).map(|(size, _)| size);
-            // One node too many clashes with its own ranks only; a second job with all of them.
-            let reason = if ranks.len() >= 2 && size.is_some_and(|size| ranks.len() as u32 >= size) {
-                let evidence = format!("both write the addresses of all {} ranks", ranks.len());
-                Reason::TwoJobs { first: first.first.clone(), second: first.second.clone(), evidence }
-            } else {
-                let what = match (first.node, clashes.len()) {
-                    (Some(node), _) => format!("node rank {node}"),
-                    (None, 1) => format!("rank {}", first.rank.unwrap_or(0)),
-                    (None, _) => {
-                        format!("ranks {}", Names::of(ranks.iter().map(ToString::to_string)))
-                    }
-                };
-                Reason::DuplicateRank { what, first: first.first.clone(), second: first.second.clone() }
+            let what = match (first.node, clashes.len()) {
+                (Some(node), _) => format!("node rank {node}"),
+                (None, 1) => format!("rank {}", first.rank.unwrap_or(0)),
+                (None, _) => format!("ranks {}", Names::of(ranks.iter().map(ToString::to_string))),
             };
+            let reason =
+                Reason::DuplicateRank { what, first: first.first.clone(), second: first.second.clone() };
             let subject = self.subject(&first.run);
             let about = first.node.map_or(String::new(), |node| format!("node {node}"));
             let topic = Topic { store, run: Some(first.run.clone()), code: reason.code(), about };
@@ -283,17 +299,9 @@ impl Insight {
         let mut held: Vec<(u16, Option<RunKey>, String, Reason, Uptime)> = Vec::new();
         for (key, run) in &self.runs {
             let plan = self.plan(key);
-            if let Some((pod, other)) = plan.disagreement() {
-                let reason = Reason::AnnouncementsDiffer {
-                    pod: pod.pod.clone(),
-                    says: pod.nodes.unwrap_or(0),
-                    other_pod: other.pod.clone(),
-                    other_says: other.nodes.unwrap_or(0),
-                };
-                held.push((key.store, Some(key.clone()), String::new(), reason, run.first_seen));
-            }
             if !run.state.is_over() {
-                for (about, reason, since) in conditions(run, &plan, now) {
+                let told = conditions(run, &plan, now).into_iter();
+                for (about, reason, since) in told.chain(gathering::conditions(run, &plan, now)) {
                     held.push((key.store, Some(key.clone()), about, reason, since));
                 }
             }
@@ -362,6 +370,7 @@ impl Insight {
     fn forget_over(&mut self, now: Uptime) {
         let is_old = |run: &&Run| {
             run.state.is_over()
+                && run.native.is_none()
                 && run.agents.is_empty()
                 && run.world.connected.is_empty()
                 && run.over_at.is_some_and(|at| now.since(at) >= Self::OVER_SHOWN)
@@ -395,7 +404,7 @@ impl Insight {
 }
 
 /// The line that begins a round, once there is something of it.
-fn tell_start(run: &mut Run, expected: Option<super::view::Expected>, now: Uptime) {
+fn tell_start(run: &mut Run, expected: Option<Expected>, now: Uptime) {
     let Some(started) = run.started else { return };
     if run.told_start == Some(started) || now.since(started) < Duration::from_millis(100) {
         return;
@@ -424,7 +433,7 @@ fn tell_start(run: &mut Run, expected: Option<super::view::Expected>, now: Uptim
 }
 
 /// Nodes that were missed and have come.
-fn tell_late(run: &mut Run, expected: Option<super::view::Expected>, now: Uptime) {
+fn tell_late(run: &mut Run, expected: Option<Expected>, now: Uptime) {
     let joined = run.joined();
     if joined <= run.told_joined {
         return;
@@ -476,6 +485,12 @@ fn conditions(run: &Run, plan: &super::Plan, now: Uptime) -> Vec<(String, Reason
             run.nodes.iter().filter(|n| n.place == place && n.gone.is_none()).map(|node| node.name.clone()),
         )
     };
+    if run.native.is_some() {
+        if let Some((reason, since)) = run.native_waits(now) {
+            held.push((about(), reason, since));
+        }
+        return held;
+    }
     let is_incomplete = run.completed.is_none() && run.state == RunState::Joining && run.has_agents();
     if let (true, Some(since)) = (is_incomplete, run.started) {
         let joined = run.participants().filter(|node| node.gone.is_none()).count() as u32;
@@ -497,6 +512,10 @@ fn conditions(run: &Run, plan: &super::Plan, now: Uptime) -> Vec<(String, Reason
                 waited,
             };
             held.push((about(), reason, since));
+        }
+        if let (false, RunKind::C10d, Some(expected)) = (is_short, run.kind, expected) {
+            let Expected { min: expected, source: from, .. } = expected;
+            held.push((about(), Reason::RoundNotComplete { joined, expected, from, waited }, since));
         }
     }
     if let (Some(completed), Some(group), false) = (run.completed, run.group, run.state.is_over()) {

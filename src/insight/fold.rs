@@ -2,12 +2,13 @@
 
 use bytes::Bytes;
 
+use super::graph::Graph;
 use super::reason::{Reason, Secs};
 use super::run::{Run, RunKey};
 use super::view::RunKind;
 use super::world::{RankInfo, read_gloo};
-use super::{Clash, Client, GivenUp, Insight, Role, key_of};
-use crate::ids::{ConnId, ShownKey, Uptime};
+use super::{Clash, Client, GivenUp, Insight, Role, StoreOwner};
+use crate::ids::{ConnId, RunId, ShownKey, Uptime};
 use crate::protocol::keys::{Address, AddressKind, KeyPattern, Leftover, RendezvousPart, classify};
 use crate::protocol::rendezvous_state;
 use crate::store::{DropCause, Event, Observed};
@@ -60,7 +61,15 @@ impl Insight {
     }
 
     fn enter_agent(&mut self, store: u16, conn: ConnId, run_id: &[u8], kind: RunKind, at: Uptime) {
-        let key = key_of(store, run_id);
+        let key = self.key_of(store, run_id);
+        if key.is_native() {
+            // The rendezvous knows its nodes; what their agents write says nothing new about them.
+            if let Some(client) = self.store(store).clients.get_mut(&conn) {
+                client.role = Role::Agent;
+                client.run = Some(key);
+            }
+            return;
+        }
         let Some(run) = self.run_mut(&key, kind, at) else { return };
         let closed = run.closed.filter(|_| run.has_state).map(|closed| (closed, run.exit_done.is_some()));
         if run.agents.insert(conn) {
@@ -96,13 +105,24 @@ impl Insight {
 
     /// A connection that is no agent belongs to the only run whose agents use this store, or to the run without an id.
     pub(super) fn settle_worker(&mut self, store: u16, conn: ConnId, at: Uptime) -> Option<RunKey> {
-        let is_live = |run: &&Run| run.key.store == store && run.key.id.is_some() && !run.agents.is_empty();
-        let mut live = self.runs.values().filter(is_live);
-        let key = match (live.next(), live.next()) {
-            (Some(only), None) => only.key.clone(),
-            _ => RunKey { store, id: None },
-        };
-        let run = self.run_mut(&key, RunKind::Env, at)?;
+        let key = self.native_of(store).unwrap_or_else(|| {
+            let is_live =
+                |run: &&Run| run.key.store == store && run.key.id.is_some() && !run.agents.is_empty();
+            let mut live = self.runs.values().filter(is_live);
+            match (live.next(), live.next()) {
+                (Some(only), None) => only.key.clone(),
+                _ => RunKey { store, id: None },
+            }
+        });
+        let run =
+            if key.is_native() { self.runs.get_mut(&key) } else { self.run_mut(&key, RunKind::Env, at) };
+        let run = run?;
+        if let Some(native) = &mut run.native
+            && *native.store.get_or_insert(store) != store
+        {
+            // The last round's.
+            return None;
+        }
         if run.over_at.is_some() && !run.has_agents() {
             let round = run.round + 1;
             run.restart();
@@ -122,11 +142,20 @@ impl Insight {
         Some(key)
     }
 
+    /// The native run whose workers use this store.
+    fn native_of(&self, store: u16) -> Option<RunKey> {
+        let key = match self.stores.get(&store)?.owner.as_ref()? {
+            StoreOwner::Round(run) => RunKey::native(run),
+            StoreOwner::Run(name) => RunKey::native(&RunId::new(name.as_bytes())),
+        };
+        self.runs.contains_key(&key).then_some(key)
+    }
+
     fn wrote(&mut self, store: u16, conn: ConnId, key: &[u8], value: &Bytes, at: Uptime) {
         match classify(key) {
             Some(KeyPattern::Rendezvous { run_id, round, part }) => {
-                let key = key_of(store, run_id);
-                if part == RendezvousPart::State {
+                let key = self.key_of(store, run_id);
+                if part == RendezvousPart::State && !key.is_native() {
                     return self.wrote_state(&key, conn, value, at);
                 }
                 let Some(run) = self.runs.get_mut(&key) else { return };
@@ -159,9 +188,12 @@ impl Insight {
             self.voice.forget(key);
         }
         let Some(run) = self.runs.get_mut(key) else { return };
-        match rendezvous_state::read(value) {
+        let read = rendezvous_state::read(value);
+        let is_known = std::mem::replace(&mut run.unreadable, read.is_err());
+        match read {
             Ok(None) => run.touch(),
             Ok(Some(state)) => run.fold_state(&state, conn, at, &plan),
+            Err(_) if is_known => {}
             Err(unreadable) => {
                 run.fact(Reason::UnreadableState { detail: unreadable.to_string() }, "", at);
             }
@@ -179,13 +211,14 @@ impl Insight {
 
     fn wrote_address(&mut self, store: u16, conn: ConnId, address: &Address<'_>, value: &[u8], at: Uptime) {
         if let Some(run_id) = address.run_id {
-            let key = key_of(store, run_id);
+            let key = self.key_of(store, run_id);
             let plan = self.plan(&key);
             let Some(client) = self.store(store).clients.get(&conn) else { return };
             let peer = (client.addr, client.pid);
             let Some(run) = self.runs.get_mut(&key) else { return };
             let node = address.node_rank();
             match address.kind {
+                AddressKind::RoleInfo if run.native.is_some() => {}
                 AddressKind::RoleInfo => run.static_role(node, conn, peer, at, &plan),
                 _ => wrote_part(run, RendezvousPart::AssignedRanks(node), conn, value, at),
             }
@@ -217,8 +250,8 @@ impl Insight {
     fn dropped(&mut self, store: u16, key: &[u8], at: Uptime) {
         match classify(key) {
             Some(KeyPattern::Rendezvous { run_id, part: RendezvousPart::State, .. }) => {
-                let key = key_of(store, run_id);
-                if let Some(run) = self.runs.get_mut(&key) {
+                let key = self.key_of(store, run_id);
+                if let Some(run) = self.runs.get_mut(&key).filter(|run| run.native.is_none()) {
                     run.has_state = false;
                     run.over_at.get_or_insert(at);
                 }
@@ -226,14 +259,10 @@ impl Insight {
             Some(KeyPattern::Address(address))
                 if address.run_id.is_none() && address.sub_group().is_none() =>
             {
-                for run in self.runs.values_mut().filter(|run| run.key.store == store) {
+                for run in self.runs.values_mut().filter(|run| run.store() == Some(store)) {
                     // Of a live writer that was paired with one that is gone: it has to publish again.
-                    let ranks = &mut run.world.ranks;
-                    if run.world.completed.is_none()
-                        && ranks.get(&address.member).is_some_and(|info| info.gone.is_none())
-                        && address.attempt() == run.world.attempt
-                    {
-                        ranks.remove(&address.member);
+                    if address.attempt() == run.world.attempt {
+                        run.world.unpublish(address.member);
                         run.touch();
                     }
                 }
@@ -251,11 +280,14 @@ impl Insight {
         }
         let who = self.who(store, conn);
         let run = self.store(store).clients.get(&conn).and_then(|client| client.run.clone());
+        let graph = self.stores.get(&store).map(|store| Graph { store, runs: &self.runs, now: at });
+        let writer = graph.and_then(|graph| graph.writer_of(run.as_ref(), &key));
         let given_up = &mut self.store(store).given_up;
         if given_up.len() >= MOST {
             return;
         }
-        let entry = given_up.entry((run, key)).or_insert(GivenUp { at, waited, who: Vec::new(), more: 0 });
+        let new = GivenUp { at, waited, who: Vec::new(), more: 0, writer };
+        let entry = given_up.entry((run, key)).or_insert(new);
         entry.waited = entry.waited.max(waited);
         if entry.who.len() < SHOWN { entry.who.push(who) } else { entry.more += 1 }
     }
@@ -264,10 +296,9 @@ impl Insight {
         let watch = self.store(store);
         watch.waits.remove(&conn);
         let Some(client) = watch.clients.remove(&conn) else { return };
-        for key in self.runs.keys().filter(|key| key.store == store).cloned().collect::<Vec<_>>() {
-            let Some(run) = self.runs.get_mut(&key) else { continue };
+        for run in self.runs.values_mut().filter(|run| run.store() == Some(store)) {
             run.agent_left(conn, client.pid, at);
-            if client.run.as_ref() == Some(&key) && client.role == Role::Worker {
+            if client.run.as_ref() == Some(&run.key) && client.role == Role::Worker {
                 run.world.leave(conn, client.rank, at);
                 run.touch();
             }
@@ -280,7 +311,7 @@ impl Insight {
                 const MOST: usize = 256;
                 let Some(KeyPattern::Address(address)) = classify(&key) else { return };
                 let run = match address.run_id {
-                    Some(run_id) => Some(key_of(store, run_id)),
+                    Some(run_id) => Some(self.key_of(store, run_id)),
                     None => self.store(store).clients.get(&first).and_then(|client| client.run.clone()),
                 };
                 let (first, second) = (self.who(store, first), self.who(store, second));
@@ -306,8 +337,8 @@ impl Insight {
                 }
             }
             Event::RunRestarted { run_id } => {
-                let key = key_of(store, run_id.as_bytes());
-                if let Some(run) = self.runs.get_mut(&key) {
+                let key = self.key_of(store, run_id.as_bytes());
+                if let Some(run) = self.runs.get_mut(&key).filter(|run| run.native.is_none()) {
                     let has_begun = run.over_at.is_none() && run.exit_done.is_none() && run.closed.is_none();
                     if !has_begun {
                         run.restart();
@@ -330,7 +361,7 @@ impl Insight {
     fn who(&mut self, store: u16, conn: ConnId) -> String {
         let now = Uptime::default();
         match self.stores.get(&store) {
-            Some(watch) => super::graph::Graph { store: watch, runs: &self.runs, now }.who(conn),
+            Some(watch) => Graph { store: watch, runs: &self.runs, now }.who(conn),
             None => "a process".into(),
         }
     }

@@ -30,6 +30,8 @@ pub(super) enum Writer {
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
     pub(super) run: Option<RunId>,
+    /// The round it belongs to, where the key tells.
+    round: Option<u64>,
     pub(super) writer: Writer,
     /// What the key holds, for people.
     pub(super) what: &'static str,
@@ -39,24 +41,34 @@ pub(super) struct Wanted {
 
 /// Tells who must write `key`.
 pub(super) fn wanted(key: &[u8]) -> Wanted {
-    let none = Wanted { run: None, writer: Writer::Unknown, what: "a key", is_master: false, is_role: false };
+    let none = Wanted {
+        run: None,
+        round: None,
+        writer: Writer::Unknown,
+        what: "a key",
+        is_master: false,
+        is_role: false,
+    };
     let of_run =
         |run: &[u8], writer, what| Wanted { run: Some(RunId::new(run)), writer, what, ..none.clone() };
     match classify(key) {
-        Some(KeyPattern::Rendezvous { run_id, part, .. }) => match part {
-            RendezvousPart::State => of_run(run_id, Writer::Unknown, "the rendezvous state"),
-            RendezvousPart::MasterAddr | RendezvousPart::MasterPort => Wanted {
-                is_master: true,
-                ..of_run(run_id, Writer::Node(0), "the address of the workers' store")
-            },
-            RendezvousPart::RoleInfo(node) => {
-                Wanted { is_role: true, ..of_run(run_id, Writer::Node(node), "the role") }
+        Some(KeyPattern::Rendezvous { run_id, part, round }) => Wanted {
+            round: round.map(u64::from),
+            ..match part {
+                RendezvousPart::State => of_run(run_id, Writer::Unknown, "the rendezvous state"),
+                RendezvousPart::MasterAddr | RendezvousPart::MasterPort => Wanted {
+                    is_master: true,
+                    ..of_run(run_id, Writer::Node(0), "the address of the workers' store")
+                },
+                RendezvousPart::RoleInfo(node) => {
+                    Wanted { is_role: true, ..of_run(run_id, Writer::Node(node), "the role") }
+                }
+                RendezvousPart::AssignedRanks(_) => of_run(run_id, Writer::Node(0), "its ranks"),
+                RendezvousPart::ExitBarrierDone { .. } | RendezvousPart::ExitBarrier { .. } => {
+                    of_run(run_id, Writer::LastAtExit, "the exit barrier")
+                }
+                RendezvousPart::Other => of_run(run_id, Writer::Unknown, "a key of the rendezvous"),
             }
-            RendezvousPart::AssignedRanks(_) => of_run(run_id, Writer::Node(0), "its ranks"),
-            RendezvousPart::ExitBarrierDone { .. } | RendezvousPart::ExitBarrier { .. } => {
-                of_run(run_id, Writer::LastAtExit, "the exit barrier")
-            }
-            RendezvousPart::Other => of_run(run_id, Writer::Unknown, "a key of the rendezvous"),
         },
         Some(KeyPattern::Address(address)) => match (address.kind, address.run_id) {
             (AddressKind::RoleInfo, Some(run)) => {
@@ -81,6 +93,13 @@ pub(super) fn wanted(key: &[u8]) -> Wanted {
         }
         Some(KeyPattern::WorkerCount) => Wanted { what: "the first worker", ..none },
         _ => none,
+    }
+}
+
+impl Wanted {
+    /// Whether it belongs to a round that the run has left, so that its ranks are not those of the run's nodes now.
+    fn is_of_another_round(&self, run: Option<&Run>) -> bool {
+        self.round.zip(run).is_some_and(|(round, run)| round != run.round)
     }
 }
 
@@ -115,7 +134,7 @@ impl Graph<'_> {
 
     fn run_of(&self, client: Option<&Client>, wanted: &Wanted) -> Option<RunKey> {
         match &wanted.run {
-            Some(id) => Some(RunKey { store: self.store.port, id: Some(id.clone()) }),
+            Some(id) => Some(self.store.key_of(id)),
             None => client?.run.clone(),
         }
     }
@@ -127,6 +146,9 @@ impl Graph<'_> {
         if let Some(run) = run {
             if let Some(node) = run.node_of(conn) {
                 return node.label();
+            }
+            if let Some(label) = run.left.get(&conn) {
+                return label.clone();
             }
             if let Some(rank) = client.rank {
                 return run.world.label(rank);
@@ -151,7 +173,8 @@ impl Graph<'_> {
 
     /// Who must write `key`, for people.
     pub(super) fn writer_of(&self, run: Option<&RunKey>, key: &[u8]) -> Option<String> {
-        Self::writer(run.and_then(|run| self.runs.get(run)), &wanted(key).writer)
+        let (run, wanted) = (run.and_then(|run| self.runs.get(run)), wanted(key));
+        Self::writer(run.filter(|_| !wanted.is_of_another_round(run)), &wanted.writer)
     }
 
     /// The connection of a writer, and since when it is gone.
@@ -176,7 +199,7 @@ impl Graph<'_> {
         let first = wanted(wait.missing.first()?);
         let run_key = self.run_of(self.store.clients.get(&conn), &first);
         let run = run_key.as_ref().and_then(|key| self.runs.get(key));
-        let writer = Self::writer(run, &first.writer);
+        let writer = Self::writer(run.filter(|_| !first.is_of_another_round(run)), &first.writer);
         let root = self.root(conn, run);
         Some(Traced { run: run_key, who: self.who(conn), writer, root })
     }
@@ -198,6 +221,9 @@ impl Graph<'_> {
             }
             path.push(at);
             let (writer, what) = (next.writer.clone(), next.what);
+            if next.is_of_another_round(run) {
+                return Root::At { writer, what, whereabouts: Whereabouts::WentOn };
+            }
             match Self::find(run, &next.writer) {
                 Some((_, Some(gone))) => {
                     let whereabouts = Whereabouts::Gone(Secs(self.now.since(gone)));
@@ -234,16 +260,19 @@ impl Graph<'_> {
         }
         let mut groups: HashMap<(RunKey, String), Group> = HashMap::new();
         // Whoever waits for the same writer has the same root.
-        let mut roots: HashMap<(RunKey, Writer, &str), Root> = HashMap::new();
+        let mut roots: HashMap<(RunKey, Option<u64>, Writer, &str), Root> = HashMap::new();
         for (&conn, wait) in &self.store.waits {
             let Some(first) = wait.missing.first().map(|key| wanted(key)) else { continue };
             let Some(run) = self.run_of(self.store.clients.get(&conn), &first) else { continue };
             let root = roots
-                .entry((run.clone(), first.writer, first.what))
+                .entry((run.clone(), first.round, first.writer, first.what))
                 .or_insert_with(|| self.root(conn, self.runs.get(&run)))
                 .clone();
             let about = match &root {
                 Root::At { writer: Writer::LastAtExit | Writer::Unknown, .. } => continue,
+                Root::At { writer, what, whereabouts: Whereabouts::WentOn } => {
+                    format!("{writer:?} {what} of another round")
+                }
                 Root::At { writer, what, .. } => format!("{writer:?} {what}"),
                 Root::Cycle { members, .. } => format!("cycle {:?}", members.iter().min()),
             };
@@ -286,7 +315,8 @@ impl Graph<'_> {
             }
             Root::At { writer, what, whereabouts } => {
                 let (what, whereabouts) = ((*what).to_owned(), *whereabouts);
-                let who = Self::writer(Some(run), writer)?;
+                let is_now = !matches!(whereabouts, Whereabouts::WentOn);
+                let who = Self::writer(is_now.then_some(run), writer)?;
                 Some(match writer {
                     Writer::Rank(rank @ 1..) => Reason::WaitingForRank {
                         rank: run.world.label(*rank),
@@ -326,6 +356,7 @@ impl Graph<'_> {
                 }
             }
             Root::At { writer, what, whereabouts } => {
+                let run = run.filter(|_| !matches!(whereabouts, Whereabouts::WentOn));
                 format!("{what} must come from {}: {whereabouts}", Self::writer(run, writer)?)
             }
             Root::Cycle { members, .. } => {

@@ -8,7 +8,9 @@
 mod expect;
 mod explain;
 mod fold;
+mod gathering;
 mod graph;
+mod native;
 mod reason;
 mod run;
 mod show;
@@ -25,8 +27,8 @@ use std::time::Duration;
 
 use crate::ids::{ConnId, RunId, Uptime};
 use expect::Plan;
-pub use expect::{Announcement, Wish};
-pub use reason::{Names, Reason, Secs, Unit, Whereabouts};
+pub use expect::Wish;
+pub use reason::{Names, Reason, Said, Secs, Unit, Whereabouts};
 use run::{Run, RunKey};
 pub use show::RunFigures;
 use view::{Explanation, Moment, RunGone, RunKind, RunSummary};
@@ -132,6 +134,8 @@ struct GivenUp {
     waited: Duration,
     who: Vec<String>,
     more: usize,
+    /// Who should have written the key, as it was then.
+    writer: Option<String>,
 }
 
 /// A clash of two live writers.
@@ -153,11 +157,19 @@ struct Foreign {
     last: Uptime,
 }
 
+/// What a store was opened for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreOwner {
+    /// A run of this id.
+    Run(String),
+    /// A round of this native run.
+    Round(RunId),
+}
+
 #[derive(Debug)]
 struct StoreWatch {
     port: u16,
-    /// The run it was opened for.
-    name: Option<String>,
+    owner: Option<StoreOwner>,
     clients: HashMap<ConnId, Client>,
     waits: HashMap<ConnId, Waiting>,
     given_up: BTreeMap<(Option<RunKey>, Box<[u8]>), GivenUp>,
@@ -176,8 +188,21 @@ pub struct Totals {
     pub join_seconds: Vec<u64>,
     /// Their sum.
     pub join_seconds_sum: f64,
+    /// Closed native runs that were started again.
+    pub restarted: u64,
     /// Observations that were lost.
     pub lost: u64,
+}
+
+impl Totals {
+    /// A round is complete; its nodes gathered for so long.
+    fn completed(&mut self, took: Duration) {
+        self.rounds[0] += 1;
+        let took = took.as_secs_f64();
+        let bucket = JOIN_BUCKETS.iter().position(|&bound| took <= bound).unwrap_or(JOIN_BUCKETS.len());
+        self.join_seconds[bucket] += 1;
+        self.join_seconds_sum += took;
+    }
 }
 
 /// Upper bounds of [`Totals::join_seconds`] in seconds; the last count is for what exceeds them all.
@@ -231,9 +256,9 @@ impl Insight {
         }
     }
 
-    /// The store on `port` belongs to the run called `name`.
-    pub fn name_store(&mut self, port: u16, name: &str) {
-        self.store(port).name = Some(name.to_owned());
+    /// The store on `port` was opened for a run. To be told before what is observed there.
+    pub fn own_store(&mut self, port: u16, owner: StoreOwner) {
+        self.store(port).owner = Some(owner);
     }
 
     /// The store on `port` was closed: its runs are no longer shown.
@@ -250,22 +275,6 @@ impl Insight {
         self.totals.lost += count;
     }
 
-    /// A pod says that it will take part in a run, before any traffic of its own.
-    pub fn announce(&mut self, run_id: &str, announcement: Announcement) {
-        if let Some(plan) = self.plan_mut(run_id) {
-            plan.announce(announcement);
-        }
-    }
-
-    /// A pod takes its announcement back.
-    pub fn withdraw(&mut self, run_id: &str, pod: &str) {
-        if let Some(plan) = self.plans.get_mut(run_id).map(Arc::make_mut)
-            && plan.pods.remove(pod).is_some()
-        {
-            plan.version += 1;
-        }
-    }
-
     /// An operator says what to expect of a run. `false` if there are too many such runs.
     pub fn expect(&mut self, run_id: &str, wish: Wish) -> bool {
         let Some(plan) = self.plan_mut(run_id) else { return false };
@@ -274,9 +283,11 @@ impl Insight {
         true
     }
 
-    /// Forgets what is known of a run. The store it uses keeps its keys. `false` if it is not known.
+    /// Forgets what is known of a run, but for a native one: that is the rendezvous' to forget. The store it uses keeps
+    /// its keys. `false` if it is not known.
     pub fn forget(&mut self, run_id: &str) -> bool {
-        let keys: Vec<RunKey> = self.keys_of(run_id, None);
+        let mut keys: Vec<RunKey> = self.keys_of(run_id, None);
+        keys.retain(|key| !key.is_native());
         for key in &keys {
             self.drop_run(key);
         }
@@ -325,13 +336,17 @@ impl Insight {
     fn store(&mut self, port: u16) -> &mut StoreWatch {
         self.stores.entry(port).or_insert_with(|| StoreWatch {
             port,
-            name: None,
+            owner: None,
             clients: HashMap::new(),
             waits: HashMap::new(),
             given_up: BTreeMap::new(),
             clashes: Vec::new(),
             foreign: VecDeque::new(),
         })
+    }
+
+    fn key_of(&mut self, store: u16, id: &[u8]) -> RunKey {
+        self.store(store).key_of(&RunId::new(id))
     }
 
     fn plan_mut(&mut self, run_id: &str) -> Option<&mut Plan> {
@@ -356,24 +371,30 @@ impl Insight {
     fn name(&self, key: &RunKey) -> String {
         match &key.id {
             Some(id) => id.to_string(),
-            None => match self.stores.get(&key.store).and_then(|store| store.name.clone()) {
-                Some(name) => name,
+            None => match self.stores.get(&key.store).and_then(|store| store.owner.as_ref()) {
+                Some(StoreOwner::Run(name)) => name.clone(),
+                Some(StoreOwner::Round(run)) => run.to_string(),
                 None => format!("store:{}", key.store),
             },
         }
     }
 
     fn keys_of(&self, run_id: &str, store: Option<u16>) -> Vec<RunKey> {
-        let is_it = |key: &&RunKey| store.is_none_or(|port| port == key.store) && self.name(key) == run_id;
-        self.runs.keys().filter(is_it).cloned().collect()
+        let is_it =
+            |run: &&Run| store.is_none_or(|port| run.store() == Some(port)) && self.name(&run.key) == run_id;
+        self.runs.values().filter(is_it).map(|run| run.key.clone()).collect()
     }
 
     /// The run, made if it is not there. `None` if there are too many that are not over.
     fn run_mut(&mut self, key: &RunKey, kind: RunKind, now: Uptime) -> Option<&mut Run> {
         if !self.runs.contains_key(key) {
-            if self.runs.len() >= self.settings.max_runs {
-                let oldest =
-                    self.runs.values().filter(|run| run.over_at.is_some()).min_by_key(|run| run.over_at);
+            // The native rendezvous has the same limit on its own runs.
+            let watched = || self.runs.values().filter(|run| run.native.is_none());
+            if watched().count() >= self.settings.max_runs {
+                let oldest = watched().filter(|run| run.over_at.is_some()).min_by_key(|run| run.over_at);
+                // Announcements make way for traffic.
+                let is_gathering = |run: &&Run| run.kind == RunKind::Gathering && kind != RunKind::Gathering;
+                let oldest = oldest.or_else(|| watched().find(is_gathering));
                 let oldest = oldest?.key.clone();
                 self.drop_run(&oldest);
             }
@@ -383,15 +404,13 @@ impl Insight {
     }
 
     fn drop_run(&mut self, key: &RunKey) {
-        if self.runs.remove(key).is_none() {
-            return;
-        }
+        let Some(run) = self.runs.remove(key) else { return };
         self.voice.forget(key);
         if self.shown.remove(key).is_some() {
-            let gone = RunGone { run_id: self.name(key), store: Some(key.store) };
+            let gone = RunGone { run_id: self.name(key), store: key.port() };
             self.tell(News::RunGone(gone));
         }
-        if let Some(store) = self.stores.get_mut(&key.store) {
+        if let Some(store) = run.store().and_then(|port| self.stores.get_mut(&port)) {
             store.clients.values_mut().filter(|client| client.run.as_ref() == Some(key)).for_each(|client| {
                 client.run = None;
                 client.rank = None;
@@ -406,7 +425,12 @@ impl Insight {
     }
 }
 
-/// The key of a run that has an id.
-fn key_of(store: u16, id: &[u8]) -> RunKey {
-    RunKey { store, id: Some(RunId::new(id)) }
+impl StoreWatch {
+    /// The key of a run that has an id. Whatever the processes of a round call it, they belong to the round's run.
+    fn key_of(&self, id: &RunId) -> RunKey {
+        match &self.owner {
+            Some(StoreOwner::Round(run)) => RunKey::native(run),
+            _ => RunKey { store: self.port, id: Some(id.clone()) },
+        }
+    }
 }

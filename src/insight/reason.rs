@@ -81,6 +81,8 @@ pub enum Whereabouts {
     Busy,
     /// Its connection closed this long ago.
     Gone(Secs),
+    /// The key belongs to a round that the run has left.
+    WentOn,
     /// The key does not tell who it is.
     Unknown,
 }
@@ -93,9 +95,26 @@ impl Display for Whereabouts {
                 f.write_str("it is connected, but waits for nothing here: it is busy or stuck elsewhere")
             }
             Self::Gone(ago) => write!(f, "its connection closed {ago} ago"),
+            Self::WentOn => f.write_str("that was in another round, and the run has gone on without it"),
             Self::Unknown => f.write_str("the keys do not tell which process that is"),
         }
     }
+}
+
+/// Something in the words of the native rendezvous.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Said {
+    pub(super) code: &'static str,
+    #[serde(skip)]
+    pub(super) severity: Severity,
+    /// Whether it is something that is waited for.
+    #[serde(skip)]
+    pub(super) waiting: bool,
+    /// What follows the run's name.
+    #[serde(skip)]
+    pub(super) text: String,
+    #[serde(skip)]
+    pub(super) remedy: &'static str,
 }
 
 /// Why something is as it is.
@@ -111,6 +130,10 @@ pub enum Reason {
     RanksComplete { ranks: u32, took: Secs, last: String, last_after: Secs },
     /// Every node arrived at the exit barrier, or every process of a run without agents has ended.
     RunFinished { members: u32, unit: Unit, ran: Secs },
+    /// Pods have not announced themselves, and those that have are held back.
+    PodsMissing { announced: u32, expected: u32, missing: Names, waited: Secs },
+    /// Pods have different versions of PyTorch.
+    TorchVersionsDiffer { versions: String },
     /// Nodes have not joined.
     NodesMissing {
         joined: u32,
@@ -120,6 +143,8 @@ pub enum Reason {
         present: Names,
         waited: Secs,
     },
+    /// As many as are expected have joined, and the round is not complete.
+    RoundNotComplete { joined: u32, expected: u32, from: ExpectedFrom, waited: Secs },
     /// A node that was missed has come.
     NodeCameLate { node: String, after: Secs, joined: u32, expected: Option<u32> },
     /// Nodes died before the round was complete.
@@ -161,7 +186,7 @@ pub enum Reason {
     /// A node rank that rank 0 does not count on.
     NodeRankBeyond { node: String, rank: u32, nodes: u32 },
     /// Pods announced different numbers of nodes.
-    AnnouncementsDiffer { pod: String, says: u32, other_pod: String, other_says: u32 },
+    AnnouncementsDiffer { pod: String, says: String, other_pod: String, other_says: String },
     /// A node came to a run that is closed.
     RunIsClosed { newcomer: String, closed_for: Secs, finished: bool },
     /// The run was closed before the round was complete.
@@ -188,6 +213,9 @@ pub enum Reason {
     WatchdogFired { who: String },
     /// The rendezvous state cannot be read.
     UnreadableState { detail: String },
+    /// What the native rendezvous tells.
+    #[serde(untagged)]
+    Rendezvous(Said),
 }
 
 /// What a run is made of.
@@ -242,12 +270,15 @@ pub(super) const fn says_who(from: ExpectedFrom) -> &'static str {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 35] = [
+    pub const CODES: [&'static str; 48] = [
         "run_started",
         "round_complete",
         "ranks_complete",
         "run_finished",
+        "pods_missing",
+        "torch_versions_differ",
         "nodes_missing",
+        "round_not_complete",
         "node_came_late",
         "node_died_joining",
         "node_died",
@@ -278,6 +309,16 @@ impl Reason {
         "exit_barrier",
         "watchdog_fired",
         "unreadable_state",
+        "node_left",
+        "node_rejoined",
+        "nodes_unreported",
+        "round_expiring",
+        "round_timed_out",
+        "round_extended",
+        "run_closed",
+        "round_adopted",
+        "mixed_releases",
+        "no_store",
     ];
 
     /// The name of this kind of explanation.
@@ -287,7 +328,10 @@ impl Reason {
             Self::RoundComplete { .. } => "round_complete",
             Self::RanksComplete { .. } => "ranks_complete",
             Self::RunFinished { .. } => "run_finished",
+            Self::PodsMissing { .. } => "pods_missing",
+            Self::TorchVersionsDiffer { .. } => "torch_versions_differ",
             Self::NodesMissing { .. } => "nodes_missing",
+            Self::RoundNotComplete { .. } => "round_not_complete",
             Self::NodeCameLate { .. } => "node_came_late",
             Self::NodeDiedJoining { .. } => "node_died_joining",
             Self::NodeDied { .. } => "node_died",
@@ -318,6 +362,7 @@ impl Reason {
             Self::ExitBarrier { .. } => "exit_barrier",
             Self::WatchdogFired { .. } => "watchdog_fired",
             Self::UnreadableState { .. } => "unreadable_state",
+            Self::Rendezvous(said) => said.code,
         }
     }
 
@@ -331,7 +376,10 @@ impl Reason {
             | Self::NodeCameLate { .. }
             | Self::RanksEnded { .. }
             | Self::WorkersElsewhere { .. } => Severity::Info,
-            Self::NodesMissing { .. }
+            Self::PodsMissing { .. }
+            | Self::TorchVersionsDiffer { .. }
+            | Self::NodesMissing { .. }
+            | Self::RoundNotComplete { .. }
             | Self::AllLeft { .. }
             | Self::RankZeroSlow { .. }
             | Self::WaitingForNode { .. }
@@ -343,6 +391,7 @@ impl Reason {
             | Self::ForeignClient { .. }
             | Self::ExitBarrier { .. }
             | Self::UnreadableState { .. } => Severity::Warning,
+            Self::Rendezvous(said) => said.severity,
             _ => Severity::Error,
         }
     }
@@ -351,7 +400,9 @@ impl Reason {
     pub const fn is_waiting(&self) -> bool {
         matches!(
             self,
-            Self::NodesMissing { .. }
+            Self::PodsMissing { .. }
+                | Self::NodesMissing { .. }
+                | Self::RoundNotComplete { .. }
                 | Self::RankZeroSlow { .. }
                 | Self::WaitingForNode { .. }
                 | Self::WaitingForRank { .. }
@@ -359,6 +410,7 @@ impl Reason {
                 | Self::LeftOver { .. }
                 | Self::ExitBarrier { .. }
                 | Self::RanksEnded { .. }
+                | Self::Rendezvous(Said { waiting: true, .. })
         )
     }
 
@@ -370,6 +422,7 @@ impl Reason {
                 | Self::RoundComplete { .. }
                 | Self::RunFinished { .. }
                 | Self::RunRestarted {}
+                | Self::Rendezvous(_)
         )
     }
 
@@ -388,6 +441,12 @@ impl Reason {
             Self::NodesMissing { expected: None, .. } => {
                 "tell the server how many are expected (serve --nodes, or PUT /api/v1/runs/RUN/expect), and look which \
                  pods have not started or do not reach this server"
+            }
+            Self::PodsMissing { .. } => {
+                "look at the missing pod: is it scheduled, has its image come, does it reach this server's admin port?"
+            }
+            Self::TorchVersionsDiffer { .. } => {
+                "use one image on every node; different releases of PyTorch may not understand each other"
             }
             Self::NodesMissing { .. } | Self::WaitingForNode { whereabouts: Whereabouts::NeverCame, .. } => {
                 "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?"
@@ -429,9 +488,9 @@ impl Reason {
             Self::TwoJobs { .. } => {
                 "give each job its own store: --listen twice, or POST /api/v1/stores; then start both again"
             }
-            Self::FewerThanExpected { .. } | Self::LeftOver { redundant: false, .. } => {
-                "start every node with the same --nnodes"
-            }
+            Self::RoundNotComplete { .. }
+            | Self::FewerThanExpected { .. }
+            | Self::LeftOver { redundant: false, .. } => "start every node with the same --nnodes",
             Self::LeftOver { .. } => "stop them, or raise the maximum in --nnodes on every node",
             Self::WorldSizesDiffer { .. } => {
                 "start every process with the same WORLD_SIZE (--nnodes, --nproc-per-node)"
@@ -478,6 +537,7 @@ impl Reason {
             Self::UnreadableState { .. } => {
                 "the job is not harmed; who has joined cannot be shown. Does another program use this key?"
             }
+            Self::Rendezvous(said) => said.remedy,
             Self::RunStarted { .. }
             | Self::RoundComplete { .. }
             | Self::RanksComplete { .. }
@@ -503,6 +563,19 @@ impl Display for Reason {
             }
             Self::RunFinished { members, unit, ran } => {
                 write!(f, "finished: {} after {ran}", unit.count(*members))
+            }
+            Self::PodsMissing { announced, expected, missing, waited } => {
+                let n = expected.saturating_sub(*announced) as usize;
+                let are = if n == 1 { "is" } else { "are" };
+                write!(f, "{announced} of {expected} pods have announced themselves; ")?;
+                if missing.count() == n {
+                    write!(f, "{missing} {are} missing for {waited}")
+                } else {
+                    write!(f, "{n} {are} missing for {waited}")
+                }
+            }
+            Self::TorchVersionsDiffer { versions } => {
+                write!(f, "the pods have different versions of PyTorch: {versions}")
             }
             Self::NodesMissing { joined, expected: Some(expected), from, missing, present, waited } => {
                 let (joined, expected) = (*joined, *expected);
@@ -532,6 +605,13 @@ impl Display for Reason {
                 f,
                 "{} joined ({present}) and waited {waited} for more; nobody has said how many there should be",
                 have(*joined as usize, "node", "nodes"),
+            ),
+            Self::RoundNotComplete { joined, expected, from, waited } => write!(
+                f,
+                "{} joined and the round is not complete after {waited}, although {expected} by {} are enough: some nodes \
+                 ask for another number",
+                have(*joined as usize, "node", "nodes"),
+                says_who(*from),
             ),
             Self::NodeCameLate { node, after, joined, expected } => {
                 write!(f, "{node} has come after {after}: {} have joined", of_expected(*joined, *expected))
@@ -672,6 +752,7 @@ impl Display for Reason {
             }
             Self::WatchdogFired { who } => write!(f, "{who} reported that a collective timed out or failed"),
             Self::UnreadableState { detail } => write!(f, "the rendezvous state cannot be read: {detail}"),
+            Self::Rendezvous(said) => f.write_str(&said.text),
         }
     }
 }

@@ -8,11 +8,13 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::expect::{Plan, short};
+use super::native::Native;
 use super::reason::{Names, Reason, Secs, Unit};
 use super::view::{Expected, ExpectedFrom, RunKind, RunState};
 use super::world::World;
 use crate::ids::{ConnId, RunId, Uptime};
 use crate::protocol::rendezvous_state::Node as Desc;
+use crate::rendezvous::{Label, NodeInfo};
 
 /// Nodes that are tracked in one run.
 pub(super) const MOST_NODES: usize = 16_384;
@@ -28,6 +30,23 @@ pub(super) struct RunKey {
     pub(super) id: Option<RunId>,
 }
 
+impl RunKey {
+    /// A run of the native rendezvous: of no store, as each of its rounds has its own. So is one that only has
+    /// announcements.
+    pub(super) fn native(id: &RunId) -> Self {
+        Self { store: 0, id: Some(id.clone()) }
+    }
+
+    pub(super) fn is_native(&self) -> bool {
+        self.store == 0
+    }
+
+    /// The port of its store.
+    pub(super) fn port(&self) -> Option<u16> {
+        Some(self.store).filter(|_| !self.is_native())
+    }
+}
+
 /// What names a node within its run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NodeId {
@@ -35,6 +54,8 @@ pub(super) enum NodeId {
     Desc(Desc),
     /// The static rendezvous: the node rank.
     Rank(u32),
+    /// The native rendezvous: its id, and what it says of itself.
+    Native { node: Label, info: NodeInfo },
 }
 
 /// Where a node is.
@@ -88,6 +109,7 @@ impl Node {
         match &self.id {
             NodeId::Desc(desc) => desc.to_string(),
             NodeId::Rank(rank) => format!("node-{rank}"),
+            NodeId::Native { node, .. } => node.to_string(),
         }
     }
 }
@@ -122,12 +144,17 @@ pub(super) struct Run {
     /// The first sign of the round.
     pub(super) started: Option<Uptime>,
     pub(super) completed: Option<Uptime>,
-    /// Unix time in seconds.
+    /// Unix time in seconds, by the clock of the nodes.
     pub(super) deadline: Option<f64>,
+    /// The deadline of a native run.
+    pub(super) closes_at: Option<Uptime>,
+    pub(super) native: Option<Native>,
     pub(super) nodes: Vec<Node>,
     /// Nodes of the round before that are not there now, and when they were last there.
     pub(super) earlier: Vec<(String, Uptime)>,
     pub(super) earlier_size: Option<u32>,
+    /// Nodes that have left the state while their agent is still connected.
+    pub(super) left: BTreeMap<ConnId, String>,
     /// Agents that are connected.
     pub(super) agents: BTreeSet<ConnId>,
     /// Nodes in the round when it was complete.
@@ -161,6 +188,8 @@ pub(super) struct Run {
     /// Nodes that died, ever.
     pub(super) deaths: u64,
     pub(super) has_state: bool,
+    /// The last state could not be read, which has been told.
+    pub(super) unreadable: bool,
 }
 
 impl Run {
@@ -176,9 +205,12 @@ impl Run {
             started: None,
             completed: None,
             deadline: None,
+            closes_at: None,
+            native: None,
             nodes: Vec::new(),
             earlier: Vec::new(),
             earlier_size: None,
+            left: BTreeMap::new(),
             agents: BTreeSet::new(),
             group: None,
             most_joined: 0,
@@ -205,6 +237,7 @@ impl Run {
             plan_version: 0,
             deaths: 0,
             has_state: false,
+            unreadable: false,
         }
     }
 
@@ -261,6 +294,9 @@ impl Run {
         if !self.has_agents() {
             return None;
         }
+        if let Some(native) = &self.native {
+            return Some(native.expected);
+        }
         let exactly = |n: Option<u32>, source| n.map(|n| Expected { min: n, max: n, source });
         plan.expected()
             .or_else(|| exactly(self.role_nodes, ExpectedFrom::RoleExchange))
@@ -270,7 +306,7 @@ impl Run {
 
     /// Gives the nodes the names of their pods.
     pub(super) fn name_nodes(&mut self, plan: &Plan) {
-        if self.plan_version == plan.version {
+        if self.plan_version == plan.version || self.native.is_some() {
             return;
         }
         self.plan_version = plan.version;
@@ -285,6 +321,7 @@ impl Run {
         let (pod, own) = match id {
             NodeId::Desc(desc) => (plan.pod_at(&desc.addr), short(&desc.addr).to_owned()),
             NodeId::Rank(rank) => (plan.pod_of_rank(*rank), format!("node {rank}")),
+            NodeId::Native { info, .. } => (None, info.name.to_string()),
         };
         let name = pod.map_or(own, |pod| pod.pod.clone());
         // Two agents on one host. With so many nodes that looking for it takes long, nobody has that.
@@ -297,7 +334,7 @@ impl Run {
     }
 
     /// Begins a round: what belonged to the one before is forgotten, but for the names.
-    fn begin_round(&mut self, round: u64) {
+    pub(super) fn begin_round(&mut self, round: u64) {
         self.earlier_size = self.group.or(self.earlier_size);
         self.round = round;
         self.started = None;
@@ -305,6 +342,7 @@ impl Run {
         self.deadline = None;
         self.group = None;
         self.most_joined = 0;
+        self.most_present = Names::default();
         self.role_nodes = None;
         self.roles.clear();
         self.assigned.clear();
@@ -321,6 +359,7 @@ impl Run {
         self.begin_round(0);
         self.nodes.clear();
         self.earlier.clear();
+        self.left.clear();
         self.earlier_size = None;
         self.dying.clear();
         self.told_elsewhere = false;
@@ -364,6 +403,7 @@ impl Run {
         if self.node_of(conn).is_none() {
             self.match_by_pid(conn, pid, None);
         }
+        self.left.remove(&conn);
         let (joining, is_over) =
             (self.completed.is_none(), self.closed.is_some() || self.exit_done.is_some());
         let has_finished = self.exit.contains(&conn);
@@ -426,6 +466,9 @@ impl Run {
     /// Where the run stands now.
     pub(super) fn state_now(&self, now: Uptime) -> RunState {
         const WITHOUT_EXCHANGE: Duration = Duration::from_secs(10);
+        if let Some(state) = self.native_state() {
+            return state;
+        }
         let settled = |at: Option<Uptime>| at.is_some_and(|at| now.since(at) >= GATHER);
         if self.exit_done.is_some() {
             return RunState::Finished;

@@ -1,6 +1,9 @@
 //! What is known, as the API's documents and the metrics show it.
 
+use std::collections::HashSet;
+
 use super::expect::Plan;
+use super::gathering;
 use super::graph::Graph;
 use super::run::{NodeId, Place, Run, RunKey};
 use super::view::{
@@ -17,7 +20,7 @@ const RANKS_SHOWN: usize = 1024;
 /// Ranks shown in the grid.
 const GRID: u32 = super::world::MOST_RANKS;
 /// Missing nodes shown.
-const MISSING_SHOWN: usize = 1024;
+pub(super) const MISSING_SHOWN: usize = 1024;
 
 /// What the metrics say of one run.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,11 +60,12 @@ impl Insight {
     pub fn figures(&self, now: Uptime) -> Vec<RunFigures> {
         let named: Vec<(String, &Run)> = self.runs.values().map(|run| (self.name(&run.key), run)).collect();
         let mut counts: std::collections::BTreeMap<&str, usize> = std::collections::BTreeMap::new();
+        // One that gathers anew has the name, and the one before it has its store behind it.
         for (name, _) in &named {
             *counts.entry(name).or_default() += 1;
         }
         let figures = named.iter().map(|(name, run)| {
-            let is_alone = counts.get(name.as_str()) == Some(&1);
+            let is_alone = counts.get(name.as_str()) == Some(&1) || run.key.is_native();
             let label = if is_alone {
                 name.clone()
             } else {
@@ -79,7 +83,7 @@ impl Insight {
         let found = keys.iter().filter_map(|key| self.runs.get(key));
         let run = found.max_by_key(|run| (!run.state.is_over(), run.has_agents(), run.first_seen))?;
         let plan = self.plan(&run.key);
-        let watch = self.stores.get(&run.key.store);
+        let watch = run.store().and_then(|port| self.stores.get(&port));
         let name = self.name(&run.key);
         let timeline = run.timeline.iter().map(|(at, code, text)| Moment {
             at: self.unix(*at),
@@ -91,7 +95,10 @@ impl Insight {
         Some(view::Run {
             now: self.unix(now),
             summary: self.summary(run, headline, now),
-            participants: self.nodes(run),
+            participants: match (run.kind, plan.gate()) {
+                (RunKind::Gathering, Some(gate)) => gathering::nodes(gate),
+                _ => self.nodes(run),
+            },
             missing: missing(run, &plan, run.expected(&plan))
                 .into_iter()
                 .map(|node| MissingNode {
@@ -115,7 +122,7 @@ impl Insight {
         let expected = run.expected(&plan);
         let count = |place| run.nodes.iter().filter(|node| node.place == place).count() as u32;
         let gone = |node: &&super::run::Node| node.gone.is_some() && !node.finished;
-        let joined = count(Place::Participant);
+        let joined = joined(run, &plan);
         let nodes = NodeCounts {
             joined,
             waiting: count(Place::WaitList),
@@ -128,7 +135,7 @@ impl Insight {
         let has_world = !world.ranks.is_empty() || !world.connected.is_empty() || world.nccl;
         RunSummary {
             run_id: self.name(&run.key),
-            store: Some(run.key.store),
+            store: run.store(),
             kind: run.kind,
             state: run.state,
             round: run.round,
@@ -147,7 +154,7 @@ impl Insight {
                 .completed
                 .or(world.completed.filter(|_| !run.has_agents()))
                 .map(|at| self.unix(at)),
-            deadline: run.deadline,
+            deadline: run.deadline.or_else(|| Some(self.unix(run.closes_at?))),
             explanation,
         }
     }
@@ -164,10 +171,14 @@ impl Insight {
                 }
                 None => (None, None),
             };
+            let said = match &node.id {
+                NodeId::Native { info, .. } => Some(info),
+                _ => None,
+            };
             view::Node {
                 node_id: node.node_id(),
                 name: node.name.clone(),
-                peer: node.addr.map(|addr| addr.to_string()),
+                peer: said.map(|said| said.address.to_string()).or(node.addr.map(|addr| addr.to_string())),
                 pid: node.pid,
                 rank: node.rank,
                 state: match node.place {
@@ -181,10 +192,10 @@ impl Insight {
                 after_seconds: started
                     .filter(|_| node.place == Place::Participant)
                     .map(|started| rounded(node.joined.since(started).as_secs_f64())),
-                last_heartbeat: matches!(node.id, NodeId::Desc(_)).then(|| self.unix(node.last_heartbeat)),
+                last_heartbeat: (!matches!(node.id, NodeId::Rank(_))).then(|| self.unix(node.last_heartbeat)),
                 gone_at: node.gone.map(|at| self.unix(at)),
                 base_rank,
-                local_world_size: local,
+                local_world_size: local.or(said.and_then(|said| said.local_world_size)),
             }
         });
         shown.collect()
@@ -195,7 +206,7 @@ impl Insight {
         let world_size = world.size.map(|(size, _)| size);
         let highest = world.ranks.keys().next_back().map(|rank| rank + 1);
         let len = world_size.max(highest)?.min(GRID);
-        if world.ranks.is_empty() && run.kind == RunKind::C10d {
+        if world.ranks.is_empty() && matches!(run.kind, RunKind::C10d | RunKind::Native) {
             return None;
         }
         let states = (0..len)
@@ -285,41 +296,69 @@ fn op(barrier_size: Option<i64>) -> String {
     if barrier_size.is_some() { "barrier".into() } else { "wait".into() }
 }
 
+/// Nodes in the round, or pods at the gate.
+fn joined(run: &Run, plan: &Plan) -> u32 {
+    match (run.kind, plan.gate()) {
+        (RunKind::Gathering, Some(gate)) => gate.pods.len() as u32,
+        _ => run.joined(),
+    }
+}
+
 /// Nodes that should be there and have a name or a rank. `last_seen` is in seconds of [`Uptime`].
 pub(super) fn missing(run: &Run, plan: &Plan, expected: Option<Expected>) -> Vec<MissingNode> {
+    if let Some(native) = &run.native {
+        return native.missing.clone();
+    }
     let mut missing: Vec<MissingNode> = Vec::new();
-    let wanted = expected.map_or(usize::MAX, |expected| expected.min.saturating_sub(run.joined()) as usize);
+    let wanted =
+        expected.map_or(usize::MAX, |expected| expected.min.saturating_sub(joined(run, plan)) as usize);
     if run.state.is_over() || wanted == 0 {
         return missing;
     }
-    let is_there = |name: &str| run.nodes.iter().any(|node| node.name == name && node.gone.is_none());
+    let mut there: HashSet<&str> =
+        run.nodes.iter().filter(|node| node.gone.is_none()).map(|node| node.name.as_str()).collect();
+    if let (RunKind::Gathering, Some(gate)) = (run.kind, plan.gate()) {
+        there.extend(gate.pods.iter().map(|pod| pod.pod.as_str()));
+    }
+    let is_there = |name: &str| there.contains(name);
     let named = plan.wish.iter().flat_map(|wish| wish.names.iter());
-    let mut add = |name: Option<String>, rank, known_from: &str, last_seen: Option<Uptime>| {
-        if missing.len() < MISSING_SHOWN.min(wanted)
-            && !missing.iter().any(|other| name.is_some() && other.name == name)
-        {
-            let last_seen = last_seen.map(|at| at.0.as_secs_f64());
-            missing.push(MissingNode { name, rank, known_from: known_from.into(), last_seen });
+    let mut names = HashSet::new();
+    let mut add = |node: MissingNode| {
+        let is_new = node.name.as_ref().is_none_or(|name| names.insert(name.clone()));
+        if is_new && missing.len() < MISSING_SHOWN.min(wanted) {
+            missing.push(node);
         }
     };
-    for pod in plan.pods.values().filter(|pod| !is_there(&pod.pod)) {
-        add(Some(pod.pod.clone()), pod.node_rank, "announced", None);
+    let known = |name: String, rank, known_from: &str, last_seen: Option<Uptime>| MissingNode {
+        name: Some(name),
+        rank,
+        known_from: known_from.into(),
+        last_seen: last_seen.map(|at| at.0.as_secs_f64()),
+    };
+    if let Some(gate) = plan.gate() {
+        for pod in gate.pods.iter().filter(|pod| !is_there(&pod.pod)) {
+            add(known(pod.pod.clone(), pod.node_rank, "announced", None));
+        }
+        gathering::missing(gate)
+            .filter(|node| !node.name.as_deref().is_some_and(is_there))
+            .for_each(&mut add);
     }
     for name in named.filter(|name| !is_there(name)) {
-        add(Some(name.clone()), None, "named", None);
+        add(known(name.clone(), None, "named", None));
     }
     for (name, last_seen) in run.earlier.iter().filter(|(name, _)| !is_there(name)) {
-        add(Some(name.clone()), None, "earlier_round", Some(*last_seen));
+        add(known(name.clone(), None, "earlier_round", Some(*last_seen)));
     }
     for node in run.nodes.iter().filter(|node| node.gone.is_some() && !node.finished) {
-        add(Some(node.name.clone()), node.rank, "died", node.gone);
+        add(known(node.name.clone(), node.rank, "died", node.gone));
     }
     if run.kind == RunKind::Static
         && let Some(expected) = expected
     {
         for rank in (0..expected.min).filter(|&rank| run.node_of_rank(rank).is_none()) {
-            let known = plan.pod_of_rank(rank).map(|pod| pod.pod.clone());
-            add(Some(known.unwrap_or_else(|| format!("node {rank}"))), Some(rank), "role_exchange", None);
+            let pod = plan.pod_of_rank(rank).map(|pod| pod.pod.clone());
+            let name = pod.unwrap_or_else(|| format!("node {rank}"));
+            add(known(name, Some(rank), "role_exchange", None));
         }
     }
     missing

@@ -31,11 +31,13 @@ pub enum RunKind {
     Env,
     /// rallypoint's own rendezvous.
     Native,
+    /// Not known yet: its pods have announced themselves, and nothing else has come of it.
+    Gathering,
 }
 
 impl RunKind {
     /// Every kind.
-    pub const ALL: [Self; 4] = [Self::C10d, Self::Static, Self::Env, Self::Native];
+    pub const ALL: [Self; 5] = [Self::C10d, Self::Static, Self::Env, Self::Native, Self::Gathering];
 
     /// The name in JSON and as a metric's label.
     pub const fn name(self) -> &'static str {
@@ -44,6 +46,7 @@ impl RunKind {
             Self::Static => "static",
             Self::Env => "env",
             Self::Native => "native",
+            Self::Gathering => "gathering",
         }
     }
 }
@@ -128,7 +131,7 @@ pub struct Expected {
 /// Nodes by what they do.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NodeCounts {
-    /// In the round.
+    /// In the round; for `gathering` the pods that have announced themselves.
     pub joined: u32,
     /// In the wait list: they come into the next round.
     pub waiting: u32,
@@ -169,7 +172,7 @@ pub struct ExitCounts {
 pub struct RunSummary {
     /// The rendezvous id; `store:PORT` for a run without one.
     pub run_id: String,
-    /// The port of the store the run uses; `null` for a native run between rounds.
+    /// The port of the store the run uses; `null` for a native run between rounds, and for `gathering`.
     pub store: Option<u16>,
     /// How its processes find each other.
     pub kind: RunKind,
@@ -275,7 +278,8 @@ pub struct MissingNode {
     pub name: Option<String>,
     /// Its node rank, where it is known.
     pub rank: Option<u32>,
-    /// How it is known: `announced`, `earlier_round`, `role_exchange`, `named` (by PUT …/expect).
+    /// How it is known: `announced`, `earlier_round`, `role_exchange`, `named` (by PUT …/expect), `died`, or
+    /// `node_rank` (no pod that announced itself has that rank).
     pub known_from: String,
     /// When it was last seen.
     pub last_seen: Option<f64>,

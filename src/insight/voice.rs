@@ -189,6 +189,18 @@ impl Voice {
         of_code.into_iter().any(|(_, entry)| entry.said && entry.until.is_none())
     }
 
+    /// What was said about one run is now about another.
+    pub(super) fn hand_over(&mut self, from: &RunKey, to: &RunKey) {
+        let topics: Vec<Topic> =
+            self.entries.keys().filter(|topic| topic.run.as_ref() == Some(from)).cloned().collect();
+        for topic in topics {
+            if let Some(entry) = self.entries.remove(&topic) {
+                let topic = Topic { store: to.store, run: Some(to.clone()), ..topic };
+                self.entries.entry(topic).or_insert(entry);
+            }
+        }
+    }
+
     /// Forgets what happened in a run before: it begins anew.
     pub(super) fn forget(&mut self, run: &RunKey) {
         self.entries.retain(|topic, _| topic.run.as_ref() != Some(run));
@@ -204,7 +216,7 @@ fn show(topic: &Topic, entry: &Entry, epoch: f64) -> Explanation {
     Explanation {
         id: entry.id,
         run_id: entry.subject.run_id.clone(),
-        store: Some(topic.store),
+        store: Some(topic.store).filter(|&port| port != 0),
         code: entry.reason.code().to_owned(),
         severity: entry.reason.severity(),
         since: super::show::rounded(epoch + entry.since.0.as_secs_f64()),

@@ -39,6 +39,10 @@ pub(super) struct World {
     pub(super) lost: Vec<(u32, Uptime)>,
     /// When the last of them ended.
     pub(super) ended: Option<Uptime>,
+    /// Live ranks whose address was dropped because the other end of their connection is replaced.
+    pub(super) unpublished: BTreeMap<u32, ConnId>,
+    /// Ranks that two live processes have published: the first and the second.
+    pub(super) claimed_twice: BTreeMap<u32, (ConnId, ConnId)>,
     /// Two ranks whose addresses are made for different world sizes.
     pub(super) differ: Option<(u32, u32, u32, u32)>,
 }
@@ -90,6 +94,13 @@ impl World {
         if rank >= MOST_RANKS {
             return;
         }
+        let holder = self.ranks.get(&rank).filter(|info| info.gone.is_none()).map(|info| info.conn);
+        if let Some(first) = holder.or_else(|| self.unpublished.get(&rank).copied())
+            && first != info.conn
+            && self.connected.contains(&first)
+        {
+            self.claimed_twice.insert(rank, (first, info.conn));
+        }
         self.started.get_or_insert(now);
         if let Some(size) = info.size {
             if self.differ.is_none()
@@ -115,6 +126,29 @@ impl World {
         *self = Self { attempt, connected, size, ..Self::default() };
     }
 
+    /// The address of a live rank was dropped: it was paired with one that is gone or replaced.
+    pub(super) fn unpublish(&mut self, rank: u32) {
+        let Some(conn) = self.ranks.get(&rank).filter(|info| info.gone.is_none()).map(|info| info.conn)
+        else {
+            return;
+        };
+        self.unpublished.insert(rank, conn);
+        if self.completed.is_none() {
+            self.ranks.remove(&rank);
+        }
+    }
+
+    /// A second job: each of its ranks is one of a live process already. Told once.
+    pub(super) fn take_second_job(&mut self) -> Option<(u32, ConnId, ConnId)> {
+        let &(first, second) = self.claimed_twice.values().next()?;
+        let ranks = self.claimed_twice.len() as u32;
+        if ranks < 2 || self.size.is_none_or(|(size, _)| ranks < size) {
+            return None;
+        }
+        self.claimed_twice.clear();
+        Some((ranks, first, second))
+    }
+
     /// Sets `completed` once every rank has published its address. Returns whether that is new.
     pub(super) fn check_complete(&mut self, now: Uptime) -> bool {
         let Some((size, _)) = self.size else { return false };
@@ -129,6 +163,11 @@ impl World {
     /// A worker's connection closed.
     pub(super) fn leave(&mut self, conn: ConnId, rank: Option<u32>, now: Uptime) {
         self.connected.remove(&conn);
+        if let Some(rank) = rank {
+            self.unpublished.retain(|&other, &mut first| (other, first) != (rank, conn));
+            self.claimed_twice
+                .retain(|&other, &mut (first, second)| other != rank || (first != conn && second != conn));
+        }
         if let Some(rank) = rank
             && let Some(info) = self.ranks.get_mut(&rank).filter(|info| info.conn == conn)
         {

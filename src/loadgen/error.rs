@@ -65,6 +65,17 @@ pub enum Error {
         /// What was under way.
         op: Op,
     },
+    /// The admin port does not answer, or not in HTTP.
+    #[error("no answer from the admin port: {0}; is the target rallypoint's admin port, and not a store?")]
+    Http(#[source] io::Error),
+    /// The admin port answers something else.
+    #[error("the server answers {status}: {detail}")]
+    Answer {
+        /// The HTTP status.
+        status: u16,
+        /// Its words.
+        detail: String,
+    },
     /// A section did not end.
     #[error("not done within {}; --patience sets this limit", Seconds(*.after))]
     NotInTime {

@@ -45,6 +45,11 @@ impl Dialer {
         Self { target, sources, turnstile, question: Arc::new(question), hello }
     }
 
+    /// For a port that is no store: nothing is said first.
+    pub(super) fn silent(target: SocketAddr, sources: Vec<IpAddr>, at_once: usize) -> Self {
+        Self { hello: Vec::new(), ..Self::new(target, sources, at_once, true) }
+    }
+
     /// The cheapest request that every server of this kind answers.
     pub(super) fn question(&self) -> &Arc<Frame> {
         &self.question
@@ -56,11 +61,13 @@ impl Dialer {
         let started = Instant::now();
         let stream = self.connect(number).await.map_err(|source| Error::connect(self.target, source))?;
         let mut link = Link { number, stream, input: BytesMut::new(), tally: Arc::clone(tally) };
-        // In one segment: PyTorch's libuv server closes if it reads the hello in two parts.
-        link.write(&self.hello, Op::Validate).await?;
-        tally.sent(&[Op::Validate]);
-        tally.sent(&self.question.ops);
-        link.take_answers(&self.question).await?;
+        if !self.hello.is_empty() {
+            // In one segment: PyTorch's libuv server closes if it reads the hello in two parts.
+            link.write(&self.hello, Op::Validate).await?;
+            tally.sent(&[Op::Validate]);
+            tally.sent(&self.question.ops);
+            link.take_answers(&self.question).await?;
+        }
         tally.took("connect", started.elapsed());
         Ok(link)
     }
@@ -204,6 +211,24 @@ impl Link {
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
             Err(error) => Err(Error::broken(op, error)),
             Ok(_) => Err(Error::Garbage { op }),
+        }
+    }
+
+    /// Sends a request that is none of a store, and takes its answer: so many bytes as `length` says once it knows.
+    pub(super) async fn exchange(
+        &mut self,
+        request: &[u8],
+        length: impl Fn(&[u8]) -> io::Result<Option<usize>>,
+    ) -> io::Result<BytesMut> {
+        self.stream.write_all(request).await?;
+        loop {
+            if let Some(whole) = length(&self.input)?.filter(|whole| *whole <= self.input.len()) {
+                return Ok(self.input.split_to(whole));
+            }
+            self.input.reserve(READ_BUFFER);
+            if self.stream.read_buf(&mut self.input).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
         }
     }
 

@@ -10,6 +10,7 @@ mod bystander;
 mod crew;
 mod error;
 mod frame;
+mod http;
 mod link;
 mod pace;
 mod plan;

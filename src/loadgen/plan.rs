@@ -29,6 +29,8 @@ pub enum Scenario {
     Big,
     /// Ranks meet in the BARRIER operation
     Barrier,
+    /// Nodes meet in one round of rallypoint's own rendezvous, on its admin port
+    Join,
 }
 
 /// What the user asks for; the rest is the scenario's default.
@@ -138,7 +140,7 @@ pub struct Plan {
     pub ranks: usize,
     /// Connections that send requests.
     pub connections: usize,
-    /// How long requests are sent; of `cas`, how long it may take.
+    /// How long requests are sent; of `cas` and `join`, how long it may take.
     #[serde(rename = "duration_seconds", serialize_with = "seconds")]
     pub duration: Duration,
     /// Requests a second, if in open loop.
@@ -181,7 +183,7 @@ struct Defaults {
 
 impl Scenario {
     /// Every scenario.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Rtt,
         Self::Mix,
         Self::Fanout,
@@ -192,6 +194,7 @@ impl Scenario {
         Self::Cas,
         Self::Big,
         Self::Barrier,
+        Self::Join,
     ];
 
     /// The name on the command line.
@@ -207,7 +210,13 @@ impl Scenario {
             Self::Cas => "cas",
             Self::Big => "big",
             Self::Barrier => "barrier",
+            Self::Join => "join",
         }
+    }
+
+    /// Whether the target is rallypoint's admin port, and not a store.
+    pub const fn is_of_admin_port(self) -> bool {
+        matches!(self, Self::Join)
     }
 
     fn defaults(self) -> Defaults {
@@ -229,6 +238,7 @@ impl Scenario {
             Self::Exchange => Defaults { ranks: 128, size: 221, rounds: 1, ..none },
             Self::Cancel => Defaults { ranks: 1000, connections: 1, seconds: 5, ..none },
             Self::Cas => Defaults { ranks: 100, seconds: 120, ..none },
+            Self::Join => Defaults { ranks: 1000, seconds: 120, ..none },
             Self::Big => Defaults { connections: 1, keys: Some(1), size: 7_900_000, rounds: 10, ..none },
         }
     }
@@ -298,9 +308,12 @@ impl Plan {
     pub fn links(&self) -> usize {
         match self.scenario {
             Scenario::Rtt | Scenario::Mix | Scenario::Big => self.connections,
-            Scenario::Init | Scenario::Exchange | Scenario::Leave | Scenario::Cas | Scenario::Barrier => {
-                self.ranks
-            }
+            Scenario::Init
+            | Scenario::Exchange
+            | Scenario::Leave
+            | Scenario::Cas
+            | Scenario::Barrier
+            | Scenario::Join => self.ranks,
             Scenario::Cancel => self.ranks + self.connections,
             Scenario::Fanout => self.ranks + 1,
         }

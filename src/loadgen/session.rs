@@ -37,8 +37,11 @@ pub struct Tick {
 
 /// Does what `plan` says. `watch` is called some times a second meanwhile.
 pub fn run(plan: &Plan, watch: &mut dyn FnMut(Tick)) -> Result<Report, Error> {
-    let pings = look_at_target(plan)?;
-    let dialer = Dialer::new(plan.target, plan.sources.clone(), CONNECTS_AT_ONCE, pings);
+    let dialer = if plan.scenario.is_of_admin_port() {
+        Dialer::silent(plan.target, plan.sources.clone(), CONNECTS_AT_ONCE)
+    } else {
+        Dialer::new(plan.target, plan.sources.clone(), CONNECTS_AT_ONCE, look_at_target(plan)?)
+    };
     let server = match plan.pid {
         Some(pid) => Some(Process::find(pid).map_err(|source| Error::Process { pid, source })?),
         None => None,
@@ -263,7 +266,10 @@ impl Session<'_> {
     {
         let Self { plan, crew, server, peak, watch, .. } = self;
         let lasts = Some(plan.duration).filter(|lasts| {
-            !lasts.is_zero() && plan.scenario != Scenario::Cas && name != "connect" && name != "prepare"
+            !lasts.is_zero()
+                && !matches!(plan.scenario, Scenario::Cas | Scenario::Join)
+                && name != "connect"
+                && name != "prepare"
         });
         let mut beat = |crew: &Crew| {
             peak.look(server.as_ref());

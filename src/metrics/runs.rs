@@ -39,7 +39,7 @@ impl Series {
                 "rendezvous_expected_nodes",
                 "Nodes the run needs; absent while nobody has said so.",
             )?,
-            joined: of_run("rendezvous_joined_nodes", "Nodes in the run's round.")?,
+            joined: of_run("rendezvous_joined_nodes", "Nodes in the run's round; 0 when the run is over.")?,
             missing: of_run("rendezvous_missing_nodes", "Nodes that are needed and have not joined.")?,
             waiting: of_run("rendezvous_waiting_nodes", "Nodes in the wait list or beyond the maximum.")?,
             round: of_run("rendezvous_round", "The run's round, from 0.")?,
@@ -63,14 +63,14 @@ impl Series {
             run.completed_at.is_some() && !matches!(run.state, RunState::Closed | RunState::Gone);
         set(&self.complete, u32::from(is_complete));
         if run.kind != RunKind::Env {
+            // Nobody joins, waits or is missing in a run that is over.
+            let unless_over = |count: u32| if run.state.is_over() { 0 } else { count };
             self.round.with_label_values(&[&label]).set(run.round as i64);
-            set(&self.joined, run.nodes.joined);
-            set(&self.waiting, run.nodes.waiting + run.nodes.redundant);
+            set(&self.joined, unless_over(run.nodes.joined));
+            set(&self.waiting, unless_over(run.nodes.waiting + run.nodes.redundant));
             if let Some(expected) = run.nodes.expected {
                 set(&self.expected, expected.min);
-                // Nobody is missing from a run that is over.
-                let missing = if run.state.is_over() { 0 } else { run.nodes.missing.unwrap_or(0) };
-                set(&self.missing, missing);
+                set(&self.missing, unless_over(run.nodes.missing.unwrap_or(0)));
             }
         }
         if let Some(ranks) = &run.ranks {
@@ -82,11 +82,14 @@ impl Series {
         if let Some(exit) = &run.exit
             && !run.state.is_over()
         {
-            let barrier = format!("{label}/exit");
-            self.barrier_arrived.with_label_values(&[&barrier]).set(i64::from(exit.arrived));
-            if let Some(expected) = exit.expected {
-                self.barrier_expected.with_label_values(&[&barrier]).set(i64::from(expected));
-            }
+            self.set_barrier(&format!("{label}/exit"), exit.arrived, exit.expected);
+        }
+    }
+
+    fn set_barrier(&self, name: &str, arrived: u32, expected: Option<u32>) {
+        self.barrier_arrived.with_label_values(&[name]).set(i64::from(arrived));
+        if let Some(expected) = expected {
+            self.barrier_expected.with_label_values(&[name]).set(i64::from(expected));
         }
     }
 }
@@ -99,7 +102,11 @@ pub(super) fn register(registry: &Registry, server: &Server) -> prometheus::Resu
     for figures in &figures {
         series.set(figures);
     }
-    let help = "Nodes that died in a round: their connection closed, and they had not finished.";
+    for (name, arrived, size) in server.rounds().barriers() {
+        let label: String = name.chars().take(LABEL).collect();
+        series.set_barrier(&label, arrived, Some(size));
+    }
+    let help = "Nodes that died in a round: their connection closed and they had not finished, or they were not heard from.";
     counter(registry, "rallypoint_node_deaths_total", help, &[])?
         .with_label_values::<&str>(&[])
         .inc_by(totals.node_deaths);

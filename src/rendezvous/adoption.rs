@@ -143,7 +143,10 @@ impl Run {
         for node in older {
             self.vacate(&node);
         }
-        self.settled_by.get_or_insert_with(|| who.clone());
+        if self.settled_by.is_none() {
+            self.settled_by = Some(who.clone());
+            self.terms_are_learned = true;
+        }
         let round = Round {
             run_id: self.id.clone(),
             number: report.place.round,

@@ -273,6 +273,12 @@ impl Barriers {
         Ok(Standing::Waiting { generation: barrier.released + 1, arrived, size, missing, waited, left })
     }
 
+    /// The barriers that somebody waits at: how many have arrived, of how many.
+    pub fn waiting(&self) -> impl Iterator<Item = (&Label, u32, u32)> {
+        let waiting = self.by_name.iter().filter(|(_, barrier)| !barrier.arrived.is_empty());
+        waiting.map(|(name, barrier)| (name, barrier.arrived.len() as u32, barrier.size))
+    }
+
     /// A poll of the arrival waits from now on.
     pub fn park(&mut self, name: &Label, participant: &Label) {
         if let Some(arrived) = self.arrived_mut(name, participant) {

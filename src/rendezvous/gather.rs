@@ -148,7 +148,7 @@ impl Run {
     }
 
     /// Ranks that nobody holds, if every node that gathers asked for one.
-    fn missing_ranks(&self) -> Vec<u32> {
+    pub(super) fn missing_ranks(&self) -> Vec<u32> {
         if self.with_rank < self.gathering || self.gathering == 0 {
             return Vec::new();
         }

@@ -78,24 +78,31 @@ impl Run {
         Ok(())
     }
 
-    /// The first node settles the terms; the others must agree.
+    /// The first node settles the terms; the others must agree. Of a learned run only the numbers of nodes are known, so the
+    /// first join after it settles the rest.
     fn take_over_terms(&mut self, join: &Join, defaults: &Terms) -> Result<(), Refusal> {
         let alone = self.live() == 0
             || (self.live() == 1
                 && self.members.get(&join.node).is_some_and(|m| !matches!(m.seat, Seat::Ended(_))));
         match &self.settled_by {
             Some(settled_by) if !alone => {
-                let differences = join.wanted.differences(&self.terms);
+                let mut differences = join.wanted.differences(&self.terms);
+                if self.terms_are_learned {
+                    differences.retain(super::Difference::is_about_nodes);
+                }
                 if !differences.is_empty() {
                     let (run, settled_by) = (self.id.clone(), settled_by.clone());
                     return Err(Refusal::Mismatch { run, settled_by, differences });
                 }
+                if !self.terms_are_learned {
+                    return Ok(());
+                }
             }
-            _ => {
-                self.terms = join.wanted.settle(defaults);
-                self.settled_by = Some(join.info.who());
-            }
+            _ => {}
         }
+        self.terms = join.wanted.settle(defaults);
+        self.settled_by = Some(join.info.who());
+        self.terms_are_learned = false;
         Ok(())
     }
 

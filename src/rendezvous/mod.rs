@@ -64,12 +64,21 @@ pub struct Rendezvous {
     /// When which run wants to be looked at.
     timers: BTreeSet<(Uptime, RunId)>,
     decisions: Vec<Decision>,
+    /// Runs that look different from when they were last shown.
+    changed: BTreeSet<RunId>,
 }
 
 impl Rendezvous {
     /// No runs yet. `defaults` are for what a run's first join leaves open.
     pub fn new(defaults: Terms, max_runs: usize) -> Self {
-        Self { defaults, max_runs, runs: HashMap::new(), timers: BTreeSet::new(), decisions: Vec::new() }
+        Self {
+            defaults,
+            max_runs,
+            runs: HashMap::new(),
+            timers: BTreeSet::new(),
+            decisions: Vec::new(),
+            changed: BTreeSet::new(),
+        }
     }
 
     /// A node joins, or asks again how its join stands.
@@ -183,13 +192,38 @@ impl Rendezvous {
         runs
     }
 
+    /// A run as it is now.
+    pub fn snapshot_of(&self, run: &RunId, now: Uptime) -> Option<Snapshot> {
+        self.runs.get(run).map(|run| run.snapshot(now))
+    }
+
+    /// The runs that changed since this was last asked, those that are forgotten among them.
+    pub fn take_changed(&mut self) -> BTreeSet<RunId> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Closes the run and forgets it as soon as nobody of it is left. `false` if there is no such run.
+    pub fn remove(&mut self, run: &RunId, by: &str, now: Uptime) -> bool {
+        let removed = self.with(run, |run, out| {
+            run.close(by, now, out);
+            run.forget_soon();
+        });
+        if self.runs.get(run).is_some_and(|run| run.is_forgettable(now)) {
+            self.forget(run);
+        }
+        removed.is_some()
+    }
+
     /// Does something to a run and keeps its timer right.
     fn with<T>(&mut self, id: &RunId, act: impl FnOnce(&mut Run, &mut Vec<Decision>) -> T) -> Option<T> {
         let run = self.runs.get_mut(id)?;
-        let before = run.check_at();
+        let (before, outline) = (run.check_at(), run.outline());
         let done = act(run, &mut self.decisions);
         run.tell_if_changed(&mut self.decisions);
         let after = run.check_at();
+        if outline != run.outline() {
+            self.changed.insert(id.clone());
+        }
         if before != after || after.is_none() {
             if let Some(at) = before {
                 self.timers.remove(&(at, id.clone()));
@@ -218,6 +252,7 @@ impl Rendezvous {
 
     fn forget(&mut self, id: &RunId) {
         let Some(run) = self.runs.remove(id) else { return };
+        self.changed.insert(id.clone());
         if let Some(at) = run.check_at() {
             self.timers.remove(&(at, id.clone()));
         }

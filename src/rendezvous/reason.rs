@@ -261,10 +261,7 @@ pub enum Fact {
         silent: Duration,
     },
     /// The deadline comes near.
-    #[error(
-        "round {round} will be given up in {}: {missing}; `rallypoint ctl extend` gives more time",
-        secs(*.left)
-    )]
+    #[error("round {round} will be given up in {}: {missing}", secs(*.left))]
     Expiring {
         /// The round.
         round: u64,
@@ -300,7 +297,7 @@ pub enum Fact {
         by: String,
     },
     /// A closed run was started again.
-    #[error("had been closed and is started again by {by}: stop that node if this is not a new run")]
+    #[error("had been closed and is started again by {by}")]
     Restarted {
         /// Who.
         by: Who,
@@ -319,7 +316,7 @@ pub enum Fact {
         first: Who,
     },
     /// The nodes run different releases of PyTorch.
-    #[error("the nodes run different releases of PyTorch: {0}; use one image for all")]
+    #[error("has nodes with different releases of PyTorch: {0}")]
     MixedReleases(String),
     /// A complete round has no store.
     #[error("round {round} failed: {why}")]
@@ -332,6 +329,51 @@ pub enum Fact {
 }
 
 impl Fact {
+    /// A name for programs.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Gathers { .. } => "run_started",
+            Self::Complete { .. } => "round_complete",
+            Self::Broken { why, .. } => match why {
+                Break::Lost { .. } => "node_died",
+                Break::Left { .. } => "node_left",
+                Break::Rejoined { .. } => "node_rejoined",
+                Break::Unreported { .. } => "nodes_unreported",
+            },
+            Self::WaiterLost { .. } => "node_died_joining",
+            Self::Expiring { .. } => "round_expiring",
+            Self::TimedOut { .. } => "round_timed_out",
+            Self::Extended { .. } => "round_extended",
+            Self::Closed { .. } => "run_closed",
+            Self::Restarted { .. } => "run_restarted",
+            Self::Adopted { .. } => "round_adopted",
+            Self::MixedReleases(_) => "mixed_releases",
+            Self::NoStore { .. } => "no_store",
+        }
+    }
+
+    /// What to do about it; empty if there is nothing to do.
+    pub const fn remedy(&self) -> &'static str {
+        match self {
+            Self::Gathers { .. }
+            | Self::Complete { .. }
+            | Self::Extended { .. }
+            | Self::Closed { .. }
+            | Self::Adopted { .. }
+            // Its reason says it.
+            | Self::NoStore { .. } => "",
+            Self::Broken { why: Break::Left { .. } | Break::Rejoined { .. }, .. } => "look at that node's log",
+            Self::Broken { .. } => "look at the pods' logs and events",
+            Self::WaiterLost { .. } => "look at that pod's log and events; the round needs it or a replacement",
+            Self::Expiring { .. } => "start the missing nodes; `rallypoint ctl extend` gives more time",
+            Self::TimedOut { .. } => {
+                "start the missing nodes, and all others again; --join-timeout gives more time from the start"
+            }
+            Self::Restarted { .. } => "stop that node if this is not a new run",
+            Self::MixedReleases(_) => "use one image for all",
+        }
+    }
+
     /// Whether somebody should look.
     pub const fn is_warning(&self) -> bool {
         !matches!(

@@ -134,6 +134,20 @@ struct Signal {
     round: u64,
 }
 
+/// What of a run is shown to people, in few numbers: when they differ it has changed.
+#[derive(Debug, PartialEq)]
+pub(super) struct Outline {
+    signal: Signal,
+    serials: u64,
+    gathering: u32,
+    redundant: usize,
+    present: u32,
+    unreported: u32,
+    deadline: Option<Uptime>,
+    last_call: bool,
+    is_idle: bool,
+}
+
 #[derive(Debug)]
 pub(super) struct Closed {
     pub(super) by: String,
@@ -146,6 +160,8 @@ pub(super) struct Run {
     pub(super) terms: Terms,
     /// Whose terms hold.
     pub(super) settled_by: Option<Who>,
+    /// The terms come from a report, which has only the numbers of nodes; the rest are defaults that nobody asked for.
+    pub(super) terms_are_learned: bool,
     /// The greatest number of a round so far.
     pub(super) last_round: u64,
     pub(super) members: HashMap<Label, Member>,
@@ -166,6 +182,8 @@ pub(super) struct Run {
     holds_store: bool,
     /// Since when nobody is there.
     pub(super) idle_since: Option<Uptime>,
+    /// It is to be forgotten when nobody is there.
+    forget_soon: bool,
     /// No member's time is over before this.
     members_check: Option<Uptime>,
 }
@@ -182,6 +200,7 @@ impl Run {
             id,
             terms,
             settled_by: None,
+            terms_are_learned: false,
             last_round: 0,
             members: HashMap::new(),
             current: None,
@@ -195,6 +214,7 @@ impl Run {
             signal: Signal::default(),
             holds_store: false,
             idle_since: Some(now),
+            forget_soon: false,
             members_check: None,
         }
     }
@@ -213,14 +233,42 @@ impl Run {
     }
 
     pub(super) fn is_forgettable(&self, now: Uptime) -> bool {
-        self.idle_since.is_some_and(|since| now.since(since) >= RETENTION)
+        self.idle_since.is_some_and(|since| now.since(since) >= self.retention())
+    }
+
+    /// A run without nodes is shown for this long. The retries of joins that are over are answered from it.
+    fn retention(&self) -> Duration {
+        match (self.forget_soon, self.members.is_empty()) {
+            (false, _) => RETENTION,
+            (true, false) => ENDED_KEPT,
+            (true, true) => Duration::ZERO,
+        }
+    }
+
+    pub(super) fn forget_soon(&mut self) {
+        self.forget_soon = true;
+    }
+
+    pub(super) fn outline(&self) -> Outline {
+        let current = self.current.as_ref();
+        Outline {
+            signal: self.signal_now(),
+            serials: self.serials,
+            gathering: self.gathering,
+            redundant: self.redundant.len(),
+            present: current.map_or(0, |current| current.present),
+            unreported: current.map_or(0, Current::unreported),
+            deadline: self.gather.as_ref().map(|gather| gather.deadline),
+            last_call: self.gather.as_ref().is_some_and(|gather| gather.last_call.is_some()),
+            is_idle: self.idle_since.is_some(),
+        }
     }
 
     /// When this run wants to be looked at.
     pub(super) fn check_at(&self) -> Option<Uptime> {
         let gather = self.gather.as_ref().map(Gather::check_at);
         let adoption = self.current.as_ref().and_then(|c| c.adoption.as_ref()).and_then(Adoption::check_at);
-        let idle = self.idle_since.map(|since| since + RETENTION);
+        let idle = self.idle_since.map(|since| since + self.retention());
         [gather, adoption, idle, self.members_check].into_iter().flatten().min()
     }
 
@@ -502,13 +550,17 @@ impl Run {
         self.settle(now, out);
     }
 
-    pub(super) fn tell_if_changed(&mut self, out: &mut Vec<Decision>) {
-        let signal = Signal {
+    fn signal_now(&self) -> Signal {
+        Signal {
             closed: self.closed.is_some(),
             broken: self.current.as_ref().is_some_and(|c| c.broken.is_some()),
             nodes_wait: self.gathering > 0,
             round: self.current.as_ref().map_or(0, |c| c.round.number),
-        };
+        }
+    }
+
+    pub(super) fn tell_if_changed(&mut self, out: &mut Vec<Decision>) {
+        let signal = self.signal_now();
         if signal != self.signal {
             self.signal = signal;
             out.push(Decision::Notify(self.id.clone()));

@@ -72,6 +72,8 @@ pub struct NodeSnapshot {
 /// A run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
+    /// The moment: all times are told from here.
+    pub at: Uptime,
     /// Its id.
     pub run_id: RunId,
     /// The round that is complete, or else the one that gathers, or the last one.
@@ -96,6 +98,8 @@ pub struct Snapshot {
     pub gathered: Option<Duration>,
     /// Since the complete round is complete.
     pub complete_for: Option<Duration>,
+    /// Requested ranks that nobody holds in the round that gathers, if all ask for theirs. A few of them.
+    pub missing_ranks: Vec<u32>,
     /// What is waited for or why the round is to be given up, in words.
     pub reason: String,
 }
@@ -144,6 +148,7 @@ impl Run {
             (None, None) => self.last_round,
         };
         Snapshot {
+            at: now,
             run_id: self.id.clone(),
             round,
             state,
@@ -156,6 +161,7 @@ impl Run {
             deadline: self.gather.as_ref().map(|gather| gather.deadline.since(now)),
             gathered: current.map(|c| c.round.gathered),
             complete_for: current.map(|c| now.since(c.round.completed)),
+            missing_ranks: if self.gather.is_some() { self.missing_ranks() } else { Vec::new() },
             reason,
         }
     }

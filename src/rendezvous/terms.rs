@@ -79,6 +79,13 @@ pub struct Difference {
     pub wanted: String,
 }
 
+impl Difference {
+    /// Whether it is about how many nodes there shall be.
+    pub(super) fn is_about_nodes(&self) -> bool {
+        matches!(self.what, "min_nodes" | "max_nodes")
+    }
+}
+
 impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} is {} there and {} here", self.what, self.settled, self.wanted)

@@ -462,6 +462,24 @@ fn a_restarted_server_takes_the_round_over_and_counts_on() {
 }
 
 #[test]
+fn after_a_restart_the_first_join_brings_the_terms_that_reports_do_not_have() {
+    let mut table = Table::new();
+    for (node, rank) in [("a", 0), ("b", 1)] {
+        table.core.heartbeat(&run(), report(node, 4, rank, 2, 3), table.now).expect("taken over");
+    }
+    let with_last_call = |node, max, seconds| {
+        let mut join = join(node, 1, max);
+        join.wanted.last_call = Some(Duration::from_secs(seconds));
+        join
+    };
+    let other_nodes = table.join(with_last_call("c", 4, 7)).expect_err("the number of nodes is known");
+    assert!(other_nodes.to_string().contains("max_nodes is 3 there and 4 here"), "{other_nodes}");
+    table.join(with_last_call("c", 3, 7)).expect("the last call is not known");
+    let other_time = table.join(with_last_call("d", 3, 8)).expect_err("now it is");
+    assert!(other_time.to_string().contains("last_call is 7 s there and 8 s here"), "{other_time}");
+}
+
+#[test]
 fn after_a_restart_nodes_that_do_not_report_are_waited_for_and_then_given_up() {
     let mut table = Table::new();
     table.core.heartbeat(&run(), report("a", 3, 0, 2, 2), table.now).expect("a view");

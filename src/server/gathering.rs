@@ -34,11 +34,11 @@ impl Gathering {
     pub(super) fn announce(
         &self,
         run_id: &str,
-        said: Announcement,
+        said: &Announcement,
+        finished: Option<Uptime>,
         now: Uptime,
     ) -> Result<Standing, Refused> {
-        let pod = said.pod.clone();
-        let standing = self.gates().announce(run_id, said, now)?;
+        let standing = self.gates().announce(run_id, said, finished, now)?;
         if let Standing::Go(opened) = &standing
             && opened.just_now
         {
@@ -46,15 +46,9 @@ impl Gathering {
             tracing::info!(
                 run.id = run_id,
                 pods = opened.pods,
-                last = pod,
+                last = said.pod,
                 "run {run_id}: all pods are there after {secs:.1} s"
             );
-            if let Some(versions) = self.differing_versions(run_id) {
-                tracing::warn!(
-                    run.id = run_id,
-                    "run {run_id}: its pods have different versions of PyTorch: {versions}"
-                );
-            }
             self.bell.send_replace(());
         }
         Ok(standing)

@@ -25,15 +25,14 @@ use tokio::task::AbortHandle;
 use crate::config::ServerConfig;
 use crate::engine::{Clock, Engine, MemoryBudget};
 use crate::gather::{Announcement, Refused, Standing};
-use crate::ids::Uptime;
-use crate::insight;
+use crate::ids::{RunId, Uptime};
 use crate::store::{Capacity, Store};
 pub use gathering::Gathering;
 pub use limits::{default_max_memory, somaxconn};
 pub use listener::{Door, Outcome, bind};
 use listener::{ENOUGH_BACKLOG, House};
 pub use notices::{EventCounts, Notices};
-pub use rounds::{Ended, Joined, RoundCounts, Rounds, SharedRound};
+pub use rounds::{Ended, Joined, Rounds, SharedRound};
 use run_stores::RunStores;
 pub use run_stores::{NoStore, RunStore};
 use throttle::Throttle;
@@ -80,7 +79,6 @@ impl Server {
             throttle: Throttle::new(Outcome::ALL.len()),
             config,
         };
-        let clock = Clock::start();
         let server = Arc::new(Self {
             rounds: Rounds::new(&house.config, clock),
             run_stores: RunStores::new(&house.config),
@@ -187,20 +185,20 @@ impl Server {
     }
 
     /// Opens a fresh store for a round's workers.
-    fn open_for_round(&self, run_id: &str, round: u64, held: bool) -> Result<u16, NoStore> {
+    fn open_for_round(&self, run_id: &RunId, round: u64, held: bool) -> Result<u16, NoStore> {
         let open = |port| self.open(bind(self.run_store_addr(port))?).map(|_| ());
         self.run_stores.open_for_round(run_id, round, held, self.clock.now(), open)
     }
 
     /// Closes a round's store by force: the fence against its workers.
-    fn close_of_round(&self, port: u16, run_id: &str, round: u64) {
+    fn close_of_round(&self, port: u16, run_id: &RunId, round: u64) {
         if self.run_stores.remove_of_round(port, run_id, round, self.clock.now()) {
             self.close(port);
         }
     }
 
     /// Leaves a round's store to its last clients.
-    fn release_of_round(&self, port: u16, run_id: &str, round: u64) {
+    fn release_of_round(&self, port: u16, run_id: &RunId, round: u64) {
         self.run_stores.release(port, run_id, round, self.clock.now());
     }
 
@@ -210,18 +208,11 @@ impl Server {
     }
 
     /// Takes the announcement of a pod.
-    pub fn announce(&self, run_id: &str, said: Announcement) -> Result<Standing, Refused> {
-        let heard = insight::Announcement {
-            pod: said.pod.clone(),
-            uid: said.uid.clone(),
-            node_rank: said.node_rank,
-            addr: Some(said.address.to_string()),
-            // With a minimum and a maximum the traffic has to tell.
-            nodes: (said.nodes.min == said.nodes.max).then_some(said.nodes.min),
-        };
-        let standing = self.gathering.announce(run_id, said, self.clock.now())?;
-        self.with_insight(|insight, _| insight.announce(run_id, heard));
-        Ok(standing)
+    pub fn announce(&self, run_id: &str, said: &Announcement) -> Result<Standing, Refused> {
+        // Of a pod that waits already this has been asked.
+        let waits = self.gathering.gates().is_waiting(run_id, said);
+        let finished = if waits { None } else { self.with_insight(|insight, _| insight.finished(run_id)) };
+        self.gathering.announce(run_id, said, finished, self.clock.now())
     }
 
     /// Whether this server has no store to serve: `--only-on-index` names another pod.
@@ -255,12 +246,14 @@ impl Server {
         true
     }
 
-    /// Forgets what is known of a run and drops the keys of its rendezvous. `None` if there is no such run; else the
-    /// number of keys.
+    /// Forgets what is known of a run and drops the keys of its rendezvous; a native run is closed and forgotten when its
+    /// last node is gone. `None` if there is no such run; else the number of keys.
     pub fn forget_run(&self, run_id: &str) -> Option<usize> {
+        let native = RunId::new(run_id.as_bytes());
+        let was_native = self.rounds.remove(self, &native, "an operator, to forget it");
         let dropped: usize = self.doors().iter().map(|door| door.engine().drop_run(run_id.as_bytes())).sum();
         let was_known = self.with_insight(|insight, _| insight.forget(run_id));
-        (was_known || dropped > 0).then_some(dropped)
+        (was_native || was_known || dropped > 0).then_some(dropped)
     }
 
     /// Looks after what only time changes, for ever.

@@ -77,19 +77,15 @@ pub enum Ended {
     Stopping,
 }
 
-/// How often rounds ended how, for the metrics.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct RoundCounts {
-    /// Rounds that became complete.
-    pub complete: u64,
-    /// Rounds that were given up.
-    pub timeout: u64,
-    /// Runs that were closed.
-    pub closed: u64,
-    /// Nodes that were lost.
-    pub deaths: u64,
-    /// Closed runs that were started again.
-    pub restarted: u64,
+/// What happened in the runs since it was last asked.
+#[derive(Debug, Default)]
+pub(super) struct RoundNews {
+    /// The runs that changed as they are now, with the port of their round's store; `None` for one that is forgotten.
+    pub(super) changed: Vec<(RunId, Option<(Snapshot, Option<u16>)>)>,
+    /// What there is to tell, in order.
+    pub(super) told: Vec<(RunId, Fact, Uptime)>,
+    /// What was not kept.
+    pub(super) lost: u64,
 }
 
 /// A request that waits here.
@@ -125,7 +121,9 @@ struct State {
     heartbeats: HashMap<RunId, HashMap<Label, Poll>>,
     rounds: HashMap<RunId, Arc<SharedRound>>,
     tickets: u64,
-    counts: RoundCounts,
+    told: Vec<(RunId, Fact, Uptime)>,
+    /// Facts that nobody took in time.
+    lost: u64,
     /// When the timer will fire.
     armed: Option<Uptime>,
 }
@@ -137,14 +135,8 @@ pub struct Rounds {
     state: Mutex<State>,
     /// The next deadline has come nearer.
     sooner: Notify,
+    /// Broken nodes could repeat their joins.
     throttle: Throttle,
-}
-
-/// The kinds of lines that broken nodes could repeat.
-#[derive(Clone, Copy)]
-enum Repeated {
-    Refused,
-    WaiterLost,
 }
 
 impl Rounds {
@@ -156,10 +148,11 @@ impl Rounds {
             heartbeats: HashMap::new(),
             rounds: HashMap::new(),
             tickets: 0,
-            counts: RoundCounts::default(),
+            told: Vec::new(),
+            lost: 0,
             armed: None,
         };
-        Self { clock, state: Mutex::new(state), sooner: Notify::new(), throttle: Throttle::new(2) }
+        Self { clock, state: Mutex::new(state), sooner: Notify::new(), throttle: Throttle::new(1) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -319,22 +312,35 @@ impl Rounds {
         Ok(standing?)
     }
 
-    /// Every run as it is now, each with the port of its round's store.
-    pub fn snapshot(&self) -> Vec<(Snapshot, Option<u16>)> {
-        let state = self.lock();
-        let runs = state.core.snapshot(self.clock.now());
-        runs.into_iter()
-            .map(|run| {
-                let shared = state.rounds.get(&run.run_id).filter(|shared| shared.round.number == run.round);
-                let port = shared.and_then(|shared| shared.store_port);
-                (run, port)
-            })
-            .collect()
+    /// A run as it is now, with the port of its round's store.
+    pub(super) fn snapshot(&self, run: &RunId) -> Option<(Snapshot, Option<u16>)> {
+        self.lock().snapshot(run, self.clock.now())
     }
 
-    /// What was counted so far.
-    pub fn counts(&self) -> RoundCounts {
-        self.lock().counts.clone()
+    /// What happened since the last call.
+    pub(super) fn take_news(&self) -> RoundNews {
+        let mut state = self.lock();
+        let now = self.clock.now();
+        let changed = state.core.take_changed();
+        RoundNews {
+            changed: changed.into_iter().map(|run| (run.clone(), state.snapshot(&run, now))).collect(),
+            told: std::mem::take(&mut state.told),
+            lost: std::mem::take(&mut state.lost),
+        }
+    }
+
+    /// The barriers that somebody waits at: how many have arrived, of how many.
+    pub fn barriers(&self) -> Vec<(String, u32, u32)> {
+        let state = self.lock();
+        state.barriers.waiting().map(|(name, arrived, size)| (name.to_string(), arrived, size)).collect()
+    }
+
+    /// Closes a run and forgets it when its last node is gone. `false` if there is no such run.
+    pub(super) fn remove(&self, server: &Server, run: &RunId, by: &str) -> bool {
+        let mut state = self.lock();
+        let removed = state.core.remove(run, by, self.clock.now());
+        self.carry_out(&mut state, server);
+        removed
     }
 
     /// Lets deadlines pass, for ever.
@@ -379,16 +385,13 @@ impl Rounds {
                         if let Some(shared) = state.rounds.get(&run)
                             && let Some(port) = shared.store_port
                         {
-                            server.release_of_round(port, &run.to_string(), shared.round.number);
+                            server.release_of_round(port, &run, shared.round.number);
                         }
                     }
                     Decision::Forget(run) => {
                         state.rounds.remove(&run);
                     }
-                    Decision::Tell(run, fact) => {
-                        state.counts.add(&fact);
-                        self.log(&run, &fact);
-                    }
+                    Decision::Tell(run, fact) => state.tell(run, fact, self.clock.now()),
                 }
             }
         }
@@ -407,11 +410,10 @@ impl Rounds {
     /// Opens the round's store, closes the last round's, and wakes those who waited for it.
     fn complete(&self, state: &mut State, server: &Server, round: &Arc<Round>) {
         let (run, number) = (&round.run_id, round.number);
-        let name = run.to_string();
         let mut store_port = None;
         if round.terms.store {
             let held = round.participants.iter().any(|participant| participant.watched);
-            match server.open_for_round(&name, number, held) {
+            match server.open_for_round(run, number, held) {
                 Ok(port) => store_port = Some(port),
                 Err(error) => {
                     state.core.no_store(run, &error.to_string(), self.clock.now());
@@ -424,28 +426,15 @@ impl Rounds {
         if let Some(last) = last
             && let Some(port) = last.store_port
         {
-            server.close_of_round(port, &name, last.round.number);
+            server.close_of_round(port, run, last.round.number);
         }
-        state.counts.complete += 1;
         for participant in &round.participants {
             state.wake(&Waits::Join(run.clone(), participant.node.clone()));
         }
     }
 
-    fn log(&self, run: &RunId, fact: &Fact) {
-        match fact {
-            Fact::WaiterLost { .. } => {
-                if let Some(held_back) = self.throttle.pass(Repeated::WaiterLost as usize) {
-                    tracing::warn!(run.id = %run, held_back, "{run} {fact}");
-                }
-            }
-            fact if fact.is_warning() => tracing::warn!(run.id = %run, "{run} {fact}"),
-            fact => tracing::info!(run.id = %run, "{run} {fact}"),
-        }
-    }
-
     fn log_refusal(&self, run: &RunId, node: &Label, refusal: &Refusal) {
-        if let Some(held_back) = self.throttle.pass(Repeated::Refused as usize) {
+        if let Some(held_back) = self.throttle.pass(0) {
             let code = refusal.code();
             tracing::warn!(run.id = %run, %node, code, held_back, "turned away a join: {refusal}");
         }
@@ -459,20 +448,20 @@ async fn sleep(pause: Option<Duration>) {
     }
 }
 
-impl RoundCounts {
-    fn add(&mut self, fact: &Fact) {
-        use crate::rendezvous::Break;
-        match fact {
-            Fact::TimedOut { .. } => self.timeout += 1,
-            Fact::Closed { .. } => self.closed += 1,
-            Fact::Restarted { .. } => self.restarted += 1,
-            Fact::WaiterLost { .. } | Fact::Broken { why: Break::Lost { .. }, .. } => self.deaths += 1,
-            _ => {}
-        }
-    }
-}
-
 impl State {
+    /// Keeps a fact for whoever shows the runs.
+    fn tell(&mut self, run: RunId, fact: Fact, now: Uptime) {
+        const MOST: usize = 16_384;
+        if self.told.len() < MOST { self.told.push((run, fact, now)) } else { self.lost += 1 }
+    }
+
+    fn snapshot(&self, run: &RunId, now: Uptime) -> Option<(Snapshot, Option<u16>)> {
+        let snapshot = self.core.snapshot_of(run, now)?;
+        let shared = self.rounds.get(run).filter(|shared| shared.round.number == snapshot.round);
+        let port = shared.and_then(|shared| shared.store_port);
+        Some((snapshot, port))
+    }
+
     /// Registers a waiting request, in place of an older one of the same.
     fn enter(&mut self, key: Waits) -> (oneshot::Receiver<()>, u64) {
         let (poll, waiting, ticket) = self.poll();

@@ -6,7 +6,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::config::ServerConfig;
-use crate::ids::Uptime;
+use crate::ids::{RunId, Uptime};
+use crate::insight::StoreOwner;
 
 /// A port that was closed is not used again for this long: late clients of the old store must not meet a new one.
 const QUARANTINE: Duration = Duration::from_mins(10);
@@ -45,13 +46,14 @@ enum Owner {
     /// An unmodified job's.
     Run(String),
     /// One round's of a run.
-    Round(String, u64),
+    Round(RunId, u64),
 }
 
 impl Owner {
-    fn run_id(&self) -> &str {
+    fn run_id(&self) -> String {
         match self {
-            Self::Run(run_id) | Self::Round(run_id, _) => run_id,
+            Self::Run(run_id) => run_id.clone(),
+            Self::Round(run_id, _) => run_id.to_string(),
         }
     }
 }
@@ -76,7 +78,7 @@ struct Open {
 }
 
 impl Open {
-    fn is_of(&self, run_id: &str, round: u64) -> bool {
+    fn is_of(&self, run_id: &RunId, round: u64) -> bool {
         matches!(&self.owner, Owner::Round(run, number) if run == run_id && *number == round)
     }
 }
@@ -127,25 +129,25 @@ impl RunStores {
     /// A fresh store for a round. It is `held` until [`Self::release`], or else stays while it is used.
     pub(super) fn open_for_round(
         &self,
-        run_id: &str,
+        run_id: &RunId,
         round: u64,
         held: bool,
         now: Uptime,
         open: impl Fn(u16) -> io::Result<()>,
     ) -> Result<u16, NoStore> {
         let lease = if held { Lease::Held } else { Lease::WhileUsed };
-        self.open(&mut self.state(), Owner::Round(run_id.to_owned(), round), lease, now, open)
+        self.open(&mut self.state(), Owner::Round(run_id.clone(), round), lease, now, open)
     }
 
     /// The round is over: its store ends with its last client.
-    pub(super) fn release(&self, port: u16, run_id: &str, round: u64, now: Uptime) {
+    pub(super) fn release(&self, port: u16, run_id: &RunId, round: u64, now: Uptime) {
         if let Some(store) = self.state().open.get_mut(&port).filter(|store| store.is_of(run_id, round)) {
             store.lease = Lease::Released(now);
         }
     }
 
     /// Gives up a round's store. `false` if the port has another one by now.
-    pub(super) fn remove_of_round(&self, port: u16, run_id: &str, round: u64, now: Uptime) -> bool {
+    pub(super) fn remove_of_round(&self, port: u16, run_id: &RunId, round: u64, now: Uptime) -> bool {
         let is_its = self.state().open.get(&port).is_some_and(|store| store.is_of(run_id, round));
         is_its && self.remove(port, now)
     }
@@ -179,7 +181,15 @@ impl RunStores {
     }
 
     pub(super) fn run_of(&self, port: u16) -> Option<String> {
-        self.state().open.get(&port).map(|store| store.owner.run_id().to_owned())
+        self.state().open.get(&port).map(|store| store.owner.run_id())
+    }
+
+    /// What the store on `port` was opened for, as insight is told it.
+    pub(super) fn owner(&self, port: u16) -> Option<StoreOwner> {
+        self.state().open.get(&port).map(|store| match &store.owner {
+            Owner::Run(run_id) => StoreOwner::Run(run_id.clone()),
+            Owner::Round(run_id, _) => StoreOwner::Round(run_id.clone()),
+        })
     }
 
     /// Gives up a store. `false` if `port` is none of them.
@@ -268,26 +278,27 @@ mod tests {
 
     #[test]
     fn a_rounds_store_stays_while_the_round_lives_and_then_until_its_last_client_left() {
+        let run = RunId::new(b"a");
         let stores = stores(10..=12);
-        let port = stores.open_for_round("a", 1, true, at(0), |_| Ok(())).expect("a port");
+        let port = stores.open_for_round(&run, 1, true, at(0), |_| Ok(())).expect("a port");
         assert_eq!(
-            stores.open_for_round("a", 2, true, at(0), |_| Ok(())).expect("a port"),
+            stores.open_for_round(&run, 2, true, at(0), |_| Ok(())).expect("a port"),
             11,
             "a fresh one"
         );
         assert_eq!(stores.take_unused(at(5000), |_| 0), [0_u16; 0]);
-        stores.release(port, "a", 2, at(5000));
+        stores.release(port, &run, 2, at(5000));
         assert_eq!(stores.take_unused(at(5000), |_| 0), [0_u16; 0], "it is another round's");
-        stores.release(port, "a", 1, at(5000));
+        stores.release(port, &run, 1, at(5000));
         assert_eq!(stores.take_unused(at(5001), |_| 1), [0_u16; 0]);
         assert_eq!(stores.take_unused(at(5002), |_| 0), [10]);
-        stores.release(11, "a", 2, at(6000));
+        stores.release(11, &run, 2, at(6000));
         assert_eq!(
             stores.take_unused(at(6600), |_| 1),
             [11],
             "clients that never leave do not keep it for ever"
         );
-        assert!(!stores.remove_of_round(10, "a", 1, at(7000)));
+        assert!(!stores.remove_of_round(10, &run, 1, at(7000)));
     }
 
     #[test]

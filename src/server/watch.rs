@@ -2,20 +2,21 @@
 //!
 //! Runs beside the serving threads: an engine's lock is held only to swap a list, and once a second to walk the waits.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::broadcast;
 
-use super::Server;
+use super::rounds::RoundNews;
 use super::throttle::Throttle;
+use super::{Door, Server};
 use crate::config::InsightConfig;
 use crate::engine::Seen;
-use crate::ids::Uptime;
-use crate::insight::view::{Explanation, RunList, Severity, Snapshot};
-use crate::insight::{Insight, News, OpenWait, Reason, Settings};
+use crate::ids::{RunId, Uptime};
+use crate::insight::view::{Explanation, Run, RunList, Severity, Snapshot};
+use crate::insight::{Insight, News, OpenWait, Reason, Settings, StoreOwner};
 use crate::store::WaitView;
 
 /// How often observations are taken in.
@@ -41,7 +42,7 @@ pub struct Event {
     /// The event's name.
     pub name: &'static str,
     /// Its data as JSON.
-    pub data: std::sync::Arc<str>,
+    pub data: Arc<str>,
 }
 
 /// Insight with what it needs to be fed.
@@ -59,6 +60,14 @@ struct State {
     insight: Insight,
     last_id: u64,
     named: BTreeSet<u16>,
+    gates: Gates,
+}
+
+/// Versions of the gates that insight knows: of all together, and of each.
+#[derive(Debug, Default)]
+struct Gates {
+    version: u64,
+    of_run: HashMap<String, u64>,
 }
 
 impl Watch {
@@ -73,7 +82,7 @@ impl Watch {
         let insight = Insight::new(settings);
         Self {
             enabled: config.enabled,
-            state: Mutex::new(State { insight, last_id: 0, named: BTreeSet::new() }),
+            state: Mutex::new(State { insight, last_id: 0, named: BTreeSet::new(), gates: Gates::default() }),
             foreign: Mutex::default(),
             events: broadcast::Sender::new(BACKLOG),
             throttle: Throttle::new(Reason::CODES.len() + 1),
@@ -146,12 +155,55 @@ impl Watch {
     }
 }
 
-impl Server {
-    /// Looks at what the jobs do, for ever.
-    pub async fn watch(&self) {
-        if !self.watch.enabled {
-            return std::future::pending().await;
+impl State {
+    /// Takes in what happened in the native rendezvous.
+    fn hear(&mut self, news: RoundNews) {
+        if news.lost > 0 {
+            self.insight.lost(news.lost);
         }
+        let (shown, forgotten): (Vec<_>, Vec<_>) =
+            news.changed.into_iter().partition(|(_, run)| run.is_some());
+        for (snapshot, store) in shown.into_iter().filter_map(|(_, run)| run) {
+            self.insight.observe_native(&snapshot, store);
+        }
+        for (run, fact, at) in news.told {
+            self.insight.tell_native(&run, &fact, at);
+        }
+        for (run, _) in forgotten {
+            self.insight.forget_native(&run);
+        }
+    }
+
+    /// Tells insight whose stores there are, before what was observed in them.
+    fn name_stores(&mut self, doors: &[Arc<Door>], owner: impl Fn(u16) -> Option<StoreOwner>) {
+        let ports: BTreeSet<u16> = doors.iter().map(|door| door.engine().port()).collect();
+        for &port in self.named.difference(&ports) {
+            self.insight.forget_store(port);
+        }
+        for &port in ports.difference(&self.named) {
+            if let Some(owner) = owner(port) {
+                self.insight.own_store(port, owner);
+            }
+        }
+        self.named = ports;
+    }
+}
+
+impl Server {
+    /// One run with everything there is to say of it.
+    pub fn run(&self, run_id: &str, store: Option<u16>) -> Option<Run> {
+        // When its nodes were last heard from is asked for now: it is no change that would have been told.
+        let native = self.rounds.snapshot(&RunId::new(run_id.as_bytes()));
+        self.with_insight(|insight, now| {
+            if let Some((snapshot, _)) = native {
+                insight.refresh_native(&snapshot);
+            }
+            insight.run(run_id, store, now)
+        })
+    }
+
+    /// Looks at what the jobs do, for ever. Without insight only at native runs, which tell it themselves.
+    pub async fn watch(&self) {
         let mut ticks = tokio::time::interval(EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut waits_at = self.clock.now();
@@ -170,8 +222,9 @@ impl Server {
         let doors = self.doors();
         let seen: Vec<(u16, Seen)> =
             doors.iter().map(|door| (door.engine().port(), door.engine().take_seen())).collect();
-        let now = self.clock.now();
-        let mut state = self.watch.state();
+        // After the stores: whatever a worker of a round did, the round is known.
+        let (mut state, now) = self.informed();
+        state.name_stores(&doors, |port| self.run_stores.owner(port));
         for (port, seen) in seen {
             if seen.lost > 0 {
                 state.insight.lost(seen.lost);
@@ -183,17 +236,8 @@ impl Server {
         for (port, peer, protocol) in self.watch.take_foreign() {
             state.insight.foreign(port, peer, protocol, now);
         }
-        if with_waits {
-            let ports: BTreeSet<u16> = doors.iter().map(|door| door.engine().port()).collect();
-            for port in state.named.difference(&ports).copied().collect::<Vec<_>>() {
-                state.insight.forget_store(port);
-            }
-            for &port in &ports {
-                if let Some(run) = self.run_of(port) {
-                    state.insight.name_store(port, &run);
-                }
-            }
-            state.named = ports;
+        if with_waits && self.watch.enabled {
+            self.look_at_gates(&mut state, now);
             for door in &doors {
                 let (waits, _) = door.engine().long_waits(LONG_WAIT, MOST_WAITS, KEYS_EACH);
                 let waits = waits.into_iter().map(|(wait, peer)| open_wait(wait, peer)).collect();
@@ -204,17 +248,47 @@ impl Server {
         self.watch.publish(&mut state);
     }
 
+    /// Hands over the gates that have changed.
+    fn look_at_gates(&self, state: &mut State, now: Uptime) {
+        let State { insight, gates: known, .. } = state;
+        let gates = self.gathering.gates();
+        if known.version == gates.version() {
+            return;
+        }
+        known.version = gates.version();
+        known.of_run.retain(|run_id, _| {
+            let stays = gates.run(run_id).is_some();
+            if !stays {
+                insight.gate(run_id, None);
+            }
+            stays
+        });
+        for (run_id, run) in gates.runs() {
+            if known.of_run.get(run_id) != Some(&run.version()) {
+                known.of_run.insert(run_id.to_owned(), run.version());
+                insight.gate(run_id, run.snapshot(now, gates.pod_timeout()));
+            }
+        }
+    }
+
+    /// Insight with what happened in the native rendezvous until now. One lock around both, or an older state of a run
+    /// could come after a newer.
+    fn informed(&self) -> (MutexGuard<'_, State>, Uptime) {
+        let mut state = self.watch.state();
+        state.hear(self.rounds.take_news());
+        (state, self.clock.now())
+    }
+
     /// Asks or tells insight, which is then at this moment.
     pub fn with_insight<T>(&self, ask: impl FnOnce(&mut Insight, Uptime) -> T) -> T {
-        let now = self.clock.now();
-        ask(&mut self.watch.state().insight, now)
+        let (mut state, now) = self.informed();
+        ask(&mut state.insight, now)
     }
 
     /// The runs at this moment, and everything that changes from then on.
     /// `None` if there are [`MAX_SUBSCRIBERS`] already.
     pub fn subscribe(&self) -> Option<(Event, broadcast::Receiver<Event>)> {
-        let now = self.clock.now();
-        let state = self.watch.state();
+        let (state, now) = self.informed();
         if self.watch.events.receiver_count() >= MAX_SUBSCRIBERS {
             return None;
         }

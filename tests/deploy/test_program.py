@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import subprocess
+from pathlib import Path
 
 import pending
 import pytest
 import yaml
 from cluster import Call, Cluster, Workload, is_rallypoint
 from program import VERSION, binary, commands, help_of
-from render import CHART, DEPLOY, OVERLAYS, RENDERS, ROOT, call, render
+from render import CHART, DEPLOY, OVERLAYS, RENDERS, ROOT, call, render, text
 
 UNKNOWN = "--end-of-check"
 
@@ -36,9 +37,9 @@ def test_the_program_accepts_every_call(name: str) -> None:
         if command in pending.COMMANDS:
             continue
         assert command in commands()
-        text = help_of(command)
+        known_flags = re.findall(r"--[a-z-]+", help_of(command))
         for flag in flags(found_call.argv):
-            assert (flag in re.findall(r"--[a-z-]+", text)) is not ((command, flag) in pending.FLAGS), (command, flag)
+            assert (flag in known_flags) is not ((command, flag) in pending.FLAGS), (command, flag)
         known = [a for a in found_call.argv[1:] if (command, a.partition("=")[0]) not in pending.FLAGS]
         # The first thing wrong is the flag that comes last: the values before it were read and found good.
         place = known.index("--") if "--" in known else len(known)
@@ -47,6 +48,13 @@ def test_the_program_accepts_every_call(name: str) -> None:
         done = subprocess.run([binary(), *known], env=environment, capture_output=True, text=True, timeout=10)
         assert done.returncode == 2, done.stderr
         assert f"unexpected argument '{UNKNOWN}'" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("name", [name for name in RENDERS if name != "monitoring"])
+def test_doctor_finds_nothing_that_fails(name: str, tmp_path: Path) -> None:
+    manifest = tmp_path / f"{name}.yaml"
+    manifest.write_text(text(name))
+    call(binary(), "doctor", "--manifest", manifest)
 
 
 def test_every_variable_is_one_that_the_program_reads() -> None:

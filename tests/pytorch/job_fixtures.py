@@ -1,6 +1,7 @@
 """Fixtures of the tests that launch whole jobs. A test module asks for them with `pytest_plugins = ["job_fixtures"]`.
 
     jobs        starts torchrun jobs and plain ranks (jobs.py); the end of every node's output is in the report of a failure
+    fork        call it for a place of its own for each of so many nodes, whose processes start in no time (forks.py)
     pods        the emulated pods `server`, `node-0` and `node-1` (pods.py)
     serve_in    starts a rallypoint server in one of them, on the default ports
     scenario    the emulated pods of an overlay or of a user's manifest (scenario.py)
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from forks import ForkedPlace, ForkServer
 from jobs import Jobs
 from pods import Pod, Pods
 from scenario import Scenario, manifest
@@ -46,6 +48,20 @@ def permitted() -> Iterator[None]:
     except OSError as error:
         needs = "Linux, root, iproute2, iptables and dnsmasq"
         pytest.fail(f"{error}; this test needs {needs}, or RALLYPOINT_TEST_SKIP=netns to be skipped", pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    """The process that all forked nodes come from."""
+    server = ForkServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def fork(fork_server: ForkServer) -> Callable[[int], list[ForkedPlace]]:
+    """Places for so many nodes, whose processes are forked with torch imported."""
+    return lambda count: [ForkedPlace(fork_server, index) for index in range(count)]
 
 
 @pytest.fixture

@@ -18,11 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from forks import ForkedPlace, ForkedProcess
 from pods import Pod
 from servers import Server, binary, poll
 
 TRAIN = Path(__file__).with_name("train.py")
 WRAPPER = Path(__file__).with_name("workers_use_endpoint.sh")
+IDLE = Path(__file__).with_name("idle_worker.sh")
 PATIENCE = 75
 """Seconds for a job to end. Most take 5 to 15; this only bounds a hang."""
 TAIL_LINES = 40
@@ -75,7 +77,7 @@ class InNetwork(ThisMachine):
         return self.pod.inside(argv)
 
 
-Place = Pod | ThisMachine
+Place = Pod | ThisMachine | ForkedPlace
 
 
 def die_with_parent() -> None:
@@ -85,12 +87,28 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
+def launch(place: Place, argv: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes] | ForkedProcess:
+    """Starts a process group there, with its output in `log`."""
+    if isinstance(place, ForkedPlace):
+        return place.start(argv, environment, log)
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            place.command(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+
+
 @dataclass
 class Node:
     """One started node: a torchrun agent with its workers, or a plain rank."""
 
     index: int
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | ForkedProcess
     log: Path
 
     @property
@@ -130,16 +148,7 @@ class Job:
             inherited = {name: value for name, value in os.environ.items() if not LAUNCHER_VARIABLES.match(name)}
             environment = inherited | {"OMP_NUM_THREADS": "1", "NODE_INDEX": str(index)} | place.environment | self.environment(index)
             log = self.folder / f"node-{index}.{len(self.history)}.log"
-            with log.open("wb") as output:
-                process = subprocess.Popen(
-                    place.command([*self.command(index), *train]),
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env=environment,
-                    start_new_session=True,
-                    preexec_fn=die_with_parent,
-                )
+            process = launch(place, [*self.command(index), *train], environment, log)
             self.nodes[index] = Node(index, process, log)
             self.history.append(self.nodes[index])
 
@@ -157,6 +166,11 @@ class Job:
 
         poll(seen, f"rank {rank}, attempt {attempt} comes to {event!r}", PATIENCE)
 
+    def forget_marks(self) -> None:
+        """So that a later `wait_for_mark` waits for the ranks of a new round."""
+        for mark in [*self.folder.glob("init-*"), *self.folder.glob("training-*")]:
+            mark.unlink(missing_ok=True)
+
     def node_of_rank(self, rank: int) -> int:
         """The index of the node that this rank was on in the first attempt."""
         return int((self.folder / f"training-{rank}-0").read_text())
@@ -165,13 +179,16 @@ class Job:
         """SIGKILL to a whole node, as when its machine is lost. The job goes on without it."""
         self.nodes.pop(index).kill()
 
-    def release(self) -> None:
-        """Lets go the ranks that `train.py --hold` or `--late` holds."""
-        (self.folder / "go-on").touch()
+    def release(self, node: int | None = None) -> None:
+        """Lets go the ranks that `train.py --hold` or `--late` holds, and idle workers, of one node if it is given."""
+        (self.folder / ("go-on" if node is None else f"go-on-{node}")).touch()
 
-    def results(self, world_size: int | None = None) -> list[dict[str, Any]]:
-        """Waits until every node that was started has ended well; gives the results of all ranks, which must agree."""
-        world_size = world_size or self.ranks
+    def fail_workers(self) -> None:
+        """Idle workers of the first attempt end with an error, as real ones do when a rank is lost."""
+        (self.folder / "fail").touch()
+
+    def finish(self) -> None:
+        """Waits until every node that was started has ended well."""
         deadline = time.monotonic() + PATIENCE
         while running := [node for node in self.nodes.values() if node.process.poll() != 0]:
             for node in running:
@@ -180,6 +197,11 @@ class Job:
             if time.monotonic() > deadline:
                 self.fail(f"nodes {[node.index for node in running]} still run after {PATIENCE} s")
             time.sleep(0.05)
+
+    def results(self, world_size: int | None = None) -> list[dict[str, Any]]:
+        """Waits until every node that was started has ended well; gives the results of all ranks, which must agree."""
+        world_size = world_size or self.ranks
+        self.finish()
         results = [json.loads(path.read_text()) for path in self.folder.glob("rank-*.json")]
         results.sort(key=lambda result: result["rank"])
         if [(result["rank"], result["world_size"]) for result in results] != [(rank, world_size) for rank in range(world_size)]:
@@ -242,15 +264,20 @@ class Jobs:
         nnodes: str = "",
         procs: int = 1,
         run_id: str = "job",
-        conf: str = "is_host=0",
+        conf: str | Callable[[int], str] = "is_host=0",
         options: Iterable[str] = (),
         train: Iterable[str | Path] = (),
-        environment: dict[str, str] | None = None,
+        environment: dict[str, str] | Callable[[int], dict[str, str]] | None = None,
         places: Sequence[Place] = (),
         wrapped: bool = False,
+        idle: bool = False,
         start: Iterable[int] | None = None,
     ) -> Job:
-        """A torchrun job; `backend` is `c10d` or `static`, `start` the nodes to start now (all, if not given)."""
+        """A torchrun job; `backend` is `c10d`, `static` or a plugin's, `start` the nodes to start now (all, if not given). `conf` and `environment` may
+        differ by node.
+
+        `wrapped` sends the workers to the endpoint, `idle` runs workers that do nothing until they are released.
+        """
         host, _, port = endpoint.rpartition(":")
         chosen: Sequence[Place] = places or [ThisMachine()] * nodes
 
@@ -259,13 +286,20 @@ class Jobs:
             if backend == "static":
                 argv += [f"--rdzv-id={run_id}", f"--master-addr={host}", f"--master-port={port}", f"--node-rank={index}"]
             else:
-                argv += [f"--rdzv-id={run_id}", f"--rdzv-backend={backend}", f"--rdzv-endpoint={endpoint}", f"--rdzv-conf={conf}"]
+                argv += [f"--rdzv-id={run_id}", f"--rdzv-backend={backend}", f"--rdzv-endpoint={endpoint}"]
+                argv += [f"--rdzv-conf={conf(index) if callable(conf) else conf}"]
                 argv += chosen[index].agent_options
+            if idle:
+                return [*argv, *options, "--no-python", str(IDLE), str(job.folder)]
             program = ["--no-python", str(WRAPPER), sys.executable, str(TRAIN)] if wrapped else [str(TRAIN)]
             return [*argv, *options, *program, "--out", str(job.folder), *map(str, train)]
 
         extra = {"STORE_ADDR": host, "STORE_PORT": port} if wrapped else {}
-        job = self._job(chosen, command, lambda _: extra | (environment or {}), nodes * procs)
+
+        def variables(index: int) -> dict[str, str]:
+            return extra | ((environment(index) if callable(environment) else environment) or {})
+
+        job = self._job(chosen, command, variables, nodes * procs)
         job.start(*(range(nodes) if start is None else start))
         return job
 

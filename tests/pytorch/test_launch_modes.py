@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from installed import PACKAGE
 from jobs import Job, Jobs, clients_only
 from pods import Pod, Pods
 from servers import Server, poll
@@ -72,6 +73,23 @@ def test_launch_mode_trains(mode: Mode, serve_in: Callable[[Pod], Server], pods:
     assert [result["host"] for result in results] == ["node-0", "node-1"]
     poll(lambda: pod.call(lambda: connections(server)) >= mode.connections, f"{mode.connections} connections were served")
     assert pod.call(lambda: connections(server)) == mode.connections
+
+
+@pytest.mark.parametrize("server_pod", ["server", "node-0"], ids=["standalone", "sidecar"])
+def test_plugin_trains(server_pod: str, serve_in: Callable[[Pod], Server], pods: Pods, jobs: Jobs) -> None:
+    """The torchrun plugin: workers get the round's store at the address of the server's pod."""
+    serve_in(pods[server_pod])
+
+    def variables(index: int) -> dict[str, str]:
+        return {"PYTHONPATH": str(PACKAGE), "JOB_COMPLETION_INDEX": str(index)}
+
+    job = jobs.torchrun(f"{server_pod}:29501", backend="rallypoint", conf="", environment=variables, places=pods.nodes)
+    results = job.results()
+    assert [result["host"] for result in results] == ["node-0", "node-1"]
+    (store,) = {result["store"] for result in results}
+    host, _, port = store.rpartition(":")
+    assert host == pods[server_pod].address
+    assert 29510 <= int(port) <= 29599
 
 
 def test_c10d_four_nodes_of_two_ranks(rallypoint: Server, jobs: Jobs) -> None:

@@ -34,7 +34,7 @@ impl Run {
             .enumerate()
             .filter_map(|(at, node)| match &node.id {
                 NodeId::Desc(desc) => Some((desc.clone(), at)),
-                NodeId::Rank(_) => None,
+                NodeId::Rank(_) | NodeId::Native { .. } => None,
             })
             .collect();
         let stamps: std::collections::HashMap<&Desc, i64> =
@@ -115,12 +115,17 @@ impl Run {
         }
         // Those in no list any more.
         let mut at = 0;
-        let earlier = &mut self.earlier;
+        let (earlier, left) = (&mut self.earlier, &mut self.left);
         self.nodes.retain(|node| {
             let stays = seen.get(at).copied().unwrap_or(true);
             at += 1;
             if !stays && node.gone.is_some() && earlier.len() < MOST_NODES {
                 earlier.push((node.name.clone(), node.last_heartbeat));
+            }
+            if let (false, None, Some(conn)) = (stays, node.gone, node.conn)
+                && left.len() < MOST_NODES
+            {
+                left.insert(conn, node.label());
             }
             stays
         });

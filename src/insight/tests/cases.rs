@@ -1,19 +1,9 @@
 //! The fifteen things that go wrong, each with its healthy twin that stays silent.
 
 use super::lab::{Lab, PORT, gloo};
-use crate::insight::view::{ExpectedFrom, NodeState, RunState};
-use crate::insight::{Announcement, Settings, Wish};
+use crate::insight::view::{ExpectedFrom, NodeState, RunKind, RunState};
+use crate::insight::{Settings, Wish};
 use crate::store::StaleKeyConfig;
-
-fn pod(name: &str, rank: u32, nodes: u32) -> Announcement {
-    Announcement {
-        pod: name.into(),
-        uid: format!("uid-{name}"),
-        node_rank: Some(rank),
-        addr: None,
-        nodes: Some(nodes),
-    }
-}
 
 /// `nodes` agents join `run`, the last of them `late` seconds after the others.
 fn join(lab: &mut Lab, run: &str, nodes: u32, late: f64) {
@@ -62,9 +52,7 @@ fn case_1_a_node_never_arrives() {
 #[test]
 fn case_1_a_missing_node_is_named_if_it_announced_itself() {
     let mut lab = Lab::new();
-    for n in 0..4 {
-        lab.insight.announce("job", pod(&format!("node{n}"), n, 4));
-    }
+    lab.gate("job", &[("node0", 0, 4), ("node1", 1, 4), ("node2", 2, 4), ("node3", 3, 4)], &[]);
     for n in [0, 1, 3] {
         lab.agent(n, "job");
         lab.cas(n, "job", "join");
@@ -76,6 +64,60 @@ fn case_1_a_missing_node_is_named_if_it_announced_itself() {
     );
     let missing = lab.run("job").missing;
     assert_eq!((missing.len(), missing[0].name.as_deref(), missing[0].rank), (1, Some("node2"), Some(2)));
+}
+
+#[test]
+fn case_1_a_pod_never_announces_itself() {
+    let mut lab = Lab::new();
+    lab.gate("train-llm", &[("train-llm-0", 0, 4), ("train-llm-1", 1, 4), ("train-llm-3", 3, 4)], &[]);
+    lab.until(29.0);
+    assert_silent(&lab);
+    lab.until(41.0);
+    let text =
+        "train-llm: 3 of 4 pods have announced themselves; pod train-llm-2 with rank 2 is missing for 30 s";
+    lab.assert_said("pods_missing", text);
+    let run = lab.run("train-llm");
+    let summary = &run.summary;
+    assert_eq!((summary.kind, summary.state, summary.store), (RunKind::Gathering, RunState::Joining, None));
+    assert_eq!((summary.nodes.joined, summary.nodes.missing), (3, Some(1)));
+    assert_eq!(summary.nodes.expected.map(|e| (e.min, e.source)), Some((4, ExpectedFrom::Announced)));
+    assert!(summary.explanation.as_ref().expect("why").text.ends_with("missing for 41 s"));
+    let pods: Vec<_> = run.participants.iter().map(|node| (node.name.as_str(), node.state)).collect();
+    assert_eq!(pods[1], ("train-llm-1", NodeState::Announced));
+    let missing: Vec<_> = run.missing.iter().map(|node| (node.name.as_deref(), node.rank)).collect();
+    assert_eq!(missing, [(Some("train-llm-2"), Some(2))]);
+    // It comes, and the traffic begins: one run, which is no longer gathering.
+    let all = [("train-llm-0", 0, 4), ("train-llm-1", 1, 4), ("train-llm-2", 2, 4), ("train-llm-3", 3, 4)];
+    lab.gate("train-llm", &all, &[]);
+    lab.pass(2.0);
+    assert!(lab.run("train-llm").summary.explanation.is_none());
+    lab.agent(0, "train-llm");
+    lab.cas(0, "train-llm", "join");
+    lab.pass(1.0);
+    let list = lab.insight.list(lab.now);
+    assert_eq!(list.runs.iter().map(|run| run.kind).collect::<Vec<_>>(), [RunKind::C10d]);
+    // All pods go away without a word.
+    lab.insight.gate("train-llm", None);
+    lab.pass(1.0);
+    assert_eq!(lab.run("train-llm").summary.nodes.expected, None);
+}
+
+#[test]
+fn case_1_a_node_that_neither_joined_nor_announced_itself_is_named_by_its_rank() {
+    let mut lab = Lab::new();
+    // A Job's pods: their host names lack the random end.
+    lab.gate("job", &[("node0-x7k2p", 0, 3), ("node1-aaaaa", 1, 3)], &[]);
+    lab.agent(0, "job");
+    lab.cas(0, "job", "join");
+    lab.until(35.0);
+    let missing = lab.run("job").missing;
+    let named: Vec<_> =
+        missing.iter().map(|node| (node.name.as_deref(), node.rank, node.known_from.as_str())).collect();
+    assert_eq!(named, [(Some("node1-aaaaa"), Some(1), "announced"), (None, Some(2), "node_rank")]);
+    lab.assert_said(
+        "nodes_missing",
+        "job round 0: 1 of 3 nodes have joined; node1-aaaaa and node 2 are missing for 30 s (3 by the pods' announcements)",
+    );
 }
 
 #[test]
@@ -312,6 +354,33 @@ fn case_7_one_group_formed_and_others_are_left_over() {
 }
 
 #[test]
+fn case_7_nodes_that_ask_for_different_numbers_complete_no_round() {
+    // Seen with torch 2.15: two nodes with --nnodes=2 and two with --nnodes=4, and nobody completes the round of four.
+    let mut lab = Lab::expecting(4, 4);
+    for n in 0..4 {
+        lab.agent(n, "job");
+        lab.cas(n, "job", "join");
+    }
+    lab.pass(29.0);
+    assert_silent(&lab);
+    lab.pass(3.0);
+    lab.assert_said(
+        "round_not_complete",
+        "job round 0: 4 nodes have joined and the round is not complete after 30 s, although 4 by serve --nodes are enough: \
+         some nodes ask for another number",
+    );
+
+    // The last call of an elastic job, while more may come.
+    let mut healthy = Lab::expecting(2, 4);
+    for n in 0..2 {
+        healthy.agent(n, "job");
+        healthy.cas(n, "job", if n == 1 { "join deadline" } else { "join" });
+    }
+    healthy.pass(60.0);
+    assert_silent(&healthy);
+}
+
+#[test]
 fn case_7_the_ranks_disagree_on_the_world_size() {
     let mut lab = Lab::new();
     for (n, world) in [(0, 2), (1, 2), (2, 4), (3, 4)] {
@@ -345,8 +414,7 @@ fn case_7_a_static_node_beyond_the_number_of_nodes() {
 #[test]
 fn case_7_pods_that_announce_different_numbers() {
     let mut lab = Lab::new();
-    lab.insight.announce("job", pod("a", 0, 2));
-    lab.insight.announce("job", pod("b", 1, 3));
+    lab.gate("job", &[("a", 0, 2)], &[("b", 1, 3)]);
     lab.agent(0, "job");
     lab.cas(0, "job", "join");
     lab.pass(5.0);
@@ -354,6 +422,45 @@ fn case_7_pods_that_announce_different_numbers() {
         "announcements_differ",
         "job round 0: the pods disagree on the number of nodes: a expects 2, b expects 3",
     );
+}
+
+#[test]
+fn case_7_a_pod_is_held_back_because_its_rank_is_taken() {
+    let mut lab = Lab::new();
+    lab.gate("job", &[("a", 0, 2), ("b", 1, 2)], &[("c", 1, 2)]);
+    lab.pass(5.0);
+    lab.assert_said(
+        "duplicate_rank",
+        "job: two live processes claim node rank 1: pod b at 10.1.0.1 and pod c at 10.1.0.1, which is held back; two jobs \
+         on one store, or two nodes with one rank",
+    );
+    // What was said is not said again when the run begins.
+    lab.agent(0, "job");
+    lab.cas(0, "job", "join");
+    lab.pass(5.0);
+    assert_eq!(lab.said.iter().filter(|(_, said)| said.code == "duplicate_rank").count(), 1);
+    assert!(lab.run("job").explanations.iter().any(|said| said.code == "duplicate_rank" && said.holds));
+}
+
+#[test]
+fn a_run_is_finished_until_it_is_started_again() {
+    let mut lab = Lab::new();
+    lab.complete_run("job", 2);
+    assert_eq!(lab.insight.finished("job"), None);
+    for n in 0..2 {
+        lab.reach_exit(n, "job", n == 1);
+    }
+    lab.pass(2.0);
+    assert!(lab.insight.finished("job").is_some());
+    assert_eq!(lab.insight.finished("other"), None);
+    // Its old announcements do not make it gather again, but new ones do.
+    let since = lab.now;
+    lab.pass(1.0);
+    lab.gate("job", &[("a", 0, 2)], &[]);
+    lab.pass(1.0);
+    let kinds = |lab: &Lab| lab.insight.list(lab.now).runs.iter().map(|run| run.kind).collect::<Vec<_>>();
+    assert_eq!(kinds(&lab), [RunKind::Gathering, RunKind::C10d]);
+    assert!(lab.insight.finished("job").is_some_and(|at| at <= since));
 }
 
 #[test]
@@ -462,6 +569,50 @@ fn case_10_the_elastic_deadlock() {
 }
 
 #[test]
+fn case_10_who_waits_in_a_round_that_is_over_is_not_told_of_the_nodes_of_the_next() {
+    let mut lab = Lab::expecting(2, 2);
+    lab.complete_run("job", 3);
+    lab.wait(
+        1,
+        &["/torch.rendezvous.job.0/MASTER_ADDR2", "/torch.rendezvous.job.0/torchelastic/assigned_ranks/7"],
+    );
+    lab.wait(2, &["/torch.rendezvous.job.0/torchelastic/role_info/9"]);
+    lab.pass(1.0);
+    lab.cas(0, "job", "next join complete");
+    lab.exchange("job", 1, 1, 1);
+    lab.pass(40.0);
+    lab.assert_said(
+        "waiting_for_node",
+        "job round 1: 1 process has waited 30 s for the role of node rank 9: that was in another round, and the run has gone \
+         on without it",
+    );
+    assert!(lab.texts("elastic_deadlock").is_empty());
+}
+
+#[test]
+fn case_11_agents_that_give_up_keep_their_names() {
+    let mut lab = Lab::expecting(2, 4);
+    lab.complete_run("job", 3);
+    lab.pass(1.0);
+    let keys = [1, 2].map(|n| format!("/torch.rendezvous.job.0/torchelastic/assigned_ranks/{n}"));
+    for (n, key) in [(1, &keys[0]), (2, &keys[1])] {
+        lab.wait(n, &[&format!("{key}0")]);
+    }
+    // The first to give up leaves and takes the others out of the state.
+    lab.pass(12.0);
+    lab.cancel(1);
+    lab.cas(1, "job", "next");
+    lab.cas(1, "job", "close");
+    lab.cancel(2);
+    lab.pass(4.0);
+    let told = lab.texts("gave_up");
+    assert!(told.iter().any(|text| text.contains(": node1 (node rank 1) gave up on")), "{told:?}");
+    assert!(told.iter().any(|text| text.contains(": node2 (node rank 2) gave up on")), "{told:?}");
+    let closed = lab.texts("closed_incomplete");
+    assert!(closed.iter().all(|text| !text.contains("there were")), "{closed:?}");
+}
+
+#[test]
 fn case_11_a_client_gave_up() {
     let mut lab = Lab::new();
     for n in 1..4 {
@@ -512,7 +663,7 @@ fn case_12_a_foreign_client() {
 fn case_13_the_workers_meet_elsewhere() {
     let mut lab = Lab::new();
     lab.complete_run("job", 2);
-    lab.pass(5.0);
+    lab.pass(35.0);
     lab.assert_said(
         "workers_elsewhere",
         "job round 0: the workers meet at node0:41234, a store that rank 0 hosts itself; their ranks cannot be seen here",
@@ -521,6 +672,22 @@ fn case_13_the_workers_meet_elsewhere() {
     lab.pass(300.0);
     assert_silent(&lab);
     assert_eq!(lab.texts("workers_elsewhere").len(), 1);
+
+    // Workers that are sent here come when they have imported what they need; their agents publish an address all the same.
+    let mut healthy = Lab::new();
+    healthy.complete_run("job", 2);
+    healthy.pass(20.0);
+    for n in 0..2 {
+        healthy.worker(10 + n, "10.0.0.1");
+        healthy.publish(10 + n, n, 2);
+    }
+    healthy.pass(60.0);
+    assert_silent(&healthy);
+    assert!(healthy.texts("workers_elsewhere").is_empty());
+    healthy.assert_said(
+        "ranks_complete",
+        "job round 0: all 2 ranks have met in 0.0 s; last: rank 1 on host11 (+0.0 s)",
+    );
 }
 
 #[test]
@@ -546,16 +713,28 @@ fn case_14_the_exit_barrier() {
 #[test]
 fn case_15_two_jobs_use_one_store() {
     let mut lab = Lab::new();
-    for n in 0..4 {
+    for n in 0..2 {
+        lab.worker(n, &format!("10.0.0.{n}"));
+        lab.publish(n, n, 2);
+    }
+    for n in 0..2 {
+        lab.get(n, &format!("/default_pg/0//cpu//0/{}", 1 - n));
+    }
+    lab.pass(10.0);
+    assert_silent(&lab);
+    // Once rank 1 is overwritten, the address of the rank 0 that has read it is dropped: no key is written twice after that.
+    for n in [3, 2] {
         lab.worker(n, &format!("10.0.0.{n}"));
         lab.publish(n, n % 2, 2);
+        lab.pass(0.5);
     }
     lab.pass(5.0);
     lab.assert_said(
         "two_jobs",
-        "store:29500: two jobs on one store: rank 0 on host0 and process 2002 at 10.0.0.2 (both write the addresses of \
-         all 2 ranks)",
+        "store:29500: two jobs on one store: process 2000 at 10.0.0.0 and process 2002 at 10.0.0.2 (both write the \
+         addresses of all 2 ranks)",
     );
+    assert!(lab.texts("duplicate_rank").is_empty());
     // Two static runs, before their workers even start.
     let mut lab = Lab::new();
     for (n, run) in [(0, "a"), (1, "b")] {
@@ -606,6 +785,11 @@ fn a_state_that_cannot_be_read_harms_nothing() {
         "unreadable_state",
         "job round 0: the rendezvous state cannot be read: the state is not base64",
     );
+    for n in 0..20 {
+        lab.set(0, "/torch.rendezvous.job", format!("nonsense {n}").as_bytes());
+        lab.pass(0.5);
+    }
+    assert_eq!(lab.texts("unreadable_state").len(), 1, "told once, not with every write");
     lab.forget_state("job");
     assert_eq!(lab.insight.list(lab.now).runs.len(), 1);
 }

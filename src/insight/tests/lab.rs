@@ -5,9 +5,11 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::pickle::StateModel;
+use crate::gather::{Announcement, Gatherings};
 use crate::ids::{ConnId, Uptime};
 use crate::insight::view::{self, Explanation, Severity};
 use crate::insight::{Insight, News, OpenWait, Settings};
+use crate::launch::Nodes;
 use crate::protocol::{KeyList, PairList, Payload, Reply, Request};
 use crate::store::{Capacity, Effects, Event, Observed, StaleKeyConfig, Store};
 
@@ -79,6 +81,28 @@ impl Lab {
             clients: BTreeMap::new(),
             serial: 0,
         }
+    }
+
+    /// The start gate of `run`: its pods as name, node rank, number of nodes; and those that were turned away.
+    pub(super) fn gate(&mut self, run: &str, pods: &[(&str, u32, u32)], turned_away: &[(&str, u32, u32)]) {
+        let mut gates = Gatherings::new(Duration::from_secs(30));
+        for &(pod, rank, nodes) in pods.iter().chain(turned_away) {
+            let said = Announcement {
+                pod: pod.into(),
+                uid: String::new(),
+                node_rank: Some(rank),
+                nodes: Nodes::exactly(nodes),
+                address: IpAddr::from([10, 1, 0, rank as u8]),
+                torch: None,
+                restarts: false,
+            };
+            // Whether it is taken is what is asked for below.
+            let _ = gates.announce(run, &said, None, self.now);
+        }
+        let snapshot = gates.run(run).and_then(|run| run.snapshot(self.now, gates.pod_timeout()));
+        let away = snapshot.as_ref().map_or(0, |snapshot| snapshot.turned_away.len());
+        assert_eq!(away, turned_away.len());
+        self.insight.gate(run, snapshot);
     }
 
     /// Lets time pass until `at` seconds, as the server does: a look ten times a second, the waits once.

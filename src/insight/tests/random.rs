@@ -1,13 +1,16 @@
 //! Whatever is observed, in whatever order: no panic, and nothing beyond its bound.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::lab::gloo;
+use crate::gather::{Announcement, Gatherings};
 use crate::ids::{ConnId, RunId, Uptime};
-use crate::insight::{Announcement, Insight, OpenWait, Settings};
+use crate::insight::{Insight, OpenWait, Settings};
+use crate::launch::Nodes;
 use crate::store::{DropCause, Event, Observed};
 
 const MAX_RUNS: usize = 5;
@@ -111,6 +114,7 @@ proptest! {
     #[test]
     fn nothing_observed_breaks_it(steps in prop::collection::vec(step(), 0..80)) {
         let mut insight = Insight::new(Settings { max_runs: MAX_RUNS, ..Settings::default() });
+        let mut gates = Gatherings::new(Duration::from_secs(30));
         let mut now = Uptime::default();
         for step in steps {
             match step {
@@ -127,13 +131,21 @@ proptest! {
                     };
                     insight.waits(7, waits.into_iter().map(open).collect(), now);
                 }
-                Step::Announce(run, pod) => insight.announce(&format!("r{run}"), Announcement {
-                    pod: format!("pod{pod}"),
-                    uid: String::new(),
-                    node_rank: Some(pod),
-                    addr: None,
-                    nodes: Some(pod + 1),
-                }),
+                Step::Announce(run, pod) => {
+                    let run = format!("r{run}");
+                    let said = Announcement {
+                        pod: format!("pod{pod}"),
+                        uid: String::new(),
+                        node_rank: Some(pod % 3),
+                        nodes: Nodes::exactly(pod / 2 + 3),
+                        address: IpAddr::from([10, 0, 0, 1]),
+                        torch: Some(pod.to_string()),
+                        restarts: false,
+                    };
+                    let _ = gates.announce(&run, &said, insight.finished(&run), now);
+                    let gate = gates.run(&run).and_then(|run| run.snapshot(now, gates.pod_timeout()));
+                    insight.gate(&run, gate.filter(|_| pod > 0));
+                }
                 Step::Forget(run) => {
                     insight.forget(&format!("r{run}"));
                 }

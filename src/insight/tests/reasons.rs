@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::insight::view::{ExpectedFrom, Severity};
-use crate::insight::{Names, Reason, Secs, Unit, Whereabouts};
+use crate::insight::{Names, Reason, Said, Secs, Unit, Whereabouts};
 
 fn names(names: &[&str]) -> Names {
     Names::of(names.iter().map(|name| (*name).to_owned()))
@@ -38,6 +38,20 @@ fn examples() -> Vec<(Reason, &'static str)> {
              all ranks had met.",
         ),
         (
+            Reason::PodsMissing {
+                announced: 3,
+                expected: 4,
+                missing: names(&["pod train-llm-2 with rank 2"]),
+                waited: secs(41.0),
+            },
+            "Pods are held back before PyTorch starts in them (`rallypoint run`, `wait --nodes`), because others have not \
+             announced themselves.",
+        ),
+        (
+            Reason::TorchVersionsDiffer { versions: "2.14.0 (train-llm-1), 2.15.0 (train-llm-0)".into() },
+            "Pods announced different versions of PyTorch.",
+        ),
+        (
             Reason::NodesMissing {
                 joined: 3,
                 expected: Some(4),
@@ -48,6 +62,16 @@ fn examples() -> Vec<(Reason, &'static str)> {
             },
             "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or \
              have a rank that is known; else those who are there are.",
+        ),
+        (
+            Reason::RoundNotComplete {
+                joined: 4,
+                expected: 4,
+                from: ExpectedFrom::Announced,
+                waited: secs(30.0),
+            },
+            "As many nodes as are expected have joined, and none of them completes the round. Seen with torch 2.15 when \
+             their --nnodes differ.",
         ),
         (
             Reason::NodeCameLate {
@@ -163,7 +187,12 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "In a static run a node has come whose rank is not below the number that rank 0 counts on.",
         ),
         (
-            Reason::AnnouncementsDiffer { pod: "a".into(), says: 2, other_pod: "b".into(), other_says: 3 },
+            Reason::AnnouncementsDiffer {
+                pod: "a".into(),
+                says: "2".into(),
+                other_pod: "b".into(),
+                other_says: "2:3".into(),
+            },
             "Two pods of a run announced different numbers of nodes.",
         ),
         (
@@ -240,9 +269,70 @@ fn examples() -> Vec<(Reason, &'static str)> {
     ]
 }
 
+/// What only the native rendezvous tells. Its other facts have the codes above.
+fn native_examples() -> Vec<(Reason, &'static str)> {
+    use crate::rendezvous::{Break, Fact, Label, Who};
+    let label = |text: &str| Label::new(text).expect("a label");
+    let who = || Who { name: label("train-llm-2"), address: label("10.0.0.3") };
+    let broken = |why| Fact::Broken { round: 3, why };
+    let seconds = Duration::from_secs;
+    let all = [
+        (
+            broken(Break::Left { who: who(), rank: 2, why: Some(label("pod is being deleted")) }),
+            "Native runs: a node of the round has left.",
+        ),
+        (
+            broken(Break::Rejoined { who: who(), rank: 2 }),
+            "Native runs: a node of the round was started again.",
+        ),
+        (
+            broken(Break::Unreported { missing: 1, nodes: 4 }),
+            "Native runs: after a restart of the server some nodes of the round were not heard from.",
+        ),
+        (
+            Fact::Expiring { round: 3, left: seconds(300), missing: "1 more node is needed".into() },
+            "Native runs: the time in which a round must be complete ends soon.",
+        ),
+        (
+            Fact::TimedOut { round: 3, after: seconds(1800), missing: "1 more node is needed".into() },
+            "Native runs: a round was not complete in time.",
+        ),
+        (
+            Fact::Extended { round: 3, by: seconds(600), left: seconds(840) },
+            "Native runs: somebody gave a round more time.",
+        ),
+        (
+            Fact::Closed { by: "node train-llm-0".into() },
+            "Native runs: a node or an operator closed the run.",
+        ),
+        (
+            Fact::Adopted { round: 3, nodes: 4, first: who() },
+            "Native runs: the server was restarted and goes on with the round that the nodes told.",
+        ),
+        (
+            Fact::MixedReleases("2.14.0 on 1, 2.15.0 on 3".into()),
+            "Native runs: the nodes have different releases of PyTorch.",
+        ),
+        (
+            Fact::NoStore {
+                round: 3,
+                why: "no port left for the run's store: 100 of 100 are in use; give more with --store-ports"
+                    .into(),
+            },
+            "Native runs: there is no store for the workers of a round.",
+        ),
+    ];
+    all.into_iter().map(|(fact, when)| (Reason::Rendezvous(Said::of(&fact)), when)).collect()
+}
+
+fn all_examples() -> Vec<(Reason, &'static str)> {
+    examples().into_iter().chain(native_examples()).collect()
+}
+
 fn page() -> String {
     let part = |(reason, when): &(Reason, &str)| {
-        let run = format!("train-llm{}", if reason.severity() == Severity::Info { "" } else { " round 0" });
+        let names_round = reason.severity() != Severity::Info && !matches!(reason, Reason::Rendezvous(_));
+        let run = format!("train-llm{}", if names_round { " round 0" } else { "" });
         let subject = if matches!(reason, Reason::ForeignClient { .. }) { None } else { Some(run.as_str()) };
         let severity = match reason.severity() {
             Severity::Info => "info",
@@ -257,7 +347,7 @@ fn page() -> String {
         let sentence = reason.sentence(subject);
         format!("### `{}` ({severity}{when_said})\n\n{when}\n\n> {sentence}\n{remedy}", reason.code())
     };
-    examples().iter().map(part).collect::<Vec<_>>().join("\n")
+    all_examples().iter().map(part).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
@@ -271,7 +361,7 @@ fn the_page_has_every_explanation_as_it_is_said() {
 
 #[test]
 fn every_code_has_an_example_and_is_the_tag_of_its_facts() {
-    let examples = examples();
+    let examples = all_examples();
     let codes: Vec<&str> = examples.iter().map(|(reason, _)| reason.code()).collect();
     assert_eq!(codes, Reason::CODES);
     for (reason, _) in examples {

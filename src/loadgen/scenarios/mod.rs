@@ -1,6 +1,7 @@
 //! The scenarios, one idea a file. Each prepares, measures its sections and clears up.
 
 mod large;
+mod meeting;
 mod parked;
 mod ranks;
 mod rendezvous;
@@ -24,6 +25,7 @@ pub(super) fn run(session: &mut Session<'_>) -> Result<(), Error> {
         Scenario::Cas => rendezvous::cas(session),
         Scenario::Big => large::big(session),
         Scenario::Barrier => ranks::barrier(session),
+        Scenario::Join => meeting::join(session),
     }
 }
 

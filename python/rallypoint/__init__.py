@@ -1,0 +1,63 @@
+"""Meet before training starts: the Python side of a rallypoint server.
+
+torchrun uses it by `--rdzv-backend=rallypoint` (see `rallypoint.torchrun`). For programs of their own there are
+
+    join       join a run, hold the place in it, and know its other nodes
+    peers      meet once, only to learn who is there
+    barrier    wait until all have arrived
+    check_env  what the platform's environment says about this process, and whether it contradicts itself
+    diagnose   PASS, WARN and FAIL for everything that can keep a job from starting, each with what to do
+
+Needs the standard library only; torch is imported by `rallypoint.torchrun` alone.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from .api import Membership, barrier, join, peers
+from .checks import Check, ProgramError, Report, check_env, diagnose
+from .errors import (
+    ClosedError,
+    GracefulExitError,
+    MismatchError,
+    NotRallypointError,
+    PlaceLostError,
+    ProblemError,
+    RallypointError,
+    TimedOutError,
+    UnreachableError,
+)
+from .rendezvous import Action, News, Peer, Round, Waiting
+
+try:
+    __version__ = version("rallypoint")
+except PackageNotFoundError:  # run from the source tree
+    __version__ = "0+unknown"
+
+__all__ = [
+    "Action",
+    "Check",
+    "ClosedError",
+    "GracefulExitError",
+    "Membership",
+    "MismatchError",
+    "News",
+    "NotRallypointError",
+    "Peer",
+    "PlaceLostError",
+    "ProblemError",
+    "ProgramError",
+    "RallypointError",
+    "Report",
+    "Round",
+    "TimedOutError",
+    "UnreachableError",
+    "Waiting",
+    "__version__",
+    "barrier",
+    "check_env",
+    "diagnose",
+    "join",
+    "peers",
+]

@@ -1,0 +1,223 @@
+"""JSON over HTTP/1.1 to a server's admin port, through a server that is away for a while.
+
+Every request of the API may be sent again (joins carry an id), so a request is repeated until it is answered or the caller's patience
+ends. One [`Client`] is one connection, for one thread; only `interrupt` may be called from another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import random
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import NotRallypointError, ProblemError, UnreachableError, problem
+
+DEFAULT_PORT = 29501
+"""The server's admin port unless the endpoint names another one."""
+CONNECT_SECONDS = 5.0
+"""How long one attempt to connect may take."""
+ANSWER_SECONDS = 10.0
+"""How much later than the request's own wait an answer may be."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+"""Seconds between attempts; they double, and each is shortened by up to a half at random."""
+MAX_BODY = 64 << 20
+AWAY = (502, 503, 504)
+"""Statuses of a server, or of a proxy before it, that may answer otherwise in a moment."""
+
+
+class Interrupted(Exception):
+    """`Client.interrupt` was called."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a server's admin port is."""
+
+    host: str
+    port: int = DEFAULT_PORT
+
+    @classmethod
+    def parse(cls, text: str) -> Endpoint:
+        """`HOST`, `HOST:PORT`, `[IPV6]:PORT`, each also as `http://…`; a ValueError that says what is wrong."""
+        rest = text.strip()
+        if rest.startswith("https://"):
+            raise ValueError(f"endpoint {text!r}: the server speaks plain HTTP, write HOST:PORT")
+        rest = rest.removeprefix("http://").rstrip("/")
+        bracketed = re.fullmatch(r"\[([^\]]+)\](?::(\d+))?", rest)
+        if bracketed:
+            host, port = bracketed.groups()
+        elif rest.count(":") > 1:  # an IPv6 address without brackets has no port
+            host, port = rest, None
+        else:
+            host, _, port = rest.partition(":")
+        if not host or not re.fullmatch(r"[\w.:%-]+", host):
+            raise ValueError(f"endpoint {text!r} names no host; expected HOST:PORT, such as rallypoint:{DEFAULT_PORT}")
+        if port is None or port == "":
+            return cls(host)
+        if not port.isdigit() or not 0 < int(port) < 1 << 16:
+            raise ValueError(f"endpoint {text!r}: {port!r} is not a port; expected 1 to 65535")
+        return cls(host, int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A good answer: the status tells `complete` from `waiting`."""
+
+    status: int
+    body: dict[str, Any]
+
+
+OnTrouble = Callable[[str, float], None]
+"""Is told what is wrong, in words, and for how many seconds it has been so; and `""` when it is over."""
+
+
+class Client:
+    """One connection to a server, made when needed and made again when it breaks."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.has_sent = False
+        """Whether a server may have seen a request."""
+        self._connection: http.client.HTTPConnection | None = None
+        self._interrupted = threading.Event()
+
+    def post(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        patience: float,
+        late: float = ANSWER_SECONDS,
+        on_trouble: OnTrouble | None = None,
+    ) -> Answer:
+        """Sends `body` until the server answers, for at most `patience` seconds without an answer.
+
+        A ProblemError is the server's refusal, an UnreachableError the end of the patience. `wait_seconds` of the body counts as
+        part of the answer's time, `late` comes on top of it.
+        """
+        payload = json.dumps(body).encode()
+        allowed = float(body.get("wait_seconds", 0.0)) + late
+        started = time.monotonic()
+        pause = FIRST_PAUSE
+        troubled = False
+        while True:
+            reused = self._connection is not None
+            try:
+                answer = self._exchange(path, payload, allowed)
+            except (OSError, http.client.HTTPException) as error:
+                if reused and isinstance(error, (http.client.RemoteDisconnected, ConnectionError)):
+                    continue  # the server closed an idle connection; a new one tells how it is
+                cause: Exception = error
+            except ProblemError as refusal:
+                if refusal.status not in AWAY:
+                    raise
+                cause = refusal
+            else:
+                if troubled and on_trouble:
+                    on_trouble("", time.monotonic() - started)
+                return answer
+            lasted = time.monotonic() - started
+            if lasted + pause > patience:
+                if isinstance(cause, ProblemError):
+                    raise cause
+                raise UnreachableError(f"no answer from {self.endpoint} for {lasted:.0f} s: {self._explain(cause)}") from cause
+            if on_trouble:
+                on_trouble(self._explain(cause), lasted)
+            troubled = True
+            self.pause(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def pause(self, seconds: float) -> None:
+        """Sleeps, unless interrupted."""
+        if self._interrupted.wait(seconds):
+            raise Interrupted
+
+    def interrupt(self) -> None:
+        """Ends what another thread does with this client, now and for ever, by an Interrupted there."""
+        self._interrupted.set()
+        connection = self._connection
+        sock = connection.sock if connection else None
+        if sock:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Closes the connection. The next request makes a new one."""
+        connection, self._connection = self._connection, None
+        if connection:
+            connection.close()
+
+    def _exchange(self, path: str, payload: bytes, allowed: float) -> Answer:
+        try:
+            connection = self._connected()
+            assert connection.sock is not None
+            connection.sock.settimeout(allowed)
+            self.has_sent = True
+            connection.request("POST", path, payload, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            raw = response.read(MAX_BODY)
+            self._check_interrupted()
+        except BaseException as error:
+            # Also for a signal's exception: half an answer would be read as the next one's beginning.
+            self.close()
+            if isinstance(error, Exception):
+                self._check_interrupted()
+            raise
+        if response.will_close:
+            self.close()
+        return self._understand(response, raw)
+
+    def _connected(self) -> http.client.HTTPConnection:
+        self._check_interrupted()
+        if self._connection is None:
+            self._connection = http.client.HTTPConnection(self.endpoint.host, self.endpoint.port, timeout=CONNECT_SECONDS)
+            self._connection.connect()  # sets TCP_NODELAY
+            self._check_interrupted()
+        return self._connection
+
+    def _check_interrupted(self) -> None:
+        if self._interrupted.is_set():
+            raise Interrupted
+
+    def _understand(self, response: http.client.HTTPResponse, raw: bytes) -> Answer:
+        try:
+            body = json.loads(raw) if raw else {}
+        except ValueError:
+            body = None
+        if response.status < 300 and isinstance(body, dict):
+            return Answer(response.status, body)
+        if response.status in AWAY or (isinstance(body, dict) and "code" in body):
+            raise problem(response.status, body if isinstance(body, dict) else {"detail": f"{response.status} {response.reason}"})
+        self.close()
+        raise NotRallypointError(
+            f"{self.endpoint} answers HTTP {response.status} and not as a rallypoint server does: check host and port "
+            f"(it must be the admin port, by default {DEFAULT_PORT}), and that the server is as new as this package"
+        )
+
+    def _explain(self, error: Exception) -> str:
+        host, port = self.endpoint.host, self.endpoint.port
+        if isinstance(error, ProblemError):
+            return f"the server says: {error}"
+        if isinstance(error, socket.gaierror):
+            return f"the name {host!r} does not resolve ({error.strerror}): check the Service's name and namespace"
+        if isinstance(error, (http.client.HTTPException, ConnectionResetError)):
+            return (
+                f"what listens there does not speak HTTP, or went away ({type(error).__name__}): the endpoint must be the "
+                f"server's admin port (by default {DEFAULT_PORT}), not its store port"
+            )
+        if isinstance(error, ConnectionRefusedError):
+            return f"nothing listens on port {port} there: is the server up, and is this its admin port (by default {DEFAULT_PORT})?"
+        if isinstance(error, TimeoutError):
+            return "the connection or the answer took too long: check network policies, and that the server is healthy"
+        return str(error) or type(error).__name__

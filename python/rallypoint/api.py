@@ -1,0 +1,202 @@
+"""The functions for users: meet on a server without torchrun, wait at a barrier, find the peers.
+
+`endpoint` is the server's admin port, `HOST` or `HOST:PORT`; without it the variable RALLYPOINT_ADMIN counts, then `localhost:29501`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+from ._http import Client, Endpoint
+from ._trouble import Trouble
+from .rendezvous import WAIT_SECONDS, Identity, News, Node, Peer, Round, Terms, Waiting, host_name, node_id, without_none
+
+Nodes = int | str | tuple[int, int]
+"""How many nodes: `4`, `"2:4"` or `(2, 4)`."""
+
+
+class Membership:
+    """This process' place in a round of a run. A context manager: the place is given up at its end.
+
+    with rallypoint.join("my-run", nodes=4) as me:
+        print(me.rank, me.world_size, [peer.address for peer in me.peers])
+    """
+
+    def __init__(self, node: Node, round: Round, on_waiting: Callable[[Waiting], None] | None) -> None:
+        self._node = node
+        self._on_waiting = on_waiting
+        self.round = round
+        """The round, with its number and its store."""
+
+    @property
+    def rank(self) -> int:
+        """This node's rank in the round."""
+        return self.round.group_rank
+
+    @property
+    def world_size(self) -> int:
+        """How many nodes the round has."""
+        return self.round.group_world_size
+
+    @property
+    def peers(self) -> tuple[Peer, ...]:
+        """Every node of the round by rank, this one too."""
+        return self.round.peers
+
+    @property
+    def news(self) -> News:
+        """What the last keep-alive said: go on, or join again because nodes wait or one is gone. Never asks the server."""
+        return self._node.news
+
+    def rejoin(self) -> Round:
+        """Joins the next round, and waits for it. The rank stays where possible."""
+        self.round = self._node.join(participants=True, on_waiting=self._on_waiting)
+        return self.round
+
+    def leave(self, reason: str = "it is done") -> None:
+        """Gives up the place: the others are told to join again."""
+        self._node.leave(reason)
+
+    def close(self, reason: str = "it is done") -> None:
+        """Closes the run, so that nobody joins any more, and leaves it."""
+        self._node.close(reason)
+        self._node.leave(reason)
+
+    def __enter__(self) -> Membership:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.leave("it is done" if error is None else f"it failed: {type(error).__name__}")
+
+
+def join(
+    run_id: str,
+    nodes: Nodes,
+    *,
+    endpoint: str | None = None,
+    name: str | None = None,
+    address: str | None = None,
+    role: str | None = None,
+    node_rank: int | None = None,
+    local_world_size: int | None = None,
+    timeout: float | None = None,
+    last_call: float | None = None,
+    store: bool = False,
+    on_waiting: Callable[[Waiting], None] | None = None,
+) -> Membership:
+    """Joins a run and waits until enough nodes are there; then holds the place with keep-alives in the background.
+
+    `timeout` is how long the round may gather, in seconds; all nodes must give the same one, and the same `nodes`. With `store`
+    the round gets a TCPStore of its own (`round.store`). `on_waiting` is called every few seconds while the node waits.
+    Raises a RallypointError: TimedOutError, ClosedError, MismatchError, UnreachableError, …
+    """
+    node = _node(run_id, nodes, endpoint, name, address, role, node_rank, local_world_size, timeout, last_call, store, heartbeat=True)
+    return Membership(node, node.join(participants=True, on_waiting=on_waiting), on_waiting)
+
+
+def peers(
+    run_id: str,
+    nodes: Nodes,
+    *,
+    endpoint: str | None = None,
+    name: str | None = None,
+    address: str | None = None,
+    role: str | None = None,
+    node_rank: int | None = None,
+    local_world_size: int | None = None,
+    timeout: float | None = None,
+    last_call: float | None = None,
+    on_waiting: Callable[[Waiting], None] | None = None,
+) -> tuple[Peer, ...]:
+    """Meets the other nodes once and returns all of them by rank, this one too; nobody holds a place afterwards.
+
+    For launchers that only need to know who is there, and where: a hosts file, Ray's head, an MPI launcher. As `join` otherwise.
+    """
+    node = _node(run_id, nodes, endpoint, name, address, role, node_rank, local_world_size, timeout, last_call, False, heartbeat=False)
+    return node.join(participants=True, on_waiting=on_waiting).peers
+
+
+def barrier(
+    name: str,
+    world_size: int | None = None,
+    *,
+    members: Iterable[str] | None = None,
+    participant: str | None = None,
+    timeout: float = 300.0,
+    endpoint: str | None = None,
+) -> int:
+    """Waits until `world_size` participants, or all `members`, have arrived at the barrier `name`; returns how often it was used so far.
+
+    `participant` is who arrives, by default this process; with `members` it must be one of them, and those who are missing are named
+    when `timeout` (seconds) is over: TimedOutError, with `extra["missing"]`. A server that is away for a moment is waited for.
+    """
+    chosen = list(members) if members is not None else None
+    if world_size is None and chosen is None:
+        raise ValueError("barrier: pass world_size, or members")
+    if chosen is not None and participant not in chosen:
+        raise ValueError(f"barrier: participant={participant!r} is not one of the members")
+    where = _endpoint(endpoint)
+    client = Client(where)
+    body: dict[str, Any] = {
+        "participant": participant or node_id(),
+        "arrival_id": secrets.token_hex(8),
+        "world_size": world_size,
+        "members": chosen,
+        "timeout_seconds": timeout,
+        "wait_seconds": WAIT_SECONDS,
+    }
+    deadline = time.monotonic() + timeout
+    trouble = Trouble(f"barrier {name!r}", "trying again")
+    path = f"/api/v1/barriers/{quote(name, safe='')}/arrive"
+    try:
+        while True:
+            patience = max(1.0, deadline - time.monotonic())
+            answer = client.post(path, without_none(body), patience=patience, on_trouble=trouble)
+            if answer.status == 200:
+                return int(answer.body["generation"])
+    finally:
+        client.close()
+
+
+def _endpoint(given: str | None) -> Endpoint:
+    return Endpoint.parse(given or os.environ.get("RALLYPOINT_ADMIN") or "localhost")
+
+
+def _bounds(nodes: Nodes) -> tuple[int, int]:
+    if isinstance(nodes, str):
+        least, _, most = nodes.partition(":")
+        if not least.isdigit() or not (most or "0").isdigit():
+            raise ValueError(f"nodes={nodes!r}: expected how many, such as 4 or '2:4'")
+        bounds = int(least), int(most or least)
+    else:
+        bounds = (nodes, nodes) if isinstance(nodes, int) else nodes
+    if not 1 <= bounds[0] <= bounds[1]:
+        raise ValueError(f"nodes={nodes!r}: the minimum must be at least 1 and not more than the maximum")
+    return bounds
+
+
+def _node(
+    run_id: str,
+    nodes: Nodes,
+    endpoint: str | None,
+    name: str | None,
+    address: str | None,
+    role: str | None,
+    node_rank: int | None,
+    local_world_size: int | None,
+    timeout: float | None,
+    last_call: float | None,
+    store: bool,
+    *,
+    heartbeat: bool,
+) -> Node:
+    least, most = _bounds(nodes)
+    terms = Terms(least, most, join_timeout=timeout, last_call=last_call, store=store)
+    identity = Identity(node_id(), name or host_name(), address, role, node_rank, local_world_size)
+    return Node(_endpoint(endpoint), run_id, terms, identity, heartbeat=heartbeat)

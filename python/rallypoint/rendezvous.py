@@ -1,0 +1,404 @@
+"""A node of a run, as the server's HTTP API knows it: it joins, keeps its place, leaves, or closes the run.
+
+No torch here: the torchrun plugin (`torchrun.py`) and the functions for users (`api.py`) are both made of this.
+What each field means is in docs/http-api.md.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+import urllib.parse
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ._http import ANSWER_SECONDS, Client, Endpoint, Interrupted
+from ._trouble import Trouble
+from .errors import NotRallypointError, PlaceLostError, ProblemError, RallypointError
+
+log = logging.getLogger("rallypoint")
+
+WAIT_SECONDS = 15.0
+"""How long one request waits at the server for news."""
+DEFAULT_PATIENCE = 1800.0
+"""How long a server may be away, in seconds, before a node that joins gives up."""
+FAREWELL_SECONDS = 2.0
+"""How long a process that ends may take to say so."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a run's nodes agree on; None leaves it to the run's first node or the server."""
+
+    min_nodes: int
+    max_nodes: int
+    join_timeout: float | None = None
+    last_call: float | None = None
+    keep_alive: float | None = None
+    keep_alive_misses: int | None = None
+    store: bool | None = None
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "min_nodes": self.min_nodes,
+            "max_nodes": self.max_nodes,
+            "join_timeout_seconds": self.join_timeout,
+            "last_call_seconds": self.last_call,
+            "keep_alive_seconds": self.keep_alive,
+            "keep_alive_misses": self.keep_alive_misses,
+            "store": self.store,
+        }
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who a node is. `node` must be no other live node's."""
+
+    node: str
+    name: str
+    address: str | None = None
+    role: str | None = None
+    node_rank: int | None = None
+    local_world_size: int | None = None
+    torch_version: str | None = None
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "node": self.node,
+            "name": self.name,
+            "address": self.address,
+            "role": self.role,
+            "node_rank": self.node_rank,
+            "local_world_size": self.local_world_size,
+            "torch_version": self.torch_version,
+        }
+
+
+def node_id() -> str:
+    """A name that no other node has: the host, the process, and something random."""
+    return f"{host_name()[:200]}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def host_name() -> str:
+    """This machine's, or pod's, name."""
+    return os.environ.get("POD_NAME") or socket.gethostname() or "localhost"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A node of a round as the others see it."""
+
+    group_rank: int
+    node: str
+    name: str
+    address: str
+    role: str | None = None
+    local_world_size: int | None = None
+
+
+@dataclass(frozen=True)
+class Round:
+    """A complete round, and this node's place in it."""
+
+    run_id: str
+    number: int
+    group_rank: int
+    group_world_size: int
+    store: tuple[str, int] | None
+    """Host and port of the store that the round's workers share."""
+    keep_alive: float
+    keep_alive_misses: int
+    gathered_seconds: float
+    peers: tuple[Peer, ...] = ()
+    """Every node by rank, if asked for."""
+
+    @classmethod
+    def read(cls, body: Mapping[str, Any]) -> Round:
+        store = body.get("store")
+        peers = sorted((_peer(entry) for entry in body.get("participants") or ()), key=lambda peer: peer.group_rank)
+        return cls(
+            run_id=str(body["run_id"]),
+            number=int(body["round"]),
+            group_rank=int(body["group_rank"]),
+            group_world_size=int(body["group_world_size"]),
+            store=(str(store["host"]), int(store["port"])) if store else None,
+            keep_alive=float(body["keep_alive_seconds"]),
+            keep_alive_misses=int(body["keep_alive_misses"]),
+            gathered_seconds=float(body["gathered_seconds"]),
+            peers=tuple(peers),
+        )
+
+
+def _peer(body: Mapping[str, Any]) -> Peer:
+    return Peer(int(body["group_rank"]), body["node"], body["name"], body["address"], body.get("role"), body.get("local_world_size"))
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """How a round stands that is not complete yet."""
+
+    redundant: bool
+    round: int
+    joined: int
+    min_nodes: int
+    max_nodes: int
+    waited_seconds: float
+    deadline_seconds: float | None
+    reason: str
+    """What is waited for, in words."""
+
+    @classmethod
+    def read(cls, body: Mapping[str, Any]) -> Waiting:
+        deadline = body.get("deadline_seconds")
+        return cls(
+            redundant=body["state"] == "redundant",
+            round=int(body["round"]),
+            joined=int(body["joined"]),
+            min_nodes=int(body["min_nodes"]),
+            max_nodes=int(body["max_nodes"]),
+            waited_seconds=float(body["waited_seconds"]),
+            deadline_seconds=None if deadline is None else float(deadline),
+            reason=str(body["reason"]),
+        )
+
+
+class Action(enum.Enum):
+    """What a node of a complete round shall do."""
+
+    CONTINUE = "continue"
+    REJOIN = "rejoin"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True)
+class News:
+    """The last keep-alive's answer."""
+
+    action: Action = Action.CONTINUE
+    reason: str = ""
+    num_nodes_waiting: int = 0
+
+
+class KeepAlive:
+    """A daemon thread that holds a node's place in a round and keeps the latest news. It never outlives its process."""
+
+    def __init__(self, endpoint: Endpoint, run_id: str, identity: Identity, terms: Terms, round: Round, join_id: str, late: float) -> None:
+        self.news = News()
+        self._client = Client(endpoint)
+        self._path = f"{run_path(run_id)}/heartbeat"
+        self._late = late
+        self._pause = min(1.0, round.keep_alive)
+        self._trouble = Trouble(f"run {run_id!r}: keep-alive", "the workers go on", quiet=2 * round.keep_alive)
+        self._body: dict[str, Any] = {
+            "node": identity.node,
+            "join_id": join_id,
+            "name": identity.name,
+            "address": identity.address,
+            "round": round.number,
+            "rank": round.group_rank,
+            "world_size": round.group_world_size,
+            "min_nodes": terms.min_nodes,
+            "max_nodes": terms.max_nodes,
+            "wait_seconds": max(1.0, min(WAIT_SECONDS, round.keep_alive * round.keep_alive_misses)),
+        }
+        self._about = f"run {run_id!r}, round {round.number}"
+        self._thread = threading.Thread(target=self._run, name="rallypoint-keep-alive", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread, without waiting for it."""
+        self._client.interrupt()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._beat()
+        except Interrupted:
+            pass
+        finally:
+            self._client.close()
+
+    def _beat(self) -> None:
+        seen, started = self.news.action, time.monotonic()
+        try:
+            answer = self._client.post(
+                self._path,
+                {**without_none(self._body), "seen": seen.value},
+                patience=float("inf"),
+                late=self._late,
+                on_trouble=self._trouble,
+            )
+            body = answer.body
+            news = News(Action(body["action"]), str(body["reason"]), int(body["num_nodes_waiting"]))
+        except ProblemError as refusal:
+            # The server will not have this node in the round: it has to join again to hear more.
+            news = News(Action.REJOIN, str(refusal))
+        except (RallypointError, KeyError, TypeError, ValueError) as error:
+            log.warning("rallypoint: %s: keep-alive: %s: %s", self._about, type(error).__name__, error)
+            self._client.pause(10 * self._pause)
+            return
+        if news.action is not seen and news.action is not Action.CONTINUE:
+            level = logging.WARNING if news.action is Action.REJOIN else logging.INFO
+            log.log(level, "rallypoint: %s: %s: %s", self._about, news.action.value, news.reason)
+        self.news = news
+        if news.action is seen and time.monotonic() - started < self._pause:
+            self._client.pause(self._pause)  # a server that answers at once, as it is about to stop, is not asked all the time
+
+
+@dataclass
+class _Presence:
+    """What has to be ended when a node's owner forgets it, or its process ends."""
+
+    endpoint: Endpoint
+    run_id: str
+    node: str
+    keep_alive: KeepAlive | None = None
+    joined: bool = False
+    """Whether the server may know the node."""
+    pid: int = field(default_factory=os.getpid)
+
+    def end(self, reason: str, patience: float) -> bool:
+        """Stops the keep-alive and leaves; whether the server heard it."""
+        if self.pid != os.getpid():
+            return True  # a forked child: place and connections are its parent's
+        if self.keep_alive:
+            self.keep_alive.stop()
+            self.keep_alive = None
+        if not self.joined:
+            return True
+        self.joined = False
+        client = Client(self.endpoint)
+        try:
+            client.post(f"{run_path(self.run_id)}/leave", {"node": self.node, "reason": reason}, patience=patience, late=patience)
+            return True
+        except RallypointError:
+            return False
+        finally:
+            client.close()
+
+
+def _farewell(presence: _Presence) -> None:
+    presence.end("its process ended", FAREWELL_SECONDS)
+
+
+OnWaiting = Callable[[Waiting], None]
+
+
+class Node:
+    """One node of one run.
+
+    It leaves the run by itself when its process ends in an orderly way, or when nothing refers to it any more. A process that is
+    killed says nothing: then the server misses its keep-alive.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, run_id: str, terms: Terms, identity: Identity, *, heartbeat: bool = True, late: float = ANSWER_SECONDS
+    ) -> None:
+        self.endpoint, self.run_id, self.terms, self.identity = endpoint, run_id, terms, identity
+        self.round: Round | None = None
+        """The last round that this node was in."""
+        self._heartbeat = heartbeat
+        self._late = late
+        self._client = Client(endpoint)
+        self._joins = 0
+        self._presence = _Presence(endpoint, run_id, identity.node)
+        self._finalizer = weakref.finalize(self, _farewell, self._presence)
+
+    @property
+    def news(self) -> News:
+        """The last keep-alive's answer; never asks the server."""
+        keep_alive = self._presence.keep_alive
+        return keep_alive.news if keep_alive else News()
+
+    def join(self, *, participants: bool = False, patience: float | None = None, on_waiting: OnWaiting | None = None) -> Round:
+        """Joins the next round and waits until it is complete; then keeps the place in it, if the node has a heartbeat.
+
+        `patience` is for a server that does not answer at all, in seconds (default: the run's join timeout); how long a round may
+        gather is the server's business. Raises a RallypointError.
+        """
+        self._stop_keep_alive()
+        if patience is None:
+            patience = self.terms.join_timeout or DEFAULT_PATIENCE
+        body: dict[str, Any] = {
+            **self.identity.body(),
+            **self.terms.body(),
+            "heartbeat": self._heartbeat,
+            "participants": participants,
+            "wait_seconds": WAIT_SECONDS,
+        }
+        if self.round:
+            body["previous"] = {"round": self.round.number, "rank": self.round.group_rank}
+        trouble = Trouble(f"run {self.run_id!r}: join", "trying again")
+        while True:
+            self._joins += 1
+            join_id = f"{self._joins}-{secrets.token_hex(4)}"
+            try:
+                round = self._wait_for_round({**body, "join_id": join_id}, patience, trouble, on_waiting)
+                break
+            except PlaceLostError as lost:
+                if lost.code != "lost":
+                    raise
+                # The network was away for longer than the keep-alive. The node is here, so it joins anew.
+                log.warning("rallypoint: run %r: %s; joining again", self.run_id, lost)
+        self.round = round
+        if self._heartbeat:
+            self._presence.keep_alive = KeepAlive(self.endpoint, self.run_id, self.identity, self.terms, round, join_id, self._late)
+        else:
+            self._presence.joined = False  # its place was the round's, which is complete
+        return round
+
+    def _wait_for_round(self, body: Mapping[str, Any], patience: float, trouble: Trouble, on_waiting: OnWaiting | None) -> Round:
+        while True:
+            try:
+                answer = self._client.post(f"{run_path(self.run_id)}/join", without_none(body), patience=patience, on_trouble=trouble)
+            finally:
+                # Also if a signal ended the wait.
+                self._presence.joined |= self._client.has_sent
+            try:
+                step = Round.read(answer.body) if answer.status == 200 else Waiting.read(answer.body)
+            except (KeyError, TypeError, ValueError) as error:
+                raise NotRallypointError(
+                    f"{self.endpoint} answers a join with something else ({type(error).__name__}: {error}); "
+                    f"server and package must be of the same version"
+                ) from error
+            if isinstance(step, Round):
+                return step
+            if on_waiting:
+                on_waiting(step)
+
+    def leave(self, reason: str, *, patience: float = 10.0) -> bool:
+        """Gives up the node's place: the others are told to join again. Whether the server heard it."""
+        self._client.close()
+        return self._presence.end(reason, patience)
+
+    def close(self, reason: str, *, patience: float = 30.0) -> bool:
+        """Closes the run: nobody can join it any more. Whether it was open until now."""
+        client = Client(self.endpoint)
+        try:
+            body = {"node": self.identity.node, "reason": reason}
+            answer = client.post(f"{run_path(self.run_id)}/close", body, patience=patience)
+        finally:
+            client.close()
+        return bool(answer.body.get("closed"))
+
+    def _stop_keep_alive(self) -> None:
+        if self._presence.keep_alive:
+            self._presence.keep_alive.stop()
+            self._presence.keep_alive = None
+
+
+def run_path(run_id: str) -> str:
+    """The route of a run."""
+    return f"/api/v1/runs/{urllib.parse.quote(run_id, safe='')}"
+
+
+def without_none(body: Mapping[str, Any]) -> dict[str, Any]:
+    """A request's body without what is left open."""
+    return {name: value for name, value in body.items() if value is not None}

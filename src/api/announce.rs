@@ -1,0 +1,101 @@
+//! Announcing a pod at the start gate of its run.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The longest that an announcement may wait, in seconds: a waiting pod is known to live by repeating it.
+pub const MAX_ANNOUNCE_SECONDS: f64 = 8.0;
+
+/// `POST /api/v1/runs/{run_id}/announce`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Announce {
+    /// The pod's name: the same in every repetition, and no other pod's.
+    pub pod: String,
+    /// Tells a pod from the next one of its name.
+    #[serde(default)]
+    pub uid: String,
+    /// Its place among the nodes, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_rank: Option<u32>,
+    /// How many nodes the run has: `N` or `MIN:MAX`. All pods must say the same.
+    pub nodes: String,
+    /// PyTorch's version there; differing ones are told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub torch: Option<String>,
+    /// Whether the pod is meant to start a run that has finished. Without, it is refused.
+    #[serde(default)]
+    pub restart_finished: bool,
+    /// How long to wait for the others before answering, 0 to 8. Who waits longer asks again: a pod that is not heard
+    /// of for the server's `--pod-timeout` is gone.
+    #[serde(default)]
+    pub wait_seconds: f64,
+}
+
+/// Where an announced pod stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AnnounceState {
+    /// It may start.
+    Go,
+    /// Others are missing.
+    Gathering,
+    /// Another live pod has its node rank.
+    Parked,
+}
+
+/// 200: `go`. 202: not yet; ask again with the same body.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AnnounceAnswer {
+    /// Where the pod stands.
+    pub state: AnnounceState,
+    /// The run.
+    pub run_id: String,
+    /// How many pods are needed.
+    pub expected: u32,
+    /// How many are there; of an open gate, how many there were when it opened.
+    pub arrived: usize,
+    /// Some of the missing, in words.
+    pub missing: Vec<String>,
+    /// Since the first pod's announcement.
+    pub waited_seconds: f64,
+    /// How things stand, in words.
+    pub detail: String,
+    /// What does not keep anybody, but will hurt.
+    pub warning: Option<String>,
+}
+
+/// `GET /api/v1/runs/{run_id}/announce`: the pods of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Announced {
+    /// The run.
+    pub run_id: String,
+    /// `N` or `MIN:MAX`.
+    pub nodes: Option<String>,
+    /// Whether the pods were let go.
+    pub open: bool,
+    /// The pods, by name.
+    pub pods: Vec<AnnouncedPod>,
+    /// Pods by their version of PyTorch.
+    pub torch_versions: BTreeMap<String, Vec<String>>,
+}
+
+/// A pod that announced itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AnnouncedPod {
+    /// Its name.
+    pub pod: String,
+    /// What tells it from others of its name.
+    pub uid: String,
+    /// Its place among the nodes.
+    pub node_rank: Option<u32>,
+    /// Where it connects from.
+    pub address: String,
+    /// Its version of PyTorch.
+    pub torch: Option<String>,
+    /// Since it was last heard of.
+    pub silent_seconds: f64,
+    /// Whether that is less than `--pod-timeout`.
+    pub live: bool,
+}

@@ -1,0 +1,71 @@
+"""Places for nodes whose processes are forked from one that has imported torch (fork_server.py). Each has an address of its own on loopback.
+
+They come up within a few tenths of a second of each other, so that a test can have short patience and still tell late from slow.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+
+class ForkServer:
+    """The process that is forked."""
+
+    def __init__(self) -> None:
+        script = Path(__file__).with_name("fork_server.py")
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        self.process = subprocess.Popen([sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+    def ask(self, **request: Any) -> Any:
+        assert self.process.stdin and self.process.stdout
+        print(json.dumps(request), file=self.process.stdin, flush=True)
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"fork_server.py ended ({self.process.wait()}); its traceback is on stderr")
+        return json.loads(answer)
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+class ForkedProcess:
+    """As much of `subprocess.Popen` as jobs need."""
+
+    def __init__(self, server: ForkServer, argv: list[str], environment: dict[str, str], log: Path) -> None:
+        self.server = server
+        self.pid: int = server.ask(start=argv, environment=environment, log=str(log))
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            self.returncode = self.server.ask(poll=self.pid)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if deadline is not None and time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
+            time.sleep(0.02)
+        return code
+
+
+class ForkedPlace:
+    """A node on loopback. Its agent calls itself 127.0.0.10 for node 0, 127.0.0.11 for node 1, and so on."""
+
+    environment = {"GLOO_SOCKET_IFNAME": "lo"}
+
+    def __init__(self, server: ForkServer, index: int) -> None:
+        self.server = server
+        self.name = f"127.0.0.{10 + index}"
+        self.agent_options = [f"--local-addr={self.name}"]
+
+    def start(self, argv: list[str], environment: dict[str, str], log: Path) -> ForkedProcess:
+        return ForkedProcess(self.server, argv[1:], environment, log)

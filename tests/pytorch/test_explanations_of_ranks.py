@@ -1,0 +1,303 @@
+"""What the server says when worker ranks do not come together on its store, each with the healthy run of its kind, in which it says nothing.
+
+The ranks are real processes of `train.py` (gloo), and real agents of torchrun's static rendezvous. NCCL cannot run here: its keys come from
+torch's store client.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from explained import LOG_AS_JSON, SOON, assert_silent, codes, complaints, explained, runs
+from forks import ForkedPlace
+from jobs import Job, Jobs, clients_only
+from servers import Server, poll
+
+pytest_plugins = ["job_fixtures"]
+
+Fork = Callable[[int], list[ForkedPlace]]
+Serve = Callable[..., Server]
+KEEP_ALL = ("--drop-spent", "off", "--reset-when-idle", "off")
+WHO = r"rank {} on \S+"
+
+
+def env(jobs: Jobs, server: Server, places: list[ForkedPlace], *, train: Iterable[str] = (), **options: Any) -> Job:
+    """Ranks without agents, one for each place."""
+    options = {"world_size": len(places)} | options
+    attempt = {"TORCHELASTIC_RESTART_COUNT": "0"}  # torch before 2.6 reads it where ranks are only clients
+    return jobs.ranks(server.endpoint, places=places, environment=clients_only(server.endpoint) | attempt, train=["--no-ddp", *train], **options)
+
+
+def static(jobs: Jobs, server: Server, places: list[ForkedPlace], **options: Any) -> Job:
+    """Agents of the static rendezvous with workers that do nothing."""
+    options = {"nodes": len(places)} | options
+    return jobs.torchrun(server.endpoint, backend="static", places=places, environment=clients_only(server.endpoint), idle=True, **options)
+
+
+# --- The healthy runs
+
+
+def test_healthy_ranks_are_silent_and_so_are_the_next_on_the_same_store(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
+    server = rallypoint_factory(*LOG_AS_JSON, "--explain-after", "4s")
+    run = f"store:{server.port}"
+    job = env(jobs, server, fork(4), train=["--hold", "--new-group"])
+    explained(server, "ranks_complete", rf"{run}: all 4 ranks have met in \d+\.\d s; last: {WHO.format('[0-3]')} \(\+\d+\.\d s\)", ranks=4)
+    job.assert_waits(0, 8)
+    job.release()
+    job.results()
+    explained(server, "run_finished", rf"{run} finished: 4 processes after \d+ s", members=4, unit="process")
+    env(jobs, server, fork(2), train=["--reinit"]).results()
+    explained(server, "run_finished", rf"{run} finished: 2 processes after \d+ s")
+    assert_silent(server)
+
+
+def test_healthy_static_agents_with_their_workers_are_silent(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
+    server = rallypoint_factory(*LOG_AS_JSON, "--nodes", "2")
+    job = jobs.torchrun(
+        server.endpoint, backend="static", procs=2, places=fork(2), environment=clients_only(server.endpoint), train=["--no-ddp"]
+    )
+    job.results()
+    explained(server, "round_complete", r"job complete: 2 nodes in \d+\.\d s; last: node \d at 127\.0\.0\.1 \(\+\d+\.\d s\)", nodes=2)
+    explained(server, "ranks_complete", rf"job: all 4 ranks have met in \d+\.\d s; last: {WHO.format('[0-3]')} \(\+\d+\.\d s\)", ranks=4)
+    explained(server, "run_finished", r"job finished: 2 nodes after \d+ s")
+    assert_silent(server)
+
+
+# --- 5 and 11: a rank is slow, or never comes
+
+
+def test_rank_0_is_slow(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
+    """Case 5."""
+    server = rallypoint_factory(*SOON)
+    run = f"store:{server.port}"
+    job = env(jobs, server, fork(3), train=["--late", "0:0"])
+    explained(server, "rank_zero_slow", rf"{run}: 2 processes have waited \d+ s for the address from rank 0: it has not come", waiters=2, who="rank 0")
+    waits = server.get_json(f"/api/v1/runs/{run}")["waits"]
+    assert sorted(wait["who"].split(" on ")[0] for wait in waits) == ["rank 1", "rank 2"]
+    assert {(wait["writer"], wait["reason"]) for wait in waits} == {("rank 0", "the address must come from rank 0: it has not come")}
+    job.release()
+    job.results()
+    explained(server, "ranks_complete", rf"{run}: all 3 ranks have met in \d+\.\d s; last: {WHO.format(0)} .*")
+    assert_silent(server, "for the address from rank 0")
+
+
+def test_all_wait_for_the_one_rank_that_is_slow(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
+    server = rallypoint_factory(*SOON)
+    job = env(jobs, server, fork(4), train=["--late", "2:0"])
+    explained(
+        server,
+        "waiting_for_rank",
+        rf"store:{server.port}: 3 processes have waited \d+ s for the address of rank 2: it has not come; 3 of 4 ranks have published theirs, "
+        r"3 processes have connected",
+        joined=3,
+        world_size=4,
+    )
+    job.release()
+    job.results()
+    assert_silent(server, "for the address of rank 2")
+
+
+def test_rank_0_is_slow_to_publish_its_nccl_id(rallypoint_factory: Serve) -> None:
+    """Case 5 with NCCL. No GPU here: torch's store client counts itself, waits for and sets the keys as ProcessGroupNCCL does."""
+    server = rallypoint_factory(*SOON)
+    run = f"store:{server.port}"
+    clients = server.clients(3, world_size=3)
+    key = "default_pg/0//cuda//0"
+    waiters = [threading.Thread(target=client.get, args=[key]) for client in clients[1:]]
+    for waiter in waiters:
+        waiter.start()
+    explained(
+        server,
+        "rank_zero_slow",
+        rf"{run}: 2 processes have waited \d+ s for the NCCL id from rank 0: the keys do not tell which process that is",
+        waiters=2,
+        what="the NCCL id",
+    )
+    clients[0].set(key, b"\7" * 128)
+    for waiter in waiters:
+        waiter.join(20)
+    poll(lambda: [run["state"] for run in runs(server)] == ["running"], "the run goes on", 20)
+
+
+def test_an_nccl_id_in_time_is_silent(rallypoint_factory: Serve) -> None:
+    server = rallypoint_factory(*SOON)
+    clients = server.clients(3, world_size=3)
+    clients[0].set("default_pg/0//cuda//0", b"\7" * 128)
+    assert [len(client.get("default_pg/0//cuda//0")) for client in clients[1:]] == [128, 128]
+    poll(lambda: [run["state"] for run in runs(server)] == ["running"], "the run goes on", 20)
+    clients.clear()
+    poll(lambda: [run["state"] for run in runs(server)] == ["finished"], "the run is over", 20)
+    assert_silent(server)
+
+
+def test_clients_give_up_on_rank_0(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
+    """Case 11: gloo waits as long as the process group's time-out, then cancels."""
+    server = rallypoint_factory(*LOG_AS_JSON)
+    key = "/default_pg/0//cpu//0/0"
+    job = env(jobs, server, fork(3), start=[1, 2], train=["--timeout", "3"])
+    both = rf"({WHO.format(1)} and {WHO.format(2)}|{WHO.format(2)} and {WHO.format(1)})"
+    explained(server, "gave_up", rf"store:{server.port}: {both} gave up on `{key}` after 3 s; rank 0 should have written it", key=key, writer="rank 0")
+    assert "wait timeout" in job.failure(1)
+
+
+def test_giving_up_on_a_key_of_ones_own_is_nobodys_business(rallypoint_factory: Serve) -> None:
+    server = rallypoint_factory(*SOON)
+    with pytest.raises(dist.DistStoreError):
+        server.client(timeout=timedelta(seconds=4)).get("my-checkpoint")
+    with pytest.raises(TimeoutError):
+        poll(lambda: complaints(server), "a word about it", 3)
+
+
+# --- 6 and 7: ranks and sizes that contradict each other
+
+
+def test_two_processes_claim_one_rank(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
+    """Case 6."""
+    server = rallypoint_factory(*LOG_AS_JSON)
+    places = fork(3)
+    env(jobs, server, places, start=[0, 1]).wait_for_mark("init", 1)
+    poll(lambda: any(run["ranks"]["joined"] == 2 for run in runs(server)), "two ranks have published their addresses", 20)
+    env(jobs, server, places, start=[1])
+    explained(
+        server,
+        "duplicate_rank",
+        rf"store:{server.port}: two live processes claim rank 1: {WHO.format(1)} and (process \d+ at 127\.0\.0\.1|{WHO.format(1)}); "
+        "two jobs on one store, or two nodes with one rank",
+        what="rank 1",
+    )
+
+
+def test_two_nodes_claim_one_node_rank(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
+    """Case 6."""
+    server = rallypoint_factory(*LOG_AS_JSON)
+    places = fork(2)
+    for _ in range(2):
+        static(jobs, server, places, start=[1])
+    explained(server, "duplicate_rank", r"job: two live processes claim node rank 1: node 1 at 127\.0\.0\.1 and (process \d+|node 1) at 127\.0\.0\.1; .*", what="node rank 1")
+
+
+def test_ranks_disagree_on_the_world_size(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
+    """Case 7."""
+    server = rallypoint_factory(*LOG_AS_JSON)
+    places = fork(3)
+    env(jobs, server, places, world_size=2, start=[0])
+    env(jobs, server, places, world_size=3, start=[1])
+    told = explained(
+        server,
+        "world_sizes_differ",
+        rf"store:{server.port}: the ranks disagree on the world size: rank [01] is prepared for [23] ranks, rank [01] for [23]",
+    )
+    facts = told["facts"]
+    assert {facts["rank"]: facts["says"], facts["other_rank"]: facts["other_says"]} == {0: 2, 1: 3}
+
+
+def test_a_static_node_that_nobody_counts_on(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
+    """Case 7: its --nnodes is 3, that of the others 2."""
+    server = rallypoint_factory(*LOG_AS_JSON)
+    places = fork(3)
+    job = static(jobs, server, places, nodes=2, nnodes="2", start=[0, 1])
+    static(jobs, server, places, start=[2])
+    explained(server, "node_rank_beyond", r"job: node 2 at 127\.0\.0\.1 came as node rank 2, but rank 0 counts on 2 nodes", rank=2, nodes=2)
+    job.release()
+
+
+# --- 9: what is left of processes that are gone
+
+
+def test_an_address_of_an_earlier_run_is_read(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
+    """Case 9, on a server that keeps everything. Its twin is the second run of the healthy ranks."""
+    server = rallypoint_factory(*LOG_AS_JSON, *KEEP_ALL)
+    places = fork(2)
+    env(jobs, server, places).results()
+    assert_silent(server)
+    env(jobs, server, places, start=[0], train=["--timeout", "2"])
+    key = "/default_pg/0//cpu//0/1"
+    explained(
+        server,
+        "stale_address",
+        rf"store:{server.port}: ({WHO.format(0)}|process \d+ at 127\.0\.0\.1) read `{key}`, written by a process that ended \d+ s ago; it will fail to connect",
+        key=key,
+    )
+
+
+def test_an_address_of_an_earlier_run_is_not_there_to_be_read(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
+    """The healthy twin: the new rank 0 waits for the new rank 1."""
+    server = rallypoint_factory(*LOG_AS_JSON)
+    places = fork(2)
+    env(jobs, server, places).results()
+    second = env(jobs, server, places, start=[0])
+    poll(lambda: any("/default_pg/0//cpu//0/1" in str(wait) for wait in server.waits()), "rank 0 waits for rank 1", 20)
+    second.start(1)
+    second.results()
+    assert_silent(server)
+
+
+# --- 12: clients that are not torch's
+
+
+def test_foreign_clients(rallypoint_factory: Serve) -> None:
+    """Case 12."""
+    server = rallypoint_factory(*LOG_AS_JSON)
+    with pytest.raises((OSError, urllib.error.URLError)):
+        urllib.request.urlopen(f"http://{server.endpoint}/metrics", timeout=5)
+    tls = ssl.create_default_context()
+    with pytest.raises(OSError), socket.create_connection((server.host, server.port), 5) as plain:
+        tls.wrap_socket(plain, server_hostname="localhost")
+    for protocol in ("HTTP", "TLS"):
+        sentence = rf"a foreign {protocol} client at 127\.0\.0\.1 talks to the store port {server.port}"
+        told = explained(server, "foreign_client", sentence, protocol=protocol, times=1)
+        assert told["run_id"] is None
+    assert runs(server) == []
+
+
+def test_a_probe_of_the_port_and_plain_clients_are_silent(rallypoint_factory: Serve) -> None:
+    server = rallypoint_factory(*SOON)
+    with socket.create_connection((server.host, server.port), 5):
+        pass
+    client = server.client()
+    client.set("checkpoint", "epoch-3")
+    with pytest.raises(TimeoutError):
+        poll(lambda: complaints(server), "a word about it", 3)
+    assert codes(server) == set()
+
+
+# --- 15: two jobs on one store
+
+
+def test_two_jobs_of_plain_ranks_use_one_store(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
+    """Case 15."""
+    server = rallypoint_factory(*LOG_AS_JSON)
+    first = env(jobs, server, fork(2), train=["--hold"])
+    for rank in (0, 1):
+        first.wait_for_mark("training", rank)
+    assert_silent(server)
+    env(jobs, server, fork(2), train=["--timeout", "2"])
+    told = explained(server, "two_jobs", rf"store:{server.port}: two jobs on one store: process \d+ at 127\.0\.0\.1 and process \d+ at 127\.0\.0\.1 \(both write the addresses of all 2 ranks\)")
+    assert told["severity"] == "error"
+
+
+def test_two_static_runs_use_one_store(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
+    """Case 15, before their workers have met."""
+    server = rallypoint_factory(*LOG_AS_JSON)
+    for run_id in ("a", "b"):
+        static(jobs, server, fork(2), run_id=run_id)
+    explained(server, "two_jobs", r"[ab]: two jobs on one store: run a and run b \(their workers write the same keys\)")
+
+
+def test_two_jobs_each_on_its_own_store_are_silent(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
+    server = rallypoint_factory(*LOG_AS_JSON, "--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0")
+    both = [
+        jobs.ranks(f"127.0.0.1:{port}", places=fork(2), environment=clients_only(f"127.0.0.1:{port}"), train=["--no-ddp"]) for port in server.ports
+    ]
+    for job in both:
+        job.results()
+    assert_silent(server)

@@ -1,0 +1,180 @@
+"""The package's HTTP client against servers that are away, slow, wrong, or say no."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import installed  # noqa: F401  (puts the package on the path)
+import pytest
+from rallypoint import ClosedError, NotRallypointError, ProblemError, UnreachableError
+from rallypoint._http import Client, Endpoint, Interrupted
+
+OK = b'HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{"done": 42}'
+
+
+def refusal(status: int, code: str) -> bytes:
+    body = json.dumps({"title": "no", "status": status, "detail": "because", "code": code, "missing": ["b"]}).encode()
+    return b"HTTP/1.1 %d X\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)
+
+
+class Peer:
+    """Listens, and answers one request after the other from a script. `None` closes the connection without an answer."""
+
+    def __init__(self, script: list[bytes | None], port: int = 0) -> None:
+        self.script = script
+        self.requests = 0
+        self.connections = 0
+        self.listener = socket.create_server(("127.0.0.1", port))
+        self.port: int = self.listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            with connection:
+                self._answer(connection)
+
+    def _answer(self, connection: socket.socket) -> None:
+        while self.script:
+            data = b""
+            while b"\r\n\r\n" not in data or not data.endswith(b"}"):
+                more = connection.recv(4096)
+                if not more:
+                    return
+                data += more
+            self.requests += 1
+            reply = self.script.pop(0)
+            if reply is None:
+                return
+            connection.sendall(reply)
+
+    def stop(self) -> None:
+        self.listener.close()
+
+
+@pytest.fixture
+def peers() -> Iterator[Callable[..., Peer]]:
+    made: list[Peer] = []
+
+    def start(*script: bytes | None, port: int = 0) -> Peer:
+        made.append(Peer(list(script), port))
+        return made[-1]
+
+    yield start
+    for peer in made:
+        peer.stop()
+
+
+def client(peer: Peer) -> Client:
+    return Client(Endpoint("127.0.0.1", peer.port))
+
+
+def test_one_connection_serves_many_requests(peers: Callable[..., Peer]) -> None:
+    peer = peers(OK, OK, OK)
+    asking = client(peer)
+    for _ in range(3):
+        assert asking.post("/x", {"a": 1}, patience=5).body == {"done": 42}
+    assert (peer.requests, peer.connections) == (3, 1)
+
+
+def test_a_broken_connection_is_made_again(peers: Callable[..., Peer]) -> None:
+    peer = peers(OK, None, None, OK)
+    asking = client(peer)
+    troubles: list[str] = []
+    for _ in range(2):
+        asking.post("/x", {"a": 1}, patience=10, on_trouble=lambda cause, _: troubles.append(cause))
+    assert peer.requests == 4
+    assert troubles and troubles[-1] == "", "it is told when it is over"
+    assert "admin port" in troubles[0]
+
+
+def test_a_server_that_comes_late_is_waited_for(peers: Callable[..., Peer]) -> None:
+    port = socket.create_server(("127.0.0.1", 0)).getsockname()[1]
+    causes: list[str] = []
+    started: list[Peer] = []
+
+    def on_trouble(cause: str, _: float) -> None:
+        causes.append(cause)
+        if len(causes) == 3:
+            started.append(peers(OK, port=port))
+
+    answer = Client(Endpoint("127.0.0.1", port)).post("/x", {}, patience=30, on_trouble=on_trouble)
+    assert answer.body == {"done": 42}
+    assert "nothing listens on port" in causes[0]
+
+
+def test_patience_ends() -> None:
+    with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1 for .* nothing listens on port 1 .*admin port"):
+        Client(Endpoint("127.0.0.1", 1)).post("/x", {}, patience=0.3)
+
+
+def test_a_name_that_does_not_resolve_is_said() -> None:
+    with pytest.raises(UnreachableError, match="'no-such-host.invalid' does not resolve"):
+        Client(Endpoint("no-such-host.invalid", 1)).post("/x", {}, patience=0)
+
+
+def test_a_silent_server_is_no_hang(peers: Callable[..., Peer]) -> None:
+    silent = socket.create_server(("127.0.0.1", 0))
+    with pytest.raises(UnreachableError, match="took too long"):
+        Client(Endpoint("127.0.0.1", silent.getsockname()[1])).post("/x", {"wait_seconds": 0.1}, patience=0, late=0.2)
+    silent.close()
+
+
+def test_a_store_port_is_told_from_an_admin_port(peers: Callable[..., Peer]) -> None:
+    peer = peers(b"\x00\x01\x02 not http\r\n\r\n")
+    with pytest.raises(UnreachableError, match="does not speak HTTP.*not its store port"):
+        client(peer).post("/x", {}, patience=0)
+
+
+def test_another_http_server_is_told_from_ours(peers: Callable[..., Peer]) -> None:
+    peer = peers(b"HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\n<html/>}}")
+    with pytest.raises(NotRallypointError, match="HTTP 404.*admin port"):
+        client(peer).post("/x", {}, patience=60)
+
+
+def test_a_refusal_is_typed_and_final(peers: Callable[..., Peer]) -> None:
+    peer = peers(refusal(410, "closed"))
+    with pytest.raises(ClosedError, match="because") as caught:
+        client(peer).post("/x", {}, patience=60)
+    assert (caught.value.status, caught.value.code, caught.value.extra) == (410, "closed", {"missing": ["b"]})
+
+
+def test_an_unknown_code_is_a_plain_problem(peers: Callable[..., Peer]) -> None:
+    with pytest.raises(ProblemError) as caught:
+        client(peers(refusal(409, "of_the_future"))).post("/x", {}, patience=60)
+    assert type(caught.value) is ProblemError
+
+
+def test_a_server_that_is_busy_is_asked_again(peers: Callable[..., Peer]) -> None:
+    peer = peers(refusal(503, "stopping"), b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 2\r\n\r\n{}", OK)
+    assert client(peer).post("/x", {}, patience=60).body == {"done": 42}
+    with pytest.raises(ProblemError, match="because"):
+        client(peers(refusal(503, "no_store"))).post("/x", {}, patience=0)
+
+
+def test_interrupt_ends_a_long_poll(peers: Callable[..., Peer]) -> None:
+    silent = socket.create_server(("127.0.0.1", 0))
+    asking = Client(Endpoint("127.0.0.1", silent.getsockname()[1]))
+    ended: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            asking.post("/x", {"wait_seconds": 60}, patience=float("inf"))
+        except Interrupted as interrupted:
+            ended.append(interrupted)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    time.sleep(0.2)  # so that it waits; earlier would only test less
+    asking.interrupt()
+    thread.join(10)
+    assert ended and not thread.is_alive()
+    silent.close()
