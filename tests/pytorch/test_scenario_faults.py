@@ -5,8 +5,11 @@ Manifests are those of deploy/kustomize with two pods of one process; the pods a
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from jobs import Job
 from scenario import Scenario
@@ -91,14 +94,22 @@ def test_rank_0_late_behind_a_sidecar(scenario: Callable[..., Scenario]) -> None
 
 
 def test_loss_and_delay(scenario: Callable[..., Scenario]) -> None:
-    """A tenth of all packets is lost everywhere, so that every exchange meets retransmissions of 0.2 s and more: the job only takes longer."""
+    """A tenth of all packets is lost everywhere, so that exchanges meet retransmissions of 0.2 s and more, and the way to the store takes 50 ms each way."""
     pods = scenario("s3", *TWO_OF_S3)
     for place in pods.pods.values():
         place.lose(0.1)
-    pods.start().results(2)
-    assert " ERROR " not in pods.server.nodes[0].output
-    (run,) = pods.api("/api/v1/runs")["runs"]
-    assert run["expected"] == {"min": 2, "max": 2, "source": "announced"}
+    server = next(place for name, place in pods.pods.items() if name.startswith("rallypoint"))
+    proxy = [sys.executable, "-IS", str(Path(__file__).with_name("delay_proxy.py")), "29600", "127.0.0.1", "29500", "0.05"]
+    server.firewall("-t", "nat", "-A", "PREROUTING", "-p", "tcp", "--dport", "29500", "-j", "REDIRECT", "--to-ports", "29600")
+    with subprocess.Popen(server.inside(proxy)) as slow:
+        try:
+            pods.start().results(2)
+        finally:
+            slow.kill()
+    said = pods.server.nodes[0].output
+    assert "2 nodes are expected (the pods' announcements)" in said
+    assert "revision-1 round 0 finished: 2 nodes" in said
+    assert " ERROR " not in said
 
 
 def test_partition_that_heals(scenario: Callable[..., Scenario]) -> None:
