@@ -74,7 +74,7 @@ impl Insight {
             Fact::TimedOut { .. } => self.totals.rounds[1] += 1,
             Fact::Closed { .. } => self.totals.rounds[2] += 1,
             Fact::WaiterLost { .. } | Fact::Broken { why: Break::Lost { .. }, .. } => {
-                self.totals.node_deaths += 1
+                self.totals.node_deaths += 1;
             }
             Fact::Restarted { .. } => self.totals.restarted += 1,
             _ => {}

@@ -55,6 +55,6 @@ mod tests {
         let (status, body) = read(ANSWER).expect("JSON");
         assert_eq!((status, &body["a"]), (202, &serde_json::json!(1)));
         assert!(length(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
-        assert!(length(&[b'x'; MAX_HEAD + 1]).is_err());
+        assert!(length(&vec![b'x'; MAX_HEAD + 1]).is_err());
     }
 }

@@ -80,8 +80,10 @@ pub enum Ended {
 /// What happened in the runs since it was last asked.
 #[derive(Debug, Default)]
 pub(super) struct RoundNews {
-    /// The runs that changed as they are now, with the port of their round's store; `None` for one that is forgotten.
-    pub(super) changed: Vec<(RunId, Option<(Snapshot, Option<u16>)>)>,
+    /// The runs that changed as they are now, with the port of their round's store.
+    pub(super) changed: Vec<(Snapshot, Option<u16>)>,
+    /// The runs that are not known any more.
+    pub(super) forgotten: Vec<RunId>,
     /// What there is to tell, in order.
     pub(super) told: Vec<(RunId, Fact, Uptime)>,
     /// What was not kept.
@@ -321,12 +323,15 @@ impl Rounds {
     pub(super) fn take_news(&self) -> RoundNews {
         let mut state = self.lock();
         let now = self.clock.now();
-        let changed = state.core.take_changed();
-        RoundNews {
-            changed: changed.into_iter().map(|run| (run.clone(), state.snapshot(&run, now))).collect(),
-            told: std::mem::take(&mut state.told),
-            lost: std::mem::take(&mut state.lost),
+        let (told, lost) = (std::mem::take(&mut state.told), std::mem::take(&mut state.lost));
+        let mut news = RoundNews { told, lost, ..RoundNews::default() };
+        for run in state.core.take_changed() {
+            match state.snapshot(&run, now) {
+                Some(snapshot) => news.changed.push(snapshot),
+                None => news.forgotten.push(run),
+            }
         }
+        news
     }
 
     /// The barriers that somebody waits at: how many have arrived, of how many.

@@ -157,20 +157,18 @@ impl Watch {
 
 impl State {
     /// Takes in what happened in the native rendezvous.
-    fn hear(&mut self, news: RoundNews) {
+    fn hear(&mut self, news: &RoundNews) {
         if news.lost > 0 {
             self.insight.lost(news.lost);
         }
-        let (shown, forgotten): (Vec<_>, Vec<_>) =
-            news.changed.into_iter().partition(|(_, run)| run.is_some());
-        for (snapshot, store) in shown.into_iter().filter_map(|(_, run)| run) {
-            self.insight.observe_native(&snapshot, store);
+        for (snapshot, store) in &news.changed {
+            self.insight.observe_native(snapshot, *store);
         }
-        for (run, fact, at) in news.told {
-            self.insight.tell_native(&run, &fact, at);
+        for (run, fact, at) in &news.told {
+            self.insight.tell_native(run, fact, *at);
         }
-        for (run, _) in forgotten {
-            self.insight.forget_native(&run);
+        for run in &news.forgotten {
+            self.insight.forget_native(run);
         }
     }
 
@@ -275,7 +273,7 @@ impl Server {
     /// could come after a newer.
     fn informed(&self) -> (MutexGuard<'_, State>, Uptime) {
         let mut state = self.watch.state();
-        state.hear(self.rounds.take_news());
+        state.hear(&self.rounds.take_news());
         (state, self.clock.now())
     }
 

@@ -93,7 +93,7 @@ function sentenceOf(run) {
   }
 }
 
-const KIND = { c10d: "torchrun, c10d rendezvous", static: "torchrun, static rendezvous", env: "ranks without an agent", native: "rallypoint rendezvous" };
+const KIND = { c10d: "torchrun, c10d rendezvous", static: "torchrun, static rendezvous", env: "ranks without an agent", native: "rallypoint rendezvous", gathering: "pods gather before they start" };
 const SOURCE = {
   api: "set by hand", announced: "announced by the pods", flag: "from serve --nodes", join: "from the first join",
   role_exchange: "seen in the role exchange", round_complete: "seen when the round was complete",
@@ -152,7 +152,7 @@ function tellNode(cell) {
   const { node, absent } = cell;
   if (!node && !absent) return [cell.name, cell.state === "free" ? "may still join this round" : "nobody has told its name"];
   if (absent) {
-    const known = { announced: "it has announced itself", earlier_round: "it was there in an earlier round", role_exchange: "seen in the role exchange", named: "named by hand" };
+    const known = { announced: "it has announced itself", earlier_round: "it was there in an earlier round", role_exchange: "seen in the role exchange", named: "named by hand", node_rank: "nobody has this rank" };
     return [cell.name, "missing", absent.rank === null ? "" : `rank ${absent.rank}`, known[absent.known_from] || plain(absent.known_from),
       absent.last_seen === null ? "" : `last seen ${elapsed(now() - absent.last_seen)} ago`].filter(Boolean);
   }

@@ -9,7 +9,7 @@ use super::{Error, Session, Units};
 use crate::loadgen::http::post;
 
 /// One request waits this long at the most; then it is sent again.
-const POLL: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_mins(1);
 
 /// `ranks` nodes join at once. Those whose round is not complete when the plan's time is over give up.
 pub(super) fn join(session: &mut Session<'_>) -> Result<(), Error> {

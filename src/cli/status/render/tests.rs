@@ -85,8 +85,9 @@ fn whole(of: &Run, width: usize) -> String {
 fn a_missing_node_is_named() {
     insta::assert_snapshot!(overview(&[&four()], 100), @r"
     train-llm round 0  [###############.....] 3/4 nodes  missing: node 2 (train-llm-2), 41 s
-      warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 is missing for 41 s
-        remedy: look at the missing node's pod: is it scheduled, does its image pull, does it reach this
+      warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 is missing for 41 s (4 by the
+        pods' announcements)
+        remedy: look at the missing node's pod: is it scheduled, has its image come, does it reach this
           server?
     ");
 }
@@ -95,20 +96,22 @@ fn a_missing_node_is_named() {
 fn several_runs_stand_in_columns_and_each_tells_its_reason() {
     insta::assert_snapshot!(overview(&[&four(), &static_job(), &sixty_four()], 110), @r"
     train-llm round 0  [#################.....] 3/4 nodes  missing: node 2 (train-llm-2), 41 s
-      warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 is missing for 41 s
-        remedy: look at the missing node's pod: is it scheduled, does its image pull, does it reach this server?
+      warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 is missing for 41 s (4 by the pods'
+        announcements)
+        remedy: look at the missing node's pod: is it scheduled, has its image come, does it reach this server?
 
     static-job         [######################] 2/2 nodes  running for 42 s
       ranks            [#################.....] 3/4 ranks  missing: 2
-      warning: static-job: 3 of 4 ranks have published their address; 3 processes wait for rank 2, which has not
-        come, for 38 s
-        remedy: look at the process with RANK=2: has it started, does it reach this server?
+      warning: static-job: 3 processes have waited 38 s for the address of rank 2: it has not come; 3 of 4 ranks
+        have published theirs, 3 processes have connected
+        remedy: look at the process with that rank: has it started, does it reach this server?
       38 s: rank 0, rank 1, rank 3 wait for /default_pg/0//cpu//0/2, which rank 2 writes
-        rank 2 has not published its address and no process that could be it has connected
+        the address must come from rank 2: it has not come
 
     big round 1        [#####################x] 64/48:64 nodes  running for 14 min 34 s  gone: 1
       ranks            [#####################x] 512/512 ranks  gone: 136-143
-      error, 4 s ago: big round 1: node big-17 (rank 17) died while training: its connection closed
+      error, 4 s ago: big round 1: big-17 (node rank 17) died or failed: the connection closed while training; 63
+        nodes left
     ");
 }
 
@@ -119,29 +122,30 @@ fn forty_columns_are_enough() {
         missing: node 2 (train-llm-2), 41 s
       warning: train-llm round 0: 3 of 4
         nodes have joined; train-llm-2 is
-        missing for 41 s
+        missing for 41 s (4 by the pods'
+        announcements)
         remedy: look at the missing node's
-          pod: is it scheduled, does its
-          image pull, does it reach this
+          pod: is it scheduled, has its
+          image come, does it reach this
           server?
 
     static-job         [########] 2/2 nodes
         running for 42 s
       ranks            [######..] 3/4 ranks
         missing: 2
-      warning: static-job: 3 of 4 ranks have
-        published their address; 3 processes
-        wait for rank 2, which has not come,
-        for 38 s
+      warning: static-job: 3 processes have
+        waited 38 s for the address of rank
+        2: it has not come; 3 of 4 ranks
+        have published theirs, 3 processes
+        have connected
         remedy: look at the process with
-          RANK=2: has it started, does it
+          that rank: has it started, does it
           reach this server?
       38 s: rank 0, rank 1, rank 3 wait for
         /default_pg/0//cpu//0/2, which rank
         2 writes
-        rank 2 has not published its address
-          and no process that could be it
-          has connected
+        the address must come from rank 2:
+          it has not come
     ");
 }
 
@@ -150,8 +154,8 @@ fn without_a_terminal_nothing_is_wrapped() {
     let (list, details) = list(&[&four()]);
     insta::assert_snapshot!(runs(&list, &details, Paper::new(None, false)).text(), @r"
     train-llm round 0  [##################......] 3/4 nodes  missing: node 2 (train-llm-2), 41 s
-      warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 is missing for 41 s
-        remedy: look at the missing node's pod: is it scheduled, does its image pull, does it reach this server?
+      warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 is missing for 41 s (4 by the pods' announcements)
+        remedy: look at the missing node's pod: is it scheduled, has its image come, does it reach this server?
     ");
 }
 
@@ -160,14 +164,16 @@ fn one_run_is_told_with_its_timeline() {
     insta::assert_snapshot!(whole(&sixty_four(), 100), @r"
     big round 1  [###################x] 64/48:64 nodes  running for 14 min 34 s  gone: 1
       ranks      [###################x] 512/512 ranks  gone: 136-143
-      error, 4 s ago: big round 1: node big-17 (rank 17) died while training: its connection closed
-        remedy: look at that pod's log and events; the other nodes start a new round when its heartbeats
-          expire, in about 15 s
+      error, 4 s ago: big round 1: big-17 (node rank 17) died or failed: the connection closed while
+        training; 63 nodes left
+        remedy: look at that pod's log and events; torchrun notices when its heartbeats expire, 15 s by
+          default
       last to join: node 63 (big-63) +25.2 s, node 62 (big-62) +24.8 s, node 61 (big-61) +24.4 s, node
         60 (big-60) +24.0 s, node 59 (big-59) +23.6 s
       timeline (UTC)
         22:00:26 big round 1 complete: 64 nodes in 26.0 s; last: big-63 (+25.2 s)
-        22:14:56 big round 1: node big-17 (rank 17) died while training: its connection closed
+        22:14:56 big round 1: big-17 (node rank 17) died or failed: the connection closed while
+                 training; 63 nodes left
     ");
 }
 
@@ -177,8 +183,9 @@ fn of_4096_nodes_only_some_are_named() {
     train-llm round 0  [###################.] 4000/4096 nodes
         missing: node 4000 (big-4000), node 4001 (big-4001), node 4002 (big-4002), node 4003 (big-4003),
         node 4004 (big-4004) and 91 more, 41 s
-      warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 is missing for 41 s
-        remedy: look at the missing node's pod: is it scheduled, does its image pull, does it reach this
+      warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 is missing for 41 s (4 by the
+        pods' announcements)
+        remedy: look at the missing node's pod: is it scheduled, has its image come, does it reach this
           server?
     ");
 }
@@ -254,7 +261,7 @@ fn a_run_of_bare_ranks_has_no_nodes() {
     insta::assert_snapshot!(overview(&[&run], 100), @r"
     store:29500  [###############.....] 3/4 ranks  running for 42 s
       38 s: rank 0, rank 1, rank 3 wait for /default_pg/0//cpu//0/2, which rank 2 writes
-        rank 2 has not published its address and no process that could be it has connected
+        the address must come from rank 2: it has not come
     ");
 }
 
