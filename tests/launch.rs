@@ -346,6 +346,12 @@ fn announcements_that_make_no_sense_are_refused_in_words() {
     assert_eq!(http(server.admin, "GET /api/v1/runs/nobody/announce", "", "").status, 404);
 }
 
+#[test]
+fn a_flag_that_run_does_not_have_is_not_taken_for_the_command() {
+    let mistaken = output(&["run", "--nods=4", "--", "true"], &[]);
+    assert_eq!(mistaken.status.code(), Some(2));
+}
+
 fn run_alone(server: &TestServer, args: &[&str]) -> Child {
     let all = [&["run", "--nodes=1"], args].concat();
     Pod { server, name: "t-0", rank: "0", uid: "a" }.start(&all)

@@ -145,6 +145,10 @@ fn every_pod_but_the_chosen_one_stays_idle_and_healthy() {
     assert_eq!(ports["stores"], serde_json::json!([]));
     let admin = SocketAddr::from(([127, 0, 0, 1], ports["admin"].as_u64().expect("a port") as u16));
     assert_eq!(http(admin, "GET /readyz", "", "").status, 200);
+    // Behind a name of all pods a pod may find this one, where nobody gathers.
+    let json = "Content-Type: application/json\r\n";
+    let answer = http(admin, "POST /api/v1/runs/r/announce", json, r#"{"pod": "p", "nodes": "1"}"#);
+    assert!(answer.status == 503 && answer.body.contains("--only-on-index"), "{}", answer.body);
     assert_eq!(http(admin, "GET /livez", "", "").status, 200);
     terminate(&idle);
     assert_eq!(wait_for_end(&mut idle), Some(0));

@@ -26,6 +26,10 @@ pub(super) async fn announce(
     Named(run_id): Named<String>,
     Body(sent): Body<api::Announce>,
 ) -> Result<(StatusCode, Json<api::AnnounceAnswer>), Problem> {
+    if server.is_idle() {
+        let why = "this pod has no store (--only-on-index), so nobody gathers here: announce to the pod that has it, by its own name";
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, why.to_owned()));
+    }
     let run_id = super::rendezvous::run_id(&run_id)?.to_string();
     let nodes = Nodes::parse(&sent.nodes)
         .ok_or_else(|| Problem::bad_request(format!("`nodes` is `{}`; write N or MIN:MAX", sent.nodes)))?;

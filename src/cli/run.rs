@@ -112,14 +112,13 @@ impl Args {
         refuse_mistakes(&env, &launch, torchrun.as_ref())?;
         let store = launch.endpoint.as_ref().map(|endpoint| endpoint.value.clone());
         let store = store.ok_or_else(|| UsageError(no_endpoint(&env)))?;
-        let admin = self.admin.clone().unwrap_or_else(|| AdminUrl::beside(&store));
         let python = self.ask_python(&env, torchrun.as_ref());
         let mode = Mode::choose(self.mode.asked(), torchrun.as_ref(), &env, &launch, python.plugin);
         let mode = mode.map_err(|error| UsageError(error.to_string()))?;
         // Everything that is wrong in the pod itself is said before anybody is waited for.
         let call = self.gather.then(|| Call::of(&launch, python.torch, self.restart_finished));
         let call = call.transpose().map_err(UsageError)?;
-        let meeting = self.meet(mode, &launch, &env, torchrun.as_ref(), &store, &admin, call.as_ref());
+        let meeting = self.meet(mode, &launch, &env, torchrun.as_ref(), &store, call.as_ref());
         let plan = match run_client(process::unless_stopped(meeting))? {
             Ok(plan) => plan,
             Err(stopped) => return Ok(stopped),
@@ -130,7 +129,6 @@ impl Args {
     }
 
     /// Everything that takes time: the server, the run's store, the other pods.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one launch")]
     async fn meet(
         &self,
         mode: Mode,
@@ -138,17 +136,22 @@ impl Args {
         env: &Environment,
         torchrun: Option<&Torchrun>,
         store: &Endpoint,
-        admin: &AdminUrl,
         call: Option<&Call>,
     ) -> anyhow::Result<Plan> {
         let pause = Duration::from_secs(1);
         let mut line = |line: String| say(line);
         say(format_args!("waiting up to {} for {store}", Seconds(self.timeout)));
         let ended = wait::wait(store, self.timeout, pause, &mut line).await;
-        if let Err(reason) = ended.outcome {
-            bail!("gave up on {store} after {}: {}", Seconds(ended.waited), reason.text);
-        }
+        let addr = match ended.outcome {
+            Ok(addr) => addr,
+            Err(reason) => bail!("gave up on {store} after {}: {}", Seconds(ended.waited), reason.text),
+        };
         refuse_several_stores(store).await?;
+        let admin = match &self.admin {
+            Some(admin) => admin.clone(),
+            None => wait::admin_beside(store, addr).await,
+        };
+        let admin = &admin;
         let patience = self.gather_timeout.0.unwrap_or(FOR_EVER);
         if let Some(call) = call {
             let gathered = gather::gather(admin, call, Patience { whole: patience, pause }, &mut line).await;

@@ -73,12 +73,16 @@ impl Args {
         if self.json && (gathers.is_none() || ended.outcome.is_err()) {
             println!("{}", ended.to_json(endpoint));
         }
-        match &ended.outcome {
-            Ok(addr) => eprintln!("rallypoint: {addr} answers after {}", Seconds(ended.waited)),
+        let addr = match &ended.outcome {
+            Ok(addr) => *addr,
             Err(reason) => bail!("gave up on {endpoint} after {}: {}", Seconds(ended.waited), reason.text),
-        }
+        };
+        eprintln!("rallypoint: {addr} answers after {}", Seconds(ended.waited));
         let Some(launch) = gathers else { return Ok(Outcome::Done) };
-        let admin = self.admin.clone().unwrap_or_else(|| AdminUrl::beside(endpoint));
+        let admin = match &self.admin {
+            Some(admin) => admin.clone(),
+            None => admin_beside(endpoint, addr).await,
+        };
         // Whether a finished run is started again is for `run` to ask.
         let call = gather::Call::of(launch, None, true).map_err(UsageError)?;
         let patience = Patience { whole: self.timeout.saturating_sub(ended.waited), pause: self.interval };
@@ -186,6 +190,15 @@ async fn attempt(
         }
     }
     Err(failed(failures))
+}
+
+/// The admin port beside a store that answered. Behind a name with several addresses it is the one that answered: in the other pods a sidecar without a
+/// store may listen.
+pub(super) async fn admin_beside(store: &Endpoint, answered: SocketAddr) -> AdminUrl {
+    let addrs = client::resolve(store, Options::default().step).await;
+    let one = Endpoint::new(&answered.ip().to_string(), answered.port()).ok();
+    let one = one.filter(|_| addrs.is_ok_and(|addrs| addrs.len() > 1));
+    AdminUrl::beside(one.as_ref().unwrap_or(store))
 }
 
 /// What to say of a name with several addresses. One of each family is one host.

@@ -215,6 +215,11 @@ impl Server {
         self.gathering.announce(run_id, said, finished, self.clock.now())
     }
 
+    /// Whether this server has no store to serve: `--only-on-index` names another pod.
+    pub fn is_idle(&self) -> bool {
+        self.house.config.listen.is_empty()
+    }
+
     /// The gates of the runs.
     pub fn gathering(&self) -> &Gathering {
         &self.gathering

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -44,3 +46,10 @@ def text(name: str) -> str:
 def render(name: str) -> list[dict[str, Any]]:
     """A fresh copy of the objects of one of RENDERS."""
     return [document for document in yaml.safe_load_all(text(name)) if document]
+
+
+if __name__ == "__main__":
+    # For programs without PyYAML: the objects of a rendering, or of a file, as JSON.
+    chosen = sys.argv[1]
+    objects = render(chosen) if chosen in RENDERS else list(yaml.safe_load_all(Path(chosen).read_text()))
+    print(json.dumps(objects))

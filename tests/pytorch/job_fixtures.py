@@ -4,18 +4,21 @@
     fork        call it for a place of its own for each of so many nodes, whose processes start in no time (forks.py)
     pods        the emulated pods `server`, `node-0` and `node-1` (pods.py)
     serve_in    starts a rallypoint server in one of them, on the default ports
+    scenario    the emulated pods of an overlay or of a user's manifest (scenario.py)
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from forks import ForkedPlace, ForkServer
 from jobs import Jobs
 from pods import Pod, Pods
+from scenario import Scenario, manifest
 from servers import Server
 
 
@@ -37,6 +40,16 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
     made.kill()
 
 
+@contextmanager
+def permitted() -> Iterator[None]:
+    """Where namespaces are not permitted the test fails, unless it is told to skip."""
+    try:
+        yield
+    except OSError as error:
+        needs = "Linux, root, iproute2, iptables and dnsmasq"
+        pytest.fail(f"{error}; this test needs {needs}, or RALLYPOINT_TEST_SKIP=netns to be skipped", pytrace=False)
+
+
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[ForkServer]:
     """The process that all forked nodes come from."""
@@ -52,18 +65,37 @@ def fork(fork_server: ForkServer) -> Callable[[int], list[ForkedPlace]]:
 
 
 @pytest.fixture
-def pods(tmp_path: Path) -> Iterator[Pods]:
-    """The emulated pods. Where namespaces are not permitted the test fails, unless it is told to skip."""
+def network(tmp_path: Path) -> Iterator[Pods]:
+    """Where pods can be made."""
     if "netns" in os.environ.get("RALLYPOINT_TEST_SKIP", "").split(","):
         pytest.skip("needs network namespaces, and RALLYPOINT_TEST_SKIP contains netns")
     made = Pods(tmp_path)
-    try:
-        made.create()
-    except OSError as error:
-        made.delete()
-        pytest.fail(f"{error}; this test needs Linux, root and iproute2, or RALLYPOINT_TEST_SKIP=netns to be skipped", pytrace=False)
     yield made
     made.delete()
+
+
+@pytest.fixture
+def pods(network: Pods) -> Pods:
+    """The emulated pods `server`, `node-0` and `node-1`."""
+    with permitted():
+        network.create()
+    return network
+
+
+@pytest.fixture
+def scenario(tmp_path: Path, network: Pods, jobs: Jobs) -> Iterator[Callable[..., Scenario]]:
+    """Makes the pods of a manifest, which `changes` adapt to this machine; `train` are options of train.py. They end with the test."""
+    made: list[Scenario] = []
+
+    def make(name: str, *changes: tuple[str, str], train: str = "", programs: dict[str, str] | None = None) -> Scenario:
+        objects = manifest(name, *changes)
+        with permitted():
+            made.append(Scenario(tmp_path, network, jobs, objects, programs or {}, train))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
 
 
 @pytest.fixture

@@ -64,6 +64,19 @@ class UnderRun(ThisMachine):
         return [str(binary()), "run", *self.flags, "--", *argv]
 
 
+class InNetwork(ThisMachine):
+    """A place in the network of an emulated pod, but no container."""
+
+    environment: dict[str, str] = {}
+    agent_options: list[str] = []
+
+    def __init__(self, pod: Pod) -> None:
+        self.pod = pod
+
+    def command(self, argv: list[str]) -> list[str]:
+        return self.pod.inside(argv)
+
+
 Place = Pod | ThisMachine | ForkedPlace
 
 
@@ -320,6 +333,10 @@ class Jobs:
         job = self._job(places, lambda _: [*argv, str(TRAIN), "--out", str(job.folder)], lambda _: {}, len(places) * procs)
         job.start(*range(len(places)))
         return job
+
+    def planned(self, places: Sequence[Place], command: Callable[[int], list[str]], ranks: int) -> Job:
+        """Nodes of which none is started yet, each with a command of its own."""
+        return self._job(places, command, lambda _: {}, ranks)
 
     def _job(self, places: Sequence[Place], command: Callable[[int], list[str]], environment: Callable[[int], dict[str, str]], ranks: int) -> Job:
         folder = self.folder / f"job-{len(self.started) + 1}"

@@ -1,5 +1,6 @@
-"""Emulated pods: a server pod and two nodes, each in a Linux network namespace with an address and a host name of its own.
+"""Emulated pods, each in a Linux network namespace with an address and a host name of its own, on one switch.
 
+By default a server pod and two nodes that know each other from a hosts file; `scenario.py` adds the pods of a manifest, which ask a name server.
 A sidecar in node 0's pod is a process in node 0's namespace, so that port conflicts are those of a real pod. Addresses and names exist only
 inside the namespaces. Nothing touches the network of the machine, and only the namespaces made here are deleted.
 """
@@ -17,8 +18,8 @@ from typing import TypeVar
 T = TypeVar("T")
 NAMES = ("server", "node-0", "node-1")
 SUBNET = "10.244.78"
-# What runs in a container: its own host name and /etc/hosts, then the program.
-CONTAINER = 'mount --bind "$1" /etc/hosts && hostname "$2" && shift 2 && exec "$@"'
+# What runs in a container: its own host name, /etc/hosts and perhaps /etc/resolv.conf, then the program.
+CONTAINER = 'mount --bind "$1" /etc/hosts && { [ -z "$2" ] || mount --bind "$2" /etc/resolv.conf; } && hostname "$3" && shift 3 && exec "$@"'
 
 
 class Pod:
@@ -27,13 +28,41 @@ class Pod:
     environment: dict[str, str] = {}
     agent_options: list[str] = []
 
-    def __init__(self, name: str, namespace: str, address: str, hosts_file: Path) -> None:
-        self.name, self.namespace, self.address, self.hosts_file = name, namespace, address, hosts_file
+    def __init__(self, name: str, namespace: str, address: str, hosts_file: Path, resolv_file: Path | None = None) -> None:
+        self.name, self.namespace, self.address, self.hosts_file, self.resolv_file = name, namespace, address, hosts_file, resolv_file
+
+    def container(self, argv: list[str]) -> list[str]:
+        """`argv` as a container, for a caller that is in this pod's network. Its processes all die with it, like a container's."""
+        container = ["unshare", "--uts", "--ipc", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc", "sh", "-c", CONTAINER, "sh"]
+        return [*container, str(self.hosts_file), str(self.resolv_file or ""), self.name, *argv]
+
+    def inside(self, argv: list[str]) -> list[str]:
+        """`argv` in this pod's network, and nothing else of its own."""
+        return ["ip", "netns", "exec", self.namespace, *argv]
 
     def command(self, argv: list[str]) -> list[str]:
-        """`argv` as a container of this pod. Its processes all die with it, like a container's."""
-        container = ["unshare", "--uts", "--ipc", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc", "sh", "-c", CONTAINER, "sh"]
-        return ["ip", "netns", "exec", self.namespace, *container, str(self.hosts_file), self.name, *argv]
+        """`argv` as a container of this pod."""
+        return self.inside(self.container(argv))
+
+    def firewall(self, *rule: str) -> None:
+        """One call of iptables in this pod."""
+        run("ip", "netns", "exec", self.namespace, "iptables", "-w", *rule)
+
+    def cut_off_from(self, address: str) -> None:
+        """Drops everything between this pod and an address in silence, as a partition does."""
+        self._partition("-I", address)
+
+    def heal(self, address: str) -> None:
+        """Ends what `cut_off_from` began."""
+        self._partition("-D", address)
+
+    def _partition(self, action: str, address: str) -> None:
+        self.firewall(action, "INPUT", "-s", address, "-j", "DROP")
+        self.firewall(action, "OUTPUT", "-d", address, "-j", "DROP")
+
+    def lose(self, share: float) -> None:
+        """From now on this share of the packets that come to this pod is lost."""
+        self.firewall("-I", "INPUT", "-i", "eth0", "-m", "statistic", "--mode", "random", "--probability", str(share), "-j", "DROP")
 
     def call(self, function: Callable[[], T]) -> T:
         """Calls `function` in a thread inside this pod's network: it can start a server there, or talk to one."""
@@ -76,19 +105,32 @@ class Pods:
         return [self["node-0"], self["node-1"]]
 
     def create(self) -> None:
-        """Makes the namespaces; an OSError where this machine does not permit that."""
-        switch = self._namespace("switch")
-        ip("-n", switch, "link", "add", "cni0", "type", "bridge")
-        ip("-n", switch, "link", "set", "cni0", "up")
+        """Makes the server pod and the two nodes; an OSError where this machine does not permit that."""
+        self.switch(SUBNET)
         for number, name in enumerate(NAMES, 1):
-            pod = Pod(name, self._namespace(name), f"{SUBNET}.{10 * number}", self.hosts_file)
-            ip("-n", switch, "link", "add", f"v{number}", "type", "veth", "peer", "name", "eth0", "netns", pod.namespace)
-            ip("-n", switch, "link", "set", f"v{number}", "master", "cni0", "up")
-            ip("-n", pod.namespace, "address", "add", f"{pod.address}/24", "dev", "eth0")
-            ip("-n", pod.namespace, "link", "set", "eth0", "up")
-            self.pods[name] = pod
+            self.add(name, f"{SUBNET}.{10 * number}", self.hosts_file)
         lines = ["127.0.0.1 localhost", *(f"{pod.address} {pod.name}" for pod in self.pods.values())]
         self.hosts_file.write_text("\n".join(lines) + "\n")
+
+    def switch(self, subnet: str) -> Pod:
+        """Makes the switch: a place of its own with the address SUBNET.1, where a name server can run."""
+        namespace = self._namespace("switch")
+        ip("-n", namespace, "link", "add", "cni0", "type", "bridge")
+        ip("-n", namespace, "address", "add", f"{subnet}.1/24", "dev", "cni0")
+        ip("-n", namespace, "link", "set", "cni0", "up")
+        return Pod("switch", namespace, f"{subnet}.1", self.hosts_file)
+
+    def add(self, name: str, address: str, hosts_file: Path, resolv_file: Path | None = None) -> Pod:
+        """Makes a pod that is connected to the switch."""
+        number, switch = len(self.namespaces), self.namespaces[0]
+        pod = Pod(name, self._namespace(f"{number}"), address, hosts_file, resolv_file)
+        ip("-n", switch, "link", "add", f"v{number}", "type", "veth", "peer", "name", "eth0", "netns", pod.namespace)
+        ip("-n", switch, "link", "set", f"v{number}", "master", "cni0", "up")
+        ip("-n", pod.namespace, "address", "add", f"{address}/24", "dev", "eth0")
+        ip("-n", pod.namespace, "link", "set", "eth0", "up")
+        ip("-n", pod.namespace, "route", "add", "default", "via", address.rpartition(".")[0] + ".1")
+        self.pods[name] = pod
+        return pod
 
     def delete(self) -> None:
         for namespace in self.namespaces:
@@ -103,6 +145,10 @@ class Pods:
 
 
 def ip(*arguments: str) -> None:
-    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    run("ip", *arguments)
+
+
+def run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise OSError(f"`ip {' '.join(arguments)}`: {done.stderr.strip()}")
+        raise OSError(f"`{' '.join(command)}`: {done.stderr.strip()}")

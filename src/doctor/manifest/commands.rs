@@ -1,5 +1,7 @@
 //! What is wrong in a container: its command, its variables, its image.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::super::{Check, check_command};
@@ -162,27 +164,42 @@ fn unset_variables(container: &Container) -> Vec<Found> {
             }
         }
     }
-    // In a script only what torchrun is told; any other variable may be the script's own affair.
-    if let Some(torchrun) = container.torchrun.as_ref().filter(|_| is_script) {
-        const TOLD: [&str; 7] = [
-            "rdzv-endpoint",
-            "rdzv-id",
-            "master-addr",
-            "master-port",
-            "nnodes",
-            "node-rank",
-            "nproc-per-node",
-        ];
-        for value in TOLD.into_iter().filter_map(|flag| torchrun.flag(flag)) {
-            for name in variables(value, true)
-                .into_iter()
-                .filter(|name| !container.defines(name) && !of_platform(name))
-            {
-                say(name, format!("${{{name}}}"), "nothing sets it: it is empty", "command");
-            }
+    // In a script only what says where the nodes meet and who they are; any other variable may be the script's own affair.
+    if is_script {
+        let told = told_to_torchrun(container).into_iter().chain(exported_addresses(container));
+        let names: BTreeSet<String> = told
+            .flat_map(|value| variables(&value, true).into_iter().map(str::to_owned).collect::<Vec<_>>())
+            .filter(|name| !container.defines(name) && !of_platform(name))
+            .collect();
+        for name in names {
+            say(&name, format!("${{{name}}}"), "nothing sets it: it is empty", "command");
         }
     }
     found
+}
+
+/// The values of torchrun's flags that every node must agree on, or that tell the nodes apart.
+fn told_to_torchrun(container: &Container) -> Vec<String> {
+    const FLAGS: [&str; 7] =
+        ["rdzv-endpoint", "rdzv-id", "master-addr", "master-port", "nnodes", "node-rank", "nproc-per-node"];
+    let torchrun = container.torchrun.iter();
+    torchrun
+        .flat_map(|torchrun| FLAGS.into_iter().filter_map(|flag| torchrun.flag(flag)))
+        .map(Into::into)
+        .collect()
+}
+
+/// What a script assigns to the variables that torch reads.
+fn exported_addresses(container: &Container) -> Vec<String> {
+    const READ_BY_TORCH: [&str; 5] =
+        ["MASTER_ADDR", "MASTER_PORT", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_RDZV_ENDPOINT"];
+    let words = scripts(&container.argv).into_iter().flatten();
+    words
+        .filter_map(|word| {
+            let (name, value) = word.split_once('=')?;
+            READ_BY_TORCH.contains(&name).then(|| value.to_owned())
+        })
+        .collect()
 }
 
 fn cluster_domain(container: &Container) -> Option<Found> {
