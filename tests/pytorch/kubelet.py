@@ -36,7 +36,7 @@ def start(container: Container) -> subprocess.Popen[bytes]:
 def is_ready(probe: str) -> bool:
     try:
         with urllib.request.urlopen(probe, timeout=1) as answer:
-            return answer.status == 200
+            return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False
 

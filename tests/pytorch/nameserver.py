@@ -25,7 +25,14 @@ class NameServer:
         search = f"{DOMAIN} svc.cluster.local cluster.local"
         self.resolv_file.write_text(f"search {search}\nnameserver {self.address}\noptions ndots:5 timeout:1 attempts:2\n")
         command = ["dnsmasq", "-k", "-C", "/dev/null", "--no-resolv", "--no-hosts", "--bind-interfaces", f"--listen-address={self.address}"]
-        command += [f"--addn-hosts={self.hosts}", "--local=/cluster.local/", "--domain-needed", "--local-ttl=1", "--user=root", "--pid-file="]
+        command += [
+            f"--addn-hosts={self.hosts}",
+            "--local=/cluster.local/",
+            "--domain-needed",
+            "--local-ttl=1",
+            "--user=root",
+            "--pid-file=",
+        ]
         with (folder / "dnsmasq.log").open("wb") as log:
             self.process = subprocess.Popen(switch.inside(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 

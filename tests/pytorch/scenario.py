@@ -51,7 +51,9 @@ class Scenario:
         self.programs = self._programs(programs)
         self._training_programs()
         self.names = NameServer(self.folder, pods.switch(SUBNET))
-        self.virtual = {s["metadata"]["name"]: f"10.96.0.{number}" for number, s in enumerate(self.cluster.of_kind("Service"), 10) if not headless(s)}
+        self.virtual = {
+            s["metadata"]["name"]: f"10.96.0.{number}" for number, s in enumerate(self.cluster.of_kind("Service"), 10) if not headless(s)
+        }
         self.pods: dict[str, Pod] = {}
         for pod in self.cluster.pods:
             self.pods[pod.name] = pods.add(pod.hostname or pod.name, pod.address, self._hosts_file(pod), self.names.resolv_file)
@@ -182,7 +184,11 @@ class Scenario:
                 service = self.cluster.service(name)
                 assert service
                 prefix, port = name.upper().replace("-", "_"), service["spec"]["ports"][0]["port"]
-                links |= {f"{prefix}_SERVICE_HOST": address, f"{prefix}_SERVICE_PORT": str(port), f"{prefix}_PORT": f"tcp://{address}:{port}"}
+                links |= {
+                    f"{prefix}_SERVICE_HOST": address,
+                    f"{prefix}_SERVICE_PORT": str(port),
+                    f"{prefix}_PORT": f"tcp://{address}:{port}",
+                }
         return links
 
 

@@ -32,7 +32,11 @@ class Case:
     says: str = ""
 
 
-TWO_PODS = [('"replicas": 4', '"replicas": 2'), ('"name": "POD_NUMS", "value": "4"', '"name": "POD_NUMS", "value": "2"'), ("PROC_PER_NODE=auto", "PROC_PER_NODE=2")]
+TWO_PODS = [
+    ('"replicas": 4', '"replicas": 2'),
+    ('"name": "POD_NUMS", "value": "4"', '"name": "POD_NUMS", "value": "2"'),
+    ("PROC_PER_NODE=auto", "PROC_PER_NODE=2"),
+]
 CASES = [
     Case("s1", 4, [ONE_PROCESS], says="4 pods are there"),
     Case("s2", 4, [("--nproc_per_node=8", "--nproc_per_node=2")], says="2 pods are there"),
@@ -68,13 +72,17 @@ ORIGINALS = [
     Original("s1", "FAIL selector-matches-none", "The client socket has timed out|RendezvousConnectionError", GIVE_UP),
     # Each pod finds itself behind the name, hosts a store of its own and waits there alone.
     Original("s2", "FAIL endpoint-selects-all", "RendezvousTimeoutError", GIVE_UP),
-    Original("s4", "FAIL command-endpoint", "127.0.0.1|DistStoreError|timed out", [('"--nnodes=2"', '"--nnodes=2", "--rdzv-conf=timeout=4"')]),
+    Original(
+        "s4", "FAIL command-endpoint", "127.0.0.1|DistStoreError|timed out", [('"--nnodes=2"', '"--nnodes=2", "--rdzv-conf=timeout=4"')]
+    ),
     Original("s6-job", "FAIL unset-variable", r"myjob-0\.\.ml\.svc"),
 ]
 
 
 def doctor(manifest: str) -> str:
-    done = subprocess.run([binary(), "doctor", "--manifest", ORIGINALS_FOLDER / f"{manifest}.yaml"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [binary(), "doctor", "--manifest", ORIGINALS_FOLDER / f"{manifest}.yaml"], capture_output=True, text=True, check=False
+    )
     assert done.returncode in (0, 1), done.stderr
     return done.stdout
 
@@ -90,7 +98,10 @@ def test_an_original_fails_as_doctor_says(original: Original, scenario: Callable
 def test_original_s3_falls_into_islands_that_all_succeed(scenario: Callable[..., Scenario]) -> None:
     """The name of the store is every pod. With a minimum of one node each pod trains by itself, and nothing fails."""
     assert "FAIL endpoint-selects-all" in doctor("s3")
-    elastic = ('"name": "NNODES", "value": "2"', '"name": "NNODES", "value": "1:2"'), ("train-rdzv:29500 ", "train-rdzv:29500 --rdzv_conf=last_call_timeout=1 ")
+    elastic = (
+        ('"name": "NNODES", "value": "2"', '"name": "NNODES", "value": "1:2"'),
+        ("train-rdzv:29500 ", "train-rdzv:29500 --rdzv_conf=last_call_timeout=1 "),
+    )
     job = scenario(str(ORIGINALS_FOLDER / "s3.yaml"), *elastic).start()
     job.results(1)
     assert len(job.nodes) == 2

@@ -8,7 +8,12 @@ import shlex
 import sys
 
 given = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=False))
-for flag, variable in (("--master-addr", "MASTER_ADDR"), ("--master-port", "MASTER_PORT"), ("--rank", "RANK"), ("--world-size", "WORLD_SIZE")):
+for flag, variable in (
+    ("--master-addr", "MASTER_ADDR"),
+    ("--master-port", "MASTER_PORT"),
+    ("--rank", "RANK"),
+    ("--world-size", "WORLD_SIZE"),
+):
     if flag in given:
         os.environ[variable] = given[flag]
 
