@@ -37,7 +37,7 @@ def test_the_program_accepts_every_call(name: str) -> None:
         known_flags = re.findall(r"--[a-z-]+", help_of(command))
         for flag in flags(found_call.argv):
             assert flag in known_flags, (command, flag)
-        known = found_call.argv[1:]
+        known = list(found_call.argv[1:])
         # The first thing wrong is the flag that comes last: the values before it were read and found good.
         place = known.index("--") if "--" in known else len(known)
         known.insert(place, UNKNOWN)
