@@ -25,7 +25,7 @@ def test_a_missing_node_is_named_with_what_to_do(admin: Admin, open_page: Open) 
     page.until_says("#nodes-legend", "1 missing")
     assert page.text("#nodes-legend").split("\n") == ["3 joined", "1 missing"]
     assert "last train-llm-3 +1.2 s; 0.8 s after the one before" in page.text("#joins-summary")
-    page.until_says("#moments", "train-llm-3 joined round 0 (3 of 4 nodes, +1.2 s)")
+    page.until_says("#moments", "train-llm-3 joined round 0 (3 nodes, +1.2 s)")
     assert page.js("document.title") == "3/4 nodes train-llm · rallypoint"
 
 
@@ -56,7 +56,7 @@ def test_the_recorded_events_are_understood(admin: Admin, open_page: Open) -> No
     for n, event in enumerate(rest):
         if event.startswith("id: 5"):
             page.until_says("#sentence", "All 4 nodes are there")
-            page.until_says("#moments", "train-llm-2 joined round 0 (4 of 4 nodes, +42.3 s)")
+            page.until_says("#moments", "train-llm-2 joined round 0 (4 nodes, +42.3 s)")
             del admin.runs[run["run_id"]]
         admin.raw(f"{event}\n\n".encode() if n % 2 == 0 else f"{event}\n\n".replace("\n", "\r\n").encode())
     page.until_says("#empty", "No runs")
@@ -79,7 +79,7 @@ def test_who_waits_for_what_is_one_row_a_reason(admin: Admin, open_page: Open) -
     page.until_says("#waits-rows", "rank 0, rank 1, rank 3")
     row = page.text("#waits-rows")
     assert page.js("document.querySelectorAll('#waits-rows tr').length") == 1
-    for words in ("/default_pg/0//cpu//0/2", "rank 2 has not published its address", "38 s"):
+    for words in ("/default_pg/0//cpu//0/2", "the address must come from rank 2: it has not come", "38 s"):
         assert words in row
     assert page.text("#sentence") == "Waiting for 1 of 4 ranks"
     assert page.text("#ranks-legend").split("\n") == ["3 joined", "1 missing"]
