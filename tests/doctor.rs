@@ -23,7 +23,10 @@ fn doctor(args: &[&str], env: &[(&str, &str)]) -> Output {
 
 /// The checks of a run with `--json`, and its exit code.
 fn checks(args: &[&str], env: &[(&str, &str)]) -> (Vec<Value>, Option<i32>) {
-    let output = doctor(&[&["--json"], args].concat(), env);
+    read(&doctor(&[&["--json"], args].concat(), env))
+}
+
+fn read(output: &Output) -> (Vec<Value>, Option<i32>) {
     let json: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
     (json["checks"].as_array().expect("checks").clone(), output.status.code())
@@ -249,4 +252,36 @@ fn what_a_job_left_or_another_job_uses_is_found_in_the_store() {
     let (found, code) = against(&server, &["--run-id=run"], &[]);
     assert_eq!((verdict(&found, "stale-keys"), code), ("FAIL", Some(1)));
     assert!(evidence(&found, "stale-keys").contains("dead ports"));
+}
+
+/// What `doctor` finds where the name `train` means two pods and a store is in the first, or in both.
+#[test]
+fn a_name_of_every_pod_is_a_risk_and_with_several_stores_a_failure() {
+    let (first, hosts) = (TestServer::start(&[]), common::hosts::train_is_two_pods());
+    let (endpoint, admin) = (format!("train:{}", first.store.port()), first.admin.to_string());
+    let look = |own_ip: &str| {
+        let args = ["doctor", "--json", "--admin", &admin, &endpoint];
+        let mut doctor = common::hosts::rallypoint(hosts.path(), &args);
+        let (checks, code) = read(&doctor.env("POD_IP", own_ip).output().expect("unshare is installed"));
+        for (id, said) in
+            [("name-resolves", "127.0.0.1, 127.0.0.2"), ("store-answers", "answers on 127.0.0.1:")]
+        {
+            assert_eq!(verdict(&checks, id), "PASS", "{checks:#?}");
+            assert!(evidence(&checks, id).contains(said), "{checks:#?}");
+        }
+        (verdict(&checks, "one-address").to_owned(), evidence(&checks, "one-address"), code)
+    };
+    let (verdict, said, _) = look("10.0.0.1");
+    assert!(verdict == "WARN" && said.contains("if these are all pods of the job"), "{said}");
+    // PyTorch hosts a store where it finds itself, whoever else has one.
+    let (verdict, said, code) = look("127.0.0.2");
+    assert!(
+        verdict == "FAIL" && said.contains("127.0.0.2 is this host: a headless Service over all pods"),
+        "{said}"
+    );
+    assert_eq!(code, Some(1));
+    let _second = common::hosts::second_store(&first);
+    let (verdict, said, code) = look("10.0.0.1");
+    assert!(verdict == "FAIL" && said.contains("a store answers on 2 of them"), "{said}");
+    assert_eq!(code, Some(1));
 }

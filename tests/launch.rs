@@ -455,3 +455,36 @@ fn without_an_admin_port_run_says_what_to_do() {
     assert_eq!((code, out.trim()), (Some(0), &server.store.port().to_string()[..]), "{err}");
     assert!(err.contains("using the main one"), "{err}");
 }
+
+/// Behind a headless Service over all pods each pod's store answers. Whoever sees two is refused, and so is the one that
+/// came first and saw only its own.
+#[test]
+fn several_stores_behind_a_name_are_refused_as_soon_as_the_second_answers() {
+    let (server, hosts) = (TestServer::start(&[]), common::hosts::train_is_two_pods());
+    let (endpoint, admin) = (format!("train:{}", server.store.port()), server.admin.to_string());
+    let start = |args: &[&str]| {
+        let mut command = common::hosts::rallypoint(hosts.path(), args);
+        command.env("RALLYPOINT_ENDPOINT", &endpoint).env("RALLYPOINT_ADMIN", &admin);
+        command.env("RALLYPOINT_RUN_ID", "run").env("POD_NAME", "t-0").env("PET_NODE_RANK", "0");
+        let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        piped.spawn().expect("unshare is installed")
+    };
+    let refused = |process: Child| {
+        let (code, out, err) = ended(process);
+        assert_eq!((code, &out[..]), (Some(1), ""), "{err}");
+        assert!(err.contains("warning: `train` has 2 addresses (127.0.0.1, 127.0.0.2)"), "{err}");
+        assert!(err.contains("and a store answers on 2 of them"), "{err}");
+        assert!(err.contains("name one pod"), "{err}");
+    };
+    let (code, out, err) = ended(start(&["run", "--run-id=alone", "--nodes=1", "--", "echo", "started"]));
+    assert_eq!((code, out.trim()), (Some(0), "started"), "one store of two addresses will do: {err}");
+    let early = start(&["run", "--nodes=2", "--", "echo", "started"]);
+    eventually("announced", || pods(server.admin) == 1);
+    let _second = common::hosts::second_store(&server);
+    refused(early);
+    refused(start(&["run", "--nodes=2", "--", "echo", "started"]));
+    refused(start(&["run", "--nodes=2", "--gather=off", "--", "echo", "started"]));
+    refused(start(&["wait", "--nodes=2"]));
+    let (code, _, err) = ended(start(&["wait"]));
+    assert_eq!(code, Some(0), "a store answers, which is all that was asked: {err}");
+}

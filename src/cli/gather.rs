@@ -6,8 +6,8 @@ use anyhow::bail;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::Outcome;
 use super::news::{News, Reason};
+use super::{Outcome, wait};
 use crate::api::{Announce, AnnounceAnswer, AnnounceState, MAX_ANNOUNCE_SECONDS};
 use crate::client::http::{self, AdminUrl};
 use crate::client::{Endpoint, Seconds};
@@ -101,9 +101,42 @@ impl Gathered {
     }
 }
 
+/// Announces the pod until it is let go, and is refused where the nodes would meet on different stores: whoever comes first
+/// sees one store behind the name, so it looks again while it waits.
+pub(super) async fn gather(
+    store: &Endpoint,
+    admin: &AdminUrl,
+    call: &Call,
+    patience: Patience,
+    say: &mut impl FnMut(String),
+) -> Gathered {
+    let started = Instant::now();
+    let refused = |reason| Gathered { waited: started.elapsed(), outcome: Err(reason) };
+    if let Some(reason) = wait::several_stores(store).await {
+        return refused(reason);
+    }
+    tokio::select! {
+        gathered = announce(admin, call, patience, say) => gathered,
+        reason = until_several_stores(store) => refused(reason),
+    }
+}
+
+/// Looks less and less often, as hundreds of pods may wait.
+async fn until_several_stores(store: &Endpoint) -> Reason {
+    const SELDOM: Duration = Duration::from_secs(30);
+    let mut pause = Duration::from_secs(1);
+    loop {
+        tokio::time::sleep(pause).await;
+        if let Some(reason) = wait::several_stores(store).await {
+            return reason;
+        }
+        pause = SELDOM.min(pause * 2);
+    }
+}
+
 /// Announces the pod again and again until it is let go. A server that does not answer is tried again; one that refuses
 /// is not.
-pub(super) async fn gather(
+async fn announce(
     admin: &AdminUrl,
     call: &Call,
     patience: Patience,

@@ -14,8 +14,8 @@ use super::launch::{LaunchArgs, environment, no_endpoint};
 use super::units::{MaybeOff, duration, duration_or_off};
 use super::{Outcome, UsageError, process, run_client, wait};
 use crate::client::http::{self, AdminUrl};
-use crate::client::{self, Endpoint, Seconds};
-use crate::doctor::{Check, Verdict, check_command, check_environment, check_network, probe};
+use crate::client::{Endpoint, Seconds};
+use crate::doctor::{Verdict, check_command, check_environment};
 use crate::launch::{self, Environment, LaunchEnv, Mode, Plan, Server, Torchrun};
 
 const AFTER_HELP: &str = "The command gets the variables that `rallypoint env` prints, and those that make it a client of the \
@@ -146,7 +146,6 @@ impl Args {
             Ok(addr) => addr,
             Err(reason) => bail!("gave up on {store} after {}: {}", Seconds(ended.waited), reason.text),
         };
-        refuse_several_stores(store).await?;
         let admin = match &self.admin {
             Some(admin) => admin.clone(),
             None => wait::admin_beside(store, addr).await,
@@ -154,7 +153,8 @@ impl Args {
         let admin = &admin;
         let patience = self.gather_timeout.0.unwrap_or(FOR_EVER);
         if let Some(call) = call {
-            let gathered = gather::gather(admin, call, Patience { whole: patience, pause }, &mut line).await;
+            let gathered =
+                gather::gather(store, admin, call, Patience { whole: patience, pause }, &mut line).await;
             if let Err(reason) = &gathered.outcome
                 && reason.step == "announce"
             {
@@ -165,6 +165,8 @@ impl Args {
                 );
             }
             gathered.finish(call)?;
+        } else if let Some(reason) = wait::several_stores(store).await {
+            bail!("{}", reason.text);
         }
         let own = self.own_store(mode, launch, torchrun, admin).await;
         let server = Server { store: own.unwrap_or_else(|| store.clone()), admin: admin.endpoint().clone() };
@@ -257,22 +259,6 @@ fn refuse_mistakes(
         Some(check) => Err(UsageError(check.to_string())),
         None => Ok(()),
     }
-}
-
-/// Refuses a name behind which several stores answer: the nodes would meet on different ones. Several addresses of which
-/// one answers are only slow.
-async fn refuse_several_stores(store: &Endpoint) -> anyhow::Result<()> {
-    const STEP: Duration = Duration::from_secs(5);
-    if client::resolve(store, STEP).await.map_or(0, |addrs| addrs.len()) > 1 {
-        let (mut facts, _) = probe::probe_network(store, None, STEP).await;
-        // With rallypoint no node hosts a store, so finding oneself behind the name does no harm here.
-        facts.own.clear();
-        let several = |check: &Check| check.id == "one-address" && check.verdict == Verdict::Fail;
-        if let Some(check) = check_network(&facts).into_iter().find(several) {
-            bail!("{check}");
-        }
-    }
-    Ok(())
 }
 
 fn is_python(program: &str) -> bool {

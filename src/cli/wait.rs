@@ -15,6 +15,7 @@ use super::units::duration;
 use super::{Outcome, UsageError, process, run_client};
 use crate::client::http::AdminUrl;
 use crate::client::{self, Client, ConnectError, Endpoint, Options, Seconds};
+use crate::doctor::{Check, Verdict, check_network, probe};
 use crate::launch::LaunchEnv;
 
 const AFTER_HELP: &str = "Each try resolves the name, connects, says hello and pings. stderr says which step fails and \
@@ -86,7 +87,7 @@ impl Args {
         // Whether a finished run is started again is for `run` to ask.
         let call = gather::Call::of(launch, None, true).map_err(UsageError)?;
         let patience = Patience { whole: self.timeout.saturating_sub(ended.waited), pause: self.interval };
-        let gathered = gather::gather(&admin, &call, patience, &mut say).await;
+        let gathered = gather::gather(endpoint, &admin, &call, patience, &mut say).await;
         if self.json {
             println!("{}", gathered.to_json(endpoint));
         }
@@ -199,6 +200,21 @@ pub(super) async fn admin_beside(store: &Endpoint, answered: SocketAddr) -> Admi
     let one = Endpoint::new(&answered.ip().to_string(), answered.port()).ok();
     let one = one.filter(|_| addrs.is_ok_and(|addrs| addrs.len() > 1));
     AdminUrl::beside(one.as_ref().unwrap_or(store))
+}
+
+/// Why nobody can meet there: several stores answer behind the name, and nodes would meet on different ones. Several
+/// addresses of which one answers are only slow.
+pub(super) async fn several_stores(store: &Endpoint) -> Option<Reason> {
+    const STEP: Duration = Duration::from_secs(5);
+    if client::resolve(store, STEP).await.map_or(0, |addrs| addrs.len()) < 2 {
+        return None;
+    }
+    let (mut facts, _) = probe::probe_network(store, None, STEP).await;
+    // With rallypoint no node hosts a store, so finding oneself behind the name does no harm here.
+    facts.own.clear();
+    let several = |check: &Check| check.id == "one-address" && check.verdict == Verdict::Fail;
+    let check = check_network(&facts).into_iter().find(several)?;
+    Some(Reason { step: "resolve", text: check.to_string() })
 }
 
 /// What to say of a name with several addresses. One of each family is one host.

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 
 use super::machine::MachineFacts;
 use super::network::{Answer, Failure, NetworkFacts};
-use super::reverse::time_of_lookup;
+use super::reverse::{first_name_server, time_of_lookup};
 use super::server::ServerFacts;
 use crate::client::http::{self, AdminUrl};
 use crate::client::{self, Client, Endpoint, Options};
@@ -152,9 +152,10 @@ pub(crate) async fn probe_machine(hostname: &str, towards: Option<IpAddr>, step:
     let own = timeout(step, tokio::net::lookup_host((hostname, 0))).await;
     let own_addresses = own.ok().and_then(Result::ok).map(|addrs| addrs.map(|addr| addr.ip()).collect());
     let file = |path| std::fs::read_to_string(path).unwrap_or_default();
-    let reverse_lookup = match towards.filter(|addr| !addr.is_loopback()) {
-        Some(addr) => time_of_lookup(&file("/etc/resolv.conf"), addr, step).await,
-        None => None,
+    let name_server = first_name_server(&file("/etc/resolv.conf"));
+    let reverse_lookup = match (name_server, towards.filter(|addr| !addr.is_loopback())) {
+        (Some(server), Some(addr)) => time_of_lookup(server, addr, step).await,
+        _ => None,
     };
     MachineFacts {
         hostname: hostname.to_owned(),

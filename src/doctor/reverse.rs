@@ -7,10 +7,9 @@ use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, timeout};
 
-/// Asks the first name server of `resolv_conf`. `None` if there is none, or no network to it; an answer that does not
-/// come takes the whole `limit`. That there is no name is an answer too.
-pub(super) async fn time_of_lookup(resolv_conf: &str, addr: IpAddr, limit: Duration) -> Option<Duration> {
-    let server = SocketAddr::new(first_name_server(resolv_conf)?, 53);
+/// Asks a name server. `None` if there is no network to it, or nobody listens there; an answer that does not come takes
+/// the whole `limit`. That there is no name is an answer too.
+pub(super) async fn time_of_lookup(server: SocketAddr, addr: IpAddr, limit: Duration) -> Option<Duration> {
     let any: IpAddr = if server.is_ipv4() { [0, 0, 0, 0].into() } else { [0_u16; 8].into() };
     let socket = UdpSocket::bind((any, 0)).await.ok()?;
     socket.connect(server).await.ok()?;
@@ -24,10 +23,14 @@ pub(super) async fn time_of_lookup(resolv_conf: &str, addr: IpAddr, limit: Durat
     }
 }
 
-fn first_name_server(resolv_conf: &str) -> Option<IpAddr> {
+/// The first name server of `/etc/resolv.conf`.
+pub(super) fn first_name_server(resolv_conf: &str) -> Option<SocketAddr> {
     let mut words = resolv_conf.lines().map(str::split_whitespace);
-    words
-        .find_map(|mut line| if line.next() == Some("nameserver") { line.next()?.parse().ok() } else { None })
+    let first =
+        words.find_map(
+            |mut line| if line.next() == Some("nameserver") { line.next()?.parse().ok() } else { None },
+        );
+    first.map(|server: IpAddr| SocketAddr::new(server, 53))
 }
 
 /// A DNS question (RFC 1035) for the PTR record of an address.
@@ -71,7 +74,46 @@ mod tests {
     #[test]
     fn the_first_name_server_is_asked() {
         let text = "search x\n# nameserver 1.1.1.1\nnameserver 10.96.0.10\nnameserver 10.96.0.11\n";
-        assert_eq!(first_name_server(text), Some(IpAddr::from([10, 96, 0, 10])));
+        assert_eq!(first_name_server(text), Some(SocketAddr::from(([10, 96, 0, 10], 53))));
         assert_eq!(first_name_server("search x"), None);
+    }
+
+    /// A name server that answers one question after a while, and what is taken for its time.
+    async fn time_of_server(late: Duration, limit: Duration) -> Option<Duration> {
+        let server = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+        let at = server.local_addr().expect("bound");
+        let answers = async {
+            let mut heard = [0; 512];
+            let (length, peer) = server.recv_from(&mut heard).await.expect("a question");
+            assert_eq!(&heard[..length], &question(IpAddr::from([10, 0, 0, 7]))[..]);
+            tokio::time::sleep(late).await;
+            server.send_to(&heard[..length], peer).await.expect("sent");
+        };
+        let lookup = time_of_lookup(at, IpAddr::from([10, 0, 0, 7]), limit);
+        tokio::pin!(answers, lookup);
+        tokio::select! {
+            took = &mut lookup => took,
+            () = &mut answers => lookup.await,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_late_answer_takes_its_time_and_none_takes_the_limit() {
+        const LONG: Duration = Duration::from_secs(60);
+        let late = Duration::from_millis(200);
+        let prompt = time_of_server(Duration::ZERO, LONG).await.expect("answered");
+        assert!(prompt < LONG, "{prompt:?}");
+        let took = time_of_server(late, LONG).await.expect("answered");
+        assert!((late..LONG).contains(&took), "{took:?}");
+        let took = time_of_server(LONG, late).await.expect("not answered, which is known after the limit");
+        assert!((late..LONG).contains(&took), "{took:?}");
+    }
+
+    #[tokio::test]
+    async fn where_no_name_server_runs_there_is_no_time() {
+        let closed = UdpSocket::bind("127.0.0.1:0").await.and_then(|socket| socket.local_addr());
+        let nobody = closed.expect("a port that was free a moment ago");
+        let limit = Duration::from_secs(60);
+        assert_eq!(time_of_lookup(nobody, IpAddr::from([10, 0, 0, 7]), limit).await, None);
     }
 }

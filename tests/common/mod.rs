@@ -1,6 +1,7 @@
 //! What the test programs share: a server of their own, and a client that sends bytes as they are.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub(crate) mod hosts;
 pub(crate) mod peer;
 
 use std::fs::File;
