@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from forks import ForkedPlace, ForkServer
@@ -84,13 +85,14 @@ def pods(network: Pods) -> Pods:
 
 @pytest.fixture
 def scenario(tmp_path: Path, network: Pods, jobs: Jobs) -> Iterator[Callable[..., Scenario]]:
-    """Makes the pods of a manifest, which `changes` adapt to this machine; `train` are options of train.py. They end with the test."""
+    """Makes the pods of a manifest, which `changes` adapt to this machine. They end with the test. What else can be chosen: options of train.py (`train`),
+    programs and variables that containers find besides, another training program."""
     made: list[Scenario] = []
 
-    def make(name: str, *changes: tuple[str, str], train: str = "", programs: dict[str, str] | None = None) -> Scenario:
+    def make(name: str, *changes: tuple[str, str], **options: Any) -> Scenario:
         objects = manifest(name, *changes)
         with permitted():
-            made.append(Scenario(tmp_path, network, jobs, objects, programs or {}, train))
+            made.append(Scenario(tmp_path, network, jobs, objects, **options))
         return made[-1]
 
     yield make

@@ -18,8 +18,8 @@ from typing import TypeVar
 T = TypeVar("T")
 NAMES = ("server", "node-0", "node-1")
 SUBNET = "10.244.78"
-# What runs in a container: its own host name, /etc/hosts and perhaps /etc/resolv.conf, then the program.
-CONTAINER = 'mount --bind "$1" /etc/hosts && { [ -z "$2" ] || mount --bind "$2" /etc/resolv.conf; } && hostname "$3" && shift 3 && exec "$@"'
+# What runs in a container: its own host name, /dev/shm, /etc/hosts and perhaps /etc/resolv.conf, then the program.
+CONTAINER = 'mount -t tmpfs none /dev/shm && mount --bind "$1" /etc/hosts && { [ -z "$2" ] || mount --bind "$2" /etc/resolv.conf; } && hostname "$3" && shift 3 && exec "$@"'
 
 
 class Pod:

@@ -44,12 +44,23 @@ def manifest(name: str, *changes: tuple[str, str]) -> list[model.Object]:
 class Scenario:
     """The pods of some objects. Nothing runs before `start`."""
 
-    def __init__(self, folder: Path, pods: Pods, jobs: Jobs, objects: list[model.Object], programs: dict[str, str], train: str) -> None:
-        self.folder, self.train = folder / "scenario", train
+    def __init__(
+        self,
+        folder: Path,
+        pods: Pods,
+        jobs: Jobs,
+        objects: list[model.Object],
+        *,
+        programs: dict[str, str] | None = None,
+        program: str = "user_program.py",
+        environment: dict[str, str] | None = None,
+        train: str = "",
+    ) -> None:
+        self.folder, self.train, self.environment = folder / "scenario", train, environment or {}
         self.folder.mkdir()
         self.cluster = model.Cluster(objects)
-        self.programs = self._programs(programs)
-        self._training_programs()
+        self.programs = self._programs(programs or {})
+        self._training_programs(program)
         self.names = NameServer(self.folder, pods.switch(SUBNET))
         self.virtual = {
             s["metadata"]["name"]: f"10.96.0.{number}" for number, s in enumerate(self.cluster.of_kind("Service"), 10) if not headless(s)
@@ -116,10 +127,10 @@ class Scenario:
             (folder / name).chmod(0o755)
         return folder
 
-    def _training_programs(self) -> None:
+    def _training_programs(self, program: str) -> None:
         for name in ("train.py", "scripts/diffusion/train.py"):
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(HERE / "user_program.py", self.folder / name)
+            shutil.copy(HERE / program, self.folder / name)
 
     def _hosts_file(self, pod: model.Pod) -> Path:
         """What the kubelet writes; only a pod with a subdomain knows its whole name."""
@@ -172,7 +183,7 @@ class Scenario:
         return {
             "name": container["name"],
             "command": self.pods[pod.name].container(pod.command(container)),
-            "environment": base | self._service_links(pod) | pod.environment(container),
+            "environment": base | self.environment | self._service_links(pod) | pod.environment(container),
             "probe": f"http://{pod.address}:{ports.get(probe['port'], probe['port'])}{probe['path']}" if probe else "",
         }
 

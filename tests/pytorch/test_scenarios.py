@@ -18,7 +18,6 @@ from servers import binary
 
 pytest_plugins = ["job_fixtures"]
 
-FAKE_RAY = Path(__file__).with_name("fake_ray.py")
 ONE_PROCESS = ("--nproc_per_node=8", "--nproc_per_node=1")
 
 
@@ -110,14 +109,3 @@ def test_original_s3_falls_into_islands_that_all_succeed(scenario: Callable[...,
 def test_original_s6_trains(scenario: Callable[..., Scenario]) -> None:
     """torchrun's static backend and a name that means pod 0: this works without rallypoint too, as long as pod 0 lives."""
     scenario(str(ORIGINALS_FOLDER / "s6.yaml"), ("PROC_PER_NODE=auto", "PROC_PER_NODE=2")).start().results(4)
-
-
-def test_overlay_s5_brings_the_nodes_of_a_ray_cluster_together(scenario: Callable[..., Scenario]) -> None:
-    """The launcher commands with a stand-in for Ray: a worker's `ray start` fails unless the head is up, and the driver counts who registered there."""
-    pods = scenario("s5", programs={"ray": FAKE_RAY.read_text()})
-    pods.apply()
-    driver = pods.jobs["ray-driver"]
-    assert driver.nodes[0].process.wait(60) == 0
-    assert "submitted to a cluster of 4 workers" in driver.nodes[0].output
-    workers = pods.jobs["ray-worker"].nodes.values()
-    assert all(worker.process.poll() is None for worker in workers), "they serve until they are deleted"

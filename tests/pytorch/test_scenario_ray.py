@@ -1,0 +1,47 @@
+"""S5: the overlay of a Ray cluster in emulated pods, with real Ray."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from scenario import Scenario
+from servers import REPOSITORY
+
+pytest_plugins = ["job_fixtures"]
+
+VERSION = "2.50.0"
+"""The one that the overlay names."""
+IMAGE = f"registry.example/ray-rallypoint:{VERSION}"
+FEWER = [('"replicas": 4', '"replicas": 2'), ('"name": "RALLYPOINT_NODES", "value": "5"', '"name": "RALLYPOINT_NODES", "value": "3"'), ("--nodes=5", "--nodes=3")]
+"""A node of Ray is a dozen processes, so two workers instead of four."""
+SMALL = {
+    "RAY_TMPDIR": "/dev/shm",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_prestart_worker_first_driver": "0",
+}
+"""Each pod has a /dev/shm of its own, as in a cluster. Nothing is started before it is needed."""
+
+
+@pytest.fixture
+def ray() -> Path:
+    """The programs of an environment with Ray, made at the first time."""
+    made = subprocess.run([REPOSITORY / "scripts" / "python-env", "ray", f"ray[default]=={VERSION}"], stdout=subprocess.PIPE, text=True, check=True)
+    return Path(made.stdout.strip()) / "bin"
+
+
+@pytest.mark.timeout(600)  # it may have to be downloaded
+def test_overlay_s5_brings_the_nodes_of_a_ray_cluster_together(ray: Path, scenario: Callable[..., Scenario]) -> None:
+    """The workers find the head, the driver's job begins when all nodes are in, and a task runs on each."""
+    programs = {name: f'#!/bin/sh\nexec {ray}/{name} "$@"\n' for name in ("ray", "python")}
+    pods = scenario("s5", (IMAGE, IMAGE), *FEWER, programs=programs, environment=SMALL, program="ray_program.py")
+    pods.apply()
+    driver = pods.jobs["ray-driver"]
+    assert driver.nodes[0].process.wait(120) == 0
+    nodes = [pod.address for pod in pods.cluster.pods if pod.workload.name in ("ray-head", "ray-worker")]
+    assert f"tasks ran on {' '.join(nodes)}" in driver.nodes[0].output
+    for name in ("ray-head", "ray-worker"):
+        for node in pods.jobs[name].nodes.values():
+            assert node.process.poll() is None, "it serves until it is deleted"
