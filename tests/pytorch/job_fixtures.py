@@ -66,33 +66,40 @@ def fork(fork_server: ForkServer) -> Callable[[int], list[ForkedPlace]]:
 
 
 @pytest.fixture
-def network(tmp_path: Path) -> Iterator[Pods]:
-    """Where pods can be made."""
+def networks(tmp_path: Path) -> Iterator[Callable[[], Pods]]:
+    """Makes places for pods, each with a switch of its own. They end with the test."""
     if "netns" in os.environ.get("RALLYPOINT_TEST_SKIP", "").split(","):
         pytest.skip("needs network namespaces, and RALLYPOINT_TEST_SKIP contains netns")
-    made = Pods(tmp_path)
-    yield made
-    made.delete()
+    made: list[Pods] = []
+
+    def make() -> Pods:
+        made.append(Pods(tmp_path))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.delete()
 
 
 @pytest.fixture
-def pods(network: Pods) -> Pods:
+def pods(networks: Callable[[], Pods]) -> Pods:
     """The emulated pods `server`, `node-0` and `node-1`."""
+    network = networks()
     with permitted():
         network.create()
     return network
 
 
 @pytest.fixture
-def scenario(tmp_path: Path, network: Pods, jobs: Jobs) -> Iterator[Callable[..., Scenario]]:
-    """Makes the pods of a manifest, which `changes` adapt to this machine. They end with the test. What else can be chosen: options of train.py (`train`),
-    programs and variables that containers find besides, another training program."""
+def scenario(tmp_path: Path, networks: Callable[[], Pods], jobs: Jobs) -> Iterator[Callable[..., Scenario]]:
+    """Makes the pods of a manifest, which `changes` adapt to this machine; several of them can run at the same time, and all end with the test. What else can
+    be chosen: options of train.py (`train`), programs and variables that containers find besides, another training program."""
     made: list[Scenario] = []
 
     def make(name: str, *changes: tuple[str, str], **options: Any) -> Scenario:
         objects = manifest(name, *changes)
         with permitted():
-            made.append(Scenario(tmp_path, network, jobs, objects, **options))
+            made.append(Scenario(tmp_path / f"scenario-{len(made)}", networks(), jobs, objects, **options))
         return made[-1]
 
     yield make

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pods import Pod
@@ -42,6 +44,15 @@ class NameServer:
         lines = [f"{address} {name}.{DOMAIN}\n" for name, addresses in self.names.items() for address in addresses]
         self.hosts.write_text("".join(lines))
         os.kill(self.process.pid, signal.SIGHUP)
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Gives no answer for as long as the block lasts, and then all that are still wanted."""
+        os.kill(self.process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.process.pid, signal.SIGCONT)
 
     def stop(self) -> None:
         self.process.kill()

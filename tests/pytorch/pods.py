@@ -8,6 +8,7 @@ inside the namespaces. Nothing touches the network of the machine, and only the 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import subprocess
 import threading
@@ -89,10 +90,12 @@ class Pod:
 
 
 class Pods:
-    """The pods of one test, on one switch."""
+    """Some pods on one switch. A test may have several of them, which know nothing of each other."""
+
+    numbers = itertools.count()
 
     def __init__(self, folder: Path) -> None:
-        self.prefix = f"rallypoint-test-{os.getpid()}"
+        self.prefix = f"rallypoint-test-{os.getpid()}-{next(self.numbers)}"
         self.hosts_file = folder / "hosts"
         self.namespaces: list[str] = []
         self.pods: dict[str, Pod] = {}

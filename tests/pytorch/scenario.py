@@ -28,6 +28,11 @@ ORIGINALS = REPOSITORY / "tests" / "data" / "scenarios"
 SUBNET = "10.244.0"
 """The one of the addresses that the model gives to pods."""
 
+# Two pods of one process instead of four: less for this machine to do.
+TWO_OF_S3 = [('"replicas": 4', '"replicas": 2'), ('"name": "NNODES", "value": "4"', '"name": "NNODES", "value": "2"')]
+TWO_OF_S3_JOB = [('"parallelism": 4', '"parallelism": 2'), TWO_OF_S3[1]]
+TWO_OF_S4 = [TWO_OF_S3[0], ("--nodes=4", "--nodes=2"), ("--nnodes=4 --nproc_per_node=8", "--nnodes=2 --nproc_per_node=1")]
+
 
 def manifest(name: str, *changes: tuple[str, str]) -> list[model.Object]:
     """The objects of an overlay of deploy/kustomize, or of a file; in their text each first string is replaced by the second, which must occur."""
@@ -56,7 +61,7 @@ class Scenario:
         environment: dict[str, str] | None = None,
         train: str = "",
     ) -> None:
-        self.folder, self.train, self.environment = folder / "scenario", train, environment or {}
+        self.folder, self.train, self.environment = folder, train, environment or {}
         self.folder.mkdir()
         self.cluster = model.Cluster(objects)
         self.programs = self._programs(programs or {})

@@ -5,25 +5,30 @@ Manifests are those of deploy/kustomize with two pods of one process; the pods a
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from installed import PACKAGE
 from jobs import Job
-from scenario import Scenario
-from servers import poll
+from pods import Pod
+from scenario import TWO_OF_S3, TWO_OF_S3_JOB, TWO_OF_S4, Scenario
+from servers import Server, binary, poll
 
 pytest_plugins = ["job_fixtures"]
 
 SOON = ('"serve", "--drain=30s"', '"serve", "--drain=30s", "--explain-after=2s"')
 """What is waited for is said after 2 s instead of 30 s."""
-TWO_OF_S3 = [('"replicas": 4', '"replicas": 2'), ('"name": "NNODES", "value": "4"', '"name": "NNODES", "value": "2"'), SOON]
-TWO_OF_S3_JOB = [('"parallelism": 4', '"parallelism": 2'), ('"name": "NNODES", "value": "4"', '"name": "NNODES", "value": "2"')]
-TWO_OF_S4 = [("--nodes=4", "--nodes=2"), ("--nnodes=4 --nproc_per_node=8", "--nnodes=2 --nproc_per_node=1"), SOON]
 S2 = [("--nproc_per_node=8", "--nproc_per_node=1"), ('"--drain=10m"', '"--drain=10m", "--explain-after=2s"')]
-HOLD = "--hold --timeout 60"
+S3, S4 = [*TWO_OF_S3, SOON], [*TWO_OF_S4, SOON]
+TRAIN = "--no-ddp"  # importing what DDP needs takes a rank over a second
+HOLD = f"{TRAIN} --hold --timeout 60"
+FIRST_OF_S2 = "colossalai-training-0.training-master-service"
 
 
 def says(job: Job, index: int, text: str, seconds: float = 30) -> None:
@@ -36,65 +41,84 @@ def wait_until_all_train(job: Job) -> None:
         job.wait_for_mark("training", rank)
 
 
-def test_names_that_come_late(scenario: Callable[..., Scenario]) -> None:
-    """For 8 s no name exists, then all do: the pods wait, and say what for."""
-    pods = scenario("s3", *TWO_OF_S3)
-    pods.names.say(**dict.fromkeys(pods.names.names, []))
-    job = pods.start()
+def test_what_comes_20_s_late(scenario: Callable[..., Scenario]) -> None:
+    """Three jobs side by side. In one the name server says nothing, and then that there is no such name; in one pod 0 comes late; in one the store, which
+    is in pod 0. Each waits, says what for, and trains."""
+    names, pod, store = scenario("s3", *S3, train=TRAIN), scenario("s3", *S3, train=TRAIN), scenario("s2", *S2, train=TRAIN)
+    late = time.monotonic() + 20
+    names.names.say(**dict.fromkeys(names.names.names, []))
+    store.names.say(**{FIRST_OF_S2: []})
+    with names.names.silent():
+        names.apply()
+        pod.server.start(0)
+        pod.training.start(1)
+        store.training.start(1)
+        says(store.training, 1, f"cannot resolve `{FIRST_OF_S2}`")
+        store.publish()
+        says(store.training, 1, "refused")
+        says(pod.training, 1, "1 of 2 pods are there; missing: train-llm-0 (node rank 0)")
+        for index in (0, 1):
+            says(names.training, index, "cannot resolve `rallypoint`")
     for index in (0, 1):
-        says(job, index, "cannot resolve `rallypoint`")
-    time.sleep(6)
-    pods.publish()
-    job.results(2)
-    assert all("is started again" not in node.output for node in job.nodes.values())
+        says(names.training, index, "Name or service not known")
+    time.sleep(max(0, late - time.monotonic()))
+    names.publish()
+    pod.training.start(0)
+    store.training.start(0)
+    for job in (names.training, pod.training, store.training):
+        job.results(2)
+        assert all("is started again" not in node.output for node in job.nodes.values())
+    assert "2 pods are there" in pod.training.nodes[1].output
+
+
+def findings(pod: Pod, *arguments: str) -> dict[str, str]:
+    """What `doctor` in a pod finds: for each check the verdict and the evidence."""
+    command = pod.command([str(binary()), "doctor", "--json", *arguments])
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"], "POD_IP": pod.address})
+    return {check["id"]: f"{check['verdict']} {check['evidence']}" for check in json.loads(done.stdout)["checks"]}
+
+
+def test_doctor_in_a_pod_tells_of_slow_names_and_of_a_name_of_every_pod(scenario: Callable[..., Scenario], serve_in: Callable[[Pod], Server]) -> None:
+    pods = scenario("s3-job", *TWO_OF_S3_JOB)
+    first, second = (pods[pod.name] for pod in pods.cluster.pods)
+    serve_in(first)
+    name = "train-llm-0.train-rdzv:29500"
+    found = findings(second, name)
+    for check in ("name-resolves", "one-address", "store-answers", "reverse-dns"):
+        assert found[check].startswith("PASS"), found
+    with pods.names.silent():
+        found = findings(second, f"{first.address}:29500", "--step-timeout=1s")
+    assert found["store-answers"].startswith("PASS"), found
+    assert found["reverse-dns"].startswith("WARN the name of an address takes 1"), found
+    with ThreadPoolExecutor() as elsewhere:
+        with pods.names.silent():
+            late = elsewhere.submit(findings, second, name, "--step-timeout=60s")
+            time.sleep(3)
+        assert late.result()["name-resolves"].startswith("WARN the name server took"), late.result()
+    assert f"{second.address} is this host: a headless Service over all pods" in findings(second, "train-rdzv:29500")["one-address"]
 
 
 def test_name_with_every_pod_behind_it(scenario: Callable[..., Scenario]) -> None:
     """A store in pod 0 alone, but the name of all pods as its endpoint: `run` warns, finds the store, and the job trains on one store."""
-    job = scenario("s3-job", *TWO_OF_S3_JOB, ("train-llm-0.train-rdzv:29500", "train-rdzv:29500")).start()
+    job = scenario("s3-job", *TWO_OF_S3_JOB, ("train-llm-0.train-rdzv:29500", "train-rdzv:29500"), train=TRAIN).start()
     job.results(2)
     assert "warning: `train-rdzv` has 2 addresses" in job.nodes[0].output
 
 
 def test_name_with_a_store_in_every_pod_is_refused(scenario: Callable[..., Scenario]) -> None:
-    """The island case: a store answers on each address, so `run` refuses before anything trains, with the reason."""
+    """The island case: a store answers on each address, so every pod is refused before anything trains, with the reason; also the one that came first."""
     endpoint = ("train-llm-0.train-rdzv:29500", "train-rdzv:29500")
     job = scenario("s3-job", *TWO_OF_S3_JOB, endpoint, ('"--only-on-index=0", ', "")).start()
-    # The pod that comes first may be let pass to the gate, and is refused nowhere; the one that comes second sees both stores.
-    refused = poll(lambda: [n for n in job.nodes.values() if n.process.poll() is not None], "a pod is refused", 40)
-    assert "and a store answers on 2 of them" in refused[0].output
-    assert "train-0.train" in refused[0].output
+    for index in job.nodes:
+        said = job.failure(index)
+        assert "and a store answers on 2 of them" in said
+        assert "name one pod (`train-0.train`)" in said
     assert not list(job.folder.glob("rank-*.json"))
-
-
-def test_rank_0_late(scenario: Callable[..., Scenario]) -> None:
-    """Pod 0, and with it nobody, comes 8 s late: the server names the pod that is missing, and says when it has come."""
-    pods = scenario("s3", *TWO_OF_S3)
-    pods.server.start(0)
-    job = pods.training
-    job.start(1)
-    says(job, 1, "1 of 2 pods are there; missing: train-llm-0 (node rank 0)")  # said when it has lasted 8 s
-    job.start(0)
-    job.results(2)
-    assert "2 pods are there" in job.nodes[1].output
-
-
-def test_rank_0_late_behind_a_sidecar(scenario: Callable[..., Scenario]) -> None:
-    """The store itself comes late, as it is in pod 0: the others wait for it, and say which step fails."""
-    pods = scenario("s2", *S2)
-    job = pods.training
-    pods.names.say(**{"colossalai-training-0.training-master-service": []})
-    job.start(1)
-    says(job, 1, "cannot resolve `colossalai-training-0.training-master-service`")
-    pods.publish()
-    says(job, 1, "refused")
-    job.start(0)
-    job.results(2)
 
 
 def test_loss_and_delay(scenario: Callable[..., Scenario]) -> None:
     """A tenth of all packets is lost everywhere, so that exchanges meet retransmissions of 0.2 s and more, and the way to the store takes 50 ms each way."""
-    pods = scenario("s3", *TWO_OF_S3)
+    pods = scenario("s3", *S3, train=TRAIN)
     for place in pods.pods.values():
         place.lose(0.1)
     server = next(place for name, place in pods.pods.items() if name.startswith("rallypoint"))
@@ -113,7 +137,7 @@ def test_loss_and_delay(scenario: Callable[..., Scenario]) -> None:
 
 def test_partition_that_heals(scenario: Callable[..., Scenario]) -> None:
     """Pod 1 is cut off from the server twice: before it has joined, which the server explains, and for 6 s while it trains, which nobody notices."""
-    pods = scenario("s3", *TWO_OF_S3, train=HOLD)
+    pods = scenario("s3", *S3, train=HOLD)
     server = next(pod.address for pod in pods.cluster.pods if pod.workload.name == "rallypoint")
     cut = pods["train-llm-1"]
     cut.cut_off_from(server)
@@ -132,7 +156,7 @@ def test_partition_that_heals(scenario: Callable[..., Scenario]) -> None:
 
 def test_pod_killed_and_replaced(scenario: Callable[..., Scenario]) -> None:
     """A pod of a Deployment is killed while it trains. The server says so; its replacement passes the gate at once, and training starts again."""
-    pods = scenario("s4", ('"replicas": 4', '"replicas": 3'), *TWO_OF_S4, train=HOLD, programs={"sleep": "#!/bin/sh\n"})
+    pods = scenario("s4", ('"replicas": 4', '"replicas": 3'), *S4[1:], train=HOLD, programs={"sleep": "#!/bin/sh\n"})
     pods.server.start(0)
     job = pods.training
     job.start(0, 1)
@@ -147,10 +171,27 @@ def test_pod_killed_and_replaced(scenario: Callable[..., Scenario]) -> None:
     assert run["round"] == 1
 
 
+def test_pod_of_a_plugin_job_killed_and_replaced(scenario: Callable[..., Scenario]) -> None:
+    """With the Python package in the image `run` chooses the plugin. A pod of the Indexed Job is lost while it trains; the survivor waits for its
+    replacement, which takes its rank, and training starts anew. No restart is spent."""
+    quick = ('"--nproc_per_node=$(NPROC_PER_NODE)"', '"--nproc_per_node=$(NPROC_PER_NODE)", "--rdzv-conf=keep_alive_interval=2,keep_alive_max_attempt=3"')
+    job = scenario("s3-job", *TWO_OF_S3_JOB, quick, train=HOLD, environment={"PYTHONPATH": str(PACKAGE)}).start()
+    wait_until_all_train(job)
+    assert all("starting in mode plugin" in node.output for node in job.nodes.values())
+    job.forget_marks()
+    job.kill_node(1)
+    says(job, 0, "was not heard from")  # the store and its log are in pod 0
+    job.start(1)
+    wait_until_all_train(job)
+    job.release()
+    assert [result["attempt"] for result in job.results(2)] == [0, 0]
+    assert "round 2 complete: 2 nodes" in job.nodes[0].output
+
+
 def test_server_restarted(scenario: Callable[..., Scenario]) -> None:
     """A server that is restarted while pods wait at the gate learns of them again. One that is restarted under a c10d job ends it: torchrun's agents
     cannot do without their store, and say so."""
-    pods = scenario("s3", *TWO_OF_S3, train=HOLD)
+    pods = scenario("s3", *S3, train=HOLD)
     pods.server.start(0)
     job = pods.training
     job.start(0)

@@ -1,6 +1,6 @@
 """The deployments that users have (deploy/README.md), each to a trained and checked result, from the manifests of deploy/kustomize as they are.
 
-Only the number of processes is made to fit this machine. Pods are emulated (scenario.py); torchrun, torch and gloo are real.
+Only the number of processes is made to fit this machine. Pods are emulated (scenario.py); torchrun, torch and gloo are real. S5 is in test_scenario_ray.py.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
+from installed import PACKAGE
 from scenario import ORIGINALS as ORIGINALS_FOLDER
-from scenario import Scenario
+from scenario import TWO_OF_S3_JOB, TWO_OF_S4, Scenario
 from servers import binary
 
 pytest_plugins = ["job_fixtures"]
@@ -29,6 +29,10 @@ class Case:
     ranks: int
     changes: list[tuple[str, str]] = field(default_factory=list)
     says: str = ""
+    name: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+    train: str = "--no-ddp"
+    """Importing what DDP needs takes a rank over a second; gradients are averaged and checked either way."""
 
 
 TWO_PODS = [
@@ -36,20 +40,26 @@ TWO_PODS = [
     ('"name": "POD_NUMS", "value": "4"', '"name": "POD_NUMS", "value": "2"'),
     ("PROC_PER_NODE=auto", "PROC_PER_NODE=2"),
 ]
+# The driver of S4 starts the processes itself, and tells each its rank.
+BY_DRIVER = "RANK=$NODE_INDEX exec python train.py"
+ENV_OF_S4 = ("torchrun --nnodes=2 --nproc_per_node=1 train.py && exec sleep infinity", f"MASTER_ADDR=rallypoint MASTER_PORT=29500 WORLD_SIZE=2 {BY_DRIVER}")
 CASES = [
     Case("s1", 4, [ONE_PROCESS], says="4 pods are there"),
-    Case("s2", 4, [("--nproc_per_node=8", "--nproc_per_node=2")], says="2 pods are there"),
+    Case("s2", 4, [("--nproc_per_node=8", "--nproc_per_node=2")], says="2 pods are there", train=""),
     Case("s3", 4, says="4 pods are there"),
-    Case("s3-job", 4, says="starting in mode static"),
-    Case("s4", 4, [ONE_PROCESS], says="4 pods are there"),
+    Case("s3-job", 2, TWO_OF_S3_JOB, says="starting in mode static"),
+    Case("s3-job", 2, TWO_OF_S3_JOB, says="starting in mode plugin", name="s3-job-plugin", environment={"PYTHONPATH": str(PACKAGE)}),
+    Case("s4", 2, TWO_OF_S4, says="2 pods are there"),
+    Case("s4", 2, [*TWO_OF_S4, ENV_OF_S4], says="2 pods are there", name="s4-env"),
     Case("s6", 4, TWO_PODS, says="2 pods are there"),
     Case("s6-job", 4, says="starting in mode env"),
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.overlay)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name or case.overlay)
 def test_an_overlay_trains(case: Case, scenario: Callable[..., Scenario]) -> None:
-    job = scenario(case.overlay, *case.changes, programs={"sleep": "#!/bin/sh\n"}).start()
+    programs = {"sleep": "#!/bin/sh\n"}
+    job = scenario(case.overlay, *case.changes, programs=programs, environment=case.environment, train=case.train).start()
     job.results(case.ranks)
     for node in job.nodes.values():
         assert case.says in node.output
@@ -78,20 +88,24 @@ ORIGINALS = [
 ]
 
 
+def original(manifest: str) -> str:
+    return str(ORIGINALS_FOLDER / f"{manifest}.yaml")
+
+
 def doctor(manifest: str) -> str:
     done = subprocess.run(
-        [binary(), "doctor", "--manifest", ORIGINALS_FOLDER / f"{manifest}.yaml"], capture_output=True, text=True, check=False
+        [binary(), "doctor", "--manifest", original(manifest)], capture_output=True, text=True, check=False
     )
     assert done.returncode in (0, 1), done.stderr
     return done.stdout
 
 
-@pytest.mark.parametrize("original", ORIGINALS, ids=lambda original: original.manifest)
-def test_an_original_fails_as_doctor_says(original: Original, scenario: Callable[..., Scenario]) -> None:
-    assert original.finds in doctor(original.manifest)
-    job = scenario(str(ORIGINALS_FOLDER / f"{original.manifest}.yaml"), *original.changes, train="--timeout 8").start()
-    for index in job.nodes:
-        assert re.search(original.fails, job.failure(index))
+def test_originals_fail_as_doctor_says(scenario: Callable[..., Scenario]) -> None:
+    jobs = [scenario(original(one.manifest), *one.changes, train="--no-ddp --timeout 4").start() for one in ORIGINALS]
+    for one, job in zip(ORIGINALS, jobs, strict=True):
+        assert one.finds in doctor(one.manifest)
+        for index in job.nodes:
+            assert re.search(one.fails, job.failure(index)), one.manifest
 
 
 def test_original_s3_falls_into_islands_that_all_succeed(scenario: Callable[..., Scenario]) -> None:
@@ -101,11 +115,22 @@ def test_original_s3_falls_into_islands_that_all_succeed(scenario: Callable[...,
         ('"name": "NNODES", "value": "2"', '"name": "NNODES", "value": "1:2"'),
         ("train-rdzv:29500 ", "train-rdzv:29500 --rdzv_conf=last_call_timeout=1 "),
     )
-    job = scenario(str(ORIGINALS_FOLDER / "s3.yaml"), *elastic).start()
+    job = scenario(original("s3"), *elastic, train="--no-ddp").start()
     job.results(1)
     assert len(job.nodes) == 2
 
 
+def test_original_s4_by_environment_trains_until_the_head_moves(scenario: Callable[..., Scenario]) -> None:
+    """MASTER_ADDR is the head pod's address. This works without rallypoint too, as long as the head lives: its successor has another one."""
+    assert "WARN master-is-address" in doctor("s4-env")
+    by_driver = ('["python", "train.py"]', f'["sh", "-c", "{BY_DRIVER}"]')
+    job = scenario(original("s4-env"), by_driver, train="--no-ddp").start()
+    moved = scenario(original("s4-env"), by_driver, ("10.244.0.10", "10.244.0.99"), train="--no-ddp --timeout 4").start()
+    job.results(2)
+    for index in moved.nodes:
+        assert re.search("timed out.*10.244.0.99|10.244.0.99.*timed out", moved.failure(index), re.DOTALL)
+
+
 def test_original_s6_trains(scenario: Callable[..., Scenario]) -> None:
     """torchrun's static backend and a name that means pod 0: this works without rallypoint too, as long as pod 0 lives."""
-    scenario(str(ORIGINALS_FOLDER / "s6.yaml"), ("PROC_PER_NODE=auto", "PROC_PER_NODE=2")).start().results(4)
+    scenario(original("s6"), ("PROC_PER_NODE=auto", "PROC_PER_NODE=2"), train="--no-ddp").start().results(4)
