@@ -136,7 +136,7 @@ class Pod:
                 script.chmod(0o755)
             record = Path(folder, "record")
             base = {"PATH": f"{folder}:{os.environ['PATH']}", "RECORD_TO": str(record), "HOSTNAME": self.hostname or self.name}
-            subprocess.run(command, env=base | environment, check=True, timeout=20, stdin=subprocess.DEVNULL)
+            subprocess.run(command, env=base | environment, check=True, timeout=60, stdin=subprocess.DEVNULL)
             lines = [json.loads(line) for line in record.read_text().splitlines()]
         return [Call(tuple(line["argv"]), line["env"]) for line in lines]
 

@@ -71,6 +71,6 @@ def server(folder: Path, *flags: str) -> Iterator[tuple[int, int, subprocess.Pop
     ports = folder / "ports.json"
     command = ["serve", "--listen", f"{HOST}:0", "--admin", f"{HOST}:0", "--drain", "1s", "--ports-file", str(ports), *flags]
     with running([binary(), *command], folder / "serve.log") as process:
-        eventually(ports.exists, "the server's ports", 10)
+        eventually(ports.exists, "the server's ports")
         bound = json.loads(ports.read_text())
         yield bound["stores"][0], bound["admin"], process

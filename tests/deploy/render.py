@@ -28,7 +28,7 @@ RENDERS = {
 
 def call(*command: str | Path) -> str:
     """Runs a program and returns its stdout; its messages are in the error if it fails."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300)
     if done.returncode != 0:
         raise AssertionError(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout

@@ -25,7 +25,7 @@ def build(folder: Path) -> Path:
     storage = f"--storage-driver vfs --root {folder}/storage --runroot {folder}/run"
     archive = folder / "image.tar"
     command: list[str | Path] = [DEPLOY / "image" / "build", "--binary", binary(), "--output", archive]
-    done = subprocess.run(command, env=os.environ | {"BUILDAH_ARGS": storage}, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, env=os.environ | {"BUILDAH_ARGS": storage}, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return archive
 
@@ -116,13 +116,13 @@ def test_a_container_serves_is_healthy_and_resolves_names(image: Image, tmp_path
         names = subprocess.Popen([*entered, sys.executable, str(Path(__file__))])
         try:
             with running([*container, "serve"], tmp_path / "serve.log") as process:
-                eventually(lambda: healthy(container), "a healthy server", 20)
+                eventually(lambda: healthy(container), "a healthy server")
                 status = Path(f"/proc/{process.pid}/status").read_text()
                 assert "Uid:\t65532\t65532\t65532\t65532" in status
                 for host in ("train-0.train", "train-1", "localhost"):
-                    call(*container, "wait", f"{host}:29500", "--timeout", "20s")
+                    call(*container, "wait", f"{host}:29500", "--timeout", "1m")
                 process.terminate()
-                assert process.wait(10) == 0, "SIGTERM ends it in order"
+                assert process.wait(60) == 0, "SIGTERM ends it in order"
             assert not healthy(container)
         finally:
             names.kill()

@@ -1,4 +1,5 @@
-"""Places for nodes whose processes are forked from one that has imported torch (fork_server.py). Each has an address of its own on loopback.
+"""Processes that are forked from one that has imported torch and the Python package (fork_server.py): in containers, and for places on loopback, each with
+an address of its own.
 
 They come up within a few tenths of a second of each other, so that a test can have short patience and still tell late from slow.
 """
@@ -13,14 +14,27 @@ import time
 from pathlib import Path
 from typing import Any
 
+from servers import poll
+
+
+HERE = Path(__file__).parent
+
 
 class ForkServer:
     """The process that is forked."""
 
-    def __init__(self) -> None:
-        script = Path(__file__).with_name("fork_server.py")
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        self.process = subprocess.Popen([sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    def __init__(self, folder: Path, package: Path) -> None:
+        self.socket = folder / "fork-server"
+        # torchrun looks for its plugins when it is imported.
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(package)}
+        command = [sys.executable, str(HERE / "fork_server.py"), str(self.socket)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        poll(self.socket.exists, "the fork server has imported torch", 120)
+
+    def programs(self) -> dict[str, str]:
+        """Scripts for containers that are forked instead of started: by the name they must have."""
+        script = f"#!{sys.executable} -IS\n{(HERE / 'forked_python.py').read_text()}"
+        return {"python": script, "torchrun": script}
 
     def ask(self, **request: Any) -> Any:
         assert self.process.stdin and self.process.stdout

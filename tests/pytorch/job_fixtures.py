@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from forks import ForkedPlace, ForkServer
+from installed import PACKAGE
 from jobs import Jobs
 from pods import Pod, Pods
 from scenario import Scenario, manifest
@@ -52,9 +53,9 @@ def permitted() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def fork_server() -> Iterator[ForkServer]:
+def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
     """The process that all forked nodes come from."""
-    server = ForkServer()
+    server = ForkServer(tmp_path_factory.mktemp("forks"), PACKAGE)
     yield server
     server.stop()
 
@@ -91,7 +92,7 @@ def pods(networks: Callable[[], Pods]) -> Pods:
 
 
 @pytest.fixture
-def scenario(tmp_path: Path, networks: Callable[[], Pods], jobs: Jobs) -> Iterator[Callable[..., Scenario]]:
+def scenario(tmp_path: Path, networks: Callable[[], Pods], jobs: Jobs, fork_server: ForkServer) -> Iterator[Callable[..., Scenario]]:
     """Makes the pods of a manifest, which `changes` adapt to this machine; several of them can run at the same time, and all end with the test. What else can
     be chosen: options of train.py (`train`), programs and variables that containers find besides, another training program."""
     made: list[Scenario] = []
@@ -99,7 +100,7 @@ def scenario(tmp_path: Path, networks: Callable[[], Pods], jobs: Jobs) -> Iterat
     def make(name: str, *changes: tuple[str, str], **options: Any) -> Scenario:
         objects = manifest(name, *changes)
         with permitted():
-            made.append(Scenario(tmp_path / f"scenario-{len(made)}", networks(), jobs, objects, **options))
+            made.append(Scenario(tmp_path / f"scenario-{len(made)}", networks(), jobs, objects, fork_server, **options))
         return made[-1]
 
     yield make

@@ -25,7 +25,7 @@ class NameServer:
         self.hosts.touch()
         self.resolv_file = folder / "resolv.conf"
         search = f"{DOMAIN} svc.cluster.local cluster.local"
-        self.resolv_file.write_text(f"search {search}\nnameserver {self.address}\noptions ndots:5 timeout:1 attempts:2\n")
+        self.resolv_file.write_text(f"search {search}\nnameserver {self.address}\noptions ndots:5 timeout:1 attempts:5\n")
         command = ["dnsmasq", "-k", "-C", "/dev/null", "--no-resolv", "--no-hosts", "--bind-interfaces", f"--listen-address={self.address}"]
         command += [
             f"--addn-hosts={self.hosts}",

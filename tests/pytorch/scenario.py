@@ -1,7 +1,8 @@
 """Runs manifests as a cluster would: emulated pods with their containers in order, a name server, ClusterIP Services.
 
 What the objects mean is decided by tests/deploy/cluster.py. Images are not pulled: a container finds `rallypoint`, `torchrun` and `python` on its PATH, and
-the user's training program (train.py, behind user_program.py) where its command line expects it.
+the user's training program (train.py, behind user_program.py) where its command line expects it. Python processes are forks of one that has torch imported
+already (forks.py), which enter their container's namespaces.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from forks import ForkServer
 from jobs import TRAIN, InNetwork, Job, Jobs
 from nameserver import DOMAIN, NameServer
 from pods import Pod, Pods
@@ -55,6 +57,7 @@ class Scenario:
         pods: Pods,
         jobs: Jobs,
         objects: list[model.Object],
+        forks: ForkServer,
         *,
         programs: dict[str, str] | None = None,
         program: str = "user_program.py",
@@ -64,7 +67,9 @@ class Scenario:
         self.folder, self.train, self.environment = folder, train, environment or {}
         self.folder.mkdir()
         self.cluster = model.Cluster(objects)
-        self.programs = self._programs(programs or {})
+        self.programs = self._programs(forks.programs() | (programs or {}))
+        # torchrun starts its workers with PYTHON_EXEC.
+        self.forks = {"FORK_SERVER": str(forks.socket), "PYTHON_EXEC": str(self.programs / "python")}
         self._training_programs(program)
         self.names = NameServer(self.folder, pods.switch(SUBNET))
         self.virtual = {
@@ -188,7 +193,7 @@ class Scenario:
         return {
             "name": container["name"],
             "command": self.pods[pod.name].container(pod.command(container)),
-            "environment": base | self.environment | self._service_links(pod) | pod.environment(container),
+            "environment": base | self.forks | self.environment | self._service_links(pod) | pod.environment(container),
             "probe": f"http://{pod.address}:{ports.get(probe['port'], probe['port'])}{probe['path']}" if probe else "",
         }
 
