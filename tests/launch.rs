@@ -5,7 +5,6 @@ mod common;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
 
 use common::peer::Peer;
 use common::{TestServer, eventually, http, terminate, wait_for_end};

@@ -16,7 +16,6 @@ from typing import Any
 
 from servers import poll
 
-
 HERE = Path(__file__).parent
 
 

@@ -39,7 +39,7 @@ def test_overlay_s5_brings_the_nodes_of_a_ray_cluster_together(ray: Path, scenar
     pods = scenario("s5", (IMAGE, IMAGE), *FEWER, programs=programs, environment=SMALL, program="ray_program.py")
     pods.apply()
     driver = pods.jobs["ray-driver"]
-    assert driver.nodes[0].process.wait(120) == 0
+    assert driver.nodes[0].process.wait(300) == 0
     nodes = [pod.address for pod in pods.cluster.pods if pod.workload.name in ("ray-head", "ray-worker")]
     assert f"tasks ran on {' '.join(nodes)}" in driver.nodes[0].output
     for name in ("ray-head", "ray-worker"):
