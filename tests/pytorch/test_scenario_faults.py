@@ -12,8 +12,11 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import pytest
 from installed import PACKAGE
 from jobs import Job
 from pods import Pod
@@ -39,36 +42,6 @@ def says(job: Job, index: int, text: str, seconds: float = 60) -> None:
 def wait_until_all_train(job: Job) -> None:
     for rank in range(2):
         job.wait_for_mark("training", rank)
-
-
-def test_what_comes_20_s_late(scenario: Callable[..., Scenario]) -> None:
-    """Three jobs side by side. In one the name server says nothing, and then that there is no such name; in one pod 0 comes late; in one the store, which
-    is in pod 0. Each waits, says what for, and trains."""
-    names, pod, store = scenario("s3", *S3, train=TRAIN), scenario("s3", *S3, train=TRAIN), scenario("s2", *S2, train=TRAIN)
-    late = time.monotonic() + 20
-    names.names.say(**dict.fromkeys(names.names.names, []))
-    store.names.say(**{FIRST_OF_S2: []})
-    with names.names.silent():
-        names.apply()
-        pod.server.start(0)
-        pod.training.start(1)
-        store.training.start(1)
-        says(store.training, 1, f"cannot resolve `{FIRST_OF_S2}`")
-        store.publish()
-        says(store.training, 1, "refused")
-        says(pod.training, 1, "1 of 2 pods are there; missing: train-llm-0 (node rank 0)")
-        for index in (0, 1):
-            says(names.training, index, "cannot resolve `rallypoint`")
-    for index in (0, 1):
-        says(names.training, index, "Name or service not known")
-    time.sleep(max(0, late - time.monotonic()))
-    names.publish()
-    pod.training.start(0)
-    store.training.start(0)
-    for job in (names.training, pod.training, store.training):
-        job.results(2)
-        assert all("is started again" not in node.output for node in job.nodes.values())
-    assert "2 pods are there" in pod.training.nodes[1].output
 
 
 def findings(pod: Pod, *arguments: str) -> dict[str, str]:
@@ -122,9 +95,49 @@ def test_name_with_a_store_in_every_pod_is_refused(scenario: Callable[..., Scena
     assert not list(job.folder.glob("rank-*.json"))
 
 
-def test_loss_and_delay(scenario: Callable[..., Scenario]) -> None:
+def names_late(pods: Scenario) -> None:
+    """The name server says nothing, and then for the rest of 20 s that there is no such name: the pods wait, and say what for."""
+    late = time.monotonic() + 20
+    pods.names.say(**dict.fromkeys(pods.names.names, []))
+    with pods.names.silent():
+        job = pods.start()
+        for index in (0, 1):
+            says(job, index, "cannot resolve `rallypoint`")
+    for index in (0, 1):
+        says(job, index, "Name or service not known")
+    time.sleep(max(0, late - time.monotonic()))
+    pods.publish()
+    job.results(2)
+    assert all("is started again" not in node.output for node in job.nodes.values())
+
+
+def pod_0_late(pods: Scenario) -> None:
+    """Pod 0, and with it nobody, comes 20 s late: the server names the pod that is missing, and says when it has come."""
+    late = time.monotonic() + 20
+    pods.server.start(0)
+    job = pods.training
+    job.start(1)
+    says(job, 1, "1 of 2 pods are there; missing: train-llm-0 (node rank 0)")
+    time.sleep(max(0, late - time.monotonic()))
+    job.start(0)
+    job.results(2)
+    assert "2 pods are there" in job.nodes[1].output
+
+
+def store_late(pods: Scenario) -> None:
+    """The store itself comes late, as it is in pod 0: the others wait for it, and say which step fails."""
+    job = pods.training
+    pods.names.say(**{FIRST_OF_S2: []})
+    job.start(1)
+    says(job, 1, f"cannot resolve `{FIRST_OF_S2}`")
+    pods.publish()
+    says(job, 1, "refused")
+    job.start(0)
+    job.results(2)
+
+
+def loss_and_delay(pods: Scenario) -> None:
     """A tenth of all packets is lost everywhere, so that exchanges meet retransmissions of 0.2 s and more, and the way to the store takes 50 ms each way."""
-    pods = scenario("s3", *S3, train=TRAIN)
     for place in pods.pods.values():
         place.lose(0.1)
     server = next(place for name, place in pods.pods.items() if name.startswith("rallypoint"))
@@ -141,9 +154,8 @@ def test_loss_and_delay(scenario: Callable[..., Scenario]) -> None:
     assert " ERROR " not in said
 
 
-def test_partition_that_heals(scenario: Callable[..., Scenario]) -> None:
+def partition_that_heals(pods: Scenario) -> None:
     """Pod 1 is cut off from the server twice: before it has joined, which the server explains, and for 6 s while it trains, which nobody notices."""
-    pods = scenario("s3", *S3, train=HOLD)
     server = next(pod.address for pod in pods.cluster.pods if pod.workload.name == "rallypoint")
     cut = pods["train-llm-1"]
     cut.cut_off_from(server)
@@ -160,10 +172,8 @@ def test_partition_that_heals(scenario: Callable[..., Scenario]) -> None:
     assert "died or failed" not in pods.server.nodes[0].output
 
 
-def test_pod_killed_and_replaced(scenario: Callable[..., Scenario]) -> None:
+def pod_killed_and_replaced(pods: Scenario) -> None:
     """A pod of a Deployment is killed while it trains. The server says so; its replacement passes the gate at once, and training starts again."""
-    quick = ("is_host=0,", "is_host=0,keep_alive_interval=3,")
-    pods = scenario("s4", ('"replicas": 4', '"replicas": 3'), *S4[1:], quick, train=HOLD, programs={"sleep": "#!/bin/sh\n"})
     pods.server.start(0)
     job = pods.training
     job.start(0, 1)
@@ -178,11 +188,10 @@ def test_pod_killed_and_replaced(scenario: Callable[..., Scenario]) -> None:
     assert run["round"] >= 1
 
 
-def test_pod_of_a_plugin_job_killed_and_replaced(scenario: Callable[..., Scenario]) -> None:
+def pod_of_a_plugin_job_killed_and_replaced(pods: Scenario) -> None:
     """With the Python package in the image `run` chooses the plugin. A pod of the Indexed Job is lost while it trains; the survivor waits for its
     replacement, which takes its rank, and training starts anew. No restart is spent."""
-    quick = ('"--nproc_per_node=$(NPROC_PER_NODE)"', '"--nproc_per_node=$(NPROC_PER_NODE)", "--rdzv-conf=keep_alive_interval=2,keep_alive_max_attempt=3"')
-    job = scenario("s3-job", *TWO_OF_S3_JOB, quick, train=HOLD, environment={"PYTHONPATH": str(PACKAGE)}).start()
+    job = pods.start()
     wait_until_all_train(job)
     assert all("starting in mode plugin" in node.output for node in job.nodes.values())
     job.forget_marks()
@@ -195,10 +204,9 @@ def test_pod_of_a_plugin_job_killed_and_replaced(scenario: Callable[..., Scenari
     assert "round 2 complete: 2 nodes" in job.nodes[0].output
 
 
-def test_server_restarted(scenario: Callable[..., Scenario]) -> None:
+def server_restarted(pods: Scenario) -> None:
     """A server that is restarted while pods wait at the gate learns of them again. One that is restarted under a c10d job ends it: torchrun's agents
     cannot do without their store, and say so."""
-    pods = scenario("s3", *S3, train=HOLD)
     pods.server.start(0)
     job = pods.training
     job.start(0)
@@ -212,3 +220,39 @@ def test_server_restarted(scenario: Callable[..., Scenario]) -> None:
     pods.server.start(0)
     for index in (0, 1):
         assert "RendezvousConnectionError" in job.failure(index)
+
+
+@dataclass
+class Story:
+    """What befalls the pods of an overlay."""
+
+    tell: Callable[[Scenario], None]
+    overlay: str
+    changes: list[tuple[str, str]]
+    options: dict[str, Any]
+
+
+KEEP_ALIVE = ("is_host=0,", "is_host=0,keep_alive_interval=3,")
+OF_PLUGIN = ('"--nproc_per_node=$(NPROC_PER_NODE)"', '"--nproc_per_node=$(NPROC_PER_NODE)", "--rdzv-conf=keep_alive_interval=2,keep_alive_max_attempt=3"')
+ON_THE_WAY = [
+    Story(names_late, "s3", S3, {"train": TRAIN}),
+    Story(pod_0_late, "s3", S3, {"train": TRAIN}),
+    Story(store_late, "s2", S2, {"train": TRAIN}),
+    Story(loss_and_delay, "s3", S3, {"train": TRAIN}),
+    Story(partition_that_heals, "s3", S3, {"train": HOLD}),
+]
+LOST = [
+    Story(pod_killed_and_replaced, "s4", [('"replicas": 4', '"replicas": 3'), *S4[1:], KEEP_ALIVE], {"train": HOLD, "programs": {"sleep": "#!/bin/sh\n"}}),
+    Story(pod_of_a_plugin_job_killed_and_replaced, "s3-job", [*TWO_OF_S3_JOB, OF_PLUGIN], {"train": HOLD, "environment": {"PYTHONPATH": str(PACKAGE)}}),
+    Story(server_restarted, "s3", S3, {"train": HOLD}),
+]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("stories", [ON_THE_WAY, LOST], ids=["on-the-way", "lost"])
+def test_what_befalls_jobs(stories: list[Story], scenario: Callable[..., Scenario]) -> None:
+    """All at the same time, each on a switch of its own: they mostly wait."""
+    with ThreadPoolExecutor(len(stories)) as threads:
+        told = [threads.submit(story.tell, scenario(story.overlay, *story.changes, **story.options)) for story in stories]
+    for one in told:
+        one.result()
