@@ -44,43 +44,13 @@ impl Clock {
     }
 }
 
-/// Who a connection is, for people.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peer {
-    /// Its address and port.
-    pub addr: SocketAddr,
-    /// Its process id, where it told it (PyTorch 2.5 and later).
-    pub pid: Option<u32>,
-}
-
-impl std::fmt::Display for Peer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.pid {
-            Some(pid) => write!(f, "{} (process {pid})", self.addr),
-            None => write!(f, "{}", self.addr),
-        }
-    }
-}
-
-/// An event with the peers it names.
+/// What happened in which store.
 #[derive(Debug, Clone)]
 pub struct Notice {
     /// The port of the store.
     pub store: u16,
     /// What happened.
     pub event: Event,
-    /// The connections the event names, as far as they are still there.
-    pub peers: Vec<(ConnId, Peer)>,
-}
-
-impl Notice {
-    /// Who `conn` is.
-    pub fn peer(&self, conn: ConnId) -> String {
-        match self.peers.iter().find(|(other, _)| *other == conn) {
-            Some((_, peer)) => peer.to_string(),
-            None => format!("connection {}", conn.serial()),
-        }
-    }
 }
 
 /// Takes notices, outside the lock.
@@ -110,6 +80,20 @@ struct State {
     budgeted: usize,
     events: Vec<Event>,
     observations: Observations,
+}
+
+impl State {
+    fn with_addresses(&self, waits: Vec<WaitView>) -> Vec<(WaitView, Option<SocketAddr>)> {
+        let address =
+            |id: ConnId| self.outlets.get(id.slot()).filter(|outlet| outlet.id == id).map(|o| o.addr);
+        waits
+            .into_iter()
+            .map(|wait| {
+                let addr = address(wait.conn);
+                (wait, addr)
+            })
+            .collect()
+    }
 }
 
 /// One store and the connections to it.
@@ -206,14 +190,7 @@ impl Engine {
     pub fn waits(&self, most: usize, keys_each: usize) -> Vec<(WaitView, Option<SocketAddr>)> {
         let now = self.clock.now();
         let state = self.lock();
-        let waits = state.store.waits(now, most, keys_each);
-        let addr_of = |id: ConnId| state.outlets.get(id.slot()).filter(|o| o.id == id).map(|o| o.addr);
-        waits.into_iter().map(|wait| (addr_of(wait.conn), wait)).map(|(addr, wait)| (wait, addr)).collect()
-    }
-
-    /// What the store has observed since the last call.
-    pub fn take_seen(&self) -> Seen {
-        self.lock().observations.take()
+        state.with_addresses(state.store.waits(now, most, keys_each))
     }
 
     /// Up to `most` waits that have lasted for `at_least`, in no order, and how many there are.
@@ -226,15 +203,12 @@ impl Engine {
         let now = self.clock.now();
         let state = self.lock();
         let (waits, total) = state.store.long_waits(now, at_least, most, keys_each);
-        let addr_of = |id: ConnId| state.outlets.get(id.slot()).filter(|o| o.id == id).map(|o| o.addr);
-        (
-            waits
-                .into_iter()
-                .map(|wait| (addr_of(wait.conn), wait))
-                .map(|(addr, wait)| (wait, addr))
-                .collect(),
-            total,
-        )
+        (state.with_addresses(waits), total)
+    }
+
+    /// What the store has observed since the last call.
+    pub fn take_seen(&self) -> Seen {
+        self.lock().observations.take()
     }
 
     /// Empties the store.
@@ -288,33 +262,14 @@ impl Engine {
             self.budget.adjust(state.budgeted, bytes);
             state.budgeted = bytes;
         }
-        let notices = if state.events.is_empty() { Vec::new() } else { self.take_notices(&mut state) };
+        let events = std::mem::take(&mut state.events);
         drop(state);
         for waker in wakers {
             waker.wake();
         }
-        for notice in notices {
-            self.observer.notice(notice);
+        for event in events {
+            self.observer.notice(Notice { store: self.port, event });
         }
-    }
-
-    #[cold]
-    fn take_notices(&self, state: &mut State) -> Vec<Notice> {
-        let events = std::mem::take(&mut state.events);
-        let peer = |id: ConnId| {
-            let outlet = state.outlets.get(id.slot()).filter(|outlet| outlet.id == id)?;
-            let pid = state.store.peer(id).and_then(|(_, pid)| pid);
-            Some((id, Peer { addr: outlet.addr, pid }))
-        };
-        let notice = |event: Event| {
-            let named = match event {
-                Event::TwoWriters { first, second, .. } => vec![first, second],
-                Event::StaleRead { reader, .. } => vec![reader],
-                _ => Vec::new(),
-            };
-            Notice { store: self.port, event, peers: named.into_iter().filter_map(peer).collect() }
-        };
-        events.into_iter().map(notice).collect()
     }
 }
 
