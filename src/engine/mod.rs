@@ -93,7 +93,6 @@ pub trait Observer: Send + Sync {
 #[derive(Debug)]
 struct Outlet {
     id: ConnId,
-    addr: SocketAddr,
     woken: bool,
     /// Set while the connection waits.
     waker: Option<Waker>,
@@ -181,8 +180,8 @@ impl Engine {
         let serial = state.serial;
         let entry = state.outlets.vacant_entry();
         let id = ConnId::new(entry.key() as u32, serial);
-        entry.insert(Outlet { id, addr, woken: false, waker: None, waiting_since: Uptime::default() });
-        state.store.connect(id, addr.ip().to_canonical());
+        entry.insert(Outlet { id, woken: false, waker: None, waiting_since: Uptime::default() });
+        state.store.connect(id, SocketAddr::new(addr.ip().to_canonical(), addr.port()));
         Session { engine: Arc::clone(self), id }
     }
 
@@ -202,13 +201,10 @@ impl Engine {
         self.lock().store.oldest_wait(now)
     }
 
-    /// Up to `most` outstanding waits, the oldest first, with their peers' ports.
-    pub fn waits(&self, most: usize, keys_each: usize) -> Vec<(WaitView, Option<SocketAddr>)> {
+    /// Up to `most` outstanding waits, the oldest first.
+    pub fn waits(&self, most: usize, keys_each: usize) -> Vec<WaitView> {
         let now = self.clock.now();
-        let state = self.lock();
-        let waits = state.store.waits(now, most, keys_each);
-        let addr_of = |id: ConnId| state.outlets.get(id.slot()).filter(|o| o.id == id).map(|o| o.addr);
-        waits.into_iter().map(|wait| (addr_of(wait.conn), wait)).map(|(addr, wait)| (wait, addr)).collect()
+        self.lock().store.waits(now, most, keys_each)
     }
 
     /// What the store has observed since the last call.
@@ -217,24 +213,9 @@ impl Engine {
     }
 
     /// Up to `most` waits that have lasted for `at_least`, in no order, and how many there are.
-    pub fn long_waits(
-        &self,
-        at_least: Duration,
-        most: usize,
-        keys_each: usize,
-    ) -> (Vec<(WaitView, Option<SocketAddr>)>, usize) {
+    pub fn long_waits(&self, at_least: Duration, most: usize, keys_each: usize) -> (Vec<WaitView>, usize) {
         let now = self.clock.now();
-        let state = self.lock();
-        let (waits, total) = state.store.long_waits(now, at_least, most, keys_each);
-        let addr_of = |id: ConnId| state.outlets.get(id.slot()).filter(|o| o.id == id).map(|o| o.addr);
-        (
-            waits
-                .into_iter()
-                .map(|wait| (addr_of(wait.conn), wait))
-                .map(|(addr, wait)| (wait, addr))
-                .collect(),
-            total,
-        )
+        self.lock().store.long_waits(now, at_least, most, keys_each)
     }
 
     /// Empties the store.
@@ -302,9 +283,8 @@ impl Engine {
     fn take_notices(&self, state: &mut State) -> Vec<Notice> {
         let events = std::mem::take(&mut state.events);
         let peer = |id: ConnId| {
-            let outlet = state.outlets.get(id.slot()).filter(|outlet| outlet.id == id)?;
-            let pid = state.store.peer(id).and_then(|(_, pid)| pid);
-            Some((id, Peer { addr: outlet.addr, pid }))
+            let (addr, pid) = state.store.peer(id)?;
+            Some((id, Peer { addr, pid }))
         };
         let notice = |event: Event| {
             let named = match event {

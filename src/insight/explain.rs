@@ -27,7 +27,8 @@ impl Insight {
         }
         self.tell_given_up(now);
         self.tell_clashes(now);
-        if self.looked.is_none_or(|looked| now.since(looked) >= Self::LOOK_EVERY) {
+        let is_due = self.looked.is_none_or(|looked| now.since(looked) >= Self::LOOK_EVERY);
+        if std::mem::take(&mut self.waits_told) || is_due {
             self.looked = Some(now);
             self.look(now);
             self.forget_over(now);
@@ -86,7 +87,7 @@ impl Insight {
             for conn in free {
                 let Some(client) = store.clients.get(&conn) else { continue };
                 if same_pid.get(&client.pid) == Some(&1) {
-                    run.match_by_pid(conn, client.pid, Some(client.addr));
+                    run.match_by_pid(conn, client.pid, Some(client.peer));
                 }
             }
         }
@@ -99,10 +100,11 @@ impl Insight {
         run.settle_static(now);
         let expected = run.expected(&plan);
         run.tell_deaths(now, expected.map(|expected| expected.min));
-        if let Some((rank, says, other_rank, other_says)) = run.world.differ.take() {
+        if let Some((rank, says, other_rank, other_says)) = run.world.take_different(now) {
             run.fact(Reason::WorldSizesDiffer { rank, says, other_rank, other_says }, "", now);
         }
-        tell_world(run, now);
+        run.check_ranks();
+        run.tell_lost_ranks(now);
         if run.native.is_none() {
             tell_start(run, expected, now);
         }
@@ -112,9 +114,9 @@ impl Insight {
             && run.world.connected.is_empty()
             && !run.state.is_over();
         if let (false, true, (Some(host), Some(port))) =
-            (run.told_elsewhere, is_elsewhere, run.master.clone())
+            (run.workers_placed, is_elsewhere, run.master.clone())
         {
-            run.told_elsewhere = true;
+            run.workers_placed = true;
             let first = run.round == 0;
             let address = format!("{host}:{port}");
             if first {
@@ -409,7 +411,7 @@ fn tell_start(run: &mut Run, expected: Option<Expected>, now: Uptime) {
     if run.told_start == Some(started) || now.since(started) < Duration::from_millis(100) {
         return;
     }
-    if run.completed.is_some() || run.world.completed.is_some() {
+    if run.completed.is_some() {
         // The line that it is complete says it all.
         run.told_start = Some(started);
         return;
@@ -447,32 +449,6 @@ fn tell_late(run: &mut Run, expected: Option<Expected>, now: Uptime) {
     let node = Names::of(nodes.into_iter().take(come).map(super::run::Node::told)).to_string();
     let expected = expected.map(|expected| expected.min);
     run.fact(Reason::NodeCameLate { node: node.clone(), after, joined, expected }, node, now);
-}
-
-/// The workers' ranks: complete, or lost on the way.
-fn tell_world(run: &mut Run, now: Uptime) {
-    if run.world.check_complete(now)
-        && let Some((rank, last)) = run.world.last()
-    {
-        let started = run.world.started.unwrap_or(now);
-        let (took, label) = (Secs(last.joined.since(started)), run.world.label(rank));
-        let ranks = run.world.joined();
-        let at = run.world.completed.unwrap_or(now);
-        run.fact(Reason::RanksComplete { ranks, took, last: label, last_after: took }, format!("{at:?}"), at);
-    }
-    let Some(&(_, first)) = run.world.lost.first() else { return };
-    if now.since(first) < GATHER {
-        return;
-    }
-    let lost = std::mem::take(&mut run.world.lost);
-    if run.world.connected.is_empty() && !run.has_agents() {
-        // Told as the end of the run.
-        return;
-    }
-    let ranks = Names::of(lost.iter().map(|&(rank, _)| run.world.label(rank)));
-    let about = ranks.to_string();
-    let (joined, world_size) = (run.world.joined(), run.world.size.map(|(size, _)| size));
-    run.fact(Reason::RankLost { ranks, joined, world_size }, about, first);
 }
 
 /// What holds in one run, beside what its waits tell.

@@ -249,7 +249,7 @@ pub struct Node {
     pub node_id: String,
     /// For people: the pod's name, the host name, or the address.
     pub name: String,
-    /// The address of its connection.
+    /// Address and port of its connection; for the kinds `native` and `gathering` the address where its peers reach it.
     pub peer: Option<String>,
     /// The agent's process id.
     pub pid: Option<u32>,
@@ -303,7 +303,7 @@ pub struct Rank {
     pub rank: u32,
     /// Its host name, as it published it.
     pub host: Option<String>,
-    /// Address of its connection.
+    /// Address and port of its connection.
     pub peer: Option<String>,
     /// Its process id.
     pub pid: Option<u32>,
