@@ -180,7 +180,8 @@ pub struct RunSummary {
     pub state: RunState,
     /// The round, from 0.
     pub round: u64,
-    /// Goes up with every change of the run: fetch `/api/v1/runs/{run_id}` again when it does.
+    /// Goes up with every change of the run: fetch `/api/v1/runs/{run_id}` again when it does. A wait that begins or ends
+    /// is one once it has lasted over a second; that times grow, and heartbeats, are none.
     pub version: u64,
     /// Its nodes. For `env` all numbers are 0.
     pub nodes: NodeCounts,
