@@ -5,6 +5,7 @@
 //! [`crate::protocol::keys`]; everything there is to say is a [`Reason`].
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
 
+mod conditions;
 mod expect;
 mod explain;
 mod fold;

@@ -38,7 +38,7 @@ enum Do {
 }
 
 /// One rank of `env://` in all its meetings.
-struct Rank {
+struct Member {
     rank: u32,
     /// What there is left to do, each in its meeting.
     plan: std::vec::IntoIter<(usize, Do)>,
@@ -48,7 +48,7 @@ struct Rank {
     waits: bool,
 }
 
-impl Rank {
+impl Member {
     fn new(rank: u32, sizes: &[u32], close: Close) -> Self {
         let mut plan = Vec::new();
         let mut has_old = false;
@@ -70,9 +70,9 @@ impl Rank {
     }
 }
 
-/// Ranks that meet as often as there are sizes.
-struct Ranks {
-    ranks: Vec<Rank>,
+/// Job that meet as often as there are sizes.
+struct Job {
+    ranks: Vec<Member>,
     sizes: Vec<u32>,
     /// Of each meeting: who has published, how many addresses have been read, who has left.
     published: Vec<Vec<u32>>,
@@ -81,11 +81,11 @@ struct Ranks {
     connections: u32,
 }
 
-impl Ranks {
+impl Job {
     fn new(sizes: &[u32], close: Close) -> Self {
         let most = sizes.iter().copied().max().unwrap_or(0);
         Self {
-            ranks: (0..most).map(|rank| Rank::new(rank, sizes, close)).collect(),
+            ranks: (0..most).map(|rank| Member::new(rank, sizes, close)).collect(),
             sizes: sizes.to_vec(),
             published: vec![Vec::new(); sizes.len()],
             read: vec![0; sizes.len()],
@@ -105,7 +105,7 @@ impl Ranks {
         (0..meeting).rev().find(|&at| rank < self.sizes[at])
     }
 
-    fn can_go_on(&self, rank: &Rank) -> bool {
+    fn can_go_on(&self, rank: &Member) -> bool {
         match rank.next {
             Some((meeting, Do::Read(other))) => {
                 let is_left =
@@ -181,14 +181,14 @@ proptest! {
         let settings = Settings { explain_after: std::time::Duration::from_mins(2), ..Settings::default() };
         let mut lab = Lab::with(settings, StaleKeyConfig::default());
         lab.pauses = pauses;
-        let mut ranks = Ranks::new(&sizes, close);
+        let mut job = Job::new(&sizes, close);
         for (pick, millis) in order.into_iter().cycle() {
-            if !ranks.step(&mut lab, usize::from(pick)) {
+            if !job.step(&mut lab, usize::from(pick)) {
                 break;
             }
             lab.pass(millis as f64 / 1000.0);
         }
-        prop_assert!(ranks.is_done(), "the model is stuck");
+        prop_assert!(job.is_done(), "the model is stuck");
         lab.pass(12.0);
         prop_assert_eq!(lab.complaints(), [""; 0]);
         prop_assert_eq!(lab.texts("ranks_complete").len(), sizes.len(), "{:?}", lab.texts("ranks_complete"));
@@ -285,7 +285,7 @@ fn ranks_that_meet_and_leave_between_two_looks_have_finished() {
         for n in 0..2 {
             lab.get(n, &format!("/default_pg/0//cpu//0/{}", 1 - n));
         }
-        // Rank 1 is the first to leave: with it goes the address of rank 0, which has read its.
+        // Member 1 is the first to leave: with it goes the address of rank 0, which has read its.
         lab.leave(1);
         lab.leave(0);
         lab.pass(if meeting == 0 { 0.01 } else { 5.0 });
