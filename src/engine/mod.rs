@@ -63,7 +63,6 @@ pub trait Observer: Send + Sync {
 #[derive(Debug)]
 struct Outlet {
     id: ConnId,
-    addr: SocketAddr,
     woken: bool,
     /// Set while the connection waits.
     waker: Option<Waker>,
@@ -80,20 +79,6 @@ struct State {
     budgeted: usize,
     events: Vec<Event>,
     observations: Observations,
-}
-
-impl State {
-    fn with_addresses(&self, waits: Vec<WaitView>) -> Vec<(WaitView, Option<SocketAddr>)> {
-        let address =
-            |id: ConnId| self.outlets.get(id.slot()).filter(|outlet| outlet.id == id).map(|o| o.addr);
-        waits
-            .into_iter()
-            .map(|wait| {
-                let addr = address(wait.conn);
-                (wait, addr)
-            })
-            .collect()
-    }
 }
 
 /// One store and the connections to it.
@@ -165,8 +150,8 @@ impl Engine {
         let serial = state.serial;
         let entry = state.outlets.vacant_entry();
         let id = ConnId::new(entry.key() as u32, serial);
-        entry.insert(Outlet { id, addr, woken: false, waker: None, waiting_since: Uptime::default() });
-        state.store.connect(id, addr.ip().to_canonical());
+        entry.insert(Outlet { id, woken: false, waker: None, waiting_since: Uptime::default() });
+        state.store.connect(id, SocketAddr::new(addr.ip().to_canonical(), addr.port()));
         Session { engine: Arc::clone(self), id }
     }
 
@@ -186,29 +171,21 @@ impl Engine {
         self.lock().store.oldest_wait(now)
     }
 
-    /// Up to `most` outstanding waits, the oldest first, with their peers' ports.
-    pub fn waits(&self, most: usize, keys_each: usize) -> Vec<(WaitView, Option<SocketAddr>)> {
+    /// Up to `most` outstanding waits, the oldest first.
+    pub fn waits(&self, most: usize, keys_each: usize) -> Vec<WaitView> {
         let now = self.clock.now();
-        let state = self.lock();
-        state.with_addresses(state.store.waits(now, most, keys_each))
-    }
-
-    /// Up to `most` waits that have lasted for `at_least`, in no order, and how many there are.
-    pub fn long_waits(
-        &self,
-        at_least: Duration,
-        most: usize,
-        keys_each: usize,
-    ) -> (Vec<(WaitView, Option<SocketAddr>)>, usize) {
-        let now = self.clock.now();
-        let state = self.lock();
-        let (waits, total) = state.store.long_waits(now, at_least, most, keys_each);
-        (state.with_addresses(waits), total)
+        self.lock().store.waits(now, most, keys_each)
     }
 
     /// What the store has observed since the last call.
     pub fn take_seen(&self) -> Seen {
         self.lock().observations.take()
+    }
+
+    /// Up to `most` waits that have lasted for `at_least`, in no order, and how many there are.
+    pub fn long_waits(&self, at_least: Duration, most: usize, keys_each: usize) -> (Vec<WaitView>, usize) {
+        let now = self.clock.now();
+        self.lock().store.long_waits(now, at_least, most, keys_each)
     }
 
     /// Empties the store.

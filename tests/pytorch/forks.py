@@ -1,6 +1,6 @@
 """Places for nodes whose processes are forked from one that has imported torch (fork_server.py). Each has an address of its own on loopback.
 
-They come up within a few tenths of a second of each other, so that a test can have short patience and still tell late from slow.
+So are their workers, where those are `train.py`. They come up within a few tenths of a second of each other, so that a test can have short patience and still tell late from slow.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ class ForkServer:
     def __init__(self) -> None:
         script = Path(__file__).with_name("fork_server.py")
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        self.process = subprocess.Popen([sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        self.folder = tempfile.TemporaryDirectory()
+        self.socket = str(Path(self.folder.name) / "workers")
+        self.process = subprocess.Popen([sys.executable, str(script), self.socket], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
     def ask(self, **request: Any) -> Any:
         assert self.process.stdin and self.process.stdout
@@ -33,6 +36,7 @@ class ForkServer:
     def stop(self) -> None:
         self.process.kill()
         self.process.communicate()
+        self.folder.cleanup()
 
 
 class ForkedProcess:
@@ -66,6 +70,10 @@ class ForkedPlace:
         self.server = server
         self.name = f"127.0.0.{10 + index}"
         self.agent_options = [f"--local-addr={self.name}"]
+
+    def worker(self) -> list[str]:
+        """What comes between Python and the script of a worker of this node."""
+        return [str(Path(__file__).with_name("forked_worker.py")), self.server.socket]
 
     def start(self, argv: list[str], environment: dict[str, str], log: Path) -> ForkedProcess:
         return ForkedProcess(self.server, argv[1:], environment, log)
