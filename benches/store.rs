@@ -2,7 +2,7 @@
 //! than the processor's caches explain. `cargo bench --bench store -- --quick`.
 
 use std::hint::black_box;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{Ipv4Addr, SocketAddr};
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use rallypoint::ids::{ConnId, Uptime};
@@ -47,7 +47,7 @@ impl World {
     fn connect(&mut self) -> ConnId {
         self.connections += 1;
         let conn = ConnId::new(self.connections - 1, self.connections);
-        self.store.connect(conn, IpAddr::V4(Ipv4Addr::LOCALHOST));
+        self.store.connect(conn, SocketAddr::from((Ipv4Addr::LOCALHOST, 40000)));
         conn
     }
 

@@ -3,7 +3,7 @@
 #![no_main]
 
 use std::collections::HashSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
@@ -210,7 +210,7 @@ impl World {
         *self.clients[client].get_or_insert_with(|| {
             self.serial += 1;
             let conn = ConnId::new(client as u32, self.serial);
-            self.store.connect(conn, IpAddr::V4(Ipv4Addr::new(10, 0, 0, client as u8)));
+            self.store.connect(conn, SocketAddr::from(([10, 0, 0, client as u8], 40000 + client as u16)));
             conn
         })
     }

@@ -44,43 +44,13 @@ impl Clock {
     }
 }
 
-/// Who a connection is, for people.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peer {
-    /// Its address and port.
-    pub addr: SocketAddr,
-    /// Its process id, where it told it (PyTorch 2.5 and later).
-    pub pid: Option<u32>,
-}
-
-impl std::fmt::Display for Peer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.pid {
-            Some(pid) => write!(f, "{} (process {pid})", self.addr),
-            None => write!(f, "{}", self.addr),
-        }
-    }
-}
-
-/// An event with the peers it names.
+/// What happened in which store.
 #[derive(Debug, Clone)]
 pub struct Notice {
     /// The port of the store.
     pub store: u16,
     /// What happened.
     pub event: Event,
-    /// The connections the event names, as far as they are still there.
-    pub peers: Vec<(ConnId, Peer)>,
-}
-
-impl Notice {
-    /// Who `conn` is.
-    pub fn peer(&self, conn: ConnId) -> String {
-        match self.peers.iter().find(|(other, _)| *other == conn) {
-            Some((_, peer)) => peer.to_string(),
-            None => format!("connection {}", conn.serial()),
-        }
-    }
 }
 
 /// Takes notices, outside the lock.
@@ -93,7 +63,6 @@ pub trait Observer: Send + Sync {
 #[derive(Debug)]
 struct Outlet {
     id: ConnId,
-    addr: SocketAddr,
     woken: bool,
     /// Set while the connection waits.
     waker: Option<Waker>,
@@ -181,8 +150,8 @@ impl Engine {
         let serial = state.serial;
         let entry = state.outlets.vacant_entry();
         let id = ConnId::new(entry.key() as u32, serial);
-        entry.insert(Outlet { id, addr, woken: false, waker: None, waiting_since: Uptime::default() });
-        state.store.connect(id, addr.ip().to_canonical());
+        entry.insert(Outlet { id, woken: false, waker: None, waiting_since: Uptime::default() });
+        state.store.connect(id, SocketAddr::new(addr.ip().to_canonical(), addr.port()));
         Session { engine: Arc::clone(self), id }
     }
 
@@ -202,13 +171,10 @@ impl Engine {
         self.lock().store.oldest_wait(now)
     }
 
-    /// Up to `most` outstanding waits, the oldest first, with their peers' ports.
-    pub fn waits(&self, most: usize, keys_each: usize) -> Vec<(WaitView, Option<SocketAddr>)> {
+    /// Up to `most` outstanding waits, the oldest first.
+    pub fn waits(&self, most: usize, keys_each: usize) -> Vec<WaitView> {
         let now = self.clock.now();
-        let state = self.lock();
-        let waits = state.store.waits(now, most, keys_each);
-        let addr_of = |id: ConnId| state.outlets.get(id.slot()).filter(|o| o.id == id).map(|o| o.addr);
-        waits.into_iter().map(|wait| (addr_of(wait.conn), wait)).map(|(addr, wait)| (wait, addr)).collect()
+        self.lock().store.waits(now, most, keys_each)
     }
 
     /// What the store has observed since the last call.
@@ -217,24 +183,9 @@ impl Engine {
     }
 
     /// Up to `most` waits that have lasted for `at_least`, in no order, and how many there are.
-    pub fn long_waits(
-        &self,
-        at_least: Duration,
-        most: usize,
-        keys_each: usize,
-    ) -> (Vec<(WaitView, Option<SocketAddr>)>, usize) {
+    pub fn long_waits(&self, at_least: Duration, most: usize, keys_each: usize) -> (Vec<WaitView>, usize) {
         let now = self.clock.now();
-        let state = self.lock();
-        let (waits, total) = state.store.long_waits(now, at_least, most, keys_each);
-        let addr_of = |id: ConnId| state.outlets.get(id.slot()).filter(|o| o.id == id).map(|o| o.addr);
-        (
-            waits
-                .into_iter()
-                .map(|wait| (addr_of(wait.conn), wait))
-                .map(|(addr, wait)| (wait, addr))
-                .collect(),
-            total,
-        )
+        self.lock().store.long_waits(now, at_least, most, keys_each)
     }
 
     /// Empties the store.
@@ -288,33 +239,14 @@ impl Engine {
             self.budget.adjust(state.budgeted, bytes);
             state.budgeted = bytes;
         }
-        let notices = if state.events.is_empty() { Vec::new() } else { self.take_notices(&mut state) };
+        let events = std::mem::take(&mut state.events);
         drop(state);
         for waker in wakers {
             waker.wake();
         }
-        for notice in notices {
-            self.observer.notice(notice);
+        for event in events {
+            self.observer.notice(Notice { store: self.port, event });
         }
-    }
-
-    #[cold]
-    fn take_notices(&self, state: &mut State) -> Vec<Notice> {
-        let events = std::mem::take(&mut state.events);
-        let peer = |id: ConnId| {
-            let outlet = state.outlets.get(id.slot()).filter(|outlet| outlet.id == id)?;
-            let pid = state.store.peer(id).and_then(|(_, pid)| pid);
-            Some((id, Peer { addr: outlet.addr, pid }))
-        };
-        let notice = |event: Event| {
-            let named = match event {
-                Event::TwoWriters { first, second, .. } => vec![first, second],
-                Event::StaleRead { reader, .. } => vec![reader],
-                _ => Vec::new(),
-            };
-            Notice { store: self.port, event, peers: named.into_iter().filter_map(peer).collect() }
-        };
-        events.into_iter().map(notice).collect()
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::gathering;
-use super::graph::{Graph, still_running};
+use super::graph::Graph;
 use super::reason::{Names, Reason, Secs, Unit};
-use super::run::{GATHER, Place, Run, RunKey};
+use super::run::{GATHER, Run, RunKey};
 use super::view::{Expected, ExpectedFrom, Moment, RunKind, RunState};
 use super::voice::{Subject, Topic};
 use super::{Clash, Insight, News, Role};
+use super::{conditions, gathering};
 use crate::ids::{ConnId, ShownKey, Uptime};
 
 /// Two agents' runs in one store are two jobs when both have been there this long.
@@ -27,7 +27,8 @@ impl Insight {
         }
         self.tell_given_up(now);
         self.tell_clashes(now);
-        if self.looked.is_none_or(|looked| now.since(looked) >= Self::LOOK_EVERY) {
+        let is_due = self.looked.is_none_or(|looked| now.since(looked) >= Self::LOOK_EVERY);
+        if std::mem::take(&mut self.waits_told) || is_due {
             self.looked = Some(now);
             self.look(now);
             self.forget_over(now);
@@ -86,7 +87,7 @@ impl Insight {
             for conn in free {
                 let Some(client) = store.clients.get(&conn) else { continue };
                 if same_pid.get(&client.pid) == Some(&1) {
-                    run.match_by_pid(conn, client.pid, Some(client.addr));
+                    run.match_by_pid(conn, client.pid, Some(client.peer));
                 }
             }
         }
@@ -99,10 +100,11 @@ impl Insight {
         run.settle_static(now);
         let expected = run.expected(&plan);
         run.tell_deaths(now, expected.map(|expected| expected.min));
-        if let Some((rank, says, other_rank, other_says)) = run.world.differ.take() {
+        if let Some((rank, says, other_rank, other_says)) = run.world.take_different(now) {
             run.fact(Reason::WorldSizesDiffer { rank, says, other_rank, other_says }, "", now);
         }
-        tell_world(run, now);
+        run.check_ranks();
+        run.tell_lost_ranks(now);
         if run.native.is_none() {
             tell_start(run, expected, now);
         }
@@ -112,9 +114,9 @@ impl Insight {
             && run.world.connected.is_empty()
             && !run.state.is_over();
         if let (false, true, (Some(host), Some(port))) =
-            (run.told_elsewhere, is_elsewhere, run.master.clone())
+            (run.workers_placed, is_elsewhere, run.master.clone())
         {
-            run.told_elsewhere = true;
+            run.workers_placed = true;
             let first = run.round == 0;
             let address = format!("{host}:{port}");
             if first {
@@ -300,7 +302,7 @@ impl Insight {
         for (key, run) in &self.runs {
             let plan = self.plan(key);
             if !run.state.is_over() {
-                let told = conditions(run, &plan, now).into_iter();
+                let told = conditions::of_run(run, &plan, now).into_iter();
                 for (about, reason, since) in told.chain(gathering::conditions(run, &plan, now)) {
                     held.push((key.store, Some(key.clone()), about, reason, since));
                 }
@@ -409,7 +411,7 @@ fn tell_start(run: &mut Run, expected: Option<Expected>, now: Uptime) {
     if run.told_start == Some(started) || now.since(started) < Duration::from_millis(100) {
         return;
     }
-    if run.completed.is_some() || run.world.completed.is_some() {
+    if run.completed.is_some() {
         // The line that it is complete says it all.
         run.told_start = Some(started);
         return;
@@ -447,127 +449,4 @@ fn tell_late(run: &mut Run, expected: Option<Expected>, now: Uptime) {
     let node = Names::of(nodes.into_iter().take(come).map(super::run::Node::told)).to_string();
     let expected = expected.map(|expected| expected.min);
     run.fact(Reason::NodeCameLate { node: node.clone(), after, joined, expected }, node, now);
-}
-
-/// The workers' ranks: complete, or lost on the way.
-fn tell_world(run: &mut Run, now: Uptime) {
-    if run.world.check_complete(now)
-        && let Some((rank, last)) = run.world.last()
-    {
-        let started = run.world.started.unwrap_or(now);
-        let (took, label) = (Secs(last.joined.since(started)), run.world.label(rank));
-        let ranks = run.world.joined();
-        let at = run.world.completed.unwrap_or(now);
-        run.fact(Reason::RanksComplete { ranks, took, last: label, last_after: took }, format!("{at:?}"), at);
-    }
-    let Some(&(_, first)) = run.world.lost.first() else { return };
-    if now.since(first) < GATHER {
-        return;
-    }
-    let lost = std::mem::take(&mut run.world.lost);
-    if run.world.connected.is_empty() && !run.has_agents() {
-        // Told as the end of the run.
-        return;
-    }
-    let ranks = Names::of(lost.iter().map(|&(rank, _)| run.world.label(rank)));
-    let about = ranks.to_string();
-    let (joined, world_size) = (run.world.joined(), run.world.size.map(|(size, _)| size));
-    run.fact(Reason::RankLost { ranks, joined, world_size }, about, first);
-}
-
-/// What holds in one run, beside what its waits tell.
-fn conditions(run: &Run, plan: &super::Plan, now: Uptime) -> Vec<(String, Reason, Uptime)> {
-    let mut held = Vec::new();
-    let about = || format!("round {}", run.round);
-    let expected = run.expected(plan);
-    let names = |place: Place| {
-        Names::of(
-            run.nodes.iter().filter(|n| n.place == place && n.gone.is_none()).map(|node| node.name.clone()),
-        )
-    };
-    if run.native.is_some() {
-        if let Some((reason, since)) = run.native_waits(now) {
-            held.push((about(), reason, since));
-        }
-        return held;
-    }
-    let is_incomplete = run.completed.is_none() && run.state == RunState::Joining && run.has_agents();
-    if let (true, Some(since)) = (is_incomplete, run.started) {
-        let joined = run.participants().filter(|node| node.gone.is_none()).count() as u32;
-        let waited = Secs(now.since(since));
-        let is_short = expected.is_none_or(|expected| joined < expected.min);
-        // Without a number, a static run's missing nodes are told by its waits.
-        if is_short && joined > 0 && (run.kind == RunKind::C10d || expected.is_some()) {
-            let missing = super::show::missing(run, plan, expected);
-            let reason = Reason::NodesMissing {
-                joined,
-                expected: expected.map(|expected| expected.min),
-                from: expected.map(|expected| expected.source),
-                missing: Names::of(missing.into_iter().map(|node| {
-                    node.name.unwrap_or_else(|| format!("node {}", node.rank.unwrap_or_default()))
-                })),
-                present: Names::of(
-                    run.participants().filter(|n| n.gone.is_none()).map(|node| node.name.clone()),
-                ),
-                waited,
-            };
-            held.push((about(), reason, since));
-        }
-        if let (false, RunKind::C10d, Some(expected)) = (is_short, run.kind, expected) {
-            let Expected { min: expected, source: from, .. } = expected;
-            held.push((about(), Reason::RoundNotComplete { joined, expected, from, waited }, since));
-        }
-    }
-    if let (Some(completed), Some(group), false) = (run.completed, run.group, run.state.is_over()) {
-        let waiting = names(Place::WaitList);
-        let redundant = names(Place::Redundant);
-        match plan.expected() {
-            Some(expected) if group < expected.min && run.kind == RunKind::C10d => {
-                let reason = Reason::FewerThanExpected {
-                    formed: group,
-                    expected: expected.min,
-                    from: expected.source,
-                    left_over: waiting.clone(),
-                };
-                held.push((about(), reason, completed));
-            }
-            _ => {}
-        }
-        for (left_over, redundant) in [(waiting, false), (redundant, true)] {
-            if !left_over.is_empty() {
-                let place = if redundant { Place::Redundant } else { Place::WaitList };
-                let since = run.nodes.iter().filter(|n| n.place == place).map(|n| n.place_since).min();
-                let since = since.unwrap_or(completed).max(completed);
-                let waited = Secs(now.since(since));
-                held.push((
-                    format!("{redundant}"),
-                    Reason::LeftOver { group, left_over, redundant, waited },
-                    since,
-                ));
-            }
-        }
-    }
-    if let (Some(since), None) = (run.exit_since, run.exit_done) {
-        let reason = Reason::ExitBarrier {
-            arrived: run.exit.len() as u32,
-            nodes: run.group,
-            running: still_running(run),
-            waited: Secs(now.since(since)),
-        };
-        held.push((about(), reason, since));
-    }
-    if !run.has_agents() && run.world.completed.is_some() && !run.world.connected.is_empty() {
-        let ended = run.world.ranks.iter().filter_map(|(&rank, info)| Some((rank, info.gone?)));
-        let ended: Vec<_> = ended.collect();
-        if let Some(since) = ended.iter().map(|&(_, at)| at).min() {
-            let ranks = Names::of(ended.iter().map(|&(rank, _)| run.world.label(rank)));
-            let left = run.world.connected.len() as u32;
-            held.push((
-                String::new(),
-                Reason::RanksEnded { ranks, left, since: Secs(now.since(since)) },
-                since,
-            ));
-        }
-    }
-    held
 }

@@ -17,14 +17,14 @@ impl Insight {
     /// Takes in what the store on port `store` observed at `at`.
     pub fn observe(&mut self, store: u16, at: Uptime, observed: Observed) {
         match observed {
-            Observed::Client { conn, addr, pid, key } => {
+            Observed::Client { conn, peer, pid, key } => {
                 let watch = self.store(store);
                 if watch.clients.len() >= Self::MOST_CLIENTS && !watch.clients.contains_key(&conn) {
                     self.totals.lost += 1;
                     return;
                 }
                 let client = watch.clients.entry(conn).or_insert(Client {
-                    addr,
+                    peer,
                     pid,
                     role: Role::Unknown,
                     run: None,
@@ -117,6 +117,14 @@ impl Insight {
         let run =
             if key.is_native() { self.runs.get_mut(&key) } else { self.run_mut(&key, RunKind::Env, at) };
         let run = run?;
+        if !run.has_agents() {
+            // That nobody is there any more may not have been looked at yet.
+            let state = run.state_now(at);
+            if state.is_over() && state != run.state {
+                self.change_state(&key, state, at);
+            }
+        }
+        let run = self.runs.get_mut(&key)?;
         if let Some(native) = &mut run.native
             && *native.store.get_or_insert(store) != store
         {
@@ -132,6 +140,7 @@ impl Insight {
         let run = self.runs.get_mut(&key)?;
         run.world.connected.insert(conn);
         run.world.ended = None;
+        run.workers_placed = true;
         if !run.has_agents() {
             run.started.get_or_insert(at);
         }
@@ -204,7 +213,7 @@ impl Insight {
             if let (Some(client), Some(node)) =
                 (client, run.nodes.iter_mut().find(|node| node.conn == Some(conn)))
             {
-                node.addr = Some(client.addr);
+                node.peer = Some(client.peer);
             }
         }
     }
@@ -214,12 +223,12 @@ impl Insight {
             let key = self.key_of(store, run_id);
             let plan = self.plan(&key);
             let Some(client) = self.store(store).clients.get(&conn) else { return };
-            let peer = (client.addr, client.pid);
+            let (peer, pid) = (client.peer, client.pid);
             let Some(run) = self.runs.get_mut(&key) else { return };
             let node = address.node_rank();
             match address.kind {
                 AddressKind::RoleInfo if run.native.is_some() => {}
-                AddressKind::RoleInfo => run.static_role(node, conn, peer, at, &plan),
+                AddressKind::RoleInfo => run.static_role(node, conn, peer, pid, at, &plan),
                 _ => wrote_part(run, RendezvousPart::AssignedRanks(node), conn, value, at),
             }
             return;
@@ -229,7 +238,7 @@ impl Insight {
             return;
         }
         let Some(client) = self.store(store).clients.get(&conn) else { return };
-        let (addr, pid, role) = (client.addr, client.pid, client.role);
+        let (peer, pid, role) = (client.peer, client.pid, client.role);
         let Some(run) = self.runs.get_mut(&key) else { return };
         run.touch();
         if address.kind == AddressKind::NcclId {
@@ -240,8 +249,9 @@ impl Insight {
             return;
         }
         let read = read_gloo(value);
-        let info = RankInfo { conn, addr, pid, host: read.host, joined: at, gone: None, size: read.size };
-        run.world.publish(address.member, address.attempt(), info, at);
+        let info = RankInfo { conn, peer, pid, host: read.host, joined: at, gone: None, size: read.size };
+        run.world.publish(address.member, address.attempt(), info);
+        run.check_ranks();
         if let Some(client) = self.store(store).clients.get_mut(&conn) {
             client.rank = Some(address.member);
         }
@@ -374,7 +384,7 @@ fn wrote_part(run: &mut Run, part: RendezvousPart, conn: ConnId, value: &[u8], a
         RendezvousPart::MasterAddr => run.master.0 = Some(text()),
         RendezvousPart::MasterPort => {
             run.master.1 = Some(text());
-            run.told_elsewhere = false;
+            run.workers_placed = false;
         }
         RendezvousPart::RoleInfo(node) => {
             if run.roles.len() < super::run::MOST_NODES {

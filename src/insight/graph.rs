@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::reason::{Names, Reason, Secs, Whereabouts};
 use super::run::{Run, RunKey};
+use super::waits::Waiting;
 use super::{Client, StoreWatch};
 use crate::ids::{ConnId, RunId, Uptime};
 use crate::protocol::keys::{AddressKind, KeyPattern, Leftover, RendezvousPart, classify};
@@ -139,6 +140,11 @@ impl Graph<'_> {
         }
     }
 
+    /// The run that a wait of `conn` belongs to.
+    pub(super) fn run_waiting(&self, conn: ConnId, wait: &Waiting) -> Option<RunKey> {
+        self.run_of(self.store.clients.get(&conn), &wanted(wait.missing.first()?))
+    }
+
     /// Who a connection is, for people.
     pub(super) fn who(&self, conn: ConnId) -> String {
         let Some(client) = self.store.clients.get(&conn) else { return "a process".into() };
@@ -235,12 +241,24 @@ impl Graph<'_> {
                 }
                 None => {
                     let whereabouts = match writer {
-                        Writer::Node(_) | Writer::Rank(_) => Whereabouts::NeverCame,
+                        Writer::Rank(rank) => {
+                            run.map_or(Whereabouts::NeverCame, |run| self.missed(run, rank))
+                        }
+                        Writer::Node(_) => Whereabouts::NeverCame,
                         _ => Whereabouts::Unknown,
                     };
                     return Root::At { writer, what, whereabouts };
                 }
             }
+        }
+    }
+
+    /// Where a rank is that has not come to this meeting: it may have been at the last one.
+    fn missed(&self, run: &Run, rank: u32) -> Whereabouts {
+        match run.world.holder(rank).map(|before| before.gone) {
+            Some(Some(gone)) => Whereabouts::Gone(Secs(self.now.since(gone))),
+            Some(None) => Whereabouts::Busy,
+            None => Whereabouts::NeverCame,
         }
     }
 

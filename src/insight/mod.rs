@@ -5,6 +5,7 @@
 //! [`crate::protocol::keys`]; everything there is to say is a [`Reason`].
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
 
+mod conditions;
 mod expect;
 mod explain;
 mod fold;
@@ -18,6 +19,7 @@ mod show;
 mod tests;
 pub mod view;
 mod voice;
+mod waits;
 mod world;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -33,6 +35,8 @@ use run::{Run, RunKey};
 pub use show::RunFigures;
 use view::{Explanation, Moment, RunGone, RunKind, RunSummary};
 use voice::Voice;
+pub use waits::OpenWait;
+use waits::Waiting;
 
 /// How insight is set.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,25 +75,6 @@ pub enum News {
     Moment(Moment),
 }
 
-/// One outstanding wait, as the store shows it.
-#[derive(Debug, Clone)]
-pub struct OpenWait {
-    /// Who waits.
-    pub conn: ConnId,
-    /// Its address and port.
-    pub peer: Option<SocketAddr>,
-    /// Its process id, where it told it.
-    pub pid: Option<u32>,
-    /// For how long.
-    pub waited: Duration,
-    /// `None` for a WAIT; the awaited number of arrivals for a BARRIER.
-    pub barrier_size: Option<i64>,
-    /// How many keys the wait names.
-    pub keys: usize,
-    /// Those that are missing, at most ten; for a BARRIER its key.
-    pub missing: Vec<Box<[u8]>>,
-}
-
 /// What a connection is in a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
@@ -100,7 +85,7 @@ enum Role {
 
 #[derive(Debug)]
 struct Client {
-    addr: IpAddr,
+    peer: SocketAddr,
     pid: Option<u32>,
     role: Role,
     run: Option<RunKey>,
@@ -111,20 +96,10 @@ struct Client {
 impl Client {
     fn label(&self) -> String {
         match self.pid {
-            Some(pid) => format!("process {pid} at {}", self.addr),
-            None => format!("a process at {}", self.addr),
+            Some(pid) => format!("process {pid} at {}", self.peer.ip()),
+            None => format!("a process at {}", self.peer.ip()),
         }
     }
-}
-
-#[derive(Debug)]
-struct Waiting {
-    since: Uptime,
-    peer: Option<SocketAddr>,
-    pid: Option<u32>,
-    barrier_size: Option<i64>,
-    keys: usize,
-    missing: Vec<Box<[u8]>>,
 }
 
 /// Clients that gave up on one key at about the same time.
@@ -223,6 +198,8 @@ pub struct Insight {
     shown: BTreeMap<RunKey, u64>,
     /// When what holds was last looked at.
     looked: Option<Uptime>,
+    /// The waits were told since then.
+    waits_told: bool,
     totals: Totals,
 }
 
@@ -233,8 +210,9 @@ impl Insight {
     const MOST_PLANS: usize = 4096;
     /// Connections tracked in one store.
     const MOST_CLIENTS: usize = 300_000;
-    /// What holds is looked at this often.
-    const LOOK_EVERY: Duration = Duration::from_secs(1);
+    /// What holds is looked at whenever the waits are told, so that none is taken for one that still lasts; where
+    /// nobody tells them, this often.
+    const LOOK_EVERY: Duration = Duration::from_millis(1500);
     /// A run that is over is shown this long.
     const OVER_SHOWN: Duration = Duration::from_hours(1);
 
@@ -252,6 +230,7 @@ impl Insight {
             news: Vec::new(),
             shown: BTreeMap::new(),
             looked: None,
+            waits_told: false,
             totals,
         }
     }
@@ -318,19 +297,6 @@ impl Insight {
             foreign.pop_front();
         }
         foreign.push_back(Foreign { peer, protocol, times: 1, last: now });
-    }
-
-    /// The outstanding waits of a store that have lasted over a second; they replace those told before.
-    pub fn waits(&mut self, store: u16, waits: Vec<OpenWait>, now: Uptime) {
-        let watch = self.store(store);
-        watch.waits = waits
-            .into_iter()
-            .map(|wait| {
-                let since = Uptime(now.0.saturating_sub(wait.waited));
-                let OpenWait { conn, peer, pid, barrier_size, keys, missing, .. } = wait;
-                (conn, Waiting { since, peer, pid, barrier_size, keys, missing })
-            })
-            .collect();
     }
 
     fn store(&mut self, port: u16) -> &mut StoreWatch {

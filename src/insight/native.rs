@@ -177,7 +177,7 @@ impl Run {
                 id: NodeId::Native { node: seen.node.clone(), info: seen.info.clone() },
                 name: seen.info.name.to_string(),
                 conn: None,
-                addr: None,
+                peer: None,
                 pid: None,
                 rank,
                 place,

@@ -2,9 +2,10 @@
 
 mod dynamic;
 mod fixed;
+mod workers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::expect::{Plan, short};
@@ -72,7 +73,7 @@ pub(super) struct Node {
     pub(super) id: NodeId,
     pub(super) name: String,
     pub(super) conn: Option<ConnId>,
-    pub(super) addr: Option<IpAddr>,
+    pub(super) peer: Option<SocketAddr>,
     pub(super) pid: Option<u32>,
     pub(super) rank: Option<u32>,
     pub(super) place: Place,
@@ -97,9 +98,9 @@ impl Node {
 
     /// The name; for a node that is known by its rank only, with its address.
     pub(super) fn told(&self) -> String {
-        match (&self.id, self.addr) {
-            (NodeId::Rank(rank), Some(addr)) if self.name == format!("node {rank}") => {
-                format!("{} at {addr}", self.name)
+        match (&self.id, self.peer) {
+            (NodeId::Rank(rank), Some(peer)) if self.name == format!("node {rank}") => {
+                format!("{} at {}", self.name, peer.ip())
             }
             _ => self.name.clone(),
         }
@@ -167,7 +168,8 @@ pub(super) struct Run {
     pub(super) assigned: BTreeMap<u32, (u32, u32)>,
     pub(super) assigned_at: Option<Uptime>,
     pub(super) master: (Option<String>, Option<String>),
-    pub(super) told_elsewhere: bool,
+    /// Where the workers meet is known: it was told, or they came here.
+    pub(super) workers_placed: bool,
     /// Nodes that had joined when last looked at.
     pub(super) told_joined: u32,
     /// The start that was told.
@@ -220,7 +222,7 @@ impl Run {
             assigned: BTreeMap::new(),
             assigned_at: None,
             master: (None, None),
-            told_elsewhere: false,
+            workers_placed: false,
             told_start: None,
             told_joined: 0,
             exit: BTreeSet::new(),
@@ -362,7 +364,7 @@ impl Run {
         self.left.clear();
         self.earlier_size = None;
         self.dying.clear();
-        self.told_elsewhere = false;
+        self.workers_placed = false;
         self.all_gone = None;
         self.master = (None, None);
         self.world = World { connected: std::mem::take(&mut self.world.connected), ..World::default() };
@@ -422,12 +424,12 @@ impl Run {
     }
 
     /// Takes `conn` for the one node with its process id that has no connection yet.
-    pub(super) fn match_by_pid(&mut self, conn: ConnId, pid: Option<u32>, addr: Option<IpAddr>) {
+    pub(super) fn match_by_pid(&mut self, conn: ConnId, pid: Option<u32>, peer: Option<SocketAddr>) {
         let Some(pid) = pid else { return };
         let mut same = self.nodes.iter_mut().filter(|node| node.conn.is_none() && node.pid == Some(pid));
         if let (Some(node), None) = (same.next(), same.next()) {
             node.conn = Some(conn);
-            node.addr = addr.or(node.addr);
+            node.peer = peer.or(node.peer);
         }
     }
 

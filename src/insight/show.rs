@@ -178,7 +178,7 @@ impl Insight {
             view::Node {
                 node_id: node.node_id(),
                 name: node.name.clone(),
-                peer: said.map(|said| said.address.to_string()).or(node.addr.map(|addr| addr.to_string())),
+                peer: said.map(|said| said.address.to_string()).or(node.peer.map(|peer| peer.to_string())),
                 pid: node.pid,
                 rank: node.rank,
                 state: match node.place {
@@ -219,7 +219,7 @@ impl Insight {
         let ranks = world.ranks.iter().take(RANKS_SHOWN).map(|(&rank, info)| Rank {
             rank,
             host: info.host.clone(),
-            peer: Some(info.addr.to_string()),
+            peer: Some(info.peer.to_string()),
             pid: info.pid,
             joined_at: self.unix(info.joined),
             gone_at: info.gone.map(|at| self.unix(at)),
@@ -241,7 +241,7 @@ impl Insight {
                 Some(Wait {
                     store: watch.port,
                     run_id: Some(self.name(key)),
-                    peer: wait.peer.map(|peer| peer.to_string()),
+                    peer: Some(wait.peer.to_string()),
                     pid: wait.pid,
                     who: Some(traced.who),
                     op: op(wait.barrier_size),
@@ -269,7 +269,7 @@ impl Insight {
             Wait {
                 store,
                 run_id: traced.as_ref().and_then(|traced| traced.run.as_ref()).map(|key| self.name(key)),
-                peer: wait.peer.map(|peer| peer.to_string()),
+                peer: Some(wait.peer.to_string()),
                 pid: wait.pid,
                 who: traced.as_ref().map(|traced| traced.who.clone()),
                 op: op(wait.barrier_size),

@@ -180,7 +180,8 @@ pub struct RunSummary {
     pub state: RunState,
     /// The round, from 0.
     pub round: u64,
-    /// Goes up with every change of the run: fetch `/api/v1/runs/{run_id}` again when it does.
+    /// Goes up with every change of the run: fetch `/api/v1/runs/{run_id}` again when it does. A wait that begins or ends
+    /// is one once it has lasted over a second; that times grow, and heartbeats, are none.
     pub version: u64,
     /// Its nodes. For `env` all numbers are 0.
     pub nodes: NodeCounts,
@@ -249,7 +250,7 @@ pub struct Node {
     pub node_id: String,
     /// For people: the pod's name, the host name, or the address.
     pub name: String,
-    /// The address of its connection.
+    /// Address and port of its connection; for the kinds `native` and `gathering` the address where its peers reach it.
     pub peer: Option<String>,
     /// The agent's process id.
     pub pid: Option<u32>,
@@ -303,7 +304,7 @@ pub struct Rank {
     pub rank: u32,
     /// Its host name, as it published it.
     pub host: Option<String>,
-    /// Address of its connection.
+    /// Address and port of its connection.
     pub peer: Option<String>,
     /// Its process id.
     pub pid: Option<u32>,

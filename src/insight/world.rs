@@ -1,7 +1,7 @@
 //! The worker ranks of a run, as far as they use this server: who has published its address, who is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::SocketAddr;
 
 use super::run::GATHER;
 use super::view::ExpectedFrom;
@@ -14,7 +14,7 @@ pub(super) const MOST_RANKS: u32 = 131_072;
 #[derive(Debug, Clone)]
 pub(super) struct RankInfo {
     pub(super) conn: ConnId,
-    pub(super) addr: IpAddr,
+    pub(super) peer: SocketAddr,
     pub(super) pid: Option<u32>,
     pub(super) host: Option<String>,
     pub(super) joined: Uptime,
@@ -39,12 +39,27 @@ pub(super) struct World {
     pub(super) lost: Vec<(u32, Uptime)>,
     /// When the last of them ended.
     pub(super) ended: Option<Uptime>,
-    /// Live ranks whose address was dropped because the other end of their connection is replaced.
-    pub(super) unpublished: BTreeMap<u32, ConnId>,
+    /// Who held a rank before: when the ranks met last, or until the address was dropped because the other end of its
+    /// connection is replaced.
+    pub(super) former: BTreeMap<u32, RankInfo>,
     /// Ranks that two live processes have published: the first and the second.
     pub(super) claimed_twice: BTreeMap<u32, (ConnId, ConnId)>,
+    /// The world size of the last address that tells one.
+    pub(super) last_size: Option<u32>,
     /// Two ranks whose addresses are made for different world sizes.
-    pub(super) differ: Option<(u32, u32, u32, u32)>,
+    pub(super) differ: Option<Differ>,
+}
+
+/// Ranks that cannot meet: each is prepared for another number of ranks.
+#[derive(Debug)]
+pub(super) struct Differ {
+    rank: u32,
+    says: u32,
+    other: u32,
+    other_says: u32,
+    /// The first has met with others already, and may be about to leave them: it counts when it is still there then.
+    unless_gone_by: Option<Uptime>,
+    told: bool,
 }
 
 /// What a gloo address tells beside the address.
@@ -76,41 +91,51 @@ pub(super) fn read_gloo(value: &[u8]) -> GlooAddress {
     GlooAddress { host: Some(host), size: size() }
 }
 
+impl RankInfo {
+    fn is_live(&self) -> bool {
+        self.gone.is_none()
+    }
+
+    /// One process with two connections, the old of which was seen to close after the new one was there.
+    fn is_same_process(&self, other: &Self) -> bool {
+        self.peer.ip() == other.peer.ip() && self.pid.is_some() && self.pid == other.pid
+    }
+}
+
 impl World {
     /// A rank published its address.
-    pub(super) fn publish(&mut self, rank: u32, attempt: Option<u32>, info: RankInfo, now: Uptime) {
+    pub(super) fn publish(&mut self, rank: u32, attempt: Option<u32>, info: RankInfo) {
+        let now = info.joined;
         let gone: Option<Vec<Uptime>> = self.ranks.values().map(|info| info.gone).collect();
         let is_long_over =
             gone.and_then(|gone| gone.into_iter().max()).is_some_and(|at| now.since(at) >= GATHER);
         if is_long_over || attempt != self.attempt {
-            self.begin(attempt);
+            self.begin(attempt, BTreeMap::new());
         } else if self.completed.is_some() {
-            // Some of them start again.
-            self.ranks.retain(|_, info| info.gone.is_none());
-            self.completed = None;
-            self.started = None;
-            self.lost.clear();
+            // They meet again. Some may not even have left the last meeting.
+            let mut former = std::mem::take(&mut self.former);
+            former.append(&mut self.ranks);
+            self.begin(attempt, former);
         }
         if rank >= MOST_RANKS {
             return;
         }
-        let holder = self.ranks.get(&rank).filter(|info| info.gone.is_none()).map(|info| info.conn);
-        if let Some(first) = holder.or_else(|| self.unpublished.get(&rank).copied())
-            && first != info.conn
-            && self.connected.contains(&first)
+        let holder = self.former.remove(&rank);
+        if let Some(first) = self.ranks.get(&rank).or(holder.as_ref())
+            && first.conn != info.conn
+            && first.is_live()
+            && self.connected.contains(&first.conn)
+            && !first.is_same_process(&info)
         {
-            self.claimed_twice.insert(rank, (first, info.conn));
+            self.claimed_twice.insert(rank, (first.conn, info.conn));
         }
         self.started.get_or_insert(now);
         if let Some(size) = info.size {
-            if self.differ.is_none()
-                && let Some((&other, &RankInfo { size: Some(says), .. })) = self
-                    .ranks
-                    .iter()
-                    .find(|(_, info)| info.gone.is_none() && info.size.is_some_and(|s| s != size))
-            {
-                self.differ = Some((other, says, rank, size));
+            // Nearly always they agree: then none is looked for.
+            if self.differ.is_none() && self.last_size.is_some_and(|last| last != size) {
+                self.differ = self.find_different(rank, size, holder.is_none().then_some(now + GATHER));
             }
+            self.last_size = Some(size);
             if self.size.is_none_or(|(_, from)| from == ExpectedFrom::GlooAddress) {
                 self.size = Some((size, ExpectedFrom::GlooAddress));
             }
@@ -120,21 +145,52 @@ impl World {
         self.ranks.insert(rank, info);
     }
 
-    fn begin(&mut self, attempt: Option<u32>) {
+    /// A live rank that is prepared for another world size than `size`. One that has met already counts only beside a
+    /// rank that was not there: else they meet again as fewer or more.
+    fn find_different(&self, rank: u32, size: u32, unless_gone_by: Option<Uptime>) -> Option<Differ> {
+        let find = |ranks: &BTreeMap<u32, RankInfo>, unless_gone_by| {
+            let mut live = ranks.iter().filter(|(_, info)| info.is_live());
+            let found =
+                live.find_map(|(&other, info)| Some((other, info.size.filter(|&says| says != size)?)));
+            found.map(|(first, says)| Differ {
+                rank: first,
+                says,
+                other: rank,
+                other_says: size,
+                unless_gone_by,
+                told: false,
+            })
+        };
+        find(&self.ranks, None).or_else(|| find(&self.former, Some(unless_gone_by?)))
+    }
+
+    /// Two ranks that disagree on the world size, each with what it says. Told once.
+    pub(super) fn take_different(&mut self, now: Uptime) -> Option<(u32, u32, u32, u32)> {
+        let differ = self.differ.as_mut().filter(|differ| !differ.told)?;
+        if let Some(at) = differ.unless_gone_by {
+            if !self.former.get(&differ.rank).is_some_and(RankInfo::is_live) {
+                self.differ = None;
+                return None;
+            }
+            if now < at {
+                return None;
+            }
+        }
+        differ.told = true;
+        Some((differ.rank, differ.says, differ.other, differ.other_says))
+    }
+
+    fn begin(&mut self, attempt: Option<u32>, former: BTreeMap<u32, RankInfo>) {
         let connected = std::mem::take(&mut self.connected);
         let size = self.size.filter(|(_, from)| *from != ExpectedFrom::GlooAddress);
-        *self = Self { attempt, connected, size, ..Self::default() };
+        *self = Self { attempt, connected, size, former, last_size: self.last_size, ..Self::default() };
     }
 
     /// The address of a live rank was dropped: it was paired with one that is gone or replaced.
     pub(super) fn unpublish(&mut self, rank: u32) {
-        let Some(conn) = self.ranks.get(&rank).filter(|info| info.gone.is_none()).map(|info| info.conn)
-        else {
-            return;
-        };
-        self.unpublished.insert(rank, conn);
-        if self.completed.is_none() {
-            self.ranks.remove(&rank);
+        // Once all have met nobody needs it.
+        if self.completed.is_none() && self.ranks.get(&rank).is_some_and(RankInfo::is_live) {
+            self.former.extend(self.ranks.remove_entry(&rank));
         }
     }
 
@@ -150,30 +206,35 @@ impl World {
     }
 
     /// Sets `completed` once every rank has published its address. Returns whether that is new.
-    pub(super) fn check_complete(&mut self, now: Uptime) -> bool {
+    ///
+    /// To be asked with every rank that comes: when time passes next, they may have left again.
+    pub(super) fn check_complete(&mut self) -> bool {
         let Some((size, _)) = self.size else { return false };
-        let is_complete = self.joined() >= size;
-        if is_complete && self.completed.is_none() {
-            self.completed = Some(self.ranks.values().map(|info| info.joined).max().unwrap_or(now));
-            return true;
+        let differ = self.differ.as_ref().is_some_and(|differ| differ.unless_gone_by.is_none());
+        let can_be = self.completed.is_none() && !differ && self.ranks.len() >= size as usize;
+        if !can_be || self.joined() < size {
+            return false;
         }
-        false
+        self.completed = self.ranks.values().map(|info| info.joined).max();
+        // Whoever left on the way has come back.
+        self.lost.clear();
+        true
     }
 
     /// A worker's connection closed.
     pub(super) fn leave(&mut self, conn: ConnId, rank: Option<u32>, now: Uptime) {
         self.connected.remove(&conn);
         if let Some(rank) = rank {
-            self.unpublished.retain(|&other, &mut first| (other, first) != (rank, conn));
             self.claimed_twice
                 .retain(|&other, &mut (first, second)| other != rank || (first != conn && second != conn));
-        }
-        if let Some(rank) = rank
-            && let Some(info) = self.ranks.get_mut(&rank).filter(|info| info.conn == conn)
-        {
-            info.gone = Some(now);
-            if self.completed.is_none() && self.lost.len() < MOST_RANKS as usize {
-                self.lost.push((rank, now));
+            if let Some(info) = self.former.get_mut(&rank).filter(|info| info.conn == conn) {
+                info.gone = Some(now);
+            }
+            if let Some(info) = self.ranks.get_mut(&rank).filter(|info| info.conn == conn) {
+                info.gone = Some(now);
+                if self.completed.is_none() && self.lost.len() < MOST_RANKS as usize {
+                    self.lost.push((rank, now));
+                }
             }
         }
         if self.connected.is_empty() && (!self.ranks.is_empty() || self.nccl) {
@@ -183,7 +244,7 @@ impl World {
 
     /// Ranks that are there.
     pub(super) fn joined(&self) -> u32 {
-        self.ranks.values().filter(|info| info.gone.is_none()).count() as u32
+        self.ranks.values().filter(|info| info.is_live()).count() as u32
     }
 
     /// The rank that came last, and when.
@@ -191,10 +252,15 @@ impl World {
         self.ranks.iter().max_by_key(|(_, info)| info.joined).map(|(&rank, info)| (rank, info))
     }
 
+    /// The process with this rank now, or else the one that had it before.
+    pub(super) fn holder(&self, rank: u32) -> Option<&RankInfo> {
+        self.ranks.get(&rank).or_else(|| self.former.get(&rank))
+    }
+
     pub(super) fn label(&self, rank: u32) -> String {
-        match self.ranks.get(&rank) {
+        match self.holder(rank) {
             Some(RankInfo { host: Some(host), .. }) => format!("rank {rank} on {host}"),
-            Some(info) => format!("rank {rank} at {}", info.addr),
+            Some(info) => format!("rank {rank} at {}", info.peer.ip()),
             None => format!("rank {rank}"),
         }
     }

@@ -3,7 +3,7 @@
 //! Runs beside the serving threads: an engine's lock is held only to swap a list, and once a second to walk the waits.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -238,7 +238,7 @@ impl Server {
             self.look_at_gates(&mut state, now);
             for door in &doors {
                 let (waits, _) = door.engine().long_waits(LONG_WAIT, MOST_WAITS, KEYS_EACH);
-                let waits = waits.into_iter().map(|(wait, peer)| open_wait(wait, peer)).collect();
+                let waits = waits.into_iter().map(open_wait).collect();
                 state.insight.waits(door.engine().port(), waits, now);
             }
         }
@@ -306,7 +306,7 @@ impl Server {
             let engine = door.engine();
             total += engine.stats().waiters;
             let own = engine.waits(most, keys_each).into_iter();
-            waits.extend(own.map(|(wait, peer)| (engine.port(), open_wait(wait, peer))));
+            waits.extend(own.map(|wait| (engine.port(), open_wait(wait))));
         }
         waits.sort_by_key(|(_, wait)| std::cmp::Reverse(wait.waited));
         waits.truncate(most);
@@ -314,7 +314,7 @@ impl Server {
     }
 }
 
-fn open_wait(wait: WaitView, peer: Option<SocketAddr>) -> OpenWait {
-    let WaitView { conn, pid, waited, barrier_size, keys, missing, .. } = wait;
+fn open_wait(wait: WaitView) -> OpenWait {
+    let WaitView { conn, peer, pid, waited, barrier_size, keys, missing } = wait;
     OpenWait { conn, peer, pid, waited, barrier_size, keys, missing }
 }

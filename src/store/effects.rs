@@ -1,6 +1,6 @@
 //! What the store asks of its caller: replies, wake-ups, and facts worth telling.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -38,7 +38,7 @@ pub enum Observed {
         /// Who.
         conn: ConnId,
         /// From where.
-        addr: IpAddr,
+        peer: SocketAddr,
         /// Its process id, where it told it.
         pid: Option<u32>,
         /// The key.

@@ -19,7 +19,7 @@ mod view;
 mod waiters;
 mod waits;
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 
 use crate::ids::{ConnId, Uptime};
 use crate::protocol::{Reply, Request};
@@ -36,7 +36,7 @@ use waiters::{Registrations, Wait};
 #[derive(Debug)]
 struct Session {
     conn: ConnId,
-    addr: IpAddr,
+    peer: SocketAddr,
     /// Process id, as PING told it (PyTorch 2.5 and later).
     pid: Option<u32>,
     wait: Option<Box<Wait>>,
@@ -75,11 +75,11 @@ impl Store {
     }
 
     /// Makes `conn` known. Must come before its first request.
-    pub fn connect(&mut self, conn: ConnId, addr: IpAddr) {
+    pub fn connect(&mut self, conn: ConnId, peer: SocketAddr) {
         if self.sessions.len() <= conn.slot() {
             self.sessions.resize_with(conn.slot() + 1, || None);
         }
-        self.sessions[conn.slot()] = Some(Session { conn, addr, pid: None, wait: None, offered: None });
+        self.sessions[conn.slot()] = Some(Session { conn, peer, pid: None, wait: None, offered: None });
         self.connections += 1;
     }
 
@@ -255,9 +255,9 @@ impl Store {
         if self.keys.slot(id).record.is_some()
             && self.stale.on_touch(&self.keys, conn, id)
             && fx.observes()
-            && let Some(&Session { addr, pid, .. }) = self.session(conn)
+            && let Some(&Session { peer, pid, .. }) = self.session(conn)
         {
-            fx.observe(Observed::Client { conn, addr, pid, key: self.keys.slot(id).key().into() });
+            fx.observe(Observed::Client { conn, peer, pid, key: self.keys.slot(id).key().into() });
         }
     }
 

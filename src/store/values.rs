@@ -57,7 +57,7 @@ impl Store {
     /// Two connections of one process, as far as address and process id tell.
     pub(super) fn is_same_process(&self, a: ConnId, b: ConnId) -> bool {
         match (self.session(a), self.session(b)) {
-            (Some(a), Some(b)) => a.addr == b.addr && a.pid.is_some() && a.pid == b.pid,
+            (Some(a), Some(b)) => a.peer.ip() == b.peer.ip() && a.pid.is_some() && a.pid == b.pid,
             _ => false,
         }
     }

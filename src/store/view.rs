@@ -1,6 +1,6 @@
 //! What the store shows of itself: counts, and who waits for what.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::waiters::WaitOn;
@@ -26,7 +26,7 @@ pub struct WaitView {
     /// Who waits.
     pub conn: ConnId,
     /// From where.
-    pub addr: IpAddr,
+    pub peer: SocketAddr,
     /// The client's process id, where it told it.
     pub pid: Option<u32>,
     /// For how long.
@@ -108,7 +108,7 @@ impl Store {
         };
         Some(WaitView {
             conn: session.conn,
-            addr: session.addr,
+            peer: session.peer,
             pid: session.pid,
             waited: now.since(wait.since),
             barrier_size,
@@ -125,7 +125,7 @@ impl Store {
     }
 
     /// Address and process id of a connection that is still there.
-    pub fn peer(&self, conn: ConnId) -> Option<(IpAddr, Option<u32>)> {
-        self.session(conn).map(|session| (session.addr, session.pid))
+    pub fn peer(&self, conn: ConnId) -> Option<(SocketAddr, Option<u32>)> {
+        self.session(conn).map(|session| (session.peer, session.pid))
     }
 }

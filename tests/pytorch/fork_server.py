@@ -3,12 +3,14 @@
     fork_server.py SOCKET
 
 One JSON line a request on stdin, one line a reply on stdout: `{"start": [...], "environment": {...}, "log": PATH}` runs a script, or `-m` and a
-module, and gives its process id; `{"poll": PID}` gives its exit code, or `null` while it runs. At SOCKET, processes in containers ask for forks in their
-place (forked_python.py). Everything ends with this process, and this process with its stdin. The fork is safe because nothing here has started a thread.
+module, and gives its process id; `{"poll": PID}` gives its exit code, or `null` while it runs. Other processes ask for forks in their own place at the socket
+(forked_python.py): a connection for each, which hands signals on, is answered when the fork ends, and takes it along when it closes.
+Everything ends with this process, and this process with its stdin. The fork is safe because nothing here has started a thread.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -23,10 +25,8 @@ from typing import Any
 import torch.distributed.elastic.rendezvous.c10d_rendezvous_backend
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous
 import torch.distributed.run  # noqa: F401
-from jobs import die_with_parent
-
-STANDARD_FILES = 3
-MOST_FILES = 16
+from dying import die_with_parent
+from forked_python import NAMESPACES, STANDARD_FILES
 
 Request = dict[str, Any]
 
@@ -36,91 +36,89 @@ def poll(pid: int) -> int | None:
     return os.waitstatus_to_exitcode(status) if ended else None
 
 
-def serve(containers: socket.socket) -> Request:
+def serve(places: socket.socket) -> Request:
     """Answers requests. Returns in a forked child only, with its request."""
     keepers: list[int] = []
     while True:
-        ready, _, _ = select.select([sys.stdin, containers], [], [])
-        if containers in ready:
-            keepers = [pid for pid in keepers if poll(pid) is None]
-            peer, _ = containers.accept()
-            if (pid := os.fork()) == 0:
-                containers.close()
-                return in_container(peer)
-            keepers.append(pid)
-            peer.close()
-        if sys.stdin in ready:
-            line = sys.stdin.readline()
-            if not line:
-                os._exit(0)
-            request = json.loads(line)
-            if "poll" in request:
-                print(json.dumps(poll(request["poll"])), flush=True)
-            elif pid := os.fork():
-                print(pid, flush=True)
-            else:
-                containers.close()
-                return with_log(request)
+        ready, _, _ = select.select([sys.stdin, places], [], [])
+        if places in ready:
+            connection, _ = places.accept()
+            with connection:
+                if (keeper := os.fork()) == 0:
+                    return in_place(connection)
+            keepers = [*(pid for pid in keepers if poll(pid) is None), keeper]
+        # One line at a time: more than one is never on the way.
+        if sys.stdin in ready and (wanted := answer(sys.stdin.readline())):
+            return wanted
 
 
-def with_log(request: Request) -> Request:
-    """A process of its own, with its output in a file."""
-    os.setsid()
+def answer(line: str) -> Request | None:
+    """Answers one line from stdin."""
+    if not line:
+        os._exit(0)
+    request: Request = json.loads(line)
+    if "poll" in request:
+        print(json.dumps(poll(request["poll"])), flush=True)
+    elif pid := os.fork():
+        print(pid, flush=True)
+    else:
+        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        return request | {"files": [os.open(os.devnull, os.O_RDONLY), log, log]}
+    return None
+
+
+def in_place(connection: socket.socket) -> Request:
+    """Forks in the place of the process that asks. Returns in the fork; this process keeps it."""
     die_with_parent()
-    with open(os.devnull, "rb") as nothing, open(request["log"], "wb") as log:
-        for number, file in enumerate((nothing, log, log)):
-            os.dup2(file.fileno(), number)
-    return request
-
-
-def in_container(peer: socket.socket) -> Request:
-    """A process in the place of one in a container. Returns in its fork; this one keeps that."""
-    die_with_parent()
-    head, files, _, _ = socket.recv_fds(peer, 1 << 20, MOST_FILES)
-    length = int.from_bytes(head[:4], "big")
-    while len(head) < 4 + length:
-        head += peer.recv(1 << 20)
-    request: Request = json.loads(head[4:])
-    libc = ctypes.CDLL(None, use_errno=True)
-    for namespace in files[STANDARD_FILES:]:
-        if libc.setns(namespace, 0) != 0:
-            raise OSError(ctypes.get_errno(), "cannot enter a namespace of the container")
-        os.close(namespace)
+    text, files, _, _ = socket.recv_fds(connection, 1 << 20, len(STANDARD_FILES) + len(NAMESPACES))
+    while not text.endswith(b"\n"):
+        text += connection.recv(1 << 20)
+    enter(files[len(STANDARD_FILES) :])
     if child := os.fork():
-        keep(child, peer)
-    peer.close()
-    os.setsid()
-    die_with_parent()
-    for number, file in enumerate(files[:STANDARD_FILES]):
-        os.dup2(file, number)
-        os.close(file)
-    os.chdir(request["folder"])
-    return request
+        keep(child, connection)
+    request: Request = json.loads(text)
+    return request | {"files": files[: len(STANDARD_FILES)]}
 
 
-def keep(child: int, peer: socket.socket) -> None:
+def enter(namespaces: list[int]) -> None:
+    """Enters namespaces where they are not this process's own. That of processes holds for its children."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    own = {name: os.stat(f"/proc/self/ns/{name}").st_ino for name in NAMESPACES}
+    for name, namespace in zip(NAMESPACES, namespaces, strict=True):
+        if os.fstat(namespace).st_ino != own[name] and libc.setns(namespace, 0) != 0:
+            raise OSError(ctypes.get_errno(), f"cannot enter the {name} namespace of a container")
+        os.close(namespace)
+
+
+def keep(child: int, connection: socket.socket) -> None:
     """Hands signals on to the child, kills it when nobody wants it any more, and tells how it ended."""
     ended = os.pidfd_open(child)
-    while True:
-        ready, _, _ = select.select([ended, peer], [], [])
-        if ended in ready:
-            break
-        for number in peer.recv(16) or [signal.SIGKILL]:
+    while ended not in (ready := select.select([ended, connection], [], [])[0]):
+        numbers = connection.recv(16) if connection in ready else b""
+        for number in numbers or [signal.SIGKILL]:
             signal.pidfd_send_signal(ended, number)
+        if not numbers:
+            break
     _, status = os.waitpid(child, 0)
-    try:
-        peer.sendall(str(os.waitstatus_to_exitcode(status)).encode())
-    finally:
-        os._exit(0)
+    with contextlib.suppress(OSError):
+        connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    os._exit(0)
 
 
 def become(request: Request) -> None:
     """Makes this child what it was forked for."""
+    os.setsid()
+    die_with_parent()
+    for number, file in zip(STANDARD_FILES, request["files"], strict=True):
+        os.dup2(file, number)
+    for file in set(request["files"]) - set(STANDARD_FILES):
+        os.close(file)
+    os.chdir(request.get("folder", "."))
     os.environ.clear()
     os.environ.update(request["environment"])
-    arguments = request["start"]
-    while arguments[0] == "-u":
-        arguments = arguments[1:]
+    arguments = [*request["start"]]
+    if arguments[0] == "-u":
+        del arguments[0]
     match arguments:
         case ["-m", module, *arguments]:
             sys.argv = [module, *arguments]
@@ -131,9 +129,13 @@ def become(request: Request) -> None:
             runpy.run_path(script, run_name="__main__")
 
 
-if __name__ == "__main__":
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as containers:
-        containers.bind(sys.argv[1])
-        containers.listen(64)
-        request = serve(containers)
+def main() -> None:
+    with socket.socket(socket.AF_UNIX) as places:
+        places.bind(sys.argv[1])
+        places.listen(64)
+        request = serve(places)
     become(request)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,5 +1,5 @@
-"""Processes that are forked from one that has imported torch and the Python package (fork_server.py): in containers, and for places on loopback, each with
-an address of its own.
+"""Processes that are forked from one that has imported torch and the Python package (fork_server.py): those in containers, and the nodes at places on
+loopback, each with an address of its own, with their workers where those are `train.py`.
 
 They come up within a few tenths of a second of each other, so that a test can have short patience and still tell late from slow.
 """
@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,10 @@ HERE = Path(__file__).parent
 class ForkServer:
     """The process that is forked."""
 
-    def __init__(self, folder: Path, package: Path) -> None:
-        self.socket = folder / "fork-server"
+    def __init__(self, package: Path) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.socket = Path(self.folder.name) / "places"
+        self.environment = {"FORK_SERVER": str(self.socket)}
         # torchrun looks for its plugins when it is imported.
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(package)}
         command = [sys.executable, str(HERE / "fork_server.py"), str(self.socket)]
@@ -31,9 +34,12 @@ class ForkServer:
         poll(self.socket.exists, "the fork server has imported torch", 120)
 
     def programs(self) -> dict[str, str]:
-        """Scripts for containers that are forked instead of started: by the name they must have."""
-        script = f"#!{sys.executable} -IS\n{(HERE / 'forked_python.py').read_text()}"
-        return {"python": script, "torchrun": script}
+        """Scripts for containers that are forked instead of started, by their names."""
+        start = f"#!{sys.executable} -S\nimport sys\nsys.path.insert(0, {str(HERE)!r})\nfrom forked_python import main\n"
+        return {
+            "python": f"{start}sys.exit(main(sys.argv[1:]))\n",
+            "torchrun": f"{start}sys.exit(main(['-m', 'torch.distributed.run', *sys.argv[1:]]))\n",
+        }
 
     def ask(self, **request: Any) -> Any:
         assert self.process.stdin and self.process.stdout
@@ -46,6 +52,7 @@ class ForkServer:
     def stop(self) -> None:
         self.process.kill()
         self.process.communicate()
+        self.folder.cleanup()
 
 
 class ForkedProcess:
@@ -73,12 +80,15 @@ class ForkedProcess:
 class ForkedPlace:
     """A node on loopback. Its agent calls itself 127.0.0.10 for node 0, 127.0.0.11 for node 1, and so on."""
 
-    environment = {"GLOO_SOCKET_IFNAME": "lo"}
-
     def __init__(self, server: ForkServer, index: int) -> None:
         self.server = server
+        self.environment = {"GLOO_SOCKET_IFNAME": "lo"} | server.environment
         self.name = f"127.0.0.{10 + index}"
         self.agent_options = [f"--local-addr={self.name}"]
+
+    def worker(self) -> list[str]:
+        """What comes between Python and the script of a worker of this node."""
+        return [str(HERE / "forked_python.py")]
 
     def start(self, argv: list[str], environment: dict[str, str], log: Path) -> ForkedProcess:
         return ForkedProcess(self.server, argv[1:], environment, log)

@@ -53,9 +53,9 @@ def permitted() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+def fork_server() -> Iterator[ForkServer]:
     """The process that all forked nodes come from."""
-    server = ForkServer(tmp_path_factory.mktemp("forks"), PACKAGE)
+    server = ForkServer(PACKAGE)
     yield server
     server.stop()
 

@@ -5,7 +5,6 @@ Every node (or plain rank) is a process group that dies with the process that st
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import re
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from dying import die_with_parent
 from forks import ForkedPlace, ForkedProcess
 from pods import Pod
 from servers import Server, binary, poll
@@ -78,13 +78,6 @@ class InNetwork(ThisMachine):
 
 
 Place = Pod | ThisMachine | ForkedPlace
-
-
-def die_with_parent() -> None:
-    """In the child, before exec: the kernel kills it when this process ends, however that happens."""
-    pr_set_pdeathsig = 1
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def launch(place: Place, argv: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes] | ForkedProcess:
@@ -291,7 +284,9 @@ class Jobs:
                 argv += chosen[index].agent_options
             if idle:
                 return [*argv, *options, "--no-python", str(IDLE), str(job.folder)]
-            program = ["--no-python", str(WRAPPER), sys.executable, str(TRAIN)] if wrapped else [str(TRAIN)]
+            place = chosen[index]
+            python = [sys.executable, *(place.worker() if isinstance(place, ForkedPlace) else [])]
+            program = ["--no-python", *([str(WRAPPER)] if wrapped else []), *python, str(TRAIN)]
             return [*argv, *options, *program, "--out", str(job.folder), *map(str, train)]
 
         extra = {"STORE_ADDR": host, "STORE_PORT": port} if wrapped else {}

@@ -69,7 +69,7 @@ class Scenario:
         self.cluster = model.Cluster(objects)
         self.programs = self._programs(forks.programs() | (programs or {}))
         # torchrun starts its workers with PYTHON_EXEC.
-        self.forks = {"FORK_SERVER": str(forks.socket), "PYTHON_EXEC": str(self.programs / "python")}
+        self.forks = forks.environment | {"PYTHON_EXEC": str(self.programs / "python")}
         self._training_programs(program)
         self.names = NameServer(self.folder, pods.switch(SUBNET))
         self.virtual = {

@@ -6,8 +6,9 @@
 const RETRY_MS = 1000, MAX_RETRY_MS = 5000, POLL_MS = 2000, FIRST_EVENT_MS = 5000;
 // The server sends at least a comment every 15 s.
 const SILENCE_MS = 35000;
-// The chosen run is fetched again at the most so often, and in any case now and then: waits grow without a change.
-const FETCH_MS = 250, REFETCH_MS = 2000;
+// The chosen run is fetched again when it has changed, at the most so often; and now and then, as the times in
+// sentences and of heartbeats grow without a change.
+const FETCH_MS = 250, REFETCH_MS = 5000;
 // More than this is not kept of a list that the server sends.
 const MAX_MOMENTS = 256;
 

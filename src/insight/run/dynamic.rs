@@ -81,7 +81,7 @@ impl Run {
                     id,
                     name,
                     conn: None,
-                    addr: None,
+                    peer: None,
                     pid: Some(desc.pid),
                     rank,
                     place,

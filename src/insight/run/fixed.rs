@@ -1,6 +1,6 @@
 //! The static rendezvous: nodes with fixed ranks, known by the role exchange of each attempt.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 
 use super::{MOST_NODES, Node, NodeId, Place, Run};
 use crate::ids::{ConnId, Uptime};
@@ -14,7 +14,8 @@ impl Run {
         &mut self,
         rank: u32,
         conn: ConnId,
-        peer: (IpAddr, Option<u32>),
+        peer: SocketAddr,
+        pid: Option<u32>,
         now: Uptime,
         plan: &Plan,
     ) {
@@ -35,12 +36,11 @@ impl Run {
         let id = NodeId::Rank(rank);
         let name = self.name_for(&id, plan);
         self.nodes.retain(|node| node.id != id);
-        let (addr, pid) = (Some(peer.0), peer.1);
         let node = Node {
             id,
             name,
             conn: Some(conn),
-            addr,
+            peer: Some(peer),
             pid,
             rank: Some(rank),
             place: Place::Participant,

@@ -853,6 +853,34 @@ fn static_runs_tell_who_is_missing_by_rank() {
 }
 
 #[test]
+fn a_wait_that_begins_or_ends_changes_the_run() {
+    let mut lab = Lab::new();
+    for n in 0..2 {
+        lab.worker(n, "10.0.0.1");
+    }
+    lab.publish(1, 1, 2);
+    lab.pass(10.0);
+    let version = |lab: &Lab| lab.run("store:29500").summary.version;
+    let before = version(&lab);
+    for _ in 0..20 {
+        lab.wait_for_rank(1, 0);
+        lab.pass(0.3);
+        lab.get(1, "/default_pg/0//cpu//0/1");
+        lab.pass(0.3);
+    }
+    assert_eq!(version(&lab), before, "short waits are none");
+    lab.wait_for_rank(1, 0);
+    lab.pass(3.0);
+    let waits = version(&lab);
+    assert!(waits > before);
+    lab.pass(10.0);
+    assert_eq!(version(&lab), waits, "it goes on");
+    lab.get(1, "/default_pg/0//cpu//0/1");
+    lab.pass(2.0);
+    assert!(version(&lab) > waits);
+}
+
+#[test]
 fn a_gloo_address_tells_host_and_world_size() {
     use crate::insight::world::{GlooAddress, read_gloo};
     for (host, world) in [("node2", 4_usize), ("a", 1), ("worker-0.train.svc", 4096)] {

@@ -1,7 +1,7 @@
 //! A store, its clock and insight, with invented clients: the whole pure chain.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::pickle::StateModel;
@@ -49,6 +49,9 @@ pub(super) struct Lab {
     recorder: Recorder,
     pub(super) now: Uptime,
     next_tick: Uptime,
+    /// The pauses between two looks in milliseconds, over and over.
+    pub(super) pauses: Vec<u64>,
+    looks: usize,
     next_waits: Uptime,
     /// Everything said aloud: seconds, and what.
     pub(super) said: Vec<(f64, Explanation)>,
@@ -74,6 +77,8 @@ impl Lab {
             recorder: Recorder::default(),
             now: Uptime::default(),
             next_tick: Uptime::default(),
+            pauses: vec![100],
+            looks: 0,
             next_waits: Uptime::default(),
             said: Vec::new(),
             news: Vec::new(),
@@ -105,7 +110,8 @@ impl Lab {
         self.insight.gate(run, snapshot);
     }
 
-    /// Lets time pass until `at` seconds, as the server does: a look ten times a second, the waits once.
+    /// Lets time pass until `at` seconds, as the server does: a look ten times a second, if nothing else is set; the
+    /// waits once a second.
     pub(super) fn until(&mut self, at: f64) {
         let at = Uptime(Duration::from_secs_f64(at));
         while self.next_tick <= at {
@@ -113,7 +119,9 @@ impl Lab {
             self.recorder.now = self.now;
             self.store.tick(self.now, &mut self.recorder);
             self.look();
-            self.next_tick = self.next_tick + Duration::from_millis(100);
+            let pause = self.pauses[self.looks % self.pauses.len()];
+            self.looks += 1;
+            self.next_tick = self.next_tick + Duration::from_millis(pause);
         }
         self.now = self.now.max(at);
         self.recorder.now = self.now;
@@ -132,7 +140,7 @@ impl Lab {
             let (waits, _) = self.store.long_waits(self.now, Duration::from_secs(1), 4096, 4);
             let open = |wait: crate::store::WaitView| OpenWait {
                 conn: wait.conn,
-                peer: None,
+                peer: wait.peer,
                 pid: wait.pid,
                 waited: wait.waited,
                 barrier_size: wait.barrier_size,
@@ -155,7 +163,7 @@ impl Lab {
         self.serial += 1;
         let conn = ConnId::new(n, self.serial);
         let addr: IpAddr = addr.parse().expect("an address");
-        self.store.connect(conn, addr);
+        self.store.connect(conn, SocketAddr::new(addr, 40000 + n as u16));
         self.clients.insert(n, (conn, addr, pid));
     }
 

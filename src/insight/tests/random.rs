@@ -77,11 +77,11 @@ fn conn() -> impl Strategy<Value = ConnId> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let addr = "10.0.0.1".parse().expect("an address");
+    let peer = ([10, 0, 0, 1], 40000).into();
     let bytes = |key: String| key.into_bytes().into_boxed_slice();
     prop_oneof![
         4 => (conn(), prop::option::of(0..4_u32), key()).prop_map(move |(conn, pid, key)| {
-            Step::Observe(Observed::Client { conn, addr, pid, key: bytes(key) })
+            Step::Observe(Observed::Client { conn, peer, pid, key: bytes(key) })
         }),
         8 => (conn(), key(), value()).prop_map(move |(conn, key, value)| {
             Step::Observe(Observed::Wrote { conn, key: bytes(key), value: Bytes::from(value) })
@@ -122,7 +122,7 @@ proptest! {
                 Step::Waits(waits) => {
                     let open = |(n, key, waited): (u32, String, u64)| OpenWait {
                         conn: ConnId::new(n, n),
-                        peer: None,
+                        peer: ([10, 0, 0, 1], 40000).into(),
                         pid: None,
                         waited: Duration::from_secs(waited),
                         barrier_size: None,
@@ -173,11 +173,11 @@ proptest! {
 #[test]
 fn a_flood_is_bounded() {
     let mut insight = Insight::new(Settings { max_runs: 10, ..Settings::default() });
-    let addr = "10.0.0.1".parse().expect("an address");
+    let peer = ([10, 0, 0, 1], 40000).into();
     for n in 0..50_000_u32 {
         let conn = ConnId::new(n, n);
         let key: Box<[u8]> = format!("/torch.rendezvous.run{n}").into_bytes().into();
-        insight.observe(7, Uptime::default(), Observed::Client { conn, addr, pid: Some(1), key });
+        insight.observe(7, Uptime::default(), Observed::Client { conn, peer, pid: Some(1), key });
         let key: Box<[u8]> =
             format!("/default_pg/0//cpu//0/{}", n.wrapping_mul(1_000_003)).into_bytes().into();
         insight.observe(7, Uptime::default(), Observed::Wrote { conn, key, value: Bytes::new() });

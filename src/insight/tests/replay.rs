@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 
 use super::lab::Lab;
 
-type Script = &'static [(f64, u32, &'static str)];
+pub(super) type Script = &'static [(f64, u32, &'static str)];
 
 fn file(name: &str) -> Vec<Json> {
     let path = format!("{}/tests/data/samples/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
@@ -30,7 +30,7 @@ fn value(text: &str, len: Option<u64>) -> Vec<u8> {
 }
 
 /// Replays a sample, and then lets `after` seconds pass.
-fn replay(name: &str, script: Script, mut lab: Lab, after: f64) -> Lab {
+pub(super) fn replay(name: &str, script: Script, mut lab: Lab, after: f64) -> Lab {
     let rows = file(name);
     let mut script = script.iter().peekable();
     let str_of = |row: &Json, field: &str| row[field].as_str().unwrap_or_default().to_owned();
@@ -109,16 +109,22 @@ fn assert_story(lab: &Lab, story: &[(f64, &str)]) {
     assert!(matches, "said:\n{}", shown.join("\n"));
 }
 
+pub(super) const RUN_7: Script =
+    &[(3.21, 1, "join"), (5.65, 2, "join deadline"), (9.68, 2, "complete"), (16.64, 1, "close")];
+
+pub(super) const RUN_4_PLUGIN: Script = &[(3.07, 2, "join"), (3.10, 1, "join complete"), (11.16, 1, "close")];
+
+pub(super) const RUN_1: Script = &[
+    (7.21, 1, "join"),
+    (13.32, 2, "join"),
+    (14.59, 3, "join"),
+    (15.30, 4, "join complete"),
+    (37.09, 4, "close"),
+];
+
 #[test]
 fn a_healthy_c10d_run_is_told_in_three_lines() {
-    let script: Script = &[
-        (7.21, 1, "join"),
-        (13.32, 2, "join"),
-        (14.59, 3, "join"),
-        (15.30, 4, "join complete"),
-        (37.09, 4, "close"),
-    ];
-    let lab = replay("run1_c10d_4x2", script, Lab::expecting(4, 4), 60.0);
+    let lab = replay("run1_c10d_4x2", RUN_1, Lab::expecting(4, 4), 60.0);
     assert_story(
         &lab,
         &[
@@ -244,8 +250,7 @@ fn a_sidecar_on_rank_zero() {
 
 #[test]
 fn workers_of_a_c10d_run_that_use_this_store() {
-    let script: Script = &[(3.07, 2, "join"), (3.10, 1, "join complete"), (11.16, 1, "close")];
-    let lab = replay("run4_plugin_workers_external", script, Lab::new(), 60.0);
+    let lab = replay("run4_plugin_workers_external", RUN_4_PLUGIN, Lab::new(), 60.0);
     assert_story(
         &lab,
         &[
@@ -357,6 +362,7 @@ fn static_restarts() {
         &[
             (7.1, "none complete: 2 nodes in 0.1 s; last: node 0 at 10.77.0.12 (+0.1 s)"),
             (10.7, "none: all 4 ranks have met in 0.0 s; last: rank 0 on node2 (+0.0 s)"),
+            (13.6, "none started: node 0 at 10.77.0.12 is the first"),
             (15.4, "none complete: 2 nodes in 1.9 s; last: node 1 at 10.77.0.13 (+1.9 s)"),
             (18.9, "none: all 4 ranks have met in 1.4 s; last: rank 2 on node3 (+1.4 s)"),
             (25.2, "none finished: 2 nodes after 9 s"),
@@ -373,6 +379,7 @@ fn a_static_restart_that_fails() {
             (3.2, "none started: node 1 at 10.77.0.13 is the first"),
             (3.4, "none complete: 2 nodes in 0.3 s; last: node 0 at 10.77.0.12 (+0.3 s)"),
             (6.6, "none: all 4 ranks have met in 0.8 s; last: rank 1 on node2 (+0.8 s)"),
+            (9.7, "none started: node 0 at 10.77.0.12 is the first"),
             (11.6, "none complete: 2 nodes in 2.0 s; last: node 1 at 10.77.0.13 (+2.0 s)"),
             (
                 15.3,
@@ -439,9 +446,7 @@ fn a_run_whose_agents_were_terminated_is_started_again() {
 
 #[test]
 fn a_run_of_torch_2_4() {
-    let script: Script =
-        &[(3.21, 1, "join"), (5.65, 2, "join deadline"), (9.68, 2, "complete"), (16.64, 1, "close")];
-    let lab = replay("run7_c10d_torch24", script, Lab::new(), 60.0);
+    let lab = replay("run7_c10d_torch24", RUN_7, Lab::new(), 60.0);
     assert_story(
         &lab,
         &[

@@ -42,7 +42,7 @@ fn waits_are_shown_with_what_they_miss_the_oldest_first() {
     assert_eq!(barrier.missing, [b"barrier".as_slice().into()]);
     let wait = &waits[1];
     assert_eq!((wait.conn, wait.waited, wait.pid), (a.conn, Duration::from_secs(2), Some(4711)));
-    assert_eq!((wait.barrier_size, wait.keys, wait.addr), (None, 4, "10.0.0.1".parse().unwrap()));
+    assert_eq!((wait.barrier_size, wait.keys, wait.peer.ip().to_string()), (None, 4, "10.0.0.1".into()));
     assert_eq!(wait.missing, [b"x".as_slice().into(), b"y".as_slice().into()], "at most two");
     assert_eq!(inner.store.waits(inner.now, 1, 2), waits[..1]);
 }

@@ -2,7 +2,7 @@
 
 use std::cell::{RefCell, RefMut};
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -67,7 +67,9 @@ impl World {
         inner.slots = inner.slots.max(slot + 1);
         inner.serial += 1;
         let conn = ConnId::new(slot, inner.serial);
-        inner.store.connect(conn, addr.parse::<IpAddr>().expect("an address"));
+        inner
+            .store
+            .connect(conn, SocketAddr::new(addr.parse().expect("an address"), 40000 + conn.slot() as u16));
         Client { world: self.clone(), conn }
     }
 
