@@ -44,43 +44,13 @@ impl Clock {
     }
 }
 
-/// Who a connection is, for people.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peer {
-    /// Its address and port.
-    pub addr: SocketAddr,
-    /// Its process id, where it told it (PyTorch 2.5 and later).
-    pub pid: Option<u32>,
-}
-
-impl std::fmt::Display for Peer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.pid {
-            Some(pid) => write!(f, "{} (process {pid})", self.addr),
-            None => write!(f, "{}", self.addr),
-        }
-    }
-}
-
-/// An event with the peers it names.
+/// What happened in which store.
 #[derive(Debug, Clone)]
 pub struct Notice {
     /// The port of the store.
     pub store: u16,
     /// What happened.
     pub event: Event,
-    /// The connections the event names, as far as they are still there.
-    pub peers: Vec<(ConnId, Peer)>,
-}
-
-impl Notice {
-    /// Who `conn` is.
-    pub fn peer(&self, conn: ConnId) -> String {
-        match self.peers.iter().find(|(other, _)| *other == conn) {
-            Some((_, peer)) => peer.to_string(),
-            None => format!("connection {}", conn.serial()),
-        }
-    }
 }
 
 /// Takes notices, outside the lock.
@@ -269,32 +239,14 @@ impl Engine {
             self.budget.adjust(state.budgeted, bytes);
             state.budgeted = bytes;
         }
-        let notices = if state.events.is_empty() { Vec::new() } else { self.take_notices(&mut state) };
+        let events = std::mem::take(&mut state.events);
         drop(state);
         for waker in wakers {
             waker.wake();
         }
-        for notice in notices {
-            self.observer.notice(notice);
+        for event in events {
+            self.observer.notice(Notice { store: self.port, event });
         }
-    }
-
-    #[cold]
-    fn take_notices(&self, state: &mut State) -> Vec<Notice> {
-        let events = std::mem::take(&mut state.events);
-        let peer = |id: ConnId| {
-            let (addr, pid) = state.store.peer(id)?;
-            Some((id, Peer { addr, pid }))
-        };
-        let notice = |event: Event| {
-            let named = match event {
-                Event::TwoWriters { first, second, .. } => vec![first, second],
-                Event::StaleRead { reader, .. } => vec![reader],
-                _ => Vec::new(),
-            };
-            Notice { store: self.port, event, peers: named.into_iter().filter_map(peer).collect() }
-        };
-        events.into_iter().map(notice).collect()
     }
 }
 

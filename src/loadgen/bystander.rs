@@ -41,14 +41,17 @@ impl Bystander {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("bystander".into()).spawn(move || {
-            while !stopped.load(Ordering::Relaxed) {
+            // At least once, however short the work beside it is.
+            loop {
                 let started = Instant::now();
                 ask(&mut stream, &question)?;
                 tally.took("bystander", started.elapsed());
                 tally.sent(&[Op::NumKeys]);
+                if stopped.load(Ordering::Relaxed) {
+                    return Ok(tally.take());
+                }
                 std::thread::sleep(PAUSE);
             }
-            Ok(tally.take())
         });
         Ok(Self { stop, thread: thread.map_err(Error::System)? })
     }
