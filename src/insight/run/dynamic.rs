@@ -18,8 +18,13 @@ impl Run {
         if self.has_state && state.round != self.round {
             let stays = |desc: &Desc| state.participants.iter().any(|(other, _)| other == desc);
             let gone = |node: &&Node| matches!(&node.id, NodeId::Desc(desc) if !stays(desc));
-            self.earlier =
+            // Those that died in this round may have been dropped from the state before it ended.
+            let began = self.started.unwrap_or_default();
+            self.earlier.retain(|&(_, last_seen)| last_seen >= began);
+            let left: Vec<_> =
                 self.participants().filter(gone).map(|n| (n.name.clone(), n.last_heartbeat)).collect();
+            self.earlier.extend(left);
+            self.earlier.truncate(MOST_NODES);
             self.begin_round(state.round);
             // Everybody joins anew.
             self.nodes.iter_mut().for_each(|node| node.place = Place::WaitList);

@@ -194,6 +194,28 @@ fn case_4_a_node_dies_while_training() {
 }
 
 #[test]
+fn case_4_a_dead_node_is_missed_by_name_however_torch_drops_it() {
+    for changes in [&["drop:1 next"][..], &["drop:1", "next"]] {
+        let mut lab = Lab::new();
+        lab.complete_run("job", 3);
+        lab.pass(10.0);
+        lab.leave(1);
+        lab.pass(5.0);
+        for change in changes {
+            lab.cas(0, "job", change);
+            lab.pass(0.1);
+        }
+        lab.cas(0, "job", "join");
+        lab.cas(2, "job", "join");
+        lab.pass(35.0);
+        lab.assert_said(
+            "nodes_missing",
+            "job round 1: 2 of 3 nodes have joined; node1 is missing for 30 s (3 by an earlier round)",
+        );
+    }
+}
+
+#[test]
 fn case_4_nodes_that_finish_do_not_die() {
     let mut lab = Lab::expecting(4, 4);
     lab.complete_run("job", 4);
