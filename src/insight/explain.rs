@@ -489,6 +489,7 @@ fn conditions(run: &Run, plan: &super::Plan, now: Uptime) -> Vec<(String, Reason
         if let Some((reason, since)) = run.native_waits(now) {
             held.push((about(), reason, since));
         }
+        held.extend(run.native_spares(now));
         return held;
     }
     let is_incomplete = run.completed.is_none() && run.state == RunState::Joining && run.has_agents();

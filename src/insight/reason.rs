@@ -213,6 +213,10 @@ pub enum Reason {
     WatchdogFired { who: String },
     /// The rendezvous state cannot be read.
     UnreadableState { detail: String },
+    /// Nodes of a native run wait beside a round that is full.
+    StandsBy { spares: Names, max_nodes: u32, waited: Secs },
+    /// A node of a native run waits for the rank of another.
+    WaitsForRank { node: String, holder: String, waited: Secs },
     /// What the native rendezvous tells.
     #[serde(untagged)]
     Rendezvous(Said),
@@ -270,7 +274,7 @@ pub(super) const fn says_who(from: ExpectedFrom) -> &'static str {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 48] = [
+    pub const CODES: [&'static str; 50] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -309,6 +313,8 @@ impl Reason {
         "exit_barrier",
         "watchdog_fired",
         "unreadable_state",
+        "stands_by",
+        "waits_for_rank",
         "node_left",
         "node_rejoined",
         "nodes_unreported",
@@ -362,6 +368,8 @@ impl Reason {
             Self::ExitBarrier { .. } => "exit_barrier",
             Self::WatchdogFired { .. } => "watchdog_fired",
             Self::UnreadableState { .. } => "unreadable_state",
+            Self::StandsBy { .. } => "stands_by",
+            Self::WaitsForRank { .. } => "waits_for_rank",
             Self::Rendezvous(said) => said.code,
         }
     }
@@ -375,6 +383,7 @@ impl Reason {
             | Self::RunFinished { .. }
             | Self::NodeCameLate { .. }
             | Self::RanksEnded { .. }
+            | Self::StandsBy { .. }
             | Self::WorkersElsewhere { .. } => Severity::Info,
             Self::PodsMissing { .. }
             | Self::TorchVersionsDiffer { .. }
@@ -386,6 +395,7 @@ impl Reason {
             | Self::WaitingForRank { .. }
             | Self::WaitingForGroup { .. }
             | Self::LeftOver { .. }
+            | Self::WaitsForRank { .. }
             | Self::ClosedUnfinished { .. }
             | Self::RunRestarted {}
             | Self::ForeignClient { .. }
@@ -410,6 +420,8 @@ impl Reason {
                 | Self::LeftOver { .. }
                 | Self::ExitBarrier { .. }
                 | Self::RanksEnded { .. }
+                | Self::StandsBy { .. }
+                | Self::WaitsForRank { .. }
                 | Self::Rendezvous(Said { waiting: true, .. })
         )
     }
@@ -537,8 +549,13 @@ impl Reason {
             Self::UnreadableState { .. } => {
                 "the job is not harmed; who has joined cannot be shown. Does another program use this key?"
             }
+            Self::WaitsForRank { .. } => {
+                "if it replaces that node, it gets the rank when that one leaves or its keep-alive runs out; else give each node \
+                 its own rank (PET_NODE_RANK, node_rank, the pod's index)"
+            }
             Self::Rendezvous(said) => said.remedy,
-            Self::RunStarted { .. }
+            Self::StandsBy { .. }
+            | Self::RunStarted { .. }
             | Self::RoundComplete { .. }
             | Self::RanksComplete { .. }
             | Self::RunFinished { .. }
@@ -752,6 +769,19 @@ impl Display for Reason {
             }
             Self::WatchdogFired { who } => write!(f, "{who} reported that a collective timed out or failed"),
             Self::UnreadableState { detail } => write!(f, "the rendezvous state cannot be read: {detail}"),
+            Self::StandsBy { spares, max_nodes, waited } => {
+                let (stands, takes) =
+                    if spares.count() == 1 { ("stands", "its") } else { ("stand", "their") };
+                let nodes = Unit::Node.count(*max_nodes);
+                write!(
+                    f,
+                    "{spares} {stands} by for {waited}: the round has {nodes}, as many as it may; when one of them leaves, \
+                     {takes} turn comes by itself"
+                )
+            }
+            Self::WaitsForRank { node, holder, waited } => {
+                write!(f, "{node} waits {waited} for the rank of {holder}, which is still in the round")
+            }
             Self::Rendezvous(said) => f.write_str(&said.text),
         }
     }
