@@ -15,11 +15,11 @@ from typing import Any
 
 
 class ForkServer:
-    """The process that is forked."""
+    """The process that is forked. `environment` is what counts before Python has started, such as PYTHONPATH."""
 
-    def __init__(self) -> None:
+    def __init__(self, **environment: str) -> None:
         script = Path(__file__).with_name("fork_server.py")
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        environment = os.environ | {"OMP_NUM_THREADS": "1"} | environment
         self.process = subprocess.Popen([sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
     def ask(self, **request: Any) -> Any:

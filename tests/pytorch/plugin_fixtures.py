@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
+from forks import ForkedPlace, ForkServer
 from installed import PACKAGE, admin_endpoint
 from job_fixtures import jobs, pytest_runtest_makereport  # noqa: F401
 from jobs import Job, Jobs
@@ -57,14 +58,33 @@ def meeting(meetings: Callable[..., Server]) -> Server:
     return meetings()
 
 
+@pytest.fixture(scope="session")
+def agents() -> Iterator[ForkServer]:
+    """The process that agents come from: one that has imported torch, and torch the plugin."""
+    server = ForkServer(PYTHONPATH=str(PACKAGE))
+    yield server
+    server.stop()
+
+
 @pytest.fixture
-def plugin_jobs(jobs: Jobs) -> Callable[..., Job]:  # noqa: F811
-    """Starts torchrun jobs that meet on a server by the plugin: `plugin_jobs(meeting, nodes=4)`."""
+def plugin_jobs(jobs: Jobs, agents: ForkServer) -> Callable[..., Job]:  # noqa: F811
+    """Starts torchrun jobs that meet on a server by the plugin: `plugin_jobs(meeting, nodes=4)`.
+
+    Their agents are forked, which saves each an import of torch, unless `forked` is false; their workers are not.
+    """
 
     def start(
-        server: Server, *, environment: Callable[[int], dict[str, str]] = lambda _: {}, train: Sequence[str] = (), ddp: bool = False, **options: Any
+        server: Server,
+        *,
+        environment: Callable[[int], dict[str, str]] = lambda _: {},
+        train: Sequence[str] = (),
+        ddp: bool = False,
+        forked: bool = True,
+        **options: Any,
     ) -> Job:
         options.setdefault("conf", QUICK)
+        if forked:
+            options["places"] = [ForkedPlace(agents, index) for index in range(options.get("nodes", 2))]
         # Importing what DDP needs takes over a second in each worker; the gradients are averaged and checked either way.
         options["train"] = train if ddp else [*train, "--no-ddp"]
 
