@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ class ForkServer:
     def __init__(self, **environment: str) -> None:
         script = Path(__file__).with_name("fork_server.py")
         environment = os.environ | {"OMP_NUM_THREADS": "1"} | environment
-        self.process = subprocess.Popen([sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        self.folder = tempfile.TemporaryDirectory()
+        self.socket = str(Path(self.folder.name) / "socket")
+        self.process = subprocess.Popen([sys.executable, str(script), self.socket], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
     def ask(self, **request: Any) -> Any:
         assert self.process.stdin and self.process.stdout
@@ -33,6 +36,7 @@ class ForkServer:
     def stop(self) -> None:
         self.process.kill()
         self.process.communicate()
+        self.folder.cleanup()
 
 
 class ForkedProcess:
@@ -60,10 +64,9 @@ class ForkedProcess:
 class ForkedPlace:
     """A node on loopback. Its agent calls itself 127.0.0.10 for node 0, 127.0.0.11 for node 1, and so on."""
 
-    environment = {"GLOO_SOCKET_IFNAME": "lo"}
-
     def __init__(self, server: ForkServer, index: int) -> None:
         self.server = server
+        self.environment = {"GLOO_SOCKET_IFNAME": "lo", "FORK_SERVER": server.socket}
         self.name = f"127.0.0.{10 + index}"
         self.agent_options = [f"--local-addr={self.name}"]
 

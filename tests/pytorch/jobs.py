@@ -5,7 +5,6 @@ Every node (or plain rank) is a process group that dies with the process that st
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import re
@@ -19,12 +18,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from forks import ForkedPlace, ForkedProcess
+from parent import die_with_parent
 from pods import Pod
 from servers import Server, binary, poll
 
 TRAIN = Path(__file__).with_name("train.py")
 WRAPPER = Path(__file__).with_name("workers_use_endpoint.sh")
 IDLE = Path(__file__).with_name("idle_worker.sh")
+FORKED = Path(__file__).with_name("fork_worker.py")
 PATIENCE = 75
 """Seconds for a job to end. Most take 5 to 15; this only bounds a hang."""
 TAIL_LINES = 40
@@ -78,13 +79,6 @@ class InNetwork(ThisMachine):
 
 
 Place = Pod | ThisMachine | ForkedPlace
-
-
-def die_with_parent() -> None:
-    """In the child, before exec: the kernel kills it when this process ends, however that happens."""
-    pr_set_pdeathsig = 1
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def launch(place: Place, argv: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes] | ForkedProcess:
@@ -271,12 +265,14 @@ class Jobs:
         places: Sequence[Place] = (),
         wrapped: bool = False,
         idle: bool = False,
+        forked: bool = False,
         start: Iterable[int] | None = None,
     ) -> Job:
         """A torchrun job; `backend` is `c10d`, `static` or a plugin's, `start` the nodes to start now (all, if not given). `conf` and `environment` may
         differ by node.
 
-        `wrapped` sends the workers to the endpoint, `idle` runs workers that do nothing until they are released.
+        `wrapped` sends the workers to the endpoint, `idle` runs workers that do nothing until they are released, `forked` those
+        of places that are forked in the same way.
         """
         host, _, port = endpoint.rpartition(":")
         chosen: Sequence[Place] = places or [ThisMachine()] * nodes
@@ -292,6 +288,8 @@ class Jobs:
             if idle:
                 return [*argv, *options, "--no-python", str(IDLE), str(job.folder)]
             program = ["--no-python", str(WRAPPER), sys.executable, str(TRAIN)] if wrapped else [str(TRAIN)]
+            if forked:
+                program = ["--no-python", sys.executable, "-S", "-E", str(FORKED), str(TRAIN)]
             return [*argv, *options, *program, "--out", str(job.folder), *map(str, train)]
 
         extra = {"STORE_ADDR": host, "STORE_PORT": port} if wrapped else {}

@@ -70,7 +70,7 @@ def agents() -> Iterator[ForkServer]:
 def plugin_jobs(jobs: Jobs, agents: ForkServer) -> Callable[..., Job]:  # noqa: F811
     """Starts torchrun jobs that meet on a server by the plugin: `plugin_jobs(meeting, nodes=4)`.
 
-    Their agents are forked, which saves each an import of torch, unless `forked` is false; their workers are not.
+    Their agents and workers are forked, which saves each an import of torch, unless `forked` is false.
     """
 
     def start(
@@ -84,6 +84,7 @@ def plugin_jobs(jobs: Jobs, agents: ForkServer) -> Callable[..., Job]:  # noqa: 
     ) -> Job:
         options.setdefault("conf", QUICK)
         if forked:
+            options["forked"] = True
             options["places"] = [ForkedPlace(agents, index) for index in range(options.get("nodes", 2))]
         # Importing what DDP needs takes over a second in each worker; the gradients are averaged and checked either way.
         options["train"] = train if ddp else [*train, "--no-ddp"]
