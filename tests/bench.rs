@@ -200,6 +200,18 @@ fn cas_ends_with_every_node_in_the_state() {
 }
 
 #[test]
+fn nodes_of_cas_that_think_lose_to_each_other_and_then_look_until_all_have_joined() {
+    let server = TestServer::start(&[]);
+    let report = report(&server, "cas", &["-n", "10", "--think", "30ms"]);
+    assert_eq!((fact(&report, "joined"), fact(&report, "participants")), (10, 10));
+    let join = section(&report, "join");
+    assert!(join["units"].as_u64() > Some(10), "all begin within 0.3 s, and need longer: {report}");
+    let polls = join["latencies_us"]["poll"]["count"].as_u64();
+    assert!(polls >= Some(9), "all but the last wait for the others: {report}");
+    the_server_counted_the_same(&server, &report, 0);
+}
+
+#[test]
 fn join_completes_one_round_with_one_request_of_each_node() {
     let server = TestServer::with_store_ports(20, &[]);
     let report = report(&server, "join", &["-n", "50"]);

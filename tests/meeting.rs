@@ -97,7 +97,9 @@ fn wrong_words_are_errors_of_usage_and_refusals_are_not() {
     run(&server, "join --run-id r --nodes 3 --node b").failed(1, "min_nodes is 2 there and 3 here");
     assert_eq!(run(&server, "join --run-id r --nodes 2 --node b --format hosts").code, Some(0));
     assert_eq!(Ran::of(first).code, Some(0));
-    assert_eq!(run(&server, "leave --run-id r --node b --reason done").code, Some(0));
+    assert_eq!(run(&server, "leave --run-id r --node b --reason done --outcome succeeded").code, Some(0));
+    assert_eq!(run(&server, "leave --run-id r --node a --outcome succeeded").code, Some(0));
+    eventually("the run has finished", || server.log().contains("r finished: 2 nodes after"));
 }
 
 #[test]

@@ -112,12 +112,12 @@ fn a_round_that_gathers_names_who_is_there_and_which_rank_is_not() {
         ),
         (&json!("a-id"), &json!("a"), &json!("a.example"), &json!(1), &json!("joined"), &json!(8))
     );
-    let (now, heard) = (shown["now"].as_f64(), node["last_heartbeat"].as_f64());
+    let (joined, heard) = (node["joined_at"].as_f64(), node["last_heartbeat"].as_f64());
     assert!(
-        heard.zip(now).is_some_and(|(heard, now)| (now - heard).abs() < 1.0),
-        "its request waits here: {shown}"
+        heard.zip(joined).is_some_and(|(heard, joined)| heard - joined > 0.9),
+        "its request waits here, so it is heard all the time: {shown}"
     );
-    assert!(shown["deadline"].as_f64() > now, "{shown}");
+    assert!(shown["deadline"].as_f64() > shown["now"].as_f64(), "{shown}");
     assert_eq!(
         (&shown["missing"][0]["rank"], &shown["missing"][0]["known_from"]),
         (&json!(0), &json!("node_rank"))
@@ -195,7 +195,8 @@ fn a_complete_round_has_one_line_and_its_workers_are_its_ranks() {
 
 #[test]
 fn a_lost_node_is_missing_by_name_and_counted() {
-    let server = TestServer::with_store_ports(20, &["--keep-alive", "100ms"]);
+    // Three of these must be enough for one request.
+    let server = TestServer::with_store_ports(20, &["--keep-alive", "700ms"]);
     meet(&server, "train", &Value::Null);
     // Only one of them is heard from, and told.
     let beat = json!({"node": "a-id", "join_id": "1", "round": 1, "rank": 0, "world_size": 2, "min_nodes": 2, "wait_seconds": 15});
@@ -231,6 +232,86 @@ fn deleting_a_native_run_turns_its_nodes_away_and_forgets_it() {
         &["rendezvous_joined_nodes{run_id=\"train\"} 0", "rendezvous_missing_nodes{run_id=\"train\"} 0"],
     );
     assert_eq!(http(server.admin, "DELETE /api/v1/runs/nobody", "", "").status, 404);
+}
+
+#[test]
+fn a_run_whose_nodes_all_succeeded_has_finished_and_is_not_started_again_by_a_straggler() {
+    let server = TestServer::with_store_ports(20, &[]);
+    meet(&server, "train", &Value::Null);
+    let leave = |node: &str, outcome: &str| {
+        let left = post(server.admin, "/api/v1/runs/train/leave", &json!({"node": node, "outcome": outcome}));
+        assert_eq!((left.status, &left.json()["left"]), (200, &json!(true)), "{left:?}");
+    };
+    post(server.admin, "/api/v1/runs/train/close", &json!({"node": "a-id"}));
+    leave("a-id", "succeeded");
+    let shown = eventually_run(&server, "one has done its work", |run| run["state"] == "exiting");
+    assert_eq!(shown["exit"], json!({"arrived": 1, "expected": 2}), "{shown}");
+    leave("b-id", "succeeded");
+    let shown = eventually_run(&server, "both have", |run| run["state"] == "finished");
+    assert_eq!(shown["explanation"], Value::Null, "nothing is wrong: {shown}");
+    eventually("the line", || server.log().contains("train finished: 2 nodes after"));
+    let announce = |restart: bool| {
+        let pod = json!({"pod": "train-0", "nodes": "1", "restart_finished": restart});
+        post(server.admin, "/api/v1/runs/train/announce", &pod)
+    };
+    let refused = announce(false);
+    assert_eq!(
+        (refused.status, refused.body.contains("would train over its results")),
+        (409, true),
+        "{refused:?}"
+    );
+    assert_eq!(announce(true).status, 200);
+}
+
+#[test]
+fn a_run_in_which_a_node_failed_is_closed_and_may_be_started_again() {
+    let server = TestServer::with_store_ports(20, &[]);
+    meet(&server, "train", &Value::Null);
+    post(server.admin, "/api/v1/runs/train/close", &json!({"node": "a-id"}));
+    for (node, outcome) in [("a-id", "failed"), ("b-id", "succeeded")] {
+        post(server.admin, "/api/v1/runs/train/leave", &json!({"node": node, "outcome": outcome}));
+    }
+    eventually_run(&server, "it is closed", |run| run["state"] == "closed" && run["nodes"]["joined"] == 0);
+    let announced =
+        post(server.admin, "/api/v1/runs/train/announce", &json!({"pod": "train-0", "nodes": "1"}));
+    assert_eq!(announced.status, 200, "{announced:?}");
+    let wrong = json!({"node": "a-id", "outcome": "perhaps"});
+    assert_eq!(post(server.admin, "/api/v1/runs/train/leave", &wrong).status, 422);
+}
+
+#[test]
+fn a_spare_is_explained_and_no_alarm() {
+    let server = TestServer::with_store_ports(20, &["--explain-after", "1s"]);
+    meet(&server, "train", &json!({"node_rank": Value::Null}));
+    let spare = joining(&server, "train", "c", 1, &json!({"node_rank": Value::Null}));
+    let shown = eventually_run(&server, "the spare is explained", |run| {
+        run["explanations"].as_array().is_some_and(|all| all.iter().any(|said| said["code"] == "stands_by"))
+    });
+    assert_eq!((&shown["state"], &shown["nodes"]["redundant"]), (&json!("running"), &json!(1)), "{shown}");
+    assert_eq!(shown["explanation"], Value::Null, "the run's headline is for what is wrong: {shown}");
+    let all = shown["explanations"].as_array().expect("some");
+    let said = all.iter().find(|said| said["code"] == "stands_by").expect("it is there");
+    assert_eq!((&said["severity"], &said["holds"]), (&json!("info"), &json!(true)));
+    let text = said["text"].as_str().expect("a text");
+    assert!(text.starts_with("train: c stands by for") && text.contains("the round has 2 nodes"), "{text}");
+    post(server.admin, "/api/v1/runs/train/close", &json!({"node": "a-id"}));
+    assert_eq!(spare.join().expect("an answer")["code"], "graceful_exit");
+}
+
+#[test]
+fn a_node_that_waits_for_the_rank_of_a_silent_one_is_told_whose_it_is() {
+    let server = TestServer::with_store_ports(20, &["--explain-after", "1s", "--keep-alive", "60s"]);
+    meet(&server, "train", &Value::Null);
+    let replacement = joining(&server, "train", "c", 1, &Value::Null);
+    let shown =
+        eventually_run(&server, "it is explained", |run| run["explanation"]["code"] == "waits_for_rank");
+    let text = shown["explanation"]["text"].as_str().expect("a text");
+    assert!(
+        text.starts_with("train: c waits ") && text.contains("for the rank of b (node rank 1)"),
+        "{text}"
+    );
+    post(server.admin, "/api/v1/runs/train/close", &json!({"node": "a-id"}));
+    replacement.join().expect("an answer");
 }
 
 #[test]

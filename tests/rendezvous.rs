@@ -238,7 +238,8 @@ fn a_heartbeat_waits_and_hears_of_a_change_at_once() {
 
 #[test]
 fn a_node_whose_heartbeats_stop_is_lost_and_the_others_hear_of_it() {
-    let server = server(&["--keep-alive", "100ms"]);
+    // Three of these must be enough for one request.
+    let server = server(&["--keep-alive", "700ms"]);
     meet(&server, join("a"), &join("b"));
     let waiting = posting(server.admin, HEARTBEAT, with(heartbeat("a", 1, 0), &json!({"wait_seconds": 60})));
     // b's request breaks off.

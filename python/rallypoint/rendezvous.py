@@ -169,6 +169,13 @@ class Waiting:
         )
 
 
+class Outcome(enum.Enum):
+    """How a node's work ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
 class Action(enum.Enum):
     """What a node of a complete round shall do."""
 
@@ -264,7 +271,7 @@ class _Presence:
     """Whether the server may know the node."""
     pid: int = field(default_factory=os.getpid)
 
-    def end(self, reason: str, patience: float) -> bool:
+    def end(self, reason: str, patience: float, outcome: Outcome | None = None) -> bool:
         """Stops the keep-alive and leaves; whether the server heard it."""
         if self.pid != os.getpid():
             return True  # a forked child: place and connections are its parent's
@@ -275,8 +282,9 @@ class _Presence:
             return True
         self.joined = False
         client = Client(self.endpoint)
+        body = without_none({"node": self.node, "reason": reason, "outcome": outcome.value if outcome else None})
         try:
-            client.post(f"{run_path(self.run_id)}/leave", {"node": self.node, "reason": reason}, patience=patience, late=patience)
+            client.post(f"{run_path(self.run_id)}/leave", body, patience=patience, late=patience)
             return True
         except RallypointError:
             return False
@@ -373,10 +381,13 @@ class Node:
             if on_waiting:
                 on_waiting(step)
 
-    def leave(self, reason: str, *, patience: float = 10.0) -> bool:
-        """Gives up the node's place: the others are told to join again. Whether the server heard it."""
+    def leave(self, reason: str, *, outcome: Outcome | None = None, patience: float = 10.0) -> bool:
+        """Gives up the node's place. Whether the server heard it.
+
+        The others are told to join again, unless the node succeeded. When all nodes of the round did, the run has finished.
+        """
         self._client.close()
-        return self._presence.end(reason, patience)
+        return self._presence.end(reason, patience, outcome)
 
     def close(self, reason: str, *, patience: float = 30.0) -> bool:
         """Closes the run: nobody can join it any more. Whether it was open until now."""

@@ -38,7 +38,7 @@ from .errors import (
     TimedOutError,
     UnreachableError,
 )
-from .rendezvous import FAREWELL_SECONDS, Action, Identity, Node, Round, Terms, Waiting, host_name, node_id
+from .rendezvous import FAREWELL_SECONDS, Action, Identity, Node, Outcome, Round, Terms, Waiting, host_name, node_id
 
 log = logging.getLogger("rallypoint")
 
@@ -147,21 +147,26 @@ class RallypointRendezvousHandler(RendezvousHandler):
 
         Not one that is told to stop by a signal: its launcher means the run to stay open then, but the agent of PyTorch 2.6 calls this.
         """
-        if _is_told_to_stop():
+        error = sys.exc_info()[1]
+        if _tells_to_stop(error):
             self._node.leave("its agent was told to stop", patience=FAREWELL_SECONDS)
             return True
+        # torch calls this in a `finally`: when it is on its way out with an exception (ChildFailedError, if it is the workers'),
+        # the agent failed. One that succeeded has waited at the exit barrier for the others.
+        outcome = Outcome.SUCCEEDED if error is None else Outcome.FAILED
+        reason = "its workers have succeeded" if error is None else f"its agent failed: {type(error).__name__}"
         done = True
         if self._node.round and not self._closed:
             try:
-                self._node.close("an agent has ended", patience=self._settings.close_timeout)
+                self._node.close(reason, patience=self._settings.close_timeout)
                 self._closed = True
             except ProblemError as refusal:
                 log.info("rallypoint: run %r is not closed by this agent: %s", self._node.run_id, refusal)
             except RallypointError as error:
                 log.warning("rallypoint: cannot close run %r: %s", self._node.run_id, error)
                 done = False
-        # Only a courtesy: a closed run is over when its last node is gone.
-        self._node.leave("its agent has ended", patience=FAREWELL_SECONDS)
+        # A closed run is over when its last node is gone, and has finished when all of them succeeded.
+        self._node.leave(reason, outcome=outcome, patience=FAREWELL_SECONDS)
         return done
 
     def _info(self, round: Round) -> RendezvousInfo:
@@ -204,11 +209,11 @@ class RallypointRendezvousHandler(RendezvousHandler):
         return RendezvousError(text)
 
 
-def _is_told_to_stop() -> bool:
-    """Whether the agent is just handling the exception that torch raises for SIGTERM and its kin."""
+def _tells_to_stop(error: BaseException | None) -> bool:
+    """Whether it is what torch raises for SIGTERM and its kin."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
 
-    return isinstance(sys.exc_info()[1], SignalException)
+    return isinstance(error, SignalException)
 
 
 class _Explain:

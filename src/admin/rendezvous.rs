@@ -16,7 +16,9 @@ use super::problem::Problem;
 use super::target::Named;
 use crate::api;
 use crate::ids::RunId;
-use crate::rendezvous::{self, HeartbeatView, Join, Label, NodeInfo, Place, Refusal, Report, Round, Wanted};
+use crate::rendezvous::{
+    self, Farewell, HeartbeatView, Join, Label, NodeInfo, Place, Refusal, Report, Round, Wanted,
+};
 use crate::server::{Ended, Joined, Server, SharedRound};
 
 /// Longest `join_id` and `arrival_id`.
@@ -153,7 +155,11 @@ pub(super) async fn leave(
 ) -> Result<Json<api::Left>, Problem> {
     let (run, node) = (run_id(&run)?, label("node", &body.node)?);
     let why = optional("reason", body.reason.as_deref())?;
-    Ok(Json(api::Left { left: server.rounds().leave(&server, &run, &node, why) }))
+    let outcome = body.outcome.map(|outcome| match outcome {
+        api::Outcome::Succeeded => rendezvous::Outcome::Succeeded,
+        api::Outcome::Failed => rendezvous::Outcome::Failed,
+    });
+    Ok(Json(api::Left { left: server.rounds().leave(&server, &run, &node, Farewell { why, outcome }) }))
 }
 
 pub(super) async fn close(

@@ -9,7 +9,7 @@ pub use announce::{Announce, AnnounceAnswer, AnnounceState, Announced, Announced
 pub use barrier::{Arrive, ArriveReleased, ArriveWaiting};
 pub use rendezvous::{
     Action, Close, Closed, Extend, Extended, Heartbeat, HeartbeatAnswer, Join, JoinComplete, JoinState,
-    JoinWaiting, Leave, Left, Participant, Placed, StoreAddress,
+    JoinWaiting, Leave, Left, Outcome, Participant, Placed, StoreAddress,
 };
 
 /// The OpenAPI 3.1 description of every route.

@@ -235,6 +235,20 @@ pub struct Leave {
     /// Why, for the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// How the node's work in its round ended. Without it, nobody knows: the others are told to join again, and the run
+    /// never counts as finished.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+}
+
+/// How a node's work ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// Well: the others go on without the node. When it is so for all nodes of the round, the run has finished.
+    Succeeded,
+    /// Not: the others are told to join again.
+    Failed,
 }
 
 /// Answer to a leave.

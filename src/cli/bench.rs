@@ -60,6 +60,12 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_ROUNDS", value_name = "N")]
     rounds: Option<usize>,
 
+    /// Of cas: before it answers to a state, a node takes this long for each participant in it, and at least 1ms; those in
+    /// it read it every second until all are. torchrun's nodes take 3us. Without it nodes answer at once and only join:
+    /// then few lose to others, which tells the cost of an attempt, not how many there are
+    #[arg(long, env = "RALLYPOINT_THINK", value_name = "TIME", value_parser = duration)]
+    think: Option<Duration>,
+
     /// Threads of the load generator [default: half the cores, 1 to 8]
     #[arg(long, env = "RALLYPOINT_THREADS", value_name = "N")]
     threads: Option<usize>,
@@ -122,6 +128,7 @@ impl Args {
             keys: self.keys,
             size: self.size,
             rounds: self.rounds,
+            think: self.think,
             threads: self.threads,
             sources: self.source.clone(),
             pid: self.pid,

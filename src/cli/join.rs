@@ -105,7 +105,8 @@ impl Args {
             let joined = poll::until_done(&self.admin, &path("join"), self.timeout, body, reason).await;
             if matches!(joined, Err(poll::Ended::Late(..))) {
                 // The others shall not count on this node; if the server is away, the keep-alive tells it the same.
-                let leave = api::Leave { node: node.clone(), reason: Some("gave up waiting".into()) };
+                let leave =
+                    api::Leave { node: node.clone(), reason: Some("gave up waiting".into()), outcome: None };
                 let _ = http::post(&self.admin, &path("leave"), None, &leave, Duration::from_secs(5)).await;
             }
             joined.map_err(poll::Ended::into_error)

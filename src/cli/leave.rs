@@ -24,6 +24,10 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_REASON", value_name = "TEXT")]
     reason: Option<String>,
 
+    /// How the node's work ended, if it is known: when all nodes of the round have succeeded, the run has finished
+    #[arg(long, env = "RALLYPOINT_OUTCOME", value_name = "OUTCOME")]
+    outcome: Option<api::Outcome>,
+
     /// Give up after this time
     #[arg(long, env = "RALLYPOINT_TIMEOUT", value_name = "TIME", default_value = "10s", value_parser = duration)]
     timeout: Duration,
@@ -37,7 +41,7 @@ impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let path = format!("/api/v1/runs/{}/leave", http::path_part(&self.run_id));
         let node = self.node.map_or_else(poll::host_name, Ok)?;
-        let body = api::Leave { node: node.clone(), reason: self.reason };
+        let body = api::Leave { node: node.clone(), reason: self.reason, outcome: self.outcome };
         let answer = run_client(async {
             let asked = http::post(&self.admin, &path, None, &body, self.timeout).await;
             asked.with_context(|| format!("{}{path}", self.admin))

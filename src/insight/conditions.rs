@@ -21,6 +21,7 @@ pub(super) fn of_run(run: &Run, plan: &Plan, now: Uptime) -> Vec<(String, Reason
         if let Some((reason, since)) = run.native_waits(now) {
             held.push((about(), reason, since));
         }
+        held.extend(run.native_spares(now));
         return held;
     }
     let is_incomplete = run.completed.is_none() && run.state == RunState::Joining && run.has_agents();

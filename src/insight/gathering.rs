@@ -36,7 +36,8 @@ impl Insight {
         }
     }
 
-    /// When the run finished: all its nodes came to the exit barrier, and it was not started again.
+    /// When the run finished: all its nodes came to the exit barrier or left as they had done their work, and it was not
+    /// started again.
     pub fn finished(&self, run_id: &str) -> Option<Uptime> {
         let id = RunId::new(run_id.as_bytes());
         let is_it = |run: &&Run| run.key.id.as_ref() == Some(&id) && run.kind != RunKind::Gathering;

@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::reason::{Reason, Said, Secs};
+use super::reason::{Names, Reason, Said, Secs};
 use super::run::{Node, NodeId, Place, Run, RunKey};
-use super::view::{Expected, ExpectedFrom, MissingNode, RunKind, RunState, Severity};
+use super::view::{ExitCounts, Expected, ExpectedFrom, MissingNode, RunKind, RunState, Severity};
 use super::world::World;
 use super::{Insight, StoreOwner};
 use crate::ids::{RunId, Uptime};
@@ -24,6 +24,10 @@ pub(super) struct Native {
     /// What the round that gathers waits for, and since when.
     waits: Option<(String, Uptime)>,
     pub(super) missing: Vec<MissingNode>,
+    /// Nodes that have done their work, once there is one.
+    pub(super) exit: Option<ExitCounts>,
+    /// Nodes without a place: their names, whose rank each waits for if it is that, and since when they do.
+    spares: Vec<(String, Option<String>, Uptime)>,
 }
 
 impl Insight {
@@ -118,7 +122,10 @@ impl Run {
         let state = match snapshot.state {
             RoundState::Gathering | RoundState::Breaking => RunState::Joining,
             RoundState::LastCall => RunState::LastCall,
+            RoundState::Complete if are_exiting(snapshot) => RunState::Exiting,
             RoundState::Complete => RunState::Running,
+            RoundState::Closed | RoundState::Idle if snapshot.finished_for.is_some() => RunState::Finished,
+            RoundState::Closed if are_exiting(snapshot) => RunState::Exiting,
             RoundState::Closed => RunState::Closed,
             RoundState::Idle => RunState::Gone,
         };
@@ -133,6 +140,7 @@ impl Run {
             let size = size.filter(|_| snapshot.state == RoundState::Complete);
             self.world = World { size: size.map(|size| (size, ExpectedFrom::Join)), ..World::default() };
         }
+        self.exit_done = snapshot.finished_for.map(|since| ago(now, since));
         self.over_at = state.is_over().then(|| self.over_at.unwrap_or(now));
         self.completed = snapshot.complete_for.filter(|_| !gathers).map(|since| ago(now, since));
         self.started = match (snapshot.gathering_for, snapshot.gathered, self.completed) {
@@ -151,6 +159,9 @@ impl Run {
             store,
             waits: (state == RunState::Joining).then(|| (waits, self.started.unwrap_or(now))),
             missing: missing(snapshot, gathers),
+            exit: (snapshot.succeeded > 0)
+                .then_some(ExitCounts { arrived: snapshot.succeeded, expected: Some(snapshot.round_size) }),
+            spares: spares(snapshot),
         });
         self.closes_at = snapshot.deadline.filter(|_| gathers).map(|left| now + left);
     }
@@ -166,7 +177,7 @@ impl Run {
                 NodeState::InRound { .. } if gathers => continue,
                 NodeState::InRound { rank } => (Place::Participant, Some(rank)),
                 NodeState::Waiting { rank } => (Place::Participant, rank),
-                NodeState::Redundant => (Place::Redundant, None),
+                NodeState::Redundant { .. } => (Place::Redundant, None),
             };
             let since = ago(now, seen.joined_for);
             let was = before.get(seen.node.as_str());
@@ -203,6 +214,30 @@ impl Run {
         }
     }
 
+    /// Who stands by beside a complete round, and what it takes for them to come in.
+    pub(super) fn native_spares(&self, now: Uptime) -> Vec<(String, Reason, Uptime)> {
+        let Some(native) = self.native.as_ref().filter(|native| native.state == RunState::Running) else {
+            return Vec::new();
+        };
+        let max_nodes = native.expected.max;
+        let mut held = Vec::new();
+        let spare = |(name, holder, since): &(String, Option<String>, Uptime)| {
+            holder.is_none().then(|| (name.clone(), *since))
+        };
+        let (names, times): (Vec<_>, Vec<_>) = native.spares.iter().filter_map(spare).unzip();
+        if let Some(since) = times.into_iter().min() {
+            let (spares, waited) = (Names::of(names), Secs(now.since(since)));
+            held.push((String::new(), Reason::StandsBy { spares, max_nodes, waited }, since));
+        }
+        for (node, holder, since) in &native.spares {
+            if let Some(holder) = holder {
+                let (node, holder, waited) = (node.clone(), holder.clone(), Secs(now.since(*since)));
+                held.push((node.clone(), Reason::WaitsForRank { node, holder, waited }, *since));
+            }
+        }
+        held
+    }
+
     /// What the round waits for, in the words of the rendezvous.
     pub(super) fn native_waits(&self, now: Uptime) -> Option<(Reason, Uptime)> {
         let (text, since) = self.native.as_ref()?.waits.as_ref()?;
@@ -221,6 +256,27 @@ impl Run {
 /// The moment so long before `now`.
 fn ago(now: Uptime, time: Duration) -> Uptime {
     Uptime(now.0.saturating_sub(time))
+}
+
+/// Whether some nodes have done their work, and all others are still at it.
+fn are_exiting(snapshot: &Snapshot) -> bool {
+    snapshot.succeeded > 0 && snapshot.succeeded + snapshot.in_round == snapshot.round_size
+}
+
+/// Nodes without a place, the oldest first, with the node that has the rank they want if that is why.
+fn spares(snapshot: &Snapshot) -> Vec<(String, Option<String>, Uptime)> {
+    let holder = |wanted: u32| {
+        let has = |node: &&NodeSnapshot| matches!(node.state, NodeState::InRound { rank } if rank == wanted);
+        let name = snapshot.nodes.iter().find(has).map_or("another node", |node| node.info.name.as_str());
+        format!("{name} (node rank {wanted})")
+    };
+    let spare = |node: &NodeSnapshot| match node.state {
+        NodeState::Redundant { contended } => {
+            Some((node.info.name.to_string(), contended.map(holder), ago(snapshot.at, node.joined_for)))
+        }
+        _ => None,
+    };
+    snapshot.nodes.iter().filter_map(spare).collect()
 }
 
 /// Who is missing, as far as the rendezvous knows: nodes of the last round, else ranks that nobody holds.

@@ -215,6 +215,10 @@ pub enum Reason {
     WatchdogFired { who: String },
     /// The rendezvous state cannot be read.
     UnreadableState { detail: String },
+    /// Nodes of a native run wait beside a round that is full.
+    StandsBy { spares: Names, max_nodes: u32, waited: Secs },
+    /// A node of a native run waits for the rank of another.
+    WaitsForRank { node: String, holder: String, waited: Secs },
     /// What the native rendezvous tells.
     #[serde(untagged)]
     Rendezvous(Said),
@@ -232,7 +236,7 @@ pub enum Unit {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 48] = [
+    pub const CODES: [&'static str; 50] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -271,6 +275,8 @@ impl Reason {
         "exit_barrier",
         "watchdog_fired",
         "unreadable_state",
+        "stands_by",
+        "waits_for_rank",
         "node_left",
         "node_rejoined",
         "nodes_unreported",
@@ -324,6 +330,8 @@ impl Reason {
             Self::ExitBarrier { .. } => "exit_barrier",
             Self::WatchdogFired { .. } => "watchdog_fired",
             Self::UnreadableState { .. } => "unreadable_state",
+            Self::StandsBy { .. } => "stands_by",
+            Self::WaitsForRank { .. } => "waits_for_rank",
             Self::Rendezvous(said) => said.code,
         }
     }
@@ -337,6 +345,7 @@ impl Reason {
             | Self::RunFinished { .. }
             | Self::NodeCameLate { .. }
             | Self::RanksEnded { .. }
+            | Self::StandsBy { .. }
             | Self::WorkersElsewhere { .. } => Severity::Info,
             Self::PodsMissing { .. }
             | Self::TorchVersionsDiffer { .. }
@@ -348,6 +357,7 @@ impl Reason {
             | Self::WaitingForRank { .. }
             | Self::WaitingForGroup { .. }
             | Self::LeftOver { .. }
+            | Self::WaitsForRank { .. }
             | Self::ClosedUnfinished { .. }
             | Self::RunRestarted {}
             | Self::ForeignClient { .. }
@@ -372,6 +382,8 @@ impl Reason {
                 | Self::LeftOver { .. }
                 | Self::ExitBarrier { .. }
                 | Self::RanksEnded { .. }
+                | Self::StandsBy { .. }
+                | Self::WaitsForRank { .. }
                 | Self::Rendezvous(Said { waiting: true, .. })
         )
     }

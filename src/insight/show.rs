@@ -147,7 +147,12 @@ impl Insight {
                 expected: world.size.map(|(size, _)| size),
                 connected: world.connected.len() as u32,
             }),
-            exit: run.exit_since.map(|_| ExitCounts { arrived: run.exit.len() as u32, expected: run.group }),
+            exit: match &run.native {
+                Some(native) => native.exit.clone(),
+                None => {
+                    run.exit_since.map(|_| ExitCounts { arrived: run.exit.len() as u32, expected: run.group })
+                }
+            },
             started_at: self.unix(run.started.unwrap_or(run.first_seen)),
             state_since: self.unix(run.state_since),
             completed_at: run

@@ -58,6 +58,8 @@ pub struct Settings {
     pub sources: Vec<IpAddr>,
     /// The server's process, to be watched.
     pub pid: Option<u32>,
+    /// How long nodes of `cas` take before they answer to a state, for each participant in it.
+    pub think: Option<Duration>,
     /// Longest time for one section, on top of `duration`.
     pub patience: Option<Duration>,
     /// Whether the target may be another machine.
@@ -159,6 +161,9 @@ pub struct Plan {
     pub pid: Option<u32>,
     /// Addresses to connect from.
     pub sources: Vec<IpAddr>,
+    /// How long nodes of `cas` take before they answer to a state, for each participant in it; 0 if they answer at once.
+    #[serde(rename = "think_seconds", serialize_with = "seconds")]
+    pub think: Duration,
     /// Longest time for one section, on top of `duration`.
     #[serde(rename = "patience_seconds", serialize_with = "seconds")]
     pub patience: Duration,
@@ -179,6 +184,7 @@ struct Defaults {
     keys: Option<usize>,
     size: usize,
     rounds: usize,
+    think: bool,
 }
 
 impl Scenario {
@@ -237,7 +243,7 @@ impl Scenario {
             // The bytes that gloo publishes for one rank.
             Self::Exchange => Defaults { ranks: 128, size: 221, rounds: 1, ..none },
             Self::Cancel => Defaults { ranks: 1000, connections: 1, seconds: 5, ..none },
-            Self::Cas => Defaults { ranks: 100, seconds: 120, ..none },
+            Self::Cas => Defaults { ranks: 100, seconds: 120, think: true, ..none },
             Self::Join => Defaults { ranks: 1000, seconds: 120, ..none },
             Self::Big => Defaults { connections: 1, keys: Some(1), size: 7_900_000, rounds: 10, ..none },
         }
@@ -297,6 +303,7 @@ impl Plan {
             threads: settings.threads.unwrap_or((cores / 2).clamp(1, 8)),
             pid: settings.pid,
             sources: settings.sources.clone(),
+            think: settings.think.unwrap_or_default(),
             patience: settings.patience.unwrap_or(Duration::from_mins(1)),
         };
         plan.check_descriptors(raise_descriptor_limit())?;
@@ -359,6 +366,7 @@ fn check_options(scenario: Scenario, has: &Defaults, given: &Settings) -> Result
         ("--keys", has.keys.is_some(), given.keys.is_some()),
         ("--size", has.size > 0, given.size.is_some()),
         ("--rounds", has.rounds > 0, given.rounds.is_some()),
+        ("--think", has.think, given.think.is_some()),
     ];
     let Some((option, ..)) = options.iter().find(|(_, has, given)| *given && !has) else { return Ok(()) };
     let known: Vec<_> = options.iter().filter(|(_, has, _)| *has).map(|(name, ..)| *name).collect();

@@ -139,6 +139,9 @@ impl fmt::Display for Report {
         if let Some(rate) = plan.rate {
             write!(f, " {rate} requests/s,")?;
         }
+        if !plan.think.is_zero() {
+            write!(f, " {} of thinking per participant,", Micros(plan.think.as_secs_f64() * 1e6))?;
+        }
         writeln!(f, " {} threads", plan.threads)?;
         for section in &self.sections {
             write!(f, "\n{section}")?;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::run::{Current, HeartbeatView, Member, Run, Seat};
+use super::run::{Current, HeartbeatView, Member, Run, Seat, Work};
 use super::{Break, Decision, Fact, Label, NodeInfo, Place, Refusal, Round, Wanted, Who};
 use crate::ids::Uptime;
 
@@ -164,6 +164,7 @@ impl Run {
             broken: None,
             adoption: Some(adoption),
         });
+        self.work = Work { nodes: report.world_size, ..Work::default() };
         self.tell(Fact::Adopted { round: report.place.round, nodes: report.world_size, first: who }, out);
     }
 

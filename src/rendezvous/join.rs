@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::gather::Gather;
-use super::run::{Member, Run, Seat, Standing, look};
+use super::run::{Member, Run, Seat, Standing, Work, look};
 use super::{Break, Decision, Fact, Join, Label, Place, Refusal, Terms, Who};
 use crate::ids::Uptime;
 
@@ -74,6 +74,7 @@ impl Run {
         self.members.clear();
         self.ranks.clear();
         self.current = None;
+        self.work = Work::default();
         self.tell(Fact::Restarted { by: join.info.who() }, out);
         Ok(())
     }

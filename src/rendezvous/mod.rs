@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use crate::ids::{RunId, Uptime};
 pub use adoption::Report;
-pub use node::{BadLabel, Join, Label, NodeInfo, Place};
+pub use node::{BadLabel, Farewell, Join, Label, NodeInfo, Outcome, Place};
 pub use reason::{Break, Fact, Refusal, Who};
 pub use round::{Participant, Round};
 use run::Run;
@@ -139,8 +139,8 @@ impl Rendezvous {
     }
 
     /// A node goes. `false` if it was not there.
-    pub fn leave(&mut self, run: &RunId, node: &Label, why: Option<Label>, now: Uptime) -> bool {
-        self.with(run, |run, out| run.leave(node, why, now, out)).unwrap_or(false)
+    pub fn leave(&mut self, run: &RunId, node: &Label, said: Farewell, now: Uptime) -> bool {
+        self.with(run, |run, out| run.leave(node, said, now, out)).unwrap_or(false)
     }
 
     /// Whether `node` is in the run: such a node may close it.

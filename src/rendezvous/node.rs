@@ -42,6 +42,24 @@ pub struct Place {
     pub rank: u32,
 }
 
+/// How a node's work in its round ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Well.
+    Succeeded,
+    /// Not.
+    Failed,
+}
+
+/// What a node says when it leaves.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Farewell {
+    /// Why, for the others.
+    pub why: Option<Label>,
+    /// How its work ended, if it knows.
+    pub outcome: Option<Outcome>,
+}
+
 /// What a node says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeInfo {

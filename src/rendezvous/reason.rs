@@ -296,6 +296,14 @@ pub enum Fact {
         /// Who closed it.
         by: String,
     },
+    /// All nodes of the last round have done their work.
+    #[error("finished: {} after {} s", if *.nodes == 1 { "1 node".into() } else { format!("{nodes} nodes") }, .ran.as_secs())]
+    Finished {
+        /// How many.
+        nodes: u32,
+        /// Since their round was complete.
+        ran: Duration,
+    },
     /// A closed run was started again.
     #[error("had been closed and is started again by {by}")]
     Restarted {
@@ -345,6 +353,7 @@ impl Fact {
             Self::TimedOut { .. } => "round_timed_out",
             Self::Extended { .. } => "round_extended",
             Self::Closed { .. } => "run_closed",
+            Self::Finished { .. } => "run_finished",
             Self::Restarted { .. } => "run_restarted",
             Self::Adopted { .. } => "round_adopted",
             Self::MixedReleases(_) => "mixed_releases",
@@ -359,6 +368,7 @@ impl Fact {
             | Self::Complete { .. }
             | Self::Extended { .. }
             | Self::Closed { .. }
+            | Self::Finished { .. }
             | Self::Adopted { .. }
             // Its reason says it.
             | Self::NoStore { .. } => "",
@@ -378,7 +388,11 @@ impl Fact {
     pub const fn is_warning(&self) -> bool {
         !matches!(
             self,
-            Self::Gathers { .. } | Self::Complete { .. } | Self::Extended { .. } | Self::Closed { .. }
+            Self::Gathers { .. }
+                | Self::Complete { .. }
+                | Self::Extended { .. }
+                | Self::Closed { .. }
+                | Self::Finished { .. }
         )
     }
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::adoption::Adoption;
 use super::gather::Gather;
-use super::{Break, Decision, Fact, Label, NodeInfo, RETENTION, Refusal, Round, Terms, Who};
+use super::{
+    Break, Decision, Fact, Farewell, Label, NodeInfo, Outcome, RETENTION, Refusal, Round, Terms, Who,
+};
 use crate::ids::{RunId, Uptime};
 
 /// How long a join's end is kept for its retries.
@@ -148,6 +150,17 @@ pub(super) struct Outline {
     is_idle: bool,
 }
 
+/// How far the last round's nodes are with their work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Work {
+    /// Nodes of the round.
+    pub(super) nodes: u32,
+    /// Those of them that left because they had done theirs.
+    pub(super) succeeded: u32,
+    /// When the last of them did.
+    pub(super) finished: Option<Uptime>,
+}
+
 #[derive(Debug)]
 pub(super) struct Closed {
     pub(super) by: String,
@@ -168,6 +181,7 @@ pub(super) struct Run {
     pub(super) current: Option<Current>,
     pub(super) gather: Option<Gather>,
     pub(super) closed: Option<Closed>,
+    pub(super) work: Work,
     /// Members in the round that gathers.
     pub(super) gathering: u32,
     /// Those of them that asked for a rank.
@@ -206,6 +220,7 @@ impl Run {
             current: None,
             gather: None,
             closed: None,
+            work: Work::default(),
             gathering: 0,
             with_rank: 0,
             redundant: BTreeMap::new(),
@@ -403,7 +418,7 @@ impl Run {
     pub(super) fn leave(
         &mut self,
         node: &Label,
-        why: Option<Label>,
+        said: Farewell,
         now: Uptime,
         out: &mut Vec<Decision>,
     ) -> bool {
@@ -412,14 +427,27 @@ impl Run {
         }
         let Some(member) = self.vacate(node) else { return false };
         if let Seat::InRound(rank) = member.seat {
-            if self.closed.is_none() {
-                self.break_round(Break::Left { who: member.info.who(), rank, why }, out);
+            if said.outcome == Some(Outcome::Succeeded) {
+                self.count_success(now, out);
+            } else if self.closed.is_none() {
+                self.break_round(Break::Left { who: member.info.who(), rank, why: said.why }, out);
             }
         } else {
             out.push(Decision::Ended(self.id.clone(), node.clone()));
         }
         self.settle(now, out);
         true
+    }
+
+    /// A node of the current round has done its work. The run has finished when all of them have.
+    fn count_success(&mut self, now: Uptime, out: &mut Vec<Decision>) {
+        let Some(current) = &self.current else { return };
+        let ran = now.since(current.round.completed);
+        self.work.succeeded += 1;
+        if self.work.succeeded == self.work.nodes {
+            self.work.finished = Some(now);
+            self.tell(Fact::Finished { nodes: self.work.nodes, ran }, out);
+        }
     }
 
     pub(super) fn close(&mut self, by: &str, now: Uptime, out: &mut Vec<Decision>) -> bool {
@@ -528,6 +556,7 @@ impl Run {
         self.gather = None;
         self.last_round = round.number;
         self.holds_store = self.terms.store;
+        self.work = Work { nodes: nodes.len() as u32, ..Work::default() };
         self.current = Some(Current {
             round: Arc::clone(&round),
             present: nodes.len() as u32,

@@ -51,7 +51,10 @@ pub enum NodeState {
         rank: Option<u32>,
     },
     /// Waits for a place.
-    Redundant,
+    Redundant {
+        /// The rank it asked for, if another node has that; without it, all places are taken.
+        contended: Option<u32>,
+    },
 }
 
 /// A node.
@@ -98,6 +101,12 @@ pub struct Snapshot {
     pub gathered: Option<Duration>,
     /// Since the complete round is complete.
     pub complete_for: Option<Duration>,
+    /// Nodes that the last round had when it was complete.
+    pub round_size: u32,
+    /// Those of them that left because they had done their work.
+    pub succeeded: u32,
+    /// Since all of them had: the run has finished.
+    pub finished_for: Option<Duration>,
     /// Requested ranks that nobody holds in the round that gathers, if all ask for theirs. A few of them.
     pub missing_ranks: Vec<u32>,
     /// What is waited for or why the round is to be given up, in words.
@@ -112,7 +121,10 @@ impl Run {
                 let (order, state) = match member.seat {
                     Seat::InRound(rank) => (u64::from(rank), NodeState::InRound { rank }),
                     Seat::Gathering => (1 << 40 | member.serial, NodeState::Waiting { rank: member.rank }),
-                    Seat::Redundant => (1 << 50 | member.serial, NodeState::Redundant),
+                    Seat::Redundant => {
+                        let contended = member.rank.filter(|rank| self.ranks.contains_key(rank));
+                        (1 << 50 | member.serial, NodeState::Redundant { contended })
+                    }
                     Seat::Ended(_) => return None,
                 };
                 let silent = (!member.parked).then(|| now.since(member.last_seen));
@@ -161,6 +173,9 @@ impl Run {
             deadline: self.gather.as_ref().map(|gather| gather.deadline.since(now)),
             gathered: current.map(|c| c.round.gathered),
             complete_for: current.map(|c| now.since(c.round.completed)),
+            round_size: self.work.nodes,
+            succeeded: self.work.succeeded,
+            finished_for: self.work.finished.map(|at| now.since(at)),
             missing_ranks: if self.gather.is_some() { self.missing_ranks() } else { Vec::new() },
             reason,
         }

@@ -137,8 +137,17 @@ impl Table {
         self.core.action(&run(), &label(node), round).action
     }
 
+    fn snapshot(&self) -> Snapshot {
+        self.core.snapshot_of(&run(), self.now).expect("a run")
+    }
+
     fn leave(&mut self, node: &str) -> bool {
-        let left = self.core.leave(&run(), &label(node), None, self.now);
+        self.leave_with(node, None)
+    }
+
+    fn leave_with(&mut self, node: &str, outcome: Option<Outcome>) -> bool {
+        let said = Farewell { why: None, outcome };
+        let left = self.core.leave(&run(), &label(node), said, self.now);
         self.collect();
         left
     }
@@ -425,6 +434,66 @@ fn closing_turns_away_who_waits_and_lets_spares_go_gracefully() {
 }
 
 #[test]
+fn a_run_has_finished_when_all_nodes_of_its_round_left_as_they_succeeded() {
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 2, 2);
+    table.advance(10 * SECOND);
+    table.beat("a", 1);
+    table.beat("b", 1);
+    table.close();
+    assert!(table.leave_with("a", Some(Outcome::Succeeded)));
+    let view = table.snapshot();
+    assert_eq!((view.succeeded, view.round_size, view.finished_for), (1, 2, None));
+    assert!(table.leave_with("b", Some(Outcome::Succeeded)));
+    table.told("finished: 2 nodes after 10 s");
+    table.advance(10 * SECOND);
+    assert_eq!(table.snapshot().finished_for, Some(10 * SECOND));
+    table.all_join(&["x", "y"], 2, 2);
+    assert_eq!(
+        (table.snapshot().succeeded, table.snapshot().finished_for),
+        (0, None),
+        "that was the last run"
+    );
+}
+
+#[test]
+fn a_run_has_not_finished_when_a_node_failed_or_does_not_tell() {
+    for outcome in [Some(Outcome::Failed), None] {
+        let mut table = Table::new();
+        table.all_join(&["a", "b"], 2, 2);
+        table.close();
+        table.leave_with("a", Some(Outcome::Succeeded));
+        table.leave_with("b", outcome);
+        let view = table.snapshot();
+        assert_eq!((view.state, view.succeeded, view.finished_for), (RoundState::Closed, 1, None));
+    }
+}
+
+#[test]
+fn a_node_that_leaves_an_open_run_breaks_its_round_unless_it_succeeded() {
+    let mut table = Table::new();
+    table.all_join(&["a", "b", "c"], 3, 3);
+    table.beat("c", 1);
+    table.leave_with("a", Some(Outcome::Succeeded));
+    assert_eq!(table.action("c", 1), Action::Continue);
+    table.leave_with("b", Some(Outcome::Failed));
+    assert_eq!(table.action("c", 1), Action::Rejoin);
+}
+
+#[test]
+fn a_round_that_was_taken_over_after_a_restart_can_finish() {
+    let mut table = Table::new();
+    for (node, rank) in [("a", 0), ("b", 1)] {
+        table.core.heartbeat(&run(), report(node, 4, rank, 2, 2), table.now).expect("adopted");
+    }
+    for node in ["a", "b"] {
+        assert_eq!(table.snapshot().finished_for, None);
+        table.leave_with(node, Some(Outcome::Succeeded));
+    }
+    assert!(table.snapshot().finished_for.is_some());
+}
+
+#[test]
 fn an_unwatched_node_holds_its_place_only_until_the_round_is_complete() {
     let mut table = Table::new();
     let shell = |node: &str, id: &str| Join { watched: false, ..again(node, id, 2, 2) };
@@ -534,7 +603,7 @@ fn runs_and_nodes_are_limited_and_idle_runs_make_room() {
     }
     let full = table.core.join(&other(2), join("a", 2, 2), table.now).expect_err("no room");
     assert!(full.to_string().contains("--max-runs"), "{full}");
-    table.core.leave(&other(0), &label("a"), None, table.now);
+    table.core.leave(&other(0), &label("a"), Farewell::default(), table.now);
     table.core.join(&other(2), join("a", 2, 2), table.now).expect("room");
     let mut crowd = (0..1000).map(|n| table.core.join(&other(2), join(&format!("n{n}"), 2, 2), table.now));
     assert_eq!(crowd.find_map(Result::err).expect("a limit").code(), "too_many_nodes");

@@ -20,8 +20,8 @@ use crate::engine::Clock;
 use crate::ids::{RunId, Uptime};
 use crate::rendezvous::barrier::{self, Arrival, Barriers};
 use crate::rendezvous::{
-    Action, Decision, Fact, HeartbeatView, Join, Label, Progress, Refusal, Rendezvous, Report, Round,
-    Snapshot, Standing,
+    Action, Decision, Fact, Farewell, HeartbeatView, Join, Label, Progress, Refusal, Rendezvous, Report,
+    Round, Snapshot, Standing,
 };
 
 /// A complete round and what all its nodes are told alike.
@@ -253,9 +253,9 @@ impl Rounds {
     }
 
     /// A node goes. `false` if it was not there.
-    pub fn leave(&self, server: &Server, run: &RunId, node: &Label, why: Option<Label>) -> bool {
+    pub fn leave(&self, server: &Server, run: &RunId, node: &Label, said: Farewell) -> bool {
         let mut state = self.lock();
-        let left = state.core.leave(run, node, why, self.clock.now());
+        let left = state.core.leave(run, node, said, self.clock.now());
         self.carry_out(&mut state, server);
         left
     }

@@ -1,4 +1,4 @@
-//! Processes that see another `/etc/hosts`, so that a name can mean what a test wants. Needs the right to mount.
+//! Processes that see another `/etc/hosts`, so that a name can mean what a test wants. Needs `unshare`.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,7 +17,8 @@ pub(crate) fn train_is_two_pods() -> NamedTempFile {
 /// The program with `args`, where the hosts file is another one.
 pub(crate) fn rallypoint(hosts: &Path, args: &[&str]) -> Command {
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", "mount --bind \"$0\" /etc/hosts && exec \"$@\""]).arg(hosts);
+    command.args(["--user", "--map-root-user", "--mount"]);
+    command.args(["sh", "-c", "mount --bind \"$0\" /etc/hosts && exec \"$@\""]).arg(hosts);
     command.arg(env!("CARGO_BIN_EXE_rallypoint")).args(args);
     // glibc takes the first line of a name only, unless it is told otherwise.
     command.env_clear().env("RESOLV_MULTI", "on").env("PATH", std::env::var_os("PATH").unwrap_or_default());

@@ -9,7 +9,6 @@ told to stop then, and its exit code is the main container's.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -21,11 +20,9 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from dying import die_with_parent
+
 Container = dict[str, Any]
-
-
-def die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def start(container: Container) -> subprocess.Popen[bytes]:

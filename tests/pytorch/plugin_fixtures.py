@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from forks import ForkedPlace
 from installed import PACKAGE, admin_endpoint
-from job_fixtures import jobs, pytest_runtest_makereport  # noqa: F401
+from job_fixtures import fork, fork_server, jobs, pytest_runtest_makereport  # noqa: F401
 from jobs import Job, Jobs
 from servers import HOST, Server
 
@@ -58,13 +59,24 @@ def meeting(meetings: Callable[..., Server]) -> Server:
 
 
 @pytest.fixture
-def plugin_jobs(jobs: Jobs) -> Callable[..., Job]:  # noqa: F811
-    """Starts torchrun jobs that meet on a server by the plugin: `plugin_jobs(meeting, nodes=4)`."""
+def plugin_jobs(jobs: Jobs, fork: Callable[[int], list[ForkedPlace]]) -> Callable[..., Job]:  # noqa: F811
+    """Starts torchrun jobs that meet on a server by the plugin: `plugin_jobs(meeting, nodes=4)`.
+
+    Their agents and workers are forked, which saves each an import of torch, unless `forked` is false.
+    """
 
     def start(
-        server: Server, *, environment: Callable[[int], dict[str, str]] = lambda _: {}, train: Sequence[str] = (), ddp: bool = False, **options: Any
+        server: Server,
+        *,
+        environment: Callable[[int], dict[str, str]] = lambda _: {},
+        train: Sequence[str] = (),
+        ddp: bool = False,
+        forked: bool = True,
+        **options: Any,
     ) -> Job:
         options.setdefault("conf", QUICK)
+        if forked:
+            options["places"] = fork(options.get("nodes", 2))
         # Importing what DDP needs takes over a second in each worker; the gradients are averaged and checked either way.
         options["train"] = train if ddp else [*train, "--no-ddp"]
 

@@ -171,7 +171,8 @@ def test_waiting_ends_when_the_run_is_closed(handlers: Handlers) -> None:
     a, b, c = handlers.new((1, 2)), handlers.new((1, 2)), handlers.new((1, 2))
     handlers.together(a, b)
     standby = handlers.join(c)
-    time.sleep(2)  # c10d's node looks at the state once a second; earlier it would be refused instead
+    # Earlier it would be refused instead.
+    poll(lambda: handlers.server.get_json("/api/v1/runs/run")["nodes"]["redundant"] == 1, "the third stands by", 20)
     a.set_closed()
     with pytest.raises(RendezvousGracefulExitError):
         standby[0].result(60)

@@ -20,18 +20,24 @@ SLOW = "last_call_timeout=1,keep_alive_interval=60"
 """`--rdzv-conf` with which a lost node would not be noticed within a test."""
 
 
+def run_state(server: Server) -> str:
+    return str(server.get_json("/api/v1/runs/job")["state"])
+
+
 def await_training(job: Job, world_size: int) -> None:
     for rank in range(world_size):
         job.wait_for_mark("training", rank)
 
 
 def test_fixed_job(meeting: Server, plugin_jobs: Start) -> None:
-    job = plugin_jobs(meeting, nodes=2, procs=2, ddp=True, train=["--new-group"])
+    """Started as users start it. When all is well the run has finished."""
+    job = plugin_jobs(meeting, nodes=2, procs=2, ddp=True, train=["--new-group"], forked=False)
     stores = {result["store"] for result in job.results()}
     assert len(stores) == 1, "all workers have the address of one store"
     assert stores != {meeting.endpoint} and stores.pop().startswith("127.0.0.1:"), "which is the round's own, on the server"
     log = meeting.log_text()
     assert "round 1 complete: 2 nodes" in log and "closed" in log
+    poll(lambda: run_state(meeting) == "finished", "both agents told that they succeeded", 20)
 
 
 def test_node_ranks_follow_what_each_node_is_told(meeting: Server, plugin_jobs: Start) -> None:
@@ -108,7 +114,8 @@ def test_a_job_without_restarts_left_ends_everywhere(meeting: Server, plugin_job
     job = plugin_jobs(meeting, train=["--kill", "1:0"])
     for index in (0, 1):
         job.failure(index)
-    assert "closed" in meeting.log_text()
+    poll(lambda: run_state(meeting) == "closed", "the agents told that they failed", 20)
+    assert "ChildFailedError" in meeting.log_text()
 
 
 def test_two_jobs_at_once(meeting: Server, plugin_jobs: Start) -> None:
@@ -118,10 +125,13 @@ def test_two_jobs_at_once(meeting: Server, plugin_jobs: Start) -> None:
 
 
 def test_the_same_run_id_again(meeting: Server, plugin_jobs: Start) -> None:
-    plugin_jobs(meeting).results()
+    first = plugin_jobs(meeting, idle=True)
+    first.release()
+    first.finish()
+    ended = time.monotonic()
     early = plugin_jobs(meeting, nodes=1, nnodes="2")
     assert "RendezvousClosedError" in early.failure(0), "too early it is told from a straggler of the first"
-    time.sleep(10)
+    time.sleep(max(0.0, ended + 10 - time.monotonic()))
     plugin_jobs(meeting).results()
     assert "round 2 complete" in meeting.log_text(), "and its rounds count on"
 

@@ -169,8 +169,13 @@ impl Reason {
             Self::UnreadableState { .. } => {
                 "the job is not harmed; who has joined cannot be shown. Does another program use this key?"
             }
+            Self::WaitsForRank { .. } => {
+                "if it replaces that node, it gets the rank when that one leaves or its keep-alive runs out; else give each node \
+                 its own rank (PET_NODE_RANK, node_rank, the pod's index)"
+            }
             Self::Rendezvous(said) => said.remedy,
-            Self::RunStarted { .. }
+            Self::StandsBy { .. }
+            | Self::RunStarted { .. }
             | Self::RoundComplete { .. }
             | Self::RanksComplete { .. }
             | Self::RunFinished { .. }
@@ -384,6 +389,19 @@ impl Display for Reason {
             }
             Self::WatchdogFired { who } => write!(f, "{who} reported that a collective timed out or failed"),
             Self::UnreadableState { detail } => write!(f, "the rendezvous state cannot be read: {detail}"),
+            Self::StandsBy { spares, max_nodes, waited } => {
+                let (stands, takes) =
+                    if spares.count() == 1 { ("stands", "its") } else { ("stand", "their") };
+                let nodes = Unit::Node.count(*max_nodes);
+                write!(
+                    f,
+                    "{spares} {stands} by for {waited}: the round has {nodes}, as many as it may; when one of them leaves, \
+                     {takes} turn comes by itself"
+                )
+            }
+            Self::WaitsForRank { node, holder, waited } => {
+                write!(f, "{node} waits {waited} for the rank of {holder}, which is still in the round")
+            }
             Self::Rendezvous(said) => f.write_str(&said.text),
         }
     }

@@ -34,8 +34,9 @@ fn examples() -> Vec<(Reason, &'static str)> {
         ),
         (
             Reason::RunFinished { members: 4, unit: Unit::Node, ran: secs(7200.0) },
-            "All agents have arrived at the exit barrier; for a run without agents: all its processes have ended after \
-             all ranks had met.",
+            "All agents have arrived at the exit barrier; for a native run: all nodes of the round have left and said that \
+             they succeeded, as the torchrun plugin does; for a run without agents: all its processes have ended after all \
+             ranks had met.",
         ),
         (
             Reason::PodsMissing {
@@ -266,6 +267,18 @@ fn examples() -> Vec<(Reason, &'static str)> {
             Reason::UnreadableState { detail: "the state is not base64".into() },
             "The value under `/torch.rendezvous.RUN` is not what torchrun writes.",
         ),
+        (
+            Reason::StandsBy { spares: names(&["train-llm-4"]), max_nodes: 4, waited: secs(30.0) },
+            "Native runs: nodes beyond the maximum wait beside a complete round. They are spares, and nothing is wrong.",
+        ),
+        (
+            Reason::WaitsForRank {
+                node: "train-llm-2b".into(),
+                holder: "train-llm-2 (node rank 2)".into(),
+                waited: secs(30.0),
+            },
+            "Native runs: a node asks for the rank of a node that has not left, and that is not surely alive either.",
+        ),
     ]
 }
 
@@ -331,7 +344,8 @@ fn all_examples() -> Vec<(Reason, &'static str)> {
 
 fn page() -> String {
     let part = |(reason, when): &(Reason, &str)| {
-        let names_round = reason.severity() != Severity::Info && !matches!(reason, Reason::Rendezvous(_));
+        let is_native = matches!(reason, Reason::Rendezvous(_) | Reason::WaitsForRank { .. });
+        let names_round = reason.severity() != Severity::Info && !is_native;
         let run = format!("train-llm{}", if names_round { " round 0" } else { "" });
         let subject = if matches!(reason, Reason::ForeignClient { .. }) { None } else { Some(run.as_str()) };
         let severity = match reason.severity() {

@@ -1,20 +1,28 @@
 //! `cas`: torchrun nodes join one rendezvous state, as its c10d backend does it: read the state, write it back with
 //! oneself in it, and again with what the store holds if another node was faster.
+//!
+//! Left out is what nodes write while they wait for more than five seconds: each its keep-alive, which others then lose to.
 
 mod state;
 
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Error, Frame, Link, Session, Units};
 use crate::protocol::rendezvous_state::NO_STATE;
 use crate::protocol::{KeyList, Op, Payload, Request};
 use state::Node;
 
+/// A node that has joined looks at the state this often (`_DistributedRendezvousOpExecutor.run`: `_delay(seconds=1)`).
+const POLL: Duration = Duration::from_secs(1);
+
+/// Nodes begin within this time (`DynamicRendezvousHandler.next_rendezvous`: `_delay(seconds=(0, 0.3))`).
+const SKEW: Duration = Duration::from_millis(300);
+
 /// `ranks` nodes join at once. Those that have not joined when the plan's time is over give up.
 pub(super) fn cas(session: &mut Session<'_>) -> Result<(), Error> {
-    let (nodes, limit) = (session.plan.ranks, session.plan.duration);
+    let (nodes, limit, think) = (session.plan.ranks, session.plan.duration, session.plan.think);
     session.connect(nodes)?;
     let key: Arc<str> = format!("/torch.rendezvous.{}", session.prefix.trim_start_matches('/')).into();
     let used = Arc::clone(&key);
@@ -22,9 +30,16 @@ pub(super) fn cas(session: &mut Session<'_>) -> Result<(), Error> {
         let key = Arc::clone(&used);
         async move {
             let started = Instant::now();
-            if join(&mut link, key.as_bytes(), started + limit).await? {
+            let until = started + limit;
+            if !think.is_zero() {
+                tokio::time::sleep(SKEW.mul_f64(link.number as f64 / nodes as f64)).await;
+            }
+            if let Some(participants) = join(&mut link, key.as_bytes(), think, until).await? {
                 link.tally.took("node", started.elapsed());
                 link.tally.fact("joined", 1);
+                if !think.is_zero() && participants < nodes {
+                    await_others(&mut link, key.as_bytes(), nodes, until).await?;
+                }
             } else {
                 link.tally.fact("gave_up", 1);
             }
@@ -48,17 +63,24 @@ pub(super) fn cas(session: &mut Session<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Tries until the node is in the state, or `until`. Returns whether it is.
-async fn join(link: &mut Link, key: &[u8], until: Instant) -> Result<bool, Error> {
+/// Tries until the node is in the state, or `until`. Returns how many are in it then.
+async fn join(link: &mut Link, key: &[u8], think: Duration, until: Instant) -> Result<Option<usize>, Error> {
     let node = Node::new(link.number);
     let mut held = Vec::new();
     let begin = Request::CompareSet { key, expected: b"", desired: Payload::borrowed(NO_STATE) };
-    link.send(&Frame::of(&begin)).await?;
+    let begin = Frame::of(&begin);
+    link.send(&begin).await?;
     link.value(Op::CompareSet, &mut held).await?;
+    count_bytes(link, begin.bytes.len(), held.len());
     read(link, key, &mut held).await?;
     let head = compare_set_head(key);
     let mut seen = Vec::new();
     while Instant::now() < until {
+        let participants = state::participants(&held).unwrap_or_default();
+        if !think.is_zero() {
+            // As `_record` alone takes a node about a millisecond, the timer's steps are just right.
+            tokio::time::sleep(think * participants as u32).await;
+        }
         let started = Instant::now();
         let first;
         let heartbeat;
@@ -67,7 +89,7 @@ async fn join(link: &mut Link, key: &[u8], until: Instant) -> Result<bool, Error
             [&first, b"", b"", b"", b""]
         } else {
             let Some(at) = state::parts(&held) else { return Err(Error::Garbage { op: Op::Get }) };
-            heartbeat = state::heartbeat(at.participants);
+            heartbeat = state::heartbeat(participants);
             [
                 &held[..at.participants_end],
                 &node.participant,
@@ -79,20 +101,46 @@ async fn join(link: &mut Link, key: &[u8], until: Instant) -> Result<bool, Error
         compare_set(link, &head, &held, &desired).await?;
         link.value(Op::CompareSet, &mut seen).await?;
         link.tally.took("attempt", started.elapsed());
+        let desired_len = desired.iter().map(|piece| piece.len()).sum::<usize>();
+        count_bytes(link, head.len() + 16 + held.len() + desired_len, seen.len());
         if is_concatenation(&seen, &desired) {
-            return Ok(true);
+            return Ok(Some(participants + 1));
         }
         std::mem::swap(&mut held, &mut seen);
     }
-    Ok(false)
+    Ok(None)
+}
+
+/// Looks at the state every second until all nodes are in it, or `until`.
+async fn await_others(link: &mut Link, key: &[u8], nodes: usize, until: Instant) -> Result<(), Error> {
+    let mut value = Vec::new();
+    while Instant::now() < until {
+        tokio::time::sleep(POLL).await;
+        let started = Instant::now();
+        read(link, key, &mut value).await?;
+        link.tally.took("poll", started.elapsed());
+        if state::participants(&value) == Some(nodes) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 async fn read(link: &mut Link, key: &[u8], value: &mut Vec<u8>) -> Result<(), Error> {
     let keys: KeyList = [key].into_iter().collect();
-    link.send(&Frame::of(&Request::Wait(keys.as_list()))).await?;
+    let (wait, get) = (Frame::of(&Request::Wait(keys.as_list())), Frame::of(&Request::Get { key }));
+    link.send(&wait).await?;
     link.release(Op::Wait).await?;
-    link.send(&Frame::of(&Request::Get { key })).await?;
-    link.value(Op::Get, value).await
+    link.send(&get).await?;
+    link.value(Op::Get, value).await?;
+    count_bytes(link, wait.bytes.len() + get.bytes.len(), 1 + value.len());
+    Ok(())
+}
+
+/// Counts a request, and its reply of one value.
+fn count_bytes(link: &Link, request: usize, value: usize) {
+    link.tally.fact("sent_bytes", request as u64);
+    link.tally.fact("received_bytes", 8 + value as u64);
 }
 
 /// What a COMPARE_SET begins with: all but its two values.

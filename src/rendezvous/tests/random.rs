@@ -19,7 +19,7 @@ enum Step {
     Beat(usize),
     /// Its process ends, and another takes its name.
     Restart(usize),
-    Leave(usize),
+    Leave(usize, Option<Outcome>),
     Close,
     Extend,
     /// Seconds pass.
@@ -35,7 +35,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => node.clone().prop_map(Step::Cut),
         6 => node.clone().prop_map(Step::Beat),
         1 => node.clone().prop_map(Step::Restart),
-        1 => node.prop_map(Step::Leave),
+        1 => (node, prop_oneof![Just(None), Just(Some(Outcome::Succeeded)), Just(Some(Outcome::Failed))])
+            .prop_map(|(node, outcome)| Step::Leave(node, outcome)),
         6 => prop_oneof![Just(1), Just(5), Just(16), Just(40), 1..2000_u64].prop_map(Step::Wait),
         1 => Just(Step::ServerRestart),
         1 => prop_oneof![3 => Just(Step::Extend), 1 => Just(Step::Close)],
@@ -113,8 +114,8 @@ impl World {
                     ..Node::default()
                 };
             }
-            Step::Leave(n) => {
-                self.table.leave(&name(n));
+            Step::Leave(n, outcome) => {
+                self.table.leave_with(&name(n), outcome);
                 self.nodes[n].waits = false;
             }
             Step::Close => {
@@ -188,7 +189,7 @@ impl World {
         let count =
             |wanted: fn(&NodeState) -> bool| view.nodes.iter().filter(|n| wanted(&n.state)).count() as u32;
         prop_assert_eq!(count(|state| matches!(state, NodeState::Waiting { .. })), view.waiting);
-        prop_assert_eq!(count(|state| matches!(state, NodeState::Redundant)), view.redundant);
+        prop_assert_eq!(count(|state| matches!(state, NodeState::Redundant { .. })), view.redundant);
         // Enough nodes and nobody to wait for: the round completes, at the latest after the last call.
         if view.waiting >= MAX {
             prop_assert!(view.state == RoundState::Closed, "a full round waits: {view:?}");
@@ -201,6 +202,8 @@ impl World {
             self.table.core.next_deadline().is_none_or(|at| at >= self.table.now),
             "no deadline is missed"
         );
+        prop_assert!(view.succeeded <= view.round_size, "{view:?}");
+        prop_assert!(view.finished_for.is_none() || view.succeeded == view.round_size, "{view:?}");
         // What nodes of one round hear: at most one round goes on, and all who go on are in it.
         let going_on: BTreeSet<u64> = (0..self.nodes.len())
             .filter_map(|n| Some((n, self.nodes[n].place?.0)))
@@ -228,7 +231,7 @@ impl World {
     ) -> Result<(), TestCaseError> {
         let (nodes, deadline) = before;
         let actor = match step {
-            Step::Join(n) | Step::Leave(n) | Step::Restart(n) | Step::Cut(n) => Some(name(*n)),
+            Step::Join(n) | Step::Leave(n, _) | Step::Restart(n) | Step::Cut(n) => Some(name(*n)),
             Step::Extend => None,
             Step::Wait(secs) if Duration::from_secs(*secs) < deadline.unwrap_or(Duration::from_mins(30)) => {
                 None
