@@ -248,7 +248,11 @@ fn a_run_whose_nodes_all_succeeded_has_finished_and_is_not_started_again_by_a_st
     assert_eq!(shown["exit"], json!({"arrived": 1, "expected": 2}), "{shown}");
     leave("b-id", "succeeded");
     let shown = eventually_run(&server, "both have", |run| run["state"] == "finished");
-    assert_eq!(shown["explanation"], Value::Null, "nothing is wrong: {shown}");
+    assert_eq!(
+        (&shown["explanation"], &shown["nodes"]["joined"], &shown["nodes"]["missing"]),
+        (&Value::Null, &json!(2), &json!(0)),
+        "nothing is wrong: {shown}"
+    );
     eventually("the line", || server.log().contains("train finished: 2 nodes after"));
     let announce = |restart: bool| {
         let pod = json!({"pod": "train-0", "nodes": "1", "restart_finished": restart});
@@ -271,7 +275,7 @@ fn a_run_in_which_a_node_failed_is_closed_and_may_be_started_again() {
     for (node, outcome) in [("a-id", "failed"), ("b-id", "succeeded")] {
         post(server.admin, "/api/v1/runs/train/leave", &json!({"node": node, "outcome": outcome}));
     }
-    eventually_run(&server, "it is closed", |run| run["state"] == "closed" && run["nodes"]["joined"] == 0);
+    eventually_run(&server, "it is closed", |run| run["state"] == "closed" && run["exit"]["arrived"] == 1);
     let announced =
         post(server.admin, "/api/v1/runs/train/announce", &json!({"pod": "train-0", "nodes": "1"}));
     assert_eq!(announced.status, 200, "{announced:?}");

@@ -159,7 +159,7 @@ impl Run {
             store,
             waits: (state == RunState::Joining).then(|| (waits, self.started.unwrap_or(now))),
             missing: missing(snapshot, gathers),
-            exit: (snapshot.succeeded > 0)
+            exit: (snapshot.succeeded > 0 && !gathers)
                 .then_some(ExitCounts { arrived: snapshot.succeeded, expected: Some(snapshot.round_size) }),
             spares: spares(snapshot),
         });

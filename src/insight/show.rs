@@ -305,7 +305,11 @@ fn op(barrier_size: Option<i64>) -> String {
 fn joined(run: &Run, plan: &Plan) -> u32 {
     match (run.kind, plan.gate()) {
         (RunKind::Gathering, Some(gate)) => gate.pods.len() as u32,
-        _ => run.joined(),
+        _ => {
+            // A node of a native run that has done its work is not there any more, and not missing.
+            let exit = run.native.as_ref().and_then(|native| native.exit.as_ref());
+            run.joined() + exit.map_or(0, |exit| exit.arrived)
+        }
     }
 }
 
