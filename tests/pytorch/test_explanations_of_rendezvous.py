@@ -51,12 +51,12 @@ def put_expect(server: Server, run_id: str, **body: Any) -> None:
 
 def test_a_healthy_run_of_four_nodes_is_silent(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
     """They train for longer than the server's patience, and meanwhile another run with its own id uses the same store."""
-    server = rallypoint_factory(*LOG_AS_JSON, "--explain-after", "4s", "--nodes", "4")
+    server = rallypoint_factory(*LOG_AS_JSON, "--explain-after", "8s", "--nodes", "4")
     job = c10d(jobs, server, fork(4))
     explained(server, "round_complete", r"job round 0 complete: 4 nodes in \d+\.\d s; last: 127\.0\.0\.1\d \(\+\d+\.\d s\)", nodes=4)
     trained = time.monotonic()
     train_to_the_end(c10d(jobs, server, fork(4), run_id="other"), 4)
-    job.assert_waits(0, max(0.0, trained + 6 - time.monotonic()))
+    job.assert_waits(0, max(0.0, trained + 10 - time.monotonic()))
     train_to_the_end(job, 4)
     explained(server, "run_finished", r"job round 0 finished: 4 nodes after \d+ s", members=4, unit="node")
     explained(server, "run_finished", r"other round 0 finished: 4 nodes after \d+ s")
