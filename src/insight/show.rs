@@ -303,14 +303,12 @@ fn op(barrier_size: Option<i64>) -> String {
 
 /// Nodes in the round, or pods at the gate.
 fn joined(run: &Run, plan: &Plan) -> u32 {
-    match (run.kind, plan.gate()) {
-        (RunKind::Gathering, Some(gate)) => gate.pods.len() as u32,
-        _ => {
-            // A node of a native run that has done its work is not there any more, and not missing.
-            let exit = run.native.as_ref().and_then(|native| native.exit.as_ref());
-            run.joined() + exit.map_or(0, |exit| exit.arrived)
-        }
+    if let (RunKind::Gathering, Some(gate)) = (run.kind, plan.gate()) {
+        return gate.pods.len() as u32;
     }
+    // A node of a native run that has done its work is not there any more, and not missing.
+    let exit = run.native.as_ref().and_then(|native| native.exit.as_ref());
+    run.joined() + exit.map_or(0, |exit| exit.arrived)
 }
 
 /// Nodes that should be there and have a name or a rank. `last_seen` is in seconds of [`Uptime`].
