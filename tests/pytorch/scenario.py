@@ -164,7 +164,7 @@ class Scenario:
         pods = self.cluster.pods_of(workload)
 
         def command(index: int) -> list[str]:
-            return [sys.executable, "-IS", str(HERE / "kubelet.py"), str(self._pod_file(pods[index], job.folder))]
+            return [sys.executable, "-ES", str(HERE / "kubelet.py"), str(self._pod_file(pods[index], job.folder))]
 
         places = [InNetwork(self.pods[pod.name]) for pod in pods]
         job = jobs.planned(places, command, workload.count)
