@@ -316,7 +316,7 @@ pub(crate) const RUNS: &[Run] = &[
     Run {
         id: "big-values",
         scenario: Scenario::Big,
-        settings: |quick| Settings { rounds: Some(if quick { 2 } else { 10 }), ..Settings::default() },
+        settings: |quick| Settings { rounds: Some(if quick { 2 } else { 50 }), ..Settings::default() },
         legacy: true,
         once: false,
         rows: &[
