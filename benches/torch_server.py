@@ -1,4 +1,4 @@
-"""PyTorch's own TCPStore servers as processes of their own, for comparison.
+"""PyTorch's own TCPStore servers as processes of their own, for comparison: by benches/compare and by the tests.
 
     torch_server.py        reads commands from stdin, one a line, and ends with it:
                            version              answers "2.15.0"

@@ -147,10 +147,10 @@ class Server(StoreServer):
 
 
 class TorchHost:
-    """A child process in which PyTorch's own servers run; one for a whole session, as importing torch takes seconds."""
+    """A child process that PyTorch's own servers are forks of; one for a whole session, as importing torch takes seconds."""
 
     def __init__(self) -> None:
-        script = Path(__file__).with_name("torch_host.py")
+        script = Path(__file__).parents[2] / "benches" / "torch_server.py"
         self.process = subprocess.Popen(
             [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -160,26 +160,27 @@ class TorchHost:
         print(line, file=self.process.stdin, flush=True)
         answer = self.process.stdout.readline()
         if not answer:
-            raise RuntimeError(f"torch_host.py ended ({self.process.wait()}); its traceback is on stderr")
+            raise RuntimeError(f"torch_server.py ended ({self.process.wait()}); its traceback is on stderr")
         return answer.strip()
 
     def stop(self) -> None:
-        self.process.kill()
+        """It ends with its stdin, and the servers with it."""
         self.process.communicate()
 
 
 class TorchServer(StoreServer):
-    """One TCPStore server of PyTorch (libuv backend) inside a TorchHost."""
+    """One TCPStore server of PyTorch (libuv backend), started by a TorchHost."""
 
     kind = "torch"
 
     def __init__(self, torch_host: TorchHost) -> None:
         self.torch_host = torch_host
-        self.port = int(torch_host.ask("start"))
+        port, self.pid = torch_host.ask("start libuv").split()
+        self.port = int(port)
 
     def await_parked(self, count: int) -> None:
         """A guess, as this server cannot be asked: time enough for its clients. Too short would only weaken a test."""
         time.sleep(0.2)
 
     def stop(self) -> None:
-        self.torch_host.ask(f"stop {self.port}")
+        self.torch_host.ask(f"stop {self.pid}")

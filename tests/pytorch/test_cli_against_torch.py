@@ -19,7 +19,7 @@ Run = Callable[..., subprocess.CompletedProcess[bytes]]
 
 
 def start_torch_server(backend: str) -> dist.TCPStore:
-    """A server inside this process; its master end is a client as well. The socket is ours for the reason given in torch_host.py."""
+    """A server inside this process; its master end is a client as well. The socket is ours for the reason given in benches/torch_server.py."""
     options: dict[str, Any] = {"timeout": CLIENT_TIMEOUT, "wait_for_workers": False, "use_libuv": backend == "libuv"}
     listener = socket.create_server((HOST, 0))
     try:
