@@ -1,21 +1,23 @@
 //! One run: its rounds and nodes as the agents' keys tell them.
 
 mod dynamic;
+mod ends;
 mod fixed;
+mod node;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use self::ends::Dying;
+pub(super) use self::node::{Node, NodeId, Place};
 use super::expect::{Plan, short};
 use super::native::Native;
-use super::reason::{Names, Reason, Secs, Unit};
+use super::reason::{Names, Reason};
 use super::view::{Expected, ExpectedFrom, RunKind, RunState};
 use super::world::World;
 use crate::ids::{ConnId, RunId, Uptime};
-use crate::protocol::rendezvous_state::Node as Desc;
-use crate::rendezvous::{Label, NodeInfo};
 
 /// Nodes that are tracked in one run.
 pub(super) const MOST_NODES: usize = 16_384;
@@ -48,87 +50,12 @@ impl RunKey {
     }
 }
 
-/// What names a node within its run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum NodeId {
-    /// torchrun's c10d backend.
-    Desc(Desc),
-    /// The static rendezvous: the node rank.
-    Rank(u32),
-    /// The native rendezvous: its id, and what it says of itself.
-    Native { node: Label, info: NodeInfo },
-}
-
-/// Where a node is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    Participant,
-    WaitList,
-    Redundant,
-}
-
-/// One agent.
-#[derive(Debug, Clone)]
-pub(super) struct Node {
-    pub(super) id: NodeId,
-    pub(super) name: String,
-    pub(super) conn: Option<ConnId>,
-    pub(super) peer: Option<SocketAddr>,
-    pub(super) pid: Option<u32>,
-    pub(super) rank: Option<u32>,
-    pub(super) place: Place,
-    /// Since when it is there.
-    pub(super) place_since: Uptime,
-    pub(super) joined: Uptime,
-    pub(super) last_heartbeat: Uptime,
-    pub(super) stamp: i64,
-    pub(super) gone: Option<Uptime>,
-    pub(super) finished: bool,
-}
-
-impl Node {
-    /// The name with the rank, for sentences.
-    pub(super) fn label(&self) -> String {
-        match (&self.id, self.rank) {
-            (NodeId::Rank(rank), _) if self.name == format!("node {rank}") => self.told(),
-            (_, Some(rank)) => format!("{} (node rank {rank})", self.name),
-            (_, None) => self.name.clone(),
-        }
-    }
-
-    /// The name; for a node that is known by its rank only, with its address.
-    pub(super) fn told(&self) -> String {
-        match (&self.id, self.peer) {
-            (NodeId::Rank(rank), Some(peer)) if self.name == format!("node {rank}") => {
-                format!("{} at {}", self.name, peer.ip())
-            }
-            _ => self.name.clone(),
-        }
-    }
-
-    pub(super) fn node_id(&self) -> String {
-        match &self.id {
-            NodeId::Desc(desc) => desc.to_string(),
-            NodeId::Rank(rank) => format!("node-{rank}"),
-            NodeId::Native { node, .. } => node.to_string(),
-        }
-    }
-}
-
 /// Something to be told about a run, with what tells it from others of its kind.
 #[derive(Debug)]
 pub(super) struct Fact {
     pub(super) reason: Reason,
     pub(super) about: String,
     pub(super) since: Uptime,
-}
-
-/// A node whose connection closed, not yet told.
-#[derive(Debug, Clone)]
-pub(super) struct Dying {
-    pub(super) label: String,
-    pub(super) at: Uptime,
-    pub(super) joining: bool,
 }
 
 /// What is known of one run.
@@ -371,58 +298,6 @@ impl Run {
         self.touch();
     }
 
-    /// An agent arrived at the exit barrier.
-    pub(super) fn arrive_at_exit(&mut self, conn: ConnId, now: Uptime) {
-        self.exit.insert(conn);
-        self.exit_since.get_or_insert(now);
-        if let Some(node) = self.nodes.iter_mut().find(|node| node.conn == Some(conn)) {
-            node.finished = true;
-        }
-        self.touch();
-    }
-
-    /// All agents arrived there.
-    pub(super) fn finish(&mut self, now: Uptime) {
-        if self.exit_done.is_some() {
-            return;
-        }
-        self.exit_done = Some(now);
-        let members = self.group.unwrap_or(self.exit.len() as u32);
-        let ran = Secs(now.since(self.completed.unwrap_or(now)));
-        self.fact(
-            Reason::RunFinished { members, unit: Unit::Node, ran },
-            format!("round {}", self.round),
-            now,
-        );
-    }
-
-    /// An agent's connection closed.
-    pub(super) fn agent_left(&mut self, conn: ConnId, pid: Option<u32>, now: Uptime) {
-        if !self.agents.remove(&conn) {
-            return;
-        }
-        self.touch();
-        if self.node_of(conn).is_none() {
-            self.match_by_pid(conn, pid, None);
-        }
-        self.left.remove(&conn);
-        let (joining, is_over) =
-            (self.completed.is_none(), self.closed.is_some() || self.exit_done.is_some());
-        let has_finished = self.exit.contains(&conn);
-        if let Some(node) = self.nodes.iter_mut().find(|node| node.conn == Some(conn)) {
-            node.gone = Some(now);
-            node.finished |= has_finished;
-            if !is_over && !has_finished && node.place == Place::Participant && self.dying.len() < MOST_NODES
-            {
-                let label = node.label();
-                self.dying.push(Dying { label, at: now, joining });
-            }
-        }
-        if self.agents.is_empty() {
-            self.all_gone = Some(now);
-        }
-    }
-
     /// Takes `conn` for the one node with its process id that has no connection yet.
     pub(super) fn match_by_pid(&mut self, conn: ConnId, pid: Option<u32>, peer: Option<SocketAddr>) {
         let Some(pid) = pid else { return };
@@ -430,38 +305,6 @@ impl Run {
         if let (Some(node), None) = (same.next(), same.next()) {
             node.conn = Some(conn);
             node.peer = peer.or(node.peer);
-        }
-    }
-
-    /// Tells the deaths that have been gathered.
-    pub(super) fn tell_deaths(&mut self, now: Uptime, expected: Option<u32>) {
-        let Some(first) = self.dying.first() else { return };
-        if now.since(first.at) < GATHER {
-            return;
-        }
-        let dying = std::mem::take(&mut self.dying);
-        if self.closed.is_some() || self.exit_done.is_some() {
-            // The run ended in the meantime: they left with it.
-            return;
-        }
-        if self.agents.is_empty() {
-            // Told as the end of the run.
-            return;
-        }
-        self.deaths += dying.len() as u64;
-        let since = first_at(&dying, now);
-        let (joining, training): (Vec<_>, Vec<_>) = dying.into_iter().partition(|one| one.joining);
-        let left = self.participants().filter(|node| node.gone.is_none()).count() as u32;
-        let names = |dead: Vec<Dying>| Names::of(dead.into_iter().map(|one| one.label));
-        if !joining.is_empty() {
-            let nodes = names(joining);
-            let about = nodes.to_string();
-            self.fact(Reason::NodeDiedJoining { nodes, joined: left, expected }, about, since);
-        }
-        if !training.is_empty() {
-            let nodes = names(training);
-            let about = nodes.to_string();
-            self.fact(Reason::NodeDied { nodes, left }, about, since);
         }
     }
 
@@ -501,8 +344,4 @@ impl Run {
             !self.assigned.is_empty() || (self.roles.is_empty() && now.since(completed) >= WITHOUT_EXCHANGE);
         if exchanged { RunState::Running } else { RunState::Exchanging }
     }
-}
-
-fn first_at(dying: &[Dying], now: Uptime) -> Uptime {
-    dying.iter().map(|one| one.at).min().unwrap_or(now)
 }
