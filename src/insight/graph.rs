@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::reason::{Names, Reason, Secs, Whereabouts};
 use super::run::{Run, RunKey};
-use super::waits::Waiting;
 use super::{Client, StoreWatch};
 use crate::ids::{ConnId, RunId, Uptime};
 use crate::protocol::keys::{AddressKind, KeyPattern, Leftover, RendezvousPart, classify};
+use crate::store::WaitView;
 
 /// Who must write a key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -140,9 +140,9 @@ impl Graph<'_> {
         }
     }
 
-    /// The run that a wait of `conn` belongs to.
-    pub(super) fn run_waiting(&self, conn: ConnId, wait: &Waiting) -> Option<RunKey> {
-        self.run_of(self.store.clients.get(&conn), &wanted(wait.missing.first()?))
+    /// The run that a wait belongs to.
+    pub(super) fn run_waiting(&self, wait: &WaitView) -> Option<RunKey> {
+        self.run_of(self.store.clients.get(&wait.conn), &wanted(wait.missing.first()?))
     }
 
     /// Who a connection is, for people.
@@ -202,7 +202,7 @@ impl Graph<'_> {
     /// Follows the wait of `conn` to its root.
     pub(super) fn trace(&self, conn: ConnId) -> Option<Traced> {
         let wait = self.store.waits.get(&conn)?;
-        let first = wanted(wait.missing.first()?);
+        let first = wanted(wait.view.missing.first()?);
         let run_key = self.run_of(self.store.clients.get(&conn), &first);
         let run = run_key.as_ref().and_then(|key| self.runs.get(key));
         let writer = Self::writer(run.filter(|_| !first.is_of_another_round(run)), &first.writer);
@@ -215,7 +215,8 @@ impl Graph<'_> {
         let mut at = start;
         let mut want = None;
         loop {
-            let next = self.store.waits.get(&at).and_then(|wait| wait.missing.first()).map(|key| wanted(key));
+            let next =
+                self.store.waits.get(&at).and_then(|wait| wait.view.missing.first()).map(|key| wanted(key));
             let Some(next) = next else {
                 // Someone who is waited for and waits for nothing.
                 let (writer, what) =
@@ -263,7 +264,7 @@ impl Graph<'_> {
     }
 
     fn cycle(&self, members: &[ConnId]) -> Root {
-        let wants = |conn: &ConnId| self.store.waits.get(conn)?.missing.first().map(|key| wanted(key));
+        let wants = |conn: &ConnId| self.store.waits.get(conn)?.view.missing.first().map(|key| wanted(key));
         let newcomer = members.iter().copied().find(|conn| wants(conn).is_some_and(|want| want.is_master));
         let rank_zero = members.iter().copied().find(|conn| wants(conn).is_some_and(|want| want.is_role));
         Root::Cycle { members: members.to_vec(), newcomer, rank_zero }
@@ -280,7 +281,7 @@ impl Graph<'_> {
         // Whoever waits for the same writer has the same root.
         let mut roots: HashMap<(RunKey, Option<u64>, Writer, &str), Root> = HashMap::new();
         for (&conn, wait) in &self.store.waits {
-            let Some(first) = wait.missing.first().map(|key| wanted(key)) else { continue };
+            let Some(first) = wait.view.missing.first().map(|key| wanted(key)) else { continue };
             let Some(run) = self.run_of(self.store.clients.get(&conn), &first) else { continue };
             let root = roots
                 .entry((run.clone(), first.round, first.writer, first.what))

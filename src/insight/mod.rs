@@ -35,7 +35,6 @@ use run::{Run, RunKey};
 pub use show::RunFigures;
 use view::{Explanation, Moment, RunGone, RunKind, RunSummary};
 use voice::Voice;
-pub use waits::OpenWait;
 use waits::Waiting;
 
 /// How insight is set.

@@ -1,17 +1,19 @@
 //! What is known, as the API's documents and the metrics show it.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use super::expect::Plan;
 use super::gathering;
-use super::graph::Graph;
+use super::graph::{Graph, Traced};
 use super::run::{NodeId, Place, Run, RunKey};
 use super::view::{
     self, ExitCounts, Expected, Explanation, MissingNode, Moment, NodeCounts, NodeState, Rank, RankCounts,
     RankGrid, RunKind, RunList, RunSummary, Wait, WaitList,
 };
-use super::{Insight, OpenWait, StoreWatch};
+use super::{Insight, StoreWatch};
 use crate::ids::{ShownKey, Uptime};
+use crate::store::WaitView;
 
 /// Waits shown with one run.
 const WAITS_SHOWN: usize = 1000;
@@ -236,27 +238,11 @@ impl Insight {
         let graph = Graph { store: watch, runs: &self.runs, now };
         let mut waits: Vec<Wait> = watch
             .waits
-            .iter()
-            .filter_map(|(&conn, wait)| {
-                let traced = graph.trace(conn)?;
-                if traced.run.as_ref() != Some(key) {
-                    return None;
-                }
-                let because = graph.because(&traced);
-                Some(Wait {
-                    store: watch.port,
-                    run_id: Some(self.name(key)),
-                    peer: Some(wait.peer.to_string()),
-                    pid: wait.pid,
-                    who: Some(traced.who),
-                    op: op(wait.barrier_size),
-                    waited_seconds: rounded(now.since(wait.since).as_secs_f64()),
-                    keys: wait.keys,
-                    missing: wait.missing.iter().map(|key| ShownKey(key).to_string()).collect(),
-                    world_size: wait.barrier_size,
-                    writer: traced.writer,
-                    reason: because,
-                })
+            .values()
+            .filter_map(|wait| {
+                let traced = graph.trace(wait.view.conn).filter(|traced| traced.run.as_ref() == Some(key))?;
+                let waited = now.since(wait.since);
+                Some(self.show_wait(watch.port, &wait.view, waited, Some((&graph, traced))))
             })
             .take(WAITS_SHOWN)
             .collect();
@@ -265,30 +251,43 @@ impl Insight {
     }
 
     /// `GET /api/v1/waits`: the waits as the stores show them at this moment, each with what is known of it.
-    pub fn explain_waits(&self, total: usize, waits: Vec<(u16, OpenWait)>, now: Uptime) -> WaitList {
-        let explain = |(store, wait): (u16, OpenWait)| {
+    pub fn explain_waits(&self, total: usize, waits: Vec<(u16, WaitView)>, now: Uptime) -> WaitList {
+        let explain = |(store, wait): (u16, WaitView)| {
             let graph = self.stores.get(&store).map(|watch| Graph { store: watch, runs: &self.runs, now });
-            let traced = graph.as_ref().and_then(|graph| graph.trace(wait.conn));
-            let because =
-                graph.as_ref().zip(traced.as_ref()).and_then(|(graph, traced)| graph.because(traced));
-            Wait {
-                store,
-                run_id: traced.as_ref().and_then(|traced| traced.run.as_ref()).map(|key| self.name(key)),
-                peer: Some(wait.peer.to_string()),
-                pid: wait.pid,
-                who: traced.as_ref().map(|traced| traced.who.clone()),
-                op: op(wait.barrier_size),
-                waited_seconds: rounded(wait.waited.as_secs_f64()),
-                keys: wait.keys,
-                missing: wait.missing.iter().map(|key| ShownKey(key).to_string()).collect(),
-                world_size: wait.barrier_size,
-                writer: traced.and_then(|traced| traced.writer),
-                reason: because,
-            }
+            let traced = graph.as_ref().and_then(|graph| Some((graph, graph.trace(wait.conn)?)));
+            self.show_wait(store, &wait, wait.waited, traced)
         };
         let mut waits: Vec<Wait> = waits.into_iter().map(explain).collect();
         waits.sort_by(|a, b| b.waited_seconds.total_cmp(&a.waited_seconds));
         WaitList { total, waits }
+    }
+
+    fn show_wait(
+        &self,
+        store: u16,
+        wait: &WaitView,
+        waited: Duration,
+        traced: Option<(&Graph<'_>, Traced)>,
+    ) -> Wait {
+        let reason = traced.as_ref().and_then(|(graph, traced)| graph.because(traced));
+        let (run, who, writer) = match traced {
+            Some((_, traced)) => (traced.run, Some(traced.who), traced.writer),
+            None => (None, None, None),
+        };
+        Wait {
+            store,
+            run_id: run.map(|key| self.name(&key)),
+            peer: Some(wait.peer.to_string()),
+            pid: wait.pid,
+            who,
+            op: op(wait.barrier_size),
+            waited_seconds: rounded(waited.as_secs_f64()),
+            keys: wait.keys,
+            missing: wait.missing.iter().map(|key| ShownKey(key).to_string()).collect(),
+            world_size: wait.barrier_size,
+            writer,
+            reason,
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::config::InsightConfig;
 use crate::engine::Seen;
 use crate::ids::{RunId, Uptime};
 use crate::insight::view::{Explanation, Run, RunList, Severity, Snapshot};
-use crate::insight::{Insight, News, OpenWait, Reason, Settings, StoreOwner};
+use crate::insight::{Insight, News, Reason, Settings, StoreOwner};
 use crate::store::WaitView;
 
 /// How often observations are taken in.
@@ -238,7 +238,6 @@ impl Server {
             self.look_at_gates(&mut state, now);
             for door in &doors {
                 let (waits, _) = door.engine().long_waits(LONG_WAIT, MOST_WAITS, KEYS_EACH);
-                let waits = waits.into_iter().map(open_wait).collect();
                 state.insight.waits(door.engine().port(), waits, now);
             }
         }
@@ -299,22 +298,17 @@ impl Server {
 
     /// Up to `most` outstanding waits of all stores, the oldest first, each with up to `keys_each` of its missing keys;
     /// and how many there are.
-    pub fn open_waits(&self, most: usize, keys_each: usize) -> (usize, Vec<(u16, OpenWait)>) {
+    pub fn open_waits(&self, most: usize, keys_each: usize) -> (usize, Vec<(u16, WaitView)>) {
         let mut total = 0;
         let mut waits = Vec::new();
         for door in self.doors() {
             let engine = door.engine();
             total += engine.stats().waiters;
             let own = engine.waits(most, keys_each).into_iter();
-            waits.extend(own.map(|wait| (engine.port(), open_wait(wait))));
+            waits.extend(own.map(|wait| (engine.port(), wait)));
         }
         waits.sort_by_key(|(_, wait)| std::cmp::Reverse(wait.waited));
         waits.truncate(most);
         (total, waits)
     }
-}
-
-fn open_wait(wait: WaitView) -> OpenWait {
-    let WaitView { conn, peer, pid, waited, barrier_size, keys, missing } = wait;
-    OpenWait { conn, peer, pid, waited, barrier_size, keys, missing }
 }

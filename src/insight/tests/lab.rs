@@ -8,7 +8,7 @@ use super::pickle::StateModel;
 use crate::gather::{Announcement, Gatherings};
 use crate::ids::{ConnId, Uptime};
 use crate::insight::view::{self, Explanation, Severity};
-use crate::insight::{Insight, News, OpenWait, Settings};
+use crate::insight::{Insight, News, Settings};
 use crate::launch::Nodes;
 use crate::protocol::{KeyList, PairList, Payload, Reply, Request};
 use crate::store::{Capacity, Effects, Event, Observed, StaleKeyConfig, Store};
@@ -138,16 +138,7 @@ impl Lab {
         if self.now >= self.next_waits {
             self.next_waits = self.now + Duration::from_secs(1);
             let (waits, _) = self.store.long_waits(self.now, Duration::from_secs(1), 4096, 4);
-            let open = |wait: crate::store::WaitView| OpenWait {
-                conn: wait.conn,
-                peer: wait.peer,
-                pid: wait.pid,
-                waited: wait.waited,
-                barrier_size: wait.barrier_size,
-                keys: wait.keys,
-                missing: wait.missing,
-            };
-            self.insight.waits(PORT, waits.into_iter().map(open).collect(), self.now);
+            self.insight.waits(PORT, waits, self.now);
         }
         self.insight.tick(self.now);
         let at = self.now.0.as_secs_f64();

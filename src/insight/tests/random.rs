@@ -9,9 +9,9 @@ use proptest::prelude::*;
 use super::lab::gloo;
 use crate::gather::{Announcement, Gatherings};
 use crate::ids::{ConnId, RunId, Uptime};
-use crate::insight::{Insight, OpenWait, Settings};
+use crate::insight::{Insight, Settings};
 use crate::launch::Nodes;
-use crate::store::{DropCause, Event, Observed};
+use crate::store::{DropCause, Event, Observed, WaitView};
 
 const MAX_RUNS: usize = 5;
 
@@ -120,7 +120,7 @@ proptest! {
             match step {
                 Step::Observe(observed) => insight.observe(7, now, observed),
                 Step::Waits(waits) => {
-                    let open = |(n, key, waited): (u32, String, u64)| OpenWait {
+                    let open = |(n, key, waited): (u32, String, u64)| WaitView {
                         conn: ConnId::new(n, n),
                         peer: ([10, 0, 0, 1], 40000).into(),
                         pid: None,
