@@ -52,23 +52,21 @@ pub(super) fn of_run(run: &Run, plan: &Plan, now: Uptime) -> Vec<(String, Reason
         }
     }
     if let (Some(completed), Some(group), false) = (run.completed, run.group, run.state.is_over()) {
-        let waiting = names(Place::WaitList);
-        let redundant = names(Place::Redundant);
-        match plan.expected() {
-            Some(expected) if group < expected.min && run.kind == RunKind::C10d => {
-                let reason = Reason::FewerThanExpected {
-                    formed: group,
-                    expected: expected.min,
-                    from: expected.source,
-                    left_over: waiting.clone(),
-                };
-                held.push((about(), reason, completed));
-            }
-            _ => {}
+        if let Some(expected) = plan.expected()
+            && group < expected.min
+            && run.kind == RunKind::C10d
+        {
+            let reason = Reason::FewerThanExpected {
+                formed: group,
+                expected: expected.min,
+                from: expected.source,
+                left_over: names(Place::WaitList),
+            };
+            held.push((about(), reason, completed));
         }
-        for (left_over, redundant) in [(waiting, false), (redundant, true)] {
+        for (place, redundant) in [(Place::WaitList, false), (Place::Redundant, true)] {
+            let left_over = names(place);
             if !left_over.is_empty() {
-                let place = if redundant { Place::Redundant } else { Place::WaitList };
                 let since = run.nodes.iter().filter(|n| n.place == place).map(|n| n.place_since).min();
                 let since = since.unwrap_or(completed).max(completed);
                 let waited = Secs(now.since(since));
