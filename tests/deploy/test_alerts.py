@@ -68,7 +68,7 @@ def test_refused_connections_and_a_dead_server_are_told(monitored: Callable[...,
     assert watched.firing() <= {"RallypointDown"}, "nothing has happened yet"
     with socket.create_connection((HOST, watched.port), 60), socket.create_connection((HOST, watched.port), 60) as refused:
         assert refused.recv(1) == b"", "the second connection is closed"
-    eventually(lambda: "RallypointRefusesConnections" in watched.firing(), "the alert of refused connections")
+    eventually(lambda: watched.firing() == {"RallypointRefusesConnections"}, "the alert of refused connections")
     watched.process.kill()
     eventually(lambda: "RallypointDown" in watched.firing(), "the alert of the dead server")
 
