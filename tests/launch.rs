@@ -336,7 +336,7 @@ fn announcements_that_make_no_sense_are_refused_in_words() {
     let (status, body) = post(r#"{"pod": "p"}"#);
     assert!(status == 422 && body.contains("nodes"), "{status} {body}");
     let (status, body) = post(r#"{"pod": "p", "nodes": "2", "wait_seconds": -1e300}"#);
-    assert!(status == 400 && body.contains("0 or more"), "{status} {body}");
+    assert!(status == 422 && body.contains("number of seconds from 0"), "{status} {body}");
     let (status, body) = post(r#"{"pod": "p", "nodes": "2"}"#);
     assert!(
         status == 202 && body.contains("1 of 2 pods are there") && body.contains("a/b"),

@@ -135,12 +135,13 @@ fn joins_that_cannot_be_are_refused_with_what_to_do() {
     for (more, hint) in [
         (json!({"node": ""}), "`node` must have 1 to 256 bytes"),
         (json!({"name": "a\nb"}), "`name` must have"),
-        (json!({"wait_seconds": -1}), "`wait_seconds`"),
         (json!({"keep_alive_seconds": 0}), "keep_alive_seconds"),
         (json!({"max_nodes": 1}), "max_nodes must not be less"),
     ] {
         assert_problem(&post(server.admin, JOIN, &with(join("b"), &more)), 400, "bad_request", hint);
     }
+    let past = post(server.admin, JOIN, &with(join("b"), &json!({"wait_seconds": -1})));
+    assert_problem(&past, 422, "bad_request", "wait_seconds: a time must be a number of seconds from 0");
     let typo = post(server.admin, JOIN, &with(join("b"), &json!({"node_rnak": 1})));
     assert_problem(&typo, 422, "bad_request", "node_rnak");
     let newer = post(server.admin, JOIN, &with(join("a"), &json!({"join_id": "2", "wait_seconds": 0})));

@@ -10,7 +10,6 @@ use axum::http::StatusCode;
 use super::access::PeerIp;
 use super::body::Body;
 use super::problem::Problem;
-use super::rendezvous::wait;
 use super::target::Named;
 use crate::api;
 use crate::gather::{Announcement, Member, Refused, Standing};
@@ -33,7 +32,7 @@ pub(super) async fn announce(
     let run_id = super::rendezvous::run_id(&run_id)?.to_string();
     let nodes = Nodes::parse(&sent.nodes)
         .ok_or_else(|| Problem::bad_request(format!("`nodes` is `{}`; write N or MIN:MAX", sent.nodes)))?;
-    let wait = wait(sent.wait_seconds)?.min(Duration::from_secs_f64(api::MAX_ANNOUNCE_SECONDS));
+    let wait = sent.wait_seconds.get().min(api::MAX_ANNOUNCE_WAIT);
     let said = Announcement {
         pod: sent.pod,
         uid: sent.uid,

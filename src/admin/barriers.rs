@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::body::Body;
 use super::problem::Problem;
-use super::rendezvous::{label, seconds, token, wait};
+use super::rendezvous::{label, token, wait};
 use super::target::Named;
 use crate::api;
 use crate::rendezvous::Label;
@@ -22,7 +22,7 @@ pub(super) async fn arrive(
     Named(name): Named<String>,
     Body(body): Body<api::Arrive>,
 ) -> Result<Response, Problem> {
-    let (name, wait) = (label("name", &name)?, wait(body.wait_seconds)?);
+    let (name, wait) = (label("name", &name)?, wait(body.wait_seconds));
     let members = body.members.as_deref().map(names).transpose()?;
     let Some(size) = body.world_size.or(members.as_ref().map(|members| members.len() as u32)) else {
         return Err(Problem::bad_request("say how many must arrive as `world_size`, or who as `members`"));
@@ -32,7 +32,7 @@ pub(super) async fn arrive(
         arrival_id: token("arrival_id", body.arrival_id)?,
         size,
         members,
-        timeout: seconds("timeout_seconds", body.timeout_seconds)?,
+        timeout: body.timeout_seconds.get(),
     };
     let barrier = name.to_string();
     Ok(match server.rounds().arrive(&name, arrival, wait).await? {

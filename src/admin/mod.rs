@@ -55,8 +55,7 @@ const MAX_BODY: usize = 64 * 1024;
 /// A request is whole within this time, and answered within as long, plus the time that it asks to wait.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest that a request may take.
-const ANSWER_TIMEOUT: Duration =
-    Duration::from_secs(2 * REQUEST_TIMEOUT.as_secs() + api::MAX_WAIT_SECONDS as u64);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2 * REQUEST_TIMEOUT.as_secs() + api::MAX_WAIT.as_secs());
 /// Connections to the admin port at the same time: each node of a job may hold one.
 const MAX_CONNECTIONS: usize = 65_536;
 /// What a waiting request takes (15 KiB were measured), with room for a body. All together are kept within the memory

@@ -14,7 +14,7 @@ use super::access::{LocalAddr, Operator, PeerAddr};
 use super::body::{Body, Parts};
 use super::problem::Problem;
 use super::target::Named;
-use crate::api;
+use crate::api::{self, PeerDuration};
 use crate::ids::RunId;
 use crate::rendezvous::{
     self, Farewell, HeartbeatView, Join, Label, NodeInfo, Place, Refusal, Report, Round, Wanted,
@@ -32,7 +32,7 @@ pub(super) async fn join(
     Body(body): Body<api::Join>,
 ) -> Result<Response, Problem> {
     let run = run_id(&run)?;
-    let (wait, with_participants) = (wait(body.wait_seconds)?, body.participants);
+    let (wait, with_participants) = (wait(body.wait_seconds), body.participants);
     let join = join_event(body, peer.0.ip().to_canonical())?;
     Ok(match server.rounds().join(&server, &run, join, wait).await? {
         Joined::Complete { shared, rank } => complete(&server, local, &shared, rank, with_participants)?,
@@ -109,7 +109,7 @@ pub(super) async fn heartbeat(
     Body(body): Body<api::Heartbeat>,
 ) -> Result<Json<api::HeartbeatAnswer>, Problem> {
     let run = run_id(&run)?;
-    let (wait, seen) = (wait(body.wait_seconds)?, action(body.seen));
+    let (wait, seen) = (wait(body.wait_seconds), action(body.seen));
     let node = label("node", &body.node)?;
     let address = optional("address", body.address.as_deref())?;
     let report = Report {
@@ -195,13 +195,11 @@ pub(super) async fn extend(
     Body(body): Body<api::Extend>,
 ) -> Result<Json<api::Extended>, Problem> {
     let run = run_id(&run)?;
-    let by = seconds("by_seconds", body.by_seconds)?;
-    let (round, left) = server.rounds().extend(&server, &run, by).map_err(Ended::from)?;
+    let (round, left) = server.rounds().extend(&server, &run, body.by_seconds.get()).map_err(Ended::from)?;
     Ok(Json(api::Extended { run_id: run.to_string(), round, deadline_seconds: left.as_secs_f64() }))
 }
 
 fn join_event(body: api::Join, peer: IpAddr) -> Result<Join, Problem> {
-    let time = |name, given: Option<f64>| given.map(|given| seconds(name, given)).transpose();
     let node = label("node", &body.node)?;
     let address = optional("address", body.address.as_deref())?;
     Ok(Join {
@@ -220,9 +218,9 @@ fn join_event(body: api::Join, peer: IpAddr) -> Result<Join, Problem> {
         wanted: Wanted {
             min_nodes: body.min_nodes,
             max_nodes: body.max_nodes.unwrap_or(body.min_nodes),
-            join_timeout: time("join_timeout_seconds", body.join_timeout_seconds)?,
-            last_call: time("last_call_seconds", body.last_call_seconds)?,
-            keep_alive: time("keep_alive_seconds", body.keep_alive_seconds)?,
+            join_timeout: body.join_timeout_seconds.map(PeerDuration::get),
+            last_call: body.last_call_seconds.map(PeerDuration::get),
+            keep_alive: body.keep_alive_seconds.map(PeerDuration::get),
             keep_alive_misses: body.keep_alive_misses,
             store: body.store,
         },
@@ -248,13 +246,8 @@ pub(super) fn token(name: &str, text: String) -> Result<Box<str>, Problem> {
     Err(Problem::bad_request(format!("`{name}` has at most {MAX_TOKEN} bytes")))
 }
 
-pub(super) fn seconds(name: &str, given: f64) -> Result<Duration, Problem> {
-    Duration::try_from_secs_f64(given)
-        .map_err(|_| Problem::bad_request(format!("`{name}` must be a number of seconds, 0 or more")))
-}
-
-pub(super) fn wait(given: f64) -> Result<Duration, Problem> {
-    Ok(seconds("wait_seconds", given)?.min(Duration::from_secs_f64(api::MAX_WAIT_SECONDS)))
+pub(super) fn wait(given: PeerDuration) -> Duration {
+    given.get().min(api::MAX_WAIT)
 }
 
 impl From<Ended> for Problem {

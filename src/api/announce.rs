@@ -1,11 +1,14 @@
 //! Announcing a pod at the start gate of its run.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The longest that an announcement may wait, in seconds: a waiting pod is known to live by repeating it.
-pub const MAX_ANNOUNCE_SECONDS: f64 = 8.0;
+use super::PeerDuration;
+
+/// The longest that an announcement may wait: a waiting pod is known to live by repeating it.
+pub const MAX_ANNOUNCE_WAIT: Duration = Duration::from_secs(8);
 
 /// `POST /api/v1/runs/{run_id}/announce`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,7 +33,7 @@ pub struct Announce {
     /// How long to wait for the others before answering, 0 to 8. Who waits longer asks again: a pod that is not heard
     /// of for the server's `--pod-timeout` is gone.
     #[serde(default)]
-    pub wait_seconds: f64,
+    pub wait_seconds: PeerDuration,
 }
 
 /// Where an announced pod stands.

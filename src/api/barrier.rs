@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::PeerDuration;
+
 /// `POST /api/v1/barriers/{name}/arrive`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -20,14 +22,14 @@ pub struct Arrive {
     pub members: Option<Vec<String>>,
     /// This arrival is taken back after this time.
     #[serde(default = "default_timeout")]
-    pub timeout_seconds: f64,
+    pub timeout_seconds: PeerDuration,
     /// How long to wait before answering `waiting`, 0 to 60.
     #[serde(default = "super::default_wait")]
-    pub wait_seconds: f64,
+    pub wait_seconds: PeerDuration,
 }
 
-fn default_timeout() -> f64 {
-    300.0
+fn default_timeout() -> PeerDuration {
+    PeerDuration::from_secs(300)
 }
 
 /// 200: all have arrived.

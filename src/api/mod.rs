@@ -4,24 +4,27 @@
 mod announce;
 mod barrier;
 mod rendezvous;
+mod time;
 
-pub use announce::{Announce, AnnounceAnswer, AnnounceState, Announced, AnnouncedPod, MAX_ANNOUNCE_SECONDS};
+use std::time::Duration;
+
+pub use announce::{Announce, AnnounceAnswer, AnnounceState, Announced, AnnouncedPod, MAX_ANNOUNCE_WAIT};
 pub use barrier::{Arrive, ArriveReleased, ArriveWaiting};
 pub use rendezvous::{
     Action, Close, Closed, Extend, Extended, Heartbeat, HeartbeatAnswer, Join, JoinComplete, JoinState,
     JoinWaiting, Leave, Left, Outcome, Participant, Placed, StoreAddress,
 };
+pub use time::{BadDuration, PeerDuration};
 
 /// The OpenAPI 3.1 description of every route.
 pub const OPENAPI: &str = include_str!("openapi.json");
 
-/// How long a request waits for news if it does not say, in seconds.
-pub const DEFAULT_WAIT_SECONDS: f64 = 15.0;
-/// The longest that a request may wait for news, in seconds.
-pub const MAX_WAIT_SECONDS: f64 = 60.0;
+/// The longest that a request may wait for news.
+pub const MAX_WAIT: Duration = Duration::from_mins(1);
 
-fn default_wait() -> f64 {
-    DEFAULT_WAIT_SECONDS
+/// How long a request waits for news if it does not say.
+fn default_wait() -> PeerDuration {
+    PeerDuration::from_secs(15)
 }
 
 fn yes() -> bool {

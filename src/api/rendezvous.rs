@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::PeerDuration;
+
 /// `POST /api/v1/runs/{run_id}/join`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -37,13 +39,13 @@ pub struct Join {
     pub max_nodes: Option<u32>,
     /// How long a round may gather, from its first join.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub join_timeout_seconds: Option<f64>,
+    pub join_timeout_seconds: Option<PeerDuration>,
     /// How long a round that has enough nodes waits for more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_call_seconds: Option<f64>,
+    pub last_call_seconds: Option<PeerDuration>,
     /// A node must be heard from this often.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keep_alive_seconds: Option<f64>,
+    pub keep_alive_seconds: Option<PeerDuration>,
     /// A node not heard from for this many intervals is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_alive_misses: Option<u32>,
@@ -62,7 +64,7 @@ pub struct Join {
     pub participants: bool,
     /// How long to wait for the round before answering `waiting`, 0 to 60.
     #[serde(default = "super::default_wait")]
-    pub wait_seconds: f64,
+    pub wait_seconds: PeerDuration,
 }
 
 /// A place in a round.
@@ -197,7 +199,7 @@ pub struct Heartbeat {
     pub seen: Action,
     /// How long to wait for that, 0 to 60.
     #[serde(default = "super::default_wait")]
-    pub wait_seconds: f64,
+    pub wait_seconds: PeerDuration,
 }
 
 /// What a node of a complete round shall do.
@@ -284,7 +286,7 @@ pub struct Closed {
 #[serde(deny_unknown_fields)]
 pub struct Extend {
     /// How much later the deadline of the round that gathers shall be.
-    pub by_seconds: f64,
+    pub by_seconds: PeerDuration,
 }
 
 /// Answer to an extend.

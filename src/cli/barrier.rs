@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 
-use super::units::positive_duration;
+use super::units::positive_peer_duration;
 use super::{Outcome, poll, run_client};
-use crate::api;
+use crate::api::{self, PeerDuration};
 use crate::client::http::{self, AdminUrl, DEFAULT_ADMIN};
 
 /// Wait until all have arrived at a barrier. It can be used again once it is released.
@@ -35,8 +35,8 @@ pub(super) struct Args {
     node: Option<String>,
 
     /// Give up after this time; the arrival is taken back
-    #[arg(long, env = "RALLYPOINT_TIMEOUT", value_name = "TIME", default_value = "60s", value_parser = positive_duration)]
-    timeout: Duration,
+    #[arg(long, env = "RALLYPOINT_TIMEOUT", value_name = "TIME", default_value = "60s", value_parser = positive_peer_duration)]
+    timeout: PeerDuration,
 
     /// Print the outcome as JSON
     #[arg(long, env = "RALLYPOINT_JSON", value_parser = BoolishValueParser::new())]
@@ -57,7 +57,7 @@ impl Args {
             arrival_id: arrival_id.clone(),
             world_size: self.nodes,
             members: self.members.clone(),
-            timeout_seconds: self.timeout.as_secs_f64(),
+            timeout_seconds: self.timeout,
             wait_seconds,
         };
         let reason = |waiting: &api::ArriveWaiting| {
@@ -68,7 +68,7 @@ impl Args {
             format!("{}: {} of {} arrived{missing}", waiting.barrier, waiting.arrived, waiting.world_size)
         };
         // The server knows who is missing when the time is over, so it is given the moment to say so.
-        let patience = self.timeout + Duration::from_secs(2);
+        let patience = self.timeout.get() + Duration::from_secs(2);
         let released = run_client(async {
             let released = poll::until_done(&self.admin, &path, patience, body, reason).await;
             released.map_err(poll::Ended::into_error)

@@ -10,9 +10,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::units::{duration, positive_duration};
+use super::units::{duration, positive_peer_duration};
 use super::{Outcome, UsageError, run_client, token};
-use crate::api;
+use crate::api::{self, PeerDuration};
 use crate::client::http::{self, AdminUrl, Answer, DEFAULT_ADMIN, HttpError};
 use crate::client::{Endpoint, Seconds, parse_port};
 use crate::config::Token;
@@ -75,8 +75,8 @@ struct Extend {
     run_id: String,
 
     /// How much more time
-    #[arg(long, env = "RALLYPOINT_BY", value_name = "TIME", value_parser = positive_duration)]
-    by: Duration,
+    #[arg(long, env = "RALLYPOINT_BY", value_name = "TIME", value_parser = positive_peer_duration)]
+    by: PeerDuration,
 
     #[command(flatten)]
     operator: Operator,
@@ -185,7 +185,7 @@ impl Close {
 
 impl Extend {
     fn run(self) -> anyhow::Result<Outcome> {
-        let body = api::Extend { by_seconds: self.by.as_secs_f64() };
+        let body = api::Extend { by_seconds: self.by };
         self.operator.change_run(&self.run_id, "extend", &body, |done: &api::Extended| {
             let left = Seconds(Duration::from_secs_f64(done.deadline_seconds.clamp(0.0, 1e9)));
             format!("run {} round {} has {left} left", done.run_id, done.round)

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::news::{News, Reason};
 use super::{Outcome, wait};
-use crate::api::{Announce, AnnounceAnswer, AnnounceState, MAX_ANNOUNCE_SECONDS};
+use crate::api::{Announce, AnnounceAnswer, AnnounceState, MAX_ANNOUNCE_WAIT, PeerDuration};
 use crate::client::http::{self, AdminUrl};
 use crate::client::{Endpoint, Seconds};
 use crate::launch::LaunchEnv;
@@ -62,13 +62,13 @@ impl Call {
             uid: launch.pod.uid.clone().or_else(|| launch.pod.address.clone()).unwrap_or_default(),
             torch,
             restart_finished,
-            wait_seconds: 0.0,
+            wait_seconds: PeerDuration::default(),
         };
         Ok(Self { run_id, said })
     }
 
     fn body(&self, wait: Duration) -> serde_json::Value {
-        json!(Announce { wait_seconds: wait.as_secs_f64(), ..self.said.clone() })
+        json!(Announce { wait_seconds: PeerDuration::at_most(wait), ..self.said.clone() })
     }
 }
 
@@ -148,7 +148,7 @@ async fn announce(
     let mut warned = None;
     loop {
         let left = patience.whole.saturating_sub(started.elapsed());
-        let wait = Duration::from_secs_f64(MAX_ANNOUNCE_SECONDS).min(left);
+        let wait = MAX_ANNOUNCE_WAIT.min(left);
         let asked = http::post(admin, &path, None, &call.body(wait), wait + GRACE).await;
         let ended = |outcome| Gathered { waited: started.elapsed(), outcome };
         let unreachable = |text| Reason { step: "announce", text: format!("{admin}: {text}") };

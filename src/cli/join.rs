@@ -8,9 +8,9 @@ use anyhow::Context;
 use clap::ValueEnum;
 use clap::builder::BoolishValueParser;
 
-use super::units::{duration, positive_duration};
+use super::units::{peer_duration, positive_duration};
 use super::{Outcome, poll, run_client};
-use crate::api;
+use crate::api::{self, PeerDuration};
 use crate::client::http::{self, AdminUrl, DEFAULT_ADMIN};
 
 const AFTER_HELP: &str = "The node holds its place until the round is complete; afterwards nobody notices when it is gone. \
@@ -46,8 +46,8 @@ pub(super) struct Args {
     addr: Option<String>,
 
     /// With MIN:MAX, how long to wait for more once MIN are there [default: the server's, 30s]
-    #[arg(long, env = "RALLYPOINT_LAST_CALL", value_name = "TIME", value_parser = duration)]
-    last_call: Option<Duration>,
+    #[arg(long, env = "RALLYPOINT_LAST_CALL", value_name = "TIME", value_parser = peer_duration)]
+    last_call: Option<PeerDuration>,
 
     /// Also open a TCPStore for the workers of this round, printed as MASTER_ADDR and MASTER_PORT
     #[arg(long, env = "RALLYPOINT_STORE_PER_ROUND", value_parser = BoolishValueParser::new())]
@@ -126,7 +126,7 @@ impl Args {
         Ok(Outcome::Done)
     }
 
-    fn body(&self, node: &str, join_id: &str, wait_seconds: f64) -> api::Join {
+    fn body(&self, node: &str, join_id: &str, wait_seconds: PeerDuration) -> api::Join {
         api::Join {
             node: node.to_owned(),
             join_id: join_id.to_owned(),
@@ -139,7 +139,7 @@ impl Args {
             min_nodes: self.nodes.min,
             max_nodes: Some(self.nodes.max),
             join_timeout_seconds: None,
-            last_call_seconds: self.last_call.map(|time| time.as_secs_f64()),
+            last_call_seconds: self.last_call,
             keep_alive_seconds: None,
             keep_alive_misses: None,
             store: Some(self.store),

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::UsageError;
+use crate::api::PeerDuration;
 use crate::client::Seconds;
 use crate::client::http::{self, AdminUrl, Answer};
 
@@ -36,7 +37,7 @@ impl Ended {
     /// As an error of a command: what was asked for wrongly is an error of usage.
     pub(super) fn into_error(self) -> anyhow::Error {
         match self {
-            Self::Refused(answer) if answer.status == 400 => UsageError(answer.text()).into(),
+            Self::Refused(answer) if matches!(answer.status, 400 | 422) => UsageError(answer.text()).into(),
             other => other.into(),
         }
     }
@@ -48,7 +49,7 @@ pub(super) async fn until_done<B: Serialize, W: DeserializeOwned>(
     admin: &AdminUrl,
     path: &str,
     timeout: Duration,
-    body: impl Fn(f64) -> B,
+    body: impl Fn(PeerDuration) -> B,
     reason: impl Fn(&W) -> String,
 ) -> Result<Answer, Ended> {
     let start = Instant::now();
@@ -65,7 +66,8 @@ pub(super) async fn until_done<B: Serialize, W: DeserializeOwned>(
     loop {
         let left = timeout.saturating_sub(start.elapsed());
         let wait = left.min(std::mem::replace(&mut most, WAIT));
-        let asked = http::post(admin, path, None, &body(wait.as_secs_f64()), wait + ANSWER_LIMIT).await;
+        let asked =
+            http::post(admin, path, None, &body(PeerDuration::at_most(wait)), wait + ANSWER_LIMIT).await;
         let waits_for = match asked {
             Ok(answer) if answer.status == 200 => return Ok(answer),
             Ok(answer) if answer.status == 202 => {

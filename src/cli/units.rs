@@ -2,14 +2,34 @@
 
 use std::time::Duration;
 
+use crate::api::{BadDuration, PeerDuration};
+
+/// Longer than any program runs. A time up to it can be added to any moment. A year has 8766 hours.
+const MAX_YEARS: u64 = 100;
+
 /// Reads `30s`, `10m`, `1h 30m`; a bare number is refused, so that nobody has to guess its unit.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|error| format!("{error}; write it like 30s or 10m"))
+    let time =
+        humantime::parse_duration(text).map_err(|error| format!("{error}; write it like 30s or 10m"))?;
+    if time > Duration::from_hours(MAX_YEARS * 8766) {
+        return Err(format!("must be at most {MAX_YEARS} years"));
+    }
+    Ok(time)
 }
 
 /// Reads a duration that is not zero.
 pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
     duration(text).and_then(|time| if time.is_zero() { Err("must be more than 0".into()) } else { Ok(time) })
+}
+
+/// Reads a duration that is sent to a server.
+pub(super) fn peer_duration(text: &str) -> Result<PeerDuration, String> {
+    duration(text)?.try_into().map_err(|error: BadDuration| error.to_string())
+}
+
+/// The same, not zero.
+pub(super) fn positive_peer_duration(text: &str) -> Result<PeerDuration, String> {
+    positive_duration(text)?.try_into().map_err(|error: BadDuration| error.to_string())
 }
 
 /// A duration, or `off`.
@@ -71,6 +91,9 @@ mod tests {
         );
         assert_eq!(duration("1h 30m"), Ok(Duration::from_mins(90)));
         assert!(duration("30").is_err());
+        assert!(duration("100years").is_ok() && duration("101years").is_err());
+        assert!(duration("18446744073709551615s").is_err());
+        assert!(peer_duration("7d").is_ok() && peer_duration("8d").is_err());
         assert_eq!(duration_or_off("off"), Ok(MaybeOff(None)));
     }
 }
