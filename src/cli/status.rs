@@ -18,7 +18,6 @@ use std::time::Duration;
 use anstream::{AutoStream, ColorChoice};
 use anyhow::{Context, bail};
 use clap::builder::BoolishValueParser;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 
 use self::paper::{Paper, clean};
@@ -161,7 +160,7 @@ impl Source {
 
 fn run_path(run: &str, store: Option<u16>) -> String {
     let query = store.map(|port| format!("?store={port}")).unwrap_or_default();
-    format!("/api/v1/runs/{}{query}", utf8_percent_encode(run, NON_ALPHANUMERIC))
+    format!("/api/v1/runs/{}{query}", http::path_part(run))
 }
 
 /// What tells a run from all others: two stores may each have one of the same id.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bytesize::ByteSize;
+
 use crate::api::{BadDuration, PeerDuration};
 
 /// Longer than any program runs. A time up to it can be added to any moment. A year has 8766 hours.
@@ -53,27 +55,13 @@ pub(super) fn on_or_off(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Reads `8192`, `8KiB`, `1.5GiB` as bytes.
+/// Reads `8192`, `8KiB`, `1.5GiB`, and `1Gi` as Kubernetes writes it, as bytes.
 pub(super) fn size(text: &str) -> Result<usize, String> {
-    const UNITS: [(&str, f64); 8] = [
-        ("GiB", 1_073_741_824.0),
-        ("MiB", 1_048_576.0),
-        ("KiB", 1024.0),
-        ("GB", 1e9),
-        ("MB", 1e6),
-        ("kB", 1e3),
-        ("B", 1.0),
-        ("", 1.0),
-    ];
-    let text = text.trim();
-    let bytes = UNITS.iter().find_map(|(unit, factor)| {
-        let number: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
-        Some(number * factor)
-    });
-    match bytes {
-        Some(bytes) if (1.0..=1e15).contains(&bytes) => Ok(bytes as usize),
-        Some(_) => Err("must be between 1 B and 1 PB".into()),
-        None => Err("write it like 8192, 8KiB or 1.5GiB".into()),
+    const MOST: u64 = 1_000_000_000_000_000;
+    let size: ByteSize = text.trim().parse().map_err(|_| "write it like 8192, 8KiB, 1Gi or 1.5GiB")?;
+    match size.as_u64() {
+        bytes @ 1..=MOST => Ok(bytes as usize),
+        _ => Err("must be between 1 B and 1 PB".into()),
     }
 }
 
@@ -85,6 +73,8 @@ mod tests {
     fn sizes_and_durations_are_read_as_written() {
         assert_eq!(size("8192"), Ok(8192));
         assert_eq!(size("8KiB"), Ok(8192));
+        assert_eq!(size("1Gi"), Ok(1 << 30));
+        assert_eq!(size("100M"), Ok(100_000_000));
         assert_eq!(size("1.5 GiB"), Ok(1_610_612_736));
         assert!(
             size("many").is_err() && size("0").is_err() && size("-1KiB").is_err() && size("inf").is_err()

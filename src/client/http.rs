@@ -1,12 +1,18 @@
 //! Requests to the admin port, for the commands that need one answer. HTTP/1.1 over one connection each; every answer
 //! has a largest size and an end in time.
 
-use std::io;
 use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use http_body_util::BodyExt;
+use hyper::Request;
+use hyper::body::Body;
+use hyper::client::conn::http1;
+use hyper::header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, DATE, HOST, USER_AGENT};
+use hyper::http::request;
+use hyper_util::rt::TokioIo;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::net::TcpStream;
 
 use super::{Endpoint, Seconds, StepError, open, resolve};
@@ -115,7 +121,23 @@ pub(crate) enum HttpError {
     #[error("the answer is larger than {0} bytes")]
     TooLarge(usize),
     #[error("the connection broke: {0}")]
-    Broken(#[from] io::Error),
+    Broken(hyper::Error),
+    #[error("the request cannot be written: {0}")]
+    Request(#[from] hyper::http::Error),
+    #[error("the request cannot be written as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+impl HttpError {
+    fn of(failure: Failure, addr: SocketAddr) -> Self {
+        match failure {
+            Failure::TooLarge => Self::TooLarge(MAX_BODY),
+            Failure::Head(error) if error.is_parse_too_large() => Self::TooLarge(MAX_HEAD),
+            Failure::Head(error) if error.is_parse() => Self::NotHttp(addr),
+            Failure::Head(error) if error.is_incomplete_message() => Self::Closed(addr),
+            Failure::Head(error) | Failure::Body(error) => Self::Broken(error),
+        }
+    }
 }
 
 /// Sends one request without a body.
@@ -126,9 +148,7 @@ pub(crate) async fn request(
     token: Option<&Token>,
     limit: Duration,
 ) -> Result<Answer, HttpError> {
-    let authorization =
-        token.map(|token| format!("Authorization: {}\r\n", token.authorization())).unwrap_or_default();
-    exchange(admin, method, path, &authorization, "", limit).await
+    exchange(admin, Request::builder().method(method).uri(path), token, String::new(), limit).await
 }
 
 /// Posts `body` as JSON.
@@ -139,40 +159,37 @@ pub(crate) async fn post(
     body: &impl serde::Serialize,
     limit: Duration,
 ) -> Result<Answer, HttpError> {
-    let body = serde_json::to_string(body).map_err(io::Error::other)?;
-    let authorization =
-        token.map(|token| format!("Authorization: {}\r\n", token.authorization())).unwrap_or_default();
-    let headers =
-        format!("{authorization}Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
-    exchange(admin, "POST", path, &headers, &body, limit).await
+    let request = Request::post(path).header(CONTENT_TYPE, "application/json");
+    exchange(admin, request, token, serde_json::to_string(body)?, limit).await
 }
+
+/// What stands for itself in a part of a path; all else could mean something there.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// A part of a path, with everything escaped that could mean something else there.
 pub(crate) fn path_part(text: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-    let escape =
-        |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-    text.bytes().map(escape).collect()
+    utf8_percent_encode(text, PLAIN).to_string()
 }
 
 async fn exchange(
     admin: &AdminUrl,
-    method: &str,
-    path: &str,
-    headers: &str,
-    body: &str,
+    request: request::Builder,
+    token: Option<&Token>,
+    body: String,
     limit: Duration,
 ) -> Result<Answer, HttpError> {
-    let head = format!(
-        "{method} {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: rallypoint/{}\r\nAccept: application/json, */*\r\n\
-         {headers}Connection: close\r\n\r\n{body}",
-        admin.0,
-        env!("CARGO_PKG_VERSION"),
-    );
+    let request = token
+        .into_iter()
+        .fold(request, |request, token| request.header(AUTHORIZATION, token.authorization()));
+    let request = request
+        .header(HOST, admin.0.to_string())
+        .header(USER_AGENT, concat!("rallypoint/", env!("CARGO_PKG_VERSION")))
+        .header(ACCEPT, "application/json, */*")
+        .header(CONNECTION, "close")
+        .body(body)?;
     let exchange = async {
-        let (mut stream, addr) = connect(&admin.0, limit).await?;
-        stream.write_all(head.as_bytes()).await?;
-        Reader { stream, addr, bytes: Vec::new() }.answer().await
+        let (stream, addr) = connect(&admin.0, limit).await?;
+        answer(stream, request).await.map_err(|error| HttpError::of(error, addr))
     };
     tokio::time::timeout(limit, exchange).await.unwrap_or(Err(HttpError::Late(limit)))
 }
@@ -189,142 +206,49 @@ async fn connect(endpoint: &Endpoint, limit: Duration) -> Result<(TcpStream, Soc
     Err(last.unwrap_or_else(|| StepError::ResolverSilent { host: endpoint.host().into(), after: limit }))
 }
 
-/// How the end of a body is told.
-enum Body {
-    Length(usize),
-    Chunked,
-    UntilClose,
+/// Why an exchange failed, without the peer's name.
+#[derive(Debug)]
+enum Failure {
+    Head(hyper::Error),
+    Body(hyper::Error),
+    TooLarge,
 }
 
-struct Reader {
-    stream: TcpStream,
-    addr: SocketAddr,
-    /// Read, and not yet used.
-    bytes: Vec<u8>,
-}
-
-impl Reader {
-    async fn answer(&mut self) -> Result<Answer, HttpError> {
-        let head_end = loop {
-            if let Some(at) = find(&self.bytes, b"\r\n\r\n") {
-                break at + 4;
-            }
-            if self.bytes.len() > MAX_HEAD {
-                return Err(HttpError::TooLarge(MAX_HEAD));
-            }
-            if !self.more().await? {
-                let silent = self.bytes.is_empty();
-                return Err(if silent {
-                    HttpError::Closed(self.addr)
-                } else {
-                    HttpError::NotHttp(self.addr)
-                });
-            }
-            if !self.bytes.iter().zip(b"HTTP/1.").all(|(a, b)| a == b) {
-                return Err(HttpError::NotHttp(self.addr));
-            }
-        };
-        let head: Vec<u8> = self.bytes.drain(..head_end).collect();
-        let (status, date, body) = parse_head(&head).ok_or(HttpError::NotHttp(self.addr))?;
-        let body = match body {
-            _ if matches!(status, 204 | 304) => Vec::new(),
-            Body::Length(length) => self.take(length).await?,
-            Body::Chunked => self.chunks().await?,
-            Body::UntilClose => {
-                while self.more().await? {
-                    if self.bytes.len() > MAX_BODY {
-                        return Err(HttpError::TooLarge(MAX_BODY));
-                    }
-                }
-                std::mem::take(&mut self.bytes)
-            }
-        };
-        Ok(Answer { status, date, body })
-    }
-
-    async fn chunks(&mut self) -> Result<Vec<u8>, HttpError> {
-        let mut body = Vec::new();
-        loop {
-            let line = self.line().await?;
-            let digits = line.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
-            let size =
-                std::str::from_utf8(digits).ok().and_then(|digits| usize::from_str_radix(digits, 16).ok());
-            let size = size.ok_or(HttpError::NotHttp(self.addr))?;
-            if size == 0 {
-                // What may follow is of no interest, and the connection is closed.
-                return Ok(body);
-            }
-            if body.len().saturating_add(size) > MAX_BODY {
-                return Err(HttpError::TooLarge(MAX_BODY));
-            }
-            body.append(&mut self.take(size).await?);
-            if !self.line().await?.is_empty() {
-                return Err(HttpError::NotHttp(self.addr));
-            }
+async fn answer(stream: TcpStream, request: Request<String>) -> Result<Answer, Failure> {
+    let (mut sender, connection) = http1::Builder::new()
+        .max_buf_size(MAX_HEAD)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(Failure::Head)?;
+    let exchange = async {
+        let (head, mut body) = sender.send_request(request).await.map_err(Failure::Head)?.into_parts();
+        let mut bytes = Vec::new();
+        // Told before the first byte of it: nothing is read of a body that is too large.
+        if body.size_hint().lower() > MAX_BODY as u64 {
+            return Err(Failure::TooLarge);
         }
-    }
-
-    async fn line(&mut self) -> Result<Vec<u8>, HttpError> {
-        loop {
-            if let Some(at) = find(&self.bytes, b"\r\n") {
-                let line = self.bytes[..at].to_vec();
-                self.bytes.drain(..at + 2);
-                return Ok(line);
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.map_err(Failure::Body)?.into_data() else { continue };
+            if bytes.len() + data.len() > MAX_BODY {
+                return Err(Failure::TooLarge);
             }
-            if self.bytes.len() > MAX_HEAD || !self.more().await? {
-                return Err(HttpError::NotHttp(self.addr));
-            }
+            bytes.extend_from_slice(&data);
         }
+        let date = head.headers.get(DATE).and_then(|date| date.to_str().ok()).map(str::to_owned);
+        Ok(Answer { status: head.status.as_u16(), date, body: bytes })
+    };
+    // The connection moves only while it is polled; its own end says nothing that the answer does not say.
+    tokio::pin!(exchange);
+    tokio::select! {
+        answer = &mut exchange => answer,
+        _ = connection => exchange.await,
     }
-
-    async fn take(&mut self, length: usize) -> Result<Vec<u8>, HttpError> {
-        if length > MAX_BODY {
-            return Err(HttpError::TooLarge(MAX_BODY));
-        }
-        while self.bytes.len() < length {
-            if !self.more().await? {
-                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
-            }
-        }
-        Ok(self.bytes.drain(..length).collect())
-    }
-
-    /// Reads once. `false` at the end.
-    async fn more(&mut self) -> Result<bool, HttpError> {
-        match self.stream.read_buf(&mut self.bytes).await {
-            Ok(n) => Ok(n > 0),
-            // The answer may be whole although the server was in a hurry.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(false),
-            Err(error) => Err(error.into()),
-        }
-    }
-}
-
-fn parse_head(head: &[u8]) -> Option<(u16, Option<String>, Body)> {
-    let head = std::str::from_utf8(head).ok()?;
-    let mut lines = head.split("\r\n");
-    let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
-    let (mut body, mut date) = (Body::UntilClose, None);
-    for (name, value) in lines.filter_map(|line| line.split_once(':')) {
-        let value = value.trim();
-        if name.eq_ignore_ascii_case("transfer-encoding") && value.eq_ignore_ascii_case("chunked") {
-            body = Body::Chunked;
-        } else if name.eq_ignore_ascii_case("content-length") && !matches!(body, Body::Chunked) {
-            body = Body::Length(value.parse().ok()?);
-        } else if name.eq_ignore_ascii_case("date") {
-            date = Some(value.to_owned());
-        }
-    }
-    Some((status, date, body))
-}
-
-fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    haystack.windows(needle.len()).position(|window| window == needle)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
     async fn answered(answer: &'static [u8]) -> Result<Answer, HttpError> {
@@ -333,7 +257,7 @@ mod tests {
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.expect("a client");
             let mut heard = Vec::new();
-            while find(&heard, b"\r\n\r\n").is_none() {
+            while !heard.ends_with(b"\r\n\r\n") {
                 stream.read_buf(&mut heard).await.expect("a request");
             }
             // In two parts, as a network may cut it.
@@ -366,8 +290,8 @@ mod tests {
         assert!(matches!(answered(cut).await, Err(HttpError::Broken(_))));
         let huge = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n";
         assert!(matches!(answered(huge).await, Err(HttpError::TooLarge(_))));
-        let bad_chunk = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n";
-        assert!(matches!(answered(bad_chunk).await, Err(HttpError::TooLarge(_))));
+        let endless_chunk = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n";
+        assert!(matches!(answered(endless_chunk).await, Err(HttpError::Broken(_))), "it ends too early");
     }
 
     #[test]
