@@ -20,6 +20,7 @@
 //! | [`endpoint`] | where a server is, as people and platforms write it |
 //! | [`gather`] | the gate where the pods of a run wait for each other (core) |
 //! | [`launch`] | who a process is in its job, by its environment (core) |
+//! | [`makers`] | what makes pods in Kubernetes, and what each maker gives them (core) |
 //! | [`doctor`] | checks that tell before a job hangs why it would |
 //! | [`cli`] | the command line |
 
@@ -36,6 +37,7 @@ pub mod ids;
 pub mod insight;
 pub mod launch;
 pub mod loadgen;
+pub mod makers;
 pub mod metrics;
 pub mod process;
 pub mod protocol;

@@ -15,7 +15,8 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
     ("rendezvous", &["ids"], &["tokio", "tokio_util", "tracing", "bytes", "serde"]),
     ("api", &[], &["tokio", "axum", "bytes"]),
     ("endpoint", &[], &["tokio", "tracing"]),
-    ("launch", &["endpoint"], &["tokio", "tracing", "std::env", "std::fs"]),
+    ("makers", &[], &["tokio", "tracing", "std::env", "std::fs"]),
+    ("launch", &["endpoint", "makers"], &["tokio", "tracing", "std::env", "std::fs"]),
     ("gather", &["ids", "launch"], &["tokio", "tracing"]),
     ("engine", &["ids", "protocol", "store"], &["tokio_util", "axum"]),
     (
@@ -30,7 +31,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
         &["prometheus"],
     ),
     ("client", &["config", "endpoint", "ids", "protocol"], &["axum", "prometheus"]),
-    ("doctor", &["client", "endpoint", "launch", "protocol"], &["axum", "prometheus", "tracing"]),
+    ("doctor", &["client", "endpoint", "launch", "makers", "protocol"], &["axum", "prometheus", "tracing"]),
     ("process", &[], &["tokio", "tracing"]),
     ("loadgen", &["client", "ids", "process", "protocol"], &["axum", "prometheus", "tracing", "indicatif"]),
 ];
