@@ -21,6 +21,7 @@
 //! | [`gather`] | the gate where the pods of a run wait for each other (core) |
 //! | [`launch`] | who a process is in its job, by its environment (core) |
 //! | [`makers`] | what makes pods in Kubernetes, and what each maker gives them (core) |
+//! | [`shell`] | which commands a shell script runs, as far as that can be read (core) |
 //! | [`doctor`] | checks that tell before a job hangs why it would |
 //! | [`cli`] | the command line |
 
@@ -43,4 +44,5 @@ pub mod process;
 pub mod protocol;
 pub mod rendezvous;
 pub mod server;
+pub mod shell;
 pub mod store;

@@ -16,7 +16,8 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
     ("api", &[], &["tokio", "axum", "bytes"]),
     ("endpoint", &[], &["tokio", "tracing"]),
     ("makers", &[], &["tokio", "tracing", "std::env", "std::fs"]),
-    ("launch", &["endpoint", "makers"], &["tokio", "tracing", "std::env", "std::fs"]),
+    ("shell", &[], &["tokio", "tracing", "std::env", "std::fs"]),
+    ("launch", &["endpoint", "makers", "shell"], &["tokio", "tracing", "std::env", "std::fs"]),
     ("gather", &["ids", "launch"], &["tokio", "tracing"]),
     ("engine", &["ids", "protocol", "store"], &["tokio_util", "axum"]),
     (
@@ -31,7 +32,11 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
         &["prometheus"],
     ),
     ("client", &["config", "endpoint", "ids", "protocol"], &["axum", "prometheus"]),
-    ("doctor", &["client", "endpoint", "launch", "makers", "protocol"], &["axum", "prometheus", "tracing"]),
+    (
+        "doctor",
+        &["client", "endpoint", "launch", "makers", "protocol", "shell"],
+        &["axum", "prometheus", "tracing"],
+    ),
     ("process", &[], &["tokio", "tracing"]),
     ("loadgen", &["client", "ids", "process", "protocol"], &["axum", "prometheus", "tracing", "indicatif"]),
 ];

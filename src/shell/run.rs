@@ -1,0 +1,447 @@
+//! Commands in their order, with the variables at that point.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use brush_parser::ast::{
+    self, AndOr, AssignmentName, AssignmentValue, CommandPrefixOrSuffixItem as Item, CompoundCommand,
+    CompoundList, IoFileRedirectTarget, IoRedirect,
+};
+use brush_parser::{Parser, ParserOptions};
+
+use super::{
+    Called, Command, Reading, Surroundings, Text, Variable, Variables, basename, called, is_script, is_shell,
+};
+
+/// How deep scripts may call scripts and functions.
+const DEPTH: usize = 8;
+
+/// Reads a script.
+pub fn read(script: &str, positional: &[Text], surroundings: Surroundings<'_>) -> Reading {
+    let mut shell = Shell {
+        variables: Rc::new(surroundings.variables),
+        open: surroundings.open,
+        positional: positional.to_vec(),
+        functions: HashMap::new(),
+        written: HashMap::new(),
+        file: surroundings.file,
+        depth: 0,
+        conditional: 0,
+        reading: Reading::default(),
+    };
+    shell.script(script, "the script");
+    shell.reading
+}
+
+pub(super) struct Shell<'a> {
+    pub(super) variables: Rc<Variables>,
+    pub(super) open: bool,
+    pub(super) positional: Vec<Text>,
+    functions: HashMap<String, CompoundCommand>,
+    /// Files that the script itself writes.
+    written: HashMap<String, String>,
+    file: &'a dyn Fn(&str) -> Option<String>,
+    depth: usize,
+    conditional: usize,
+    reading: Reading,
+}
+
+impl Shell<'_> {
+    pub(super) fn set(&mut self, name: &str, value: Text) {
+        Rc::make_mut(&mut self.variables).insert(name.to_owned(), Variable::One(value));
+    }
+
+    fn script(&mut self, text: &str, what: &str) {
+        if self.depth >= DEPTH {
+            self.reading.unread.push(format!("{what}: scripts call each other too deeply"));
+            return;
+        }
+        match Parser::new(text.as_bytes(), &ParserOptions::default()).parse_program() {
+            Ok(program) => {
+                self.depth += 1;
+                for list in &program.complete_commands {
+                    self.list(list);
+                }
+                self.depth -= 1;
+            }
+            Err(error) => {
+                let words = error.to_string();
+                let first = words.lines().next().unwrap_or_default();
+                self.reading.unread.push(format!("{what} is no shell that can be read ({first})"));
+                self.open = true;
+            }
+        }
+    }
+
+    /// Reads the script of a command substitution; it changes nothing here.
+    pub(super) fn inside(&mut self, script: &str) -> Option<Reading> {
+        if self.depth >= DEPTH {
+            return None;
+        }
+        let program = Parser::new(script.as_bytes(), &ParserOptions::default()).parse_program().ok()?;
+        let mut inner = Shell {
+            variables: Rc::clone(&self.variables),
+            open: self.open,
+            positional: self.positional.clone(),
+            functions: HashMap::new(),
+            written: HashMap::new(),
+            file: self.file,
+            depth: self.depth + 1,
+            conditional: 0,
+            reading: Reading::default(),
+        };
+        for list in &program.complete_commands {
+            inner.list(list);
+        }
+        Some(inner.reading)
+    }
+
+    fn list(&mut self, list: &CompoundList) {
+        for item in &list.0 {
+            let and_or = &item.0;
+            self.pipeline(&and_or.first);
+            let mut behind_test = is_test(&and_or.first);
+            for next in &and_or.additional {
+                let (pipeline, or) = match next {
+                    AndOr::And(pipeline) => (pipeline, false),
+                    AndOr::Or(pipeline) => (pipeline, true),
+                };
+                if or || behind_test {
+                    self.maybe(|shell| shell.pipeline(pipeline));
+                } else {
+                    self.pipeline(pipeline);
+                }
+                behind_test |= is_test(pipeline);
+            }
+        }
+    }
+
+    fn pipeline(&mut self, pipeline: &ast::Pipeline) {
+        for command in &pipeline.seq {
+            self.command(command);
+        }
+    }
+
+    fn command(&mut self, command: &ast::Command) {
+        match command {
+            ast::Command::Simple(simple) => self.simple(simple),
+            ast::Command::Compound(compound, _) => self.compound(compound),
+            ast::Command::Function(function) => {
+                self.functions.insert(function.fname.value.clone(), function.body.0.clone());
+            }
+            ast::Command::ExtendedTest(..) => {}
+        }
+    }
+
+    fn compound(&mut self, compound: &CompoundCommand) {
+        match compound {
+            CompoundCommand::BraceGroup(group) => self.list(&group.list),
+            CompoundCommand::Subshell(subshell) => {
+                let before = Rc::clone(&self.variables);
+                self.list(&subshell.list);
+                self.variables = before;
+            }
+            CompoundCommand::ForClause(clause) => {
+                self.maybe(|shell| {
+                    shell.set(
+                        &clause.variable_name,
+                        Text::unknown(format!("${}", clause.variable_name), false),
+                    );
+                    shell.list(&clause.body.list);
+                });
+            }
+            CompoundCommand::ArithmeticForClause(clause) => self.maybe(|shell| shell.list(&clause.body.list)),
+            CompoundCommand::WhileClause(clause) | CompoundCommand::UntilClause(clause) => {
+                self.maybe(|shell| {
+                    shell.list(&clause.0);
+                    shell.list(&clause.1.list);
+                });
+            }
+            CompoundCommand::IfClause(clause) => {
+                self.list(&clause.condition);
+                let mut ways = vec![(None, &clause.then)];
+                let mut falls_through = true;
+                for other in clause.elses.iter().flatten() {
+                    ways.push((other.condition.as_ref(), &other.body));
+                    falls_through &= other.condition.is_some();
+                }
+                self.ways(&ways, falls_through);
+            }
+            CompoundCommand::CaseClause(clause) => {
+                let ways: Vec<_> =
+                    clause.cases.iter().filter_map(|case| Some((None, case.cmd.as_ref()?))).collect();
+                let caught =
+                    clause.cases.iter().any(|case| case.patterns.iter().any(|pattern| pattern.value == "*"));
+                self.ways(&ways, !caught);
+            }
+            CompoundCommand::Arithmetic(_) => {}
+            CompoundCommand::Coprocess(coprocess) => self.command(&coprocess.body),
+        }
+    }
+
+    /// Runs something that may not run.
+    fn maybe(&mut self, run: impl FnOnce(&mut Self)) {
+        let before = Rc::clone(&self.variables);
+        self.conditional += 1;
+        run(self);
+        self.conditional -= 1;
+        let after = std::mem::replace(&mut self.variables, before);
+        self.join(&after);
+    }
+
+    /// Runs the ways of an `if` or a `case`, each from the same start.
+    fn ways(&mut self, ways: &[(Option<&CompoundList>, &CompoundList)], falls_through: bool) {
+        let start = Rc::clone(&self.variables);
+        let mut ends = Vec::new();
+        self.conditional += 1;
+        for (condition, body) in ways {
+            self.variables = Rc::clone(&start);
+            if let Some(condition) = condition {
+                self.list(condition);
+            }
+            self.list(body);
+            ends.push(Rc::clone(&self.variables));
+        }
+        self.conditional -= 1;
+        let mut ends = ends.into_iter();
+        self.variables = if falls_through { start } else { ends.next().unwrap_or(start) };
+        for end in ends {
+            self.join(&end);
+        }
+    }
+
+    /// Makes unknown what another way leaves differently.
+    fn join(&mut self, other: &Rc<Variables>) {
+        if Rc::ptr_eq(&self.variables, other) {
+            return;
+        }
+        let names: Vec<String> = self.variables.keys().chain(other.keys()).cloned().collect();
+        for name in names {
+            if self.variables.get(&name) != other.get(&name) {
+                self.set(&name, Text::unknown(format!("${name}"), false));
+            }
+        }
+    }
+
+    fn simple(&mut self, simple: &ast::SimpleCommand) {
+        let mut own = Vec::new();
+        let mut redirects = Vec::new();
+        for item in simple.prefix.iter().flat_map(|prefix| &prefix.0) {
+            match item {
+                Item::AssignmentWord(assignment, _) => own.push(assignment),
+                Item::IoRedirect(redirect) => redirects.push(redirect),
+                _ => {}
+            }
+        }
+        let Some(name) = &simple.word_or_name else {
+            for assignment in own {
+                self.assign(assignment);
+            }
+            return;
+        };
+        let mut words = self.fields(&name.value);
+        let builtin = words.first().and_then(Text::literal).unwrap_or_default().to_owned();
+        let declares = matches!(builtin.as_str(), "export" | "declare" | "local" | "typeset" | "readonly");
+        for item in simple.suffix.iter().flat_map(|suffix| &suffix.0) {
+            match item {
+                Item::AssignmentWord(assignment, _) if declares => self.assign(assignment),
+                Item::Word(word) | Item::AssignmentWord(_, word) => words.extend(self.fields(&word.value)),
+                Item::IoRedirect(redirect) => redirects.push(redirect),
+                Item::ProcessSubstitution(..) => words.push(Text::unknown("<(…)", false)),
+            }
+        }
+        if words.is_empty() || declares {
+            return;
+        }
+        let before = Rc::clone(&self.variables);
+        for assignment in own {
+            self.assign(assignment);
+        }
+        self.keep_written(&words, &redirects);
+        self.execute(words);
+        if builtin != "eval"
+            && !matches!(builtin.as_str(), "source" | "." | "read" | "unset" | "mapfile" | "readarray")
+        {
+            let is_function = self.functions.contains_key(&builtin);
+            if !is_function {
+                self.variables = before;
+            }
+        }
+    }
+
+    fn assign(&mut self, assignment: &ast::Assignment) {
+        let AssignmentName::VariableName(name) = &assignment.name else {
+            if let AssignmentName::ArrayElementName(name, _) = &assignment.name {
+                self.set(name, Text::unknown(format!("${name}"), false));
+            }
+            return;
+        };
+        let value = match &assignment.value {
+            AssignmentValue::Scalar(word) => Variable::One(self.text(&word.value)),
+            AssignmentValue::Array(items) => {
+                Variable::Array(items.iter().flat_map(|(_, word)| self.fields(&word.value)).collect())
+            }
+        };
+        let value = match (assignment.append, self.variables.get(name).cloned(), value) {
+            (true, Some(Variable::One(mut text)), Variable::One(more)) => {
+                text.extend(more);
+                Variable::One(text)
+            }
+            (true, Some(Variable::Array(mut items)), Variable::Array(more)) => {
+                items.extend(more);
+                Variable::Array(items)
+            }
+            (.., value) => value,
+        };
+        Rc::make_mut(&mut self.variables).insert(name.clone(), value);
+    }
+
+    /// Remembers a file that `cat > FILE <<EOF` or `echo … > FILE` writes.
+    fn keep_written(&mut self, words: &[Text], redirects: &[&IoRedirect]) {
+        let program = words[0].literal().unwrap_or_default();
+        let document = redirects.iter().find_map(|redirect| match redirect {
+            IoRedirect::HereDocument(_, document) => Some(document.doc.value.clone()),
+            _ => None,
+        });
+        let target = redirects.iter().find_map(|redirect| match redirect {
+            IoRedirect::File(
+                _,
+                ast::IoFileRedirectKind::Write | ast::IoFileRedirectKind::Clobber,
+                IoFileRedirectTarget::Filename(word),
+            ) => Some(word.value.clone()),
+            _ => None,
+        });
+        let target = match (program, target) {
+            (_, Some(word)) => self.text(&word),
+            ("tee", None) => words.last().cloned().unwrap_or_default(),
+            _ => return,
+        };
+        let content = match (program, document) {
+            ("cat" | "tee", Some(document)) => document,
+            ("echo", _) => words[1..].iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+            _ => return,
+        };
+        if let Some(path) = target.literal() {
+            self.written.insert(path.to_owned(), content);
+        }
+    }
+
+    fn text_of(&self, path: &str) -> Option<String> {
+        let plain = path.strip_prefix("./").unwrap_or(path);
+        let written = self.written.get(path).or_else(|| self.written.get(plain));
+        written.cloned().or_else(|| (self.file)(path))
+    }
+
+    fn execute(&mut self, mut words: Vec<Text>) {
+        // What only starts another command.
+        while words.len() > 1
+            && words[0]
+                .literal()
+                .is_some_and(|word| matches!(word, "exec" | "command" | "nohup" | "time" | "builtin"))
+        {
+            words.remove(0);
+        }
+        let first = words[0].to_string();
+        match first.as_str() {
+            "source" | "." => return self.source(&words[1..]),
+            "eval" => {
+                let text: Vec<String> = words[1..].iter().map(ToString::to_string).collect();
+                if words[1..].iter().any(Text::is_unknown) {
+                    self.open = true;
+                }
+                return self.script(&text.join(" "), "what `eval` is given");
+            }
+            "unset" => {
+                for word in &words[1..] {
+                    Rc::make_mut(&mut self.variables).remove(&word.to_string());
+                }
+                return;
+            }
+            "read" | "mapfile" | "readarray" | "getopts" => {
+                for word in words[1..].iter().filter_map(Text::literal).map(str::to_owned).collect::<Vec<_>>()
+                {
+                    if !word.starts_with('-') {
+                        self.set(&word, Text::unknown(format!("${word}"), false));
+                    }
+                }
+                return;
+            }
+            "set" | "shift" | "shopt" | "trap" | "ulimit" | "umask" | ":" => return,
+            _ => {}
+        }
+        if let Some(body) = self.functions.get(&first).cloned() {
+            if self.depth < DEPTH {
+                self.depth += 1;
+                let before = std::mem::replace(&mut self.positional, words[1..].to_vec());
+                self.compound(&body);
+                self.positional = before;
+                self.depth -= 1;
+            }
+            return;
+        }
+        if is_shell(&first) {
+            return self.shell(&words);
+        }
+        if is_script(&first) || first.starts_with("./") || self.written.contains_key(&first) {
+            if let Some(text) = self.text_of(&first) {
+                return self.call(&text, &first, &words[1..]);
+            }
+            if is_script(&first) {
+                self.reading.unread.push(format!("`{first}` is not in these files"));
+            }
+        }
+        self.reading.commands.push(Command {
+            words,
+            variables: Rc::clone(&self.variables),
+            open: self.open,
+            conditional: self.conditional > 0,
+        });
+    }
+
+    fn source(&mut self, arguments: &[Text]) {
+        let Some(path) = arguments.first() else { return };
+        match path.literal().and_then(|path| self.text_of(path)) {
+            Some(text) => self.script(&text, &path.to_string()),
+            // It may set any variable.
+            None => self.open = true,
+        }
+    }
+
+    fn shell(&mut self, words: &[Text]) {
+        match called(&words[1..]) {
+            Called::Script(script, arguments) => {
+                let text = script.to_string();
+                let arguments = arguments.get(1..).unwrap_or_default().to_vec();
+                self.call(&text, "the script of `-c`", &arguments);
+            }
+            Called::File(path, arguments) => match path.literal().and_then(|path| self.text_of(path)) {
+                Some(text) => {
+                    let arguments = arguments.to_vec();
+                    self.call(&text, &path.to_string(), &arguments);
+                }
+                None => self.reading.unread.push(format!("`{path}` is not in these files")),
+            },
+            Called::Input => {}
+        }
+    }
+
+    /// Runs another script, which changes no variable here.
+    fn call(&mut self, text: &str, what: &str, arguments: &[Text]) {
+        let before = (Rc::clone(&self.variables), self.open);
+        let positional = std::mem::replace(&mut self.positional, arguments.to_vec());
+        self.script(text, what);
+        (self.variables, self.open) = before;
+        self.positional = positional;
+    }
+}
+
+/// Whether a pipeline only tests something.
+fn is_test(pipeline: &ast::Pipeline) -> bool {
+    match pipeline.seq.as_slice() {
+        [ast::Command::ExtendedTest(..) | ast::Command::Compound(CompoundCommand::Arithmetic(_), _)] => true,
+        [ast::Command::Simple(simple)] => {
+            simple.word_or_name.as_ref().is_some_and(|name| matches!(basename(&name.value), "[" | "test"))
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,202 @@
+//! What is known of a text.
+
+/// What a part of a text is, where its value is not known before the pod runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// The pod's index among all nodes.
+    Index,
+    /// The pod's index in its role, task or child Job; others have the same one.
+    IndexInRole,
+    /// The pod's name.
+    PodName,
+    /// What stands behind the last dash of the pod's name.
+    EndOfPodName,
+    /// The pod's host name.
+    HostName,
+    /// What stands behind the last dash of the host name.
+    EndOfHostName,
+    /// The pod's address.
+    PodIp,
+    /// The pod's own UID.
+    PodUid,
+    /// The UID of the child Job that the pod belongs to.
+    ChildJobUid,
+    /// An id that all pods of the run have, and no other run.
+    RunUid,
+    /// The object's namespace, where the file does not say it.
+    Namespace,
+    /// Drawn or taken from the clock: another value in each pod.
+    Drawn,
+}
+
+impl Source {
+    /// Whether two pods have different values.
+    pub const fn varies(self) -> bool {
+        !matches!(self, Self::RunUid | Self::Namespace)
+    }
+
+    /// In words, for messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Index => "the pod's index",
+            Self::IndexInRole => "the pod's index in its role",
+            Self::PodName => "the pod's name",
+            Self::EndOfPodName => "the end of the pod's name",
+            Self::HostName => "the pod's host name",
+            Self::EndOfHostName => "the end of the pod's host name",
+            Self::PodIp => "the pod's own address",
+            Self::PodUid => "the pod's own UID",
+            Self::ChildJobUid => "the UID of the pod's own Job",
+            Self::RunUid => "an id of the run",
+            Self::Namespace => "the namespace",
+            Self::Drawn => "a random number or a time",
+        }
+    }
+}
+
+/// A part of a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// As it stands there.
+    Known(String),
+    /// Known for what it is.
+    Of(Source),
+    /// Nobody can know it here.
+    Unknown {
+        /// As it is written.
+        written: String,
+        /// Whether two pods surely have different values.
+        varies: bool,
+    },
+    /// A variable that nothing sets; it is empty.
+    Unset(String),
+}
+
+/// What is known of a text.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Text(Vec<Part>);
+
+impl Text {
+    /// Exactly this.
+    pub fn known(text: impl Into<String>) -> Self {
+        let mut made = Self::default();
+        made.push(Part::Known(text.into()));
+        made
+    }
+
+    /// One part.
+    pub fn of(part: Part) -> Self {
+        let mut made = Self::default();
+        made.push(part);
+        made
+    }
+
+    /// Unknown, as written there.
+    pub fn unknown(written: impl Into<String>, varies: bool) -> Self {
+        Self(vec![Part::Unknown { written: written.into(), varies }])
+    }
+
+    /// Adds a part.
+    pub fn push(&mut self, part: Part) {
+        match (self.0.last_mut(), part) {
+            (_, Part::Known(text)) if text.is_empty() => {}
+            (Some(Part::Known(before)), Part::Known(text)) => before.push_str(&text),
+            (_, part) => self.0.push(part),
+        }
+    }
+
+    /// Adds a text.
+    pub fn extend(&mut self, text: Self) {
+        for part in text.0 {
+            self.push(part);
+        }
+    }
+
+    /// Its parts.
+    pub fn parts(&self) -> &[Part] {
+        &self.0
+    }
+
+    /// The text, if all of it is known.
+    pub fn literal(&self) -> Option<&str> {
+        match self.0.as_slice() {
+            [] => Some(""),
+            [Part::Known(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// What it is, if it is one thing of which that is known.
+    pub fn source(&self) -> Option<Source> {
+        match self.0.as_slice() {
+            [Part::Of(source)] => Some(*source),
+            _ => None,
+        }
+    }
+
+    /// Whether two pods surely have different values.
+    pub fn varies(&self) -> bool {
+        self.0.iter().any(|part| match part {
+            Part::Of(source) => source.varies(),
+            Part::Unknown { varies, .. } => *varies,
+            Part::Known(_) | Part::Unset(_) => false,
+        })
+    }
+
+    /// Whether a part of it cannot be known.
+    pub fn is_unknown(&self) -> bool {
+        self.0.iter().any(|part| matches!(part, Part::Unknown { .. }))
+    }
+
+    /// Whether nothing can be in it: known to be empty, or made of unset variables alone.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|part| matches!(part, Part::Unset(_)))
+    }
+
+    /// The variables in it that nothing sets.
+    pub fn unset(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|part| match part {
+            Part::Unset(name) => Some(name.as_str()),
+            _ => None,
+        })
+    }
+
+    /// Splits at the first occurrence of a character that is known.
+    pub fn split_once(&self, at: char) -> Option<(Self, Self)> {
+        let (n, before, after) = self.0.iter().enumerate().find_map(|(n, part)| match part {
+            Part::Known(text) => text.split_once(at).map(|(before, after)| (n, before, after)),
+            _ => None,
+        })?;
+        let mut left = Self(self.0[..n].to_vec());
+        left.push(Part::Known(before.into()));
+        let mut right = Self::known(after);
+        right.extend(Self(self.0[n + 1..].to_vec()));
+        Some((left, right))
+    }
+
+    /// All pieces between the occurrences of a character.
+    pub fn split(&self, at: char) -> Vec<Self> {
+        let mut rest = self.clone();
+        let mut pieces = Vec::new();
+        while let Some((piece, after)) = rest.split_once(at) {
+            pieces.push(piece);
+            rest = after;
+        }
+        pieces.push(rest);
+        pieces
+    }
+}
+
+impl std::fmt::Display for Text {
+    /// As one would write it: what is unknown as it is written, what is known for what it is in angle brackets.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for part in &self.0 {
+            match part {
+                Part::Known(text) | Part::Unknown { written: text, .. } => f.write_str(text)?,
+                Part::Of(source) => write!(f, "$<{}>", source.name())?,
+                Part::Unset(name) => write!(f, "${name}")?,
+            }
+        }
+        Ok(())
+    }
+}

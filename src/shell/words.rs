@@ -1,0 +1,360 @@
+//! Words to texts: quotes, parameters, substitutions.
+
+use brush_parser::ast::{ArithmeticExpr, ArithmeticTarget, BinaryOperator, UnaryOperator};
+use brush_parser::word::{Parameter, ParameterExpr, SpecialParameter, WordPiece, WordPieceWithSource};
+use brush_parser::{ParserOptions, arithmetic, word};
+
+use super::run::Shell;
+use super::{Part, Source, Text, Variable};
+
+/// What a word becomes: the fields it splits into, each a text.
+struct Fields {
+    done: Vec<Text>,
+    open: Option<Text>,
+}
+
+impl Fields {
+    fn add(&mut self, text: Text) {
+        self.open.get_or_insert_default().extend(text);
+    }
+
+    /// Adds a text that the shell splits at white space.
+    fn add_split(&mut self, text: &Text) {
+        for part in text.parts() {
+            let Part::Known(known) = part else {
+                self.add(Text::of(part.clone()));
+                continue;
+            };
+            let mut pieces = known.split(char::is_whitespace);
+            if let Some(first) = pieces.next().filter(|piece| !piece.is_empty()) {
+                self.add(Text::known(first));
+            }
+            for piece in pieces {
+                self.done.extend(self.open.take());
+                if !piece.is_empty() {
+                    self.open = Some(Text::known(piece));
+                }
+            }
+        }
+    }
+
+    fn next(&mut self) {
+        self.done.extend(self.open.take());
+    }
+}
+
+impl Shell<'_> {
+    /// The fields of a word.
+    pub(super) fn fields(&mut self, written: &str) -> Vec<Text> {
+        let Ok(pieces) = word::parse(written, &ParserOptions::default()) else {
+            return vec![Text::unknown(written, false)];
+        };
+        let mut fields = Fields { done: Vec::new(), open: None };
+        self.pieces(written, &pieces, false, &mut fields);
+        fields.next();
+        fields.done
+    }
+
+    /// The text of a word that is not split, such as the right side of an assignment.
+    pub(super) fn text(&mut self, written: &str) -> Text {
+        let Ok(pieces) = word::parse(written, &ParserOptions::default()) else {
+            return Text::unknown(written, false);
+        };
+        let mut fields = Fields { done: Vec::new(), open: None };
+        self.pieces(written, &pieces, true, &mut fields);
+        fields.next();
+        let mut text = Text::default();
+        for (n, field) in fields.done.into_iter().enumerate() {
+            if n > 0 {
+                text.push(Part::Known(" ".into()));
+            }
+            text.extend(field);
+        }
+        text
+    }
+
+    fn pieces(&mut self, written: &str, pieces: &[WordPieceWithSource], quoted: bool, fields: &mut Fields) {
+        for piece in pieces {
+            let source = written.get(piece.start_index..piece.end_index).unwrap_or(written);
+            match &piece.piece {
+                WordPiece::Text(text)
+                | WordPiece::SingleQuotedText(text)
+                | WordPiece::AnsiCQuotedText(text) => {
+                    fields.add(Text::known(text.as_str()));
+                    fields.open.get_or_insert_default();
+                }
+                WordPiece::EscapeSequence(text) => {
+                    let text = text.strip_prefix('\\').unwrap_or(text);
+                    fields.add(Text::known(if text == "\n" { "" } else { text }));
+                }
+                WordPiece::DoubleQuotedSequence(inner) | WordPiece::GettextDoubleQuotedSequence(inner) => {
+                    fields.open.get_or_insert_default();
+                    self.pieces(written, inner, true, fields);
+                }
+                WordPiece::TildeExpansion(_) => fields.add(Text::unknown(source, false)),
+                WordPiece::ParameterExpansion(parameter) => self.parameter(parameter, source, quoted, fields),
+                WordPiece::CommandSubstitution(script) | WordPiece::BackquotedCommandSubstitution(script) => {
+                    let text = self.substitution(script, source);
+                    if quoted { fields.add(text) } else { fields.add_split(&text) }
+                }
+                WordPiece::ArithmeticExpression(expression) => {
+                    fields.add(self.arithmetic(&expression.value, source));
+                }
+            }
+        }
+    }
+
+    fn parameter(&mut self, expr: &ParameterExpr, source: &str, quoted: bool, fields: &mut Fields) {
+        if let ParameterExpr::Parameter { parameter: Parameter::NamedWithAllIndices { name, .. }, .. } = expr
+            && let Some(Variable::Array(items)) = self.variables.get(name)
+        {
+            for (n, item) in items.clone().into_iter().enumerate() {
+                if n > 0 {
+                    fields.next();
+                }
+                if quoted { fields.add(item) } else { fields.add_split(&item) }
+            }
+            return;
+        }
+        let text = self.expansion(expr, source);
+        if quoted { fields.add(text) } else { fields.add_split(&text) }
+    }
+
+    fn expansion(&mut self, expr: &ParameterExpr, source: &str) -> Text {
+        let fallback = |text: &Text| Text::unknown(source, text.varies());
+        match expr {
+            ParameterExpr::Parameter { parameter, indirect: false } => self.value(parameter, source),
+            ParameterExpr::UseDefaultValues { parameter, default_value, indirect: false, .. } => {
+                let value = self.value(parameter, source);
+                if value.is_empty() { self.text(default_value.as_deref().unwrap_or_default()) } else { value }
+            }
+            ParameterExpr::AssignDefaultValues { parameter, default_value, indirect: false, .. } => {
+                let value = self.value(parameter, source);
+                if !value.is_empty() {
+                    return value;
+                }
+                let value = self.text(default_value.as_deref().unwrap_or_default());
+                if let Parameter::Named(name) = parameter {
+                    self.set(name, value.clone());
+                }
+                value
+            }
+            ParameterExpr::IndicateErrorIfNullOrUnset { parameter, indirect: false, .. } => {
+                self.value(parameter, source)
+            }
+            ParameterExpr::UseAlternativeValue { parameter, alternative_value, indirect: false, .. } => {
+                let value = self.value(parameter, source);
+                if value.is_unknown() {
+                    fallback(&value)
+                } else if value.is_empty() {
+                    Text::default()
+                } else {
+                    self.text(alternative_value.as_deref().unwrap_or_default())
+                }
+            }
+            ParameterExpr::RemoveLargestPrefixPattern { parameter, pattern, indirect: false } => {
+                let value = self.value(parameter, source);
+                let at_dash = pattern.as_deref() == Some("*-");
+                match (value.source(), value.literal()) {
+                    (Some(Source::HostName), _) if at_dash => Text::of(Part::Of(Source::EndOfHostName)),
+                    (Some(Source::PodName), _) if at_dash => Text::of(Part::Of(Source::EndOfPodName)),
+                    (_, Some(text)) if at_dash => Text::known(text.rsplit('-').next().unwrap_or_default()),
+                    _ if value.unset().next().is_some() => value,
+                    _ => fallback(&value),
+                }
+            }
+            ParameterExpr::RemoveLargestSuffixPattern { parameter, pattern, indirect: false }
+            | ParameterExpr::RemoveSmallestSuffixPattern { parameter, pattern, indirect: false } => {
+                let value = self.value(parameter, source);
+                // The first label of a host name is the host name.
+                let of_host = value.source() == Some(Source::HostName) && pattern.as_deref() == Some(".*");
+                // A name without its end is what its pods share.
+                let shared = matches!(value.source(), Some(Source::HostName | Source::PodName));
+                match pattern.as_deref().and_then(|pattern| pattern.strip_suffix('*')) {
+                    _ if of_host => value,
+                    Some(_) if shared => Text::unknown(source, false),
+                    Some(mark) if !mark.is_empty() && !mark.contains(['*', '?', '[']) => {
+                        match value.literal() {
+                            Some(text) => Text::known(text.split(mark).next().unwrap_or_default()),
+                            None => fallback(&value),
+                        }
+                    }
+                    _ if value.unset().next().is_some() => value,
+                    _ => fallback(&value),
+                }
+            }
+            ParameterExpr::ReplaceSubstring { parameter, .. }
+            | ParameterExpr::Substring { parameter, .. }
+            | ParameterExpr::RemoveSmallestPrefixPattern { parameter, .. }
+            | ParameterExpr::UppercasePattern { parameter, .. }
+            | ParameterExpr::LowercasePattern { parameter, .. } => {
+                let value = self.value(parameter, source);
+                if value.unset().next().is_some() { value } else { fallback(&value) }
+            }
+            _ => Text::unknown(source, false),
+        }
+    }
+
+    fn value(&mut self, parameter: &Parameter, source: &str) -> Text {
+        match parameter {
+            Parameter::Named(name) => self.variable(name),
+            Parameter::Positional(0) | Parameter::Special(SpecialParameter::ShellName) => {
+                Text::unknown(source, false)
+            }
+            Parameter::Positional(n) => {
+                self.positional.get(*n as usize - 1).cloned().unwrap_or_else(|| Text::unknown(source, false))
+            }
+            Parameter::Special(SpecialParameter::ProcessId) => Text::of(Part::Of(Source::Drawn)),
+            Parameter::NamedWithIndex { name, index } => match self.variables.get(name) {
+                Some(Variable::Array(items)) => {
+                    let at = index.trim().parse::<usize>().ok();
+                    at.and_then(|at| items.get(at).cloned()).unwrap_or_else(|| Text::unknown(source, false))
+                }
+                Some(Variable::One(text)) => Text::unknown(source, text.varies()),
+                None => self.variable(name),
+            },
+            _ => Text::unknown(source, false),
+        }
+    }
+
+    /// A variable's value.
+    pub(super) fn variable(&self, name: &str) -> Text {
+        match self.variables.get(name) {
+            Some(Variable::One(text)) => text.clone(),
+            Some(Variable::Array(items)) => items.first().cloned().unwrap_or_default(),
+            None if matches!(
+                name,
+                "RANDOM" | "SRANDOM" | "EPOCHSECONDS" | "EPOCHREALTIME" | "SECONDS" | "BASHPID"
+            ) =>
+            {
+                Text::of(Part::Of(Source::Drawn))
+            }
+            None if self.open || is_of_every_shell(name) => Text::unknown(format!("${name}"), false),
+            None => Text::of(Part::Unset(name.to_owned())),
+        }
+    }
+
+    /// What `$(…)` becomes, where that can be said.
+    fn substitution(&mut self, script: &str, source: &str) -> Text {
+        let reading = self.inside(script);
+        let Some(reading) = reading else { return Text::unknown(source, false) };
+        let Some(first) = reading.commands.first() else { return Text::unknown(source, false) };
+        let words: Vec<String> = first.words.iter().map(ToString::to_string).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let input = match words.as_slice() {
+            ["hostname" | "uname", "-i" | "-I" | "--ip-address" | "--all-ip-addresses"] => {
+                Text::of(Part::Of(Source::PodIp))
+            }
+            ["hostname", ..] | ["uname", "-n"] | ["cat", "/etc/hostname"] => {
+                Text::of(Part::Of(Source::HostName))
+            }
+            ["date" | "uuidgen" | "mktemp" | "shuf", ..]
+            | ["openssl", "rand", ..]
+            | ["cat", "/proc/sys/kernel/random/uuid"] => Text::of(Part::Of(Source::Drawn)),
+            // What all pods share at a certain day is not worth guessing.
+            ["echo" | "printf", .., _] => first.words.last().cloned().unwrap_or_default(),
+            _ => {
+                let varies = reading.commands.iter().any(|command| {
+                    command.words.iter().any(|word| {
+                        matches!(
+                            word.source(),
+                            Some(Source::Index | Source::IndexInRole | Source::EndOfHostName)
+                        )
+                    })
+                });
+                return Text::unknown(source, varies);
+            }
+        };
+        if reading.commands.len() == 1 {
+            return input;
+        }
+        let of_name = matches!(input.source(), Some(Source::HostName | Source::PodName));
+        let filters: Vec<String> = reading.commands[1..]
+            .iter()
+            .map(|command| command.words.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+            .collect();
+        let takes_end = filters.iter().any(|filter| {
+            filter.contains("$NF")
+                || filter == "rev"
+                || filter.contains(".*-//")
+                || filter.contains("[0-9]*$")
+                || filter.contains("[0-9]+$")
+        });
+        match input.source() {
+            Some(Source::HostName) if takes_end => Text::of(Part::Of(Source::EndOfHostName)),
+            Some(Source::PodName) if takes_end => Text::of(Part::Of(Source::EndOfPodName)),
+            _ if of_name => Text::unknown(source, false),
+            _ if input.unset().next().is_some() => input,
+            _ => Text::unknown(source, input.varies()),
+        }
+    }
+
+    /// What `$((…))` becomes: a number if all of it is known.
+    fn arithmetic(&mut self, expression: &str, source: &str) -> Text {
+        // `$X` and `${X}` in it are names like any other.
+        let plain = expression.replace("${", "").replace(['$', '}'], "");
+        let word = brush_parser::ast::UnexpandedArithmeticExpr { value: plain };
+        let Ok(parsed) = arithmetic::parse(&word.value) else { return Text::unknown(source, false) };
+        let mut missing = Text::default();
+        match self.number(&parsed, &mut missing) {
+            Some(number) => Text::known(number.to_string()),
+            None if missing.unset().next().is_some() && !missing.is_unknown() => missing,
+            None => Text::unknown(source, missing.varies()),
+        }
+    }
+
+    fn number(&self, expression: &ArithmeticExpr, missing: &mut Text) -> Option<i64> {
+        match expression {
+            ArithmeticExpr::Literal(number) => Some(*number),
+            ArithmeticExpr::Reference(ArithmeticTarget::Variable(name)) => {
+                let text = self.variable(name);
+                let number = text.literal().and_then(|text| text.trim().parse().ok());
+                if number.is_none() {
+                    missing.extend(text);
+                }
+                number
+            }
+            ArithmeticExpr::UnaryOp(UnaryOperator::UnaryMinus, inner) => {
+                self.number(inner, missing)?.checked_neg()
+            }
+            ArithmeticExpr::UnaryOp(UnaryOperator::UnaryPlus, inner) => self.number(inner, missing),
+            ArithmeticExpr::BinaryOp(operator, left, right) => {
+                let (left, right) = (self.number(left, missing), self.number(right, missing));
+                let (left, right) = (left?, right?);
+                match operator {
+                    BinaryOperator::Add => left.checked_add(right),
+                    BinaryOperator::Subtract => left.checked_sub(right),
+                    BinaryOperator::Multiply => left.checked_mul(right),
+                    BinaryOperator::Divide => left.checked_div(right),
+                    BinaryOperator::Modulo => left.checked_rem(right),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Variables that a shell or an image has without anybody setting them in a manifest.
+fn is_of_every_shell(name: &str) -> bool {
+    const NAMES: [&str; 16] = [
+        "PATH",
+        "HOME",
+        "PWD",
+        "OLDPWD",
+        "USER",
+        "SHELL",
+        "IFS",
+        "UID",
+        "EUID",
+        "PPID",
+        "LINENO",
+        "OPTARG",
+        "OPTIND",
+        "LD_LIBRARY_PATH",
+        "PYTHONPATH",
+        "TMPDIR",
+    ];
+    const BEGINNINGS: [&str; 6] = ["BASH", "KUBERNETES_", "NVIDIA_", "CUDA_", "NCCL_", "LC_"];
+    NAMES.contains(&name) || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+}
