@@ -15,6 +15,15 @@ pub fn raise_descriptor_limit() -> Option<u64> {
     maximum
 }
 
+/// Whether whoever started this process wants it to outlive its terminal, as `nohup` does.
+pub fn ignores_hangup() -> bool {
+    const SIGHUP: u32 = 1;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & (1 << (SIGHUP - 1)) != 0)
+}
+
 /// How many ports the system has for outgoing connections from one address to one port.
 pub fn local_ports() -> usize {
     /// Linux's default range, 32768 to 60999.

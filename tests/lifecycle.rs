@@ -77,6 +77,83 @@ fn a_stopping_server_waits_no_longer_than_it_was_told() {
 }
 
 #[test]
+fn a_stopping_server_opens_no_store_and_lets_nobody_go() {
+    const JSON: &str = "Content-Type: application/json\r\n";
+    let mut server = TestServer::with_store_ports(4, &["--drain", "1h"]);
+    let waiting = parked(server.store);
+    let post = {
+        let admin = server.admin;
+        move |path: &str, body: &str| http(admin, &format!("POST {path}"), JSON, body)
+    };
+    let is_stopping = |answer: &common::HttpAnswer| {
+        let code = answer.json()["code"] == "stopping";
+        answer.status == 503 && code && answer.head.contains("retry-after: 1")
+    };
+    let announce =
+        |pod: &str| format!(r#"{{"pod": "{pod}", "uid": "{pod}", "nodes": "2", "wait_seconds": 8}}"#);
+    let join =
+        |node: &str| format!(r#"{{"node": "{node}", "join_id": "1", "min_nodes": 2, "wait_seconds": 60}}"#);
+    let gates = "/api/v1/runs/pods/announce";
+    let rounds = "/api/v1/runs/nodes/join";
+    let (pod, node) = (announce("a"), join("a"));
+    let pod = std::thread::spawn(move || post(gates, &pod));
+    let node = std::thread::spawn(move || post(rounds, &node));
+    eventually("both wait", || {
+        let runs = http(server.admin, "GET /api/v1/runs", "", "").body;
+        runs.contains("\"pods\"") && runs.contains("\"nodes\"")
+    });
+    server.terminate();
+    // They are told at once, and whoever would complete them comes too late.
+    let (pod, node) = (pod.join().expect("an answer"), node.join().expect("an answer"));
+    assert!(is_stopping(&pod) && is_stopping(&node), "{pod:?} {node:?}");
+    for (path, body) in
+        [(gates, announce("b")), (rounds, join("b")), ("/api/v1/stores", r#"{"run_id": "late"}"#.to_owned())]
+    {
+        let answer = post(path, &body);
+        assert!(is_stopping(&answer), "{path}: {answer:?}");
+    }
+    let stores = http(server.admin, "GET /api/v1/stores", "", "").json();
+    assert_eq!(stores["stores"].as_array().map(Vec::len), Some(1), "{stores}");
+    drop(waiting);
+    assert_eq!(server.exit_code(), Some(0));
+}
+
+#[test]
+fn a_lost_terminal_stops_a_server_as_sigterm_does() {
+    let mut server = TestServer::start(&["--drain", "1h"]);
+    let waiting = parked(server.store);
+    eventually("the client is parked", || waiters(&server) == 1);
+    server.hang_up();
+    eventually("it is not ready", || http(server.admin, "GET /readyz", "", "").status == 503);
+    assert!(!server.has_ended(), "its client is still there");
+    drop(waiting);
+    assert_eq!(server.exit_code(), Some(0));
+    assert!(server.log().contains("SIGHUP"), "{}", server.log());
+}
+
+#[test]
+fn a_server_that_was_started_to_outlive_its_terminal_does() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let ports_file = dir.path().join("ports.json");
+    let mut process = Command::new("sh")
+        .args(["-c", "trap '' HUP; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_rallypoint"), "serve"])
+        .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--ports-file"])
+        .arg(&ports_file)
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    eventually("its ports are bound", || ports_file.exists());
+    common::signal(&process, rustix::process::Signal::HUP);
+    terminate(&process);
+    assert_eq!(wait_for_end(&mut process), Some(0));
+    let said = stderr(process);
+    assert!(said.contains("SIGTERM") && !said.contains("SIGHUP"), "{said}");
+}
+
+#[test]
 fn a_second_signal_stops_at_once() {
     let mut server = TestServer::start(&["--drain", "1h"]);
     let _waiting = parked(server.store);

@@ -382,3 +382,25 @@ fn many_parked_joins_are_answered_together() {
     ranks.sort_unstable();
     assert_eq!(ranks, (0..NODES as u64).collect::<Vec<_>>());
 }
+
+#[test]
+fn an_arrival_whose_process_was_killed_leaves_nothing_behind() {
+    let server = server(&["--keep-alive", "50ms", "--keep-alive-misses", "2"]);
+    let body = r#"{"participant": "a", "world_size": 2, "wait_seconds": 60}"#;
+    let mut killed = TcpStream::connect(server.admin).expect("the admin port listens");
+    let head = format!(
+        "POST /api/v1/barriers/b/arrive HTTP/1.1\r\nHost: test\r\n{JSON}Content-Length: {}\r\n\r\n",
+        body.len()
+    );
+    killed.write_all(format!("{head}{body}").as_bytes()).expect("it reads");
+    let arrived = || {
+        http(server.admin, "GET /metrics", "", "")
+            .body
+            .contains("rallypoint_barrier_arrived{barrier=\"b\"} 1")
+    };
+    eventually("it has arrived", arrived);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(arrived(), "an arrival that waits stays");
+    drop(killed);
+    eventually("it is taken back without anybody's request", || !arrived());
+}

@@ -47,6 +47,10 @@ pub(super) async fn announce(
     loop {
         // Seen before asking: a gate that opens in between rings again.
         bell.borrow_and_update();
+        if server.is_stopping() {
+            let why = "the server is stopping, so nobody is let go here; announce again in a moment";
+            return Err(Problem::stopping(why));
+        }
         let standing = server.announce(&run_id, &said).map_err(|refused| refusal(&refused))?;
         let waits = !matches!(standing, Standing::Go(_));
         let until = match &standing {

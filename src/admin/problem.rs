@@ -1,9 +1,12 @@
 //! Errors of the API: problem details as in RFC 9457, whose `detail` says what to do.
 
 use axum::Json;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+
+/// Seconds until it is worth asking again where the server cannot do now what it is asked for.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// An error answer.
 #[derive(Debug, Serialize)]
@@ -45,6 +48,10 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, detail).with_code("bad_request")
     }
 
+    pub(super) fn stopping(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, detail).with_code("stopping")
+    }
+
     pub(super) fn timeout() -> Self {
         Self::new(StatusCode::REQUEST_TIMEOUT, "the request did not become whole in time; send it again")
     }
@@ -53,7 +60,12 @@ impl Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        (status, [(header::CONTENT_TYPE, "application/problem+json")], Json(self)).into_response()
+        let mut answer =
+            (status, [(header::CONTENT_TYPE, "application/problem+json")], Json(self)).into_response();
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            answer.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+        }
+        answer
     }
 }
 

@@ -256,7 +256,7 @@ impl From<Ended> for Problem {
             Ended::Refused(refusal) => (status(refusal), refusal.code()),
             Ended::Barrier(refusal) => return super::barriers::problem(refusal),
             Ended::Replaced => (StatusCode::CONFLICT, "replaced"),
-            Ended::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
+            Ended::Stopping => return Self::stopping(ended.to_string()),
         };
         Self::new(status, ended.to_string()).with_code(code)
     }

@@ -31,7 +31,7 @@ pub(super) async fn readyz(State(server): State<Arc<Server>>) -> Result<&'static
     if server.is_ready() {
         return Ok("ok\n");
     }
-    Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the server is starting or stopping"))
+    Err(Problem::stopping("the server is stopping"))
 }
 
 pub(super) async fn metrics(State(server): State<Arc<Server>>) -> Result<impl IntoResponse, Problem> {
@@ -120,12 +120,10 @@ pub(super) async fn open_store(
     local: super::access::LocalAddr,
     Body(OpenStore { run_id }): Body<OpenStore>,
 ) -> Result<(StatusCode, Json<StoreAddress>), Problem> {
-    let store = server.store_for_run(&run_id).map_err(|error| {
-        let status = match error {
-            NoStore::NoPortLeft { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            NoStore::BadRunId(_) => StatusCode::BAD_REQUEST,
-        };
-        Problem::new(status, error.to_string())
+    let store = server.store_for_run(&run_id).map_err(|error| match error {
+        NoStore::Stopping => Problem::stopping(error.to_string()),
+        NoStore::NoPortLeft { .. } => Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+        NoStore::BadRunId(_) => Problem::new(StatusCode::BAD_REQUEST, error.to_string()),
     })?;
     let host = local.store_host(&server);
     let status = if store.is_new { StatusCode::CREATED } else { StatusCode::OK };

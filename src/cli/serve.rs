@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::ValueEnum;
 use ipnet::IpNet;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::launch::{environment, hostname};
 use super::units::{MaybeOff, duration, duration_or_off, on_or_off, positive_duration, size};
@@ -440,9 +440,39 @@ fn pod_index() -> Result<u32, String> {
     })
 }
 
+/// The signals that stop the server.
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+    /// The terminal is gone. There is nothing to load again, so it stops like the others.
+    hangup: Option<Signal>,
+}
+
+impl StopSignals {
+    fn listen() -> std::io::Result<Self> {
+        let hangup = (!process::ignores_hangup()).then(|| signal(SignalKind::hangup())).transpose()?;
+        let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        Ok(Self { terminate, interrupt, hangup })
+    }
+
+    /// Waits for one and returns its name.
+    async fn next(&mut self) -> &'static str {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = hangup => "SIGHUP",
+        }
+    }
+}
+
 async fn serve_until_stopped(server: Arc<Server>, admin_socket: std::net::TcpListener) -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut signals = StopSignals::listen()?;
     let housekeeping = tokio::spawn({
         let server = Arc::clone(&server);
         async move { server.housekeeping().await }
@@ -452,16 +482,12 @@ async fn serve_until_stopped(server: Arc<Server>, admin_socket: std::net::TcpLis
         async move { server.watch().await }
     });
     let admin = tokio::spawn(admin::serve(admin_socket, Arc::clone(&server)));
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
+    let signal = signals.next().await;
     let clients = server.connections();
-    tracing::info!(clients, "stopping: no new connections; waiting for clients to leave");
+    tracing::info!(clients, "stopping ({signal}): no new connections; waiting for clients to leave");
     tokio::select! {
         () = server.drain() => tracing::info!("stopped"),
-        _ = terminate.recv() => tracing::info!("stopped at once by a second signal"),
-        _ = interrupt.recv() => tracing::info!("stopped at once by a second signal"),
+        signal = signals.next() => tracing::info!("stopped at once by a second signal, {signal}"),
     }
     housekeeping.abort();
     watch.abort();

@@ -9,6 +9,8 @@ use crate::ids::Uptime;
 
 /// A released barrier is kept this long for retries of its arrivals.
 const RELEASED_KEPT: Duration = Duration::from_mins(1);
+/// Between two looks at all barriers.
+const TIDY_EVERY: Duration = Duration::from_secs(1);
 /// Names listed at the most.
 const LISTED: usize = 32;
 /// More than any job has.
@@ -154,6 +156,14 @@ impl Barrier {
         self.arrived.retain(|_, a| a.parked || now.since(a.last_seen) < patience);
     }
 
+    /// When there may be something to take back or to forget.
+    fn next_deadline(&self, patience: Duration) -> Option<Uptime> {
+        if self.arrived.is_empty() {
+            return Some(self.touched + RELEASED_KEPT);
+        }
+        self.arrived.values().filter(|a| !a.parked).map(|a| a.last_seen + patience).min()
+    }
+
     fn missing(&self) -> Vec<String> {
         let members = self.members.iter().flatten();
         members.filter(|name| !self.arrived.contains_key(*name)).take(LISTED).map(Label::to_string).collect()
@@ -178,12 +188,13 @@ pub struct Barriers {
     patience: Duration,
     limit: usize,
     by_name: HashMap<Label, Barrier>,
+    tidy_at: Option<Uptime>,
 }
 
 impl Barriers {
     /// No barriers yet. An arrival that nobody has asked after for `patience` is taken back.
     pub fn new(patience: Duration, limit: usize) -> Self {
-        Self { patience, limit, by_name: HashMap::new() }
+        Self { patience, limit, by_name: HashMap::new(), tidy_at: None }
     }
 
     /// Somebody arrives, or asks again. If that releases the barrier, the second value names those to wake.
@@ -195,11 +206,12 @@ impl Barriers {
     ) -> Result<(Standing, Vec<Label>), Refusal> {
         check(&arrival)?;
         if !self.by_name.contains_key(name) {
-            self.drop_old(now);
+            self.tidy(now);
             if self.by_name.len() >= self.limit {
                 return Err(Refusal::TooMany(self.limit));
             }
         }
+        self.tidy_by(now + self.patience);
         let barrier = self.by_name.entry(name.clone()).or_default();
         barrier.touched = now;
         barrier.drop_silent(self.patience, now);
@@ -291,6 +303,7 @@ impl Barriers {
         if let Some(arrived) = self.arrived_mut(name, participant) {
             arrived.parked = false;
             arrived.last_seen = now;
+            self.tidy_by(now + self.patience);
         }
     }
 
@@ -298,13 +311,31 @@ impl Barriers {
         self.by_name.get_mut(name)?.arrived.get_mut(participant)
     }
 
-    /// Forgets barriers that nobody uses.
-    fn drop_old(&mut self, now: Uptime) {
+    /// When [`Self::tick`] wants to be called next.
+    pub fn next_deadline(&self) -> Option<Uptime> {
+        self.tidy_at
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Uptime) {
+        if self.tidy_at.is_some_and(|at| at <= now) {
+            self.tidy(now);
+        }
+    }
+
+    fn tidy_by(&mut self, at: Uptime) {
+        self.tidy_at = Some(self.tidy_at.map_or(at, |known| known.min(at)));
+    }
+
+    /// Takes back arrivals that nobody asks after any more, and forgets barriers that nobody uses.
+    fn tidy(&mut self, now: Uptime) {
         let patience = self.patience;
         self.by_name.retain(|_, barrier| {
             barrier.drop_silent(patience, now);
             !barrier.arrived.is_empty() || now.since(barrier.touched) < RELEASED_KEPT
         });
+        let next = self.by_name.values().filter_map(|barrier| barrier.next_deadline(patience)).min();
+        self.tidy_at = next.map(|at| at.max(now + TIDY_EVERY));
     }
 }
 
@@ -386,6 +417,23 @@ mod tests {
         barriers.arrive(&name, arrival("a", "1", 2), at(0)).expect("waits");
         let (alone, _) = barriers.arrive(&name, arrival("b", "1", 2), at(15)).expect("waits");
         assert!(matches!(alone, Standing::Waiting { arrived: 1, .. }), "{alone:?}");
+    }
+
+    #[test]
+    fn what_nobody_asks_after_is_forgotten_without_a_request() {
+        let (mut barriers, name) = (barriers(), label("b"));
+        barriers.arrive(&name, arrival("a", "1", 2), at(0)).expect("waits");
+        barriers.park(&name, &label("a"));
+        barriers.tick(at(60));
+        assert_eq!(barriers.waiting().count(), 1, "somebody waits");
+        barriers.unpark(&name, &label("a"), at(60));
+        barriers.tick(at(74));
+        assert_eq!(barriers.waiting().count(), 1, "it may come back");
+        while let Some(next) = barriers.next_deadline() {
+            assert!(next < at(200), "it comes to rest");
+            barriers.tick(next);
+        }
+        assert_eq!((barriers.waiting().count(), barriers.by_name.len()), (0, 0));
     }
 
     #[test]

@@ -26,7 +26,7 @@ impl Gathering {
         self.gates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Rings whenever a gate opens.
+    /// Rings whenever a gate opens, and when the server stops.
     pub fn bell(&self) -> watch::Receiver<()> {
         self.bell.subscribe()
     }
@@ -49,9 +49,13 @@ impl Gathering {
                 last = said.pod,
                 "run {run_id}: all pods are there after {secs:.1} s"
             );
-            self.bell.send_replace(());
+            self.ring();
         }
         Ok(standing)
+    }
+
+    pub(super) fn ring(&self) {
+        self.bell.send_replace(());
     }
 
     /// The versions of PyTorch of a run's pods, if there are several.

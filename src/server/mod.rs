@@ -62,7 +62,7 @@ pub struct Server {
     rounds: Rounds,
     gathering: Gathering,
     workers: Workers,
-    ready: AtomicBool,
+    stopping: AtomicBool,
 }
 
 impl Server {
@@ -89,12 +89,11 @@ impl Server {
             watch,
             stores: DashMap::new(),
             workers,
-            ready: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
         });
         for socket in sockets {
             server.open(socket)?;
         }
-        server.ready.store(true, Relaxed);
         Ok(server)
     }
 
@@ -165,7 +164,12 @@ impl Server {
 
     /// Whether every listener is bound and new clients are welcome.
     pub fn is_ready(&self) -> bool {
-        self.ready.load(Relaxed)
+        !self.is_stopping()
+    }
+
+    /// Whether the server is about to end: nothing new is begun.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Relaxed)
     }
 
     /// Open connections to all stores.
@@ -175,6 +179,9 @@ impl Server {
 
     /// The run's own store, opened if it is not there yet.
     pub fn store_for_run(&self, run_id: &str) -> Result<RunStore, NoStore> {
+        if self.is_stopping() {
+            return Err(NoStore::Stopping);
+        }
         let open = |port| self.open(bind(self.run_store_addr(port))?).map(|_| ());
         self.run_stores.get_or_open(run_id, self.clock.now(), open)
     }
@@ -186,6 +193,9 @@ impl Server {
 
     /// Opens a fresh store for a round's workers.
     fn open_for_round(&self, run_id: &RunId, round: u64, held: bool) -> Result<u16, NoStore> {
+        if self.is_stopping() {
+            return Err(NoStore::Stopping);
+        }
         let open = |port| self.open(bind(self.run_store_addr(port))?).map(|_| ());
         self.run_stores.open_for_round(run_id, round, held, self.clock.now(), open)
     }
@@ -283,7 +293,9 @@ impl Server {
 
     /// Stops taking new connections and waits until the last client has left, or `--drain` is over.
     pub async fn drain(&self) {
-        self.ready.store(false, Relaxed);
+        self.stopping.store(true, Relaxed);
+        self.rounds.stop();
+        self.gathering.ring();
         self.stores.iter().for_each(|store| store.accepting.abort());
         let left = async {
             while self.connections() > 0 {

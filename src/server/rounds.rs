@@ -172,7 +172,7 @@ impl Rounds {
         join: Join,
         wait: Duration,
     ) -> Result<Joined, Ended> {
-        if !server.is_ready() {
+        if server.is_stopping() {
             return Err(Ended::Stopping);
         }
         let until = Instant::now() + wait;
@@ -209,7 +209,15 @@ impl Rounds {
         let done = state.joined(run, &node, standing, Some(self.clock.now()));
         drop(state);
         drop(parked);
-        done?.ok_or(Ended::Replaced)
+        match done {
+            // Whoever stands behind this server next gathers the round anew.
+            Ok(Some(Joined::Waiting { .. })) | Err(Ended::Refused(Refusal::NoStore { .. }))
+                if server.is_stopping() =>
+            {
+                Err(Ended::Stopping)
+            }
+            done => done?.ok_or(Ended::Replaced),
+        }
     }
 
     /// Takes a heartbeat, and waits up to `wait` while there is nothing else to do than `seen`.
@@ -302,6 +310,7 @@ impl Rounds {
             let barrier::Standing::Waiting { left, .. } = standing else { return Ok(standing) };
             state.barriers.park(name, &participant);
             let (waiting, ticket) = state.enter(key.clone());
+            self.rearm(&mut state);
             let until = until.min(Instant::now() + left);
             (tokio::time::timeout_at(until, waiting), Parked { rounds: self, key, ticket })
         };
@@ -348,12 +357,19 @@ impl Rounds {
         removed
     }
 
+    /// The server stops: joins that wait are answered so.
+    pub(super) fn stop(&self) {
+        let mut state = self.lock();
+        let joins = state.polls.iter_mut().filter(|(waits, _)| matches!(waits, Waits::Join(..)));
+        joins.for_each(|(_, poll)| poll.wake());
+    }
+
     /// Lets deadlines pass, for ever.
     pub(super) async fn keep_time(&self, server: &Server) {
         loop {
             let next = {
                 let mut state = self.lock();
-                state.armed = state.core.next_deadline();
+                state.armed = state.next_deadline();
                 state.armed
             };
             let pause = next.map(|at| at.since(self.clock.now()));
@@ -363,6 +379,7 @@ impl Rounds {
             }
             let mut state = self.lock();
             state.core.tick(self.clock.now());
+            state.barriers.tick(self.clock.now());
             self.carry_out(&mut state, server);
         }
     }
@@ -405,7 +422,7 @@ impl Rounds {
 
     /// Wakes the timer if its deadline has come nearer.
     fn rearm(&self, state: &mut State) {
-        let next = state.core.next_deadline();
+        let next = state.next_deadline();
         if next.is_some_and(|next| state.armed.is_none_or(|armed| next < armed)) {
             state.armed = next;
             self.sooner.notify_one();
@@ -458,6 +475,10 @@ impl State {
     fn tell(&mut self, run: RunId, fact: Fact, now: Uptime) {
         const MOST: usize = 16_384;
         if self.told.len() < MOST { self.told.push((run, fact, now)) } else { self.lost += 1 }
+    }
+
+    fn next_deadline(&self) -> Option<Uptime> {
+        self.core.next_deadline().into_iter().chain(self.barriers.next_deadline()).min()
     }
 
     fn snapshot(&self, run: &RunId, now: Uptime) -> Option<(Snapshot, Option<u16>)> {

@@ -35,6 +35,9 @@ pub enum NoStore {
         /// All ports of `--store-ports`.
         ports: usize,
     },
+    /// The server is about to end.
+    #[error("the server is stopping and opens no store; try again in a moment")]
+    Stopping,
     /// The run id cannot be used.
     #[error("a run id has 1 to 256 bytes; this one has {0}")]
     BadRunId(usize),

@@ -80,6 +80,11 @@ impl TestServer {
         terminate(&self.process);
     }
 
+    /// Sends the signal of a terminal that is gone.
+    pub(crate) fn hang_up(&self) {
+        signal(&self.process, rustix::process::Signal::HUP);
+    }
+
     /// Whether the process has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.process.try_wait().expect("its own child").is_some()
@@ -93,8 +98,13 @@ impl TestServer {
 
 /// Sends SIGTERM.
 pub(crate) fn terminate(process: &Child) {
+    signal(process, rustix::process::Signal::TERM);
+}
+
+/// Sends a signal.
+pub(crate) fn signal(process: &Child, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_child(process);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("the process is there");
+    rustix::process::kill_process(pid, signal).expect("the process is there");
 }
 
 /// The exit code of a process that ends in time.
