@@ -33,12 +33,16 @@ pub struct ServerConfig {
     pub max_connections: usize,
     /// Connections from one address.
     pub max_connections_per_address: usize,
+    /// Connections to the admin port.
+    pub max_admin_connections: usize,
     /// Names in one store.
     pub max_keys: usize,
     /// Bytes of all stores and large buffers together.
     pub max_memory: usize,
     /// From the first byte to a whole first request.
     pub handshake_timeout: Duration,
+    /// How long a request that is begun may stand still.
+    pub request_timeout: Duration,
     /// How long a peer may take no reply.
     pub write_timeout: Duration,
     /// When left-over keys are dropped.
@@ -74,9 +78,11 @@ impl Default for ServerConfig {
             legacy_dialect: LegacyRelease::default(),
             max_connections: 250_000,
             max_connections_per_address: 250_000,
+            max_admin_connections: 65_536,
             max_keys: 10_000_000,
             max_memory: 1 << 30,
             handshake_timeout: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_mins(1),
             stale_keys: StaleKeyConfig::default(),
             insight: InsightConfig::default(),

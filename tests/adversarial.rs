@@ -11,7 +11,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rallypoint::protocol::Op;
-use socket2::{Domain, SockRef, Socket, Type};
+use socket2::SockRef;
 
 mod common;
 
@@ -60,10 +60,7 @@ fn connect(server: SocketAddr) -> TcpStream {
 
 /// Connects from another of the machine's own addresses.
 fn connect_from(source: Ipv4Addr, server: SocketAddr) -> TcpStream {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    socket.bind(&SocketAddr::from((source, 0)).into()).expect("every 127.x.y.z is ours");
-    socket.connect(&server.into()).expect("the server listens");
-    prepared(socket.into())
+    prepared(common::connect_from(source, server))
 }
 
 fn prepared(stream: TcpStream) -> TcpStream {

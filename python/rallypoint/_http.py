@@ -95,7 +95,7 @@ class Client:
     def post(
         self,
         path: str,
-        body: Mapping[str, Any],
+        body: Mapping[str, Any] | Callable[[], Mapping[str, Any]],
         *,
         patience: float,
         late: float = ANSWER_SECONDS,
@@ -104,15 +104,15 @@ class Client:
         """Sends `body` until the server answers, for at most `patience` seconds without an answer.
 
         A ProblemError is the server's refusal, an UnreachableError the end of the patience. `wait_seconds` of the body counts as
-        part of the answer's time, `late` comes on top of it.
+        part of the answer's time, `late` comes on top of it. A body that changes with time is given as a function.
         """
-        payload = json.dumps(body).encode()
-        allowed = float(body.get("wait_seconds", 0.0)) + late
         started = time.monotonic()
         pause = FIRST_PAUSE
         troubled = False
         while True:
             reused = self._connection is not None
+            said = body() if callable(body) else body
+            payload, allowed = json.dumps(said).encode(), float(said.get("wait_seconds", 0.0)) + late
             try:
                 answer = self._exchange(path, payload, allowed)
             except (OSError, http.client.HTTPException) as error:

@@ -143,21 +143,29 @@ def barrier(
         raise ValueError(f"barrier: participant={participant!r} is not one of the members")
     where = _endpoint(endpoint)
     client = Client(where)
-    body: dict[str, Any] = {
-        "participant": participant or node_id(),
-        "arrival_id": secrets.token_hex(8),
-        "world_size": world_size,
-        "members": chosen,
-        "timeout_seconds": timeout,
-        "wait_seconds": WAIT_SECONDS,
-    }
+    who, arrival_id = participant or node_id(), secrets.token_hex(8)
     deadline = time.monotonic() + timeout
+
+    def body() -> dict[str, Any]:
+        # A server that has lost the arrival counts from its repetition.
+        left = max(0.0, deadline - time.monotonic())
+        return without_none(
+            {
+                "participant": who,
+                "arrival_id": arrival_id,
+                "world_size": world_size,
+                "members": chosen,
+                "timeout_seconds": left,
+                "wait_seconds": min(WAIT_SECONDS, max(0.1, left)),
+            }
+        )
+
     trouble = Trouble(f"barrier {name!r}", "trying again")
     path = f"/api/v1/barriers/{quote(name, safe='')}/arrive"
     try:
         while True:
             patience = max(1.0, deadline - time.monotonic())
-            answer = client.post(path, without_none(body), patience=patience, on_trouble=trouble)
+            answer = client.post(path, body, patience=patience, on_trouble=trouble)
             if answer.status == 200:
                 return int(answer.body["generation"])
     finally:

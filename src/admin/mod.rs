@@ -28,6 +28,7 @@
 //! "All" and "members" are the peers within `--allow`. Operators send the token of `--token-file`, or come over
 //! loopback where there is none. Errors are `application/problem+json` (RFC 9457).
 
+mod accept;
 mod access;
 mod announce;
 mod barriers;
@@ -39,7 +40,6 @@ mod routes;
 mod runs;
 mod target;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +49,7 @@ use axum::routing::{delete, get, post, put};
 
 use crate::api;
 use crate::server::Server;
+pub use accept::serve;
 
 /// Bytes of a request's body at the most.
 const MAX_BODY: usize = 64 * 1024;
@@ -56,19 +57,11 @@ const MAX_BODY: usize = 64 * 1024;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest that a request may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2 * REQUEST_TIMEOUT.as_secs() + api::MAX_WAIT.as_secs());
-/// Connections to the admin port at the same time: each node of a job may hold one.
-const MAX_CONNECTIONS: usize = 65_536;
-/// What a waiting request takes (15 KiB were measured), with room for a body. All together are kept within the memory
-/// that the stores may use.
-const CONNECTION_MEMORY: usize = 32 * 1024;
 
 /// The admin port's routes.
 pub fn router(server: Arc<Server>) -> Router {
-    Router::new()
+    let routes = probes()
         .route("/", get(page::page))
-        .route("/livez", get(routes::livez))
-        .route("/readyz", get(routes::readyz))
-        .route("/metrics", get(routes::metrics))
         .route("/api/v1/stores", get(routes::stores).post(routes::open_store))
         .route("/api/v1/stores/{port}", delete(routes::reset_store))
         .route("/api/v1/runs/{run_id}/announce", get(announce::announced).post(announce::announce))
@@ -86,62 +79,21 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/api/v1/openapi.json", get(routes::openapi))
         .fallback(routes::not_found)
         .method_not_allowed_fallback(routes::not_allowed)
-        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(DefaultBodyLimit::max(MAX_BODY));
+    guarded(routes, server)
+}
+
+/// What must be answered whatever the load.
+fn probes() -> Router<Arc<Server>> {
+    Router::new()
+        .route("/livez", get(routes::livez))
+        .route("/readyz", get(routes::readyz))
+        .route("/metrics", get(routes::metrics))
+}
+
+/// Routes for those who may come in.
+fn guarded(routes: Router<Arc<Server>>, server: Arc<Server>) -> Router {
+    routes
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&server), access::only_allowed))
         .with_state(server)
-}
-
-/// Serves the admin port for ever.
-pub async fn serve(listener: std::net::TcpListener, server: Arc<Server>) -> std::io::Result<()> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    let connections = (server.config().max_memory / CONNECTION_MEMORY).clamp(64, MAX_CONNECTIONS);
-    let places = Arc::new(tokio::sync::Semaphore::new(connections));
-    let router = router(server);
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return Ok(()) };
-        let (stream, peer) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept an admin connection; trying again");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        let router = router.clone();
-        tokio::spawn(async move {
-            let _place = place;
-            serve_connection(stream, peer, router).await;
-        });
-    }
-}
-
-async fn serve_connection(stream: tokio::net::TcpStream, peer: SocketAddr, router: Router) {
-    use hyper_util::rt::{TokioIo, TokioTimer};
-    use tower::ServiceExt;
-
-    // An answer of two parts must not wait for the acknowledgement of the first.
-    let _ = stream.set_nodelay(true);
-    let local = stream.local_addr().map(|local| access::LocalAddr(local.ip().to_canonical())).ok();
-    let service = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
-        request.extensions_mut().insert(access::PeerAddr(peer));
-        if let Some(local) = local {
-            request.extensions_mut().insert(local);
-        }
-        let answer = router.clone().oneshot(request);
-        async move {
-            match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
-                Ok(answer) => answer,
-                Err(_) => Ok(problem::Problem::timeout().into()),
-            }
-        }
-    });
-    let served = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(REQUEST_TIMEOUT)
-        .max_buf_size(MAX_BODY)
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
-    if let Err(error) = served {
-        tracing::debug!(%peer, %error, "an admin connection ended");
-    }
 }

@@ -90,9 +90,10 @@ pub(super) async fn until_done<B: Serialize, W: DeserializeOwned>(
     }
 }
 
-/// A server that stops is there again in a moment.
+/// A server that stops is there again in a moment, and one that has too many connections has fewer then.
 fn is_passing(answer: &Answer) -> bool {
-    answer.code().is_some_and(|code| code == "stopping") || matches!(answer.status, 502 | 504)
+    answer.code().is_some_and(|code| code == "stopping" || code == "busy")
+        || matches!(answer.status, 502 | 504)
 }
 
 /// The host's name: in Kubernetes the pod's.

@@ -20,7 +20,7 @@ use crate::launch::{self, Given};
 use crate::process;
 use crate::protocol::{LegacyRelease, Limits};
 use crate::rendezvous::Terms;
-use crate::server::{self, Server};
+use crate::server::{self, DescriptorShares, Server};
 use crate::store::StaleKeyConfig;
 
 /// Run the server: one store for each --listen, and the admin port.
@@ -116,6 +116,10 @@ pub(super) struct Args {
     )]
     handshake_timeout: Duration,
 
+    /// How long a request that a client has begun may stand still; one slower than 16 KiB/s stands still
+    #[arg(long, env = "RALLYPOINT_REQUEST_TIMEOUT", value_name = "TIME", default_value = "30s", value_parser = duration)]
+    request_timeout: Duration,
+
     /// How long a client may take none of its replies
     #[arg(long, env = "RALLYPOINT_WRITE_TIMEOUT", value_name = "TIME", default_value = "60s", value_parser = duration)]
     write_timeout: Duration,
@@ -210,7 +214,7 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_MAX_RUNS", value_name = "N", default_value_t = 1000)]
     max_runs: usize,
 
-    /// How long to wait for clients to leave when stopping
+    /// How long to wait for clients to leave when stopping (SIGTERM, SIGINT, SIGHUP); a second signal ends it at once
     #[arg(long, env = "RALLYPOINT_DRAIN", value_name = "TIME", default_value = "30s", value_parser = duration)]
     drain: Duration,
 
@@ -285,14 +289,23 @@ impl Args {
         if !self.is_mine()? {
             return self.stay_idle();
         }
-        let config = self.config()?;
         let descriptors = process::raise_descriptor_limit();
+        let config = self.config(descriptors)?;
         let sockets =
             config.listen.iter().map(|&addr| bind(addr, "--listen")).collect::<anyhow::Result<Vec<_>>>()?;
         let admin_socket = bind(config.admin, "--admin")?;
         let stores: Vec<SocketAddr> = sockets.iter().filter_map(|socket| socket.local_addr().ok()).collect();
         let admin = admin_socket.local_addr()?;
         server::warn_of_small_backlog();
+        if config.max_connections < self.max_connections {
+            tracing::warn!(
+                descriptors,
+                "the limit on open files has room for {} connections to the stores and {} to the admin port; for more \
+                 raise it (ulimit -n, LimitNOFILE, the container runtime's default)",
+                config.max_connections,
+                config.max_admin_connections
+            );
+        }
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
             threads = config.threads,
@@ -307,7 +320,8 @@ impl Args {
         Ok(Outcome::Done)
     }
 
-    fn config(&self) -> anyhow::Result<ServerConfig> {
+    fn config(&self, descriptors: Option<u64>) -> anyhow::Result<ServerConfig> {
+        let shares = DescriptorShares::of(descriptors, self.listen.len() + self.store_ports.0.len());
         let token = self.token_file.as_deref().map(token).transpose()?;
         Ok(ServerConfig {
             listen: self.listen.clone(),
@@ -324,11 +338,13 @@ impl Args {
                 LegacyDialect::V2_0 => LegacyRelease::V2_0,
                 LegacyDialect::V2_1 => LegacyRelease::V2_1,
             },
-            max_connections: self.max_connections,
+            max_connections: self.max_connections.min(shares.stores),
+            max_admin_connections: shares.admin,
             max_connections_per_address: self.max_connections_per_address,
             max_keys: self.max_keys,
             max_memory: self.max_memory.unwrap_or_else(server::default_max_memory),
             handshake_timeout: self.handshake_timeout,
+            request_timeout: self.request_timeout,
             write_timeout: self.write_timeout,
             stale_keys: StaleKeyConfig {
                 drop_spent: self.drop_spent,
@@ -387,7 +403,8 @@ impl Args {
     fn stay_idle(&self) -> anyhow::Result<Outcome> {
         let admin_socket = bind(self.admin, "--admin")?;
         let admin = admin_socket.local_addr()?;
-        let config = ServerConfig { listen: Vec::new(), ..self.config()? };
+        let descriptors = process::raise_descriptor_limit();
+        let config = ServerConfig { listen: Vec::new(), ..self.config(descriptors)? };
         let server = Server::start(config, Vec::new())?;
         self.write_ports_file(&[], admin)?;
         super::client_runtime()?.block_on(serve_until_stopped(server, admin_socket))?;
@@ -473,15 +490,8 @@ impl StopSignals {
 
 async fn serve_until_stopped(server: Arc<Server>, admin_socket: std::net::TcpListener) -> anyhow::Result<()> {
     let mut signals = StopSignals::listen()?;
-    let housekeeping = tokio::spawn({
-        let server = Arc::clone(&server);
-        async move { server.housekeeping().await }
-    });
-    let watch = tokio::spawn({
-        let server = Arc::clone(&server);
-        async move { server.watch().await }
-    });
-    let admin = tokio::spawn(admin::serve(admin_socket, Arc::clone(&server)));
+    let admin = tokio::spawn(admin::serve(admin_socket, Arc::clone(&server))?);
+    let background = tokio::spawn(Arc::clone(&server).look_after());
     let signal = signals.next().await;
     let clients = server.connections();
     tracing::info!(clients, "stopping ({signal}): no new connections; waiting for clients to leave");
@@ -489,8 +499,7 @@ async fn serve_until_stopped(server: Arc<Server>, admin_socket: std::net::TcpLis
         () = server.drain() => tracing::info!("stopped"),
         signal = signals.next() => tracing::info!("stopped at once by a second signal, {signal}"),
     }
-    housekeeping.abort();
-    watch.abort();
+    background.abort();
     admin.abort();
     Ok(())
 }

@@ -61,9 +61,42 @@ impl Reservation {
         if bytes > self.bytes && bytes - self.bytes > self.budget.room() {
             return false;
         }
+        self.set(bytes);
+        true
+    }
+
+    fn set(&mut self, bytes: usize) {
         self.budget.adjust(self.bytes, bytes);
         self.bytes = bytes;
-        true
+    }
+}
+
+/// What the buffers of one connection hold: of all memory, and the unfinished requests among them also of a share that
+/// the connections of one address have together.
+#[derive(Debug)]
+pub struct BufferReservation {
+    all: Reservation,
+    unfinished: Reservation,
+}
+
+impl BufferReservation {
+    /// Nothing yet.
+    pub fn new(all: &Arc<MemoryBudget>, of_address: &Arc<MemoryBudget>) -> Self {
+        Self { all: all.reservation(), unfinished: of_address.reservation() }
+    }
+
+    /// Changes both. `false`, with nothing changed, if there is no room for more.
+    #[must_use]
+    pub fn resize(&mut self, unfinished: usize, replies: usize) -> bool {
+        let before = self.unfinished.bytes;
+        if !self.unfinished.resize(unfinished) {
+            return false;
+        }
+        let fits = self.all.resize(unfinished.saturating_add(replies));
+        if !fits {
+            self.unfinished.set(before);
+        }
+        fits
     }
 }
 
@@ -90,5 +123,18 @@ mod tests {
         drop(one);
         drop(other);
         assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn unfinished_requests_have_a_share_and_replies_have_not() {
+        let (all, share) = (MemoryBudget::new(100), MemoryBudget::new(50));
+        let mut buffers = BufferReservation::new(&all, &share);
+        assert!(buffers.resize(40, 50));
+        assert!(!buffers.resize(51, 0), "beyond the share");
+        assert!(!buffers.resize(50, 51), "beyond all");
+        assert_eq!((all.used(), share.used()), (90, 40), "nothing has changed");
+        assert!(buffers.resize(0, 100));
+        drop(buffers);
+        assert_eq!((all.used(), share.used()), (0, 0));
     }
 }

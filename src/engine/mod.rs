@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use crate::ids::{ConnId, Uptime};
 use crate::protocol::{Reply, ReplyBuffer, Request};
 use crate::store::{Effects, Event, Observed, Refusal, Stats, Store, WaitView};
-pub use budget::{MemoryBudget, Reservation};
+pub use budget::{BufferReservation, MemoryBudget, Reservation};
 pub use meter::{BUCKETS, Histogram, Meter, WAIT_BUCKET_FACTOR};
 use observations::Observations;
 pub use observations::Seen;

@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use bytes::{BufMut, Bytes, BytesMut};
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
-use super::listener::{Outcome, Visit};
-use crate::engine::{Reservation, Session};
+use super::listener::{DEAD_AFTER, Outcome, Visit};
+use crate::engine::{BufferReservation, Session};
 use crate::protocol::{Decoded, Decoder, Dialect, ProtocolError, ReplyBuffer, Request};
 use crate::store::Refusal;
 
@@ -30,6 +31,12 @@ const SHORT_REST: usize = 4 * 1024;
 const BATCH: usize = 64;
 /// Buffers up to this size are not counted in the memory budget.
 const UNCOUNTED: usize = SHORT_REST;
+/// Bytes a second of a request that is not at a standstill.
+const SLOWEST: f64 = 16.0 * 1024.0;
+/// How often whoever waits for memory looks for it.
+const LOOK_FOR_MEMORY: Duration = Duration::from_millis(100);
+/// Replies up to this size fit into the window of a peer that takes none of them.
+const FILLS_A_WINDOW: usize = 16 * 1024;
 
 /// The buffers that all connections of a thread share: each is empty between two polls.
 struct Scratch {
@@ -72,6 +79,9 @@ pub(super) enum End {
     /// The first request did not become whole in time.
     #[error("the first request was not whole {0:?} after its first byte (--handshake-timeout)")]
     HandshakeTimeout(Duration),
+    /// A later request stands still.
+    #[error("a request that was begun stood still for {0:?} (--request-timeout)")]
+    RequestTimeout(Duration),
     /// The peer does not take its replies.
     #[error("the peer took no reply for {0:?} (--write-timeout)")]
     WriteStalled(Duration),
@@ -95,7 +105,9 @@ impl End {
             Self::Protocol(_) if !greeted => Outcome::BadHandshake,
             Self::Protocol(_) | Self::Refused(Refusal::NotANumber { .. }) => Outcome::ProtocolError,
             Self::HandshakeTimeout(_) => Outcome::HandshakeTimeout,
-            Self::WriteStalled(_) | Self::OutOfMemory | Self::Refused(_) => Outcome::Limit,
+            Self::RequestTimeout(_) | Self::WriteStalled(_) | Self::OutOfMemory | Self::Refused(_) => {
+                Outcome::Limit
+            }
         }
     }
 }
@@ -122,8 +134,35 @@ pub(super) struct Connection {
     greeted: bool,
     /// What ends the connection once the replies are out.
     ending: Option<End>,
-    timer: Option<Pin<Box<Sleep>>>,
-    reservation: Option<Box<Reservation>>,
+    /// Nothing more of the request is read until there is memory for it.
+    starved: bool,
+    /// The kernel is told to be as patient as `--write-timeout`.
+    patient: bool,
+    timer: Option<Box<Deadline>>,
+    reservation: Option<Box<BufferReservation>>,
+}
+
+/// A moment that can be put off.
+struct Deadline {
+    at: Instant,
+    sleep: Pin<Box<Sleep>>,
+}
+
+impl Deadline {
+    fn after(time: Duration) -> Self {
+        let at = Instant::now() + time;
+        Self { at, sleep: Box::pin(tokio::time::sleep_until(at)) }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            ready!(self.sleep.as_mut().poll(cx));
+            if Instant::now() >= self.at {
+                return Poll::Ready(());
+            }
+            self.sleep.as_mut().reset(self.at);
+        }
+    }
 }
 
 impl Connection {
@@ -142,6 +181,8 @@ impl Connection {
             waiting: false,
             greeted: false,
             ending: None,
+            starved: false,
+            patient: false,
             timer: None,
             reservation: None,
         }
@@ -161,16 +202,63 @@ impl Connection {
         }
         let in_own_buffer = self.input.len() > SHORT_REST || self.need > READ_AT_ONCE;
         let read = if in_own_buffer { self.poll_read_own(cx) } else { self.poll_read_shared(cx) };
+        if read.is_pending() && !self.starved && !self.input.is_empty() {
+            ready!(self.poll_unfinished(cx))?;
+        }
         if read.is_pending() && self.waiting {
             return self.poll_wake_up(cx);
         }
-        if read.is_pending() && !self.greeted && !self.input.is_empty() {
-            let timeout = self.visit.door.config().handshake_timeout;
-            if self.poll_timer(timeout, cx).is_ready() {
-                return Poll::Ready(Err(End::HandshakeTimeout(timeout)));
-            }
-        }
         read
+    }
+
+    /// Ends the connection when the request that it has begun is late.
+    fn poll_unfinished(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        let config = self.visit.door.config();
+        let (timeout, end): (_, fn(Duration) -> End) = match self.greeted {
+            false => (config.handshake_timeout, End::HandshakeTimeout),
+            true => (config.request_timeout, End::RequestTimeout),
+        };
+        match self.poll_timer(timeout, cx) {
+            Poll::Ready(()) => Poll::Ready(Err(end(timeout))),
+            Poll::Pending => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// More of an unfinished request came. That puts off its end, as long as it does not come too slowly.
+    fn progressed(&mut self, bytes: usize) {
+        if let Some(timer) = self.timer.as_mut().filter(|_| self.greeted) {
+            let latest = Instant::now() + self.visit.door.config().request_timeout;
+            timer.at = latest.min(timer.at + Duration::from_secs_f64(bytes as f64 / SLOWEST));
+        }
+    }
+
+    /// Waits for memory, which others give back when their requests are whole or given up. Meanwhile the kernel keeps
+    /// what the peer sends.
+    fn poll_starved(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        // Longer than those take who came before and stand still.
+        const TIMES: u32 = 4;
+        if !std::mem::replace(&mut self.starved, true) {
+            let patience = self.visit.door.config().request_timeout.saturating_mul(TIMES);
+            self.timer = Some(Box::new(Deadline::after(patience)));
+        }
+        let Some(timer) = &mut self.timer else { return Poll::Ready(Err(End::OutOfMemory)) };
+        let now = Instant::now();
+        if now >= timer.at {
+            return Poll::Ready(Err(End::OutOfMemory));
+        }
+        // Nothing is read, so this is how an end of the connection is seen.
+        if let Some(error) = self.stream.take_error()? {
+            return Poll::Ready(Err(error.into()));
+        }
+        timer.sleep.as_mut().reset(timer.at.min(now + LOOK_FOR_MEMORY));
+        timer.sleep.as_mut().poll(cx).map(Ok)
+    }
+
+    /// There is memory again.
+    fn is_fed(&mut self) {
+        if std::mem::take(&mut self.starved) {
+            self.timer = None;
+        }
     }
 
     /// Asks the engine whether the outstanding wait is over; its waker will tell if it is not yet.
@@ -183,9 +271,16 @@ impl Connection {
 
     /// Reads into the thread's buffer, behind the short rest of the last read.
     fn poll_read_shared(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        let room = self.visit.door.budget().room().min(self.visit.share.room());
+        // Where memory is short, no more than may be kept uncounted: small requests are served all the same.
+        let most = if room >= READ_AT_ONCE { READ_AT_ONCE } else { UNCOUNTED };
+        if self.input.len() >= most {
+            return self.poll_starved(cx);
+        }
+        self.is_fed();
         with_scratch(|input, replies| {
             let rest = self.input.len();
-            let mut space = ReadBuf::new(input);
+            let mut space = ReadBuf::new(&mut input[..most]);
             space.put_slice(&self.input);
             ready!(Pin::new(&mut self.stream).poll_read(cx, &mut space))?;
             let filled = space.filled().len();
@@ -193,6 +288,10 @@ impl Connection {
                 return Poll::Ready(Err(End::Closed));
             }
             let done = self.apply(&input[..filled], None, replies, cx);
+            match done {
+                0 => self.progressed(filled - rest),
+                _ => self.timer = None,
+            }
             self.keep(&input[done..filled])?;
             Poll::Ready(self.write(replies, cx))
         })
@@ -205,7 +304,10 @@ impl Connection {
         if self.input.capacity() == self.input.len() {
             // What a peer announces is not yet worth memory; what it has sent is.
             let more = missing.min((4 * self.input.len()).max(4 * READ_AT_ONCE));
-            self.reserve(self.input.len() + more)?;
+            if !self.try_reserve(self.input.len() + more, 0) {
+                return self.poll_starved(cx);
+            }
+            self.is_fed();
             self.input.reserve(more);
         }
         let mut space = (&mut self.input).limit(missing);
@@ -214,6 +316,7 @@ impl Connection {
         if read == 0 {
             return Poll::Ready(Err(End::Closed));
         }
+        self.progressed(read);
         if self.input.len() < self.need {
             return Poll::Ready(Ok(()));
         }
@@ -236,6 +339,7 @@ impl Connection {
     fn serve_frozen(&mut self, input: &Bytes, cx: &mut Context<'_>) -> Result<(), End> {
         with_scratch(|_, replies| {
             let done = self.apply(input, Some(input), replies, cx);
+            self.timer = None;
             self.keep(&input[done..])?;
             self.write(replies, cx)
         })
@@ -250,7 +354,7 @@ impl Connection {
             self.reservation = None;
             return Ok(());
         }
-        self.reserve(rest.len())?;
+        self.reserve(rest.len(), 0)?;
         self.input.extend_from_slice(rest);
         Ok(())
     }
@@ -328,6 +432,7 @@ impl Connection {
         if replies.is_empty() {
             return Ok(());
         }
+        self.tell_kernel(replies.len() > FILLS_A_WINDOW);
         let written = poll_write_some(&mut self.stream, replies, cx);
         if !replies.is_empty() {
             self.replies = Some(Box::new(std::mem::take(replies)));
@@ -335,7 +440,25 @@ impl Connection {
         if let Poll::Ready(written) = written {
             return Ok(written?);
         }
-        self.reserve(self.input.capacity() + self.replies.as_ref().map_or(0, |rest| rest.len()))
+        // From here on it is the peer that is waited for, and not the rest of its request.
+        self.timer = None;
+        self.starved = false;
+        self.reserve(self.input.capacity(), self.replies.as_ref().map_or(0, |rest| rest.len()))
+    }
+
+    /// For the kernel a peer that takes nothing is like a dead host, which it gives up after 20 s. Where replies are large
+    /// enough for that, it waits for as long as this server does, and a little longer, so that the end is told.
+    fn tell_kernel(&mut self, patient: bool) {
+        if patient == self.patient {
+            return;
+        }
+        self.patient = patient;
+        let allowed = self.visit.door.config().write_timeout.saturating_add(DEAD_AFTER / 4);
+        if allowed > DEAD_AFTER {
+            let timeout = if patient { allowed } else { DEAD_AFTER };
+            // Without it the connection ends earlier.
+            let _ = SockRef::from(&self.stream).set_tcp_user_timeout(Some(timeout));
+        }
     }
 
     fn poll_rest_of_replies(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
@@ -345,7 +468,7 @@ impl Connection {
         if replies.is_empty() {
             self.replies = None;
             self.timer = None;
-            self.reserve(self.input.capacity())?;
+            self.reserve(self.input.capacity(), 0)?;
         } else if replies.len() < before {
             self.timer = None;
         }
@@ -359,19 +482,21 @@ impl Connection {
     }
 
     fn poll_timer(&mut self, after: Duration, cx: &mut Context<'_>) -> Poll<()> {
-        let timer =
-            self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + after)));
-        timer.as_mut().poll(cx)
+        self.timer.get_or_insert_with(|| Box::new(Deadline::after(after))).poll(cx)
     }
 
-    /// Counts `bytes` of buffers in the memory budget.
-    fn reserve(&mut self, bytes: usize) -> Result<(), End> {
-        if bytes <= UNCOUNTED && self.reservation.is_none() {
-            return Ok(());
+    /// Counts the buffers of a request and of replies in the memory budget.
+    fn reserve(&mut self, unfinished: usize, replies: usize) -> Result<(), End> {
+        if self.try_reserve(unfinished, replies) { Ok(()) } else { Err(End::OutOfMemory) }
+    }
+
+    fn try_reserve(&mut self, unfinished: usize, replies: usize) -> bool {
+        if unfinished + replies <= UNCOUNTED && self.reservation.is_none() {
+            return true;
         }
-        let reservation =
-            self.reservation.get_or_insert_with(|| Box::new(self.visit.door.budget().reservation()));
-        if reservation.resize(bytes) { Ok(()) } else { Err(End::OutOfMemory) }
+        let visit = &self.visit;
+        let new = || Box::new(BufferReservation::new(visit.door.budget(), &visit.share));
+        self.reservation.get_or_insert_with(new).resize(unfinished, replies)
     }
 }
 

@@ -1,5 +1,29 @@
 //! Limits of the process and the machine.
 
+/// How the limit on open files is shared out, so that neither port can take what the other needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DescriptorShares {
+    /// Connections to all stores.
+    pub stores: usize,
+    /// Connections to the admin port.
+    pub admin: usize,
+}
+
+impl DescriptorShares {
+    /// What the server itself has open: its files, and what its threads wait with.
+    const OWN: usize = 64;
+    /// Each node of a job may hold one connection to the admin port, and some more for its ranks to the stores.
+    const MOST_ADMIN: usize = 65_536;
+
+    /// Shares out `limit` files where up to `listeners` ports are open. `None` is no limit.
+    pub fn of(limit: Option<u64>, listeners: usize) -> Self {
+        let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
+        let for_peers = limit.saturating_sub(Self::OWN).saturating_sub(listeners.min(limit / 8));
+        let admin = (for_peers / 8).min(Self::MOST_ADMIN);
+        Self { stores: for_peers - admin, admin }
+    }
+}
+
 /// How many finished handshakes the kernel queues on a listening socket at the most.
 pub fn somaxconn() -> Option<i32> {
     std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok()?.trim().parse().ok()
@@ -14,5 +38,21 @@ pub fn default_max_memory() -> usize {
         // Without a limit version 1 shows a number near 2^63.
         Some(limit) if limit < 1 << 50 => limit / 4 * 3,
         _ => 1 << 30,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shares_stay_below_the_limit_and_each_port_has_some() {
+        for limit in [128, 256, 512, 1024, 65_536, 1 << 20] {
+            let shares = DescriptorShares::of(Some(limit), 91);
+            assert!((shares.stores + shares.admin) as u64 + 64 <= limit, "{limit}: {shares:?}");
+            assert!(shares.admin >= 4 && shares.stores > shares.admin, "{limit}: {shares:?}");
+        }
+        assert_eq!(DescriptorShares::of(None, 91).admin, DescriptorShares::MOST_ADMIN);
+        assert_eq!(DescriptorShares::of(Some(0), 91), DescriptorShares { stores: 0, admin: 0 });
     }
 }

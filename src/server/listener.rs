@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use dashmap::DashMap;
@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use super::connection::{Connection, End};
+use super::places::Places;
 use super::throttle::Throttle;
 use super::watch::Watch;
 use super::workers::Rota;
@@ -28,7 +29,7 @@ const BACKLOG: i32 = 65_535;
 /// Below this many a start of some hundred ranks at once may meet refused connections.
 pub(super) const ENOUGH_BACKLOG: i32 = 1024;
 /// A dead host is noticed after this long without an answer.
-const DEAD_AFTER: Duration = Duration::from_secs(20);
+pub(super) const DEAD_AFTER: Duration = Duration::from_secs(20);
 
 /// What became of a connection, as `rallypoint_connections_total` counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,13 +72,18 @@ impl Outcome {
     }
 }
 
+/// The kinds of lines that peers could repeat: one for each outcome, and that nothing can be accepted.
+pub(super) const KINDS_OF_LINES: usize = Outcome::ALL.len() + 1;
+const CANNOT_ACCEPT: usize = Outcome::ALL.len();
+
 /// What all listeners share.
 #[derive(Debug)]
 pub(super) struct House {
     pub(super) config: ServerConfig,
     pub(super) budget: Arc<MemoryBudget>,
-    pub(super) connections: AtomicUsize,
-    pub(super) by_addr: DashMap<IpAddr, usize>,
+    pub(super) places: Places,
+    /// What the unfinished requests of each address may hold together.
+    pub(super) shares: DashMap<IpAddr, Arc<MemoryBudget>>,
     pub(super) throttle: Throttle,
     pub(super) watch: Arc<Watch>,
 }
@@ -124,13 +130,20 @@ impl Door {
     }
 
     /// Accepts until dropped. Errors (out of descriptors, say) are reported and outlived.
-    pub(super) async fn accept(self: Arc<Self>, listener: AsyncFd<std::net::TcpListener>, rota: Arc<Rota>) {
+    pub(super) async fn accept(
+        self: Arc<Self>,
+        listener: AsyncFd<Arc<std::net::TcpListener>>,
+        rota: Arc<Rota>,
+    ) {
         loop {
-            match listener.async_io(Interest::READABLE, accept_one).await {
+            match listener.async_io(Interest::READABLE, |socket| accept_one(socket)).await {
                 Ok((stream, peer)) => self.admit(stream, peer, rota.next()),
                 Err(error) if is_peers_fault(&error) => {}
                 Err(error) => {
-                    tracing::warn!(port = self.engine.port(), %error, "cannot accept connections; trying again");
+                    if let Some(held_back) = self.house.throttle.pass(CANNOT_ACCEPT) {
+                        let port = self.engine.port();
+                        tracing::warn!(port, held_back, "cannot accept connections: {error}; trying again");
+                    }
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
@@ -145,14 +158,15 @@ impl Door {
             self.warn(Outcome::Denied, peer, &"its address is not allowed (--allow)");
             return;
         }
-        if !self.house.take_place(peer.ip()) {
+        if !self.house.places.take(peer.ip()) {
             self.count(Outcome::Limit);
-            let reason = "too many connections (--max-connections, --max-connections-per-address)";
+            let reason = "too many connections (--max-connections, --max-connections-per-address, or the limit on open files)";
             self.warn(Outcome::Limit, peer, &reason);
             return;
         }
         let session = self.engine.connect(peer);
-        let visit = Visit { door: Arc::clone(self), peer, id: session.id() };
+        let visit =
+            Visit { door: Arc::clone(self), share: self.house.share_of(peer.ip()), peer, id: session.id() };
         let registered = {
             let _reactor = worker.enter();
             TcpStream::from_std(stream)
@@ -204,26 +218,16 @@ impl Door {
 }
 
 impl House {
-    /// Takes a place within the limits for a connection from `addr`. `false` if there is none.
-    fn take_place(&self, addr: IpAddr) -> bool {
-        if self.connections.load(Relaxed) >= self.config.max_connections {
-            return false;
-        }
-        let mut here = self.by_addr.entry(addr).or_default();
-        if *here >= self.config.max_connections_per_address {
-            return false;
-        }
-        *here += 1;
-        self.connections.fetch_add(1, Relaxed);
-        true
+    /// What the unfinished requests of an address may hold: half of the memory, so that no address can take all of it.
+    fn share_of(&self, addr: IpAddr) -> Arc<MemoryBudget> {
+        let share = || MemoryBudget::new(self.budget.limit() / 2);
+        Arc::clone(self.shares.entry(addr).or_insert_with(share).value())
     }
 
-    fn free_place(&self, addr: IpAddr) {
-        self.connections.fetch_sub(1, Relaxed);
-        if let Some(mut here) = self.by_addr.get_mut(&addr) {
-            *here -= 1;
+    fn leave(&self, addr: IpAddr) {
+        if self.places.free(addr) {
+            self.shares.remove(&addr);
         }
-        self.by_addr.remove_if(&addr, |_, here| *here == 0);
     }
 }
 
@@ -231,6 +235,8 @@ impl House {
 /// tasks. Dropping it gives both back.
 pub(super) struct Visit {
     pub(super) door: Arc<Door>,
+    /// Its address' share of the memory.
+    pub(super) share: Arc<MemoryBudget>,
     peer: SocketAddr,
     id: ConnId,
 }
@@ -245,7 +251,7 @@ impl Visit {
 impl Drop for Visit {
     fn drop(&mut self) {
         self.door.tasks.remove(&self.id);
-        self.door.house.free_place(self.peer.ip());
+        self.door.house.leave(self.peer.ip());
     }
 }
 

@@ -5,8 +5,10 @@ mod gathering;
 mod limits;
 mod listener;
 mod notices;
+mod places;
 mod rounds;
 mod run_stores;
+mod supervise;
 mod throttle;
 mod watch;
 mod workers;
@@ -14,7 +16,7 @@ mod workers;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use dashmap::DashMap;
@@ -28,14 +30,16 @@ use crate::gather::{Announcement, Refused, Standing};
 use crate::ids::{RunId, Uptime};
 use crate::store::{Capacity, Store};
 pub use gathering::Gathering;
-pub use limits::{default_max_memory, somaxconn};
+pub use limits::{DescriptorShares, default_max_memory, somaxconn};
 pub use listener::{Door, Outcome, bind};
 use listener::{ENOUGH_BACKLOG, House};
 pub use notices::{EventCounts, Notices};
+pub use places::{Place, Places};
 pub use rounds::{Ended, Joined, Rounds, SharedRound};
 use run_stores::RunStores;
 pub use run_stores::{NoStore, RunStore};
-use throttle::Throttle;
+pub use supervise::keep_running;
+pub use throttle::Throttle;
 use watch::Watch;
 pub use watch::{Event as InsightEvent, MAX_SUBSCRIBERS};
 use workers::Workers;
@@ -74,9 +78,9 @@ impl Server {
         let house = House {
             watch: Arc::clone(&watch),
             budget: MemoryBudget::new(config.max_memory),
-            connections: AtomicUsize::new(0),
-            by_addr: DashMap::new(),
-            throttle: Throttle::new(Outcome::ALL.len()),
+            places: Places::new(config.max_connections, config.max_connections_per_address),
+            shares: DashMap::new(),
+            throttle: Throttle::new(listener::KINDS_OF_LINES),
             config,
         };
         let server = Arc::new(Self {
@@ -113,16 +117,21 @@ impl Server {
         );
         let door = Door::new(Arc::clone(&self.house), engine);
         let (accepting, rota) = (Arc::clone(&door), Arc::clone(self.workers.rota()));
-        let accepting = self.workers.rota().next().spawn(async move {
-            #[expect(
-                deprecated,
-                reason = "unsound for a type whose descriptor can change; this one's cannot"
-            )]
-            match AsyncFd::with_interest(socket, Interest::READABLE) {
-                Ok(socket) => accepting.accept(socket, rota).await,
-                Err(error) => tracing::error!(port, %error, "cannot accept connections"),
+        let socket = Arc::new(socket);
+        let accepting = self.workers.rota().next().spawn(keep_running("accept", move || {
+            let (accepting, rota) = (Arc::clone(&accepting), Arc::clone(&rota));
+            let socket = Arc::clone(&socket);
+            async move {
+                #[expect(
+                    deprecated,
+                    reason = "unsound for a type whose descriptor can change; this one's cannot"
+                )]
+                match AsyncFd::with_interest(socket, Interest::READABLE) {
+                    Ok(socket) => accepting.accept(socket, rota).await,
+                    Err(error) => tracing::error!(port, %error, "cannot accept connections"),
+                }
             }
-        });
+        }));
         self.stores.insert(port, OpenStore { door, accepting: accepting.abort_handle() });
         Ok(port)
     }
@@ -174,7 +183,7 @@ impl Server {
 
     /// Open connections to all stores.
     pub fn connections(&self) -> usize {
-        self.house.connections.load(Relaxed)
+        self.house.places.taken()
     }
 
     /// The run's own store, opened if it is not there yet.
@@ -266,9 +275,22 @@ impl Server {
         (was_native || was_known || dropped > 0).then_some(dropped)
     }
 
-    /// Looks after what only time changes, for ever.
-    pub async fn housekeeping(&self) {
-        tokio::join!(self.keep_stores(), self.rounds.keep_time(self));
+    /// Looks after what only time changes, and at what the jobs do, for ever.
+    pub async fn look_after(self: Arc<Self>) {
+        tokio::join!(
+            keep_running("housekeeping", || {
+                let server = Arc::clone(&self);
+                async move { server.keep_stores().await }
+            }),
+            keep_running("rendezvous", || {
+                let server = Arc::clone(&self);
+                async move { server.rounds.keep_time(&server).await }
+            }),
+            keep_running("watch", || {
+                let server = Arc::clone(&self);
+                async move { server.watch().await }
+            }),
+        );
     }
 
     async fn keep_stores(&self) {
@@ -279,7 +301,7 @@ impl Server {
             for door in self.doors() {
                 door.engine().tick();
             }
-            self.gathering.tick(self.clock.now(), |addr| self.house.by_addr.contains_key(&addr));
+            self.gathering.tick(self.clock.now(), |addr| self.house.places.has(addr));
             let connections = |port| self.door(port).map_or(0, |door| door.engine().stats().connections);
             for port in self.run_stores.take_unused(self.clock.now(), connections) {
                 tracing::info!(
@@ -321,5 +343,29 @@ pub fn warn_of_small_backlog() {
             "the kernel queues only {somaxconn} new connections; many ranks that start at once may be refused: \
              set net.core.somaxconn to {ENOUGH_BACKLOG} or more"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_while_the_runs_are_looked_at_is_outlived() {
+        let server = Server::start(ServerConfig::default(), Vec::new()).expect("a server");
+        let wish = || crate::insight::Wish { min: 2, max: 2, names: Vec::new() };
+        assert!(server.with_insight(|insight, _| insight.expect("before", wish())));
+        let broken = Arc::clone(&server);
+        let injected = std::thread::spawn(move || broken.with_insight(|_, _| panic!("injected")));
+        assert!(injected.join().is_err());
+        // What was known may be half of something: it starts anew, and goes on.
+        assert!(server.with_insight(|insight, _| insight.expect("after", wish())));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let looking = tokio::time::timeout(Duration::from_millis(300), Arc::clone(&server).look_after());
+            assert!(looking.await.is_err(), "it goes on");
+        });
+        let (_, mut events) = server.subscribe().expect("a place");
+        assert!(events.try_recv().is_err());
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// Lets a few lines of each kind pass per interval and counts the rest.
 #[derive(Debug)]
-pub(super) struct Throttle {
+pub struct Throttle {
     kinds: Mutex<Vec<Kind>>,
 }
 
@@ -20,12 +20,13 @@ impl Throttle {
     const INTERVAL: Duration = Duration::from_secs(10);
     const PER_INTERVAL: u32 = 10;
 
-    pub(super) fn new(kinds: usize) -> Self {
+    /// For so many kinds of lines.
+    pub fn new(kinds: usize) -> Self {
         Self { kinds: Mutex::new(vec![Kind::default(); kinds]) }
     }
 
     /// Whether a line of this kind may be logged now: if so, how many were held back before it.
-    pub(super) fn pass(&self, kind: usize) -> Option<u64> {
+    pub fn pass(&self, kind: usize) -> Option<u64> {
         self.pass_at(kind, Instant::now())
     }
 

@@ -49,6 +49,7 @@ pub struct Event {
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) enabled: bool,
+    settings: Settings,
     state: Mutex<State>,
     foreign: Mutex<VecDeque<(u16, IpAddr, &'static str)>>,
     events: broadcast::Sender<Event>,
@@ -79,10 +80,10 @@ impl Watch {
             nodes: config.nodes,
             epoch: unix.saturating_sub(now.0).as_secs_f64(),
         };
-        let insight = Insight::new(settings);
         Self {
             enabled: config.enabled,
-            state: Mutex::new(State { insight, last_id: 0, named: BTreeSet::new(), gates: Gates::default() }),
+            state: Mutex::new(State::new(settings.clone(), 0)),
+            settings,
             foreign: Mutex::default(),
             events: broadcast::Sender::new(BACKLOG),
             throttle: Throttle::new(Reason::CODES.len() + 1),
@@ -90,7 +91,16 @@ impl Watch {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(|broken| {
+            tracing::error!(
+                "looking at the runs was broken by a panic, which is a bug: please report it with the lines before; what \
+                 was known of unmodified jobs is forgotten, the jobs themselves go on"
+            );
+            let mut state = broken.into_inner();
+            *state = State::new(self.settings.clone(), state.last_id);
+            self.state.clear_poison();
+            state
+        })
     }
 
     /// A foreign client came. Returns whether that will be told.
@@ -156,6 +166,11 @@ impl Watch {
 }
 
 impl State {
+    fn new(settings: Settings, last_id: u64) -> Self {
+        let insight = Insight::new(settings);
+        Self { insight, last_id, named: BTreeSet::new(), gates: Gates::default() }
+    }
+
     /// Takes in what happened in the native rendezvous.
     fn hear(&mut self, news: &RoundNews) {
         if news.lost > 0 {

@@ -35,10 +35,22 @@ impl TestServer {
 
     /// The same with its admin port at a given address.
     pub(crate) fn start_with_admin(admin: &str, args: &[&str]) -> Self {
+        Self::start_as(&mut Command::new(env!("CARGO_BIN_EXE_rallypoint")), admin, args)
+    }
+
+    /// A server that may open so many files.
+    pub(crate) fn with_open_files(most: u32, args: &[&str]) -> Self {
+        let script = format!("ulimit -n {most} && exec \"$@\"");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_rallypoint")]);
+        Self::start_as(&mut shell, "127.0.0.1:0", args)
+    }
+
+    fn start_as(program: &mut Command, admin: &str, args: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let ports_file = dir.path().join("ports.json");
         let log = File::create(dir.path().join("log")).expect("a log file");
-        let mut process = Command::new(env!("CARGO_BIN_EXE_rallypoint"))
+        let mut process = program
             .args(["serve", "--listen", "127.0.0.1:0", "--admin", admin, "--ports-file"])
             .arg(&ports_file)
             .args(args)
@@ -119,6 +131,14 @@ pub(crate) fn wait_for_end(process: &mut Child) -> Option<i32> {
     panic!("the process does not end");
 }
 
+/// Connects from another of the machine's own addresses.
+pub(crate) fn connect_from(source: Ipv4Addr, server: SocketAddr) -> std::net::TcpStream {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+    socket.bind(&SocketAddr::from((source, 0)).into()).expect("every 127.x.y.z is ours");
+    socket.connect(&server.into()).expect("the server listens");
+    socket.into()
+}
+
 /// Waits until `there` comes true.
 pub(crate) fn eventually(what: &str, mut there: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -146,8 +166,18 @@ impl HttpAnswer {
 
 /// One request to the admin port. `headers` are whole lines, each with its line end.
 pub(crate) fn http(admin: SocketAddr, request_line: &str, headers: &str, body: &str) -> HttpAnswer {
+    let stream = std::net::TcpStream::connect(admin).expect("the admin port listens");
+    http_on(stream, request_line, headers, body)
+}
+
+/// The same on a connection that was made already.
+pub(crate) fn http_on(
+    mut stream: std::net::TcpStream,
+    request_line: &str,
+    headers: &str,
+    body: &str,
+) -> HttpAnswer {
     use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect(admin).expect("the admin port listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
     let length = body.len();
     let request = format!(

@@ -7,9 +7,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import installed  # noqa: F401  (puts the package on the path)
 import pytest
+import rallypoint
 from rallypoint import ClosedError, NotRallypointError, ProblemError, UnreachableError
 from rallypoint._http import Client, Endpoint, Interrupted
 
@@ -27,6 +29,7 @@ class Peer:
     def __init__(self, script: list[bytes | None], port: int = 0) -> None:
         self.script = script
         self.requests = 0
+        self.bodies: list[dict[str, object]] = []
         self.connections = 0
         self.listener = socket.create_server(("127.0.0.1", port))
         self.port: int = self.listener.getsockname()[1]
@@ -51,6 +54,7 @@ class Peer:
                     return
                 data += more
             self.requests += 1
+            self.bodies.append(json.loads(data.partition(b"\r\n\r\n")[2]))
             reply = self.script.pop(0)
             if reply is None:
                 return
@@ -178,3 +182,13 @@ def test_interrupt_ends_a_long_poll(peers: Callable[..., Peer]) -> None:
     thread.join(10)
     assert ended and not thread.is_alive()
     silent.close()
+
+
+def test_a_barriers_time_goes_on_while_the_server_is_away(peers: Callable[..., Peer]) -> None:
+    waiting = b'HTTP/1.1 202 X\r\nContent-Length: 20\r\n\r\n{"state": "waiting"}'
+    released = b'HTTP/1.1 200 X\r\nContent-Length: 17\r\n\r\n{"generation": 1}'
+    peer = peers(waiting, None, None, waiting, released)
+    assert rallypoint.barrier("b", 2, timeout=30, endpoint=f"127.0.0.1:{peer.port}") == 1
+    left = [float(str(body["timeout_seconds"])) for body in peer.bodies]
+    assert len(left) == 5 and 30 >= left[0], left
+    assert all(after < before for before, after in pairwise(left)), "a server that has lost the arrival would count anew"

@@ -1,0 +1,168 @@
+//! The admin port's connections: how many there may be, and what becomes of those beyond.
+//!
+//! Everybody is accepted. Who finds a place may ask for everything, and wait for long. Who finds none comes into a small
+//! reserve, where health and metrics are answered and all else is turned away with 503. In the reserve a newcomer takes
+//! the place of the oldest: whoever asks is answered, and whoever is silent keeps nobody out.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::response::Response;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
+use tower::ServiceExt;
+
+use super::problem::Problem;
+use super::{ANSWER_TIMEOUT, MAX_BODY, REQUEST_TIMEOUT, access, probes, router};
+use crate::server::{Place, Places, Server, Throttle, keep_running};
+
+/// What a waiting request takes (15 KiB were measured), with room for a body. All together are kept within the memory
+/// that the stores may use.
+const CONNECTION_MEMORY: usize = 32 * 1024;
+/// Fewer are of no use.
+const LEAST_CONNECTIONS: usize = 64;
+/// Connections in the reserve at the most.
+const RESERVE: usize = 256;
+/// Pause after an error of the system, such as no descriptor left.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The lines that could be repeated without end.
+#[derive(Clone, Copy)]
+enum Repeated {
+    CannotAccept,
+    TurnedAway,
+}
+
+/// Serves the admin port for ever, on the runtime that this is called on.
+pub fn serve(
+    listener: std::net::TcpListener,
+    server: Arc<Server>,
+) -> io::Result<impl Future<Output = ()> + Send> {
+    let listener = Arc::new(TcpListener::from_std(listener)?);
+    Ok(keep_running("admin", move || {
+        let (listener, server) = (Arc::clone(&listener), Arc::clone(&server));
+        async move { accept(&listener, server).await }
+    }))
+}
+
+async fn accept(listener: &TcpListener, server: Arc<Server>) {
+    let config = server.config();
+    let by_memory = (config.max_memory / CONNECTION_MEMORY).max(LEAST_CONNECTIONS);
+    let connections = config.max_admin_connections.min(by_memory);
+    let mut reserve = Reserve::new((connections / 4).clamp(1, RESERVE));
+    let most = connections.saturating_sub(reserve.most).max(1);
+    let most_each = config.max_connections_per_address.min(most.div_ceil(2));
+    let places = Arc::new(Places::new(most, most_each));
+    let throttle = Throttle::new(2);
+    let (everything, little) = (router(Arc::clone(&server)), turning_away(server));
+    loop {
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                if let Some(held_back) = throttle.pass(Repeated::CannotAccept as usize) {
+                    tracing::warn!(held_back, "cannot accept admin connections: {error}; trying again");
+                }
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        if let Some(place) = Place::take(&places, peer.ip().to_canonical()) {
+            let router = everything.clone();
+            tokio::spawn(async move {
+                let _place = place;
+                serve_connection(stream, peer, router, true).await;
+            });
+            continue;
+        }
+        if let Some(held_back) = throttle.pass(Repeated::TurnedAway as usize) {
+            tracing::warn!(
+                %peer,
+                held_back,
+                "the admin port has {} connections, of {most} and {most_each} from one address: only health and metrics \
+                 are answered to more; the limits follow --max-memory, --max-connections-per-address and the limit on \
+                 open files",
+                places.taken()
+            );
+        }
+        let served = tokio::spawn(serve_connection(stream, peer, little.clone(), false));
+        reserve.enter(served.abort_handle());
+        // Whoever came may ask before the next one takes its place.
+        tokio::task::yield_now().await;
+    }
+}
+
+/// What is answered to those who have no place.
+fn turning_away(server: Arc<Server>) -> Router {
+    async fn turn_away(request: Request) -> Problem {
+        // An answer before the body is read could be lost with the connection.
+        let body = axum::body::to_bytes(request.into_body(), MAX_BODY);
+        let _ = tokio::time::timeout(REQUEST_TIMEOUT, body).await;
+        let detail = "the admin port has as many connections as it may, in all or from this address; only /livez, \
+                      /readyz and /metrics are answered now, so try again in a moment";
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).with_code("busy")
+    }
+    super::guarded(probes().fallback(turn_away), server)
+}
+
+/// Connections without a place, the oldest first.
+struct Reserve {
+    most: usize,
+    tasks: VecDeque<AbortHandle>,
+}
+
+impl Reserve {
+    fn new(most: usize) -> Self {
+        Self { most, tasks: VecDeque::with_capacity(most) }
+    }
+
+    fn enter(&mut self, task: AbortHandle) {
+        if self.tasks.len() >= self.most {
+            self.tasks.retain(|task| !task.is_finished());
+        }
+        if self.tasks.len() >= self.most
+            && let Some(oldest) = self.tasks.pop_front()
+        {
+            oldest.abort();
+        }
+        self.tasks.push_back(task);
+    }
+}
+
+async fn serve_connection(stream: TcpStream, peer: SocketAddr, router: Router, keep_alive: bool) {
+    // An answer of two parts must not wait for the acknowledgement of the first.
+    let _ = stream.set_nodelay(true);
+    let local = stream.local_addr().map(|local| access::LocalAddr(local.ip().to_canonical())).ok();
+    let service = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+        request.extensions_mut().insert(access::PeerAddr(peer));
+        if let Some(local) = local {
+            request.extensions_mut().insert(local);
+        }
+        let answer = router.clone().oneshot(request);
+        async move {
+            let answer: Result<Response, Infallible> =
+                match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
+                    Ok(answer) => answer,
+                    Err(_) => Ok(Problem::timeout().into()),
+                };
+            answer
+        }
+    });
+    let served = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(REQUEST_TIMEOUT)
+        .max_buf_size(MAX_BODY)
+        .keep_alive(keep_alive)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%peer, %error, "an admin connection ended");
+    }
+}
