@@ -191,6 +191,140 @@ fn a_second_pod_with_a_rank_that_lives_is_parked_until_the_first_is_gone() {
     assert_eq!(ended(successor).0, Some(0));
 }
 
+#[test]
+fn two_live_commands_that_claim_one_place_are_told_so() {
+    let server = TestServer::start(&[]);
+    let command = |rank: &str, timeout: &str| {
+        let args = ["run", "--nodes=2", "--node-rank", rank, "--gather-timeout", timeout, "--", "true"];
+        let (endpoint, admin) = (server.store.to_string(), server.admin.to_string());
+        let env = [
+            ("RALLYPOINT_ENDPOINT", &endpoint[..]),
+            ("RALLYPOINT_ADMIN", &admin),
+            ("RALLYPOINT_RUN_ID", "run"),
+        ];
+        rallypoint(&args, &env)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts")
+    };
+    let first = command("0", "10s");
+    eventually("announced", || pods(server.admin) == 1);
+    let uid = |admin| announced(admin)["pods"][0]["uid"].clone();
+    let before = uid(server.admin);
+    let second = command("0", "30s");
+    eventually("the second one came", || uid(server.admin) != before);
+    let (code, _, err) = ended(first);
+    assert_eq!(code, Some(1), "{err}");
+    assert!(err.contains("claim node rank 0") && err.contains("--node-rank"), "{err}");
+    let other = command("1", "30s");
+    assert_eq!((ended(other).0, ended(second).0), (Some(0), Some(0)));
+}
+
+/// A way to the admin port on which each process loses its first answers, as many as `lost`.
+fn lossy(admin: SocketAddr, lost: usize) -> SocketAddr {
+    use std::io::Write;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let here = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        for (n, client) in listener.incoming().enumerate() {
+            let Ok(mut client) = client else { return };
+            std::thread::spawn(move || {
+                let mut server = std::net::TcpStream::connect(admin).expect("the admin port listens");
+                let (mut up, mut from_client) =
+                    (server.try_clone().expect("a socket"), client.try_clone().expect("a socket"));
+                std::thread::spawn(move || std::io::copy(&mut from_client, &mut up));
+                if n < lost {
+                    // The request arrives, and its answer does not.
+                    let _ = server.read(&mut [0; 4096]);
+                    let _ = client.shutdown(std::net::Shutdown::Both);
+                } else {
+                    let _ = std::io::copy(&mut server, &mut client);
+                    let _ = client.flush();
+                }
+            });
+        }
+    });
+    here
+}
+
+#[test]
+fn pods_that_lose_an_answer_meet_on_the_same_store_as_the_others() {
+    for gather in ["on", "off"] {
+        let server = TestServer::start(&[]);
+        let start = |rank: &str, admin: SocketAddr| {
+            let (endpoint, admin) = (server.store.to_string(), admin.to_string());
+            let env = [
+                ("POD_NAME", &*format!("t-{rank}")),
+                ("PET_NODE_RANK", rank),
+                ("RALLYPOINT_ENDPOINT", &endpoint),
+                ("RALLYPOINT_ADMIN", &admin),
+                ("RALLYPOINT_RUN_ID", "run"),
+            ];
+            rallypoint(&["run", "--nodes=2", "--gather", gather, "--", "sh", "-c", "echo $MASTER_PORT"], &env)
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("the binary starts")
+        };
+        let unlucky = start("0", lossy(server.admin, 2));
+        let lucky = start("1", server.admin);
+        let (code, unlucky, err) = ended(unlucky);
+        assert_eq!(code, Some(0), "{err}");
+        let (code, lucky, err) = ended(lucky);
+        assert_eq!(code, Some(0), "{err}");
+        assert_eq!(unlucky, lucky, "gather {gather}");
+        assert_ne!(lucky.trim(), server.store.port().to_string());
+    }
+}
+
+#[test]
+fn without_a_store_of_its_own_a_run_is_not_started_on_another() {
+    let server = TestServer::with_store_ports(1, &[]);
+    http(server.admin, "POST /api/v1/stores", "Content-Type: application/json\r\n", r#"{"run_id": "other"}"#);
+    for gather in ["on", "off"] {
+        let pod = Pod { server: &server, name: "t-0", rank: "0", uid: "a" };
+        let gather = format!("--gather={gather}");
+        let (code, out, err) =
+            ended(pod.start(&["run", "--nodes=1", &gather, "--gather-timeout=2s", "--", "echo", "started"]));
+        assert_eq!((code, &*out), (Some(1), ""), "{err}");
+        assert!(err.contains("--store-ports"), "{err}");
+    }
+}
+
+#[test]
+fn the_lines_of_the_readme_meet_on_one_machine() {
+    let readme = include_str!("../README.md");
+    let (_, block) = readme.split_once("<!-- two runs on one machine -->\n\n```sh\n").expect("the block");
+    let (lines, _) = block.split_once("```").expect("its end");
+    let runs: Vec<&str> = lines.lines().filter(|line| line.contains(" run ")).collect();
+    assert_eq!(runs.len(), 2, "{lines}");
+    let server = TestServer::start(&[]);
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_rallypoint"), dir.path().join("rallypoint"))
+        .expect("a link");
+    let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap_or_default());
+    let shell = Command::new("sh")
+        .args(["-c", &format!("{}\nwait", runs.join("\n"))])
+        .env_clear()
+        .env("PATH", path)
+        .env("RALLYPOINT_ENDPOINT", server.store.to_string())
+        .env("RALLYPOINT_ADMIN", server.admin.to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    let (code, out, err) = ended(shell);
+    assert_eq!(code, Some(0), "{err}");
+    let mut said: Vec<&str> = out.lines().collect();
+    said.sort_unstable();
+    let store = said[0].rsplit_once(' ').expect("words").1.to_owned();
+    assert_eq!(said, [format!("rank 0 of 2 meets at {store}"), format!("rank 1 of 2 meets at {store}")]);
+}
+
 fn run_list(server: &TestServer) -> Vec<serde_json::Value> {
     let list = http(server.admin, "GET /api/v1/runs", "", "").json();
     list["runs"].as_array().cloned().unwrap_or_default()
@@ -445,12 +579,12 @@ fn without_an_admin_port_run_says_what_to_do() {
     let (code, _, err) =
         ended(run_alone(&server, &["--admin", closed, "--gather-timeout=100ms", "--", "true"]));
     assert!(code == Some(1) && err.contains("--gather off"), "{code:?} {err}");
-    let (code, out, err) = ended(run_alone(
-        &server,
-        &["--admin", closed, "--gather=off", "--", "sh", "-c", "echo $MASTER_PORT"],
-    ));
+    let alone = ["--admin", closed, "--gather=off", "--gather-timeout=100ms"];
+    let (code, out, err) = ended(run_alone(&server, &[&alone[..], &["--", "echo", "started"]].concat()));
+    assert!(code == Some(1) && out.is_empty() && err.contains("--own-store off"), "{code:?} {out} {err}");
+    let main = ["--own-store=off", "--", "sh", "-c", "echo $MASTER_PORT"];
+    let (code, out, err) = ended(run_alone(&server, &[&alone[..], &main[..]].concat()));
     assert_eq!((code, out.trim()), (Some(0), &server.store.port().to_string()[..]), "{err}");
-    assert!(err.contains("using the main one"), "{err}");
 }
 
 /// Behind a headless Service over all pods each pod's store answers. Whoever sees two is refused, and so is the one that

@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 
-use super::access::PeerIp;
+use super::access::{LocalAddr, PeerIp};
 use super::body::Body;
 use super::problem::Problem;
 use super::target::Named;
@@ -22,6 +22,7 @@ const LEAST_WAIT: Duration = Duration::from_millis(100);
 pub(super) async fn announce(
     State(server): State<Arc<Server>>,
     PeerIp(address): PeerIp,
+    local: LocalAddr,
     Named(run_id): Named<String>,
     Body(sent): Body<api::Announce>,
 ) -> Result<(StatusCode, Json<api::AnnounceAnswer>), Problem> {
@@ -68,7 +69,16 @@ pub(super) async fn announce(
             }
         }
         let status = if waits { StatusCode::ACCEPTED } else { StatusCode::OK };
-        return Ok((status, Json(answer(&server, &run_id, nodes, standing))));
+        // All pods hear of one store in the answer that lets them go, so that none can go to another.
+        let store = if waits || !sent.store {
+            None
+        } else {
+            Some(super::routes::store_of_run(&server, local, &run_id)?)
+        };
+        return Ok((
+            status,
+            Json(api::AnnounceAnswer { store, ..answer(&server, &said, &run_id, standing) }),
+        ));
     }
 }
 
@@ -82,18 +92,19 @@ fn refusal(refused: &Refused) -> Problem {
     Problem::new(status, refused.to_string()).with_code(code)
 }
 
-fn answer(server: &Server, run_id: &str, nodes: Nodes, standing: Standing) -> api::AnnounceAnswer {
+fn answer(server: &Server, said: &Announcement, run_id: &str, standing: Standing) -> api::AnnounceAnswer {
     let versions = server.gathering().differing_versions(run_id);
     let warning = versions.map(|versions| format!("the pods have different versions of PyTorch: {versions}"));
     let answer = |state, arrived, waited: Duration, detail| api::AnnounceAnswer {
         run_id: run_id.to_owned(),
         state,
-        expected: nodes.min,
+        expected: said.nodes.min,
         arrived,
         missing: Vec::new(),
         waited_seconds: waited.as_secs_f64(),
         detail,
         warning: warning.clone(),
+        store: None,
     };
     match standing {
         Standing::Go(opened) => {
@@ -104,6 +115,13 @@ fn answer(server: &Server, run_id: &str, nodes: Nodes, standing: Standing) -> ap
             missing: progress.missing.clone(),
             ..answer(api::AnnounceState::Gathering, progress.arrived, progress.waited, progress.to_string())
         },
+        Standing::Parked { node_rank, holder, address, .. } if holder == said.pod => {
+            let detail = format!(
+                "two live processes on `{holder}` claim node rank {node_rank}, the other one at {address}; this one waits until \
+                 that is gone. If both are meant to run, give each its own --node-rank (RALLYPOINT_NODE_RANK)"
+            );
+            answer(api::AnnounceState::Parked, 0, Duration::ZERO, detail)
+        }
         Standing::Parked { node_rank, holder, address, .. } => {
             let detail = format!(
                 "node rank {node_rank} is held by pod `{holder}` at {address}, which lives; this pod waits until that one \

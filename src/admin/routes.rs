@@ -120,14 +120,28 @@ pub(super) async fn open_store(
     local: super::access::LocalAddr,
     Body(OpenStore { run_id }): Body<OpenStore>,
 ) -> Result<(StatusCode, Json<StoreAddress>), Problem> {
-    let store = server.store_for_run(&run_id).map_err(|error| match error {
-        NoStore::Stopping => Problem::stopping(error.to_string()),
-        NoStore::NoPortLeft { .. } => Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
-        NoStore::BadRunId(_) => Problem::new(StatusCode::BAD_REQUEST, error.to_string()),
-    })?;
+    let store = server.store_for_run(&run_id).map_err(|error| no_store(&error))?;
     let host = local.store_host(&server);
     let status = if store.is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(StoreAddress { run_id, host, port: store.port })))
+}
+
+/// The run's own store as an answer names it, opened if it is not there yet.
+pub(super) fn store_of_run(
+    server: &Server,
+    local: super::access::LocalAddr,
+    run_id: &str,
+) -> Result<crate::api::StoreAddress, Problem> {
+    let store = server.store_for_run(run_id).map_err(|error| no_store(&error))?;
+    Ok(crate::api::StoreAddress { host: local.store_host(server), port: store.port })
+}
+
+fn no_store(error: &NoStore) -> Problem {
+    match error {
+        NoStore::Stopping => Problem::stopping(error.to_string()),
+        NoStore::NoPortLeft { .. } => Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+        NoStore::BadRunId(_) => Problem::new(StatusCode::BAD_REQUEST, error.to_string()),
+    }
 }
 
 #[derive(Debug, Serialize)]

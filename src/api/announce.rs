@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::StoreAddress;
+
 use super::PeerDuration;
 
 /// The longest that an announcement may wait: a waiting pod is known to live by repeating it.
@@ -14,9 +16,9 @@ pub const MAX_ANNOUNCE_WAIT: Duration = Duration::from_secs(8);
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Announce {
-    /// The pod's name: the same in every repetition, and no other pod's.
+    /// The pod's name: the same in every repetition. With the node rank it says which place the pod takes.
     pub pod: String,
-    /// Tells a pod from the next one of its name.
+    /// Tells a pod from another one of its name and node rank: its successor, or one that claims the same place.
     #[serde(default)]
     pub uid: String,
     /// Its place among the nodes, if it has one.
@@ -30,6 +32,9 @@ pub struct Announce {
     /// Whether the pod is meant to start a run that has finished. Without, it is refused.
     #[serde(default)]
     pub restart_finished: bool,
+    /// Whether the run shall have a store of its own: then the answer that lets the pod go names it.
+    #[serde(default)]
+    pub store: bool,
     /// How long to wait for the others before answering, 0 to 8. Who waits longer asks again: a pod that is not heard
     /// of for the server's `--pod-timeout` is gone.
     #[serde(default)]
@@ -67,6 +72,9 @@ pub struct AnnounceAnswer {
     pub detail: String,
     /// What does not keep anybody, but will hurt.
     pub warning: Option<String>,
+    /// With `go`: the run's own store, if it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreAddress>,
 }
 
 /// `GET /api/v1/runs/{run_id}/announce`: the pods of a run.

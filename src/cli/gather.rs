@@ -7,8 +7,9 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::news::{News, Reason};
-use super::{Outcome, wait};
-use crate::api::{Announce, AnnounceAnswer, AnnounceState, MAX_ANNOUNCE_WAIT, PeerDuration};
+use super::poll::unique_token;
+use super::wait;
+use crate::api::{Announce, AnnounceAnswer, AnnounceState, MAX_ANNOUNCE_WAIT, PeerDuration, StoreAddress};
 use crate::client::http::{self, AdminUrl};
 use crate::client::{Endpoint, Seconds};
 use crate::launch::LaunchEnv;
@@ -36,7 +37,15 @@ pub(super) struct Patience {
 #[derive(Debug)]
 pub(super) struct Gathered {
     pub(super) waited: Duration,
-    pub(super) outcome: Result<String, Reason>,
+    pub(super) outcome: Result<Go, Reason>,
+}
+
+/// A pod that is let go.
+#[derive(Debug)]
+pub(super) struct Go {
+    pub(super) detail: String,
+    /// The run's own store, if it was asked for.
+    pub(super) store: Option<Endpoint>,
 }
 
 impl Call {
@@ -58,17 +67,37 @@ impl Call {
             nodes: nodes.value.to_string(),
             node_rank: launch.node_rank.as_ref().map(|rank| rank.value),
             pod: pod.ok_or("this host has no name; set POD_NAME")?,
-            // Without a UID the address tells one pod of a name from the next.
-            uid: launch.pod.uid.clone().or_else(|| launch.pod.address.clone()).unwrap_or_default(),
+            // Without a UID this process is told from the next one, and from another one here.
+            uid: launch.pod.uid.clone().unwrap_or_else(unique_token),
             torch,
             restart_finished,
+            store: false,
             wait_seconds: PeerDuration::default(),
         };
         Ok(Self { run_id, said })
     }
 
+    /// Asks for a store of the run's own as well.
+    pub(super) fn with_store(mut self) -> Self {
+        self.said.store = true;
+        self
+    }
+
     fn body(&self, wait: Duration) -> serde_json::Value {
         json!(Announce { wait_seconds: PeerDuration::at_most(wait), ..self.said.clone() })
+    }
+
+    /// What the answer lets the pod do. A store that was asked for must be named: with another one than the other pods'
+    /// the job would hang.
+    fn go(&self, answer: AnnounceAnswer) -> Result<Go, Reason> {
+        let store = answer.store.and_then(|store| Endpoint::new(&store.host, store.port).ok());
+        if self.said.store && store.is_none() {
+            return Err(Reason {
+                step: "refused",
+                text: "the answer names no store of the run's own".into(),
+            });
+        }
+        Ok(Go { detail: answer.detail, store })
     }
 }
 
@@ -77,7 +106,7 @@ impl Gathered {
     pub(super) fn to_json(&self, endpoint: &Endpoint) -> serde_json::Value {
         let (endpoint, waited) = (endpoint.to_string(), self.waited.as_secs_f64());
         match &self.outcome {
-            Ok(detail) => {
+            Ok(Go { detail, .. }) => {
                 json!({"ready": true, "endpoint": endpoint, "detail": detail, "waited_seconds": waited})
             }
             Err(reason) => json!({
@@ -88,11 +117,11 @@ impl Gathered {
     }
 
     /// Says how it ended.
-    pub(super) fn finish(&self, call: &Call) -> anyhow::Result<Outcome> {
-        match &self.outcome {
-            Ok(detail) => {
-                eprintln!("rallypoint: run `{}`: {detail} after {}", call.run_id, Seconds(self.waited));
-                Ok(Outcome::Done)
+    pub(super) fn finish(self, call: &Call) -> anyhow::Result<Go> {
+        match self.outcome {
+            Ok(go) => {
+                eprintln!("rallypoint: run `{}`: {} after {}", call.run_id, go.detail, Seconds(self.waited));
+                Ok(go)
             }
             Err(reason) => {
                 bail!("run `{}`: gave up after {}: {}", call.run_id, Seconds(self.waited), reason.text)
@@ -161,15 +190,16 @@ async fn announce(
                         warned.clone_from(&answer.warning);
                     }
                     if answer.state == AnnounceState::Go {
-                        return ended(Ok(answer.detail));
+                        return ended(call.go(answer));
                     }
                     (Reason { step: "gather", text: answer.detail }, true)
                 }
                 Err(error) => (unreachable(format!("the answer is none of rallypoint: {error}")), false),
             },
-            Ok(answer) if answer.status >= 500 || answer.status == 408 => {
-                (unreachable(format!("{} ({})", answer.text(), answer.status)), false)
-            }
+            Ok(answer) if is_passing(&answer) => (
+                Reason { step: "busy", text: format!("{admin}: {} ({})", answer.text(), answer.status) },
+                false,
+            ),
             Ok(answer) => return ended(Err(Reason { step: "refused", text: answer.text() })),
             Err(error) => (unreachable(error.to_string()), false),
         };
@@ -184,4 +214,52 @@ async fn announce(
             tokio::time::sleep(patience.pause.min(left)).await;
         }
     }
+}
+
+/// The run's own store, without waiting for anybody. Asked for again and again while there is patience: whoever went on
+/// with another store would leave the others waiting.
+pub(super) async fn own_store(
+    admin: &AdminUrl,
+    run_id: &str,
+    patience: Patience,
+    say: &mut impl FnMut(String),
+) -> anyhow::Result<Endpoint> {
+    let started = Instant::now();
+    let mut news = News::default();
+    loop {
+        let asked = http::post(admin, "/api/v1/stores", None, &json!({ "run_id": run_id }), GRACE).await;
+        let text = match asked {
+            Ok(answer) if answer.is_success() => {
+                let opened = serde_json::from_slice::<StoreAddress>(&answer.body).ok();
+                match opened.and_then(|opened| Endpoint::new(&opened.host, opened.port).ok()) {
+                    Some(endpoint) => return Ok(endpoint),
+                    None => "the answer names no store".to_owned(),
+                }
+            }
+            Ok(answer) if is_passing(&answer) => answer.text(),
+            Ok(answer) => bail!("no store of its own for run `{run_id}`: {admin}: {}", answer.text()),
+            Err(error) => error.to_string(),
+        };
+        let (waited, left) = (started.elapsed(), patience.whole.saturating_sub(started.elapsed()));
+        if left.is_zero() {
+            bail!(
+                "no store of its own for run `{run_id}` after {}: {admin}: {text}; --own-store off, on every node, uses the \
+                 main one",
+                Seconds(waited)
+            );
+        }
+        let reason = Reason {
+            step: "store",
+            text: format!("no store of its own for run `{run_id}` yet: {admin}: {text}"),
+        };
+        if let Some(line) = news.line(&reason, waited, left) {
+            say(line);
+        }
+        tokio::time::sleep(patience.pause.min(left)).await;
+    }
+}
+
+/// A server that is busy, or about to stop, is asked again.
+fn is_passing(answer: &http::Answer) -> bool {
+    answer.status >= 500 || answer.status == 408
 }

@@ -7,13 +7,12 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::ValueEnum;
 use serde::Deserialize;
-use serde_json::json;
 
 use super::gather::{self, Call, Patience};
 use super::launch::{LaunchArgs, environment, no_endpoint};
 use super::units::{MaybeOff, duration, duration_or_off};
 use super::{Outcome, UsageError, process, run_client, wait};
-use crate::client::http::{self, AdminUrl};
+use crate::client::http::AdminUrl;
 use crate::client::{Endpoint, Seconds};
 use crate::doctor::{Verdict, check_command, check_environment};
 use crate::launch::{self, Environment, LaunchEnv, Mode, Plan, Server, Torchrun};
@@ -46,7 +45,8 @@ pub(super) struct Args {
         action = clap::ArgAction::Set)]
     gather: bool,
 
-    /// How long to wait for all nodes, and torchrun's join_timeout if the command sets none; off waits for ever
+    /// How long to wait for all nodes and for the run's own store, and torchrun's join_timeout if the command sets none;
+    /// off waits for ever
     #[arg(long, env = "RALLYPOINT_GATHER_TIMEOUT", value_name = "TIME", default_value = "30m", value_parser = duration_or_off)]
     gather_timeout: MaybeOff,
 
@@ -90,11 +90,12 @@ impl ModeFlag {
     }
 }
 
-/// The answer to the wish for a store.
-#[derive(Deserialize)]
-struct OpenedStore {
-    host: String,
-    port: u16,
+/// What is asked of the server.
+struct Wishes<'a> {
+    /// Being let go with the others.
+    call: Option<Call>,
+    /// A store for this run.
+    own: Option<&'a str>,
 }
 
 /// What "for ever" is.
@@ -118,7 +119,9 @@ impl Args {
         // Everything that is wrong in the pod itself is said before anybody is waited for.
         let call = self.gather.then(|| Call::of(&launch, python.torch, self.restart_finished));
         let call = call.transpose().map_err(UsageError)?;
-        let meeting = self.meet(mode, &launch, &env, torchrun.as_ref(), &store, call.as_ref());
+        let own = self.run_with_store(mode, &launch, torchrun.as_ref());
+        let call = call.map(|call| if own.is_some() { call.with_store() } else { call });
+        let meeting = self.meet(mode, &launch, &env, torchrun.as_ref(), &store, Wishes { call, own });
         let plan = match run_client(process::unless_stopped(meeting))? {
             Ok(plan) => plan,
             Err(stopped) => return Ok(stopped),
@@ -136,7 +139,7 @@ impl Args {
         env: &Environment,
         torchrun: Option<&Torchrun>,
         store: &Endpoint,
-        call: Option<&Call>,
+        wishes: Wishes<'_>,
     ) -> anyhow::Result<Plan> {
         let pause = Duration::from_secs(1);
         let mut line = |line: String| say(line);
@@ -152,35 +155,40 @@ impl Args {
         };
         let admin = &admin;
         let patience = self.gather_timeout.0.unwrap_or(FOR_EVER);
-        if let Some(call) = call {
-            let gathered =
-                gather::gather(store, admin, call, Patience { whole: patience, pause }, &mut line).await;
+        let tries = Patience { whole: patience, pause };
+        let own = if let Some(call) = &wishes.call {
+            let gathered = gather::gather(store, admin, call, tries, &mut line).await;
             if let Err(reason) = &gathered.outcome
                 && reason.step == "announce"
             {
                 bail!(
                     "{}; announcing needs the server's admin port: name it with --admin, open it in the NetworkPolicy, or \
-                     start without holding anybody: --gather off",
+                     start without holding anybody and on the main store: --gather off --own-store off, on every node",
                     reason.text
                 );
             }
-            gathered.finish(call)?;
+            gathered.finish(call)?.store
         } else if let Some(reason) = wait::several_stores(store).await {
             bail!("{}", reason.text);
+        } else if let Some(run_id) = wishes.own {
+            Some(gather::own_store(admin, run_id, tries, &mut line).await?)
+        } else {
+            None
+        };
+        if let Some(own) = &own {
+            say(format_args!("the run has its own store on {own}"));
         }
-        let own = self.own_store(mode, launch, torchrun, admin).await;
         let server = Server { store: own.unwrap_or_else(|| store.clone()), admin: admin.endpoint().clone() };
         Ok(launch::plan(mode, &self.command, torchrun, env, launch, &server, patience))
     }
 
-    /// The run's own store, where workers would otherwise share the main one with other jobs.
-    async fn own_store(
+    /// The run that gets its own store, where workers would otherwise share the main one with other jobs.
+    fn run_with_store<'a>(
         &self,
         mode: Mode,
-        launch: &LaunchEnv,
+        launch: &'a LaunchEnv,
         torchrun: Option<&Torchrun>,
-        admin: &AdminUrl,
-    ) -> Option<Endpoint> {
+    ) -> Option<&'a str> {
         let named_by_command = torchrun.and_then(|torchrun| {
             ["master-addr", "rdzv-endpoint"].into_iter().find(|flag| torchrun.has(flag))
         });
@@ -194,33 +202,7 @@ impl Args {
             ));
             return None;
         }
-        let asked = http::post(
-            admin,
-            "/api/v1/stores",
-            None,
-            &json!({ "run_id": run_id.value }),
-            Duration::from_secs(10),
-        )
-        .await;
-        let why = match asked {
-            Ok(answer) if answer.is_success() => {
-                let opened = serde_json::from_slice::<OpenedStore>(&answer.body).ok();
-                match opened.and_then(|opened| Endpoint::new(&opened.host, opened.port).ok()) {
-                    Some(endpoint) => {
-                        say(format_args!("run `{}` has its own store on {endpoint}", run_id.value));
-                        return Some(endpoint);
-                    }
-                    None => "the answer names no store".to_owned(),
-                }
-            }
-            Ok(answer) => answer.text(),
-            Err(error) => error.to_string(),
-        };
-        say(format_args!(
-            "no store of its own for run `{}`, using the main one: {admin}: {why}",
-            run_id.value
-        ));
-        None
+        Some(&run_id.value)
     }
 
     /// What the command's interpreter has: the plugin, and which torch.

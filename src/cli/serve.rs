@@ -176,7 +176,7 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_STORE_PORTS", value_name = "FIRST-LAST", default_value = "29510-29599")]
     store_ports: PortRange,
 
-    /// Close a run's store when it has had no client for this long
+    /// Close a run's store when it has had no client for this long; one that nobody has used yet, after --join-timeout
     #[arg(long, env = "RALLYPOINT_STORE_LINGER", value_name = "TIME", default_value = "10m", value_parser = duration)]
     store_linger: Duration,
 

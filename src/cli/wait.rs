@@ -91,7 +91,7 @@ impl Args {
         if self.json {
             println!("{}", gathered.to_json(endpoint));
         }
-        gathered.finish(&call)
+        gathered.finish(&call).map(|_| Outcome::Done)
     }
 }
 

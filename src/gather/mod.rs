@@ -6,6 +6,10 @@
 //! heard of: an announcement (a waiting pod repeats it every few seconds), or an open connection from its address to any
 //! store (which the shell reports with [`Gatherings::tick`]). Pods behind one address keep each other alive.
 //!
+//! A pod is known by its name and its node rank, so that two commands on one host are two. A pod that comes under both
+//! with another UID is the successor of the one before it, which is taken for gone until it speaks again: then two live
+//! ones claim one place. With a rank the first is held back and told so; without ranks they are two pods.
+//!
 //! Pure: time and addresses are handed in; the shell holds the lock and wakes those who wait.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
 
@@ -25,7 +29,7 @@ pub use snapshot::Snapshot;
 pub const MAX_PODS: usize = 100_000;
 /// Runs at the same time at the most.
 pub const MAX_RUNS: usize = 1000;
-/// Pods of one run that are remembered although they were turned away.
+/// Pods of one run that are remembered although they were turned away or have a successor.
 const MAX_TURNED_AWAY: usize = 256;
 /// Bytes of a pod's name, UID or version, and of a run id.
 const MAX_TEXT: usize = 256;
@@ -33,9 +37,9 @@ const MAX_TEXT: usize = 256;
 /// What a pod says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announcement {
-    /// Its name, the key of the announcement.
+    /// Its name.
     pub pod: String,
-    /// Another one for each pod of that name; may be empty.
+    /// Another one for each pod of that name and node rank; may be empty.
     pub uid: String,
     /// Its place among the nodes, if it has one.
     pub node_rank: Option<u32>,
@@ -129,6 +133,26 @@ pub enum Refused {
     TooManyRuns,
 }
 
+/// A name and a node rank.
+type Place = (String, Option<u32>);
+/// What a pod is known by: its place, and its UID.
+type Key = (Place, String);
+
+impl Announcement {
+    fn place(&self) -> Place {
+        (self.pod.clone(), self.node_rank)
+    }
+
+    fn key(&self) -> Key {
+        (self.place(), self.uid.clone())
+    }
+
+    /// Whether one can be the successor of the other.
+    fn is_same_place(&self, other: &Self) -> bool {
+        self.pod == other.pod && self.node_rank == other.node_rank
+    }
+}
+
 /// A pod that announced itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
@@ -141,9 +165,11 @@ pub struct Member {
 /// One run's gate.
 #[derive(Debug, Clone)]
 pub struct Run {
-    members: BTreeMap<String, Member>,
-    /// Pods that were not taken, by name: their node rank is held, or they expect another number of nodes.
-    turned_away: BTreeMap<String, Member>,
+    members: BTreeMap<Key, Member>,
+    /// Pods that were not taken: their node rank is held, or they expect another number of nodes.
+    turned_away: BTreeMap<Place, Member>,
+    /// Pods that have a successor, and when they were last heard of.
+    replaced: BTreeMap<Key, Uptime>,
     since: Uptime,
     opened: Option<Opened>,
     /// Members that live, when last looked at.
@@ -216,6 +242,7 @@ impl Gatherings {
             }
             let turned_away = run.turned_away.len();
             run.turned_away.retain(|_, pod| now.since(pod.seen) < timeout);
+            run.replaced.retain(|_, seen| now.since(*seen) < timeout);
             let live = run.live(now, timeout).count();
             if (live, run.turned_away.len()) != (run.live, turned_away) {
                 *version += 1;
@@ -260,12 +287,27 @@ fn check(run_id: &str, said: &Announcement) -> Result<(), Refused> {
 
 impl Run {
     fn new(now: Uptime) -> Self {
-        let (members, turned_away) = (BTreeMap::new(), BTreeMap::new());
-        Self { members, turned_away, since: now, opened: None, live: 0, has_changed: true, version: 0 }
+        Self {
+            members: BTreeMap::new(),
+            turned_away: BTreeMap::new(),
+            replaced: BTreeMap::new(),
+            since: now,
+            opened: None,
+            live: 0,
+            has_changed: true,
+            version: 0,
+        }
     }
 
     fn knows(&self, said: &Announcement) -> bool {
-        self.members.get(&said.pod).is_some_and(|member| member.said.uid == said.uid)
+        self.members.contains_key(&said.key())
+    }
+
+    /// The pods of this name and node rank: several only without a rank.
+    fn at_place(&self, said: &Announcement) -> impl Iterator<Item = &Member> {
+        let place = said.place();
+        let first = (place.clone(), String::new());
+        self.members.range(first..).take_while(move |((at, _), _)| *at == place).map(|(_, member)| member)
     }
 
     fn announce(
@@ -276,18 +318,30 @@ impl Run {
         timeout: Duration,
     ) -> Result<Standing, Refused> {
         let known = self.knows(said);
-        let is_other = |member: &&Member| member.said.pod != said.pod && now.since(member.seen) < timeout;
+        let speaks_again =
+            !known && self.replaced.get(&said.key()).is_some_and(|seen| now.since(*seen) < timeout);
+        let is_live = |member: &&Member| now.since(member.seen) < timeout;
+        let successor = self.at_place(said).find(is_live).filter(|_| speaks_again);
+        let beside = known || successor.is_some();
+        let is_other = |member: &&Member| is_live(member) && !member.said.is_same_place(said);
         let has_rank = |other: &&Member| said.node_rank.is_some() && other.said.node_rank == said.node_rank;
-        if !known && !self.members.values().any(|member| is_other(&member)) {
+        let holder = successor.filter(has_rank);
+        let holder = holder.or_else(|| self.members.values().filter(is_other).find(has_rank));
+        if !beside && !self.members.values().any(|member| is_other(&member)) {
             // Nobody of the earlier pods is left: these are pods of a new run with the same id.
-            *self = Self::new(now);
-        } else if let Some(holder) = self.members.values().filter(is_other).find(has_rank) {
+            let last = std::mem::replace(self, Self::new(now));
+            let live = last.members.into_iter().filter(|(_, member)| is_live(&member));
+            self.replaced.extend(live.map(|(key, member)| (key, member.seen)).take(MAX_TURNED_AWAY));
+        } else if let Some(holder) = holder {
             let standing = Standing::Parked {
                 node_rank: said.node_rank.unwrap_or_default(),
                 holder: holder.said.pod.clone(),
                 address: holder.said.address,
                 silent: now.since(holder.seen),
             };
+            if let Some(seen) = self.replaced.get_mut(&said.key()) {
+                *seen = now;
+            }
             self.turn_away(said, now);
             return Ok(standing);
         } else if let Some(other) =
@@ -306,21 +360,40 @@ impl Run {
         if !known && self.members.len() >= MAX_PODS {
             return Err(Refused::TooManyPods(run_id.to_owned()));
         }
-        // Whoever held the rank before is gone.
-        self.members.retain(|pod, other| {
-            *pod == said.pod || said.node_rank.is_none() || other.said.node_rank != said.node_rank
+        self.take_in(said, beside, now, timeout);
+        Ok(self.standing(said.nodes, now, timeout))
+    }
+    /// Puts a pod among the members. Whoever held its rank before is gone; so is its predecessor, if it is not `beside`
+    /// the others of its name.
+    fn take_in(&mut self, said: &Announcement, beside: bool, now: Uptime, timeout: Duration) {
+        let (key, replaced) = (said.key(), &mut self.replaced);
+        self.members.retain(|other_key, other| {
+            let is_same_place = other.said.is_same_place(said);
+            let goes = match said.node_rank {
+                Some(_) => other.said.node_rank == said.node_rank,
+                None => is_same_place && !beside,
+            };
+            if !goes || *other_key == key {
+                return true;
+            }
+            if is_same_place && replaced.len() < MAX_TURNED_AWAY {
+                replaced.insert(other_key.clone(), other.seen);
+            }
+            false
         });
-        self.turned_away.remove(&said.pod);
-        let nodes = said.nodes;
-        let before = self.members.insert(said.pod.clone(), Member { said: said.clone(), seen: now });
+        self.replaced.remove(&key);
+        let before = self.members.insert(key, Member { said: said.clone(), seen: now });
+        if before.is_none() {
+            self.turned_away.remove(&said.place());
+        }
         self.has_changed |=
             before.is_none_or(|before| before.said != *said || now.since(before.seen) >= timeout);
-        Ok(self.standing(nodes, now, timeout))
     }
 
     fn turn_away(&mut self, said: &Announcement, now: Uptime) {
-        if self.turned_away.len() < MAX_TURNED_AWAY || self.turned_away.contains_key(&said.pod) {
-            let before = self.turned_away.insert(said.pod.clone(), Member { said: said.clone(), seen: now });
+        let place = said.place();
+        if self.turned_away.len() < MAX_TURNED_AWAY || self.turned_away.contains_key(&place) {
+            let before = self.turned_away.insert(place, Member { said: said.clone(), seen: now });
             self.has_changed |= before.is_none_or(|before| before.said != *said);
         }
     }

@@ -43,8 +43,12 @@ impl Missing {
             return Vec::new();
         }
         let is_live = |member: &Member| now.since(member.seen) < timeout;
-        let pattern =
-            run.members().find_map(|member| NamePattern::of(&member.said.pod, member.said.node_rank?));
+        let pattern = run.members().find_map(|member| {
+            let pattern = NamePattern::of(&member.said.pod, member.said.node_rank?)?;
+            // A host of several pods is not named after one of them.
+            let of_name = run.members().filter(|other| other.said.pod == member.said.pod);
+            (of_name.take(2).count() == 1).then_some(pattern)
+        });
         let missing = (0..nodes.min).filter_map(|rank| match by_rank.get(&rank) {
             Some(member) if is_live(member) => None,
             Some(gone) => {

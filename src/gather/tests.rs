@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -255,4 +257,106 @@ fn others_see_a_gate_change_when_something_changes() {
     let now = world.after(31).now;
     world.gates.tick(now, |_| false);
     assert!(changed(&world) && world.gates.run("run").is_none());
+}
+
+#[test]
+fn two_commands_on_one_host_are_two_pods() {
+    let mut world = World::new();
+    let first = progress(world.said("host", "a", Some(0), "2"));
+    assert_eq!(first, "1 of 2 pods are there; missing: node rank 1");
+    assert!(goes(world.said("host", "b", Some(1), "2")));
+    assert!(goes(world.said("host", "a", Some(0), "2")));
+    // Without ranks the second one may be the successor of the first, until that speaks again.
+    let mut world = World::new();
+    progress(world.said("host", "a", None, "2"));
+    progress(world.said("host", "b", None, "2"));
+    assert!(goes(world.said("host", "a", None, "2")));
+    assert!(goes(world.said("host", "b", None, "2")));
+}
+
+#[test]
+fn two_live_ones_that_claim_one_place_are_named() {
+    let mut world = World::new();
+    progress(world.said("host", "a", Some(0), "2"));
+    progress(world.said("host", "b", Some(0), "2"));
+    for _ in 0..3 {
+        let Ok(Standing::Parked { node_rank, holder, .. }) = world.after(5).said("host", "a", Some(0), "2")
+        else {
+            panic!("the first one lives, and its place is taken")
+        };
+        assert_eq!((node_rank, &holder[..]), (0, "host"));
+        progress(world.said("host", "b", Some(0), "2"));
+        let away: Vec<_> = world.snapshot().turned_away.into_iter().map(|pod| pod.uid).collect();
+        assert_eq!(away, ["a"]);
+    }
+    assert!(goes(world.said("host", "c", Some(1), "2")), "the others do not wait for them");
+    // The one that holds the place goes away.
+    for _ in 0..7 {
+        world.after(5).said("host", "a", Some(0), "2").expect("taken");
+        world.said("host", "c", Some(1), "2").expect("taken");
+    }
+    assert!(goes(world.said("host", "a", Some(0), "2")));
+}
+
+#[test]
+fn a_host_of_several_pods_names_no_missing_one() {
+    let mut world = World::new();
+    world.said("node-0", "a", Some(0), "4").expect("taken");
+    let missing = progress(world.said("node-0", "b", Some(1), "4"));
+    assert_eq!(missing, "2 of 4 pods are there; missing: node rank 2, node rank 3");
+}
+
+/// What processes on two hosts do.
+#[derive(Debug, Clone)]
+enum Step {
+    Announce(usize),
+    /// Another process takes its place.
+    Restart(usize),
+    Wait(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let pod = 0..4_usize;
+    let step = prop_oneof![
+        6 => pod.clone().prop_map(Step::Announce),
+        2 => pod.prop_map(Step::Restart),
+        2 => prop_oneof![1..9_u64, Just(31)].prop_map(Step::Wait),
+    ];
+    proptest::collection::vec(step, 0..60)
+}
+
+proptest! {
+    #[test]
+    fn whatever_happened_before_those_who_keep_asking_meet(steps in steps(), with_ranks in any::<bool>(), shared in 1..4_usize) {
+        let mut world = World::new();
+        let mut lives = [0; 4];
+        let announce = |world: &mut World, lives: &[u32; 4], pod: usize| {
+            let host = format!("host-{}", pod / shared);
+            let rank = with_ranks.then_some(pod as u32);
+            world.said(&host, &format!("{pod}/{}", lives[pod]), rank, "4").expect("never refused")
+        };
+        for step in steps {
+            match step {
+                Step::Announce(pod) => { announce(&mut world, &lives, pod); }
+                Step::Restart(pod) => lives[pod] += 1,
+                Step::Wait(secs) => {
+                    world.after(secs);
+                    world.gates.tick(world.now, |_| false);
+                }
+            }
+            let ranks: Vec<u32> = world.gates.run("run").into_iter()
+                .flat_map(super::Run::members).filter_map(|member| member.said.node_rank).collect();
+            let distinct: std::collections::BTreeSet<&u32> = ranks.iter().collect();
+            prop_assert_eq!(distinct.len(), ranks.len());
+        }
+        for _ in 0..4 {
+            world.after(3);
+            for pod in 0..4 {
+                announce(&mut world, &lives, pod);
+            }
+        }
+        for pod in 0..4 {
+            prop_assert!(matches!(announce(&mut world, &lives, pod), Standing::Go(_)), "{pod}");
+        }
+    }
 }

@@ -144,8 +144,18 @@ fn label(missing: &Missing) -> String {
 pub(super) fn nodes(gate: &Snapshot) -> Vec<Node> {
     let mut pods: Vec<&Announcement> = gate.pods.iter().collect();
     pods.sort_by_key(|pod| (pod.node_rank.is_none(), pod.node_rank));
+    let mut of_name = BTreeMap::<&str, u32>::new();
+    for pod in &pods {
+        *of_name.entry(&pod.pod).or_default() += 1;
+    }
+    // A host may have several.
+    let node_id = |pod: &Announcement| match (of_name.get(&*pod.pod), pod.node_rank) {
+        (Some(1), _) => pod.pod.clone(),
+        (_, Some(rank)) => format!("{}:{rank}", pod.pod),
+        (_, None) => format!("{}:{}", pod.pod, pod.uid),
+    };
     let node = |pod: &Announcement| Node {
-        node_id: pod.pod.clone(),
+        node_id: node_id(pod),
         name: pod.pod.clone(),
         peer: Some(pod.address.to_string()),
         pid: None,

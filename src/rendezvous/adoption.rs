@@ -10,8 +10,8 @@ use crate::ids::Uptime;
 
 /// After the first report of a round its other nodes have this long to report.
 const GRACE: Duration = Duration::from_mins(1);
-/// Rounds have smaller numbers.
-const MAX_ROUND: u64 = 1 << 48;
+/// Only smaller numbers are learned from others: above it is room to count on for ever, whatever a stranger says.
+const MAX_LEARNED: u64 = 1 << 48;
 
 /// What a node says of the round it is in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct Report {
 impl Report {
     pub(super) fn check(&self) -> Result<(), Refusal> {
         self.wanted.check()?;
-        check_place(self.place)?;
+        self.place.check()?;
         if self.place.rank >= self.world_size || self.world_size > self.wanted.max_nodes {
             return Err(Refusal::BadTerms(
                 "rank must be less than world_size, and world_size at most max_nodes".into(),
@@ -43,11 +43,15 @@ impl Report {
     }
 }
 
-pub(super) fn check_place(place: Place) -> Result<(), Refusal> {
-    if (1..MAX_ROUND).contains(&place.round) {
-        return Ok(());
+impl Place {
+    pub(super) fn check(self) -> Result<(), Refusal> {
+        if self.round > 0 { Ok(()) } else { Err(Refusal::BadTerms("round must be 1 or more".into())) }
     }
-    Err(Refusal::BadTerms(format!("round must be from 1 to {MAX_ROUND}")))
+
+    /// Whether a server that never saw that round believes in it.
+    pub(super) fn can_be_learned(self) -> bool {
+        self.round < MAX_LEARNED
+    }
 }
 
 /// Which nodes of a learned round have reported.
@@ -85,24 +89,24 @@ impl Run {
         out: &mut Vec<Decision>,
     ) -> HeartbeatView {
         let (node, round) = (report.node.clone(), report.place.round);
-        if !self.seen_in_round(&node, round, now, out) {
-            if self.closed.is_none() && !self.members.contains_key(&node) {
-                self.adopt(report, now, out);
-            }
-            // Later rounds have greater numbers, whether this one is taken over or not.
-            self.last_round = self.last_round.max(round);
+        let is_new = !self.seen_in_round(&node, round, now, out) && !self.members.contains_key(&node);
+        if is_new && self.closed.is_none() && report.place.can_be_learned() {
+            self.adopt(report, now, out);
         }
         self.settle(now, out);
         self.action(&node, round)
     }
 
+    /// Takes a round over from a report. One that is not taken over changes nothing: anybody can send it.
     fn adopt(&mut self, report: Report, now: Uptime, out: &mut Vec<Decision>) {
         let Place { round, rank } = report.place;
         let who = report.info.who();
         let newer = match &self.current {
+            // Nodes that gather have other terms: it is no round of theirs.
+            None if self.live() > 0 && !self.terms_fit(&report) => false,
             None => round > self.last_round,
-            // One that was completed here is never given up for a report.
-            Some(current) => current.adoption.is_some() && round > current.round.number,
+            // One that was completed here, or whose nodes are all there, is never given up for a report.
+            Some(current) => current.unreported() > 0 && round > current.round.number,
         };
         if newer {
             self.start_adoption(&report, who.clone(), now, out);
@@ -137,6 +141,11 @@ impl Run {
         self.watch_for(now);
     }
 
+    fn terms_fit(&self, report: &Report) -> bool {
+        let wanted = &report.wanted;
+        (wanted.min_nodes, wanted.max_nodes) == (self.terms.min_nodes, self.terms.max_nodes)
+    }
+
     fn start_adoption(&mut self, report: &Report, who: Who, now: Uptime, out: &mut Vec<Decision>) {
         let older: Vec<Label> =
             self.walk().filter(|(_, m)| matches!(m.seat, Seat::InRound(_))).map(|(n, _)| n.clone()).collect();
@@ -164,6 +173,7 @@ impl Run {
             broken: None,
             adoption: Some(adoption),
         });
+        self.last_round = report.place.round;
         self.work = Work { nodes: report.world_size, ..Work::default() };
         self.tell(Fact::Adopted { round: report.place.round, nodes: report.world_size, first: who }, out);
     }

@@ -18,12 +18,8 @@ impl Run {
         now: Uptime,
         out: &mut Vec<Decision>,
     ) -> Result<Standing, Refusal> {
-        if let Some(member) = self.members.get_mut(&join.node)
-            && member.join_id == join.join_id
-        {
-            member.last_seen = now;
-            member.parked = false;
-            self.watch_for(now);
+        if self.members.get(&join.node).is_some_and(|member| member.join_id == join.join_id) {
+            self.unpark(&join.node, now);
             self.refuse_contenders(&join.node, now, out);
             return self.standing(&join.node);
         }
@@ -72,6 +68,7 @@ impl Run {
         }
         self.closed = None;
         self.members.clear();
+        self.parked = 0;
         self.ranks.clear();
         self.current = None;
         self.work = Work::default();
@@ -211,7 +208,9 @@ impl Run {
     /// A place in an earlier round: later rounds have greater numbers, also if this server never saw that one.
     fn learn_place(&mut self, place: Option<Place>, who: Who, out: &mut Vec<Decision>) {
         let Some(place) = place else { return };
-        self.last_round = self.last_round.max(place.round);
+        if place.can_be_learned() {
+            self.last_round = self.last_round.max(place.round);
+        }
         self.count_as_reported(place, who, out);
     }
 }

@@ -84,9 +84,9 @@ impl Rendezvous {
     /// A node joins, or asks again how its join stands.
     pub fn join(&mut self, run: &RunId, join: Join, now: Uptime) -> Result<Standing, Refusal> {
         join.wanted.check()?;
-        join.previous.map_or(Ok(()), adoption::check_place)?;
+        join.previous.map_or(Ok(()), Place::check)?;
         if !self.runs.contains_key(run) {
-            self.make_room()?;
+            self.make_room(now)?;
             self.runs.insert(run.clone(), Run::new(run.clone(), join.wanted.settle(&self.defaults), now));
         }
         let defaults = self.defaults;
@@ -123,7 +123,10 @@ impl Rendezvous {
     pub fn heartbeat(&mut self, run: &RunId, report: Report, now: Uptime) -> Result<HeartbeatView, Refusal> {
         report.check()?;
         if !self.runs.contains_key(run) {
-            self.make_room()?;
+            if !report.place.can_be_learned() {
+                return Ok(HeartbeatView::forgotten());
+            }
+            self.make_room(now)?;
             let terms = report.wanted.settle(&self.defaults);
             self.runs.insert(run.clone(), Run::new(run.clone(), terms, now));
         }
@@ -235,13 +238,19 @@ impl Rendezvous {
         Some(done)
     }
 
-    /// Forgets the run that has been without nodes the longest if there are too many.
-    fn make_room(&mut self) -> Result<(), Refusal> {
+    /// Forgets a run if there are too many: the one that has been without nodes the longest, or else the one whose nodes
+    /// have been silent the longest. How long they may be silent is not for them to say here.
+    fn make_room(&mut self, now: Uptime) -> Result<(), Refusal> {
         if self.runs.len() < self.max_runs {
             return Ok(());
         }
         let idlest = self.runs.values().filter_map(|run| Some((run.idle_since()?, run.id()))).min();
-        match idlest.map(|(_, id)| id.clone()) {
+        let patience = self.defaults.patience();
+        let silent = || {
+            let silent = self.runs.values().filter_map(|run| Some((run.silent_since()?, run.id())));
+            silent.min().filter(|(since, _)| now.since(*since) >= patience)
+        };
+        match idlest.or_else(silent).map(|(_, id)| id.clone()) {
             Some(id) => {
                 self.forget(&id);
                 Ok(())

@@ -192,6 +192,10 @@ pub(super) struct Run {
     pub(super) ranks: HashMap<u32, Label>,
     pub(super) serials: u64,
     signal: Signal,
+    /// Members with a poll that waits at the server.
+    pub(super) parked: u32,
+    /// When a node was last heard from.
+    heard: Uptime,
     /// A round's store is open and in use.
     holds_store: bool,
     /// Since when nobody is there.
@@ -227,6 +231,8 @@ impl Run {
             ranks: HashMap::new(),
             serials: 0,
             signal: Signal::default(),
+            parked: 0,
+            heard: now,
             holds_store: false,
             idle_since: Some(now),
             forget_soon: false,
@@ -245,6 +251,11 @@ impl Run {
 
     pub(super) fn idle_since(&self) -> Option<Uptime> {
         self.idle_since
+    }
+
+    /// Since when no node has been heard from, if no request of any waits here.
+    pub(super) fn silent_since(&self) -> Option<Uptime> {
+        (self.parked == 0).then_some(self.heard)
     }
 
     pub(super) fn is_forgettable(&self, now: Uptime) -> bool {
@@ -308,6 +319,7 @@ impl Run {
     /// Takes a member out of wherever it is.
     pub(super) fn vacate(&mut self, node: &Label) -> Option<Member> {
         let member = self.members.remove(node)?;
+        self.parked -= u32::from(member.parked);
         match member.seat {
             Seat::Gathering => {
                 self.gathering -= 1;
@@ -354,8 +366,14 @@ impl Run {
     }
 
     pub(super) fn park(&mut self, node: &Label) -> bool {
-        let member = self.members.get_mut(node).map(|member| member.parked = true);
-        member.is_some()
+        self.set_parked(node, true).is_some()
+    }
+
+    pub(super) fn set_parked(&mut self, node: &Label, parked: bool) -> Option<&mut Member> {
+        let member = self.members.get_mut(node)?;
+        self.parked = self.parked + u32::from(parked) - u32::from(member.parked);
+        member.parked = parked;
+        Some(member)
     }
 
     pub(super) fn is_in_round(&self, node: &Label, round: u64) -> bool {
@@ -364,8 +382,7 @@ impl Run {
     }
 
     pub(super) fn unpark(&mut self, node: &Label, now: Uptime) {
-        if let Some(member) = self.members.get_mut(node) {
-            member.parked = false;
+        if let Some(member) = self.set_parked(node, false) {
             member.last_seen = now;
             self.watch_for(now);
         }
@@ -373,6 +390,7 @@ impl Run {
 
     /// A member that is seen now may be missed from then on.
     pub(super) fn watch_for(&mut self, now: Uptime) {
+        self.heard = now;
         let at = now + self.terms.patience().min(ENDED_KEPT);
         self.members_check = Some(self.members_check.map_or(at, |earlier| earlier.min(at)));
     }
@@ -609,9 +627,11 @@ impl Run {
         out: &mut Vec<Decision>,
     ) -> bool {
         let here = self.is_in_round(node, round);
-        let Some(member) = self.members.get_mut(node).filter(|_| here) else { return false };
+        if !here {
+            return false;
+        }
+        let Some(member) = self.set_parked(node, false) else { return false };
         member.last_seen = now;
-        member.parked = false;
         self.watch_for(now);
         self.refuse_contenders(node, now, out);
         true

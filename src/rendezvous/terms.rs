@@ -6,6 +6,8 @@ use super::Refusal;
 
 /// More nodes than any job has.
 const MAX_NODES: u32 = 100_000;
+/// A node that has been silent for longer is lost, whatever it asked for.
+const MAX_PATIENCE: Duration = Duration::from_hours(1);
 /// Longer than anybody waits.
 const MAX_TIME: Duration = Duration::from_hours(7 * 24);
 
@@ -45,7 +47,7 @@ impl Default for Terms {
 impl Terms {
     /// A node that is silent for this long is lost.
     pub fn patience(&self) -> Duration {
-        self.keep_alive.saturating_mul(self.keep_alive_misses)
+        self.keep_alive.saturating_mul(self.keep_alive_misses).min(MAX_PATIENCE)
     }
 }
 
@@ -107,8 +109,11 @@ impl Wanted {
         if self.keep_alive.is_some_and(|every| every.is_zero()) || self.keep_alive_misses == Some(0) {
             return bad("keep_alive_seconds and keep_alive_misses must be more than 0");
         }
-        let misses = self.keep_alive_misses.unwrap_or(1);
-        let times = [self.join_timeout, self.last_call, self.keep_alive.map(|t| t.saturating_mul(misses))];
+        let (every, misses) = (self.keep_alive.unwrap_or_default(), self.keep_alive_misses.unwrap_or(1));
+        if every.saturating_mul(misses) > MAX_PATIENCE {
+            return bad("keep_alive_seconds times keep_alive_misses must not be more than an hour");
+        }
+        let times = [self.join_timeout, self.last_call];
         if times.into_iter().flatten().any(|time| time > MAX_TIME) {
             return bad("no time may be longer than 7 days");
         }

@@ -610,6 +610,79 @@ fn runs_and_nodes_are_limited_and_idle_runs_make_room() {
 }
 
 #[test]
+fn runs_whose_nodes_have_no_request_open_make_room_whatever_keep_alive_they_asked_for() {
+    let mut table = Table::with_limit(100);
+    let id = |n: u32| RunId::new(format!("run-{n}").as_bytes());
+    let mut abandoned = join("a", 2, 2);
+    abandoned.wanted.keep_alive = Some(Duration::from_mins(20));
+    table.core.join(&id(0), abandoned.clone(), table.now).expect("room");
+    table.core.park(&id(0), &label("a"));
+    for n in 1..100 {
+        table.core.join(&id(n), abandoned.clone(), table.now).expect("room");
+        table.core.park(&id(n), &label("a"));
+        table.core.unpark(&id(n), &label("a"), table.now);
+    }
+    let full = table.core.join(&id(100), join("a", 2, 2), table.now).expect_err("each may ask again at once");
+    assert_eq!(full.code(), "too_many_runs");
+    table.advance(14 * SECOND);
+    table.core.join(&id(7), abandoned, table.now).expect("it asks again");
+    table.advance(2 * SECOND);
+    for n in 100..198 {
+        table.core.join(&id(n), join("a", 2, 2), table.now).expect("room");
+        table.core.park(&id(n), &label("a"));
+    }
+    let mut left: Vec<RunId> = table.core.snapshot(table.now).into_iter().map(|run| run.run_id).collect();
+    left.retain(|run| (0..100).any(|n| *run == id(n)));
+    assert_eq!(left, [id(0), id(7)], "one waits here, one has just asked");
+    table.core.join(&id(200), join("a", 2, 2), table.now).expect_err("and nobody else makes room");
+}
+
+#[test]
+fn a_report_that_is_not_taken_over_changes_nothing() {
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 2, 3);
+    table.advance(30 * SECOND);
+    table.beat("a", 1);
+    table.beat("b", 1);
+    let most = [2, 7, (1 << 48) - 1, 1 << 48, u64::MAX];
+    for round in most {
+        let before = format!("{:?}", table.core.runs);
+        let view =
+            table.core.heartbeat(&run(), report("stranger", round, 0, 1, 1), table.now).expect("a view");
+        assert_eq!(view.action, Action::Rejoin);
+        assert_eq!(format!("{:?}", table.core.runs), before, "round {round}");
+    }
+    for node in ["a", "b", "c"] {
+        table.join(again(node, "2", 2, 3)).expect("a place");
+    }
+    assert_eq!(table.completed[1].number, 2);
+    // Of a run that nobody knows, too.
+    let other = RunId::new(b"other");
+    table.core.heartbeat(&other, report("stranger", u64::MAX, 0, 1, 1), table.now).expect("a view");
+    assert!(table.core.snapshot_of(&other, table.now).is_none());
+    // Nodes that gather have terms; a report of others is none of their round.
+    table.core.join(&other, join("a", 2, 2), table.now).expect("a place");
+    table.core.heartbeat(&other, report("stranger", 5, 0, 1, 1), table.now).expect("a view");
+    assert_eq!(table.core.snapshot_of(&other, table.now).expect("gathers").round, 1);
+}
+
+#[test]
+fn a_run_counts_on_from_the_greatest_number_that_a_stranger_can_say() {
+    let mut table = Table::new();
+    table.core.heartbeat(&run(), report("stranger", (1 << 48) - 1, 0, 1, 1), table.now).expect("taken over");
+    table.advance(16 * SECOND);
+    for number in [1 << 48, (1 << 48) + 1] {
+        let place = table.completed.last().map(|round| Place { round: round.number, rank: 0 });
+        for node in ["a", "b"] {
+            let again = Join { previous: place, ..again(node, &number.to_string(), 2, 2) };
+            table.join(again).expect("a place");
+        }
+        assert_eq!(table.completed.last().expect("a round").number, number);
+        assert_eq!((table.beat("a", number), table.beat("b", number)), (Action::Continue, Action::Continue));
+    }
+}
+
+#[test]
 fn terms_that_contradict_themselves_are_refused() {
     let mut table = Table::new();
     for (min, max) in [(0, 1), (3, 2), (1, 1_000_000)] {
@@ -618,8 +691,11 @@ fn terms_that_contradict_themselves_are_refused() {
     let mut endless = join("a", 1, 1);
     endless.wanted.join_timeout = Some(Duration::MAX);
     assert_eq!(table.join(endless).expect_err("bad").code(), "bad_request");
-    let far = Join { previous: Some(Place { round: u64::MAX, rank: 0 }), ..join("a", 1, 1) };
-    assert_eq!(table.join(far).expect_err("bad").code(), "bad_request");
+    let mut sleepy = join("a", 1, 1);
+    sleepy.wanted.keep_alive = Some(Duration::from_hours(7 * 24));
+    assert_eq!(table.join(sleepy).expect_err("bad").code(), "bad_request");
+    let none = Join { previous: Some(Place { round: 0, rank: 0 }), ..join("a", 1, 1) };
+    assert_eq!(table.join(none).expect_err("bad").code(), "bad_request");
     assert!(table.core.heartbeat(&run(), report("a", 1, 2, 2, 2), table.now).is_err());
     assert!(Label::new("").is_err() && Label::new("a\nb").is_err() && Label::new(&"x".repeat(257)).is_err());
 }

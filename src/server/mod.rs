@@ -51,6 +51,7 @@ const TICK: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 struct OpenStore {
     door: Arc<Door>,
+    socket: Arc<std::net::TcpListener>,
     accepting: AbortHandle,
 }
 
@@ -118,9 +119,10 @@ impl Server {
         let door = Door::new(Arc::clone(&self.house), engine);
         let (accepting, rota) = (Arc::clone(&door), Arc::clone(self.workers.rota()));
         let socket = Arc::new(socket);
+        let listener = Arc::clone(&socket);
         let accepting = self.workers.rota().next().spawn(keep_running("accept", move || {
             let (accepting, rota) = (Arc::clone(&accepting), Arc::clone(&rota));
-            let socket = Arc::clone(&socket);
+            let socket = Arc::clone(&listener);
             async move {
                 #[expect(
                     deprecated,
@@ -132,7 +134,7 @@ impl Server {
                 }
             }
         }));
-        self.stores.insert(port, OpenStore { door, accepting: accepting.abort_handle() });
+        self.stores.insert(port, OpenStore { door, socket, accepting: accepting.abort_handle() });
         Ok(port)
     }
 
@@ -140,6 +142,8 @@ impl Server {
     fn close(&self, port: u16) {
         if let Some((_, store)) = self.stores.remove(&port) {
             store.accepting.abort();
+            // The task ends a moment later; the port is free for the next store at once.
+            let _ = rustix::net::shutdown(&store.socket, rustix::net::Shutdown::Both);
             store.door.close_all();
         }
     }
@@ -188,11 +192,38 @@ impl Server {
 
     /// The run's own store, opened if it is not there yet.
     pub fn store_for_run(&self, run_id: &str) -> Result<RunStore, NoStore> {
+        self.with_port(|open| self.run_stores.get_or_open(run_id, self.clock.now(), open))
+    }
+
+    /// Opens a run's store. If no port is left, the store that has waited the longest for a first client makes room.
+    fn with_port<T>(
+        &self,
+        get: impl Fn(&dyn Fn(u16) -> io::Result<()>) -> Result<T, NoStore>,
+    ) -> Result<T, NoStore> {
         if self.is_stopping() {
             return Err(NoStore::Stopping);
         }
         let open = |port| self.open(bind(self.run_store_addr(port))?).map(|_| ());
-        self.run_stores.get_or_open(run_id, self.clock.now(), open)
+        loop {
+            match get(&open) {
+                Err(NoStore::NoPortLeft { .. }) => {}
+                done => return done,
+            }
+            let Some(port) = self.run_stores.take_never_used(self.clock.now(), |port| self.clients_of(port))
+            else {
+                return get(&open);
+            };
+            tracing::info!(
+                store = port,
+                "closed a run's store that nobody has used: another run needs its port"
+            );
+            self.close(port);
+        }
+    }
+
+    /// Open connections to the store on `port`.
+    fn clients_of(&self, port: u16) -> usize {
+        self.door(port).map_or(0, |door| door.engine().stats().connections)
     }
 
     /// The native rendezvous and barriers.
@@ -202,11 +233,7 @@ impl Server {
 
     /// Opens a fresh store for a round's workers.
     fn open_for_round(&self, run_id: &RunId, round: u64, held: bool) -> Result<u16, NoStore> {
-        if self.is_stopping() {
-            return Err(NoStore::Stopping);
-        }
-        let open = |port| self.open(bind(self.run_store_addr(port))?).map(|_| ());
-        self.run_stores.open_for_round(run_id, round, held, self.clock.now(), open)
+        self.with_port(|open| self.run_stores.open_for_round(run_id, round, held, self.clock.now(), open))
     }
 
     /// Closes a round's store by force: the fence against its workers.
@@ -302,8 +329,7 @@ impl Server {
                 door.engine().tick();
             }
             self.gathering.tick(self.clock.now(), |addr| self.house.places.has(addr));
-            let connections = |port| self.door(port).map_or(0, |door| door.engine().stats().connections);
-            for port in self.run_stores.take_unused(self.clock.now(), connections) {
+            for port in self.run_stores.take_unused(self.clock.now(), |port| self.clients_of(port)) {
                 tracing::info!(
                     store = port,
                     "closed a run's store: its round is over, or it had no client for --store-linger"

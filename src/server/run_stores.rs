@@ -9,8 +9,12 @@ use crate::config::ServerConfig;
 use crate::ids::{RunId, Uptime};
 use crate::insight::StoreOwner;
 
-/// A port that was closed is not used again for this long: late clients of the old store must not meet a new one.
-const QUARANTINE: Duration = Duration::from_mins(10);
+/// A port that was closed rests for this long if there are others: late clients of the old store had better not meet a
+/// new one.
+const REST: Duration = Duration::from_mins(10);
+/// A run that starts again and again may let one of so many ports rest. Then it gets its own back, so that the others'
+/// ports rest as they should.
+const SHARE: usize = 8;
 
 /// A run's own store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,10 +28,10 @@ pub struct RunStore {
 /// Why a run got no store.
 #[derive(Debug, thiserror::Error)]
 pub enum NoStore {
-    /// Every port is in use or in quarantine.
+    /// Every port is in use.
     #[error(
-        "no port left for the run's store: {in_use} of {ports} are in use and the others were closed less than 10 \
-         minutes ago; give more with --store-ports, or close stores that are over (rallypoint ctl reset)"
+        "no port left for the run's store: {in_use} of {ports} are in use by runs, and other programs hold the rest; give \
+         more with --store-ports, or close stores that are over (rallypoint ctl reset)"
     )]
     NoPortLeft {
         /// Ports that have a store.
@@ -78,6 +82,15 @@ struct Open {
     lease: Lease,
     /// When it was last seen with a client, or opened.
     last_used: Uptime,
+    /// Whether it ever had a client.
+    was_used: bool,
+}
+
+/// A port that had a store.
+#[derive(Debug)]
+struct Closed {
+    run_id: String,
+    at: Uptime,
 }
 
 impl Open {
@@ -89,27 +102,42 @@ impl Open {
 #[derive(Debug, Default)]
 struct State {
     open: HashMap<u16, Open>,
-    closed_at: HashMap<u16, Uptime>,
+    closed: HashMap<u16, Closed>,
+}
+
+impl State {
+    /// Gives up a store. `false` if `port` is none of them.
+    fn close(&mut self, port: u16, now: Uptime) -> bool {
+        let Some(store) = self.open.remove(&port) else { return false };
+        self.closed.insert(port, Closed { run_id: store.owner.run_id(), at: now });
+        true
+    }
 }
 
 #[derive(Debug)]
 pub(super) struct RunStores {
     ports: std::ops::RangeInclusive<u16>,
     linger: Duration,
+    /// A store that nobody has used yet waits for as long as a join may.
+    unused_linger: Duration,
     state: Mutex<State>,
 }
 
 impl RunStores {
     pub(super) fn new(config: &ServerConfig) -> Self {
-        Self { ports: config.store_ports.clone(), linger: config.store_linger, state: Mutex::default() }
+        Self {
+            ports: config.store_ports.clone(),
+            linger: config.store_linger,
+            unused_linger: config.store_linger.max(config.rendezvous.join_timeout),
+            state: Mutex::default(),
+        }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// The run's store, made with `open` on the port that has been unused the longest. Ports that another program
-    /// holds are passed over.
+    /// The run's store, made with `open`. Ports that another program holds are passed over.
     pub(super) fn get_or_open(
         &self,
         run_id: &str,
@@ -163,24 +191,43 @@ impl RunStores {
         now: Uptime,
         open: impl Fn(u16) -> io::Result<()>,
     ) -> Result<u16, NoStore> {
-        let closed_at = |port: &u16| state.closed_at.get(port).copied();
-        let mut free: Vec<u16> = self
-            .ports
-            .clone()
-            .filter(|port| !state.open.contains_key(port))
-            .filter(|port| closed_at(port).is_none_or(|at| now.since(at) >= QUARANTINE))
-            .collect();
-        free.sort_by_key(|port| (closed_at(port), *port));
-        for port in free {
+        for port in self.free_ports(state, &owner.run_id(), now) {
             match open(port) {
                 Ok(()) => {
-                    state.open.insert(port, Open { owner, lease, last_used: now });
+                    state.closed.remove(&port);
+                    state.open.insert(port, Open { owner, lease, last_used: now, was_used: false });
                     return Ok(port);
                 }
                 Err(error) => tracing::warn!(port, %error, "cannot use this port of --store-ports"),
             }
         }
         Err(NoStore::NoPortLeft { in_use: state.open.len(), ports: self.ports.len() })
+    }
+
+    /// The ports without a store, the best first: those that have rested, by when they were closed. If none has, or if
+    /// the run lets its whole share rest, one of its own.
+    fn free_ports(&self, state: &State, run_id: &str, now: Uptime) -> Vec<u16> {
+        let rests = |closed: &&Closed| now.since(closed.at) < REST;
+        let share = SHARE.min(self.ports.len().div_ceil(2));
+        let own = state.closed.values().filter(rests).filter(|closed| closed.run_id == run_id).count();
+        let rank = |port: u16| {
+            let closed = state.closed.get(&port);
+            let order = match closed.filter(rests) {
+                Some(closed) if closed.run_id == run_id => {
+                    if own >= share {
+                        0
+                    } else {
+                        2
+                    }
+                }
+                Some(_) => 3,
+                None => 1,
+            };
+            (order, closed.map(|closed| closed.at), port)
+        };
+        let mut free: Vec<u16> = self.ports.clone().filter(|port| !state.open.contains_key(port)).collect();
+        free.sort_by_cached_key(|port| rank(*port));
+        free
     }
 
     pub(super) fn run_of(&self, port: u16) -> Option<String> {
@@ -197,12 +244,21 @@ impl RunStores {
 
     /// Gives up a store. `false` if `port` is none of them.
     pub(super) fn remove(&self, port: u16, now: Uptime) -> bool {
+        self.state().close(port, now)
+    }
+
+    /// Gives up the store that has waited the longest for its first client, if that is longer than a used one would be
+    /// kept: another run needs the port.
+    pub(super) fn take_never_used(&self, now: Uptime, connections: impl Fn(u16) -> usize) -> Option<u16> {
         let mut state = self.state();
-        let was_open = state.open.remove(&port).is_some();
-        if was_open {
-            state.closed_at.insert(port, now);
-        }
-        was_open
+        let waits = |store: &Open| store.lease == Lease::WhileUsed && !store.was_used;
+        let (port, since) = state
+            .open
+            .iter()
+            .filter(|(port, store)| waits(store) && connections(**port) == 0)
+            .map(|(&port, store)| (port, store.last_used))
+            .min_by_key(|&(_, since)| since)?;
+        (now.since(since) >= self.linger && state.close(port, now)).then_some(port)
     }
 
     /// Gives up the stores whose time is over and returns their ports.
@@ -212,10 +268,11 @@ impl RunStores {
         for (&port, store) in &mut state.open {
             let is_used = connections(port) > 0;
             if is_used {
-                store.last_used = now;
+                (store.last_used, store.was_used) = (now, true);
             }
+            let linger = if store.was_used { self.linger } else { self.unused_linger };
             let is_over = match store.lease {
-                Lease::WhileUsed => now.since(store.last_used) >= self.linger,
+                Lease::WhileUsed => now.since(store.last_used) >= linger,
                 Lease::Held => false,
                 Lease::Released(at) => !is_used || now.since(at) >= self.linger,
             };
@@ -224,8 +281,7 @@ impl RunStores {
             }
         }
         for port in &unused {
-            state.open.remove(port);
-            state.closed_at.insert(*port, now);
+            state.close(*port, now);
         }
         unused
     }
@@ -263,8 +319,28 @@ mod tests {
             stores.get_or_open(run, at(secs), |_| Ok(())).expect("a port");
         }
         assert!(stores.remove(11, at(5)) && stores.remove(10, at(9)) && !stores.remove(10, at(9)));
-        assert!(stores.get_or_open("c", at(100), |_| Ok(())).is_err());
-        assert_eq!(stores.get_or_open("c", at(700), |_| Ok(())).expect("a port").port, 11);
+        assert_eq!(stores.get_or_open("c", at(100), |_| Ok(())).expect("a port").port, 11, "none has rested");
+        assert_eq!(stores.get_or_open("d", at(101), |_| Ok(())).expect("a port").port, 10);
+        let none = stores.get_or_open("e", at(102), |_| Ok(())).expect_err("all are in use");
+        assert!(matches!(none, NoStore::NoPortLeft { in_use: 2, ports: 2 }), "{none}");
+    }
+
+    #[test]
+    fn a_run_that_starts_again_and_again_gets_its_own_ports_back() {
+        let stores = stores(1..=90);
+        let run = RunId::new(b"crashes");
+        let mut used = std::collections::BTreeSet::new();
+        for round in 1..1000 {
+            let port = stores.open_for_round(&run, round, true, at(0), |_| Ok(())).expect("a port");
+            used.insert(port);
+            assert!(stores.remove_of_round(port, &run, round, at(0)));
+        }
+        assert_eq!(used.len(), SHARE);
+        for n in 0..90 - SHARE {
+            let port = stores.get_or_open(&n.to_string(), at(0), |_| Ok(())).expect("a port").port;
+            assert!(!used.contains(&port), "all the others have rested");
+        }
+        assert!(used.contains(&stores.get_or_open("late", at(0), |_| Ok(())).expect("a port").port));
     }
 
     #[test]
@@ -274,9 +350,104 @@ mod tests {
         stores.get_or_open("unused", at(0), |_| Ok(())).expect("a port");
         let connections = |port| usize::from(port == 10);
         assert_eq!(stores.take_unused(at(599), connections), [0_u16; 0]);
-        assert_eq!(stores.take_unused(at(600), connections), [11]);
-        assert_eq!(stores.take_unused(at(1199), |_| 0), [0_u16; 0]);
-        assert_eq!(stores.take_unused(at(1200), |_| 0), [10]);
+        assert_eq!(stores.take_unused(at(1198), |_| 0), [0_u16; 0]);
+        assert_eq!(stores.take_unused(at(1199), |_| 0), [10]);
+        assert_eq!(
+            stores.take_unused(at(1799), |_| 0),
+            [0_u16; 0],
+            "its run may yet come, as a join may wait"
+        );
+        assert_eq!(stores.take_unused(at(1800), |_| 0), [11]);
+    }
+
+    #[test]
+    fn a_store_that_nobody_used_makes_room_after_the_linger_time() {
+        let stores = stores(10..=12);
+        for (run, secs) in [("used", 0), ("unused", 1), ("new", 2)] {
+            stores.get_or_open(run, at(secs), |_| Ok(())).expect("a port");
+        }
+        stores.take_unused(at(3), |port| usize::from(port == 10));
+        assert_eq!(stores.take_never_used(at(600), |_| 0), None);
+        assert_eq!(stores.take_never_used(at(601), |port| usize::from(port == 11)), None, "it has just come");
+        assert_eq!(stores.take_never_used(at(601), |_| 0), Some(11));
+        assert_eq!(stores.take_never_used(at(601), |_| 0), None);
+        assert_eq!(stores.get_or_open("d", at(601), |_| Ok(())).expect("a port").port, 11);
+    }
+
+    /// What happens to the stores of some runs.
+    #[derive(Debug, Clone)]
+    enum Step {
+        Open(u8),
+        /// A round of the run follows the last, whose store is closed.
+        Round(u8),
+        /// The run's clients come or go.
+        Use(u8, bool),
+        Wait(u64),
+    }
+
+    fn steps() -> impl proptest::strategy::Strategy<Value = Vec<Step>> {
+        use proptest::prelude::*;
+        let run = 0..6_u8;
+        let step = prop_oneof![
+            3 => run.clone().prop_map(Step::Open),
+            8 => prop_oneof![Just(0), run.clone()].prop_map(Step::Round),
+            4 => (run, any::<bool>()).prop_map(|(run, used)| Step::Use(run, used)),
+            3 => prop_oneof![0..5_u64, 0..900_u64].prop_map(Step::Wait),
+        ];
+        proptest::collection::vec(step, 1..200)
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+        /// Six runs with their shares and 80 ports: whatever a run does, each gets a store, and never one that has not
+        /// rested, unless it is the last of the run's own share.
+        #[test]
+        fn whatever_a_run_does_the_others_get_ports_that_have_rested(steps in steps()) {
+            const PORTS: u16 = 80;
+            let stores = stores(1..=PORTS);
+            let (mut now, mut used) = (at(0), std::collections::HashMap::<String, bool>::new());
+            let mut closed = HashMap::<u16, (Uptime, String)>::new();
+            let mut rounds = HashMap::<u8, (u16, u64)>::new();
+            for step in steps {
+                let name = |run: u8| format!("run {run}");
+                let mut opened = None;
+                match step {
+                    Step::Open(run) => {
+                        let store = stores.get_or_open(&name(run), now, |_| Ok(())).expect("a port");
+                        opened = store.is_new.then(|| (store.port, name(run)));
+                    }
+                    Step::Round(run) => {
+                        let id = RunId::new(name(run).as_bytes());
+                        let number = rounds.get(&run).map_or(1, |(_, number)| number + 1);
+                        let port = stores.open_for_round(&id, number, true, now, |_| Ok(())).expect("a port");
+                        opened = Some((port, name(run)));
+                        if let Some((last, number)) = rounds.insert(run, (port, number)) {
+                            proptest::prop_assert!(stores.remove_of_round(last, &id, number, now));
+                            closed.insert(last, (now, name(run)));
+                        }
+                    }
+                    Step::Use(run, is) => { used.insert(name(run), is); }
+                    Step::Wait(secs) => now = now + Duration::from_secs(secs),
+                }
+                if let Some((port, run)) = opened {
+                    let rests = |port: &u16| closed.get(port).filter(|(at, _)| now.since(*at) < REST);
+                    if let Some((_, last)) = rests(&port) {
+                        let own = closed.values().filter(|(at, last)| *last == run && now.since(*at) < REST);
+                        let own = own.count();
+                        proptest::prop_assert!(*last == run && own >= SHARE, "{port} of {last} for {run}, {own}");
+                    }
+                    closed.remove(&port);
+                }
+                let owners: HashMap<u16, String> =
+                    (1..=PORTS).filter_map(|port| Some((port, stores.run_of(port)?))).collect();
+                let is_used = |port: u16| owners.get(&port).is_some_and(|run| used.get(run) == Some(&true));
+                for port in stores.take_unused(now, |port| usize::from(is_used(port))) {
+                    proptest::prop_assert!(!is_used(port));
+                    closed.insert(port, (now, owners[&port].clone()));
+                }
+            }
+        }
     }
 
     #[test]

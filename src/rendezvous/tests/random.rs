@@ -24,6 +24,8 @@ enum Step {
     Extend,
     /// Seconds pass.
     Wait(u64),
+    /// Somebody who is in no round says that he is in this one.
+    Stranger(u64),
     /// The server forgets everything.
     ServerRestart,
 }
@@ -38,6 +40,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (node, prop_oneof![Just(None), Just(Some(Outcome::Succeeded)), Just(Some(Outcome::Failed))])
             .prop_map(|(node, outcome)| Step::Leave(node, outcome)),
         6 => prop_oneof![Just(1), Just(5), Just(16), Just(40), 1..2000_u64].prop_map(Step::Wait),
+        2 => prop_oneof![1..6_u64, Just((1 << 48) - 1), any::<u64>()].prop_map(Step::Stranger),
         1 => Just(Step::ServerRestart),
         1 => prop_oneof![3 => Just(Step::Extend), 1 => Just(Step::Close)],
     ];
@@ -52,6 +55,17 @@ struct Node {
     place: Option<(u64, u32, u32)>,
     waits: bool,
     asked_rank: bool,
+}
+
+/// How things stood before a step.
+#[derive(Debug, Default)]
+struct Before {
+    /// The nodes of the current round that are surely alive.
+    nodes: BTreeSet<(u64, String)>,
+    /// How long the round that gathers still has.
+    deadline: Option<Duration>,
+    /// No node of the round may still report.
+    is_whole: bool,
 }
 
 struct World {
@@ -89,7 +103,8 @@ impl World {
                 let previous = join.previous;
                 let answer = self.table.join(join);
                 if answer.is_ok() && self.table.completed.len() == self.seen {
-                    self.told = self.told.max(previous.map_or(0, |place| place.round));
+                    let learned = previous.filter(|place| place.can_be_learned());
+                    self.told = self.told.max(learned.map_or(0, |place| place.round));
                 }
                 self.take_answer(n, answer);
             }
@@ -103,7 +118,7 @@ impl World {
                     self.table.core.heartbeat(&run(), report, self.table.now).expect("a view");
                     self.table.core.park_in_round(&run(), &label(&name(n)), round);
                     self.table.collect();
-                    self.told = self.told.max(round);
+                    self.told = self.told.max(self.learned().unwrap_or_default().0);
                 }
             }
             Step::Restart(n) => {
@@ -127,6 +142,13 @@ impl World {
                 self.table.collect();
             }
             Step::Wait(secs) => self.table.advance(Duration::from_secs(secs)),
+            Step::Stranger(round) => {
+                let mut report = report("stranger", round.max(1), 0, MIN, MAX);
+                report.wanted.min_nodes = MIN;
+                self.table.core.heartbeat(&run(), report, self.table.now).expect("a view");
+                self.table.collect();
+                self.told = self.told.max(self.learned().unwrap_or_default().0);
+            }
             Step::ServerRestart => {
                 let now = self.table.now;
                 let completed = std::mem::take(&mut self.table.completed);
@@ -134,6 +156,12 @@ impl World {
                 self.table = Table { now, completed, ..Table::new() };
             }
         }
+    }
+
+    /// The round that was learned from reports, and whether some of its nodes may still report.
+    fn learned(&self) -> Option<(u64, bool)> {
+        let current = self.table.core.runs.get(&run())?.current.as_ref()?;
+        current.adoption.as_ref().map(|_| (current.round.number, current.unreported() > 0))
     }
 
     fn take_answer(&mut self, n: usize, answer: Result<Standing, Refusal>) {
@@ -202,6 +230,9 @@ impl World {
             self.table.core.next_deadline().is_none_or(|at| at >= self.table.now),
             "no deadline is missed"
         );
+        let run = &self.table.core.runs[&run()];
+        let parked = run.members.values().filter(|member| member.parked).count();
+        prop_assert_eq!(run.silent_since().is_none(), parked > 0, "{} polls wait", parked);
         prop_assert!(view.succeeded <= view.round_size, "{view:?}");
         prop_assert!(view.finished_for.is_none() || view.succeeded == view.round_size, "{view:?}");
         // What nodes of one round hear: at most one round goes on, and all who go on are in it.
@@ -214,32 +245,33 @@ impl World {
         Ok(())
     }
 
-    /// The nodes of the current round that are surely alive, and how long the round that gathers still has.
-    fn alive_in_round(&self) -> (BTreeSet<(u64, String)>, Option<Duration>) {
+    /// What is to be compared with the run after a step.
+    fn alive_in_round(&self) -> Before {
         let snapshots = self.table.core.snapshot(self.table.now);
-        let Some(view) = snapshots.first() else { return (BTreeSet::new(), None) };
+        let Some(view) = snapshots.first() else { return Before::default() };
         let is_alive = |n: &&NodeSnapshot| n.silent.is_none() && matches!(n.state, NodeState::InRound { .. });
         let nodes = view.nodes.iter().filter(is_alive).map(|n| (view.round, n.node.to_string())).collect();
-        (nodes, view.deadline)
+        let is_whole = self.learned().is_none_or(|(_, is_open)| !is_open);
+        Before { nodes, deadline: view.deadline, is_whole }
     }
 
     /// Who was in a round and alive is still in it, whatever the others did.
-    fn check_stays(
-        &self,
-        step: &Step,
-        before: &(BTreeSet<(u64, String)>, Option<Duration>),
-    ) -> Result<(), TestCaseError> {
-        let (nodes, deadline) = before;
+    fn check_stays(&self, step: &Step, before: &Before) -> Result<(), TestCaseError> {
+        let Before { nodes, deadline, is_whole } = before;
         let actor = match step {
-            Step::Join(n) | Step::Leave(n, _) | Step::Restart(n) | Step::Cut(n) => Some(name(*n)),
-            Step::Extend => None,
+            // A report of a later round ends one that was learned and is not whole.
+            Step::Beat(_) | Step::Stranger(_) if !is_whole => return Ok(()),
+            Step::Join(n) | Step::Leave(n, _) | Step::Restart(n) | Step::Cut(n) | Step::Beat(n) => {
+                Some(name(*n))
+            }
+            Step::Extend | Step::Stranger(_) => None,
             Step::Wait(secs) if Duration::from_secs(*secs) < deadline.unwrap_or(Duration::from_mins(30)) => {
                 None
             }
             // Closing ends it; a restarted server knows nobody; a report of a later round ends one that was learned.
-            Step::Wait(_) | Step::Close | Step::ServerRestart | Step::Beat(_) => return Ok(()),
+            Step::Wait(_) | Step::Close | Step::ServerRestart => return Ok(()),
         };
-        let (now_in, _) = self.alive_in_round();
+        let now_in = self.alive_in_round().nodes;
         let gone = nodes
             .iter()
             .find(|(round, node)| Some(node) != actor.as_ref() && !now_in.contains(&(*round, node.clone())));
