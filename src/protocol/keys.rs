@@ -45,6 +45,17 @@ impl<'k> Address<'k> {
         self.member & !ASSIGNED
     }
 
+    /// The rank of the process that writes it. A node writes its own role, and node 0 the ranks of all.
+    pub fn writer(&self) -> u32 {
+        if self.kind == AddressKind::AssignedRanks { 0 } else { self.member }
+    }
+
+    /// Whether a process writes this key before any other of the group, and before it reads those of others: then
+    /// another writer of it is another process in the same place.
+    pub fn is_first(&self) -> bool {
+        self.kind != AddressKind::AssignedRanks
+    }
+
     /// The process group's name: `None` for the one with all ranks (`default_pg`).
     pub fn sub_group(&self) -> Option<&'k [u8]> {
         let at = find(self.group, b"default_pg/")?;

@@ -90,7 +90,7 @@ impl Observer for Notices {
 fn explain(cause: DropCause) -> &'static str {
     match cause {
         DropCause::WriterGone => "the process that wrote them is gone",
-        DropCause::PairedWithGone => "their writers were paired with a process that is gone",
+        DropCause::PairedWithGone => "their writers were paired with a process whose place another has taken",
         DropCause::AttemptOver => "all workers of the attempt are gone",
         DropCause::RunIdle => "the run's last connection has been gone for --forget-run-after",
         DropCause::RunOver => "the run is over and its last connection is gone",

@@ -17,11 +17,6 @@ use super::waiters::WaitList;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct SlotId(u32);
 
-impl SlotId {
-    /// Names no slot.
-    pub(super) const NONE: Self = Self(u32::MAX);
-}
-
 /// Items of a queue, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Queue {

@@ -13,6 +13,7 @@ mod stale_idle;
 mod stale_leftovers;
 mod stale_pairs;
 mod stale_resets;
+mod stale_schedules;
 mod stale_writers;
 mod views;
 mod waits;

@@ -329,6 +329,17 @@ class Jobs:
         job.start(*range(len(places)))
         return job
 
+    def programs(self, program: Path, environments: Sequence[dict[str, str]], arguments: Iterable[str] = ()) -> Job:
+        """`program` on this machine once for each environment, with `--out` and these arguments."""
+        job = self._job(
+            [ThisMachine()] * len(environments),
+            lambda _: [sys.executable, str(program), "--out", str(job.folder), *arguments],
+            lambda index: environments[index],
+            len(environments),
+        )
+        job.start(*range(len(environments)))
+        return job
+
     def planned(self, places: Sequence[Place], command: Callable[[int], list[str]], ranks: int) -> Job:
         """Nodes of which none is started yet, each with a command of its own."""
         return self._job(places, command, lambda _: {}, ranks)

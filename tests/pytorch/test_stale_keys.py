@@ -10,6 +10,7 @@ import json
 import time
 import urllib.request
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from jobs import Job, Jobs, clients_only
@@ -151,6 +152,19 @@ def test_skewed_restart_fails_if_keys_are_kept(rallypoint_factory: Callable[...,
     output = job.failure(0)
     assert "gloo" in output
     assert "wait timeout" not in output  # it did not wait for the new rank 1
+
+
+# --- Jobs that end early, or meet late
+
+
+def test_lazy_gloo_whose_ranks_end_early(rallypoint: Server, jobs: Jobs) -> None:
+    """Rank 2 is gone before rank 1 comes: rank 1 still finds rank 0, which had found rank 2."""
+    environment = clients_only(rallypoint.endpoint) | {"TORCH_GLOO_LAZY_INIT": "1", "WORLD_SIZE": "3"}
+    job = jobs.programs(Path(__file__).with_name("lazy_gloo.py"), [environment | {"RANK": str(rank)} for rank in range(3)])
+    poll(lambda: job.nodes[2].process.poll() == 0, "rank 2 ends well", 60)
+    poll(lambda: "the process that wrote them is gone" in rallypoint.log_text(), "the log says that rank 2 is gone", 20)
+    (job.folder / "left").touch()
+    job.finish()
 
 
 # --- Several jobs at once

@@ -16,7 +16,7 @@ struct Group {
     names: usize,
     /// Those that hold a value.
     addresses: Vec<SlotId>,
-    /// Members whose address somebody has read, at one time or another.
+    /// Members whose address a writer of the group may have read.
     read: RangeSet,
 }
 
@@ -83,8 +83,22 @@ impl Groups {
         }
     }
 
-    /// Whether anybody may have read the address of one of `members`, which are sorted. Spares most connections that
-    /// go the search for those who did.
+    /// A writer of the group has read the addresses of `members` before it wrote its own.
+    pub(super) fn note_reads(&mut self, id: GroupId, members: &RangeSet) {
+        if let Some(group) = self.by_id.get_mut(&id) {
+            group.read.extend(members);
+        }
+    }
+
+    /// What the writers of the group's addresses have read, after those that were paired with others have gone.
+    pub(super) fn set_reads(&mut self, id: GroupId, members: RangeSet) {
+        if let Some(group) = self.by_id.get_mut(&id) {
+            group.read = members;
+        }
+    }
+
+    /// Whether a writer of the group may have read the address of one of `members`, which are sorted. Spares most
+    /// writes the search for those who did.
     pub(super) fn was_read(&self, id: GroupId, members: &[u32]) -> bool {
         self.by_id.get(&id).is_some_and(|group| group.read.contains_any(members))
     }

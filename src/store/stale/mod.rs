@@ -4,8 +4,9 @@
 //! The rules act on the keys that [`crate::protocol::keys`] knows and on no other. Identity is the connection that
 //! wrote a key: process ids repeat and addresses are shared.
 //!
-//! 1. An address is *spent* when its writer's connection closes, when another connection overwrites it, or when its
-//!    writer has read a spent address of the same group. Spent addresses are dropped.
+//! 1. An address is *spent* when its writer's connection closes, when another connection overwrites it, or when
+//!    another process takes a place in the group whose earlier holder its writer was paired with. Spent addresses are
+//!    dropped.
 //! 2. What an attempt leaves behind is dropped when its last worker is gone while agents stay.
 //! 3. The keys of a run are dropped some time after its last connection has gone.
 //! 4. A store that a job used is emptied some time after the job's last connection has gone.
@@ -74,7 +75,13 @@ pub(super) struct Record {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     WorkerCount,
-    Address { group: GroupId, member: u32, by_agent: bool },
+    /// `rank` is that of the process that writes it, `is_first` whether that is the first key it writes.
+    Address {
+        group: GroupId,
+        rank: u32,
+        is_first: bool,
+        by_agent: bool,
+    },
     AttemptLeftover,
     ProcessGroup,
     Rendezvous(RendezvousPart),
@@ -98,7 +105,7 @@ struct Notes {
     worker_share: i64,
     /// Addresses it wrote. May name slots that are gone or were written by others since.
     wrote: Vec<SlotId>,
-    /// Addresses it read, by group.
+    /// The ranks whose addresses it read, by group.
     read: Vec<(GroupId, RangeSet)>,
     runs: SmallVec<[RunKey; 2]>,
 }
@@ -166,7 +173,8 @@ impl StaleKeys {
                 let group = self.groups.enter(address.group);
                 let by_agent = address.run_id.is_some();
                 let run = address.run_id.and_then(|run_id| self.runs.enter(run_id, id, is_of));
-                (Kind::Address { group, member: address.member, by_agent }, run)
+                let (rank, is_first) = (address.writer(), address.is_first());
+                (Kind::Address { group, rank, is_first, by_agent }, run)
             }
             KeyPattern::AttemptLeftover(_) => (Kind::AttemptLeftover, None),
             KeyPattern::ProcessGroup => (Kind::ProcessGroup, None),
@@ -245,7 +253,7 @@ impl StaleKeys {
     pub(super) fn on_write(&mut self, keys: &mut KeySpace, conn: ConnId, id: SlotId) -> Written {
         let mut written = Written::default();
         let Some(record) = &mut keys.slot_mut(id).record else { return written };
-        let Kind::Address { group, member, .. } = record.kind else { return written };
+        let Kind::Address { group, rank, is_first, .. } = record.kind else { return written };
         if record.writer == Some(conn) {
             return written;
         }
@@ -253,8 +261,14 @@ impl StaleKeys {
         let was_gone = record.writer_gone_at.take().is_some();
         if before.is_none() {
             record.at = self.groups.add(group, id);
-        } else if self.config.drop_spent {
-            self.spend_paired(keys, group, vec![member], id, &mut written.drops);
+        }
+        if let Some(notes) = notes_of(&mut self.notes, conn)
+            && let Some((_, ranks)) = notes.read.iter().find(|(other, _)| *other == group)
+        {
+            self.groups.note_reads(group, ranks);
+        }
+        if is_first && self.config.drop_spent {
+            self.spend_paired(keys, group, rank, id, &mut written.drops);
         }
         written.other_writer = before.filter(|_| !was_gone);
         if let Some(notes) = notes_of(&mut self.notes, conn) {
@@ -273,23 +287,23 @@ impl StaleKeys {
         now: Uptime,
     ) -> Option<Event> {
         let record = keys.slot_mut(id).record.as_mut()?;
-        let Kind::Address { group, member, .. } = record.kind else { return None };
+        let Kind::Address { group, rank, .. } = record.kind else { return None };
         if record.writer? == conn {
             return None;
         }
         let stale_since = record.writer_gone_at;
         let notes = notes_of(&mut self.notes, conn).as_mut()?;
-        self.groups.note_read(group, member);
-        if let Some((_, members)) = notes.read.iter_mut().find(|(other, _)| *other == group) {
-            members.insert(member);
+        self.groups.note_read(group, rank);
+        if let Some((_, ranks)) = notes.read.iter_mut().find(|(other, _)| *other == group) {
+            ranks.insert(rank);
         } else {
             if notes.read.len() == notes.read.capacity() {
                 notes.read.retain(|(group, _)| self.groups.exists(*group));
                 notes.read.reserve(notes.read.len());
             }
-            let mut members = RangeSet::default();
-            members.insert(member);
-            notes.read.push((group, members));
+            let mut ranks = RangeSet::default();
+            ranks.insert(rank);
+            notes.read.push((group, ranks));
         }
         stale_since.map(|gone_at| Event::StaleRead {
             key: keys.slot(id).key().into(),
@@ -366,7 +380,7 @@ impl StaleKeys {
         left
     }
 
-    /// Rule 1 for everything a gone connection wrote.
+    /// Rule 1 (a) for everything a gone connection wrote.
     fn spend_own(
         &mut self,
         keys: &mut KeySpace,
@@ -374,52 +388,44 @@ impl StaleKeys {
         now: Uptime,
         drops: &mut Vec<(SlotId, DropCause)>,
     ) {
-        let mut spent: Vec<(GroupId, u32)> = Vec::new();
         for &id in &notes.wrote {
             let Some(record) = keys.get(id).and_then(|slot| slot.record.as_ref()) else { continue };
-            let Kind::Address { group, member, .. } = record.kind else { continue };
             if record.writer != Some(notes.conn) {
                 continue;
             }
             if self.config.drop_spent {
                 self.on_value_gone(keys, id);
                 drops.push((id, DropCause::WriterGone));
-                spent.push((group, member));
             } else if let Some(record) = &mut keys.slot_mut(id).record {
                 record.writer_gone_at = Some(now);
             }
         }
-        spent.sort_unstable();
-        for wave in spent.chunk_by(|a, b| a.0 == b.0) {
-            let members = wave.iter().map(|&(_, member)| member).collect();
-            self.spend_paired(keys, wave[0].0, members, SlotId::NONE, drops);
-        }
     }
 
-    /// Rule 1 (c): spends every address of `group` whose writer has read one of the `spent` members (sorted), then
-    /// those whose writers have read these, and so on. Leaves `keep` alone.
+    /// Rule 1 (c): a process has taken the place of `rank` in `group`. Whoever has read the address of an earlier
+    /// holder of that place is of an earlier meeting, and so is whoever has read theirs, and so on: their addresses
+    /// are spent, but for `keep`. Not before: where addresses are read late (lazy gloo), a rank may end while others
+    /// still have to find each other.
     fn spend_paired(
         &mut self,
         keys: &mut KeySpace,
         group: GroupId,
-        mut spent: Vec<u32>,
+        rank: u32,
         keep: SlotId,
         drops: &mut Vec<(SlotId, DropCause)>,
     ) {
+        let mut spent = vec![rank];
+        let mut is_searched = false;
         while self.groups.was_read(group, &spent) {
+            is_searched = true;
             let mut next = Vec::new();
             let mut paired = Vec::new();
             for &id in self.groups.addresses(group) {
-                let Some(Record { kind: Kind::Address { member, .. }, writer: Some(writer), .. }) =
-                    record_of(keys, id)
-                else {
-                    continue;
-                };
-                let Some(notes) = notes_of(&mut self.notes, *writer) else { continue };
+                let Some((rank, notes)) = writer_of(keys, &mut self.notes, id) else { continue };
                 let read = notes.read.iter().find(|(other, _)| *other == group);
-                if id != keep && read.is_some_and(|(_, members)| members.contains_any(&spent)) {
-                    paired.push((id, *writer));
-                    next.push(*member);
+                if id != keep && read.is_some_and(|(_, ranks)| ranks.contains_any(&spent)) {
+                    paired.push((id, notes.conn));
+                    next.push(rank);
                 }
             }
             for &(id, writer) in &paired {
@@ -432,6 +438,16 @@ impl StaleKeys {
             }
             next.sort_unstable();
             spent = next;
+        }
+        if is_searched {
+            let mut read = RangeSet::default();
+            for &id in self.groups.addresses(group) {
+                let Some((_, notes)) = writer_of(keys, &mut self.notes, id) else { continue };
+                if let Some((_, ranks)) = notes.read.iter().find(|(other, _)| *other == group) {
+                    read.extend(ranks);
+                }
+            }
+            self.groups.set_reads(group, read);
         }
     }
 
@@ -528,6 +544,18 @@ impl StaleKeys {
 
 fn record_of(keys: &KeySpace, id: SlotId) -> Option<&Record> {
     keys.get(id)?.record.as_deref()
+}
+
+/// The rank and the notes of the live connection that wrote the address `id`.
+fn writer_of<'n>(
+    keys: &KeySpace,
+    all: &'n mut Vec<Option<Box<Notes>>>,
+    id: SlotId,
+) -> Option<(u32, &'n mut Notes)> {
+    let Record { kind: Kind::Address { rank, .. }, writer: Some(writer), .. } = record_of(keys, id)? else {
+        return None;
+    };
+    Some((*rank, notes_of(all, *writer).as_mut()?))
 }
 
 fn notes_of(all: &mut Vec<Option<Box<Notes>>>, conn: ConnId) -> &mut Option<Box<Notes>> {

@@ -12,27 +12,32 @@ impl RangeSet {
     const MAX_RANGES: usize = 4096;
 
     pub(super) fn insert(&mut self, number: u32) {
-        // The first range that does not end before `number - 1`.
-        let at = self.ranges.partition_point(|&(_, last)| last < number.saturating_sub(1));
-        match self.ranges.get_mut(at) {
-            Some((first, last)) if *first <= number && number <= *last => return,
-            Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
-            Some((first, _)) if number.checked_add(1) == Some(*first) => *first = number,
-            _ => {
-                self.ranges.insert(at, (number, number));
-                if self.ranges.len() > Self::MAX_RANGES {
-                    let whole = (self.ranges[0].0, self.ranges[Self::MAX_RANGES].1);
-                    self.ranges = vec![whole];
-                }
-                return;
+        self.insert_range((number, number));
+    }
+
+    /// Adds all members of `other`.
+    pub(super) fn extend(&mut self, other: &Self) {
+        for &range in &other.ranges {
+            #[cfg(test)]
+            crate::store::tests::work::step();
+            self.insert_range(range);
+        }
+    }
+
+    fn insert_range(&mut self, (first, last): (u32, u32)) {
+        // The ranges that overlap or touch the new one become one with it.
+        let from = self.ranges.partition_point(|&(_, end)| end < first.saturating_sub(1));
+        let to = self.ranges.partition_point(|&(start, _)| start <= last.saturating_add(1));
+        if from == to {
+            self.ranges.insert(from, (first, last));
+            if self.ranges.len() > Self::MAX_RANGES {
+                let whole = (self.ranges[0].0, self.ranges[Self::MAX_RANGES].1);
+                self.ranges = vec![whole];
             }
+            return;
         }
-        if let Some(&(next_first, next_last)) = self.ranges.get(at + 1)
-            && self.ranges[at].1.checked_add(1) == Some(next_first)
-        {
-            self.ranges[at].1 = next_last;
-            self.ranges.remove(at + 1);
-        }
+        self.ranges[from] = (first.min(self.ranges[from].0), last.max(self.ranges[to - 1].1));
+        self.ranges.drain(from + 1..to);
     }
 
     /// Whether any of `numbers`, which are sorted, is in the set.
@@ -74,12 +79,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_set(numbers in prop::collection::vec(0_u32..60, 0..60)) {
+        fn it_is_a_set(
+            numbers in prop::collection::vec(0_u32..60, 0..60),
+            others in prop::collection::vec(0_u32..60, 0..60),
+        ) {
             let mut set = RangeSet::default();
-            for &number in &numbers {
-                set.insert(number);
-            }
-            let model: BTreeSet<u32> = numbers.into_iter().collect();
+            numbers.iter().for_each(|&number| set.insert(number));
+            let mut other = RangeSet::default();
+            others.iter().for_each(|&number| other.insert(number));
+            set.extend(&other);
+            let model: BTreeSet<u32> = numbers.into_iter().chain(others).collect();
             for number in 0..60 {
                 prop_assert_eq!(set.contains_any(&[number]), model.contains(&number));
             }

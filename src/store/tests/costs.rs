@@ -110,6 +110,28 @@ fn tearing_down_a_gloo_group_of_512_ranks_is_linear() {
     assert_about_linear(128, group);
 }
 
+/// Of a full mesh one rank goes and comes again while the old ranks live on, then the others come again.
+#[test]
+fn replacing_a_gloo_group_of_512_ranks_is_linear() {
+    let group = |size: usize| {
+        let world = World::unchecked();
+        let key = |rank: usize| format!("/default_pg/0//cpu//0/{rank}");
+        let mut ranks: Vec<Client> = (0..size).map(|_| world.client()).collect();
+        ranks.iter().enumerate().for_each(|(rank, client)| client.set(key(rank), "1"));
+        for client in &ranks {
+            (0..size).for_each(|rank| assert_eq!(client.get(key(rank)), "1"));
+        }
+        ranks.remove(0).leave();
+        let new: Vec<Client> = (0..size).map(|_| world.client()).collect();
+        let steps = work::of(|| new.iter().enumerate().for_each(|(rank, client)| client.set(key(rank), "2")));
+        assert!(new.iter().all(|client| client.check(&[&key(0), &key(size - 1)])));
+        ranks.into_iter().chain(new).for_each(Client::leave);
+        world.assert_empty();
+        steps
+    };
+    assert_about_linear(128, group);
+}
+
 /// All but one have written their addresses, have read those before the missing one, and wait for it.
 #[test]
 fn tearing_down_a_gloo_group_that_never_came_to_be_is_linear() {

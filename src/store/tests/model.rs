@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Said;
-use crate::protocol::keys::{KeyPattern, classify};
+use crate::protocol::keys::{Address, KeyPattern, classify};
 use crate::store::number::parse_counter;
 
 pub(super) type Key = &'static str;
@@ -57,7 +57,7 @@ pub(super) struct Model {
     /// Clients that were woken for an item and have not asked for anything since.
     offers: BTreeMap<usize, Key>,
     writers: BTreeMap<Key, usize>,
-    /// Who has read the address of which member of which group.
+    /// Who has read an address of which rank of which group.
     reads: BTreeSet<(usize, &'static [u8], u32)>,
     outcomes: Vec<Outcome>,
 }
@@ -174,10 +174,10 @@ impl Model {
     fn get(&mut self, client: usize, key: Key) {
         let value = self.plain.get(key).cloned().unwrap_or_default();
         self.say_text(&value);
-        if let (Some((group, member)), Some(&writer)) = (address(key), self.writers.get(key))
+        if let (Some(address), Some(&writer)) = (address(key), self.writers.get(key))
             && writer != client
         {
-            self.reads.insert((client, group, member));
+            self.reads.insert((client, address.group, address.writer()));
         }
     }
 
@@ -188,11 +188,11 @@ impl Model {
     }
 
     fn write(&mut self, client: usize, key: Key, value: String) {
-        if let Some((group, member)) = address(key) {
-            let before = self.writers.insert(key, client);
-            if before.is_some_and(|before| before != client) {
-                self.spend_paired(group, vec![member], Some(key));
-            }
+        if let Some(address) = address(key)
+            && self.writers.insert(key, client) != Some(client)
+            && address.is_first()
+        {
+            self.spend_paired(address.group, address.writer(), key);
         }
         self.plain.insert(key, value);
         for (waiter, wait) in self.waits.clone() {
@@ -282,32 +282,26 @@ impl Model {
         self.end_wait(client);
         let own: Vec<Key> =
             self.writers.iter().filter(|(_, writer)| **writer == client).map(|(key, _)| *key).collect();
-        let mut groups: BTreeMap<&'static [u8], Vec<u32>> = BTreeMap::new();
         for key in own {
             self.lose(key);
-            if let Some((group, member)) = address(key) {
-                groups.entry(group).or_default().push(member);
-            }
         }
         self.reads.retain(|(reader, ..)| *reader != client);
-        for (group, members) in groups {
-            self.spend_paired(group, members, None);
-        }
     }
 
-    /// Spends the addresses, but for `keep`, of those who have read a spent one, wave by wave.
-    fn spend_paired(&mut self, group: &'static [u8], mut spent: Vec<u32>, keep: Option<Key>) {
+    /// Spends the addresses, but for `keep`, of those who have read the one of `rank`, wave by wave.
+    fn spend_paired(&mut self, group: &'static [u8], rank: u32, keep: Key) {
+        let mut spent = vec![rank];
         while !spent.is_empty() {
-            let has_read = |writer| spent.iter().any(|&member| self.reads.contains(&(writer, group, member)));
+            let has_read = |writer| spent.iter().any(|&rank| self.reads.contains(&(writer, group, rank)));
             let paired: Vec<(Key, usize)> = self
                 .writers
                 .iter()
                 .map(|(key, writer)| (*key, *writer))
                 .filter(|&(key, writer)| {
-                    Some(key) != keep && address(key).is_some_and(|of| of.0 == group) && has_read(writer)
+                    key != keep && address(key).is_some_and(|of| of.group == group) && has_read(writer)
                 })
                 .collect();
-            spent = paired.iter().filter_map(|(key, _)| address(key)).map(|of| of.1).collect();
+            spent = paired.iter().filter_map(|(key, _)| address(key)).map(|of| of.writer()).collect();
             for (key, writer) in paired {
                 self.lose(key);
                 self.reads.retain(|&(reader, of, _)| reader != writer || of != group);
@@ -328,14 +322,14 @@ impl Model {
                 }
             }
         }
-        let groups: BTreeSet<_> = named.into_iter().filter_map(address).map(|of| of.0).collect();
+        let groups: BTreeSet<_> = named.into_iter().filter_map(address).map(|of| of.group).collect();
         self.reads.retain(|(_, group, _)| groups.contains(group));
     }
 }
 
-fn address(key: Key) -> Option<(&'static [u8], u32)> {
+fn address(key: Key) -> Option<Address<'static>> {
     match classify(key.as_bytes()) {
-        Some(KeyPattern::Address(address)) => Some((address.group, address.member)),
+        Some(KeyPattern::Address(address)) => Some(address),
         _ => None,
     }
 }

@@ -1,4 +1,4 @@
-//! Rule 1 (c): an address is spent too when its writer has read a spent address of the same group.
+//! Rule 1 (c): an address is spent too when its writer was paired with a process whose place another has taken.
 
 use super::{Client, World};
 use crate::store::DropCause;
@@ -48,35 +48,74 @@ fn role_exchange(world: &World, nodes: usize) -> Vec<Client> {
 }
 
 #[test]
-fn a_group_that_lost_one_rank_has_no_address_left() {
+fn a_group_in_which_one_rank_is_replaced_has_only_the_address_of_the_new_one() {
     let world = World::new();
     let mut ranks = full_mesh(&world, 4);
     ranks.remove(2).leave();
-    assert_eq!(world.keys(), Vec::<String>::new());
-    assert_eq!(world.dropped(), [(DropCause::WriterGone, 1), (DropCause::PairedWithGone, 3)]);
+    assert_eq!(world.keys(), [gloo(0), gloo(1), gloo(3)]);
+    assert_eq!(world.dropped(), [(DropCause::WriterGone, 1)]);
+    world.client().set(gloo(2), "new");
+    assert_eq!(world.keys(), [gloo(2)]);
+    assert_eq!(world.dropped(), [(DropCause::PairedWithGone, 3)]);
+}
+
+/// Lazy gloo: an address is read when two ranks first speak to each other, and by then others may have ended.
+#[test]
+fn a_rank_that_ends_early_takes_no_address_from_those_that_read_late() {
+    let world = World::new();
+    let [a, early] = world.clients();
+    a.set(gloo(0), "0");
+    early.set(gloo(2), "2");
+    a.wait_and_get(gloo(2));
+    early.wait_and_get(gloo(0));
+    early.leave();
+    let late = world.client();
+    late.set(gloo(1), "1");
+    a.wait_and_get(gloo(1));
+    assert_eq!(late.wait_and_get(gloo(0)), "0");
 }
 
 #[test]
-fn a_rank_that_has_not_read_a_spent_address_keeps_its_own() {
+fn a_rank_that_has_not_read_the_address_of_the_replaced_one_keeps_its_own() {
     let world = World::new();
-    let [gone, paired, fresh] = world.clients();
+    let [gone, paired, next] = world.clients();
     gone.set(gloo(0), "0");
     paired.set(gloo(1), "1");
-    fresh.set(gloo(2), "2");
+    next.set(gloo(2), "2");
     paired.wait_and_get(gloo(0));
-    fresh.wait_and_get(gloo(1));
-    assert_eq!(fresh.get("/x"), "");
+    next.wait_and_get(gloo(1));
+    assert_eq!(next.get("/x"), "");
     gone.leave();
-    assert_eq!(world.keys(), Vec::<String>::new(), "1 was paired with 0, and 2 with 1");
+    let new = world.client();
+    new.set(gloo(0), "new");
+    assert_eq!(world.keys(), [gloo(0)], "1 was paired with the old 0, and 2 with 1");
+    new.leave();
 
-    let [gone, paired, fresh] = world.clients();
+    let [gone, paired, fresh, new] = world.clients();
     gone.set(gloo(0), "0");
     paired.set(gloo(1), "1");
     fresh.set(gloo(2), "2");
     paired.wait_and_get(gloo(0));
     paired.wait_and_get(gloo(2));
     gone.leave();
-    assert_eq!(world.keys(), [gloo(2)], "2 has read nobody's address");
+    new.set(gloo(0), "new");
+    assert_eq!(world.keys(), [gloo(0), gloo(2)], "2 has read nobody's address");
+}
+
+/// What a new process has read before it wrote its own address counts as well.
+#[test]
+fn an_address_that_was_read_before_ones_own_was_written_makes_a_pair() {
+    let world = World::new();
+    let [gone, other, reader] = world.clients();
+    gone.set(gloo(0), "0");
+    other.set(gloo(1), "1");
+    reader.wait_and_get(gloo(0));
+    other.leave();
+    world.client().set(gloo(1), "new 1");
+    reader.set(gloo(2), "2");
+    gone.leave();
+    world.client().set(gloo(0), "new 0");
+    assert_eq!(world.keys(), [gloo(0), gloo(1)]);
 }
 
 #[test]
@@ -89,7 +128,8 @@ fn only_waiting_for_an_address_is_not_reading_it() {
     assert!(waiter.is_woken());
     assert!(waiter.check(&[&gloo(0)]));
     gone.leave();
-    assert_eq!(world.keys(), [gloo(1)]);
+    world.client().set(gloo(0), "new");
+    assert_eq!(world.keys(), [gloo(0), gloo(1)]);
 }
 
 #[test]
@@ -101,7 +141,8 @@ fn pairs_are_of_one_group() {
     b.wait_and_get(gloo(0));
     b.set(other_group, "1");
     a.leave();
-    assert_eq!(world.keys(), [other_group]);
+    world.client().set(gloo(0), "new");
+    assert_eq!(world.keys(), [other_group.to_owned(), gloo(0)]);
 }
 
 #[test]
@@ -171,13 +212,54 @@ fn a_second_env_job_reads_nothing_of_the_first() {
 }
 
 #[test]
-fn a_node_that_leaves_a_role_exchange_takes_all_of_it_with_it() {
+fn a_node_that_is_replaced_takes_all_of_its_role_exchange_with_it() {
     let world = World::new();
     let mut agents = role_exchange(&world, 4);
     assert_eq!(world.keys().len(), 8);
     agents.remove(3).leave();
-    assert_eq!(world.keys(), Vec::<String>::new());
-    assert_eq!(world.dropped(), [(DropCause::WriterGone, 1), (DropCause::PairedWithGone, 7)]);
+    assert_eq!(world.dropped(), [(DropCause::WriterGone, 1)]);
+    world.client().set(role_info(3), "{}");
+    assert_eq!(world.keys(), [role_info(3)]);
+    assert_eq!(world.dropped(), [(DropCause::PairedWithGone, 7)]);
+}
+
+#[test]
+fn a_node_whose_work_fails_at_once_leaves_the_ranks_of_the_others() {
+    let world = World::new();
+    let [node_0, node_1, failed] = world.clients();
+    for (node, agent) in [&node_0, &node_1, &failed].into_iter().enumerate() {
+        agent.set(role_info(node), "{}");
+    }
+    for node in 1..3 {
+        node_0.wait_and_get(role_info(node));
+    }
+    for node in 0..3 {
+        node_0.set(assigned_ranks(node), "[]");
+    }
+    failed.wait_and_get(assigned_ranks(2));
+    failed.leave();
+    assert_eq!(node_1.wait_and_get(assigned_ranks(1)), "[]");
+}
+
+/// The new node 0 would else start its workers by what the old node 1 said of itself, which is about to go.
+#[test]
+fn a_new_node_0_waits_for_the_new_node_1_while_the_old_one_still_lives() {
+    let world = World::new();
+    let mut agents = role_exchange(&world, 2);
+    let old_1 = agents.pop().unwrap();
+    agents.pop().unwrap().leave();
+    let [new_0, new_1] = world.clients();
+    new_0.set(role_info(0), "{}");
+    assert!(!new_0.wait(&[role_info(0), role_info(1)]));
+    old_1.leave();
+    new_1.set(role_info(1), "{}");
+    assert!(new_0.is_woken());
+    new_0.get(role_info(1));
+    for node in 0..2 {
+        new_0.set(assigned_ranks(node), "[]");
+        assert_eq!(world.keys().len(), 3 + node);
+    }
+    assert_eq!(new_1.wait_and_get(assigned_ranks(1)), "[]");
 }
 
 #[test]
@@ -231,7 +313,8 @@ fn a_chain_of_pairs_goes_to_its_end() {
         client.wait_and_get(gloo(rank - 1));
     }
     ranks.into_iter().nth(4).unwrap().leave();
-    assert_eq!(world.keys(), (0..4).map(gloo).collect::<Vec<_>>(), "4 and all after it");
+    world.client().set(gloo(4), "new");
+    assert_eq!(world.keys(), (0..5).map(gloo).collect::<Vec<_>>(), "the new one and those before it");
 }
 
 #[test]
@@ -242,12 +325,13 @@ fn what_a_client_read_long_ago_does_not_hurt_its_next_address() {
     a.set(gloo(1), "1");
     a.wait_and_get(gloo(0));
     old.leave();
-    assert_eq!(world.keys(), Vec::<String>::new());
-    a.set(gloo(1), "2");
-    let new = world.client();
+    let [new, newer] = world.clients();
     new.set(gloo(0), "new");
+    assert_eq!(world.keys(), [gloo(0)]);
+    a.set(gloo(1), "2");
     new.leave();
-    assert_eq!(world.keys(), [gloo(1)], "a has not read the new one");
+    newer.set(gloo(0), "newer");
+    assert_eq!(world.keys(), [gloo(0), gloo(1)], "a has not read the new one");
 }
 
 #[test]
@@ -276,5 +360,6 @@ fn the_order_in_which_addresses_were_written_does_not_matter() {
     let _inner: Vec<Client> = (1..10).rev().map(|rank| write(rank, 0)).collect();
     let _outer: Vec<Client> = (1..10).map(|rank| write(10 + rank, rank)).collect();
     root.leave();
-    assert_eq!(world.keys(), Vec::<String>::new());
+    world.client().set(gloo(0), "new");
+    assert_eq!(world.keys(), [gloo(0)]);
 }
