@@ -159,6 +159,12 @@ pub(super) struct Args {
     )]
     reset_when_idle: MaybeOff,
 
+    /// One job at a time on each store: it is emptied when its last connection has gone, whatever its keys (on
+    /// or off). For programs whose keys no rule knows; a key that must outlive its clients needs a store of its own
+    #[arg(long, env = "RALLYPOINT_ONE_JOB", value_name = "ON|OFF", default_value = "off", value_parser = on_or_off,
+        action = clap::ArgAction::Set)]
+    one_job: bool,
+
     /// Nodes to expect of unmodified jobs: N, or MIN:MAX for elastic ones
     #[arg(long, env = "RALLYPOINT_NODES", value_name = "MIN[:MAX]", value_parser = nodes)]
     nodes: Option<(u32, u32)>,
@@ -351,6 +357,7 @@ impl Args {
                 forget_run_after: self.forget_run_after.0,
                 forget_finished_after: self.forget_finished_after.0,
                 reset_when_idle: self.reset_when_idle.0,
+                one_job: self.one_job,
                 ..StaleKeyConfig::default()
             },
             insight: InsightConfig {

@@ -97,6 +97,7 @@ pub(crate) async fn probe_server(
             let ours = usize::from(client.is_some());
             let store = stores.iter().find(|store| store.port == store_port);
             facts.others = store.map(|store| store.connections.saturating_sub(ours));
+            facts.keys = store.map_or(0, |store| store.keys);
         }
     }
     if let Some(client) = client {
@@ -119,6 +120,7 @@ struct Stores {
 struct Store {
     port: u16,
     connections: usize,
+    keys: usize,
 }
 
 /// Looks only: CHECK, and GET of what is there. An ADD would change a count, a WAIT would show up as a wait.

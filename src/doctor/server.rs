@@ -27,6 +27,8 @@ pub struct ServerFacts {
     pub has_addresses: bool,
     /// Connections to the store besides this one, if the server tells.
     pub others: Option<usize>,
+    /// Keys in the store, if the server tells.
+    pub keys: usize,
 }
 
 /// `Date` has whole seconds, and the answer took a moment.
@@ -139,6 +141,15 @@ fn stale_keys(facts: &ServerFacts) -> Check {
             "addresses of a job are in the store: another job runs on it, or left them",
             "one job at a time on one store; `rallypoint run` gives each run its own",
         ),
+        (false, Some(0)) if facts.keys > 0 => Check::warn(
+            ID,
+            format!(
+                "{} keys are in the store and nobody is connected: a job that comes again reads them",
+                facts.keys
+            ),
+            "if they are an earlier job's, and the store is for one job at a time, run the server with --one-job on: it \
+             empties a store when its last connection has gone; `rallypoint ctl reset` does so now",
+        ),
         (false, _) => Check::pass(ID, "nothing of an earlier job is in the way"),
     }
 }
@@ -169,7 +180,7 @@ mod tests {
             with(&move |facts| drop(facts.torch_versions.insert(version.into(), vec!["t-1".into()])))
         };
         #[rustfmt::skip]
-        let rows: [(&str, ServerFacts, Verdict, &str); 15] = [
+        let rows: [(&str, ServerFacts, Verdict, &str); 17] = [
             ("admin-port", good(), Verdict::Pass, "is ready"),
             ("admin-port", with(&|f| f.unreachable = Some("refused".into())), Verdict::Warn, "NetworkPolicy"),
             ("admin-port", with(&|f| f.ready = false), Verdict::Warn, "starting or stopping"),
@@ -185,6 +196,8 @@ mod tests {
             ("stale-keys", with(&|f| f.run_closed = true), Verdict::Fail, "RendezvousClosedError"),
             ("stale-keys", with(&|f| f.has_addresses = true), Verdict::Fail, "dead ports"),
             ("stale-keys", with(&|f| { f.has_addresses = true; f.others = Some(3); }), Verdict::Warn, "one job at a time"),
+            ("stale-keys", with(&|f| f.keys = 3), Verdict::Warn, "--one-job on"),
+            ("stale-keys", with(&|f| { f.keys = 3; f.others = Some(1); }), Verdict::Pass, ""),
         ];
         for (id, facts, verdict, word) in rows {
             let checks = check_server(&facts);

@@ -234,7 +234,7 @@ impl Insight {
             return;
         }
         let Some(key) = self.enter_worker(store, conn, at) else { return };
-        if address.sub_group().is_some() {
+        if address.sub_group.is_some() {
             return;
         }
         let Some(client) = self.store(store).clients.get(&conn) else { return };
@@ -266,11 +266,9 @@ impl Insight {
                     run.over_at.get_or_insert(at);
                 }
             }
-            Some(KeyPattern::Address(address))
-                if address.run_id.is_none() && address.sub_group().is_none() =>
-            {
+            Some(KeyPattern::Address(address)) if address.run_id.is_none() && address.sub_group.is_none() => {
                 for run in self.runs.values_mut().filter(|run| run.store() == Some(store)) {
-                    // Of a live writer that was paired with one that is gone: it has to publish again.
+                    // Of a live writer that was paired with one that was replaced: it has to publish again.
                     if address.attempt() == run.world.attempt {
                         run.world.unpublish(address.member);
                         run.touch();
@@ -328,8 +326,8 @@ impl Insight {
                 let Some(run) = run else { return };
                 let (node, rank) = match address.kind {
                     AddressKind::RoleInfo | AddressKind::AssignedRanks => (Some(address.node_rank()), None),
-                    AddressKind::Gloo if address.sub_group().is_none() => (None, Some(address.member)),
-                    AddressKind::NcclId if address.sub_group().is_none() => (None, Some(0)),
+                    AddressKind::Gloo if address.sub_group.is_none() => (None, Some(address.member)),
+                    AddressKind::NcclId if address.sub_group.is_none() => (None, Some(0)),
                     _ => return,
                 };
                 let clashes = &mut self.store(store).clashes;
@@ -364,7 +362,7 @@ impl Insight {
                     run.touch();
                 }
             }
-            Event::StoreReset { .. } | Event::KeysDropped { .. } => {}
+            Event::StoreReset { .. } | Event::KeysDropped { .. } | Event::KeysStay { .. } => {}
         }
     }
 

@@ -76,10 +76,22 @@ pub(super) fn wanted(key: &[u8]) -> Wanted {
                 Wanted { is_role: true, ..of_run(run, Writer::Node(address.node_rank()), "the role") }
             }
             (AddressKind::AssignedRanks, Some(run)) => of_run(run, Writer::Node(0), "its ranks"),
-            (AddressKind::NcclId, _) if address.sub_group().is_none() => {
+            (AddressKind::NcclId, _) if address.sub_group.is_none() && address.member == 0 => {
                 Wanted { writer: Writer::NcclRankZero, what: "the NCCL id", ..none }
             }
-            _ => match address.sub_group() {
+            (AddressKind::NcclId, _) => {
+                let of = address.sub_group.map_or_else(String::new, |name| {
+                    format!(" of the sub-group {}", crate::ids::ShownKey(name))
+                });
+                let writer = Writer::Group(format!("root {} of the communicator{of}", address.member));
+                Wanted { writer, what: "the NCCL id", ..none }
+            }
+            (AddressKind::RpcWorker, _) => {
+                let name = address.group.rsplit(|&b| b == b'/').next().unwrap_or_default();
+                let writer = Writer::Group(format!("the rpc worker {}", crate::ids::ShownKey(name)));
+                Wanted { writer, what: "the address", ..none }
+            }
+            _ => match address.sub_group {
                 None => Wanted { writer: Writer::Rank(address.member), what: "the address", ..none },
                 Some(name) => {
                     let name = crate::ids::ShownKey(name);

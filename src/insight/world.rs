@@ -186,7 +186,7 @@ impl World {
         *self = Self { attempt, connected, size, former, last_size: self.last_size, ..Self::default() };
     }
 
-    /// The address of a live rank was dropped: it was paired with one that is gone or replaced.
+    /// The address of a live rank was dropped: it was paired with one that was replaced.
     pub(super) fn unpublish(&mut self, rank: u32) {
         // Once all have met nobody needs it.
         if self.completed.is_none() && self.ranks.get(&rank).is_some_and(RankInfo::is_live) {

@@ -4,6 +4,8 @@
 //! `proto-notes/key-patterns.md`. A key is given as it is on the wire: with the `/` that every PyTorch client puts
 //! before it (`init/` alone has none).
 
+mod process_groups;
+
 /// What a key of PyTorch's own is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyPattern<'k> {
@@ -13,8 +15,10 @@ pub enum KeyPattern<'k> {
     Address(Address<'k>),
     /// Left by one attempt of the workers, wrong for the next: barrier counters and failure reports.
     AttemptLeftover(Leftover),
-    /// Any other key of a process group.
-    ProcessGroup,
+    /// A key below a process group's prefix that no row knows: of a newer PyTorch, or of a program.
+    Unknown,
+    /// A message between the processes of a job, which may outlive its sender.
+    Message,
     /// A key of a torchrun rendezvous.
     Rendezvous {
         /// The run id (`--rdzv-id`; `none` if none was given).
@@ -37,9 +41,11 @@ pub struct Address<'k> {
     pub kind: AddressKind,
     /// The run id, for the agents' keys.
     pub run_id: Option<&'k [u8]>,
+    /// The process group's name: `None` for the one with all ranks.
+    pub sub_group: Option<&'k [u8]>,
 }
 
-impl<'k> Address<'k> {
+impl Address<'_> {
     /// The node rank in a key of the agents' role exchange.
     pub fn node_rank(&self) -> u32 {
         self.member & !ASSIGNED
@@ -54,13 +60,6 @@ impl<'k> Address<'k> {
     /// another writer of it is another process in the same place.
     pub fn is_first(&self) -> bool {
         self.kind != AddressKind::AssignedRanks
-    }
-
-    /// The process group's name: `None` for the one with all ranks (`default_pg`).
-    pub fn sub_group(&self) -> Option<&'k [u8]> {
-        let at = find(self.group, b"default_pg/")?;
-        let mut parts = self.group[at..].split(|&b| b == b'/').filter(|part| !part.is_empty()).skip(2);
-        parts.next().filter(|part| *part != b"cpu" && *part != b"cuda")
     }
 
     /// The attempt of the workers: PyTorch 2.5 and older put it before their keys.
@@ -79,6 +78,8 @@ pub enum Leftover {
     BarrierDone,
     /// `exception_dump`, `remote_error`: a rank's watchdog fired.
     FailureReport,
+    /// `rpc_prefix_N/…`: the counters of `torch.distributed.rpc`.
+    RpcCounter,
 }
 
 /// What kind of address a key holds.
@@ -86,8 +87,11 @@ pub enum Leftover {
 pub enum AddressKind {
     /// A gloo endpoint: `…//cpu//G/r`.
     Gloo,
-    /// An NCCL unique id: `…//cuda//K`.
+    /// An NCCL unique id: `…//cuda//K`, and with ProcessGroupNCCL2 `…//cuda//NAME/nccl_storekey_K`, followed by `_i`
+    /// where several ranks make one.
     NcclId,
+    /// Where a worker of `torch.distributed.rpc` listens, or its name: `rpc_prefix_N/addrs/NAME`, `…/names/r`.
+    RpcWorker,
     /// torchrun's role exchange in a run without rounds: `/RUN/torchelastic/role_info/i`.
     RoleInfo,
     /// The ranks handed out in it: `/RUN/torchelastic/assigned_ranks/i`.
@@ -136,11 +140,7 @@ pub fn classify(key: &[u8]) -> Option<KeyPattern<'_>> {
     if let Some(at) = find(key, b"/torchelastic/") {
         return Some(classify_static(key, at));
     }
-    let group_at = find(key, b"default_pg/")?;
-    if group_at != 0 && key[group_at - 1] != b'/' {
-        return None;
-    }
-    Some(classify_process_group(key))
+    process_groups::classify(key)
 }
 
 /// Keys of torchrun's c10d backend. `rest` is `RUN`, or `RUN.ROUND/…`.
@@ -175,7 +175,8 @@ fn classify_static(key: &[u8], at: usize) -> KeyPattern<'_> {
     // The two kinds of key are one group of members 0, 1, … and ASSIGNED, ASSIGNED + 1, …
     let address = |kind, first, index: &[u8]| {
         let member = number(index).filter(|&i| i < ASSIGNED)? + first;
-        Some(Address { group: &key[..at + MARK.len()], member, kind, run_id: Some(run_id) })
+        let group = &key[..at + MARK.len()];
+        Some(Address { group, member, kind, run_id: Some(run_id), sub_group: None })
     };
     // Before PyTorch 2.4 the role keys had no slash: `role_info0`.
     let found = tail
@@ -201,40 +202,6 @@ fn exit_barrier_part(tail: &[u8], in_round: bool) -> RendezvousPart {
     }
 }
 
-/// Keys of a process group: `[/worker/attempt_A/]default_pg/…`.
-fn classify_process_group(key: &[u8]) -> KeyPattern<'_> {
-    const REPORTS: [&[u8]; 2] = [b"exception_dump", b"remote_error"];
-    if let Some(at) = rfind(key, b"//cpu//") {
-        let (group, rest) = key.split_at(at + b"//cpu//".len());
-        if let Some(slash) = rest.iter().position(|&b| b == b'/')
-            && number(&rest[..slash]).is_some()
-            && let Some(member) = number(&rest[slash + 1..])
-        {
-            let group = &key[..=group.len() + slash];
-            return KeyPattern::Address(Address { group, member, kind: AddressKind::Gloo, run_id: None });
-        }
-    }
-    if let Some(at) = rfind(key, b"//cuda//")
-        && !key[at + b"//cuda//".len()..].contains(&b'/')
-    {
-        // One writer a key: each id is a group of its own.
-        return KeyPattern::Address(Address {
-            group: key,
-            member: 0,
-            kind: AddressKind::NcclId,
-            run_id: None,
-        });
-    }
-    if find(key, b"store_based_barrier_key").is_some() {
-        let is_done = key.ends_with(b":last_worker");
-        return KeyPattern::AttemptLeftover(if is_done { Leftover::BarrierDone } else { Leftover::Barrier });
-    }
-    if REPORTS.iter().any(|name| find(key, name).is_some()) {
-        return KeyPattern::AttemptLeftover(Leftover::FailureReport);
-    }
-    KeyPattern::ProcessGroup
-}
-
 /// A decimal number without sign or blanks, as PyTorch writes ranks.
 fn number(text: &[u8]) -> Option<u32> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
@@ -252,131 +219,4 @@ fn rfind(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn address(key: &str) -> (Vec<u8>, u32, AddressKind) {
-        match classify(key.as_bytes()) {
-            Some(KeyPattern::Address(a)) => (a.group.to_vec(), a.member, a.kind),
-            other => panic!("{key} is {other:?}"),
-        }
-    }
-
-    fn rendezvous(key: &str) -> (String, RendezvousPart) {
-        match classify(key.as_bytes()) {
-            Some(KeyPattern::Rendezvous { run_id, part, .. }) => {
-                (String::from_utf8(run_id.to_vec()).expect("utf-8"), part)
-            }
-            other => panic!("{key} is {other:?}"),
-        }
-    }
-
-    #[test]
-    fn gloo_addresses_of_every_release_are_known() {
-        let gloo = AddressKind::Gloo;
-        assert_eq!(address("/default_pg/0//cpu//0/3"), (b"default_pg/0//cpu//0/".to_vec(), 3, gloo));
-        let sub = "/default_pg/0//9f3c//cpu//0/1";
-        assert_eq!(address(sub), (b"default_pg/0//9f3c//cpu//0/".to_vec(), 1, gloo));
-        // 2.5.1 and older, in the agent's store.
-        let old = "//worker/attempt_1/default_pg/0//cpu//0/2";
-        assert_eq!(address(old), (b"/worker/attempt_1/default_pg/0//cpu//0/".to_vec(), 2, gloo));
-    }
-
-    #[test]
-    fn sub_groups_and_attempts_are_told_from_the_group() {
-        let group = |key: &str| match classify(key.as_bytes()) {
-            Some(KeyPattern::Address(a)) => (a.sub_group().map(<[u8]>::to_vec), a.attempt()),
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(group("/default_pg/0//cpu//0/3"), (None, None));
-        assert_eq!(group("/default_pg/0//cuda//0"), (None, None));
-        assert_eq!(group("/default_pg/0//1//cpu//0/3"), (Some(b"1".to_vec()), None));
-        assert_eq!(group("//worker/attempt_7/default_pg/0//cpu//0/2"), (None, Some(7)));
-    }
-
-    #[test]
-    fn the_role_exchange_is_an_address_only_in_runs_without_rounds() {
-        let group = b"none/torchelastic/".to_vec();
-        assert_eq!(address("/none/torchelastic/role_info/1"), (group.clone(), 1, AddressKind::RoleInfo));
-        assert_eq!(
-            address("/none/torchelastic/role_info1"),
-            (group.clone(), 1, AddressKind::RoleInfo),
-            "before 2.4"
-        );
-        assert_eq!(
-            address("/none/torchelastic/assigned_ranks/0"),
-            (group, 1 << 31, AddressKind::AssignedRanks)
-        );
-        assert_eq!(
-            rendezvous("/torch.rendezvous.job.v2.7/torchelastic/role_info/1"),
-            ("job.v2".into(), RendezvousPart::RoleInfo(1))
-        );
-    }
-
-    #[test]
-    fn rendezvous_keys_name_their_run() {
-        assert_eq!(rendezvous("/torch.rendezvous.job.0"), ("job.0".into(), RendezvousPart::State));
-        assert_eq!(
-            rendezvous("/torch.rendezvous.job.0/MASTER_ADDR"),
-            ("job".into(), RendezvousPart::MasterAddr)
-        );
-        assert_eq!(rendezvous("/torch.rendezvous.job.0/MASTER_PORT").1, RendezvousPart::MasterPort);
-        assert_eq!(rendezvous("/torch.rendezvous.job.0/MASTER").1, RendezvousPart::Other);
-        let round = match classify(b"/torch.rendezvous.job.v2.12/torchelastic/assigned_ranks/3") {
-            Some(KeyPattern::Rendezvous { round, part: RendezvousPart::AssignedRanks(3), .. }) => round,
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(round, Some(12));
-        assert_eq!(
-            rendezvous("/torch.rendezvous.j.0/torchelastic/role_info4").1,
-            RendezvousPart::RoleInfo(4)
-        );
-        let barrier = "torchelastic/agent/terminal_state";
-        assert_eq!(
-            rendezvous(&format!("/torch.rendezvous.j.3/{barrier}/last_member")).1,
-            RendezvousPart::ExitBarrierDone { in_round: true }
-        );
-        assert_eq!(
-            rendezvous(&format!("/none/{barrier}/num_members")),
-            ("none".into(), RendezvousPart::ExitBarrier { in_round: false })
-        );
-    }
-
-    #[test]
-    fn the_rest_of_a_process_group_is_told_apart() {
-        assert_eq!(classify(b"init/"), Some(KeyPattern::WorkerCount));
-        assert_eq!(address("/default_pg/0//cuda//0").2, AddressKind::NcclId);
-        for leftover in [
-            "/default_pg/store_based_barrier_key:0",
-            "/default_pg/0//store_based_barrier_key:1:last_worker",
-            "/default_pg/0//exception_dump",
-            "/default_pg/0//cuda//remote_error/3",
-        ] {
-            assert!(
-                matches!(classify(leftover.as_bytes()), Some(KeyPattern::AttemptLeftover(_))),
-                "{leftover}"
-            );
-        }
-        assert_eq!(
-            classify(b"/default_pg/0//store_based_barrier_key:1:last_worker"),
-            Some(KeyPattern::AttemptLeftover(Leftover::BarrierDone))
-        );
-        assert_eq!(classify(b"/default_pg/0//anything"), Some(KeyPattern::ProcessGroup));
-    }
-
-    #[test]
-    fn other_keys_are_nobodys() {
-        for key in [
-            "",
-            "/",
-            "/init/",
-            "/done_3",
-            "/my_default_pg/0",
-            "/torchelastic",
-            "/a//cpu//0/1",
-            "default_pg/0",
-        ] {
-            assert_eq!(classify(key.as_bytes()), None, "{key}");
-        }
-    }
-}
+mod tests;

@@ -29,11 +29,13 @@ pub struct Notices {
 #[derive(Clone, Copy)]
 enum Repeated {
     KeysDropped,
+    UnknownKeys,
+    KeysStay,
 }
 
 impl Notices {
     pub(super) fn new() -> Self {
-        Self { counts: Mutex::default(), throttle: Throttle::new(1) }
+        Self { counts: Mutex::default(), throttle: Throttle::new(3) }
     }
 
     /// What was counted so far.
@@ -60,6 +62,20 @@ impl Observer for Notices {
         match &notice.event {
             Event::KeysDropped { cause, keys, example } => {
                 self.count(|counts| counts.keys_dropped[*cause as usize] += *keys as u64);
+                if *cause == DropCause::UnknownKey {
+                    return self.throttled(Repeated::UnknownKeys, |held_back| {
+                        let example = ShownKey(example);
+                        tracing::warn!(
+                            store,
+                            cause = cause.name(),
+                            keys,
+                            held_back,
+                            "dropped {keys} keys of a process group that this rallypoint does not know, such as \
+                             `{example}`, with the last worker: is PyTorch newer than rallypoint? Please report the \
+                             key. A program's own keys are safe under names without `default_pg/`"
+                        );
+                    });
+                }
                 self.throttled(Repeated::KeysDropped, |held_back| {
                     let (why, example) = (explain(*cause), ShownKey(example));
                     let cause = cause.name();
@@ -80,6 +96,16 @@ impl Observer for Notices {
                 let why = explain(*cause);
                 tracing::info!(store, cause = cause.name(), keys, "emptied the store of {keys} keys: {why}");
             }
+            Event::KeysStay { keys, example } => self.throttled(Repeated::KeysStay, |held_back| {
+                let example = ShownKey(example);
+                tracing::info!(
+                    store,
+                    keys,
+                    held_back,
+                    "nobody is connected any more and {keys} keys stay, such as `{example}`: a job that comes again reads \
+                     them. If this store is for one job at a time, --one-job on empties it when the last has left"
+                );
+            }),
             Event::RunRestarted { .. } => self.count(|counts| counts.runs_restarted += 1),
             // Explained by insight.
             Event::TwoWriters { .. } | Event::StaleRead { .. } => {}
@@ -92,9 +118,13 @@ fn explain(cause: DropCause) -> &'static str {
         DropCause::WriterGone => "the process that wrote them is gone",
         DropCause::PairedWithGone => "their writers were paired with a process whose place another has taken",
         DropCause::AttemptOver => "all workers of the attempt are gone",
+        DropCause::UnknownKey => "all workers of the attempt are gone, and no rule knows them",
         DropCause::RunIdle => "the run's last connection has been gone for --forget-run-after",
         DropCause::RunOver => "the run is over and its last connection is gone",
         DropCause::StoreIdle => "the job's last connection has been gone for --reset-when-idle",
+        DropCause::OneJob => {
+            "the last connection has gone, and the store is for one job at a time (--one-job)"
+        }
         DropCause::Operator => "an operator asked for it",
     }
 }

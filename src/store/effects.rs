@@ -83,29 +83,35 @@ pub enum Observed {
 pub enum DropCause {
     /// The connection that wrote an address closed.
     WriterGone,
-    /// The writer of an address was paired with a process that is gone, or whose address another has taken over.
+    /// The writer of an address was paired with a process whose place another has taken.
     PairedWithGone,
-    /// All workers of an attempt are gone while their agents stay.
+    /// All workers of an attempt are gone.
     AttemptOver,
+    /// As before; the keys are below a process group's prefix, but in no row of the table.
+    UnknownKey,
     /// A run's last connection has been gone for `--forget-run-after`.
     RunIdle,
     /// A closed or finished run's last connection has been gone long enough.
     RunOver,
     /// A job's last connection has been gone for `--reset-when-idle`.
     StoreIdle,
+    /// The last connection of a store for one job (`--one-job`) has gone.
+    OneJob,
     /// An operator asked for it.
     Operator,
 }
 
 impl DropCause {
     /// Every cause.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::WriterGone,
         Self::PairedWithGone,
         Self::AttemptOver,
+        Self::UnknownKey,
         Self::RunIdle,
         Self::RunOver,
         Self::StoreIdle,
+        Self::OneJob,
         Self::Operator,
     ];
 
@@ -115,9 +121,11 @@ impl DropCause {
             Self::WriterGone => "writer_gone",
             Self::PairedWithGone => "paired_with_gone",
             Self::AttemptOver => "attempt_over",
+            Self::UnknownKey => "unknown_key",
             Self::RunIdle => "run_idle",
             Self::RunOver => "run_over",
             Self::StoreIdle => "store_idle",
+            Self::OneJob => "one_job",
             Self::Operator => "operator",
         }
     }
@@ -141,6 +149,13 @@ pub enum Event {
         cause: DropCause,
         /// How many keys and queues it held.
         keys: usize,
+    },
+    /// The last connection of a store has gone, and keys stay that no rule drops: whoever comes next reads them.
+    KeysStay {
+        /// How many plain keys there are.
+        keys: usize,
+        /// One that is in no row.
+        example: Box<[u8]>,
     },
     /// Two live processes wrote the same address: two jobs on one store, or two nodes with one rank.
     TwoWriters {

@@ -101,6 +101,22 @@ impl Store {
         if left.worker_share != 0 {
             self.lower_worker_count(left.worker_share);
         }
+        if self.connections == 0 {
+            match self.stale.on_last_left() {
+                Some(cause) => self.clear(cause, fx),
+                None => self.tell_what_stays(fx),
+            }
+        }
+    }
+
+    /// Keys of no row that the last client to leave has left: the next job on this store reads them.
+    fn tell_what_stays(&self, fx: &mut impl Effects) {
+        // Enough to find one where there are any, for the keys of a job are gone or few.
+        const MOST: usize = 100;
+        let mut slots = self.keys.iter().map(|(_, slot)| slot).take(MOST);
+        if let Some(slot) = slots.find(|slot| slot.is_present() && slot.record.is_none()) {
+            fx.event(Event::KeysStay { keys: self.keys.plain(), example: slot.key().into() });
+        }
     }
 
     /// Applies one request, handing everything that follows from it to `fx`.
@@ -189,7 +205,7 @@ impl Store {
     pub fn tick(&mut self, now: Uptime, fx: &mut impl Effects) {
         let drops = self.stale.take_due_runs(&self.keys, now);
         self.drop_values(&drops, fx);
-        if self.stale.take_due_reset(now) {
+        if self.stale.take_due_reset(now, self.connections > 0) {
             self.clear(DropCause::StoreIdle, fx);
         }
     }
@@ -207,12 +223,15 @@ impl Store {
         before - self.keys.plain()
     }
 
+    /// Empties the store; by itself not of what is in no row while anybody is connected.
     fn clear(&mut self, cause: DropCause, fx: &mut impl Effects) {
+        let only_rows = cause != DropCause::Operator && self.connections > 0;
         let held: Vec<SlotId> = self
             .keys
             .iter()
             .filter(|(_, slot)| slot.is_present())
-            .filter(|(_, slot)| cause == DropCause::Operator || !self.stale.outlives_idleness(slot))
+            .filter(|(_, slot)| !only_rows || slot.record.is_some())
+            .filter(|(_, slot)| cause != DropCause::StoreIdle || !self.stale.outlives_idleness(slot))
             .map(|(id, _)| id)
             .collect();
         for &id in &held {
@@ -220,7 +239,9 @@ impl Store {
             self.keys.set_value(id, None);
             self.after_loss(id);
         }
-        self.stale.on_clear();
+        if !only_rows {
+            self.stale.on_clear();
+        }
         if !held.is_empty() || cause == DropCause::Operator {
             fx.event(Event::StoreReset { cause, keys: held.len() });
         }
@@ -252,8 +273,9 @@ impl Store {
 
     #[inline]
     fn touch(&mut self, conn: ConnId, id: SlotId, fx: &mut impl Effects) {
-        if self.keys.slot(id).record.is_some()
-            && self.stale.on_touch(&self.keys, conn, id)
+        if self.keys.slot(id).record.is_none() {
+            self.stale.on_plain_use();
+        } else if self.stale.on_touch(&self.keys, conn, id)
             && fx.observes()
             && let Some(&Session { peer, pid, .. }) = self.session(conn)
         {

@@ -23,6 +23,7 @@ impl Store {
         if is_new {
             self.stale.on_new_slot(&mut self.keys, id);
         }
+        self.stale.on_plain_use();
         let appeared = !self.keys.slot(id).is_present();
         self.keys.push_item(id, item.to_stored());
         if appeared {

@@ -7,12 +7,15 @@ its failing twin: the same run with `--drop-spent off` reads them too. All proce
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
 from jobs import Job, Jobs, clients_only
 from servers import Server, poll
 
@@ -100,6 +103,63 @@ def test_c10d_run_twice_is_refused_if_finished_runs_are_remembered(rallypoint_fa
     c10d_job(jobs, server, nodes=1).results()
     time.sleep(3)
     assert "RendezvousClosedError" in c10d_job(jobs, server, nodes=1).failure(0)
+
+
+@pytest.mark.parametrize("form", ["hand", "detail", "rpc", "stateless"])
+def test_other_groups_run_twice_at_once(rallypoint: Server, jobs: Jobs, form: str) -> None:
+    """Process groups that `init_process_group` with env:// does not make: the second run must not read the first one's keys."""
+    environment = clients_only(rallypoint.endpoint) | {"WORLD_SIZE": "2"}
+    if form == "detail":
+        environment["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
+    for _ in range(2):
+        environments = [environment | {"RANK": str(rank)} for rank in range(2)]
+        jobs.programs(Path(__file__).with_name("group_forms.py"), environments, ["--form", form]).finish()
+
+
+def test_a_store_for_one_job_is_empty_for_the_next(rallypoint_factory: Callable[..., Server]) -> None:
+    server = rallypoint_factory("--one-job", "on")
+    server.client().set("mine", "1")
+    poll(lambda: "the store is for one job at a time" in server.log_text(), "the log says why the store is empty", 20)
+    assert not server.client().check(["mine"])
+
+
+def test_keys_that_stay_are_told(rallypoint: Server) -> None:
+    rallypoint.client().set("mine", "1")
+    poll(lambda: "--one-job on" in rallypoint.log_text(), "the log proposes --one-job", 20)
+
+
+# --- NCCL, up to the exchange of its id
+
+
+@pytest.fixture(scope="module")
+def pretended_gpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library that says one CUDA device is there: far enough for NCCL's process groups to exchange their id over the store."""
+    if not torch.backends.cuda.is_built():
+        pytest.skip("this PyTorch is built without CUDA, and has no NCCL")
+    library = tmp_path_factory.mktemp("gpu") / "pretended_gpu.so"
+    source = Path(__file__).with_name("pretended_gpu.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    return library
+
+
+def nccl_rank(jobs: Jobs, server: Server, library: Path, rank: int, form: str) -> Job:
+    """Ends by itself once it has the id, as there is no GPU."""
+    environment = clients_only(server.endpoint) | {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LD_PRELOAD": str(library)}
+    environment["TORCH_DIST_USE_NCCL2"] = "1" if form == "nccl2" else "0"
+    return jobs.programs(Path(__file__).with_name("group_forms.py"), [environment], ["--form", "nccl"])
+
+
+@pytest.mark.parametrize("form", ["nccl2", "nccl"])
+def test_an_nccl_id_is_not_handed_to_the_next_run(rallypoint: Server, jobs: Jobs, pretended_gpu: Path, form: str) -> None:
+    """The second run's rank 1 waits for rank 0's new id; with the old one it would go on by itself. A restart of both is the same to the store."""
+    key = "nccl_storekey_0" if form == "nccl2" else "//cuda//0"
+    first = [nccl_rank(jobs, rallypoint, pretended_gpu, rank, form) for rank in range(2)]
+    for job in first:
+        job.failure(0)
+    poll(lambda: "the process that wrote them is gone" in rallypoint.log_text(), "the log says that the id was dropped", 20)
+    second = nccl_rank(jobs, rallypoint, pretended_gpu, 1, form)
+    assert_awaited(rallypoint, key)
+    second.kill_node(0)
 
 
 # --- A restart inside one run

@@ -325,10 +325,10 @@ fn an_env_run_twice_whose_second_part_fails() {
             (22.8, "store:29500: rank 4 on node3 ended before all ranks had met; 1 of 8 are there"),
             (
                 24.4,
-                "store:29500: rank 2 on node2, rank 3 on node2 and rank 7 on node3 ended before all ranks had met; 2 of 8 are there",
+                "store:29500: rank 2 on node2, rank 3 on node2, rank 7 on node3, rank 0 on node2 and rank 5 on node3 ended before all ranks had met; 2 of 8 are there",
             ),
-            (26.1, "store:29500: rank 6 on node3 ended before all ranks had met; 0 of 8 are there"),
-            (68.8, "store:29500: all 5 processes left without finishing"),
+            (26.1, "store:29500: rank 6 on node3 ended before all ranks had met; 1 of 8 are there"),
+            (68.8, "store:29500: all 8 processes left without finishing"),
         ],
     );
 }
@@ -347,7 +347,7 @@ fn a_static_run_twice_whose_second_part_fails() {
             (17.0, "s1 complete: 2 nodes in 0.3 s; last: node 1 at 10.77.0.13 (+0.3 s)"),
             (
                 22.2,
-                "s1: rank 0 on node2, rank 1 on node2 and rank 3 on node3 ended before all ranks had met; 0 of 4 are there",
+                "s1: rank 0 on node2, rank 1 on node2, rank 3 on node3 and rank 2 on node3 ended before all ranks had met; 0 of 4 are there",
             ),
             (23.4, "s1: all 2 nodes left without finishing"),
         ],
@@ -389,7 +389,10 @@ fn a_static_restart_that_fails() {
                 16.8,
                 "none: node 0 at 10.77.0.12 died or failed: the connection closed while training; 1 node left",
             ),
-            (17.8, "none: rank 2 on node3 ended before all ranks had met; 0 of 4 are there"),
+            (
+                17.8,
+                "none: rank 2 on node3 and rank 3 on node3 ended before all ranks had met; 0 of 4 are there",
+            ),
             (18.9, "none: all 2 nodes left without finishing"),
         ],
     );

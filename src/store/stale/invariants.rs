@@ -12,7 +12,7 @@ impl StaleKeys {
         self.check_runs(keys);
         for (id, slot) in keys.iter() {
             assert_eq!(slot.record.is_some(), classify(slot.key()).is_some());
-            if record_of(keys, id).is_some_and(|record| record.kind == Kind::AttemptLeftover) {
+            if record_of(keys, id).is_some_and(|record| record.kind.attempt_over().is_some()) {
                 assert!(self.leftovers.contains(&id), "a leftover that rule 2 does not know");
             }
         }

@@ -7,9 +7,11 @@
 //! 1. An address is *spent* when its writer's connection closes, when another connection overwrites it, or when
 //!    another process takes a place in the group whose earlier holder its writer was paired with. Spent addresses are
 //!    dropped.
-//! 2. What an attempt leaves behind is dropped when its last worker is gone while agents stay.
+//! 2. What an attempt leaves behind is dropped when its last worker is gone; so are keys below a process group's
+//!    prefix that no row knows.
 //! 3. The keys of a run are dropped some time after its last connection has gone.
-//! 4. A store that a job used is emptied some time after the job's last connection has gone.
+//! 4. The keys of a job are dropped some time after its last connection has gone, and everything else in its store
+//!    with them if nobody at all is connected.
 //!
 //! This module decides what to drop; the store drops it.
 
@@ -45,6 +47,8 @@ pub struct StaleKeyConfig {
     pub forget_finished_after: Option<Duration>,
     /// Rule 4.
     pub reset_when_idle: Option<Duration>,
+    /// Everything goes when the last connection has gone, whoever it was.
+    pub one_job: bool,
 }
 
 impl Default for StaleKeyConfig {
@@ -55,6 +59,7 @@ impl Default for StaleKeyConfig {
             forget_closed_after: Duration::from_secs(10),
             forget_finished_after: Some(Duration::from_secs(10)),
             reset_when_idle: Some(Duration::from_secs(30)),
+            one_job: false,
         }
     }
 }
@@ -83,8 +88,20 @@ enum Kind {
         by_agent: bool,
     },
     AttemptLeftover,
-    ProcessGroup,
+    Unknown,
+    Message,
     Rendezvous(RendezvousPart),
+}
+
+impl Kind {
+    /// Why rule 2 drops it.
+    fn attempt_over(self) -> Option<DropCause> {
+        match self {
+            Self::AttemptLeftover => Some(DropCause::AttemptOver),
+            Self::Unknown => Some(DropCause::UnknownKey),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -144,6 +161,8 @@ pub(super) struct StaleKeys {
     runs: Runs,
     restarted: VecDeque<RunId>,
     reset_at: Option<Uptime>,
+    /// The keys of a job were dropped while others were connected, and none of them has used the store since.
+    rest_is_due: bool,
 }
 
 impl StaleKeys {
@@ -160,6 +179,7 @@ impl StaleKeys {
             runs: Runs::default(),
             restarted: VecDeque::new(),
             reset_at: None,
+            rest_is_due: false,
         }
     }
 
@@ -177,16 +197,17 @@ impl StaleKeys {
                 (Kind::Address { group, rank, is_first, by_agent }, run)
             }
             KeyPattern::AttemptLeftover(_) => (Kind::AttemptLeftover, None),
-            KeyPattern::ProcessGroup => (Kind::ProcessGroup, None),
+            KeyPattern::Unknown => (Kind::Unknown, None),
+            KeyPattern::Message => (Kind::Message, None),
             KeyPattern::Rendezvous { run_id, part, .. } => {
                 (Kind::Rendezvous(part), self.runs.enter(run_id, id, is_of))
             }
         };
         keys.slot_mut(id).record =
             Some(Box::new(Record { kind, run, writer: None, writer_gone_at: None, at: 0 }));
-        if kind == Kind::AttemptLeftover {
+        if kind.attempt_over().is_some() {
             let is_leftover =
-                |id| record_of(keys, id).is_some_and(|record| record.kind == Kind::AttemptLeftover);
+                |id| record_of(keys, id).is_some_and(|record| record.kind.attempt_over().is_some());
             push_pruned(&mut self.leftovers, id, is_leftover);
         }
     }
@@ -210,6 +231,7 @@ impl StaleKeys {
         let notes = notes.get_or_insert_with(|| {
             self.job_connections += 1;
             self.reset_at = None;
+            self.rest_is_due = false;
             Box::new(Notes {
                 conn,
                 role: Role::Unknown,
@@ -361,13 +383,9 @@ impl StaleKeys {
         }
         if notes.role != Role::Agent {
             self.gone_worker_share = self.gone_worker_share.saturating_add(notes.worker_share);
-            if self.workers == 0 && self.agents > 0 {
-                left.worker_share = std::mem::take(&mut self.gone_worker_share);
-                left.drops.extend(self.leftovers.iter().filter_map(|&id| {
-                    let record = record_of(keys, id)?;
-                    (record.kind == Kind::AttemptLeftover).then_some((id, DropCause::AttemptOver))
-                }));
-            }
+        }
+        if notes.role != Role::Agent || self.job_connections == 0 {
+            left.worker_share = self.end_attempt(keys, &mut left.drops);
         }
         for &run in &notes.runs {
             if self.runs.disconnect(run) {
@@ -378,6 +396,23 @@ impl StaleKeys {
             self.reset_at = self.config.reset_when_idle.map(|pause| now + pause);
         }
         left
+    }
+
+    /// Rule 2, after a connection has gone: what the attempt leaves if no worker is left. Returns what is to be
+    /// subtracted from `init/`.
+    fn end_attempt(&mut self, keys: &KeySpace, drops: &mut Vec<(SlotId, DropCause)>) -> i64 {
+        // Who has only announced itself may be the agent of a static run, or a worker that will need what the others
+        // have written: counters are made for the whole attempt, other keys may be for this one.
+        let no_worker = self.workers == 0 && (self.agents > 0 || self.job_connections == 0);
+        let only_agents = self.job_connections == self.agents;
+        if !no_worker {
+            return 0;
+        }
+        drops.extend(self.leftovers.iter().filter_map(|&id| {
+            let cause = record_of(keys, id)?.kind.attempt_over()?;
+            (cause == DropCause::AttemptOver || only_agents).then_some((id, cause))
+        }));
+        std::mem::take(&mut self.gone_worker_share)
     }
 
     /// Rule 1 (a) for everything a gone connection wrote.
@@ -520,9 +555,26 @@ impl StaleKeys {
         self.runs.slots(run).filter(is_of_run).map(|id| (id, DropCause::Operator)).collect()
     }
 
-    /// Rule 4: whether the store has been idle for long enough.
-    pub(super) fn take_due_reset(&mut self, now: Uptime) -> bool {
-        self.reset_at.take_if(|at| *at <= now).is_some()
+    /// Rule 4: whether the job has been gone for long enough. `is_used` tells whether anybody is connected.
+    pub(super) fn take_due_reset(&mut self, now: Uptime, is_used: bool) -> bool {
+        let is_due = self.reset_at.take_if(|at| *at <= now).is_some();
+        self.rest_is_due |= is_due && is_used;
+        is_due
+    }
+
+    /// A client uses a key that is in no row: it is not only a left-over of the job's.
+    #[inline]
+    pub(super) fn on_plain_use(&mut self) {
+        self.rest_is_due = false;
+    }
+
+    /// Nobody is connected any more: whether everything goes, and for which cause.
+    pub(super) fn on_last_left(&mut self) -> Option<DropCause> {
+        if self.config.one_job {
+            Some(DropCause::OneJob)
+        } else {
+            std::mem::take(&mut self.rest_is_due).then_some(DropCause::StoreIdle)
+        }
     }
 
     /// Whether a name is kept when the store is emptied for idleness: a finished run that must stay closed.

@@ -30,7 +30,7 @@ const ADDRESS_KEYS: [Key; 7] = [
 ];
 
 /// Keys of every rule.
-const JOB_KEYS: [Key; 14] = [
+const JOB_KEYS: [Key; 17] = [
     "a",
     "init/",
     "/default_pg/0//cpu//0/0",
@@ -39,6 +39,9 @@ const JOB_KEYS: [Key; 14] = [
     "/default_pg/0//store_based_barrier_key:0",
     "/default_pg/0//exception_dump",
     "/default_pg/0//x",
+    "/default_pg/0//cuda//0/nccl_storekey_0",
+    "/rpc_prefix_0/shutdown/READY_ID_1",
+    "/broadcast_from/0/0",
     "/none/torchelastic/role_info/0",
     "/none/torchelastic/assigned_ranks/0",
     "/none/torchelastic/agent/terminal_state/last_member",
@@ -242,12 +245,16 @@ fn step() -> impl Strategy<Value = Step> {
 fn config() -> impl Strategy<Value = StaleKeyConfig> {
     let times = [None, Some(Duration::from_secs(5)), Some(Duration::from_mins(1))];
     let time = || select(times.to_vec());
-    (any::<bool>(), time(), time(), time()).prop_map(|(drop_spent, run, finished, idle)| StaleKeyConfig {
-        drop_spent,
-        forget_run_after: run,
-        forget_finished_after: finished,
-        reset_when_idle: idle,
-        ..StaleKeyConfig::default()
+    let switches = (any::<bool>(), prop::bool::weighted(0.1));
+    (switches, time(), time(), time()).prop_map(|((drop_spent, one_job), run, finished, idle)| {
+        StaleKeyConfig {
+            drop_spent,
+            forget_run_after: run,
+            forget_finished_after: finished,
+            reset_when_idle: idle,
+            one_job,
+            ..StaleKeyConfig::default()
+        }
     })
 }
 

@@ -1,25 +1,95 @@
 //! Rule 4 and resets by hand: the whole store is emptied.
 
 use super::World;
-use super::stale_idle::{STATE, agent, finish, state, world};
+use super::stale_idle::{STATE, agent, finish, state, with, world};
 use crate::store::{DropCause, Event};
+
+/// A key of a job that no rule but the fourth drops within half a minute.
+const ROUND: &str = "/torch.rendezvous.job.0/MASTER_ADDR";
 
 #[test]
 fn a_store_is_emptied_half_a_minute_after_its_job_has_gone() {
     let world = World::new();
     let [job, other] = world.clients();
-    job.add("init/", 1);
+    job.set(ROUND, "1");
     other.set("/done_3", "1");
+    other.leave();
     world.pass(1000);
     job.leave();
     world.pass(29);
-    assert_eq!(world.keys(), ["/done_3", "init/"]);
+    assert_eq!(world.keys(), ["/done_3", ROUND]);
+    world.events();
     world.pass(1);
     assert_eq!(world.keys(), Vec::<String>::new());
     assert_eq!(world.events(), [Event::StoreReset { cause: DropCause::StoreIdle, keys: 2 }]);
-    other.set("/done_3", "2");
+    let next = world.client();
+    next.set("/done_3", "2");
+    next.leave();
     world.pass(1000);
     assert!(world.has("/done_3"), "once a job");
+}
+
+#[test]
+fn a_plain_client_that_stays_keeps_its_keys_and_its_queue() {
+    let world = World::new();
+    let [job, plain] = world.clients();
+    plain.set("/config", "1");
+    plain.push("/queue", "a");
+    plain.push("/queue", "b");
+    job.set(ROUND, "1");
+    job.leave();
+    world.pass(1000);
+    assert_eq!(world.keys(), ["/config"], "only the job's own are gone");
+    assert_eq!(plain.get("/config"), "1");
+    assert_eq!(plain.pop("/queue").as_deref(), Some("a"));
+    plain.push("/queue", "c");
+    plain.leave();
+    world.pass(1000);
+    assert!(world.has("/config"), "it was used after the job had gone");
+}
+
+#[test]
+fn what_nobody_uses_any_more_goes_with_the_last_who_was_there() {
+    let world = World::new();
+    let [job, idle, next] = world.clients();
+    job.set(ROUND, "1");
+    job.set("/done_3", "1");
+    job.leave();
+    world.pass(1000);
+    idle.leave();
+    assert!(world.has("/done_3"));
+    next.ping(1);
+    next.leave();
+    world.assert_empty();
+}
+
+#[test]
+fn a_store_for_one_job_is_empty_when_the_last_has_left() {
+    let world = with(|config| config.one_job = true);
+    for _ in 0..2 {
+        let [a, b] = world.clients();
+        assert!(!world.has("/broadcast_from/0/0"));
+        a.set("/broadcast_from/0/0", "x");
+        a.push("/queue", "x");
+        a.leave();
+        world.pass(1000);
+        assert_eq!(b.wait_and_get("/broadcast_from/0/0"), "x", "b is still there");
+        world.events();
+        b.leave();
+        assert_eq!(world.events(), [Event::StoreReset { cause: DropCause::OneJob, keys: 2 }]);
+        world.assert_empty();
+    }
+}
+
+#[test]
+fn keys_that_stay_when_the_last_has_left_are_told() {
+    let world = World::new();
+    let [a, b] = world.clients();
+    a.set("/job/mine", "x");
+    a.leave();
+    assert_eq!(world.events(), []);
+    b.leave();
+    assert_eq!(world.events(), [Event::KeysStay { keys: 1, example: b"/job/mine".as_slice().into() }]);
 }
 
 #[test]
@@ -53,44 +123,45 @@ fn a_store_that_no_job_used_is_never_emptied() {
 fn a_probe_neither_starts_nor_stops_the_clock() {
     let world = World::new();
     let job = world.client();
-    job.set("/default_pg/0//x", "1");
+    job.set(ROUND, "1");
     job.leave();
     world.pass(20);
     let probe = world.client();
     probe.ping(1);
-    probe.check(&["/default_pg/0//x"]);
+    probe.check(&[ROUND]);
     world.pass(5);
     probe.leave();
     world.pass(5);
-    assert!(!world.has("/default_pg/0//x"));
+    assert!(!world.has(ROUND));
 }
 
 #[test]
 fn a_job_that_comes_back_stops_the_clock() {
     let world = World::new();
     let job = world.client();
-    job.set("/default_pg/0//x", "1");
+    job.set(ROUND, "1");
     job.leave();
     world.pass(29);
     let back = world.client();
-    back.get("/default_pg/0//x");
+    back.get(ROUND);
     world.pass(1000);
-    assert!(world.has("/default_pg/0//x"));
+    assert!(world.has(ROUND));
     back.leave();
     world.pass(29);
-    assert!(world.has("/default_pg/0//x"));
+    assert!(world.has(ROUND));
     world.pass(1);
-    assert!(!world.has("/default_pg/0//x"));
+    assert!(!world.has(ROUND));
 }
 
 #[test]
 fn a_store_is_not_emptied_where_that_is_switched_off() {
     let world = world();
     let job = world.client();
+    job.set("/done_3", "1");
     job.add("init/", 1);
     job.leave();
     world.pass(100_000);
-    assert!(world.has("init/"));
+    assert!(world.has("/done_3"));
 }
 
 #[test]

@@ -9,12 +9,22 @@ const GLOO_0: &str = "/default_pg/0//cpu//0/0";
 const NCCL: &str = "/default_pg/0//cuda//0";
 
 /// Keys of every kind that rule 1 knows.
-const ADDRESSES: [&str; 8] = [
+const ADDRESSES: [&str; 18] = [
     GLOO_0,
     "/default_pg/0//9f3c//cpu//0/7",
     "//worker/attempt_0/default_pg/0//cpu//0/1",
     NCCL,
     "/default_pg/0//2//cuda//p2p:0:1",
+    "/default_pg/0//cuda//0/nccl_storekey_0",
+    "/default_pg/0//cuda//0/nccl_storekey_0_3",
+    "/default_pg/0//cuda//nccl2_reconfigure/1/claimed",
+    "/default_pg/0//cuda//nccl2_reconfigure/1/unique_id/nccl2:0:0:1:host:1",
+    "/default_pg/0//cpu//pg_wrapper:0/0/1",
+    "/default_pg/0//cpu//reconfigure/1/0/1",
+    "/0//cpu//0/1",
+    "/tcp://10.0.0.1:4000/0/1",
+    "/torchft/1/0/0/1",
+    "/rpc_prefix_0/addrs/worker1",
     "/none/torchelastic/role_info/0",
     "/none/torchelastic/role_info0",
     "/none/torchelastic/assigned_ranks/1",

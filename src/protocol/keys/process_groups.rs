@@ -1,0 +1,176 @@
+//! The keys of workers: of process groups, and of what is built on them.
+//!
+//! A process group's keys begin with `default_pg/`, before which 2.5 and older put `/worker/attempt_A/`. A group that was
+//! made on a store given by hand has no such beginning, nor has what makes its groups without `init_process_group`
+//! (vLLM, torchft, `torch.distributed.rpc`). There a key must have the whole form of a row; below `default_pg/` every
+//! other key is [`KeyPattern::Unknown`].
+
+use super::{Address, AddressKind, KeyPattern, Leftover, find, number, rfind};
+
+/// Tells what `key`, without its first `/`, is among the keys of workers.
+pub(super) fn classify(key: &[u8]) -> Option<KeyPattern<'_>> {
+    let in_default_group = at_segment(key, b"default_pg/").is_some();
+    if let Some(leftover) = leftover(key, in_default_group) {
+        return Some(KeyPattern::AttemptLeftover(leftover));
+    }
+    if let Some(rest) = key.strip_prefix(b"rpc_prefix_") {
+        return rpc(key, rest);
+    }
+    if is_message(key) {
+        return Some(KeyPattern::Message);
+    }
+    let address = if let Some(at) = at_segment(key, b"default_pg/") {
+        backend(key, at + b"default_pg/".len())
+    } else if key.starts_with(b"0//") {
+        backend(key, 0)
+    } else {
+        stateless(key)
+    };
+    match address {
+        Some(address) => Some(KeyPattern::Address(address)),
+        None => in_default_group.then_some(KeyPattern::Unknown),
+    }
+}
+
+/// Where `name` begins, at the start of the key or of one of its segments.
+fn at_segment(key: &[u8], name: &[u8]) -> Option<usize> {
+    let at = find(key, name)?;
+    (at == 0 || key[at - 1] == b'/').then_some(at)
+}
+
+/// Barrier counters, and the reports of NCCL's watchdog, which are at the root.
+fn leftover(key: &[u8], in_default_group: bool) -> Option<Leftover> {
+    if key.starts_with(b"store_based_barrier_key:")
+        || in_default_group && find(key, b"store_based_barrier_key").is_some()
+    {
+        return Some(if key.ends_with(b":last_worker") { Leftover::BarrierDone } else { Leftover::Barrier });
+    }
+    let reports = [b"exception_dump".as_slice(), b"remote_error"];
+    let is_report = |name: &[u8]| {
+        let at_root = || worker_key(key).strip_prefix(name);
+        in_default_group && find(key, name).is_some()
+            || at_root().is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
+    };
+    reports.into_iter().any(is_report).then_some(Leftover::FailureReport)
+}
+
+/// The key without the `/worker/attempt_A/` of 2.5 and older.
+fn worker_key(key: &[u8]) -> &[u8] {
+    let after_attempt = || {
+        let rest = key.strip_prefix(b"/worker/attempt_")?;
+        let slash = rest.iter().position(|&b| b == b'/')?;
+        number(&rest[..slash]).map(|_| &rest[slash + 1..])
+    };
+    after_attempt().unwrap_or(key)
+}
+
+/// `[NAME//]cpu//…` and `[NAME//]cuda//…` of the group that begins at `root` (`0//…`).
+fn backend(key: &[u8], root: usize) -> Option<Address<'_>> {
+    if let Some(at) = rfind(key, b"//cpu//").filter(|&at| at >= root) {
+        let from = at + b"//cpu//".len();
+        let rest = &key[from..];
+        // A second gloo group beside the backend's own: of TORCH_DISTRIBUTED_DEBUG=DETAIL, and of `_reconfigure`.
+        let inner = match (segments(rest, 1), segments(rest, 2)) {
+            (Some((wrapper, _)), _) if wrapper.starts_with(b"pg_wrapper:") => wrapper.len() + 1,
+            (_, Some((again, _))) if again.starts_with(b"reconfigure/") => again.len() + 1,
+            _ => 0,
+        };
+        let wrapper = rest.starts_with(b"pg_wrapper:").then(|| &rest[..inner - 1]);
+        let sub_group = wrapper.or_else(|| sub_group(key, root, at));
+        return gloo(key, from + inner, sub_group);
+    }
+    let at = rfind(key, b"//cuda//").filter(|&at| at >= root)?;
+    nccl(key, at + b"//cuda//".len(), sub_group(key, root, at))
+}
+
+/// What stands between a group's `0//` and the `//` before its backend.
+fn sub_group(key: &[u8], root: usize, end: usize) -> Option<&[u8]> {
+    let mut path = key[root..end].split(|&b| b == b'/').filter(|part| !part.is_empty());
+    path.next_back().filter(|_| key[root..end].windows(2).any(|pair| pair == b"//"))
+}
+
+/// `G/r` at the end of a key, from `at` on.
+fn gloo<'k>(key: &'k [u8], at: usize, sub_group: Option<&'k [u8]>) -> Option<Address<'k>> {
+    let (generation, rank) = segments(&key[at..], 1)?;
+    number(generation)?;
+    let group = &key[..=at + generation.len()];
+    Some(Address { group, member: number(rank)?, kind: AddressKind::Gloo, run_id: None, sub_group })
+}
+
+/// An NCCL id, from `at` on. One writer a key, so each is a group of its own; the ids that several roots make for one
+/// communicator are one group.
+fn nccl<'k>(key: &'k [u8], at: usize, sub_group: Option<&'k [u8]>) -> Option<Address<'k>> {
+    const OF_2: &[u8] = b"nccl_storekey_";
+    let id = |group, member| Address { group, member, kind: AddressKind::NcclId, run_id: None, sub_group };
+    let rest = &key[at..];
+    if rest.starts_with(b"nccl2_reconfigure/") {
+        let (again, _) = segments(rest, 2)?;
+        return Some(id(&key[..=at + again.len()], 0));
+    }
+    let last = rest.iter().rposition(|&b| b == b'/').map_or(at, |slash| at + slash + 1);
+    let Some(counter) = key[last..].strip_prefix(OF_2) else {
+        return (last == at && !rest.is_empty()).then(|| id(key, 0));
+    };
+    let digits = counter.iter().position(|&b| b == b'_').unwrap_or(counter.len());
+    number(&counter[..digits])?;
+    let member = match &counter[digits..] {
+        [] => 0,
+        [_, root @ ..] => number(root)?,
+    };
+    Some(id(&key[..last + OF_2.len() + digits], member))
+}
+
+/// Process groups that programs make without `init_process_group`: vLLM's below `tcp://HOST:PORT/`, torchft's below
+/// `torchft/QUORUM/RANK/`.
+fn stateless(key: &[u8]) -> Option<Address<'_>> {
+    if let Some(rest) = key.strip_prefix(b"tcp://") {
+        let (host, _) = segments(rest, 1)?;
+        let prefix = b"tcp://".len() + host.len();
+        return gloo(key, prefix + 1, Some(&key[..prefix]));
+    }
+    if key.starts_with(b"torchft/") {
+        let (prefix, rest) = segments(key, 3)?;
+        let is_of_quorum = prefix.split(|&b| b == b'/').skip(1).all(|part| number(part).is_some());
+        let at = prefix.len() + 1;
+        let gloo = || gloo(key, at, Some(prefix));
+        let nccl = || number(rest).and_then(|_| nccl(key, at, Some(prefix)));
+        return is_of_quorum.then(|| gloo().or_else(nccl))?;
+    }
+    None
+}
+
+/// `rest` follows `rpc_prefix_`.
+fn rpc<'k>(key: &'k [u8], rest: &'k [u8]) -> Option<KeyPattern<'k>> {
+    let (instance, rest) = segments(rest, 1)?;
+    number(instance)?;
+    let prefix = &key[..key.len() - rest.len()];
+    if rest.starts_with(b"addrs/") || rest.starts_with(b"names/") {
+        let kind = AddressKind::RpcWorker;
+        return Some(KeyPattern::Address(Address {
+            group: key,
+            member: 0,
+            kind,
+            run_id: None,
+            sub_group: Some(prefix),
+        }));
+    }
+    if let Some(address) = gloo(key, prefix.len(), Some(prefix)) {
+        return Some(KeyPattern::Address(address));
+    }
+    let is_counter = rest == b"rpcIsStaticGroup" || rest.starts_with(b"shutdown/");
+    is_counter.then_some(KeyPattern::AttemptLeftover(Leftover::RpcCounter))
+}
+
+/// What vLLM's `StatelessProcessGroup` says: `broadcast_from/RANK/N`, `send_to/RANK/N`.
+fn is_message(key: &[u8]) -> bool {
+    let rest = key.strip_prefix(b"broadcast_from/").or_else(|| key.strip_prefix(b"send_to/"));
+    let numbers = rest.and_then(|rest| segments(rest, 1));
+    numbers.is_some_and(|(rank, count)| number(rank).is_some() && number(count).is_some())
+}
+
+/// The first `count` segments of a path, and what follows them.
+fn segments(path: &[u8], count: usize) -> Option<(&[u8], &[u8])> {
+    let mut slashes = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
+    let slash = slashes.nth(count - 1)?;
+    Some((&path[..slash], &path[slash + 1..]))
+}
