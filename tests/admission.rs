@@ -194,6 +194,37 @@ fn unfinished_requests_are_given_up_and_no_other_client_pays_for_them() {
     set_and_get(&mut greeted(2, store), 8 * MIB - 100);
 }
 
+/// Nobody will give memory back by finishing a request: what is too much is refused at once, all else is served.
+#[test]
+fn a_full_store_serves_whole_requests_and_keeps_nobody_waiting_for_memory() {
+    const KEYS: usize = 1000;
+    let server = TestServer::start(&["--max-memory", "32MiB", "--request-timeout", "1h"]);
+    let mut client = greeted(1, server.store);
+    for len in [MIB, 64 * 1024, 1024] {
+        let mut key = 0;
+        loop {
+            let used = metric(&server, "rallypoint_memory_used_bytes", "") as usize;
+            if used + 2 * len > 32 * MIB {
+                break;
+            }
+            key += 1;
+            client.write_all(&set(format!("/{len}/{key}").as_bytes(), &vec![b'v'; len])).expect("it reads");
+            client.write_all(&[Op::NumKeys as u8]).expect("it reads");
+            client.read_exact(&mut [0; 8]).expect("it answers");
+        }
+    }
+    let mut check = [&[Op::Check as u8][..], &(KEYS as u64).to_le_bytes()].concat();
+    (0..KEYS).for_each(|n| check.extend(wire(format!("/there/is/no/such/key/{n}").as_bytes())));
+    assert!(check.len() > 16 * 1024, "more than may be kept uncounted");
+    client.write_all(&check).expect("it reads");
+    let mut reply = [9];
+    client.read_exact(&mut reply).expect("it answers");
+    assert_eq!(reply, [1]);
+    let _ = client.write_all(&set(b"/large", &vec![b'v'; 8 * MIB]));
+    read_until_closed(&mut client);
+    assert!(server.log().contains("--max-memory"), "{}", server.log());
+}
+
 #[test]
 fn a_large_value_over_a_slow_link_comes_through() {
     const PIECES: usize = 64;

@@ -85,6 +85,11 @@ impl BufferReservation {
         Self { all: all.reservation(), unfinished: of_address.reservation() }
     }
 
+    /// Bytes of the unfinished request.
+    pub fn unfinished(&self) -> usize {
+        self.unfinished.bytes
+    }
+
     /// Changes both. `false`, with nothing changed, if there is no room for more.
     #[must_use]
     pub fn resize(&mut self, unfinished: usize, replies: usize) -> bool {

@@ -238,6 +238,10 @@ impl Connection {
         // Longer than those take who came before and stand still.
         const TIMES: u32 = 4;
         if !std::mem::replace(&mut self.starved, true) {
+            let own = self.reservation.as_ref().map_or(0, |own| own.unfinished());
+            if self.visit.unfinished() <= own {
+                return Poll::Ready(Err(End::OutOfMemory));
+            }
             let patience = self.visit.door.config().request_timeout.saturating_mul(TIMES);
             self.timer = Some(Box::new(Deadline::after(patience)));
         }
@@ -272,8 +276,7 @@ impl Connection {
     /// Reads into the thread's buffer, behind the short rest of the last read.
     fn poll_read_shared(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         let room = self.visit.door.budget().room().min(self.visit.share.room());
-        // Where memory is short, no more than may be kept uncounted: small requests are served all the same.
-        let most = if room >= READ_AT_ONCE { READ_AT_ONCE } else { UNCOUNTED };
+        let most = if room >= READ_AT_ONCE { READ_AT_ONCE } else { ready!(self.poll_first_request(cx))? };
         if self.input.len() >= most {
             return self.poll_starved(cx);
         }
@@ -294,6 +297,23 @@ impl Connection {
             }
             self.keep(&input[done..filled])?;
             Poll::Ready(self.write(replies, cx))
+        })
+    }
+
+    /// How much may be read where there is no memory to keep any of it: the next request if it is there as a whole, else
+    /// what need not be counted.
+    fn poll_first_request(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        with_scratch(|input, _| {
+            let mut space = ReadBuf::new(input);
+            space.put_slice(&self.input);
+            if ready!(self.stream.poll_peek(cx, &mut space))? == 0 {
+                return Poll::Ready(Ok(READ_AT_ONCE));
+            }
+            Poll::Ready(Ok(match self.decoder.clone().decode(space.filled(), None) {
+                Ok(Decoded::Request { len, .. } | Decoded::Hello { len }) => len,
+                Ok(Decoded::Incomplete { .. }) => UNCOUNTED,
+                Err(_) => READ_AT_ONCE,
+            }))
         })
     }
 

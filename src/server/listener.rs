@@ -242,6 +242,11 @@ pub(super) struct Visit {
 }
 
 impl Visit {
+    /// Bytes of all unfinished requests: memory that will be given back soon.
+    pub(super) fn unfinished(&self) -> usize {
+        self.door.house.shares.iter().map(|share| share.used()).sum()
+    }
+
     /// Says how it ended.
     pub(super) fn ended(&self, outcome: Outcome, greeted: bool, end: &End) {
         self.door.ended(self.peer, self.id, outcome, greeted, end);
