@@ -119,7 +119,7 @@ fn silent_connections_beyond_the_limit_on_open_files_leave_health_and_clients_al
     let lines = log.lines().filter(|line| line.contains("too many connections")).count();
     assert!((1..=30).contains(&lines), "{lines} lines say so");
     drop(silent);
-    eventually("there is room again", || metric(&server, "rallypoint_connections{", "") == 1.0);
+    eventually("there is room again", || metric(&server, "rallypoint_connections{", "") < 1.5);
     set_and_get(&mut greeted(1, server.store), 100);
 }
 
@@ -264,7 +264,7 @@ fn a_reader_may_pause_for_as_long_as_it_was_said() {
     // What the server cannot send, and what it has handed to the kernel.
     let mut readers = [60, 1].map(|values| (greeted(1, server.store), values));
     for (stream, values) in &mut readers {
-        stream.write_all(&set(b"/value", &[b'v'; VALUE])).expect("the server reads");
+        stream.write_all(&set(b"/value", &vec![b'v'; VALUE])).expect("the server reads");
         for _ in 0..*values {
             stream.write_all(&get(b"/value")).expect("the server reads");
         }

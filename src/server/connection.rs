@@ -214,9 +214,10 @@ impl Connection {
     /// Ends the connection when the request that it has begun is late.
     fn poll_unfinished(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         let config = self.visit.door.config();
-        let (timeout, end): (_, fn(Duration) -> End) = match self.greeted {
-            false => (config.handshake_timeout, End::HandshakeTimeout),
-            true => (config.request_timeout, End::RequestTimeout),
+        let (timeout, end): (_, fn(Duration) -> End) = if self.greeted {
+            (config.request_timeout, End::RequestTimeout)
+        } else {
+            (config.handshake_timeout, End::HandshakeTimeout)
         };
         match self.poll_timer(timeout, cx) {
             Poll::Ready(()) => Poll::Ready(Err(end(timeout))),
