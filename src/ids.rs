@@ -1,6 +1,10 @@
 //! Small types that carry meaning between the modules. This module knows no other.
 
+mod text;
+
 use std::time::Duration;
+
+pub use text::{BadLabel, Label, Shown, ShownKey, is_plain};
 
 /// One connection of one client, for as long as the connection lives.
 ///
@@ -67,40 +71,5 @@ impl RunId {
 impl std::fmt::Display for RunId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", ShownKey(&self.0))
-    }
-}
-
-/// Bytes of a key or an id made fit for a log line: lossy UTF-8, control characters escaped, at most 200
-/// characters.
-#[derive(Debug, Clone, Copy)]
-pub struct ShownKey<'a>(pub &'a [u8]);
-
-impl std::fmt::Display for ShownKey<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        const SHOWN: usize = 200;
-        let head = &self.0[..self.0.len().min(4 * SHOWN)];
-        let text = String::from_utf8_lossy(head);
-        let mut chars = text.chars();
-        for c in chars.by_ref().take(SHOWN) {
-            if c.is_control() {
-                write!(f, "{}", c.escape_default())?;
-            } else {
-                write!(f, "{c}")?;
-            }
-        }
-        if chars.next().is_some() || head.len() < self.0.len() { write!(f, "…") } else { Ok(()) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_shown_key_is_short_and_has_no_control_characters() {
-        assert_eq!(ShownKey(b"/a\nb\x00").to_string(), "/a\\nb\\u{0}");
-        let long = ShownKey(&[b'x'; 5000]).to_string();
-        assert_eq!(long.chars().count(), 201);
-        assert!(long.ends_with('…'));
     }
 }

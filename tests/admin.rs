@@ -108,7 +108,7 @@ fn errors_are_problems_that_say_what_to_do() {
         404,
         &server.store.port().to_string(),
     );
-    assert_problem(&open_store(&server, ""), 400, "run id");
+    assert_problem(&open_store(&server, ""), 400, "`run_id`");
 }
 
 #[test]

@@ -247,6 +247,39 @@ fn every_number_of_every_body_is_taken_or_refused_in_words() {
     assert!(tried > 500, "{tried}");
 }
 
+/// Ends a log line, writes another one, steers a terminal, turns and hides text.
+const EVIL: &str = "a\n2026-01-01T00:00:00.000000Z  INFO forged: all is well \u{1b}[2J\u{9b}\u{202e}\u{200b}";
+
+#[test]
+fn every_text_that_is_not_plain_is_refused_and_in_no_log_line() {
+    let server = TestServer::start(&[]);
+    let mut tried = 0;
+    let mut refused = |request: &str, sent: &str| {
+        let answer = http(server.admin, request, JSON, sent);
+        assert!((400..500).contains(&answer.status), "{request} {sent}: {answer:?}");
+        assert_sound(&answer, request);
+        let problem = answer.json();
+        let detail = problem["detail"].as_str().unwrap_or_default();
+        assert!(detail.chars().all(common::is_harmless), "{request}: {detail:?}");
+        tried += 1;
+    };
+    for operation in operations() {
+        if let Some(body) = &operation.body {
+            for (field, _) in operation.fields.iter().filter(|(_, kind)| kind == "string") {
+                let evil = Value::from(EVIL).to_string();
+                refused(&operation.target("", "", "r"), &with_value(body, field, &evil));
+            }
+        }
+        for parameter in operation.parameters.iter().filter(|p| p["in"] == "path") {
+            let name = parameter["name"].as_str().expect("a name");
+            let body = operation.body.as_ref().map(Value::to_string).unwrap_or_default();
+            refused(&operation.target(name, EVIL, "r"), &body);
+        }
+    }
+    assert!(tried > 30, "{tried}");
+    common::assert_log_is_sound(&server.log());
+}
+
 #[test]
 fn every_number_of_every_path_and_query_is_taken_or_refused_in_words() {
     let server = TestServer::start(&[]);

@@ -34,7 +34,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
     ("client", &["config", "endpoint", "ids", "protocol"], &["axum", "prometheus"]),
     (
         "doctor",
-        &["client", "endpoint", "launch", "makers", "protocol", "shell"],
+        &["client", "endpoint", "ids", "launch", "makers", "protocol", "shell"],
         &["axum", "prometheus", "tracing"],
     ),
     ("process", &[], &["tokio", "tracing"]),

@@ -10,6 +10,7 @@ use axum::http::StatusCode;
 use super::access::{LocalAddr, PeerIp};
 use super::body::Body;
 use super::problem::Problem;
+use super::rendezvous::{label, token};
 use super::target::Named;
 use crate::api;
 use crate::gather::{Announcement, Member, Refused, Standing};
@@ -34,9 +35,11 @@ pub(super) async fn announce(
     let nodes = Nodes::parse(&sent.nodes)
         .ok_or_else(|| Problem::bad_request(format!("`nodes` is `{}`; write N or MIN:MAX", sent.nodes)))?;
     let wait = sent.wait_seconds.get().min(api::MAX_ANNOUNCE_WAIT);
+    label("pod", &sent.pod)?;
+    sent.torch.as_deref().map(|torch| label("torch", torch)).transpose()?;
     let said = Announcement {
         pod: sent.pod,
-        uid: sent.uid,
+        uid: token("uid", sent.uid)?.into(),
         node_rank: sent.node_rank,
         nodes,
         address,

@@ -13,7 +13,7 @@ use super::problem::Problem;
 use super::rendezvous::{label, token, wait};
 use super::target::Named;
 use crate::api;
-use crate::rendezvous::Label;
+use crate::ids::Label;
 use crate::rendezvous::barrier::{Arrival, Refusal, Standing};
 use crate::server::Server;
 

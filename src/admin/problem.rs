@@ -5,6 +5,8 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
+use crate::ids::Shown;
+
 /// Seconds until it is worth asking again where the server cannot do now what it is asked for.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
@@ -28,7 +30,8 @@ impl Problem {
         Self {
             title,
             status: status.as_u16(),
-            detail: detail.into(),
+            // It may quote what was sent.
+            detail: Shown(&detail.into()).to_string(),
             code: None,
             more: serde_json::Map::new(),
         }

@@ -15,14 +15,11 @@ use super::body::{Body, Parts};
 use super::problem::Problem;
 use super::target::Named;
 use crate::api::{self, PeerDuration};
-use crate::ids::RunId;
+use crate::ids::{Label, RunId};
 use crate::rendezvous::{
-    self, Farewell, HeartbeatView, Join, Label, NodeInfo, Place, Refusal, Report, Round, Wanted,
+    self, Farewell, HeartbeatView, Join, NodeInfo, Place, Refusal, Report, Round, Wanted,
 };
 use crate::server::{Ended, Joined, Server, SharedRound};
-
-/// Longest `join_id` and `arrival_id`.
-const MAX_TOKEN: usize = 256;
 
 pub(super) async fn join(
     State(server): State<Arc<Server>>,
@@ -239,11 +236,12 @@ fn optional(name: &str, text: Option<&str>) -> Result<Option<Label>, Problem> {
     text.map(|text| label(name, text)).transpose()
 }
 
+/// A text that may be empty.
 pub(super) fn token(name: &str, text: String) -> Result<Box<str>, Problem> {
-    if text.len() <= MAX_TOKEN {
-        return Ok(text.into());
+    if !text.is_empty() {
+        label(name, &text)?;
     }
-    Err(Problem::bad_request(format!("`{name}` has at most {MAX_TOKEN} bytes")))
+    Ok(text.into())
 }
 
 pub(super) fn wait(given: PeerDuration) -> Duration {

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::access::Operator;
 use super::body::Body;
 use super::problem::Problem;
+use super::rendezvous::label;
 use super::target::{Named, Params};
 use crate::insight::Wish;
 use crate::insight::view::{Run, RunList};
@@ -88,6 +89,8 @@ pub(super) async fn expect(
             format!("a run has 1 to {MAX_NODES} nodes, min at most max, and at most {MAX_NAMES} names");
         return Err(Problem::bad_request(detail));
     }
+    super::rendezvous::run_id(&run_id)?;
+    body.names.iter().try_for_each(|name| label("names", name).map(drop))?;
     let wish = Wish { min, max, names: body.names };
     if !server.with_insight(|insight, _| insight.expect(&run_id, wish)) {
         let detail = "too many runs are expected already; DELETE /api/v1/runs/{run_id} forgets one";

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 
+use super::terminal::print_line;
 use super::units::positive_peer_duration;
 use super::{Outcome, poll, run_client};
 use crate::api::{self, PeerDuration};
@@ -74,7 +75,7 @@ impl Args {
             released.map_err(poll::Ended::into_error)
         })?;
         if self.json {
-            println!("{}", String::from_utf8_lossy(&released.body));
+            print_line(String::from_utf8_lossy(&released.body))?;
         }
         Ok(Outcome::Done)
     }

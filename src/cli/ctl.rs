@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
+use super::terminal::{print_line, say};
 use super::units::{duration, positive_peer_duration};
 use super::{Outcome, UsageError, run_client, token};
 use crate::api::{self, PeerDuration};
@@ -153,7 +154,7 @@ impl Operator {
         run_id: &str,
         change: &str,
         body: &impl Serialize,
-        say: impl FnOnce(&T) -> String,
+        said: impl FnOnce(&T) -> String,
     ) -> anyhow::Result<Outcome> {
         let path = format!("/api/v1/runs/{}/{change}", http::path_part(run_id));
         let post = async |admin: &AdminUrl, token: Option<&Token>, limit| {
@@ -166,9 +167,9 @@ impl Operator {
         let done: T =
             serde_json::from_slice(&answer.body).context("the server's answer is not understood")?;
         if self.json {
-            println!("{}", serde_json::to_string(&done)?);
+            print_line(serde_json::to_string(&done)?)?;
         } else {
-            eprintln!("rallypoint: {}", say(&done));
+            say(said(&done));
         }
         Ok(Outcome::Done)
     }
@@ -204,7 +205,7 @@ impl Reset {
             return Err(UsageError(message).into());
         }
         if !self.yes && !confirm(&format!("Drop all keys of the store on port {port} of {admin}?"))? {
-            eprintln!("rallypoint: nothing was changed");
+            say("nothing was changed");
             return Ok(Outcome::NotDone);
         }
         let path = format!("/api/v1/stores/{port}");
@@ -216,9 +217,9 @@ impl Reset {
             bail!("the store on port {port} was not reset: {} ({})", answer.text(), answer.status);
         }
         if self.operator.json {
-            println!("{}", json!({"port": port, "reset": true}));
+            print_line(json!({"port": port, "reset": true}))?;
         } else {
-            eprintln!("rallypoint: the store on port {port} is empty");
+            say(format_args!("the store on port {port} is empty"));
         }
         Ok(Outcome::Done)
     }

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::Outcome;
 use super::launch::{LaunchArgs, environment};
+use super::terminal::say;
 use crate::launch::{self, variables};
 
 const AFTER_HELP: &str = "In a shell: eval \"$(rallypoint env)\". Exit code: 0 it follows, 2 the environment contradicts \
@@ -63,7 +64,7 @@ impl Args {
             }
         }
         if variables.is_empty() {
-            eprintln!("rallypoint: nothing in the environment says who this process is; see docs/env.md");
+            say("nothing in the environment says who this process is; see docs/env.md");
             return Ok(Outcome::NotDone);
         }
         Ok(Outcome::Done)

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::news::{News, Reason};
 use super::poll::unique_token;
+use super::terminal::say as say_line;
 use super::wait;
 use crate::api::{Announce, AnnounceAnswer, AnnounceState, MAX_ANNOUNCE_WAIT, PeerDuration, StoreAddress};
 use crate::client::http::{self, AdminUrl};
@@ -120,7 +121,7 @@ impl Gathered {
     pub(super) fn finish(self, call: &Call) -> anyhow::Result<Go> {
         match self.outcome {
             Ok(go) => {
-                eprintln!("rallypoint: run `{}`: {} after {}", call.run_id, go.detail, Seconds(self.waited));
+                say_line(format_args!("run `{}`: {} after {}", call.run_id, go.detail, Seconds(self.waited)));
                 Ok(go)
             }
             Err(reason) => {

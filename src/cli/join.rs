@@ -8,6 +8,7 @@ use anyhow::Context;
 use clap::ValueEnum;
 use clap::builder::BoolishValueParser;
 
+use super::terminal::{print, print_line, say};
 use super::units::{peer_duration, positive_duration};
 use super::{Outcome, poll, run_client};
 use crate::api::{self, PeerDuration};
@@ -113,15 +114,15 @@ impl Args {
         })?;
         let round: api::JoinComplete =
             serde_json::from_slice(&joined.body).context("the server's answer is not understood")?;
-        eprintln!(
-            "rallypoint: {} round {} is complete: rank {} of {}",
+        say(format_args!(
+            "{} round {} is complete: rank {} of {}",
             round.run_id, round.round, round.group_rank, round.group_world_size
-        );
+        ));
         let peers = round.participants.as_deref().unwrap_or_default();
         match self.format {
-            Format::Json => println!("{}", serde_json::to_string(&round)?),
-            Format::Env => print!("{}", variables(&round, peers)),
-            Format::Hosts => peers.iter().for_each(|peer| println!("{}", peer.address)),
+            Format::Json => print_line(serde_json::to_string(&round)?)?,
+            Format::Env => print(variables(&round, peers).as_bytes())?,
+            Format::Hosts => peers.iter().try_for_each(|peer| print_line(&peer.address))?,
         }
         Ok(Outcome::Done)
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
+use super::terminal::say;
 use super::units::duration;
 use super::{Outcome, poll, run_client};
 use crate::api;
@@ -51,7 +52,7 @@ impl Args {
         }
         let done: api::Left =
             serde_json::from_slice(&answer.body).context("the server's answer is not understood")?;
-        eprintln!("rallypoint: {node} {} run {}", if done.left { "left" } else { "was not in" }, self.run_id);
+        say(format_args!("{node} {} run {}", if done.left { "left" } else { "was not in" }, self.run_id));
         Ok(if done.left { Outcome::Done } else { Outcome::NotDone })
     }
 }

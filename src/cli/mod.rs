@@ -18,6 +18,7 @@ mod run;
 mod serve;
 mod status;
 mod store;
+mod terminal;
 mod units;
 mod wait;
 
@@ -102,7 +103,7 @@ impl Cli {
             Ok(Outcome::NotDone) => ExitCode::from(1),
             Ok(Outcome::Code(code)) => ExitCode::from(code),
             Err(error) => {
-                eprintln!("rallypoint: {error:#}");
+                terminal::say(format_args!("{error:#}"));
                 ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
             }
         }

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::UsageError;
+use super::terminal::say as say_line;
 use crate::api::PeerDuration;
 use crate::client::Seconds;
 use crate::client::http::{self, AdminUrl, Answer};
@@ -56,7 +57,7 @@ pub(super) async fn until_done<B: Serialize, W: DeserializeOwned>(
     let mut said = String::new();
     let mut say = |text: String| {
         if text != said {
-            eprintln!("rallypoint: {text}");
+            say_line(&text);
             said.clone_from(&text);
         }
         text

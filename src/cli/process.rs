@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::terminal::say;
 use super::{Outcome, client_runtime};
 
 /// Runs work until it is done, or until a signal asks this process to end: the exit code that says so. Without it, as
@@ -24,7 +25,7 @@ pub(super) async fn unless_stopped<T>(
         _ = terminate.recv() => SignalKind::terminate().as_raw_value(),
         _ = interrupt.recv() => SignalKind::interrupt().as_raw_value(),
     };
-    eprintln!("rallypoint: stopped by signal {number} while waiting");
+    say(format_args!("stopped by signal {number} while waiting"));
     Ok(Err(Outcome::Code(128 + number as u8)))
 }
 
@@ -74,7 +75,7 @@ pub(super) fn become_command(argv: &[String], set: &[(String, String)]) -> anyho
 
 /// As a shell says it: 127 not found, 126 not executable.
 fn cannot_start(program: &str, error: &io::Error) -> Outcome {
-    eprintln!("rallypoint: cannot start `{program}`: {error}");
+    say(format_args!("cannot start `{program}`: {error}"));
     Outcome::Code(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
 }
 

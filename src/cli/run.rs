@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::gather::{self, Call, Patience};
 use super::launch::{LaunchArgs, environment, no_endpoint};
+use super::terminal::say;
 use super::units::{MaybeOff, duration, duration_or_off};
 use super::{Outcome, UsageError, process, run_client, wait};
 use crate::client::http::AdminUrl;
@@ -100,10 +101,6 @@ struct Wishes<'a> {
 
 /// What "for ever" is.
 const FOR_EVER: Duration = Duration::from_hours(24 * 365);
-
-fn say(line: impl std::fmt::Display) {
-    eprintln!("rallypoint: {line}");
-}
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {

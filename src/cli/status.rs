@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 
 use self::paper::{Paper, clean};
 use super::units::duration;
-use super::{Outcome, UsageError, run_client};
+use super::{Outcome, UsageError, run_client, terminal};
 use crate::client::http::{self, AdminUrl, DEFAULT_ADMIN};
 use crate::insight::view::{Run, RunKind, RunList, RunSummary};
 
@@ -73,8 +73,8 @@ impl Args {
             match (self.watch, self.json) {
                 (true, true) => watch::documents(&source, self.interval).await,
                 (true, false) => watch::text(&source, self.interval).await,
-                (false, true) => print(&source.document().await?),
-                (false, false) => print(source.look().await?.text(stdout_paper()).as_bytes()),
+                (false, true) => print_document(&source.document().await?),
+                (false, false) => print(&source.look().await?.text(stdout_paper())),
             }
         });
         match done {
@@ -229,13 +229,19 @@ fn stdout_paper() -> Paper {
     Paper::new(terminal_size::terminal_size_of(&stdout).map(|(width, _)| width.0.into()), color)
 }
 
-fn print(bytes: &[u8]) -> anyhow::Result<()> {
+/// Prints what was put on paper.
+fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(bytes)?;
-    if !bytes.ends_with(b"\n") {
+    stdout.write_all(text.as_bytes())?;
+    if !text.ends_with('\n') {
         stdout.write_all(b"\n")?;
     }
     Ok(stdout.flush()?)
+}
+
+/// Prints a server's document as a line.
+fn print_document(document: &[u8]) -> anyhow::Result<()> {
+    Ok(terminal::write(&[document.trim_ascii_end(), b"\n"].concat())?)
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

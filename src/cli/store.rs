@@ -1,7 +1,7 @@
 //! `rallypoint store`: one call on any TCPStore. stdout is what the store answered.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{IsTerminal, Read, Write};
+use std::io::{IsTerminal, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
@@ -10,10 +10,11 @@ use base64::Engine as _;
 use clap::builder::BoolishValueParser;
 use serde_json::{Value, json};
 
+use super::terminal::{print, say};
 use super::units::{duration, size};
 use super::{Outcome, run_client};
 use crate::client::{Client, Endpoint, Error, Options};
-use crate::ids::ShownKey;
+use crate::ids::{ShownKey, is_plain};
 
 /// Look inside any TCPStore, rallypoint's or PyTorch's (2.2 and later).
 #[derive(Debug, clap::Args)]
@@ -64,7 +65,7 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Call {
-    /// Wait for a key and print its value, as it is
+    /// Wait for a key and print its value, as it is; on a terminal odd characters are escaped
     Get {
         /// The key
         key: OsString,
@@ -154,7 +155,7 @@ impl Answer {
         Self { text: format!("{text}\n").into_bytes(), json, outcome: Outcome::Done }
     }
 
-    /// A value, byte for byte. On a terminal the prompt that follows should have a line of its own.
+    /// A value, byte for byte but on a terminal, where the prompt that follows should have a line of its own too.
     fn bytes(value: &[u8]) -> Self {
         let mut text = value.to_vec();
         if std::io::stdout().is_terminal() {
@@ -178,12 +179,8 @@ impl Args {
             self.ask(&mut client).await
         })?;
         let printed = if json { format!("{}\n", answer.json).into_bytes() } else { answer.text };
-        let mut out = std::io::stdout().lock();
-        match out.write_all(&printed).and_then(|()| out.flush()) {
-            // `| head` has what it wanted.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(answer.outcome),
-            written => written.context("stdout").map(|()| answer.outcome),
-        }
+        print(&printed).context("stdout")?;
+        Ok(answer.outcome)
     }
 
     async fn ask(&self, client: &mut Client) -> anyhow::Result<Answer> {
@@ -235,7 +232,7 @@ impl Args {
                     return Ok(Answer::line(true, json!({"ready": true, "missing": []})));
                 }
                 let absent = self.absent(client, keys).await?;
-                eprintln!("rallypoint: {}", missing(&absent));
+                say(missing(&absent));
                 let absent: Vec<Value> = absent.iter().map(|key| bytes_json(key.as_bytes())).collect();
                 Answer::line(false, json!({"ready": false, "missing": absent})).with(Outcome::NotDone)
             }
@@ -253,7 +250,7 @@ impl Args {
                 if absent.is_empty() {
                     return Ok(answer);
                 }
-                eprintln!("rallypoint: {}", missing(&absent));
+                say(missing(&absent));
                 answer.with(Outcome::NotDone)
             }
             Call::NumKeys => {
@@ -313,7 +310,7 @@ impl Args {
             .collect();
         if shown.len() < keys.len() {
             let others = keys.len() - shown.len();
-            eprintln!("rallypoint: {others} more without PyTorch's leading `/`; --raw shows them");
+            say(format_args!("{others} more without PyTorch's leading `/`; --raw shows them"));
         }
         let text = shown.iter().flat_map(|key| format!("{}\n", on_one_line(key)).into_bytes()).collect();
         let names: Vec<Value> = shown.iter().map(|key| bytes_json(key)).collect();
@@ -331,7 +328,7 @@ fn on_one_line(key: &[u8]) -> String {
         for c in chunk.valid().chars() {
             match c {
                 '\\' => text.push_str("\\\\"),
-                c if c.is_control() => hex(&mut text, c.encode_utf8(&mut [0; 4]).as_bytes()),
+                c if !is_plain(c) => hex(&mut text, c.encode_utf8(&mut [0; 4]).as_bytes()),
                 c => text.push(c),
             }
         }

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::gather::{self, Patience};
 use super::launch::{self, LaunchArgs, environment};
 use super::news::{News, Reason};
+use super::terminal::{print_line, say};
 use super::units::duration;
 use super::{Outcome, UsageError, process, run_client};
 use crate::client::http::AdminUrl;
@@ -59,7 +60,7 @@ impl Args {
         } else {
             None
         };
-        eprintln!("rallypoint: waiting up to {} for {endpoint}{from}", Seconds(self.timeout));
+        say(format_args!("waiting up to {} for {endpoint}{from}", Seconds(self.timeout)));
         let outcome = run_client(process::unless_stopped(self.wait_for_all(&endpoint, gathers.as_ref())))?;
         Ok(outcome.unwrap_or_else(|stopped| stopped))
     }
@@ -69,16 +70,16 @@ impl Args {
         endpoint: &Endpoint,
         gathers: Option<&LaunchEnv>,
     ) -> anyhow::Result<Outcome> {
-        let mut say = |line: String| eprintln!("rallypoint: {line}");
+        let mut say = |line: String| say(line);
         let ended = wait(endpoint, self.timeout, self.interval, &mut say).await;
         if self.json && (gathers.is_none() || ended.outcome.is_err()) {
-            println!("{}", ended.to_json(endpoint));
+            print_line(ended.to_json(endpoint))?;
         }
         let addr = match &ended.outcome {
             Ok(addr) => *addr,
             Err(reason) => bail!("gave up on {endpoint} after {}: {}", Seconds(ended.waited), reason.text),
         };
-        eprintln!("rallypoint: {addr} answers after {}", Seconds(ended.waited));
+        say(format!("{addr} answers after {}", Seconds(ended.waited)));
         let Some(launch) = gathers else { return Ok(Outcome::Done) };
         let admin = match &self.admin {
             Some(admin) => admin.clone(),
@@ -89,7 +90,7 @@ impl Args {
         let patience = Patience { whole: self.timeout.saturating_sub(ended.waited), pause: self.interval };
         let gathered = gather::gather(endpoint, &admin, &call, patience, &mut say).await;
         if self.json {
-            println!("{}", gathered.to_json(endpoint));
+            print_line(gathered.to_json(endpoint))?;
         }
         gathered.finish(&call).map(|_| Outcome::Done)
     }

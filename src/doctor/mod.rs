@@ -32,6 +32,8 @@ pub use manifest::{Place, check_manifests};
 pub use network::{NetworkFacts, check_network};
 pub use server::{ServerFacts, check_server};
 
+use crate::ids::Shown;
+
 /// How a check ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -114,9 +116,9 @@ impl std::fmt::Display for Check {
         if let Some(place) = &self.place {
             write!(f, "{place}: ")?;
         }
-        f.write_str(&self.evidence)?;
+        write!(f, "{}", Shown(&self.evidence))?;
         match &self.remedy {
-            Some(remedy) => write!(f, "\n     -> {remedy}"),
+            Some(remedy) => write!(f, "\n     -> {}", Shown(remedy)),
             None => Ok(()),
         }
     }

@@ -377,7 +377,7 @@ impl Insight {
 
 /// A key of a run's rendezvous other than its state.
 fn wrote_part(run: &mut Run, part: RendezvousPart, conn: ConnId, value: &[u8], at: Uptime) {
-    let text = || String::from_utf8_lossy(&value[..value.len().min(256)]).into_owned();
+    let text = || ShownKey(value).to_string();
     match part {
         RendezvousPart::MasterAddr => run.master.0 = Some(text()),
         RendezvousPart::MasterPort => {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use super::run::GATHER;
 use super::view::ExpectedFrom;
-use crate::ids::{ConnId, Uptime};
+use crate::ids::{ConnId, Uptime, is_plain};
 
 /// Ranks that are tracked in one run.
 pub(super) const MOST_RANKS: u32 = 131_072;
@@ -78,7 +78,7 @@ pub(super) fn read_gloo(value: &[u8]) -> GlooAddress {
         let (len, rest) = value.split_at_checked(8)?;
         let len = number(len).filter(|len| (1..=LONGEST_HOST).contains(len))?;
         let (host, rest) = rest.split_at_checked(len)?;
-        let host = std::str::from_utf8(host).ok().filter(|host| !host.chars().any(char::is_control))?;
+        let host = std::str::from_utf8(host).ok().filter(|host| host.chars().all(is_plain))?;
         Some((host.to_owned(), rest))
     };
     let Some((host, rest)) = read() else { return GlooAddress::default() };

@@ -15,6 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 mod moment;
 mod pickle;
 
+use crate::ids::is_plain;
 pub use moment::UtcMicros;
 use pickle::{Class, Pickle, Value};
 
@@ -225,7 +226,9 @@ impl<'p, 'a> Objects<'p, 'a> {
             self.addr_budget.checked_sub(addr.len()).ok_or(NotAState("the addresses are too long"))?;
         let node = Node {
             addr: std::str::from_utf8(addr)
-                .map_err(|_| NotAState("the address of a node is not UTF-8"))?
+                .ok()
+                .filter(|addr| addr.chars().all(is_plain))
+                .ok_or(NotAState("the address of a node is no plain text"))?
                 .into(),
             pid: pid.ok_or(NotAState("the process id of a node is no number"))?,
             local_id: local_id.ok_or(NotAState("the local id of a node is no number"))?,

@@ -24,9 +24,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{RunId, Uptime};
+use crate::ids::{Label, RunId, Uptime};
 pub use adoption::Report;
-pub use node::{BadLabel, Farewell, Join, Label, NodeInfo, Outcome, Place};
+pub use node::{Farewell, Join, NodeInfo, Outcome, Place};
 pub use reason::{Break, Fact, Refusal, Who};
 pub use round::{Participant, Round};
 use run::Run;

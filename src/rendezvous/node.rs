@@ -1,37 +1,7 @@
 //! A node and what it says of itself.
 
-use std::sync::Arc;
-
 use super::{Wanted, Who};
-
-/// A short text that a peer chose: a node's id, a name, a role. 1 to 256 bytes without control characters, cheap to
-/// copy.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Label(Arc<str>);
-
-/// Why a text is no [`Label`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("must have 1 to 256 bytes and no control characters")]
-pub struct BadLabel;
-
-impl Label {
-    /// Takes the text.
-    pub fn new(text: &str) -> Result<Self, BadLabel> {
-        let fits = (1..=256).contains(&text.len()) && !text.chars().any(char::is_control);
-        if fits { Ok(Self(text.into())) } else { Err(BadLabel) }
-    }
-
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl std::fmt::Display for Label {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+use crate::ids::Label;
 
 /// A place in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

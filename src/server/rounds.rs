@@ -17,11 +17,11 @@ use super::Server;
 use super::throttle::Throttle;
 use crate::config::ServerConfig;
 use crate::engine::Clock;
-use crate::ids::{RunId, Uptime};
+use crate::ids::{Label, RunId, Uptime};
 use crate::rendezvous::barrier::{self, Arrival, Barriers};
 use crate::rendezvous::{
-    Action, Decision, Fact, Farewell, HeartbeatView, Join, Label, Progress, Refusal, Rendezvous, Report,
-    Round, Snapshot, Standing,
+    Action, Decision, Fact, Farewell, HeartbeatView, Join, Progress, Refusal, Rendezvous, Report, Round,
+    Snapshot, Standing,
 };
 
 /// A complete round and what all its nodes are told alike.

@@ -42,9 +42,6 @@ pub enum NoStore {
     /// The server is about to end.
     #[error("the server is stopping and opens no store; try again in a moment")]
     Stopping,
-    /// The run id cannot be used.
-    #[error("a run id has 1 to 256 bytes; this one has {0}")]
-    BadRunId(usize),
 }
 
 /// Whose store it is.
@@ -144,9 +141,6 @@ impl RunStores {
         now: Uptime,
         open: impl Fn(u16) -> io::Result<()>,
     ) -> Result<RunStore, NoStore> {
-        if run_id.is_empty() || run_id.len() > 256 {
-            return Err(NoStore::BadRunId(run_id.len()));
-        }
         let owner = Owner::Run(run_id.to_owned());
         let mut state = self.state();
         if let Some((&port, _)) = state.open.iter().find(|(_, store)| store.owner == owner) {

@@ -108,6 +108,24 @@ impl TestServer {
     }
 }
 
+/// Neither ends a line nor steers a terminal, and neither turns nor hides text.
+pub(crate) fn is_harmless(c: char) -> bool {
+    let turns =
+        matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    !c.is_control() && !turns && c != '\u{feff}'
+}
+
+/// Every line begins with the moment that the server wrote it at, and shows what it says.
+pub(crate) fn assert_log_is_sound(log: &str) {
+    assert!(!log.is_empty(), "the server says where it listens");
+    for line in log.lines() {
+        let begins =
+            line.starts_with("20") && line.get(26..29) == Some("Z  ") || line.get(26..28) == Some("Z ");
+        let own = begins && !line.contains("Z  INFO forged: all is well \u{1b}");
+        assert!(own && line.chars().all(is_harmless), "{line:?}");
+    }
+}
+
 /// Sends SIGTERM.
 pub(crate) fn terminate(process: &Child) {
     signal(process, rustix::process::Signal::TERM);

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::super::terminal::say;
 use super::paper::{Paper, clean, cut};
 use super::render::{BAD, FAINT, time_of_day};
 use super::words::elapsed;
-use super::{Look, Source, changes, print, stdout_paper};
+use super::{Look, Source, changes, print, print_document, stdout_paper};
 
 /// Text, redrawn in place on a terminal; elsewhere a line for each change.
 pub(super) async fn text(source: &Source, interval: Duration) -> anyhow::Result<()> {
@@ -30,7 +31,7 @@ pub(super) async fn documents(source: &Source, interval: Duration) -> anyhow::Re
             let mut timeless = document.clone();
             timeless.as_object_mut().map(|fields| fields.remove("now"));
             if before.as_ref() != Some(&timeless) {
-                print(document.to_string().as_bytes())?;
+                print_document(document.to_string().as_bytes())?;
                 before = Some(timeless);
             }
         }
@@ -46,7 +47,7 @@ async fn line_by_line(source: &Source, interval: Duration) -> anyhow::Result<()>
         silence.tell(source, looked.as_ref().err());
         if let Ok(look) = looked {
             for line in changes::lines(before.as_ref(), &look) {
-                print(line.as_bytes())?;
+                print(&line)?;
             }
             before = Some(look);
         }
@@ -65,15 +66,15 @@ impl Silence {
         match (error, self.since) {
             (Some(error), None) => {
                 self.since = Some(Instant::now());
-                eprintln!("rallypoint: {error:#}; trying again until it answers");
+                say(format_args!("{error:#}; trying again until it answers"));
             }
             (None, Some(since)) => {
                 self.since = None;
-                eprintln!(
-                    "rallypoint: {} answers again after {}",
+                say(format_args!(
+                    "{} answers again after {}",
                     source.admin,
                     elapsed(since.elapsed().as_secs_f64())
-                );
+                ));
             }
             _ => {}
         }

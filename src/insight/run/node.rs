@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use crate::ids::{ConnId, Uptime};
+use crate::ids::{ConnId, Label, Uptime};
 use crate::protocol::rendezvous_state::Node as Desc;
-use crate::rendezvous::{Label, NodeInfo};
+use crate::rendezvous::NodeInfo;
 
 /// What names a node within its run.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -284,7 +284,8 @@ fn examples() -> Vec<(Reason, &'static str)> {
 
 /// What only the native rendezvous tells. Its other facts have the codes above.
 fn native_examples() -> Vec<(Reason, &'static str)> {
-    use crate::rendezvous::{Break, Fact, Label, Who};
+    use crate::ids::Label;
+    use crate::rendezvous::{Break, Fact, Who};
     let label = |text: &str| Label::new(text).expect("a label");
     let who = || Who { name: label("train-llm-2"), address: label("10.0.0.3") };
     let broken = |why| Fact::Broken { round: 3, why };

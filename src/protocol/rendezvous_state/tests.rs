@@ -275,9 +275,11 @@ fn fields_of_the_wrong_kind_are_named() {
         let err = read_pickle(&state(&[("wait_list", set(&[node(addr, pid)]))])).expect_err("no node");
         assert!(err.to_string().contains("of a node is no"), "{err}");
     }
-    let not_utf8 = node(b"\x8c\x01\xff".to_vec(), b"K\x01");
-    let err = read_pickle(&state(&[("wait_list", set(&[not_utf8]))])).expect_err("no text");
-    assert_eq!(err, UnreadableState::NotAState("the address of a node is not UTF-8"));
+    for odd in [&b"\x8c\x01\xff"[..], b"\x8c\x01\n", b"\x8c\x03\xe2\x80\xae"] {
+        let odd = node(odd.to_vec(), b"K\x01");
+        let err = read_pickle(&state(&[("wait_list", set(&[odd]))])).expect_err("no plain text");
+        assert_eq!(err, UnreadableState::NotAState("the address of a node is no plain text"));
+    }
 }
 
 #[test]

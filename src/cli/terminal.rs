@@ -1,0 +1,59 @@
+//! What is printed: a line for people on stderr, data on stdout. A server, and through it a peer, chose parts of both,
+//! so what could steer a terminal is escaped before it gets there. Pipes and files get data byte for byte.
+
+use std::fmt::Display;
+use std::io::{ErrorKind, IsTerminal, Write};
+
+use crate::ids::Shown;
+
+/// Says one line on stderr.
+pub(super) fn say(text: impl Display) {
+    eprintln!("rallypoint: {}", Shown(&text.to_string()));
+}
+
+/// Writes data to stdout.
+pub(super) fn write(data: &[u8]) -> std::io::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    if stdout.is_terminal() {
+        stdout.write_all(shown_lines(data).as_bytes())?;
+    } else {
+        stdout.write_all(data)?;
+    }
+    stdout.flush()
+}
+
+/// The same where a reader that has seen enough is no error.
+pub(super) fn print(data: &[u8]) -> std::io::Result<()> {
+    match write(data) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}
+
+/// Writes a line of data to stdout.
+pub(super) fn print_line(line: impl Display) -> std::io::Result<()> {
+    print(format!("{line}\n").as_bytes())
+}
+
+/// Data as a terminal may have it: line ends and tabs are left, what else is not plain is escaped.
+fn shown_lines(data: &[u8]) -> String {
+    let text = String::from_utf8_lossy(data);
+    let mut shown = String::with_capacity(text.len());
+    for part in text.split_inclusive(['\n', '\t']) {
+        let plain = part.strip_suffix(['\n', '\t']).unwrap_or(part);
+        shown.push_str(&Shown(plain).to_string());
+        shown.push_str(&part[plain.len()..]);
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_gets_lines_but_nothing_that_steers_it() {
+        assert_eq!(shown_lines(b"a\tb\n\x1b]0;x\x07\r\nc\xff"), "a\tb\n\\u{1b}]0;x\\u{7}\\r\nc\u{fffd}");
+        assert_eq!(shown_lines(b""), "");
+    }
+}
