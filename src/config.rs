@@ -59,6 +59,9 @@ pub struct ServerConfig {
     pub pod_timeout: Duration,
     /// The host name that a run's store is announced with; by default the address a request came in on.
     pub advertise_host: Option<String>,
+    /// Names that the admin port may be asked by, besides addresses and names that only the own network knows: a name,
+    /// `.DOMAIN` for all names in it, or `*`.
+    pub own_names: Vec<String>,
     /// What holds for runs of the native rendezvous whose first join leaves it open.
     pub rendezvous: Terms,
     /// Runs that are tracked at the same time, of unmodified jobs and of the native rendezvous, and native barriers.
@@ -91,6 +94,7 @@ impl Default for ServerConfig {
             store_linger: Duration::from_mins(10),
             pod_timeout: Duration::from_secs(30),
             advertise_host: None,
+            own_names: Vec::new(),
             rendezvous: Terms::default(),
             max_runs: 1000,
         }

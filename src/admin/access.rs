@@ -81,6 +81,15 @@ pub(super) async fn only_allowed(
     }
 }
 
+/// Lets in only requests for a name of this server that no foreign web page makes.
+pub(super) async fn only_own_names(
+    State(server): State<Arc<Server>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    super::host::only_own(&server.config().own_names, request, next).await
+}
+
 /// Proof that a request may change what others use.
 #[derive(Debug)]
 pub(super) struct Operator;

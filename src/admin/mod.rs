@@ -33,6 +33,7 @@ mod access;
 mod announce;
 mod barriers;
 mod body;
+mod host;
 mod page;
 mod problem;
 mod rendezvous;
@@ -94,6 +95,7 @@ fn probes() -> Router<Arc<Server>> {
 /// Routes for those who may come in.
 fn guarded(routes: Router<Arc<Server>>, server: Arc<Server>) -> Router {
     routes
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&server), access::only_own_names))
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&server), access::only_allowed))
         .with_state(server)
 }

@@ -194,6 +194,11 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_ADVERTISE_HOST", value_name = "HOST")]
     advertise_host: Option<String>,
 
+    /// Another name that the admin port may be asked by: NAME, .DOMAIN for all names in it, or * for any. Addresses, names
+    /// without a dot, names of Services, and the host's own domains are always taken
+    #[arg(long, env = "RALLYPOINT_ALLOW_HOST", value_name = "NAME", value_delimiter = ',')]
+    allow_host: Vec<String>,
+
     /// Native rendezvous: how long a round may gather from its first join, unless a run's first join says otherwise
     #[arg(long, env = "RALLYPOINT_JOIN_TIMEOUT", value_name = "TIME", default_value = "30m", value_parser = duration)]
     join_timeout: Duration,
@@ -369,6 +374,7 @@ impl Args {
             store_ports: self.store_ports.0.clone(),
             store_linger: self.store_linger,
             pod_timeout: self.pod_timeout,
+            own_names: self.own_names(),
             advertise_host: self.advertise_host.clone(),
             rendezvous: Terms {
                 join_timeout: self.join_timeout,
@@ -418,6 +424,13 @@ impl Args {
         Ok(Outcome::Done)
     }
 
+    /// Names of this server, as far as it can know them.
+    fn own_names(&self) -> Vec<String> {
+        let resolv_conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+        let given = self.allow_host.iter().chain(&self.advertise_host).cloned();
+        given.chain([hostname()]).chain(own_domains(&resolv_conf, &hostname())).collect()
+    }
+
     fn write_ports_file(&self, stores: &[SocketAddr], admin: SocketAddr) -> anyhow::Result<()> {
         let Some(file) = &self.ports_file else { return Ok(()) };
         let ports: Vec<u16> = stores.iter().map(SocketAddr::port).collect();
@@ -436,6 +449,24 @@ impl Args {
 fn default_threads() -> NonZeroUsize {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     NonZeroUsize::new((cores / 2).min(4)).unwrap_or(NonZeroUsize::MIN)
+}
+
+/// The domains that names without a dot are looked up in, but for those that are a whole top level. And in Kubernetes what
+/// other namespaces call a Service: its name, which the pod's begins with, and the pod's namespace. A namespace alone may
+/// be a public domain (`dev`).
+fn own_domains(resolv_conf: &str, pod: &str) -> Vec<String> {
+    let services: Vec<&str> = pod.match_indices('-').map(|(at, _)| &pod[..at]).chain([pod]).collect();
+    let lines = resolv_conf.lines().map(str::split_whitespace);
+    let domains = lines.filter_map(|mut words| matches!(words.next()?, "search" | "domain").then_some(words));
+    let mut own = Vec::new();
+    for domain in domains.flatten().filter(|domain| domain.trim_matches('.').contains('.')) {
+        own.push(format!(".{}", domain.trim_matches('.')));
+        if let Some((namespace, _)) = domain.split_once(".svc.") {
+            own.extend(services.iter().map(|service| format!("{service}.{namespace}")));
+            own.extend(services.iter().map(|service| format!(".{service}.{namespace}")));
+        }
+    }
+    own
 }
 
 fn bind(addr: SocketAddr, flag: &str) -> anyhow::Result<std::net::TcpListener> {
@@ -509,4 +540,26 @@ async fn serve_until_stopped(server: Arc<Server>, admin_socket: std::net::TcpLis
     background.abort();
     admin.abort();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_knows_its_domains() {
+        let pod = "search train.svc.k8s.example.com svc.k8s.example.com. lan\nnameserver 10.96.0.10\noptions ndots:5\n";
+        let own = own_domains(pod, "rally-0");
+        let wanted = [
+            ".train.svc.k8s.example.com",
+            "rally.train",
+            "rally-0.train",
+            ".rally.train",
+            ".rally-0.train",
+            ".svc.k8s.example.com",
+        ];
+        assert_eq!(own, wanted);
+        assert_eq!(own_domains("domain hpc.example.edu\n# search x.y\n", "head"), [".hpc.example.edu"]);
+        assert!(own_domains("", "head").is_empty());
+    }
 }

@@ -1,0 +1,106 @@
+//! By which name the admin port is asked. A browser sends the name in the page's address as `Host`; a web page that had
+//! its own name resolve to this server (DNS rebinding), or that sends requests to it from elsewhere, is refused, because
+//! a browser may sit where the server trusts the address: behind a port-forward, or in the cluster's network.
+
+use axum::extract::Request;
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::problem::Problem;
+
+const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+/// Domains that nobody can have a public name in.
+const PRIVATE: [&str; 4] = [".localhost", ".local", ".internal", ".svc"];
+/// They tell nothing, and a load balancer may ask by any name.
+const PROBES: [&str; 2] = ["/livez", "/readyz"];
+
+/// Lets in only requests for a name of this server, and of browsers only those of its own page.
+pub(super) async fn only_own(names: &[String], request: Request, next: Next) -> Response {
+    let is_probe = PROBES.contains(&request.uri().path());
+    match check(names, request.headers()) {
+        Err(refusal) if !is_probe => refusal.into_response(),
+        _ => next.run(request).await,
+    }
+}
+
+fn check(names: &[String], headers: &HeaderMap) -> Result<(), Problem> {
+    let hosts = || headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
+    if let Some(host) = hosts().find(|host| !is_own(host, names)) {
+        let detail = format!(
+            "`{host}` is no name of this server: ask by an address or a Service's name, or name it with serve --allow-host"
+        );
+        return Err(Problem::new(StatusCode::FORBIDDEN, detail).with_code("foreign_host"));
+    }
+    let text = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let is_own_page = |origin: &str| {
+        let authority = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+        authority.is_some_and(|authority| hosts().any(|host| host.eq_ignore_ascii_case(authority)))
+    };
+    // A link from elsewhere to the page is fine.
+    let is_link = text(&MODE) == Some("navigate");
+    let is_of_own_site = text(&SITE).is_none_or(|site| matches!(site, "same-origin" | "none")) || is_link;
+    if text(&header::ORIGIN).is_none_or(is_own_page) && is_of_own_site {
+        return Ok(());
+    }
+    let detail = "this request comes from another web page, which may not use this server";
+    Err(Problem::new(StatusCode::FORBIDDEN, detail).with_code("foreign_origin"))
+}
+
+/// Whether `host`, the value of a `Host` header, names this server. Addresses do, and names that only the own network
+/// knows; `names` has others: a name, `.DOMAIN` for all names in it, or `*`.
+fn is_own(host: &str, names: &[String]) -> bool {
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    let name = authority.host().trim_end_matches('.').to_ascii_lowercase();
+    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(&name);
+    address.parse::<std::net::IpAddr>().is_ok()
+        || !name.contains('.')
+        || PRIVATE.iter().any(|domain| name.ends_with(domain))
+        || names
+            .iter()
+            .map(|own| own.trim_end_matches('.').to_ascii_lowercase())
+            .any(|own| own == "*" || name == own || (own.starts_with('.') && name.ends_with(&own)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_names_of_the_own_network_are_own() {
+        let names =
+            [".hpc.example.edu".to_owned(), "rally.example.com".to_owned(), "rallypoint.train".to_owned()];
+        for own in [
+            "127.0.0.1:8080",
+            "10.1.2.3",
+            "[::1]:29501",
+            "[fd00::7]",
+            "localhost:9000",
+            "LOCALHOST.",
+            "rallypoint:29501",
+            "rallypoint.train:29501",
+            "rallypoint.train.svc",
+            "rallypoint-0.rallypoint.train.svc.cluster.local:29501",
+            "ip-10-0-0-7.ec2.internal",
+            "head.HPC.example.edu:29501",
+            "rally.example.com.",
+        ] {
+            assert!(is_own(own, &names), "{own}");
+        }
+        for foreign in [
+            "evil.example",
+            "evil.example:29501",
+            "svc.evil.example",
+            "127.0.0.1.evil.example",
+            "",
+            "a b",
+            "hpc.example.edu.evil.example",
+            "xrally.example.com",
+        ] {
+            assert!(!is_own(foreign, &names), "{foreign}");
+        }
+        assert!(is_own("evil.example", &["*".to_owned()]));
+    }
+}
