@@ -64,8 +64,8 @@ fn failed(output: &Output, code: i32, words: &str) {
 
 const KNOWN: &[(&str, &str)] = &[
     ("/api/v1/runs", LIST),
-    ("/api/v1/runs/static%2Djob", STATIC_JOB),
-    ("/api/v1/runs/static%2Djob?store=29510", STATIC_JOB),
+    ("/api/v1/runs/static-job", STATIC_JOB),
+    ("/api/v1/runs/static-job?store=29510", STATIC_JOB),
 ];
 
 #[test]
@@ -88,7 +88,7 @@ fn the_overview_has_what_is_known_of_each_run() {
     let asked = asked.lock().expect("alive");
     assert_eq!(
         *asked,
-        ["/api/v1/runs", "/api/v1/runs/train%2Dllm?store=29500", "/api/v1/runs/static%2Djob?store=29510"]
+        ["/api/v1/runs", "/api/v1/runs/train-llm?store=29500", "/api/v1/runs/static-job?store=29510"]
     );
 }
 
@@ -98,7 +98,7 @@ fn one_run_is_shown_alone() {
     let output = status(addr, &["--run", "static-job"]);
     assert!(shown(&output).starts_with("static-job  [########################] 2/2 nodes"));
     assert!(!shown(&output).contains("train-llm"));
-    assert_eq!(*asked.lock().expect("alive"), ["/api/v1/runs/static%2Djob"]);
+    assert_eq!(*asked.lock().expect("alive"), ["/api/v1/runs/static-job"]);
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn the_document_is_passed_through() {
 fn a_run_id_is_one_part_of_the_path_whatever_is_in_it() {
     let (addr, asked) = admin(KNOWN);
     failed(&status(addr, &["--run", "../stores?x=ü"]), 1, "nothing is known of it (404)");
-    assert_eq!(*asked.lock().expect("alive"), ["/api/v1/runs/%2E%2E%2Fstores%3Fx%3D%C3%BC"]);
+    assert_eq!(*asked.lock().expect("alive"), ["/api/v1/runs/..%2Fstores%3Fx%3D%C3%BC"]);
 }
 
 #[test]
