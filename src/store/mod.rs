@@ -53,6 +53,8 @@ pub struct Store {
     connections: usize,
     waiting: usize,
     stale: StaleKeys,
+    /// Whether [`Event::KeysStay`] was told since the store was emptied last.
+    told_what_stays: bool,
     /// What the store may hold.
     pub capacity: Capacity,
     /// Connections to wake, collected while a list of waiters is walked.
@@ -69,6 +71,7 @@ impl Store {
             connections: 0,
             waiting: 0,
             stale: StaleKeys::new(stale),
+            told_what_stays: false,
             capacity,
             to_wake: Vec::new(),
         }
@@ -109,13 +112,17 @@ impl Store {
         }
     }
 
-    /// Keys of no row that the last client to leave has left: the next job on this store reads them.
-    fn tell_what_stays(&self, fx: &mut impl Effects) {
+    /// Keys of no row that the last client to leave has left: the next job on this store reads them. Told once.
+    fn tell_what_stays(&mut self, fx: &mut impl Effects) {
+        if self.told_what_stays {
+            return;
+        }
         // Enough to find one where there are any, for the keys of a job are gone or few.
         const MOST: usize = 100;
         let mut slots = self.keys.iter().map(|(_, slot)| slot).take(MOST);
         if let Some(slot) = slots.find(|slot| slot.is_present() && slot.record.is_none()) {
             fx.event(Event::KeysStay { keys: self.keys.plain(), example: slot.key().into() });
+            self.told_what_stays = true;
         }
     }
 
@@ -241,6 +248,7 @@ impl Store {
         }
         if !only_rows {
             self.stale.on_clear();
+            self.told_what_stays = false;
         }
         if !held.is_empty() || cause == DropCause::Operator {
             fx.event(Event::StoreReset { cause, keys: held.len() });

@@ -250,19 +250,21 @@ fn case_5_rank_zero_is_slow() {
         "rank_zero_slow",
         "store:29500: 2 processes have waited 30 s for the address from rank 0: it has not come",
     );
-    // The same with NCCL, where nobody but rank 0 writes anything.
-    let mut lab = Lab::new();
-    for n in 0..3 {
-        lab.worker(n, "10.0.0.1");
+    // The same with NCCL in both its forms, where nobody but rank 0 writes anything.
+    for id in ["/default_pg/0//cuda//0", "/default_pg/0//cuda//0/nccl_storekey_0"] {
+        let mut lab = Lab::new();
+        for n in 0..3 {
+            lab.worker(n, "10.0.0.1");
+        }
+        lab.wait(1, &[id]);
+        lab.wait(2, &[id]);
+        lab.until(35.0);
+        lab.assert_said(
+            "rank_zero_slow",
+            "store:29500: 2 processes have waited 30 s for the NCCL id from rank 0: the keys do not tell which process that is",
+        );
+        assert_eq!(lab.run("store:29500").waits.len(), 2);
     }
-    lab.wait(1, &["/default_pg/0//cuda//0"]);
-    lab.wait(2, &["/default_pg/0//cuda//0"]);
-    lab.until(35.0);
-    lab.assert_said(
-        "rank_zero_slow",
-        "store:29500: 2 processes have waited 30 s for the NCCL id from rank 0: the keys do not tell which process that is",
-    );
-    assert_eq!(lab.run("store:29500").waits.len(), 2);
 
     let mut healthy = Lab::new();
     for n in 0..3 {

@@ -334,6 +334,27 @@ fn an_env_run_twice_whose_second_part_fails() {
 }
 
 #[test]
+fn the_id_of_an_nccl_run_is_not_there_for_the_next() {
+    for (name, key) in [
+        ("run8_env_nccl2_torch215", "/default_pg/0//cuda//0/nccl_storekey_0"),
+        ("run8_env_nccl_torch215", "/default_pg/0//cuda//0"),
+    ] {
+        let mut lab = replay(name, &[], Lab::new(), 0.0);
+        // The second recording ends before its last rank does.
+        for c in 1..=2 {
+            if lab.is_connected(c) {
+                lab.leave(c);
+            }
+        }
+        lab.pass(1.0);
+        lab.worker(9, "10.0.0.9");
+        lab.wait(9, &[key]);
+        lab.pass(2.0);
+        assert_eq!(lab.run("store:29500").waits.len(), 1, "{name}: rank 1 waits for the new id");
+    }
+}
+
+#[test]
 fn a_static_run_twice_whose_second_part_fails() {
     let lab = replay("run5_static_twice", &[], Lab::new(), 60.0);
     assert_story(

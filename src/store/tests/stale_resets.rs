@@ -90,6 +90,8 @@ fn keys_that_stay_when_the_last_has_left_are_told() {
     assert_eq!(world.events(), []);
     b.leave();
     assert_eq!(world.events(), [Event::KeysStay { keys: 1, example: b"/job/mine".as_slice().into() }]);
+    world.client().leave();
+    assert_eq!(world.events(), [], "told once");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::store::{DropCause, Event, StaleKeyConfig};
 
 const GLOO_0: &str = "/default_pg/0//cpu//0/0";
 const NCCL: &str = "/default_pg/0//cuda//0";
+const NCCL2: &str = "/default_pg/0//cuda//0/nccl_storekey_0";
 
 /// Keys of every kind that rule 1 knows.
 const ADDRESSES: [&str; 18] = [
@@ -179,6 +180,49 @@ fn an_nccl_id_goes_with_group_rank_0_and_not_with_its_readers() {
     assert!(!b.wait(&[NCCL]));
     world.client().set(NCCL, "next id");
     assert!(b.is_woken());
+}
+
+/// A second run, a restart of both ranks, and one of rank 0 alone, while the old rank 1 lives on, are one to the store.
+#[test]
+fn an_nccl_id_of_either_form_is_a_new_one_for_the_next_rank_1() {
+    for key in [NCCL, NCCL2] {
+        for old_1_lives_on in [false, true] {
+            let world = World::new();
+            let [root, old_1, new_1, new_root] = world.clients();
+            root.set(key, "dead id");
+            assert_eq!(old_1.wait_and_get(key), "dead id");
+            root.leave();
+            let old_1 = if old_1_lives_on {
+                Some(old_1)
+            } else {
+                old_1.leave();
+                None
+            };
+            assert!(!new_1.wait(&[key]), "{key}");
+            new_root.set(key, "new id");
+            assert!(new_1.is_woken());
+            assert_eq!(new_1.get(key), "new id");
+            drop(old_1);
+        }
+    }
+}
+
+/// Several roots make a communicator's ids, and read each other's: who takes the place of one gets none of the old.
+#[test]
+fn the_ids_of_several_nccl_roots_are_of_one_meeting() {
+    let world = World::new();
+    let id = |root: usize| format!("{NCCL2}_{root}");
+    let roots: Vec<Client> = (0..3).map(|_| world.client()).collect();
+    roots.iter().enumerate().for_each(|(root, client)| client.set(id(root), "old"));
+    for client in &roots {
+        (0..3).for_each(|root| assert_eq!(client.wait_and_get(id(root)), "old"));
+    }
+    let mut roots = roots.into_iter();
+    roots.next().expect("root 0").leave();
+    let late = world.client();
+    assert_eq!(late.wait_and_get(id(1)), "old", "nobody has come again");
+    world.client().set(id(0), "new");
+    assert_eq!(world.keys(), [id(0)]);
 }
 
 #[test]
