@@ -1,6 +1,6 @@
 //! `rallypoint doctor`: every check with its verdict, evidence and remedy; of this pod, or of manifests.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
@@ -31,8 +31,8 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_ADMIN", value_name = "URL")]
     admin: Option<AdminUrl>,
 
-    /// Check Kubernetes manifests instead, offline; give all files of a job together
-    #[arg(long, env = "RALLYPOINT_MANIFEST", value_name = "FILE", num_args = 1.., value_delimiter = ',')]
+    /// Check Kubernetes manifests instead, offline: files, folders, or - for stdin; give all files of a job together
+    #[arg(long, env = "RALLYPOINT_MANIFEST", value_name = "FILE", num_args = 1..)]
     manifest: Vec<PathBuf>,
 
     /// Time for each step on the network
@@ -64,7 +64,11 @@ impl Args {
             }
             let count = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
             let (pass, warn, fail) = (count(Verdict::Pass), count(Verdict::Warn), count(Verdict::Fail));
-            println!("{pass} passed, {warn} warned, {fail} failed");
+            let mut failed: Vec<&str> =
+                checks.iter().filter(|check| check.verdict == Verdict::Fail).map(|check| check.id).collect();
+            failed.dedup();
+            let which = if failed.is_empty() { String::new() } else { format!(": {}", failed.join(", ")) };
+            println!("{pass} passed, {warn} warned, {fail} failed{which}");
         }
         let bad = worst == Verdict::Fail || self.strict && worst == Verdict::Warn;
         Ok(if bad { Outcome::NotDone } else { Outcome::Done })
@@ -73,9 +77,15 @@ impl Args {
     fn manifests(&self) -> anyhow::Result<Vec<Check>> {
         let mut files = Vec::new();
         for path in &self.manifest {
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| UsageError(format!("--manifest {}: {error}", path.display())))?;
-            files.push((path.display().to_string(), text));
+            if path.as_os_str() == "-" {
+                files.push(("stdin".to_owned(), std::io::read_to_string(std::io::stdin())?));
+                continue;
+            }
+            for path in files_below(path)? {
+                let text = std::fs::read_to_string(&path)
+                    .map_err(|error| UsageError(format!("--manifest {}: {error}", path.display())))?;
+                files.push((path.display().to_string(), text));
+            }
         }
         Ok(doctor::check_manifests(&files))
     }
@@ -113,4 +123,26 @@ impl Args {
         })?;
         Ok(checks)
     }
+}
+
+/// The file itself, or every YAML and JSON file in a folder and below it.
+fn files_below(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let wrong = |error: std::io::Error| UsageError(format!("--manifest {}: {error}", path.display()));
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut found = Vec::new();
+    let mut entries: Vec<PathBuf> = std::fs::read_dir(path)
+        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
+        .map_err(wrong)?;
+    entries.sort();
+    for entry in entries {
+        let ending = entry.extension().and_then(std::ffi::OsStr::to_str);
+        if entry.is_dir() && !entry.is_symlink() {
+            found.extend(files_below(&entry)?);
+        } else if entry.is_file() && matches!(ending, Some("yaml" | "yml" | "json")) {
+            found.push(entry);
+        }
+    }
+    Ok(found)
 }

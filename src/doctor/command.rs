@@ -5,8 +5,8 @@ use crate::launch::{Backend, Environment, Nodes, Torchrun};
 
 /// Every check of a torchrun command. `env` is what it will find, as far as it is known.
 pub fn check_command(torchrun: &Torchrun, env: &Environment) -> Vec<Check> {
-    let backend = torchrun.backend().or_else(|| env.get("PET_RDZV_BACKEND").map(Backend::parse));
-    let backend = backend.unwrap_or(Backend::Static);
+    let named = torchrun.flag("rdzv-backend").or_else(|| env.get("PET_RDZV_BACKEND"));
+    let backend = named.map_or(Backend::Static, Backend::parse);
     [
         conf_keys(torchrun, env, &backend),
         Some(ignored_flags(torchrun, &backend)),
@@ -21,7 +21,8 @@ pub fn check_command(torchrun: &Torchrun, env: &Environment) -> Vec<Check> {
 fn conf_keys(torchrun: &Torchrun, env: &Environment, backend: &Backend) -> Option<Check> {
     const ID: &str = "rdzv-conf-keys";
     let conf = torchrun.conf().or_else(|| env.get("PET_RDZV_CONF").map(crate::launch::RdzvConf::parse))?;
-    let ignored = conf.ignored_by(backend);
+    // A part that is a variable may be any key.
+    let ignored: Vec<&str> = conf.ignored_by(backend).into_iter().filter(|key| !key.contains('$')).collect();
     if ignored.is_empty() {
         return Some(Check::pass(ID, format!("the backend reads every key of rdzv_conf ({conf})")));
     }
@@ -33,7 +34,8 @@ fn conf_keys(torchrun: &Torchrun, env: &Environment, backend: &Backend) -> Optio
                 "join_timeout={timeout} is what timeout={timeout} looks like; without it a node waits 600 s"
             )
         }
-        _ => "take them out, or choose the backend that reads them (proto-notes has each backend's keys)"
+        _ => "take them out, or choose the backend that reads them \
+              (https://docs.pytorch.org/docs/stable/elastic/rendezvous.html)"
             .into(),
     };
     Some(Check::warn(ID, evidence, remedy))

@@ -51,8 +51,7 @@ fn complete(launch: &LaunchEnv) -> Check {
     if missing.is_empty() {
         return Check::pass(ID, "node rank, number of nodes and endpoint are known");
     }
-    let remedy =
-        "give it to rallypoint with the flag, or set the variable that docs/env.md names for the platform";
+    let remedy = "give it to rallypoint with the flag; `rallypoint env --explain` shows what was looked at";
     Check::warn(ID, format!("nothing says {}", missing.join(", ")), remedy)
 }
 

@@ -2,6 +2,7 @@
 //! changed without guessing.
 
 use super::names::first_label;
+use crate::shell::{self, Text, basename};
 
 /// Flags with a value. Torchrun takes `-` and `_` alike, and each long flag by any beginning that is not ambiguous.
 const WITH_VALUE: [&str; 29] = [
@@ -94,26 +95,20 @@ pub fn find_torchrun(argv: &[String]) -> Option<Torchrun> {
     })
 }
 
-/// The simple commands of a shell script that is an argument of `sh -c`, as words. Variables stay as they are written.
-pub fn scripts(argv: &[String]) -> Vec<Vec<String>> {
-    const SHELLS: [&str; 5] = ["sh", "bash", "dash", "ash", "zsh"];
-    let is_shell = argv.first().is_some_and(|program| SHELLS.contains(&basename(program)));
-    let option =
-        argv.iter().position(|word| word.starts_with('-') && !word.starts_with("--") && word.ends_with('c'));
-    let (true, Some(option)) = (is_shell, option) else { return Vec::new() };
-    let Some(script) = argv.get(option + 1) else { return Vec::new() };
-    let joined = script.replace("\\\n", " ");
-    joined
-        .split(['\n', ';', '|', '&'])
-        .map(str::trim)
-        .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        // An unclosed quote means that a separator stood inside quotes; the words are then good enough.
-        .map(|line| shlex::split(line).unwrap_or_else(|| line.split_whitespace().map(Into::into).collect()))
-        .collect()
-}
-
-fn basename(program: &str) -> &str {
-    program.rsplit('/').next().unwrap_or(program)
+/// The commands of a shell script that is an argument of `sh -c`, as words. Variables stay as they are written.
+fn scripts(argv: &[String]) -> Vec<Vec<String>> {
+    let Some(arguments) =
+        argv.split_first().filter(|(program, _)| shell::is_shell(program)).map(|(_, rest)| rest)
+    else {
+        return Vec::new();
+    };
+    let words: Vec<Text> = arguments.iter().map(Text::known).collect();
+    let shell::Called::Script(script, _) = shell::called(&words) else { return Vec::new() };
+    let surroundings =
+        shell::Surroundings { variables: shell::Variables::new(), open: false, file: &|_| None };
+    let reading = shell::read(&script.to_string(), &[], surroundings);
+    let words = |command: shell::Command| command.words.iter().map(ToString::to_string).collect();
+    reading.commands.into_iter().map(words).collect()
 }
 
 /// The flag that a word names, as torchrun's parser sees it.

@@ -215,6 +215,7 @@ impl Maker {
         let group = api_version.split('/').next().unwrap_or_default();
         match (group, kind) {
             ("batch.volcano.sh", "Job") => Self::VolcanoJob,
+            ("batch.volcano.sh", _) => Self::Unknown,
             (_, "Pod" | "PodTemplate") => Self::Pod,
             (_, "Job" | "CronJob") => Self::Job,
             (_, "StatefulSet") => Self::StatefulSet,

@@ -81,8 +81,8 @@ mod tests {
             let keeper = tokio::spawn(keep_running("test", move || {
                 let held = Arc::clone(&theirs);
                 async move {
-                    let _held = held;
                     std::future::pending::<()>().await;
+                    drop(held);
                 }
             }));
             tokio::task::yield_now().await;

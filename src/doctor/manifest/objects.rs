@@ -1,257 +1,249 @@
-//! Files to objects, and the pods that each object makes.
+//! Files to documents, and documents to objects: also those inside lists and wrappers.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use serde_saphyr::{DuplicateKeyPolicy, options};
 
 use super::super::Check;
 use super::Place;
-use super::containers::Container;
 
 /// An object of a file.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Object {
     pub(super) file: String,
+    pub(super) api: String,
     pub(super) kind: String,
+    /// Empty if it is only generated.
     pub(super) name: String,
+    pub(super) namespace: Option<String>,
     pub(super) value: Value,
+    /// Where it stands in the document, if something wraps it.
+    pub(super) at: String,
+    /// Whether the file has places to be filled in, such as `${IMAGE}`.
+    pub(super) has_blanks: bool,
 }
 
 impl Object {
-    pub(super) fn place(&self, field: impl Into<String>) -> Place {
-        Place { file: self.file.clone(), object: format!("{}/{}", self.kind, self.name), field: field.into() }
+    pub(super) fn place(&self, field: &str) -> Place {
+        let object = format!("{}/{}", self.kind, if self.name.is_empty() { "-" } else { &self.name });
+        Place { file: self.file.clone(), object, field: format!("{}{field}", self.at) }
+    }
+
+    /// Whether another object is in the same namespace, as far as the files say.
+    pub(super) fn shares_namespace(&self, other: Option<&str>) -> bool {
+        match (self.namespace.as_deref(), other) {
+            (Some(own), Some(other)) => own == other,
+            _ => true,
+        }
     }
 }
 
-/// What makes pods, as far as it matters for the mistakes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Maker {
-    Pod,
-    Job {
-        indexed: bool,
-    },
-    StatefulSet,
-    /// Deployments and other sets whose pods have random names.
-    Random,
-    /// JobSet, PyTorchJob, TrainJob, Volcano, LeaderWorkerSet: they name pods, and inject what torch needs.
-    Operator,
-}
-
-/// The pods of one template.
-#[derive(Debug)]
-pub(super) struct Pods {
-    pub(super) place: Place,
-    pub(super) maker: Maker,
-    pub(super) owner: Value,
-    pub(super) spec: Value,
-    pub(super) labels: BTreeMap<String, String>,
-    pub(super) count: Option<u64>,
-    pub(super) containers: Vec<Container>,
-    pub(super) init_containers: Vec<Container>,
-}
-
-impl Pods {
-    /// A field below the pod template's spec.
-    pub(super) fn at(&self, field: &str) -> Place {
-        let joined =
-            if field.is_empty() { self.place.field.clone() } else { format!("{}.{field}", self.place.field) };
-        Place { field: joined, ..self.place.clone() }
-    }
-
-    /// A field of the object itself.
-    pub(super) fn of_owner(&self, field: &str) -> Place {
-        Place { field: field.into(), ..self.place.clone() }
-    }
-
-    pub(super) fn are_several(&self) -> bool {
-        self.count.is_some_and(|count| count > 1)
-    }
-
-    /// Whether a container launches a training.
-    pub(super) fn train(&self) -> bool {
-        self.containers.iter().any(Container::trains)
-    }
-
-    /// The name that others can put before a dot.
-    pub(super) fn subdomain(&self) -> Option<&str> {
-        let of_set = || self.owner.pointer("/spec/serviceName").filter(|_| self.maker == Maker::StatefulSet);
-        self.spec.get("subdomain").or_else(of_set).and_then(Value::as_str)
-    }
-}
-
-/// Everything in the files.
-#[derive(Debug, Default)]
-pub(super) struct Manifests {
-    pub(super) objects: Vec<Object>,
-    pub(super) pods: Vec<Pods>,
-}
-
-impl Manifests {
-    pub(super) fn read(files: &[(String, String)], checks: &mut Vec<Check>) -> Self {
-        let mut manifests = Self::default();
-        for (file, text) in files {
-            match serde_saphyr::from_multiple::<Value>(text) {
-                Ok(documents) => {
-                    for document in documents {
-                        manifests.take(file, document, checks);
+/// Reads every file.
+pub(super) fn read(files: &[(String, String)], checks: &mut Vec<Check>) -> Vec<Object> {
+    let mut objects = Vec::new();
+    for (file, text) in files {
+        let place = |object: &str| Place { file: file.clone(), object: object.into(), field: "-".into() };
+        if is_helm(text) {
+            let check = Check::warn(
+                "template",
+                "a Helm or Jinja template; it was not looked at",
+                "render it first: `helm template . | rallypoint doctor --manifest -`",
+            );
+            checks.push(check.at(place("-")));
+            continue;
+        }
+        let before = objects.len();
+        for (n, document) in documents(text).into_iter().enumerate() {
+            let name = format!("document {}", n + 1);
+            match parse(document) {
+                Ok((value, duplicate)) => {
+                    if let Some(words) = duplicate {
+                        let check = Check::warn(
+                            "duplicate-key",
+                            format!("{words}; the last one counts, the others have no effect"),
+                            "leave one of them",
+                        );
+                        checks.push(check.at(place(&name)));
                     }
+                    take(file, value, "", &mut objects, checks);
                 }
-                Err(error) => {
-                    let place = Place { file: file.clone(), object: "-".into(), field: "-".into() };
-                    let words = error.to_string();
-                    let first = words.lines().next().unwrap_or_default();
+                Err(_) if document.contains("${") || document.contains(": $") => {
+                    let check = Check::warn(
+                        "template",
+                        "it is no YAML before its places such as ${NAME} are filled in; it was not looked at",
+                        "fill them in first: `envsubst < FILE | rallypoint doctor --manifest -`",
+                    );
+                    checks.push(check.at(place(&name)));
+                }
+                Err(words) => {
                     let check = Check::fail(
                         "yaml",
-                        format!("the file cannot be read: {first}"),
-                        "correct it, and try again",
+                        format!("the document cannot be read: {words}"),
+                        "correct it, and try again; the other documents were looked at",
                     );
-                    checks.push(check.at(place));
+                    checks.push(check.at(place(&name)));
                 }
             }
         }
-        manifests
-    }
-
-    fn take(&mut self, file: &str, document: Value, checks: &mut Vec<Check>) {
-        if document.is_null() {
-            return;
+        let blanks = objects[before..].iter().any(|object| has_blanks(&object.value));
+        for object in &mut objects[before..] {
+            object.has_blanks = blanks;
         }
-        let text =
-            |pointer: &str| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let (kind, name) = (text("/kind"), text("/metadata/name"));
-        if kind.ends_with("List") && document.get("items").is_some() {
-            let items = document.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
-            for item in items {
-                self.take(file, item, checks);
-            }
-            return;
-        }
-        let object = Object { file: file.to_owned(), kind, name, value: document };
-        if object.kind.is_empty() {
-            let check = Check::fail(
-                "yaml",
-                "a document without a kind",
-                "every manifest has apiVersion, kind and metadata.name",
+        if blanks {
+            let check = Check::warn(
+                "template",
+                "the file has places to be filled in, such as ${NAME}; what depends on them was not looked at",
+                "fill them in first: `envsubst < FILE | rallypoint doctor --manifest -`",
             );
-            checks.push(check.at(object.place("kind")));
-            return;
+            checks.push(check.at(place("-")));
         }
-        let pods = pods_of(&object);
-        if pods.is_empty() && !matches!(object.kind.as_str(), "Service" | "NetworkPolicy") {
-            let check = Check::pass("skipped", "a kind without pods or names; nothing to check");
-            checks.push(check.at(object.place("kind")));
-        }
-        self.pods.extend(pods);
-        self.objects.push(object);
     }
+    objects
+}
 
-    pub(super) fn of_kind<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Object> {
-        self.objects.iter().filter(move |object| object.kind == kind)
+/// The documents of a stream. A line that begins with three dashes always begins a document.
+fn documents(text: &str) -> Vec<&str> {
+    let mut starts = vec![0];
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        if line.starts_with("---") && line[3..].chars().next().is_none_or(char::is_whitespace) {
+            starts.push(at);
+        }
+        at += line.len();
+    }
+    starts.push(text.len());
+    starts
+        .windows(2)
+        .map(|pair| &text[pair[0]..pair[1]])
+        .filter(|document| !document.trim().is_empty())
+        .collect()
+}
+
+/// A document, and what was said of keys that it has twice.
+fn parse(document: &str) -> Result<(Value, Option<String>), String> {
+    let first_line = |error: &serde_saphyr::Error| {
+        let words = error.to_string();
+        let first = words.lines().next().unwrap_or_default();
+        // Without the parser's advice to whoever calls it.
+        first.split(", set ").next().unwrap_or_default().to_owned()
+    };
+    let strict = serde_saphyr::from_multiple::<Value>(document);
+    let (found, duplicate) = match strict {
+        Ok(found) => (found, None),
+        Err(error) => {
+            let lenient = options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
+            match serde_saphyr::from_multiple_with_options::<Value>(document, lenient) {
+                Ok(found) => (found, Some(first_line(&error))),
+                Err(_) => return Err(first_line(&error)),
+            }
+        }
+    };
+    Ok((found.into_iter().next().unwrap_or(Value::Null), duplicate))
+}
+
+fn is_helm(text: &str) -> bool {
+    const MARKS: [&str; 7] = ["{{ .", "{{.", "{{-", "{{ include", "{{ if", "{{ $", "{%"];
+    MARKS.iter().any(|mark| text.contains(mark))
+}
+
+/// Whether something that no container fills in has a `$` in it.
+fn has_blanks(value: &Value) -> bool {
+    const NEVER: [&str; 12] = [
+        "image",
+        "name",
+        "namespace",
+        "replicas",
+        "parallelism",
+        "completions",
+        "numNodes",
+        "size",
+        "nvidia.com/gpu",
+        "vpc.amazonaws.com/efa",
+        "minReplicas",
+        "nprocPerNode",
+    ];
+    let blank = |text: &str| text.contains("${") || text.starts_with('$');
+    match value {
+        Value::Object(map) => map.iter().any(|(key, value)| {
+            let own = NEVER.contains(&key.as_str()) && value.as_str().is_some_and(blank);
+            own || blank(key) || key != "data" && has_blanks(value)
+        }),
+        Value::Array(items) => items.iter().any(has_blanks),
+        _ => false,
+    }
+}
+
+fn take(file: &str, document: Value, at: &str, objects: &mut Vec<Object>, checks: &mut Vec<Check>) {
+    if document.is_null() {
+        return;
+    }
+    let text =
+        |pointer: &str| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let namespace = Some(text("/metadata/namespace")).filter(|name| !name.is_empty() && !name.contains('$'));
+    let object = Object {
+        file: file.to_owned(),
+        api: text("/apiVersion"),
+        kind: text("/kind"),
+        name: text("/metadata/name"),
+        namespace,
+        value: document,
+        at: at.to_owned(),
+        has_blanks: false,
+    };
+    let is_object = ["apiVersion", "metadata", "spec"].iter().any(|key| object.value.get(key).is_some());
+    if object.kind.is_empty() && object.value.is_object() && !is_object {
+        let check = Check::warn("yaml", "no Kubernetes object; it was not looked at", "leave the file out");
+        checks.push(check.at(object.place("kind")));
+        return;
+    }
+    if object.kind.is_empty() {
+        let check = Check::fail(
+            "yaml",
+            "a document without a kind",
+            "every manifest has apiVersion, kind and metadata.name",
+        );
+        checks.push(check.at(object.place("kind")));
+        return;
+    }
+    let inside =
+        |pointer: &str| object.value.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default();
+    let (items, field) = match object.kind.as_str() {
+        kind if kind.ends_with("List") && object.value.get("items").is_some() => (inside("/items"), "items"),
+        "Template" => (inside("/objects"), "objects"),
+        _ => (Vec::new(), ""),
+    };
+    for (n, item) in items.into_iter().enumerate() {
+        take(file, item, &format!("{at}{field}[{n}]."), objects, checks);
+    }
+    if object.kind == "AppWrapper" {
+        for (n, component) in inside("/spec/components").into_iter().enumerate() {
+            if let Some(template) = component.get("template") {
+                take(file, template.clone(), &format!("{at}spec.components[{n}].template."), objects, checks);
+            }
+        }
+        return;
+    }
+    if field.is_empty() {
+        objects.push(object);
     }
 }
 
 /// Text values of a map such as labels or a selector.
 pub(super) fn texts(value: Option<&Value>) -> BTreeMap<String, String> {
-    let text = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
+    let text = |(name, value): (&String, &Value)| Some((name.clone(), scalar(value)?));
     value.and_then(Value::as_object).into_iter().flatten().filter_map(text).collect()
+}
+
+/// A scalar as text.
+pub(super) fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        _ => None,
+    }
 }
 
 pub(super) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
-}
-
-fn pods_of(object: &Object) -> Vec<Pods> {
-    let value = &object.value;
-    let number = |pointer: &str| value.pointer(pointer).and_then(Value::as_u64);
-    let api = value.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-    let one = |maker, base: &str, count| template(object, maker, base, count).into_iter().collect();
-    let each = |at: &str, below: &str| {
-        let templates = list(value, at).iter().enumerate().map(|(n, item)| {
-            let count = item.get("replicas").and_then(Value::as_u64);
-            template(object, Maker::Operator, &format!("{at}/{n}{below}"), count)
-        });
-        templates.flatten().collect()
-    };
-    match object.kind.as_str() {
-        "Pod" => one(Maker::Pod, "", Some(1)),
-        "Job" if api.starts_with("batch.volcano.sh") => each("/spec/tasks", "/template"),
-        "Job" | "CronJob" => {
-            let base = if object.kind == "Job" { "/spec" } else { "/spec/jobTemplate/spec" };
-            let mode = value.pointer(&format!("{base}/completionMode")).and_then(Value::as_str);
-            let count = number(&format!("{base}/parallelism")).or(Some(1));
-            one(Maker::Job { indexed: mode == Some("Indexed") }, &format!("{base}/template"), count)
-        }
-        "StatefulSet" => one(Maker::StatefulSet, "/spec/template", number("/spec/replicas").or(Some(1))),
-        "Deployment" | "ReplicaSet" => {
-            one(Maker::Random, "/spec/template", number("/spec/replicas").or(Some(1)))
-        }
-        "DaemonSet" => one(Maker::Random, "/spec/template", None),
-        "JobSet" => {
-            let jobs = list(value, "/spec/replicatedJobs").iter().enumerate();
-            jobs.filter_map(|(n, job)| {
-                let pods = job.pointer("/template/spec/parallelism").and_then(Value::as_u64).unwrap_or(1);
-                let jobs = job.get("replicas").and_then(Value::as_u64).unwrap_or(1);
-                let at = format!("/spec/replicatedJobs/{n}/template/spec/template");
-                template(object, Maker::Operator, &at, Some(pods.saturating_mul(jobs)))
-            })
-            .collect()
-        }
-        "PyTorchJob" => ["Master", "Worker"]
-            .into_iter()
-            .filter_map(|role| {
-                let base = format!("/spec/pytorchReplicaSpecs/{role}");
-                let count = number(&format!("{base}/replicas"));
-                template(object, Maker::Operator, &format!("{base}/template"), count)
-            })
-            .collect(),
-        "LeaderWorkerSet" => ["leaderTemplate", "workerTemplate"]
-            .into_iter()
-            .filter_map(|role| {
-                let base = format!("/spec/leaderWorkerTemplate/{role}");
-                template(object, Maker::Operator, &base, number("/spec/leaderWorkerTemplate/size"))
-            })
-            .collect(),
-        "TrainJob" => trainer(object).into_iter().collect(),
-        _ => Vec::new(),
-    }
-}
-
-/// The pods of a template at a JSON pointer.
-fn template(object: &Object, maker: Maker, base: &str, count: Option<u64>) -> Option<Pods> {
-    let template = object.value.pointer(base)?;
-    let spec = template.get("spec")?.clone();
-    let field = format!("{base}/spec").trim_start_matches('/').replace('/', ".");
-    let mut labels = texts(template.pointer("/metadata/labels"));
-    // Set by the controllers.
-    if matches!(maker, Maker::Job { .. }) {
-        for label in ["job-name", "batch.kubernetes.io/job-name"] {
-            labels.insert(label.into(), object.name.clone());
-        }
-    }
-    Some(Pods {
-        place: object.place(field),
-        maker,
-        owner: object.value.clone(),
-        containers: Container::all(&spec, "containers"),
-        init_containers: Container::all(&spec, "initContainers"),
-        spec,
-        labels,
-        count,
-    })
-}
-
-/// A TrainJob has no template of its own, but a command and variables.
-fn trainer(object: &Object) -> Option<Pods> {
-    let trainer = object.value.pointer("/spec/trainer")?.clone();
-    let spec = serde_json::json!({ "containers": [trainer] });
-    Some(Pods {
-        place: object.place("spec.trainer"),
-        maker: Maker::Operator,
-        owner: object.value.clone(),
-        count: trainer.get("numNodes").and_then(Value::as_u64),
-        containers: Container::all(&spec, "containers"),
-        init_containers: Vec::new(),
-        spec: Value::Null,
-        labels: BTreeMap::new(),
-    })
 }

@@ -1,119 +1,33 @@
-//! Names: what the endpoint means, whether pods can be found by name, and which ports are open between them.
-
-use std::collections::BTreeMap;
+//! Services and what they name: selectors, subdomains, links, and which ports are open between pods.
 
 use serde_json::Value;
 
 use super::super::Check;
+use super::Manifests;
 use super::commands::is_c10d;
 use super::containers::Container;
-use super::objects::{Maker, Manifests, Object, Pods, list, texts};
+use super::names::{Taken, is_headless, is_selected, selector, takes};
+use super::objects::list;
+use super::pods::Pods;
+use crate::makers::Maker;
 
-/// Labels that make a selector mean one pod.
-const OF_ONE_POD: [&str; 3] = [
-    "statefulset.kubernetes.io/pod-name",
-    "apps.kubernetes.io/pod-index",
-    "batch.kubernetes.io/job-completion-index",
-];
-
-fn selector(service: &Object) -> BTreeMap<String, String> {
-    texts(service.value.pointer("/spec/selector"))
-}
-
-fn is_headless(service: &Object) -> bool {
-    service.value.pointer("/spec/clusterIP").and_then(Value::as_str) == Some("None")
-}
-
-fn is_of_one_pod(selector: &BTreeMap<String, String>) -> bool {
-    OF_ONE_POD.iter().any(|label| selector.contains_key(*label))
-}
-
-/// Whether a selector takes these pods. Labels that controllers add to single pods are left out of it.
-fn takes(selector: &BTreeMap<String, String>, pods: &Pods) -> bool {
-    let given = |label: &str| OF_ONE_POD.contains(&label) || label == "job-name" && pods.labels.is_empty();
-    !selector.is_empty()
-        && selector.iter().all(|(label, value)| given(label) || pods.labels.get(label) == Some(value))
-}
-
-/// The host names that a container is told to meet at.
-fn hosts(container: &Container) -> Vec<String> {
-    let flag =
-        |name: &str| container.torchrun.as_ref().and_then(|torchrun| torchrun.flag(name)).map(str::to_owned);
-    let said = [
-        flag("rdzv-endpoint"),
-        flag("master-addr"),
-        container.value_of("PET_RDZV_ENDPOINT").map(str::to_owned),
-        container.value_of("PET_MASTER_ADDR").map(str::to_owned),
-        container.value_of("MASTER_ADDR").map(str::to_owned),
-        container.value_of("RALLYPOINT_ENDPOINT").map(str::to_owned),
-    ];
-    let mut hosts: Vec<String> = said
-        .into_iter()
-        .flatten()
-        .map(|text| container.filled(&text).split(':').next().unwrap_or_default().to_owned())
-        .filter(|host| !host.is_empty() && !host.contains('$'))
-        .collect();
-    hosts.sort();
-    hosts.dedup();
-    hosts
-}
-
-/// Whether the host name is the Service itself, and not a pod behind it.
-fn means(host: &str, service: &Object) -> bool {
-    let rest = host.strip_prefix(service.name.as_str());
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-}
-
-/// Checks what the pods of one template are told, and how they are named.
+/// Checks how the pods of one template are named.
 pub(super) fn check_names(pods: &Pods, manifests: &Manifests, checks: &mut Vec<Check>) {
     for container in pods.containers.iter().filter(|container| container.trains()) {
-        for host in hosts(container) {
-            for service in manifests.of_kind("Service").filter(|service| means(&host, service)) {
-                checks.extend(endpoint_selects_all(pods, container, service));
-            }
-        }
         checks.extend(service_link(pods, container, manifests));
     }
     checks.extend(subdomain(pods, manifests));
-}
-
-fn endpoint_selects_all(pods: &Pods, container: &Container, service: &Object) -> Option<Check> {
-    let selector = selector(service);
-    if !takes(&selector, pods) || !pods.are_several() || is_of_one_pod(&selector) {
-        return None;
-    }
-    let (name, object) = (&service.name, &pods.place.object);
-    let evidence = if is_headless(service) {
-        format!(
-            "the endpoint `{name}` is a headless Service over all pods of {object}: each finds its own address behind the \
-             name and hosts a store of its own; with --nnodes=1:N each trains alone, and all exit 0"
-        )
-    } else {
-        format!(
-            "the endpoint `{name}` is a Service over all pods of {object}: each connection goes to another pod"
-        )
-    };
-    let pod = match pods.subdomain() {
-        Some(subdomain) => format!("{}-0.{subdomain}", object.split('/').nth(1).unwrap_or_default()),
-        None => "pod 0 by name (spec.subdomain)".into(),
-    };
-    let remedy =
-        format!("name {pod}, or a Service of a rallypoint server alone, and use --rdzv-conf=is_host=0");
-    Some(
-        Check::fail("endpoint-selects-all", evidence, remedy)
-            .at(pods.at(&format!("{}.command", container.field))),
-    )
 }
 
 /// A Service `master` puts `MASTER_PORT=tcp://…` into every pod.
 fn service_link(pods: &Pods, container: &Container, manifests: &Manifests) -> Option<Check> {
     let service = manifests
         .of_kind("Service")
+        .filter(|service| service.shares_namespace(pods.namespace.as_deref()))
         .find(|service| matches!(service.name.as_str(), "master" | "pet-master") && !is_headless(service))?;
     let variable = format!("{}_PORT", service.name.to_uppercase().replace('-', "_"));
     let off = pods.spec.get("enableServiceLinks") == Some(&Value::Bool(false));
-    let own = container.env.iter().any(|(name, _)| *name == variable);
-    (!off && !own).then(|| {
+    (!off && container.variable(&variable).is_none()).then(|| {
         let evidence =
             format!("the Service `{}` makes Kubernetes set {variable}=tcp://… in every pod", service.name);
         let check = Check::fail(
@@ -128,17 +42,28 @@ fn service_link(pods: &Pods, container: &Container, manifests: &Manifests) -> Op
 /// With c10d the workers get the host name of a pod, which the others must be able to resolve.
 fn subdomain(pods: &Pods, manifests: &Manifests) -> Option<Check> {
     const ID: &str = "no-subdomain";
-    if !pods.are_several() || pods.maker == Maker::Operator {
+    let by_maker = pods.facts().services.iter().any(|service| service.of_all && pods.has(service.when));
+    let kubernetes =
+        matches!(pods.maker, Maker::Job | Maker::IndexedJob | Maker::StatefulSet | Maker::Deployment);
+    if !pods.are_several() || by_maker && pods.subdomain.is_some() || !kubernetes || !pods.train() {
         return None;
     }
-    let c10d = pods.containers.iter().find(|container| is_c10d(container));
-    let told = |container: &Container| {
-        let by_flag = container.torchrun.as_ref().is_some_and(|torchrun| torchrun.has("local-addr"));
-        let has = |name: &str| container.env.iter().any(|(known, _)| known == name);
-        by_flag || has("PET_LOCAL_ADDR") || container.is_run() && has("POD_IP")
+    let meets = |container: &&Container| {
+        is_c10d(container)
+            && container.launches.iter().any(|launch| launch.most_nodes().is_some_and(|nodes| nodes > 1))
     };
-    let Some(subdomain) = pods.subdomain() else {
-        return c10d.filter(|container| !told(container)).map(|_| {
+    let told = |container: &Container| {
+        let by_flag = container.launches.iter().any(|launch| launch.local_addr);
+        let by_run = container.launches.iter().any(|launch| launch.by_rallypoint);
+        by_flag || by_run && container.variable("POD_IP").is_some()
+    };
+    let Some(subdomain) = &pods.subdomain else {
+        let lost = pods.containers.iter().find(meets).filter(|container| !told(container))?;
+        let by_address = lost.launches.iter().any(|launch| {
+            launch.host.as_ref().is_some_and(|told| told.text.source() == Some(crate::shell::Source::PodIp))
+        });
+        let on_host = pods.spec.get("hostNetwork") == Some(&Value::Bool(true));
+        return (!by_address && !on_host).then(|| {
             let check = Check::fail(
                 ID,
                 "with c10d the workers' MASTER_ADDR is the bare host name of another pod: the rendezvous completes, then \
@@ -148,54 +73,73 @@ fn subdomain(pods: &Pods, manifests: &Manifests) -> Option<Check> {
             check.at(pods.at("subdomain"))
         });
     };
-    let Some(service) = manifests.of_kind("Service").find(|service| service.name == subdomain) else {
+    let Some(service) = manifests
+        .of_kind("Service")
+        .find(|service| service.name == *subdomain && service.shares_namespace(pods.namespace.as_deref()))
+    else {
         let evidence = format!(
             "the subdomain `{subdomain}` needs a headless Service of that name; it is not in these files"
         );
         let remedy = "a Service with clusterIP: None, publishNotReadyAddresses: true, and the pods' labels as selector";
         return Some(Check::warn(ID, evidence, remedy).at(pods.at("subdomain")));
     };
-    let place = |field: &str| service.place(field);
     if !is_headless(service) {
         let evidence = format!("the Service `{subdomain}` is not headless, so the pods get no names");
-        return Some(Check::fail(ID, evidence, "clusterIP: None").at(place("spec.clusterIP")));
+        return Some(Check::fail(ID, evidence, "clusterIP: None").at(service.place("spec.clusterIP")));
     }
-    if service.value.pointer("/spec/publishNotReadyAddresses") != Some(&Value::Bool(true)) {
-        let evidence =
-            "pods that are not Ready have no name yet, and they are not Ready while they wait for each other";
+    let probed = pods.containers.iter().any(|container| container.value.get("readinessProbe").is_some());
+    if probed && service.value.pointer("/spec/publishNotReadyAddresses") != Some(&Value::Bool(true)) {
+        let evidence = "with the readinessProbe a pod has no name before it is Ready, and it may not be Ready before it has met the others";
         let check = Check::warn("not-ready-addresses", evidence, "publishNotReadyAddresses: true");
-        return Some(check.at(place("spec.publishNotReadyAddresses")));
+        return Some(check.at(service.place("spec.publishNotReadyAddresses")));
     }
     None
 }
 
-/// Services that take no pod at all.
+/// Services that the pods use, and that take no pod at all.
 pub(super) fn check_services(manifests: &Manifests, checks: &mut Vec<Check>) {
+    let strange = manifests.pods.iter().any(|pods| pods.maker == Maker::Unknown);
     for service in manifests.of_kind("Service") {
         let selector = selector(service);
-        if selector.is_empty()
-            || manifests.pods.is_empty()
-            || manifests.pods.iter().any(|pods| takes(&selector, pods))
-        {
+        let taken = manifests.pods.iter().any(|pods| takes(service, pods) != Taken::None);
+        if selector.is_empty() || taken || strange {
             continue;
         }
-        let shown: Vec<String> = selector.iter().map(|(label, value)| format!("{label}={value}")).collect();
-        let uses = |pods: &Pods| {
+        let name = &service.name;
+        let uses = |pods: &&Pods| {
             let told = pods
                 .containers
                 .iter()
-                .flat_map(hosts)
-                .any(|host| means(&host, service) || host.contains(&format!(".{}", service.name)));
-            told || pods.subdomain() == Some(service.name.as_str())
+                .flat_map(|container| &container.launches)
+                .filter_map(|launch| launch.host.as_ref())
+                .map(|told| told.text.to_string())
+                .any(|host| {
+                    let mut labels = host.split('.');
+                    labels.next() == Some(name) || labels.next() == Some(name)
+                });
+            pods.train() && (told || pods.subdomain.as_ref() == Some(name))
         };
+        let Some(_) = manifests
+            .pods
+            .iter()
+            .filter(|pods| service.shares_namespace(pods.namespace.as_deref()))
+            .find(uses)
+        else {
+            continue;
+        };
+        // What it takes may be in another file: a store, a server.
+        let of_own = |pods: &Pods| {
+            pods.subdomain.as_ref() == Some(name)
+                || pods.labels.iter().any(|(key, value)| selector.get(key) == Some(value))
+        };
+        if !is_headless(service) && !manifests.pods.iter().any(of_own) {
+            continue;
+        }
+        let shown: Vec<String> = selector.iter().map(|(label, value)| format!("{label}={value}")).collect();
         let evidence =
             format!("no pod in these files has the labels {}: the name never resolves", shown.join(", "));
         let remedy = "make the selector equal to the pods' labels (spec.template.metadata.labels)";
-        let check = if manifests.pods.iter().any(uses) {
-            Check::fail("selector-matches-none", evidence, remedy)
-        } else {
-            Check::warn("selector-matches-none", evidence, remedy)
-        };
+        let check = Check::fail("selector-matches-none", evidence, remedy);
         checks.push(check.at(service.place("spec.selector")));
     }
 }
@@ -203,39 +147,55 @@ pub(super) fn check_services(manifests: &Manifests, checks: &mut Vec<Check>) {
 /// Ranks connect to each other on ports that nobody knows beforehand.
 pub(super) fn check_network_policies(manifests: &Manifests, checks: &mut Vec<Check>) {
     for policy in manifests.of_kind("NetworkPolicy") {
-        let selector = texts(policy.value.pointer("/spec/podSelector/matchLabels"));
-        let chosen = |pods: &&Pods| selector.is_empty() || takes(&selector, pods);
-        let Some(pods) = manifests.pods.iter().filter(|pods| pods.train() && pods.are_several()).find(chosen)
-        else {
-            continue;
+        let chosen = |pods: &&Pods| {
+            let total = manifests.nodes(pods).unwrap_or(1);
+            total > 1
+                && pods.train()
+                && policy.shares_namespace(pods.namespace.as_deref())
+                && is_selected(policy.value.pointer("/spec/podSelector"), pods)
         };
+        let Some(pods) = manifests.pods.iter().find(chosen) else { continue };
         let types = list(&policy.value, "/spec/policyTypes");
-        let for_ingress = types.is_empty() || types.iter().any(|name| name == "Ingress");
-        let rules = list(&policy.value, "/spec/ingress");
-        let opens_all = rules.iter().any(|rule| {
-            let peers = list(rule, "/from");
-            let from_pods = peers.is_empty()
-                || peers
-                    .iter()
-                    .any(|peer| takes_peer(&texts(peer.pointer("/podSelector/matchLabels")), peer, pods));
-            from_pods && list(rule, "/ports").is_empty()
-        });
-        if for_ingress && !opens_all {
-            let check = Check::fail(
-                "network-policy-ports",
-                format!(
-                    "the pods of {} may not connect to each other on every port: torchrun's second store, gloo and NCCL \
-                         use ports of their own choice",
-                    pods.place.object
-                ),
-                "a rule without ports from the same pods: ingress: [{from: [{podSelector: {matchLabels: …}}]}]",
-            );
-            checks.push(check.at(policy.place("spec.ingress")));
+        for (kind, field, peers_at) in [("Ingress", "ingress", "/from"), ("Egress", "egress", "/to")] {
+            let named = types.iter().any(|name| name == kind);
+            let implied =
+                types.is_empty() && (kind == "Ingress" || policy.value.pointer("/spec/egress").is_some());
+            let rules = list(&policy.value, &format!("/spec/{field}"));
+            // Other policies may open more; only those in these files are seen, and each is asked for itself.
+            let opens_all = rules.iter().any(|rule| {
+                let peers = list(rule, peers_at);
+                let own = peers.is_empty()
+                    || peers.iter().any(|peer| {
+                        let of_namespace = peer.get("namespaceSelector").is_some();
+                        peer.get("ipBlock").is_some_and(|block| {
+                            block.get("cidr").and_then(Value::as_str) == Some("0.0.0.0/0")
+                        }) || (peer.get("podSelector").is_some() || of_namespace)
+                            && is_selected(peer.get("podSelector"), pods)
+                    });
+                let ports = list(rule, "/ports");
+                let wide = ports.iter().any(|port| {
+                    let number = |field: &str| port.get(field).and_then(Value::as_u64);
+                    port.get("port").is_none()
+                        || number("port").unwrap_or(u64::MAX) <= 1024
+                            && number("endPort").unwrap_or(0) >= 60_000
+                });
+                own && (ports.is_empty() || wide)
+            });
+            if (named || implied) && !opens_all {
+                let direction = if kind == "Ingress" { "from" } else { "to" };
+                let check = Check::fail(
+                    "network-policy-ports",
+                    format!(
+                        "the pods of {} may not connect to each other on every port: torchrun's second store, gloo and \
+                         NCCL use ports of their own choice",
+                        pods.place.object
+                    ),
+                    format!(
+                        "a rule without ports for the same pods: {field}: [{{{direction}: [{{podSelector: {{matchLabels: …}}}}]}}]"
+                    ),
+                );
+                checks.push(check.at(policy.place(&format!("spec.{field}"))));
+            }
         }
     }
-}
-
-fn takes_peer(labels: &BTreeMap<String, String>, peer: &Value, pods: &Pods) -> bool {
-    let any_pod = peer.get("podSelector").is_some() && labels.is_empty();
-    any_pod || takes(labels, pods)
 }

@@ -84,9 +84,13 @@ mod tests {
             others in prop::collection::vec(0_u32..60, 0..60),
         ) {
             let mut set = RangeSet::default();
-            numbers.iter().for_each(|&number| set.insert(number));
+            for &number in &numbers {
+                set.insert(number);
+            }
             let mut other = RangeSet::default();
-            others.iter().for_each(|&number| other.insert(number));
+            for &number in &others {
+                other.insert(number);
+            }
             set.extend(&other);
             let model: BTreeSet<u32> = numbers.into_iter().chain(others).collect();
             for number in 0..60 {

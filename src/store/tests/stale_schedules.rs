@@ -90,21 +90,18 @@ impl Job {
         let (key, reader) = ((self.key)(rank), self.present[reader].as_ref());
         let Some((reader, client)) = reader.filter(|_| self.present[rank].is_some()) else { return };
         let reader = *reader;
-        let found = if client.wait(&[&key]) { Some(client.get(&key)) } else { None };
+        let found = client.wait(&[&key]).then(|| client.get(&key));
         let live = self.present[rank].as_ref().map(|(serial, _)| *serial).expect("it is there");
-        match found {
-            Some(value) => {
-                assert_eq!(value, live.to_string(), "the address of a process that is gone");
-                assert!(
-                    !self.outdated[live],
-                    "life {reader} got the address of life {live}, which is of an earlier meeting"
-                );
-                self.lives[reader].met.push(live);
-            }
-            None => {
-                client.cancel();
-                assert!(self.outdated[live], "the address of life {live} is gone, and nobody took a place");
-            }
+        if let Some(value) = found {
+            assert_eq!(value, live.to_string(), "the address of a process that is gone");
+            assert!(
+                !self.outdated[live],
+                "life {reader} got the address of life {live}, which is of an earlier meeting"
+            );
+            self.lives[reader].met.push(live);
+        } else {
+            client.cancel();
+            assert!(self.outdated[live], "the address of life {live} is gone, and nobody took a place");
         }
     }
 
@@ -149,7 +146,9 @@ proptest! {
         for reader in 0..RANKS {
             (0..RANKS).filter(|&rank| rank != reader).for_each(|rank| job.read(reader, rank));
         }
-        lost.iter().for_each(|&rank| job.leave(rank));
+        for &rank in &lost {
+            job.leave(rank);
+        }
         // The others go when their place is taken, or a while before that.
         for &rank in &back {
             if job.present[rank].is_some() && !late[rank] {
