@@ -9,8 +9,10 @@ use super::launch::{LaunchArgs, environment};
 use super::terminal::say;
 use crate::launch::{self, variables};
 
-const AFTER_HELP: &str = "In a shell: eval \"$(rallypoint env)\". Exit code: 0 it follows, 2 the environment contradicts \
-                          itself or cannot be read; stderr says which variable";
+const AFTER_HELP: &str = "In a shell: eval \"$(rallypoint env)\". An env:// program that shall be a client of the server also needs \
+                          TORCHELASTIC_USE_AGENT_STORE=True, and before torch 2.6 TORCHELASTIC_RESTART_COUNT=0; \
+                          `rallypoint run` sets both. Exit code: 0 it follows, 2 the environment contradicts itself or \
+                          cannot be read; stderr says which variable";
 
 /// Derive the launch environment from what the platform gives: PET_* for torchrun, MASTER_* and, where they follow, RANK
 /// and WORLD_SIZE for env://.

@@ -155,6 +155,8 @@ pub struct Plan {
 /// Makes every process a client, so that none tries to host the store: harmless with a server elsewhere, needed beside a
 /// sidecar. torch looks for this very text.
 const CLIENTS_ONLY: (&str, &str) = ("TORCHELASTIC_USE_AGENT_STORE", "True");
+/// What torch before 2.6 reads besides when it is such a client; without it `init_process_group` is a `KeyError` there.
+const FIRST_ATTEMPT: (&str, &str) = ("TORCHELASTIC_RESTART_COUNT", "0");
 /// How long torchrun's c10d backend waits in each call, if the user does not say.
 const READ_TIMEOUT: Duration = Duration::from_mins(5);
 
@@ -231,6 +233,10 @@ pub fn plan(
                 draft.set("PET_RDZV_ENDPOINT", store.to_string());
             }
             draft.set(CLIENTS_ONLY.0, CLIENTS_ONLY.1);
+            // torchrun counts the attempts of its workers itself.
+            if torchrun.is_none() && env.get(FIRST_ATTEMPT.0).is_none() {
+                draft.set(FIRST_ATTEMPT.0, FIRST_ATTEMPT.1);
+            }
         }
     }
     let Draft { torchrun, mut plan } = draft;

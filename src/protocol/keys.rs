@@ -111,12 +111,13 @@ pub enum RendezvousPart {
     RoleInfo(u32),
     /// `…/torchelastic/assigned_ranks/i` of a round: written by node 0 for node `i`.
     AssignedRanks(u32),
-    /// `…/terminal_state/last_member`: all agents have arrived at the exit barrier.
+    /// `…/terminal_state/last_member`, before PyTorch 2.4 `…/terminal_state0.FIN`: all agents have arrived at the exit
+    /// barrier.
     ExitBarrierDone {
         /// Whether the key belongs to a round of the c10d backend (else to a static run, which has no rounds).
         in_round: bool,
     },
-    /// `…/terminal_state/…`: the count of agents at the exit barrier.
+    /// `…/terminal_state/…`: the count of agents at the exit barrier; before 2.4 `…/terminal_state0`: one of them.
     ExitBarrier {
         /// As above.
         in_round: bool,
@@ -193,12 +194,20 @@ fn classify_static(key: &[u8], at: usize) -> KeyPattern<'_> {
 }
 
 fn exit_barrier_part(tail: &[u8], in_round: bool) -> RendezvousPart {
-    if find(tail, b"terminal_state/").is_none() {
-        RendezvousPart::Other
-    } else if tail.ends_with(b"/last_member") {
-        RendezvousPart::ExitBarrierDone { in_round }
-    } else {
-        RendezvousPart::ExitBarrier { in_round }
+    const MARK: &[u8] = b"terminal_state";
+    let Some(at) = find(tail, MARK) else { return RendezvousPart::Other };
+    let rest = &tail[at + MARK.len()..];
+    // Before PyTorch 2.4 an agent that arrives writes `terminal_state0`, and when it has read those of all agents
+    // `terminal_state0.FIN`.
+    let (is_known, is_done) = match (rest.strip_prefix(b"/"), rest.strip_suffix(b".FIN")) {
+        (Some(name), _) => (true, name == b"last_member"),
+        (None, Some(agent)) => (number(agent).is_some(), true),
+        (None, None) => (number(rest).is_some(), false),
+    };
+    match (is_known, is_done) {
+        (false, _) => RendezvousPart::Other,
+        (true, true) => RendezvousPart::ExitBarrierDone { in_round },
+        (true, false) => RendezvousPart::ExitBarrier { in_round },
     }
 }
 

@@ -236,6 +236,20 @@ fn case_4_nodes_that_finish_do_not_die() {
 }
 
 #[test]
+fn case_4_nodes_of_an_old_release_finish_too() {
+    let mut lab = Lab::expecting(2, 2);
+    lab.complete_run("job", 2);
+    lab.pass(600.0);
+    lab.pass_old_exit("job", 2);
+    lab.cas(0, "job", "close");
+    (0..2).for_each(|n| lab.leave(n));
+    lab.pass(60.0);
+    assert_silent(&lab);
+    lab.assert_said("run_finished", "job round 0 finished: 2 nodes after 600 s");
+    assert_eq!(lab.run("job").summary.state, RunState::Finished);
+}
+
+#[test]
 fn case_5_rank_zero_is_slow() {
     let mut lab = Lab::new();
     for n in 0..3 {

@@ -285,6 +285,17 @@ impl Lab {
         self.wait(n, &[&format!("{base}/last_member")]);
     }
 
+    /// The exit barrier before PyTorch 2.4: a key for each agent, and another when it has read all of them.
+    pub(super) fn pass_old_exit(&mut self, run: &str, nodes: u32) {
+        let base = format!("/torch.rendezvous.{run}.0/torchelastic/agent/terminal_state");
+        for n in 0..nodes {
+            self.set(n, &format!("{base}{n}"), n.to_string().as_bytes());
+        }
+        for n in 0..nodes {
+            self.set(n, &format!("{base}{n}.FIN"), b"FIN");
+        }
+    }
+
     /// A worker of `env://` connects.
     pub(super) fn worker(&mut self, n: u32, addr: &str) {
         self.connect(n, addr, 2000 + n);

@@ -141,10 +141,12 @@ fn static_and_env_make_every_process_a_client_of_the_runs_store() {
         assert_eq!(it.set(name), Some(value), "{name}");
     }
     assert_eq!(it.set("RANK"), None, "torchrun sets it");
+    assert_eq!(it.set("TORCHELASTIC_RESTART_COUNT"), None, "torchrun counts");
     let it = launched("python t.py", None, false, &[]).expect("planned");
     for (name, value) in [
         ("MASTER_ADDR", "10.0.0.1"),
         ("TORCHELASTIC_USE_AGENT_STORE", "True"),
+        ("TORCHELASTIC_RESTART_COUNT", "0"),
         ("RANK", "1"),
         ("WORLD_SIZE", "2"),
         ("LOCAL_RANK", "0"),
@@ -152,4 +154,7 @@ fn static_and_env_make_every_process_a_client_of_the_runs_store() {
         assert_eq!(it.set(name), Some(value), "{name}");
     }
     assert_eq!(it.set("PET_RDZV_BACKEND"), None);
+    let again =
+        launched("python t.py", None, false, &[("TORCHELASTIC_RESTART_COUNT", "3")]).expect("planned");
+    assert_eq!(again.set("TORCHELASTIC_RESTART_COUNT"), None, "the user's own count stays");
 }

@@ -81,6 +81,21 @@ fn rendezvous_keys_name_their_run() {
 }
 
 #[test]
+fn the_exit_barrier_before_pytorch_2_4_has_a_key_for_each_agent() {
+    let barrier = "torchelastic/agent/terminal_state";
+    let part = |end: &str| rendezvous(&format!("/torch.rendezvous.j.3/{barrier}{end}")).1;
+    assert_eq!(part("12"), RendezvousPart::ExitBarrier { in_round: true });
+    assert_eq!(part("12.FIN"), RendezvousPart::ExitBarrierDone { in_round: true });
+    assert_eq!(
+        rendezvous(&format!("/none/{barrier}0.FIN")),
+        ("none".into(), RendezvousPart::ExitBarrierDone { in_round: false })
+    );
+    for other in ["", "x", ".FIN", "x.FIN", "s/last_member"] {
+        assert_eq!(part(other), RendezvousPart::Other, "{other}");
+    }
+}
+
+#[test]
 fn the_rest_of_a_process_group_is_told_apart() {
     assert_eq!(classify(b"init/"), Some(KeyPattern::WorkerCount));
     assert_eq!(address("/default_pg/0//cuda//0").2, AddressKind::NcclId);

@@ -23,14 +23,20 @@ pub(super) enum Class {
     Datetime,
     Timezone,
     Timedelta,
+    /// How the workers of a node are.
+    WorkerState,
 }
 
 impl Class {
     fn named(module: &[u8], name: &[u8]) -> Option<Self> {
         const TORCH: &[u8] = b"torch.distributed.elastic.rendezvous.dynamic_rendezvous";
+        // A copy of torch's handler that keeps one more table, `worker_states`, of torch's enumeration.
+        const NVIDIA: &[u8] = b"nvidia_resiliency_ext.fault_tolerance._ft_rendezvous";
+        const AGENT: &[u8] = b"torch.distributed.elastic.agent.server.api";
         match (module, name) {
-            (TORCH, b"_RendezvousState") => Some(Self::State),
-            (TORCH, b"_NodeDesc") => Some(Self::Node),
+            (TORCH | NVIDIA, b"_RendezvousState") => Some(Self::State),
+            (TORCH | NVIDIA, b"_NodeDesc") => Some(Self::Node),
+            (AGENT, b"WorkerState") => Some(Self::WorkerState),
             (b"datetime", b"datetime") => Some(Self::Datetime),
             (b"datetime", b"timezone") => Some(Self::Timezone),
             (b"datetime", b"timedelta") => Some(Self::Timedelta),
@@ -323,7 +329,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// REDUCE, in Python a call of anything: here one of the three classes of `datetime`, made by hand.
+    /// REDUCE, in Python a call of anything: here one of the three classes of `datetime`, or of an enumeration, made
+    /// by hand.
     fn reduce(&mut self) -> Step<Value<'a>> {
         let at = self.at - 1;
         let (Value::Class(class), Value::Tuple(start, len)) = self.pop_two()? else {
@@ -338,6 +345,8 @@ impl<'a> Machine<'a> {
             (Class::Datetime, &[Value::Bytes(bytes), Value::Zone(offset)]) => {
                 naive(bytes).and_then(|naive| naive.in_zone(offset)).map(Value::Moment)
             }
+            // A member of the enumeration is made of its value.
+            (Class::WorkerState, &[value @ Value::Text(_)]) => Some(value),
             _ => None,
         };
         made.ok_or(Malformed { at })

@@ -90,6 +90,23 @@ fn a_state_of_1200_nodes_is_read() {
     );
 }
 
+/// Pickled by Python 3.11 from classes of the names and fields that nvidia-resiliency-ext 0.7 has.
+const OF_NVIDIA_RESILIENCY: &str = "gASV6wEAAAAAAACMNG52aWRpYV9yZXNpbGllbmN5X2V4dC5mYXVsdF90b2xlcmFuY2UuX2Z0X3JlbmRlenZv\
+    dXOUjBBfUmVuZGV6dm91c1N0YXRllJOUKYGUfZQojAVyb3VuZJRLAIwIY29tcGxldGWUiIwIZGVhZGxpbmWUTowGY2xvc2VklIiMDHBhcnRpY2lwYW50\
+    c5R9lChoAIwJX05vZGVEZXNjlJOUKYGUfZQojARhZGRylIwFbm9kZTCUjANwaWSUSxGMCGxvY2FsX2lklEsAdWJLAGgMKYGUfZQoaA+MBW5vZGUxlGgR\
+    SxJoEksAdWJLAXWMCXdhaXRfbGlzdJSPlIwPcmVkdW5kYW5jeV9saXN0lI+UjA9sYXN0X2hlYXJ0YmVhdHOUfZQoaA2MCGRhdGV0aW1llIwIZGF0ZXRp\
+    bWWUk5RDCgfqAQIDBAUAAqaUaByMCHRpbWV6b25llJOUaByMCXRpbWVkZWx0YZSTlEsASwBLAIeUUpSFlFKUhpRSlGgTaCl1jA13b3JrZXJfc3RhdGVz\
+    lH2UKGgNjCp0b3JjaC5kaXN0cmlidXRlZC5lbGFzdGljLmFnZW50LnNlcnZlci5hcGmUjAtXb3JrZXJTdGF0ZZSTlIwJU1VDQ0VFREVElIWUUpRoE2gx\
+    dXViLg==";
+
+#[test]
+fn the_state_of_nvidia_resiliency_is_read_like_torchs() {
+    let state = read(OF_NVIDIA_RESILIENCY.as_bytes()).expect("readable").expect("a state");
+    let nodes: Vec<_> = state.participants.iter().map(|(node, rank)| (node.to_string(), *rank)).collect();
+    assert_eq!(nodes, [("node0_17_0".to_owned(), 0), ("node1_18_0".to_owned(), 1)]);
+    assert!(state.complete && state.closed);
+}
+
 #[test]
 fn no_state_yet_is_not_an_error() {
     assert_eq!(read(b"Y2FuaW1hZGFt"), Ok(None));

@@ -236,6 +236,22 @@ fn a_static_run_starts_again_with_a_closed_exit_barrier() {
 }
 
 #[test]
+fn a_static_run_of_an_old_release_starts_again_with_a_closed_exit_barrier() {
+    let world = world();
+    let agents = [world.client(), world.client()];
+    for (n, agent) in agents.iter().enumerate() {
+        agent.set(format!("{STATIC_EXIT}{n}"), n.to_string());
+    }
+    for (n, agent) in agents.iter().enumerate() {
+        agent.set(format!("{STATIC_EXIT}{n}.FIN"), "FIN");
+    }
+    agents.into_iter().for_each(Client::leave);
+    assert_eq!(world.keys(), Vec::<String>::new());
+    world.client().set("/none/torchelastic/other", "1");
+    assert_eq!(restarts(&world), [RunId::new(b"none")], "it had finished");
+}
+
+#[test]
 fn a_half_passed_exit_barrier_of_a_static_run_is_no_end() {
     let world = world();
     let a = world.client();
