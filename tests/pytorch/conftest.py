@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from servers import Server, StoreServer, TorchHost, TorchServer
+from servers import TORCH_VERSION, Server, StoreServer, TorchHost, TorchServer
 from wire import HELLO, WireClient
 
 TEST_TIMEOUT = 120
@@ -27,7 +27,6 @@ TEST_TIMEOUT = 120
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
 SERVERS = pytest.StashKey[list[Server]]()
-TORCH_VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 # The bytes of a 2.0 client do not tell it from a 2.1 client (proto-notes), so the server has to be told.
 DIALECT = ("--legacy-dialect", "2.0") if TORCH_VERSION < (2, 1) else ()
 

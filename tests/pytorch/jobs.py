@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from dying import die_with_parent
 from forks import ForkedPlace, ForkedProcess
 from pods import Pod
-from servers import Server, binary, poll
+from servers import TORCH_VERSION, Server, binary, poll
 
 TRAIN = Path(__file__).with_name("train.py")
 WRAPPER = Path(__file__).with_name("workers_use_endpoint.sh")
@@ -304,17 +304,18 @@ class Jobs:
         *,
         world_size: int = 2,
         init_method: str = "env://",
+        program: Path = TRAIN,
         train: Iterable[str | Path] = (),
         environment: dict[str, str] | None = None,
         places: Sequence[Place] = (),
         start: Iterable[int] | None = None,
     ) -> Job:
-        """Plain `python train.py` once per rank, told where and who it is by environment variables (env://) or an URL (tcp://)."""
+        """Plain `python train.py` (or another `program`) once per rank, told where and who it is by environment variables (env://) or an URL (tcp://)."""
         host, _, port = endpoint.rpartition(":")
         master = {"MASTER_ADDR": host, "MASTER_PORT": port} if init_method == "env://" else {}
 
         def command(_: int) -> list[str]:
-            return [sys.executable, str(TRAIN), "--out", str(job.folder), "--init-method", init_method, *map(str, train)]
+            return [sys.executable, str(program), "--out", str(job.folder), "--init-method", init_method, *map(str, train)]
 
         def variables(index: int) -> dict[str, str]:
             return master | {"RANK": str(index), "WORLD_SIZE": str(world_size)} | (environment or {})
@@ -355,4 +356,5 @@ class Jobs:
 def clients_only(endpoint: str) -> dict[str, str]:
     """The variables that make every process of a static, env:// or tcp:// job a client of the endpoint: none tries to host the store."""
     host, _, port = endpoint.rpartition(":")
-    return {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_ADDR": host, "MASTER_PORT": port}
+    before_2_6 = {"TORCHELASTIC_RESTART_COUNT": "0"} if TORCH_VERSION < (2, 6) else {}
+    return before_2_6 | {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_ADDR": host, "MASTER_PORT": port}

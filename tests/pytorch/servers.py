@@ -17,10 +17,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
+TORCH_VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 CLIENT_TIMEOUT = timedelta(seconds=20)
 """A client's time-out unless a test gives one. It bounds a hanging test: a blocked torch call cannot be interrupted."""
 
