@@ -70,9 +70,19 @@ pub(super) struct GlooAddress {
 }
 
 /// Reads the value that a rank writes under `…//cpu//G/r`: a host name with its length, an address with its length,
-/// and 8 bytes for each rank of the group (seen with 2.4.1 and 2.15.0 at 2, 4 and 8 ranks).
+/// and 8 bytes for each rank of the group (seen with 2.4.1 and 2.15.0 at 2, 4 and 8 ranks). Older releases write a socket
+/// address of 128 bytes and a number of 8 for each other rank, without a host name (seen with 2.1.2 at 2 and 3 ranks).
 pub(super) fn read_gloo(value: &[u8]) -> GlooAddress {
     const LONGEST_HOST: usize = 256;
+    const OLD_PAIR: usize = 136;
+    const INET: [[u8; 2]; 2] = [[2, 0], [10, 0]];
+    if !value.is_empty()
+        && value.len().is_multiple_of(OLD_PAIR)
+        && value.chunks(OLD_PAIR).all(|pair| INET.iter().any(|family| pair.starts_with(family)))
+    {
+        let size = u32::try_from(value.len() / OLD_PAIR + 1).ok().filter(|ranks| *ranks <= MOST_RANKS);
+        return GlooAddress { host: None, size };
+    }
     let number = |bytes: &[u8]| usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok();
     let read = || {
         let (len, rest) = value.split_at_checked(8)?;

@@ -33,4 +33,4 @@ pub use export::{Format, variables};
 pub use names::{ordinal, random_suffix};
 pub use plan::{Mode, Plan, PlanError, Server, plan};
 pub use platform::Platform;
-pub use torchrun::{Backend, RdzvConf, Torchrun, find_torchrun};
+pub use torchrun::{Backend, RdzvConf, Torchrun, find_torchrun, is_flag_of_torchrun};

@@ -36,8 +36,13 @@ const WITH_VALUE: [&str; 29] = [
     "r",
     "t",
 ];
-const WITHOUT_VALUE: [&str; 8] =
-    ["standalone", "module", "no-python", "run-path", "virtual-local-rank", "use-env", "help", "m"];
+const WITHOUT_VALUE: [&str; 9] =
+    ["standalone", "module", "no-python", "run-path", "virtual-local-rank", "use-env", "help", "h", "m"];
+
+/// Whether torchrun of any release that was looked at has this flag; given without the dashes before it.
+pub fn is_flag_of_torchrun(name: &str) -> bool {
+    WITH_VALUE.contains(&name) || WITHOUT_VALUE.contains(&name)
+}
 
 /// A call of torchrun.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,12 +1,14 @@
 """One rank of a job that does something legal that few jobs do. NAME says what; each job checks that it got what PyTorch promises.
 
-The jobs are hostile to a server that cleans up behind dead processes: they make many groups, or keep keys of their own beside a job's.
+The jobs are hostile to a server that cleans up behind dead processes: they make many groups, keep keys of their own beside a job's, hand the
+store over themselves, or wait at barriers that PyTorch's table of keys does not have.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +16,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as checkpoint
+from torch.distributed.elastic.utils import store as store_util
 
 RANK, WORLD_SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 PATIENCE = timedelta(seconds=60)
@@ -55,6 +58,13 @@ def debug_detail(_: Path) -> None:
         dist.monitored_barrier(timeout=PATIENCE, wait_all_ranks=True)
 
 
+def store_by_hand(_: Path) -> None:
+    """The store is made by the program, so that no `default_pg/` stands before the keys of the group."""
+    init(store=client(), rank=RANK, world_size=WORLD_SIZE)
+    assert_sum()
+    assert_sum(dist.new_group(range(WORLD_SIZE)))
+
+
 def shared_store(_: Path) -> None:
     """Keys of the program's own beside those of the group: values, counters, waits, and queues where the release has them."""
     init()
@@ -84,8 +94,21 @@ def checkpoints(folder: Path) -> None:
         assert read["step"].item() == step and torch.equal(read[f"of-{RANK}"], state[f"of-{RANK}"])
 
 
+def store_barriers(folder: Path) -> None:
+    """The barrier on a store that torchrun and torch's checkpoint writers use, below a prefix of the group's store. Rank 0 comes late to each."""
+    init()
+    store = dist.PrefixStore("checkpoint", dist.distributed_c10d._get_default_store())
+    for step in range(3):
+        mark = folder / f"written-{step}"
+        if RANK == 0:
+            time.sleep(0.3)
+            mark.touch()
+        store_util.barrier(store, WORLD_SIZE, key_prefix=f"step-{step}", barrier_timeout=PATIENCE.total_seconds())
+        assert mark.exists(), f"rank {RANK} came through the barrier of step {step} before rank 0 had arrived"
+
+
 JOBS: dict[str, Callable[[Path], None]] = {
-    job.__name__: job for job in (many_groups, debug_detail, shared_store, checkpoints)
+    job.__name__: job for job in (many_groups, debug_detail, store_by_hand, shared_store, checkpoints, store_barriers)
 }
 
 

@@ -28,7 +28,7 @@ def run_twice(jobs: Jobs, server: Server, name: str, ranks: int, *, forks: Fork 
     assert "ERROR" not in server.log_text()
 
 
-@pytest.mark.parametrize("name", ["many_groups", "shared_store", "checkpoints"])
+@pytest.mark.parametrize("name", ["many_groups", "store_by_hand", "shared_store", "checkpoints", "store_barriers"])
 def test_a_legal_job_twice(name: str, rallypoint: Server, jobs: Jobs, fork: Fork) -> None:
     run_twice(jobs, rallypoint, name, 3, forks=fork)
 

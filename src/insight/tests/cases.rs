@@ -250,6 +250,27 @@ fn case_4_nodes_of_an_old_release_finish_too() {
 }
 
 #[test]
+fn ranks_of_an_old_release_meet_and_finish_too() {
+    let mut lab = Lab::new();
+    // What gloo of 2.1 writes for one other rank: a socket address of 128 bytes and a number.
+    let mut old = [0; 136];
+    old[..8].copy_from_slice(&[2, 0, 0xa5, 0xcb, 127, 0, 0, 1]);
+    for n in 0..2 {
+        lab.worker(n, "10.0.0.1");
+        lab.set(n, &format!("//worker/attempt_0/default_pg/0//cpu//0/{n}"), &old);
+    }
+    lab.pass(20.0);
+    lab.assert_said(
+        "ranks_complete",
+        "store:29500: all 2 ranks have met in 0.0 s; last: rank 1 at 10.0.0.1 (+0.0 s)",
+    );
+    (0..2).for_each(|n| lab.leave(n));
+    lab.pass(20.0);
+    assert_silent(&lab);
+    assert_eq!(lab.texts("run_finished").len(), 1);
+}
+
+#[test]
 fn case_5_rank_zero_is_slow() {
     let mut lab = Lab::new();
     for n in 0..3 {
