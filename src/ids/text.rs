@@ -12,8 +12,8 @@ pub fn is_plain(c: char) -> bool {
     }
     // Behind a letter, where accents are not escaped.
     let mut text = [b'a', 0, 0, 0, 0];
-    let len = 1 + c.encode_utf8(&mut text[1..]).len();
-    std::str::from_utf8(&text[..len]).is_ok_and(|text| text.escape_debug().nth(1) == Some(c))
+    let len = c.encode_utf8(&mut text[1..]).len();
+    std::str::from_utf8(&text[..=len]).is_ok_and(|text| text.escape_debug().nth(1) == Some(c))
 }
 
 /// A text with everything escaped that is not [plain](is_plain).
@@ -25,7 +25,7 @@ impl Display for Shown<'_> {
         let mut rest = self.0;
         while let Some((at, c)) = rest.char_indices().find(|(_, c)| !is_plain(*c)) {
             write!(f, "{}{}", &rest[..at], c.escape_default())?;
-            rest = &rest[at + c.len_utf8()..];
+            rest = &rest[at..][c.len_utf8()..];
         }
         f.write_str(rest)
     }

@@ -209,6 +209,7 @@ impl Decoder {
 
     /// Walks the fields that are there. `None`: the request is whole. Otherwise the bytes needed to go on.
     #[inline]
+    #[expect(clippy::arithmetic_side_effects, reason = "an index into `fields`, which a `get` has found")]
     fn walk(&mut self, op: Op, input: &[u8]) -> Result<Option<usize>, ProtocolError> {
         let fields = fields(op);
         while let Some(field) = fields.get(self.progress.field) {
@@ -228,6 +229,7 @@ impl Decoder {
         Ok(None)
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "`walked` is within `input`, and `size` at most 8")]
     fn walk_fixed(&mut self, input: &[u8], size: usize) -> Option<usize> {
         let end = self.progress.walked + size;
         if input.len() < end {
@@ -238,6 +240,10 @@ impl Decoder {
     }
 
     #[inline]
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "`walked` is within `input`, and `len` within the limits, of which the largest is 1 GiB"
+    )]
     fn walk_string(&mut self, op: Op, input: &[u8], is_key: bool) -> Result<Option<usize>, ProtocolError> {
         let body = self.progress.walked + 8;
         if input.len() < body {
@@ -250,7 +256,7 @@ impl Decoder {
         if !is_key && len > self.limits.value as u64 {
             return Err(ProtocolError::ValueTooLong { op, len, limit: self.limits.value });
         }
-        let end = body + len as usize;
+        let end = body + fits(len);
         if input.len() < end {
             return Ok(Some(end));
         }
@@ -270,16 +276,16 @@ impl Decoder {
             if count > limit as u64 {
                 return Err(ProtocolError::TooManyKeys { op, count, limit });
             }
-            count * strings_each
+            count.saturating_mul(strings_each)
         };
         while left > 0 {
             let is_key = strings_each == 1 || left % 2 == 0;
             if let Some(need) = self.walk_string(op, input, is_key)? {
                 self.progress.strings_left = Some(left);
                 // Each string still to come has at least its length.
-                return Ok(Some(need + 8 * (left as usize - 1)));
+                return Ok(Some(need.saturating_add(fits(left.saturating_sub(1)).saturating_mul(8))));
             }
-            left -= 1;
+            left = left.saturating_sub(1);
         }
         self.progress.strings_left = None;
         Ok(None)
@@ -298,7 +304,7 @@ fn build<'a>(op: Op, mut body: &'a [u8], owner: Option<&'a Bytes>) -> Request<'a
             desired: Payload { bytes: string(rest), owner },
         },
         Op::Get => Request::Get { key: string(rest) },
-        Op::Add => Request::Add { key: string(rest), delta: u64_at(rest) as i64 },
+        Op::Add => Request::Add { key: string(rest), delta: i64_at(rest) },
         Op::Check => Request::Check(list(rest)),
         Op::Wait => Request::Wait(list(rest)),
         Op::NumKeys => Request::NumKeys,
@@ -317,7 +323,7 @@ fn build<'a>(op: Op, mut body: &'a [u8], owner: Option<&'a Bytes>) -> Request<'a
         Op::QueuePop => Request::QueuePop { key: string(rest) },
         Op::QueueLen => Request::QueueLen { key: string(rest) },
         Op::ListKeys => Request::ListKeys,
-        Op::Barrier => Request::Barrier { key: string(rest), world_size: u64_at(rest) as i64 },
+        Op::Barrier => Request::Barrier { key: string(rest), world_size: i64_at(rest) },
     }
 }
 
@@ -326,7 +332,7 @@ fn string<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
 }
 
 fn list<'a>(rest: &mut &'a [u8]) -> List<'a> {
-    List { count: u64_at(rest) as usize, wire: &rest[8..] }
+    List { count: fits(u64_at(rest)), wire: &rest[8..] }
 }
 
 /// Takes one length-prefixed string off the front, if it is all there.
@@ -338,9 +344,21 @@ pub(super) fn split_string<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(string)
 }
 
+/// A length or count that was held against its limit, which is a `usize`.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "at most the limit, or a part of it")]
+const fn fits(len: u64) -> usize {
+    len as usize
+}
+
 #[inline]
 fn u64_at(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(0, |chunk| u64::from_le_bytes(*chunk))
+}
+
+#[inline]
+fn i64_at(bytes: &[u8]) -> i64 {
+    u64_at(bytes).cast_signed()
 }
 
 #[inline]

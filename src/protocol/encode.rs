@@ -19,6 +19,10 @@ pub struct ReplyBuffer {
     sent: usize,
 }
 
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "`sent` is within `tail`; shared values count as often as they are sent, but each chunk takes memory"
+)]
 impl ReplyBuffer {
     /// From this length (bytes) on a value is sent from where it is stored instead of being copied.
     const SHARE_FROM: usize = 512;
@@ -177,7 +181,7 @@ impl<K: AsRef<[u8]>> FromIterator<K> for KeyList {
         let mut list = Self::default();
         for key in keys {
             put_string(&mut list.wire, key.as_ref());
-            list.count += 1;
+            list.count = list.count.saturating_add(1);
         }
         list
     }
@@ -200,7 +204,7 @@ impl<K: AsRef<[u8]>, V: AsRef<[u8]>> FromIterator<(K, V)> for PairList {
         for (key, value) in pairs {
             put_string(&mut list.0.wire, key.as_ref());
             put_string(&mut list.0.wire, value.as_ref());
-            list.0.count += 1;
+            list.0.count = list.0.count.saturating_add(1);
         }
         list
     }

@@ -63,6 +63,7 @@ impl Address<'_> {
     }
 
     /// The attempt of the workers: PyTorch 2.5 and older put it before their keys.
+    #[expect(clippy::arithmetic_side_effects, reason = "offsets into one key, found in it")]
     pub fn attempt(&self) -> Option<u32> {
         let rest = &self.group[find(self.group, b"attempt_")? + b"attempt_".len()..];
         number(rest.split(|&b| b == b'/').next()?)
@@ -145,6 +146,7 @@ pub fn classify(key: &[u8]) -> Option<KeyPattern<'_>> {
 }
 
 /// Keys of torchrun's c10d backend. `rest` is `RUN`, or `RUN.ROUND/…`.
+#[expect(clippy::arithmetic_side_effects, reason = "offsets into one key, found in it")]
 fn classify_dynamic(rest: &[u8]) -> KeyPattern<'_> {
     let Some(slash) = rest.iter().position(|&b| b == b'/') else {
         return KeyPattern::Rendezvous { run_id: rest, round: None, part: RendezvousPart::State };
@@ -170,12 +172,13 @@ fn classify_dynamic(rest: &[u8]) -> KeyPattern<'_> {
 }
 
 /// Keys of torchrun's static backend: `RUN/torchelastic/…`, with `at` where the run id ends.
+#[expect(clippy::arithmetic_side_effects, reason = "offsets into one key, found in it")]
 fn classify_static(key: &[u8], at: usize) -> KeyPattern<'_> {
     const MARK: &[u8] = b"/torchelastic/";
     let (run_id, tail) = (&key[..at], &key[at + MARK.len()..]);
     // The two kinds of key are one group of members 0, 1, … and ASSIGNED, ASSIGNED + 1, …
     let address = |kind, first, index: &[u8]| {
-        let member = number(index).filter(|&i| i < ASSIGNED)? + first;
+        let member = number(index).filter(|&i| i < ASSIGNED)?.checked_add(first)?;
         let group = &key[..at + MARK.len()];
         Some(Address { group, member, kind, run_id: Some(run_id), sub_group: None })
     };

@@ -80,9 +80,9 @@ impl Op {
             (Dialect::C, 0..=18) => code,
             (Dialect::A | Dialect::B | Dialect::Legacy, 0..=6) | (Dialect::A, 8) => match code {
                 8 => Self::Delete as u8,
-                _ => code + 1,
+                _ => code.saturating_add(1),
             },
-            (Dialect::B, 7..=11) | (Dialect::Legacy, 7 | 9..=11) => code + 1,
+            (Dialect::B, 7..=11) | (Dialect::Legacy, 7 | 9..=11) => code.saturating_add(1),
             _ => return None,
         };
         Some(Self::ALL[c_code as usize])

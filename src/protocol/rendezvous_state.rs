@@ -147,7 +147,7 @@ type Read<T> = Result<T, UnreadableState>;
 
 impl<'p, 'a> Objects<'p, 'a> {
     fn new(pickle: &'p Pickle<'a>, pickle_len: usize) -> Self {
-        Self { pickle, nodes: vec![None; pickle.objects()], addr_budget: pickle_len * 4 }
+        Self { pickle, nodes: vec![None; pickle.objects()], addr_budget: pickle_len.saturating_mul(4) }
     }
 
     fn state(mut self) -> Read<RendezvousState> {

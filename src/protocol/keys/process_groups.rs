@@ -4,6 +4,7 @@
 //! made on a store given by hand has no such beginning, nor has what makes its groups without `init_process_group`
 //! (vLLM, torchft, `torch.distributed.rpc`). There a key must have the whole form of a row; below `default_pg/` every
 //! other key is [`KeyPattern::Unknown`].
+#![expect(clippy::arithmetic_side_effects, reason = "all of it is offsets into one key, found in it")]
 
 use super::{Address, AddressKind, KeyPattern, Leftover, find, number, rfind};
 

@@ -11,6 +11,10 @@ pub struct UtcMicros(pub i64);
 impl UtcMicros {
     /// The ten bytes of a pickled `datetime`: year (two, big-endian), month, day, hour, minute, second, and three of
     /// microseconds. Without a time zone they mean UTC: PyTorch before 2.6 wrote them so.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "no field is outside its bytes, and no year beyond 9999"
+    )]
     pub(super) fn from_datetime(bytes: &[u8; 10]) -> Option<Self> {
         let [year_high, year_low, month, day, hour, minute, second, micros @ ..] = *bytes;
         let year = i64::from(u16::from_be_bytes([year_high, year_low]));
@@ -32,7 +36,7 @@ impl UtcMicros {
 
     /// The same clock reading in a zone that is `offset` microseconds ahead of UTC.
     pub(super) fn in_zone(self, offset: i64) -> Option<Self> {
-        (offset.unsigned_abs() < DAY.unsigned_abs()).then_some(Self(self.0 - offset))
+        (offset.unsigned_abs() < DAY.unsigned_abs()).then(|| self.0.checked_sub(offset).map(Self))?
     }
 }
 
@@ -51,6 +55,7 @@ fn days_of_month(year: i64, month: i64) -> i64 {
 }
 
 /// Days in the proleptic Gregorian calendar. Years count from March, so that a leap day is the last of its year.
+#[expect(clippy::arithmetic_side_effects, reason = "years are 1 to 9999")]
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month > 2 { year } else { year - 1 };
     let month = (month + 9) % 12;
@@ -59,6 +64,7 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
 }
 
 /// The inverse of [`days_since_1970`]: year, month, day.
+#[expect(clippy::arithmetic_side_effects, reason = "an `i64` holds 2^27 days of microseconds")]
 fn date(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);

@@ -159,7 +159,7 @@ impl<'a> Machine<'a> {
             b'.' => return self.stop(),
             // FRAME: how many bytes follow until the next frame, of no use to us.
             0x95 => {
-                if u64::from_le_bytes(self.array()?) > (self.bytes.len() - self.at) as u64 {
+                if u64::from_le_bytes(self.array()?) > self.bytes.len().saturating_sub(self.at) as u64 {
                     return Err(CutOff { len: self.bytes.len() });
                 }
             }
@@ -221,30 +221,33 @@ impl<'a> Machine<'a> {
             0x86 => self.tuple(2)?,
             0x87 => self.tuple(3)?,
             b'}' => {
+                let id = self.pickle.dicts.len();
                 self.pickle.dicts.push(Vec::new());
-                Value::Dict(self.pickle.dicts.len() - 1)
+                Value::Dict(id)
             }
             0x8f | b']' => {
+                let id = self.pickle.lists.len();
                 self.pickle.lists.push(Vec::new());
-                Value::List(self.pickle.lists.len() - 1)
+                Value::List(id)
             }
             0x93 => self.class()?,
             0x81 => self.object()?,
             b'R' => self.reduce()?,
-            code => return Err(ForbiddenOpcode { code, at: self.at - 1 }),
+            code => return Err(ForbiddenOpcode { code, at: self.opcode_at() }),
         })
     }
 
     /// SETITEM, SETITEMS, ADDITEMS, APPENDS and BUILD: put values into the one below them.
     fn fill(&mut self, opcode: u8) -> Step<()> {
-        let malformed = Malformed { at: self.at - 1 };
+        let malformed = Malformed { at: self.opcode_at() };
         let from = match opcode {
             b's' => self.stack.len().checked_sub(2),
             b'b' => self.stack.len().checked_sub(1),
             _ => self.marks.pop(),
         };
         let from = from.filter(|&from| from > self.fence()).ok_or(malformed)?;
-        let target = self.stack[from - 1];
+        let (below, _) = self.stack.split_at(from);
+        let Some(&target) = below.last() else { return Err(malformed) };
         let values = self.stack.drain(from..);
         match (opcode, target) {
             (b's' | b'u', Value::Dict(id)) if values.len().is_multiple_of(2) => {
@@ -264,14 +267,14 @@ impl<'a> Machine<'a> {
     fn stop(&mut self) -> Step<bool> {
         match (self.stack.as_slice(), self.marks.as_slice()) {
             (&[root], []) => self.pickle.root = root,
-            _ => return Err(Malformed { at: self.at - 1 }),
+            _ => return Err(Malformed { at: self.opcode_at() }),
         }
         Ok(false)
     }
 
     /// LONG1: as many little-endian bytes as it says, of which eight are enough for a state.
     fn long(&mut self) -> Step<Value<'a>> {
-        let at = self.at - 1;
+        let at = self.opcode_at();
         let len = self.byte()?;
         let bytes = self.take(len.into())?;
         let mut number = match bytes.last() {
@@ -300,7 +303,7 @@ impl<'a> Machine<'a> {
 
     fn tuple(&mut self, len: u8) -> Step<Value<'a>> {
         let from = self.stack.len().checked_sub(len.into()).filter(|&from| from >= self.fence());
-        let from = from.ok_or(Malformed { at: self.at - 1 })?;
+        let from = from.ok_or(Malformed { at: self.opcode_at() })?;
         let start = self.tuples.len();
         self.tuples.extend(self.stack.drain(from..));
         Ok(Value::Tuple(start, len))
@@ -308,7 +311,7 @@ impl<'a> Machine<'a> {
 
     /// STACK_GLOBAL: a class by its name, of the few that are known.
     fn class(&mut self) -> Step<Value<'a>> {
-        let at = self.at - 1;
+        let at = self.opcode_at();
         match self.pop_two()? {
             (Value::Text(module), Value::Text(name)) => {
                 Class::named(module, name).map(Value::Class).ok_or(ForbiddenName { at })
@@ -319,11 +322,12 @@ impl<'a> Machine<'a> {
 
     /// NEWOBJ: an object without fields yet.
     fn object(&mut self) -> Step<Value<'a>> {
-        let at = self.at - 1;
+        let at = self.opcode_at();
         match self.pop_two()? {
             (Value::Class(class @ (Class::State | Class::Node)), Value::Tuple(_, 0)) => {
+                let id = self.pickle.objects.len();
                 self.pickle.objects.push(Object { class, fields: None });
-                Ok(Value::Object(self.pickle.objects.len() - 1))
+                Ok(Value::Object(id))
             }
             _ => Err(Malformed { at }),
         }
@@ -332,11 +336,11 @@ impl<'a> Machine<'a> {
     /// REDUCE, in Python a call of anything: here one of the three classes of `datetime`, or of an enumeration, made
     /// by hand.
     fn reduce(&mut self) -> Step<Value<'a>> {
-        let at = self.at - 1;
+        let at = self.opcode_at();
         let (Value::Class(class), Value::Tuple(start, len)) = self.pop_two()? else {
             return Err(Malformed { at });
         };
-        let made = match (class, &self.tuples[start..start + usize::from(len)]) {
+        let made = match (class, &self.tuples[start..][..usize::from(len)]) {
             (Class::Timedelta, &[Value::Integer(days), Value::Integer(seconds), Value::Integer(micros)]) => {
                 delta(days, seconds, micros).map(Value::Delta)
             }
@@ -355,15 +359,20 @@ impl<'a> Machine<'a> {
     fn pop_two(&mut self) -> Step<(Value<'a>, Value<'a>)> {
         match self.stack[self.fence()..] {
             [.., below, top] => {
-                self.stack.truncate(self.stack.len() - 2);
+                self.stack.truncate(self.stack.len().saturating_sub(2));
                 Ok((below, top))
             }
-            _ => Err(Malformed { at: self.at - 1 }),
+            _ => Err(Malformed { at: self.opcode_at() }),
         }
     }
 
     fn fence(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
+    }
+
+    /// Where the instruction that is followed began: reading it moved on by one.
+    fn opcode_at(&self) -> usize {
+        self.at.saturating_sub(1)
     }
 
     fn byte(&mut self) -> Step<u8> {
@@ -373,13 +382,13 @@ impl<'a> Machine<'a> {
     fn array<const N: usize>(&mut self) -> Step<[u8; N]> {
         let cut_off = CutOff { len: self.bytes.len() };
         let array = self.bytes[self.at..].first_chunk().ok_or(cut_off)?;
-        self.at += N;
+        self.at = self.at.saturating_add(N);
         Ok(*array)
     }
 
     fn take(&mut self, len: usize) -> Step<&'a [u8]> {
         let taken = self.bytes[self.at..].get(..len).ok_or(CutOff { len: self.bytes.len() })?;
-        self.at += len;
+        self.at = self.at.saturating_add(len);
         Ok(taken)
     }
 }
