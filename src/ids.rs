@@ -43,6 +43,11 @@ impl ConnId {
     }
 }
 
+/// How many there are of something that is held in memory, in the form in which the API and the views count.
+pub fn count(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
 /// Monotonic time since the process started. The core is handed it and never reads a clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Uptime(pub Duration);

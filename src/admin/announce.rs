@@ -15,7 +15,7 @@ use super::target::Named;
 use crate::api;
 use crate::gather::{Announcement, Member, Refused, Standing};
 use crate::launch::Nodes;
-use crate::server::Server;
+use crate::server::{Server, deadline_in};
 
 /// Between two looks at one run.
 const LEAST_WAIT: Duration = Duration::from_millis(100);
@@ -46,7 +46,7 @@ pub(super) async fn announce(
         torch: sent.torch,
         restarts: sent.restart_finished,
     };
-    let deadline = tokio::time::Instant::now() + wait;
+    let deadline = deadline_in(wait);
     let mut bell = server.gathering().bell();
     loop {
         // Seen before asking: a gate that opens in between rings again.
@@ -61,7 +61,7 @@ pub(super) async fn announce(
             // Nobody rings when the holder of a rank is gone.
             Standing::Parked { silent, .. } => {
                 let left = server.gathering().gates().pod_timeout().saturating_sub(*silent);
-                deadline.min(tokio::time::Instant::now() + left.max(LEAST_WAIT))
+                deadline.min(deadline_in(left.max(LEAST_WAIT)))
             }
             _ => deadline,
         };

@@ -13,7 +13,7 @@ use super::problem::Problem;
 use super::rendezvous::{label, token, wait};
 use super::target::Named;
 use crate::api;
-use crate::ids::Label;
+use crate::ids::{Label, count};
 use crate::rendezvous::barrier::{Arrival, Refusal, Standing};
 use crate::server::Server;
 
@@ -24,7 +24,7 @@ pub(super) async fn arrive(
 ) -> Result<Response, Problem> {
     let (name, wait) = (label("name", &name)?, wait(body.wait_seconds));
     let members = body.members.as_deref().map(names).transpose()?;
-    let Some(size) = body.world_size.or(members.as_ref().map(|members| members.len() as u32)) else {
+    let Some(size) = body.world_size.or(members.as_ref().map(|members| count(members.len()))) else {
         return Err(Problem::bad_request("say how many must arrive as `world_size`, or who as `members`"));
     };
     let arrival = Arrival {

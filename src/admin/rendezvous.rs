@@ -15,7 +15,7 @@ use super::body::{Body, Parts};
 use super::problem::Problem;
 use super::target::Named;
 use crate::api::{self, PeerDuration};
-use crate::ids::{Label, RunId};
+use crate::ids::{Label, RunId, count};
 use crate::rendezvous::{
     self, Farewell, HeartbeatView, Join, NodeInfo, Place, Refusal, Report, Round, Wanted,
 };
@@ -65,7 +65,7 @@ fn complete(
         run_id: round.run_id.to_string(),
         round: round.number,
         group_rank: rank,
-        group_world_size: round.participants.len() as u32,
+        group_world_size: count(round.participants.len()),
         store: shared.store_port.map(|port| api::StoreAddress { host: local.store_host(server), port }),
         keep_alive_seconds: round.terms.keep_alive.as_secs_f64(),
         keep_alive_misses: round.terms.keep_alive_misses,
@@ -87,8 +87,8 @@ fn complete(
 }
 
 fn list(round: &Round) -> Bytes {
-    let participants = round.participants.iter().enumerate().map(|(rank, participant)| api::Participant {
-        group_rank: rank as u32,
+    let participants = (0..).zip(&round.participants).map(|(rank, participant)| api::Participant {
+        group_rank: rank,
         node: participant.node.to_string(),
         name: participant.info.name.to_string(),
         address: participant.info.address.to_string(),

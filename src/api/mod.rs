@@ -1,5 +1,15 @@
 //! The bodies of the HTTP API's requests and answers, for the server that takes them and the commands that send them.
 //! `openapi.json` beside this file is the same in the form that other programs read.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss
+    )
+)]
 
 mod announce;
 mod barrier;

@@ -12,6 +12,16 @@
 //!
 //! Pure: time and addresses are handed in; the shell holds the lock and wakes those who wait.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss
+    )
+)]
 
 mod progress;
 mod snapshot;
@@ -115,7 +125,7 @@ pub enum Refused {
         ago: Duration,
     },
     /// A rank without a place.
-    #[error("node rank {rank} does not fit {nodes} nodes; ranks are 0 to {}", nodes.max - 1)]
+    #[error("node rank {rank} does not fit {nodes} nodes; ranks are 0 to {}", nodes.max.saturating_sub(1))]
     Rank {
         /// The rank.
         rank: u32,
@@ -227,7 +237,7 @@ impl Gatherings {
         }
         let standing = run.announce(run_id, said, now, timeout);
         if std::mem::take(&mut run.has_changed) {
-            self.version += 1;
+            self.version = self.version.saturating_add(1);
             run.version = self.version;
         }
         standing
@@ -245,7 +255,7 @@ impl Gatherings {
             run.replaced.retain(|_, seen| now.since(*seen) < timeout);
             let live = run.live(now, timeout).count();
             if (live, run.turned_away.len()) != (run.live, turned_away) {
-                *version += 1;
+                *version = version.saturating_add(1);
                 (run.live, run.version) = (live, *version);
             }
             live > 0

@@ -147,7 +147,7 @@ impl std::fmt::Display for Versions {
         for (n, (version, pods)) in self.0.iter().enumerate() {
             let shown: Vec<&str> = pods.iter().take(3).map(String::as_str).collect();
             let more = if pods.len() > shown.len() {
-                format!(" and {} more", pods.len() - shown.len())
+                format!(" and {} more", pods.len().saturating_sub(shown.len()))
             } else {
                 String::new()
             };

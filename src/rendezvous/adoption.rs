@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::run::{Current, HeartbeatView, Member, Run, Seat, Work};
 use super::{Break, Decision, Fact, Label, NodeInfo, Place, Refusal, Round, Wanted, Who};
-use crate::ids::Uptime;
+use crate::ids::{Uptime, count};
 
 /// After the first report of a round its other nodes have this long to report.
 const GRACE: Duration = Duration::from_mins(1);
@@ -66,7 +66,7 @@ pub(super) struct Adoption {
 
 impl Adoption {
     fn unreported(&self) -> u32 {
-        if self.until.is_none() { 0 } else { self.world_size.saturating_sub(self.ranks.len() as u32) }
+        if self.until.is_none() { 0 } else { self.world_size.saturating_sub(count(self.ranks.len())) }
     }
 
     pub(super) fn check_at(&self) -> Option<Uptime> {
@@ -75,6 +75,11 @@ impl Adoption {
 }
 
 impl Current {
+    /// Whether none of its nodes is in it any more, nor may still report.
+    pub(super) fn is_empty(&self) -> bool {
+        self.present == 0 && self.unreported() == 0
+    }
+
     /// Nodes of a learned round that may still report.
     pub(super) fn unreported(&self) -> u32 {
         self.adoption.as_ref().map_or(0, Adoption::unreported)
@@ -120,8 +125,8 @@ impl Run {
         if !fits || !adoption.ranks.insert(rank) {
             return;
         }
-        current.present += 1;
-        current.watched += 1;
+        current.present = current.present.saturating_add(1);
+        current.watched = current.watched.saturating_add(1);
         if adoption.unreported() == 0 {
             adoption.until = None;
         }

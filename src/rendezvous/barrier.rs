@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Label;
 use super::reason::some_of;
-use crate::ids::Uptime;
+use crate::ids::{Uptime, count};
 
 /// A released barrier is kept this long for retries of its arrivals.
 const RELEASED_KEPT: Duration = Duration::from_mins(1);
@@ -62,7 +62,7 @@ pub enum Standing {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Its time is over.
-    #[error("barrier {barrier}: {arrived} of {size} arrived within {} s; {}", after.as_secs_f64(), missing_text(.missing, *.size - *.arrived))]
+    #[error("barrier {barrier}: {arrived} of {size} arrived within {} s; {}", after.as_secs_f64(), missing_text(.missing, size.saturating_sub(*.arrived)))]
     Timeout {
         /// The barrier.
         barrier: Label,
@@ -248,12 +248,12 @@ impl Barriers {
         }
         let arrived = Arrived { id: arrival_id.clone(), parked: false, last_seen: now, since: now, timeout };
         barrier.arrived.insert(participant.clone(), arrived);
-        if (barrier.arrived.len() as u32) < barrier.size {
+        if count(barrier.arrived.len()) < barrier.size {
             return self
                 .standing(name, &participant, &arrival_id, now)
                 .map(|standing| (standing, Vec::new()));
         }
-        barrier.released += 1;
+        barrier.released = barrier.released.saturating_add(1);
         barrier.last_size = barrier.size;
         barrier.last_use = barrier.arrived.drain().map(|(who, arrived)| (who, arrived.id)).collect();
         let woken = barrier.last_use.keys().cloned().collect();
@@ -274,7 +274,7 @@ impl Barriers {
         }
         let mine =
             barrier.arrived.get(participant).filter(|mine| *mine.id == *arrival_id).ok_or(Refusal::Gone)?;
-        let (arrived, size, missing) = (barrier.arrived.len() as u32, barrier.size, barrier.missing());
+        let (arrived, size, missing) = (count(barrier.arrived.len()), barrier.size, barrier.missing());
         let left = mine.left(now);
         if left.is_zero() {
             let after = mine.timeout;
@@ -282,13 +282,20 @@ impl Barriers {
             return Err(Refusal::Timeout { barrier: name.clone(), arrived, size, missing, after });
         }
         let waited = now.since(mine.since);
-        Ok(Standing::Waiting { generation: barrier.released + 1, arrived, size, missing, waited, left })
+        Ok(Standing::Waiting {
+            generation: barrier.released.saturating_add(1),
+            arrived,
+            size,
+            missing,
+            waited,
+            left,
+        })
     }
 
     /// The barriers that somebody waits at: how many have arrived, of how many.
     pub fn waiting(&self) -> impl Iterator<Item = (&Label, u32, u32)> {
         let waiting = self.by_name.iter().filter(|(_, barrier)| !barrier.arrived.is_empty());
-        waiting.map(|(name, barrier)| (name, barrier.arrived.len() as u32, barrier.size))
+        waiting.map(|(name, barrier)| (name, count(barrier.arrived.len()), barrier.size))
     }
 
     /// A poll of the arrival waits from now on.

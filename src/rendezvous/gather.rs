@@ -42,6 +42,7 @@ impl Gather {
     }
 
     fn plan_announcement(&mut self, terms: &Terms) {
+        #[expect(clippy::arithmetic_side_effects, reason = "a fifth of a time is less than it")]
         let early = EXPIRING.min(terms.join_timeout / 5);
         self.announce_at = Some(Uptime(self.deadline.0.saturating_sub(early)));
     }
@@ -75,7 +76,7 @@ impl Run {
         } else if gather.announce_at.is_some_and(|at| at <= now) {
             gather.announce_at = None;
             let left = gather.deadline.since(now);
-            let (round, missing) = (self.last_round + 1, self.missing(now));
+            let (round, missing) = (self.next_round(), self.missing(now));
             self.tell(Fact::Expiring { round, left, missing }, out);
         }
     }
@@ -99,7 +100,7 @@ impl Run {
             })
             .collect();
         let gathered = now.since(gather.first_join);
-        let number = self.last_round + 1;
+        let number = self.next_round();
         let fact = Fact::Complete { round: number, nodes: ids.len(), gathered, last: gather.last.clone() };
         let mixed = mixed_releases(&participants);
         let round = Round {
@@ -119,7 +120,7 @@ impl Run {
 
     fn give_up(&mut self, now: Uptime, out: &mut Vec<Decision>) {
         let Some(first_join) = self.gather.as_ref().map(|gather| gather.first_join) else { return };
-        let (round, missing) = (self.last_round + 1, self.missing(now));
+        let (round, missing) = (self.next_round(), self.missing(now));
         let (joined, after) = (self.gathering, now.since(first_join));
         self.tell(Fact::TimedOut { round, after, missing: missing.clone() }, out);
         let (run, min_nodes) = (self.id.clone(), self.terms.min_nodes);
@@ -142,7 +143,8 @@ impl Run {
         let Some(gather) = &mut self.gather else { return Err(Refusal::NotGathering(self.id.clone())) };
         gather.deadline = (gather.deadline + by).min(now + MAX_LEFT);
         gather.plan_announcement(&terms);
-        let (round, left) = (self.last_round + 1, gather.deadline.since(now));
+        let left = gather.deadline.since(now);
+        let round = self.next_round();
         self.tell(Fact::Extended { round, by, left }, out);
         Ok((round, left))
     }
@@ -186,7 +188,7 @@ impl Run {
         }
         if self.gathering < min_nodes {
             let ranks: Vec<String> = self.missing_ranks().iter().map(u32::to_string).collect();
-            let needed = min_nodes - self.gathering;
+            let needed = min_nodes.saturating_sub(self.gathering);
             let more = if needed == 1 {
                 "1 more node is needed".into()
             } else {
@@ -227,7 +229,7 @@ impl Run {
             ),
         };
         Some(Progress {
-            round: self.last_round + 1,
+            round: self.next_round(),
             joined: self.gathering,
             min_nodes,
             max_nodes,
@@ -248,7 +250,8 @@ fn needed(min: u32, max: u32) -> String {
 fn mixed_releases(participants: &[Participant]) -> Option<String> {
     let mut counts = std::collections::BTreeMap::<&Label, usize>::new();
     for version in participants.iter().filter_map(|p| p.info.torch_version.as_ref()) {
-        *counts.entry(version).or_default() += 1;
+        let nodes = counts.entry(version).or_default();
+        *nodes = nodes.saturating_add(1);
     }
     let text = |(version, nodes): (&&Label, &usize)| format!("{version} on {nodes}");
     (counts.len() > 1).then(|| some_of(&counts.iter().map(text).collect::<Vec<_>>()))

@@ -29,14 +29,14 @@ impl Run {
             return Err(Refusal::BadRank { rank, max_nodes: self.terms.max_nodes });
         }
         let contends = self.rank_is_held(&join)?;
-        let limit = 2 * self.terms.max_nodes as usize + 64;
+        let limit = (self.terms.max_nodes as usize).saturating_mul(2).saturating_add(64);
         if self.members.len() >= limit && !self.members.contains_key(&join.node) {
             return Err(Refusal::TooManyNodes { run: self.id.clone(), limit });
         }
         let previous = self.rejoin(&join, out).or(join.previous.map(|place| place.rank));
         self.learn_place(join.previous, join.info.who(), out);
         let node = join.node.clone();
-        self.serials += 1;
+        self.serials = self.serials.saturating_add(1);
         let member = Member {
             info: join.info,
             join_id: join.join_id,
@@ -167,9 +167,9 @@ impl Run {
         let Some(member) = self.members.get_mut(node) else { return };
         member.seat = Seat::Gathering;
         self.redundant.remove(&member.serial);
-        self.gathering += 1;
+        self.gathering = self.gathering.saturating_add(1);
         if let Some(rank) = member.rank {
-            self.with_rank += 1;
+            self.with_rank = self.with_rank.saturating_add(1);
             self.ranks.insert(rank, node.clone());
         }
         let who = member.info.who();
@@ -183,7 +183,7 @@ impl Run {
             } else {
                 format!("{min_nodes} to {max_nodes}")
             };
-            self.tell(Fact::Gathers { round: self.last_round + 1, first: who, needed }, out);
+            self.tell(Fact::Gathers { round: self.next_round(), first: who, needed }, out);
         }
     }
 

@@ -8,6 +8,16 @@
 //! the others are told to join again, and the next round completes once nobody of the last one is still expected.
 //! While a round lives no other one of its run is complete.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss
+    )
+)]
 
 mod adoption;
 pub mod barrier;

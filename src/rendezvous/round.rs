@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Label, NodeInfo, Terms};
-use crate::ids::{RunId, Uptime};
+use crate::ids::{RunId, Uptime, count};
 
 /// A node of a complete round. Its rank is its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub(super) fn assign_ranks(claims: &[Claim]) -> Vec<u32> {
     rest.sort_by_key(|&n| (claims[n].requested.is_none(), claims[n].requested, n));
     let free = (0..world).filter(|&rank| !taken[rank]);
     for (n, rank) in rest.into_iter().zip(free) {
-        ranks[n] = Some(rank as u32);
+        ranks[n] = Some(count(rank));
     }
     ranks.into_iter().map(Option::unwrap_or_default).collect()
 }

@@ -9,7 +9,7 @@ use super::gather::Gather;
 use super::{
     Break, Decision, Fact, Farewell, Label, NodeInfo, Outcome, RETENTION, Refusal, Round, Terms, Who,
 };
-use crate::ids::{RunId, Uptime};
+use crate::ids::{RunId, Uptime, count};
 
 /// How long a join's end is kept for its retries.
 const ENDED_KEPT: Duration = Duration::from_mins(1);
@@ -298,18 +298,23 @@ impl Run {
         [gather, adoption, idle, self.members_check].into_iter().flatten().min()
     }
 
+    /// The number of the round that gathers, or will.
+    pub(super) fn next_round(&self) -> u64 {
+        self.last_round.saturating_add(1)
+    }
+
     /// Nodes of the current round that are still expected to join again.
     pub(super) fn expected(&self) -> u32 {
-        self.current.as_ref().map_or(0, |c| c.watched + c.unreported())
+        self.current.as_ref().map_or(0, |c| c.watched.saturating_add(c.unreported()))
     }
 
     /// Nodes that must be there or are waited for.
     pub(super) fn live(&self) -> usize {
-        (self.gathering + self.expected()) as usize + self.redundant.len()
+        (self.gathering.saturating_add(self.expected()) as usize).saturating_add(self.redundant.len())
     }
 
     pub(super) fn has_place(&self) -> bool {
-        self.gathering + self.expected() < self.terms.max_nodes
+        self.gathering.saturating_add(self.expected()) < self.terms.max_nodes
     }
 
     pub(super) fn is_live(&self, node: &Label) -> bool {
@@ -319,19 +324,19 @@ impl Run {
     /// Takes a member out of wherever it is.
     pub(super) fn vacate(&mut self, node: &Label) -> Option<Member> {
         let member = self.members.remove(node)?;
-        self.parked -= u32::from(member.parked);
+        self.parked = self.parked.saturating_sub(member.parked.into());
         match member.seat {
             Seat::Gathering => {
-                self.gathering -= 1;
-                self.with_rank -= u32::from(member.rank.is_some());
+                self.gathering = self.gathering.saturating_sub(1);
+                self.with_rank = self.with_rank.saturating_sub(member.rank.is_some().into());
             }
             Seat::Redundant => {
                 self.redundant.remove(&member.serial);
             }
             Seat::InRound(_) => {
                 if let Some(current) = &mut self.current {
-                    current.present -= 1;
-                    current.watched -= u32::from(member.watched);
+                    current.present = current.present.saturating_sub(1);
+                    current.watched = current.watched.saturating_sub(member.watched.into());
                 }
             }
             Seat::Ended(_) => {}
@@ -347,7 +352,7 @@ impl Run {
     /// The current round is to be given up; the first reason is the one that is told.
     pub(super) fn break_round(&mut self, why: Break, out: &mut Vec<Decision>) {
         let Some(current) = &mut self.current else { return };
-        if current.broken.is_none() && current.present + current.unreported() > 0 {
+        if current.broken.is_none() && !current.is_empty() {
             current.broken = Some(why.clone());
             let round = current.round.number;
             self.tell(Fact::Broken { round, why }, out);
@@ -371,7 +376,7 @@ impl Run {
 
     pub(super) fn set_parked(&mut self, node: &Label, parked: bool) -> Option<&mut Member> {
         let member = self.members.get_mut(node)?;
-        self.parked = self.parked + u32::from(parked) - u32::from(member.parked);
+        self.parked = self.parked.saturating_add(parked.into()).saturating_sub(member.parked.into());
         member.parked = parked;
         Some(member)
     }
@@ -461,7 +466,7 @@ impl Run {
     fn count_success(&mut self, now: Uptime, out: &mut Vec<Decision>) {
         let Some(current) = &self.current else { return };
         let ran = now.since(current.round.completed);
-        self.work.succeeded += 1;
+        self.work.succeeded = self.work.succeeded.saturating_add(1);
         if self.work.succeeded == self.work.nodes {
             self.work.finished = Some(now);
             self.tell(Fact::Finished { nodes: self.work.nodes, ran }, out);
@@ -538,7 +543,7 @@ impl Run {
                 break;
             }
         }
-        if self.current.as_ref().is_some_and(|c| c.present + c.unreported() == 0) {
+        if self.current.as_ref().is_some_and(Current::is_empty) {
             self.current = None;
         }
         let is_idle = self.live() == 0;
@@ -559,11 +564,11 @@ impl Run {
         }
         let round = Arc::new(round);
         let mut watched = 0;
-        for (rank, node) in nodes.iter().enumerate() {
+        for (rank, node) in (0..).zip(nodes) {
             let Some(member) = self.members.get_mut(node) else { continue };
-            member.seat = Seat::InRound(rank as u32);
-            member.previous = Some(rank as u32);
-            watched += u32::from(member.watched);
+            member.seat = Seat::InRound(rank);
+            member.previous = Some(rank);
+            watched = u32::saturating_add(watched, member.watched.into());
             if let Some(rank) = member.rank.filter(|_| !member.watched) {
                 // Nobody will know when it is gone, so its successor may have the rank.
                 self.ranks.remove(&rank);
@@ -574,10 +579,10 @@ impl Run {
         self.gather = None;
         self.last_round = round.number;
         self.holds_store = self.terms.store;
-        self.work = Work { nodes: nodes.len() as u32, ..Work::default() };
+        self.work = Work { nodes: count(nodes.len()), ..Work::default() };
         self.current = Some(Current {
             round: Arc::clone(&round),
-            present: nodes.len() as u32,
+            present: count(nodes.len()),
             watched,
             broken: None,
             adoption: None,

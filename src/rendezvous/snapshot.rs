@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::run::{Run, Seat};
 use super::{Label, NodeInfo, Terms};
-use crate::ids::{RunId, Uptime};
+use crate::ids::{RunId, Uptime, count};
 
 /// How a run's rounds stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,7 +156,7 @@ impl Run {
         };
         let round = match (current, &self.gather) {
             (Some(current), _) => current.round.number,
-            (None, Some(_)) => self.last_round + 1,
+            (None, Some(_)) => self.next_round(),
             (None, None) => self.last_round,
         };
         Snapshot {
@@ -167,7 +167,7 @@ impl Run {
             terms: self.terms,
             in_round: current.map_or(0, |c| c.present),
             waiting: self.gathering,
-            redundant: self.redundant.len() as u32,
+            redundant: count(self.redundant.len()),
             nodes: nodes.into_iter().map(|(_, node)| node).collect(),
             gathering_for: self.gather.as_ref().map(|gather| now.since(gather.first_join)),
             deadline: self.gather.as_ref().map(|gather| gather.deadline.since(now)),

@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
+use super::deadline_in;
 use super::listener::{DEAD_AFTER, Outcome, Visit};
 use crate::engine::{BufferReservation, Session};
 use crate::protocol::{Decoded, Decoder, Dialect, ProtocolError, ReplyBuffer, Request};
@@ -150,7 +151,7 @@ struct Deadline {
 
 impl Deadline {
     fn after(time: Duration) -> Self {
-        let at = Instant::now() + time;
+        let at = deadline_in(time);
         Self { at, sleep: Box::pin(tokio::time::sleep_until(at)) }
     }
 
@@ -226,10 +227,12 @@ impl Connection {
     }
 
     /// More of an unfinished request came. That puts off its end, as long as it does not come too slowly.
+    #[expect(clippy::cast_precision_loss, reason = "the bytes of one read")]
     fn progressed(&mut self, bytes: usize) {
         if let Some(timer) = self.timer.as_mut().filter(|_| self.greeted) {
-            let latest = Instant::now() + self.visit.door.config().request_timeout;
-            timer.at = latest.min(timer.at + Duration::from_secs_f64(bytes as f64 / SLOWEST));
+            let latest = deadline_in(self.visit.door.config().request_timeout);
+            let put_off = timer.at.checked_add(Duration::from_secs_f64(bytes as f64 / SLOWEST));
+            timer.at = put_off.map_or(latest, |at| latest.min(at));
         }
     }
 
@@ -255,7 +258,7 @@ impl Connection {
         if let Some(error) = self.stream.take_error()? {
             return Poll::Ready(Err(error.into()));
         }
-        timer.sleep.as_mut().reset(timer.at.min(now + LOOK_FOR_MEMORY));
+        timer.sleep.as_mut().reset(timer.at.min(deadline_in(LOOK_FOR_MEMORY)));
         timer.sleep.as_mut().poll(cx).map(Ok)
     }
 
@@ -293,7 +296,7 @@ impl Connection {
             }
             let done = self.apply(&input[..filled], None, replies, cx);
             match done {
-                0 => self.progressed(filled - rest),
+                0 => self.progressed(filled.saturating_sub(rest)),
                 _ => self.timer = None,
             }
             self.keep(&input[done..filled])?;
@@ -324,8 +327,8 @@ impl Connection {
         let missing = self.need.saturating_sub(self.input.len()).max(1);
         if self.input.capacity() == self.input.len() {
             // What a peer announces is not yet worth memory; what it has sent is.
-            let more = missing.min((4 * self.input.len()).max(4 * READ_AT_ONCE));
-            if !self.try_reserve(self.input.len() + more, 0) {
+            let more = missing.min(self.input.len().max(READ_AT_ONCE).saturating_mul(4));
+            if !self.try_reserve(self.input.len().saturating_add(more), 0) {
                 return self.poll_starved(cx);
             }
             self.is_fed();
@@ -382,6 +385,7 @@ impl Connection {
 
     /// Applies the whole requests in `input` and returns the number of bytes they took. Stops early when many
     /// replies have gathered; then `replies_first` is set.
+    #[expect(clippy::arithmetic_side_effects, reason = "`at` and `done` count bytes of `input`")]
     fn apply(
         &mut self,
         input: &[u8],
@@ -474,6 +478,7 @@ impl Connection {
             return;
         }
         self.patient = patient;
+        #[expect(clippy::arithmetic_side_effects, reason = "a quarter of a time is less than it")]
         let allowed = self.visit.door.config().write_timeout.saturating_add(DEAD_AFTER / 4);
         if allowed > DEAD_AFTER {
             let timeout = if patient { allowed } else { DEAD_AFTER };
@@ -512,7 +517,7 @@ impl Connection {
     }
 
     fn try_reserve(&mut self, unfinished: usize, replies: usize) -> bool {
-        if unfinished + replies <= UNCOUNTED && self.reservation.is_none() {
+        if unfinished.saturating_add(replies) <= UNCOUNTED && self.reservation.is_none() {
             return true;
         }
         let visit = &self.visit;

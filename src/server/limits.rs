@@ -20,7 +20,7 @@ impl DescriptorShares {
         let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
         let for_peers = limit.saturating_sub(Self::OWN).saturating_sub(listeners.min(limit / 8));
         let admin = (for_peers / 8).min(Self::MOST_ADMIN);
-        Self { stores: for_peers - admin, admin }
+        Self { stores: for_peers.saturating_sub(admin), admin }
     }
 }
 
@@ -36,7 +36,7 @@ pub fn default_max_memory() -> usize {
         FILES.iter().find_map(|file| std::fs::read_to_string(file).ok()?.trim().parse::<usize>().ok());
     match limit {
         // Without a limit version 1 shows a number near 2^63.
-        Some(limit) if limit < 1 << 50 => limit / 4 * 3,
+        Some(limit) if limit < 1 << 50 => (limit / 4).saturating_mul(3),
         _ => 1 << 30,
     }
 }

@@ -300,6 +300,7 @@ fn bind_exactly(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
     socket.set_reuse_address(true)?;
     // Accepted sockets inherit these, which saves their system calls.
     socket.set_tcp_nodelay(true)?;
+    #[expect(clippy::arithmetic_side_effects, reason = "parts of a time are less than it")]
     let keepalive =
         TcpKeepalive::new().with_time(DEAD_AFTER / 2).with_interval(DEAD_AFTER / 4).with_retries(2);
     socket.set_tcp_keepalive(&keepalive)?;

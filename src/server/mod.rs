@@ -1,6 +1,17 @@
 //! The TCPStore server: listeners, connections, the stores behind them, and their lifecycle. Holds no store rule.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss
+    )
+)]
 
 mod connection;
+mod deadline;
 mod gathering;
 mod limits;
 mod listener;
@@ -29,6 +40,7 @@ use crate::engine::{Clock, Engine, MemoryBudget};
 use crate::gather::{Announcement, Refused, Standing};
 use crate::ids::{RunId, Uptime};
 use crate::store::{Capacity, Store};
+pub use deadline::deadline_in;
 pub use gathering::Gathering;
 pub use limits::{DescriptorShares, default_max_memory, somaxconn};
 pub use listener::{Door, Outcome, bind};

@@ -18,6 +18,10 @@ pub struct EventCounts {
     pub runs_restarted: u64,
 }
 
+fn add(count: &mut u64, more: usize) {
+    *count = count.saturating_add(more as u64);
+}
+
 /// The observer that logs and counts.
 #[derive(Debug)]
 pub struct Notices {
@@ -61,7 +65,7 @@ impl Observer for Notices {
         let store = notice.store;
         match &notice.event {
             Event::KeysDropped { cause, keys, example } => {
-                self.count(|counts| counts.keys_dropped[*cause as usize] += *keys as u64);
+                self.count(|counts| add(&mut counts.keys_dropped[*cause as usize], *keys));
                 if *cause == DropCause::UnknownKey {
                     return self.throttled(Repeated::UnknownKeys, |held_back| {
                         let example = ShownKey(example);
@@ -90,8 +94,8 @@ impl Observer for Notices {
             }
             Event::StoreReset { cause, keys } => {
                 self.count(|counts| {
-                    counts.store_resets[*cause as usize] += 1;
-                    counts.keys_dropped[*cause as usize] += *keys as u64;
+                    add(&mut counts.store_resets[*cause as usize], 1);
+                    add(&mut counts.keys_dropped[*cause as usize], *keys);
                 });
                 let why = explain(*cause);
                 tracing::info!(store, cause = cause.name(), keys, "emptied the store of {keys} keys: {why}");
@@ -106,7 +110,7 @@ impl Observer for Notices {
                      them. If this store is for one job at a time, --one-job on empties it when the last has left"
                 );
             }),
-            Event::RunRestarted { .. } => self.count(|counts| counts.runs_restarted += 1),
+            Event::RunRestarted { .. } => self.count(|counts| add(&mut counts.runs_restarted, 1)),
             // Explained by insight.
             Event::TwoWriters { .. } | Event::StaleRead { .. } => {}
         }

@@ -37,7 +37,7 @@ impl Places {
         // Listeners on several threads take at the same time: count first, then look.
         let fits = *here < self.most_each && self.taken.fetch_add(1, Relaxed) < self.most;
         if fits {
-            *here += 1;
+            *here = here.saturating_add(1);
             return true;
         }
         if *here < self.most_each {

@@ -14,6 +14,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::Server;
+use super::deadline_in;
 use super::throttle::Throttle;
 use crate::config::ServerConfig;
 use crate::engine::Clock;
@@ -175,7 +176,7 @@ impl Rounds {
         if server.is_stopping() {
             return Err(Ended::Stopping);
         }
-        let until = Instant::now() + wait;
+        let until = deadline_in(wait);
         let node = join.node.clone();
         let key = Waits::Join(run.clone(), node.clone());
         let (waiting, parked) = {
@@ -229,7 +230,7 @@ impl Rounds {
         seen: Action,
         wait: Duration,
     ) -> Result<HeartbeatView, Ended> {
-        let until = Instant::now() + wait;
+        let until = deadline_in(wait);
         let (node, round) = (report.node.clone(), report.place.round);
         let mut view = {
             let mut state = self.lock();
@@ -296,7 +297,7 @@ impl Rounds {
         arrival: Arrival,
         wait: Duration,
     ) -> Result<barrier::Standing, Ended> {
-        let until = Instant::now() + wait;
+        let until = deadline_in(wait);
         let (participant, arrival_id) = (arrival.participant.clone(), arrival.arrival_id.clone());
         let key = Waits::Barrier(name.clone(), participant.clone());
         let (waiting, parked) = {
@@ -311,7 +312,7 @@ impl Rounds {
             state.barriers.park(name, &participant);
             let (waiting, ticket) = state.enter(key.clone());
             self.rearm(&mut state);
-            let until = until.min(Instant::now() + left);
+            let until = until.min(deadline_in(left));
             (tokio::time::timeout_at(until, waiting), Parked { rounds: self, key, ticket })
         };
         let woken = waiting.await;
@@ -474,7 +475,11 @@ impl State {
     /// Keeps a fact for whoever shows the runs.
     fn tell(&mut self, run: RunId, fact: Fact, now: Uptime) {
         const MOST: usize = 16_384;
-        if self.told.len() < MOST { self.told.push((run, fact, now)) } else { self.lost += 1 }
+        if self.told.len() < MOST {
+            self.told.push((run, fact, now));
+        } else {
+            self.lost = self.lost.saturating_add(1);
+        }
     }
 
     fn next_deadline(&self) -> Option<Uptime> {
@@ -503,7 +508,7 @@ impl State {
 
     fn poll(&mut self) -> (Poll, oneshot::Receiver<()>, u64) {
         let (tell, waiting) = oneshot::channel();
-        self.tickets += 1;
+        self.tickets = self.tickets.wrapping_add(1);
         (Poll { ticket: self.tickets, tell: Some(tell) }, waiting, self.tickets)
     }
 

@@ -32,7 +32,7 @@ where
              again in {pause:?}"
         );
         tokio::time::sleep(pause).await;
-        pause = LONGEST_PAUSE.min(2 * pause);
+        pause = LONGEST_PAUSE.min(pause.saturating_mul(2));
     }
 }
 

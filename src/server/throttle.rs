@@ -38,10 +38,10 @@ impl Throttle {
             kind.passed = 0;
         }
         if kind.passed >= Self::PER_INTERVAL {
-            kind.held_back += 1;
+            kind.held_back = kind.held_back.saturating_add(1);
             return None;
         }
-        kind.passed += 1;
+        kind.passed = kind.passed.saturating_add(1);
         Some(std::mem::take(&mut kind.held_back))
     }
 }

@@ -86,7 +86,7 @@ impl Watch {
             settings,
             foreign: Mutex::default(),
             events: broadcast::Sender::new(BACKLOG),
-            throttle: Throttle::new(Reason::CODES.len() + 1),
+            throttle: Throttle::new(Reason::CODES.len().saturating_add(1)),
         }
     }
 
@@ -136,7 +136,7 @@ impl Watch {
                     ("moment", serde_json::to_string(moment))
                 }
             };
-            state.last_id += 1;
+            state.last_id = state.last_id.saturating_add(1);
             if let Ok(data) = data {
                 // Nobody may be listening.
                 let _ = self.events.send(Event { id: state.last_id, name, data: data.into() });
@@ -318,7 +318,7 @@ impl Server {
         let mut waits = Vec::new();
         for door in self.doors() {
             let engine = door.engine();
-            total += engine.stats().waiters;
+            total = usize::saturating_add(total, engine.stats().waiters);
             let own = engine.waits(most, keys_each).into_iter();
             waits.extend(own.map(|wait| (engine.port(), wait)));
         }

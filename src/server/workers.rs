@@ -65,6 +65,7 @@ impl Rota {
     const IN_A_ROW: usize = 64;
 
     /// The runtime of the thread whose turn it is.
+    #[expect(clippy::arithmetic_side_effects, reason = "there is a thread")]
     pub(super) fn next(&self) -> &Handle {
         let turn = self.next.fetch_add(1, Relaxed) / Self::IN_A_ROW;
         &self.handles[turn % self.handles.len()]
