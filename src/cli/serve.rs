@@ -23,6 +23,9 @@ use crate::rendezvous::Terms;
 use crate::server::{self, DescriptorShares, Server};
 use crate::store::StaleKeyConfig;
 
+/// Of `--max-connections`, where it is not given: as many as 100,000 ranks and their launchers need.
+const MAX_CONNECTIONS: usize = 250_000;
+
 /// Run the server: one store for each --listen, and the admin port.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -99,7 +102,7 @@ pub(super) struct Args {
     max_memory: Option<usize>,
 
     /// Most connections to all stores together
-    #[arg(long, env = "RALLYPOINT_MAX_CONNECTIONS", value_name = "N", default_value_t = 250_000)]
+    #[arg(long, env = "RALLYPOINT_MAX_CONNECTIONS", value_name = "N", default_value_t = MAX_CONNECTIONS)]
     max_connections: usize,
 
     /// Most connections from one address
@@ -309,13 +312,17 @@ impl Args {
         let admin = admin_socket.local_addr()?;
         server::warn_of_small_backlog();
         if config.max_connections < self.max_connections {
-            tracing::warn!(
-                descriptors,
+            let room = format!(
                 "the limit on open files has room for {} connections to the stores and {} to the admin port; for more \
                  raise it (ulimit -n, LimitNOFILE, the container runtime's default)",
-                config.max_connections,
-                config.max_admin_connections
+                config.max_connections, config.max_admin_connections
             );
+            // What nobody asked for is not missed.
+            if self.max_connections == MAX_CONNECTIONS {
+                tracing::info!(descriptors, "{room}");
+            } else {
+                tracing::warn!(descriptors, "{room}");
+            }
         }
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),

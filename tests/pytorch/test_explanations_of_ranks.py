@@ -27,7 +27,8 @@ pytest_plugins = ["job_fixtures"]
 Fork = Callable[[int], list[ForkedPlace]]
 Serve = Callable[..., Server]
 KEEP_ALL = ("--drop-spent", "off", "--reset-when-idle", "off")
-WHO = r"rank {} on \S+"
+WHO = r"rank {} (?:on|at) \S+"
+"""Addresses of gloo before 2.4 tell no host: the rank is `at` its address then."""
 
 
 def env(jobs: Jobs, server: Server, places: list[ForkedPlace], *, train: Iterable[str] = (), **options: Any) -> Job:
