@@ -21,7 +21,7 @@ use tokio::task::AbortHandle;
 use tower::ServiceExt;
 
 use super::problem::Problem;
-use super::{ANSWER_TIMEOUT, MAX_BODY, REQUEST_TIMEOUT, access, probes, router};
+use super::{ANSWER_TIMEOUT, MAX_BODY, REQUEST_TIMEOUT, probes, router};
 use crate::server::{Place, Places, Server, Throttle, keep_running};
 
 /// What a waiting request takes (15 KiB were measured), with room for a body. All together are kept within the memory
@@ -139,13 +139,9 @@ impl Reserve {
 async fn serve_connection(stream: TcpStream, peer: SocketAddr, router: Router, keep_alive: bool) {
     // An answer of two parts must not wait for the acknowledgement of the first.
     let _ = stream.set_nodelay(true);
-    let local = stream.local_addr().map(|local| access::LocalAddr(local.ip().to_canonical())).ok();
-    let service = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
-        request.extensions_mut().insert(access::PeerAddr(peer));
-        if let Some(local) = local {
-            request.extensions_mut().insert(local);
-        }
-        let answer = router.clone().oneshot(request);
+    let local = stream.local_addr().ok();
+    let service = hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+        let answer = router.clone().oneshot(super::arrived(request, peer, local));
         async move {
             let answer: Result<Response, Infallible> =
                 match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {

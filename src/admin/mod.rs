@@ -51,11 +51,13 @@ mod routes;
 mod runs;
 mod target;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
+use axum::http::Request;
 use axum::routing::{delete, get, post, put};
 
 use crate::api;
@@ -92,6 +94,15 @@ pub fn router(server: Arc<Server>) -> Router {
         .method_not_allowed_fallback(routes::not_allowed)
         .layer(DefaultBodyLimit::max(MAX_BODY));
     guarded(routes, server)
+}
+
+/// Notes on a request where it came from, and the server's own address that it came in on; [`router`] wants both.
+pub fn arrived<B>(mut request: Request<B>, peer: SocketAddr, local: Option<SocketAddr>) -> Request<B> {
+    request.extensions_mut().insert(access::PeerAddr(peer));
+    if let Some(local) = local {
+        request.extensions_mut().insert(access::LocalAddr(local.ip().to_canonical()));
+    }
+    request
 }
 
 /// What must be answered whatever the load.
