@@ -8,7 +8,9 @@ use serde_json::Value;
 
 mod common;
 
+use common::peer::{Peer, wire};
 use common::{TestServer, eventually, http};
+use rallypoint::protocol::Op;
 
 fn bench(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rallypoint"));
@@ -144,11 +146,10 @@ fn init_counts_every_rank_and_refuses_a_store_in_use() {
     // It has cleared up, so it can be done again.
     assert_eq!(fact(&report(&server, "init", &["-n", "3"]), "init_count"), 3);
 
-    let target = server.store.to_string();
-    let ours = ["store", "--store", &target, "--raw", "add", "init/", "1"];
-    let ran = Command::new(env!("CARGO_BIN_EXE_rallypoint")).args(ours).env_clear().output().expect("runs");
-    assert!(ran.status.success());
-    let refused = bench(&["init", &target, "-n", "3"]);
+    let mut worker = Peer::greet(server.store);
+    worker.send(&[&[Op::Add as u8][..], &wire(b"init/"), &1_i64.to_ne_bytes()].concat());
+    worker.read(8);
+    let refused = bench(&["init", &server.store.to_string(), "-n", "3"]);
     assert_eq!(refused.status.code(), Some(2));
     let words = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(words.contains("holds the key `init/`, so a job uses it"), "{words}");

@@ -392,11 +392,11 @@ fn store_json_is_one_object_a_call() {
 fn store_keys_without_the_slash_are_counted() {
     let server = TestServer::start(&[]);
     let at = Rallypoint::new().with("RALLYPOINT_STORE", server.store);
-    at.run(&["store", "add", "--raw", "init/"]).gave("1\n");
+    at.run(&["store", "add", "--raw", "plain"]).gave("1\n");
     let ran = at.run(&["store", "keys"]);
     ran.gave("");
     assert_eq!(ran.err, "rallypoint: 1 more without PyTorch's leading `/`; --raw shows them\n");
-    at.run(&["store", "keys", "--raw"]).gave("init/\n");
+    at.run(&["store", "keys", "--raw"]).gave("plain\n");
 }
 
 #[test]

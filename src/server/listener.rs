@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use dashmap::DashMap;
+use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use tokio::io::Interest;
@@ -139,6 +140,10 @@ impl Door {
             match listener.async_io(Interest::READABLE, |socket| accept_one(socket)).await {
                 Ok((stream, peer)) => self.admit(stream, peer, rota.next()),
                 Err(error) if is_peers_fault(&error) => {}
+                // The socket was shut down because the store closes; this task is about to be ended.
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
+                    std::future::pending().await
+                }
                 Err(error) => {
                     if let Some(held_back) = self.house.throttle.pass(CANNOT_ACCEPT) {
                         let port = self.engine.port();
@@ -286,7 +291,6 @@ pub fn bind(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
 }
 
 fn is_no_ipv6(error: &io::Error) -> bool {
-    use rustix::io::Errno;
     [Errno::AFNOSUPPORT, Errno::ADDRNOTAVAIL]
         .iter()
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))

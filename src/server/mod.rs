@@ -67,6 +67,14 @@ struct OpenStore {
     accepting: AbortHandle,
 }
 
+impl OpenStore {
+    /// Refuses newcomers from now on. The task ends a moment later; the port is free for another store at once.
+    fn stop_accepting(&self) {
+        self.accepting.abort();
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+}
+
 /// A running server.
 #[derive(Debug)]
 pub struct Server {
@@ -153,9 +161,7 @@ impl Server {
     /// Closes a store by force: its listener, its connections, its keys.
     fn close(&self, port: u16) {
         if let Some((_, store)) = self.stores.remove(&port) {
-            store.accepting.abort();
-            // The task ends a moment later; the port is free for the next store at once.
-            let _ = rustix::net::shutdown(&store.socket, rustix::net::Shutdown::Both);
+            store.stop_accepting();
             store.door.close_all();
         }
     }
@@ -356,7 +362,7 @@ impl Server {
         self.stopping.store(true, Relaxed);
         self.rounds.stop();
         self.gathering.ring();
-        self.stores.iter().for_each(|store| store.accepting.abort());
+        self.stores.iter().for_each(|store| store.stop_accepting());
         let left = async {
             while self.connections() > 0 {
                 tokio::time::sleep(Duration::from_millis(50)).await;

@@ -71,9 +71,8 @@ impl TestServer {
 
     /// The same, with `ports` ports for stores of runs that were free a moment ago.
     pub(crate) fn with_store_ports(ports: u16, args: &[&str]) -> Self {
-        let free =
-            std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("a port").port();
-        let ports = format!("{}-{}", free, free.saturating_add(ports - 1));
+        let ports = free_ports(ports);
+        let ports = format!("{}-{}", ports.start(), ports.end());
         Self::start(&[&["--store-ports", &ports], args].concat())
     }
 
@@ -106,6 +105,22 @@ impl TestServer {
     pub(crate) fn exit_code(&mut self) -> Option<i32> {
         wait_for_end(&mut self.process)
     }
+}
+
+/// Ports in a row that nobody has: below those that the system gives to outgoing connections and to port 0, and
+/// first elsewhere in each test process.
+fn free_ports(count: u16) -> std::ops::RangeInclusive<u16> {
+    const FROM: u32 = 20_000;
+    const BLOCK: u32 = 20;
+    const BLOCKS: u32 = 600;
+    assert!(u32::from(count) <= BLOCK);
+    let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+    (0..BLOCKS)
+        .map(|n| FROM + (std::process::id() + n) % BLOCKS * BLOCK)
+        .map(|first| u16::try_from(first).expect("a port"))
+        .map(|first| first..=first + count - 1)
+        .find(|ports| ports.clone().all(is_free))
+        .expect("free ports")
 }
 
 /// Neither ends a line nor steers a terminal, and neither turns nor hides text.
