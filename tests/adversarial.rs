@@ -418,6 +418,68 @@ fn list_keys_amplification_is_bounded() {
 }
 
 #[test]
+fn a_list_of_keys_that_does_not_fit_is_refused_before_it_is_made() {
+    let mut scene = Scene::new(&["--max-memory", "160MiB"]);
+    let mut sets = Vec::new();
+    for n in 0..17_000 {
+        sets.extend(set(format!("/{n:08000}").as_bytes(), b"v"));
+    }
+    scene.bystander.0.write_all(&sets).expect("the server reads");
+    drop(sets);
+    assert_eq!(scene.bystander.num_keys(), 17_001);
+    // One byte asks for 136 MB.
+    let mut reader = greet(scene.server.store, &[Op::ListKeys as u8]);
+    read_until_closed(&mut reader);
+    assert_eq!(outcome(&scene.server, "limit"), 1);
+    scene.assert_others_are_served();
+    scene.assert_memory_within(160 * MIB);
+}
+
+#[test]
+fn what_the_rules_for_stale_keys_remember_counts_against_the_memory() {
+    const IDS: usize = 10_000;
+    let mut scene = Scene::new(&["--max-memory", "64MiB"]);
+    // Each id is a group of its own, and each is read by another.
+    let mut writers = Vec::new();
+    for peer in 0..40 {
+        let keys = (0..IDS).map(|n| format!("/default_pg/0//cuda//{peer}_{n}"));
+        let mut ids = request(Op::MultiSet, &[&number(IDS)]);
+        for key in keys.clone() {
+            ids.extend(wire(key.as_bytes()));
+            ids.extend(wire(&[7; 128]));
+        }
+        let mut client = Client(greet(scene.server.store, &ids));
+        let _ = client.0.write_all(&key_list(Op::MultiGet, keys.collect::<Vec<_>>().into_iter()));
+        writers.push(client);
+        if outcome(&scene.server, "limit") > 0 {
+            break;
+        }
+    }
+    eventually("the memory is used up", || outcome(&scene.server, "limit") > 0);
+    scene.assert_others_are_served();
+    scene.assert_memory_within(64 * MIB);
+    drop(writers);
+    eventually("all is free again", || metric(&scene.server, "rallypoint_store_bytes", "") < MIB as u64);
+}
+
+#[test]
+fn a_small_value_does_not_keep_the_large_request_it_came_in() {
+    let mut scene = Scene::new(&["--max-memory", "64MiB"]);
+    let large = vec![7; 6 * MIB];
+    for n in 0..40 {
+        let small = format!("/small/{n}");
+        let pairs =
+            [&wire(small.as_bytes())[..], &wire(&large[..16 * 1024]), &wire(b"/large"), &wire(&large)];
+        let bytes = [&number(2)[..], &pairs.concat()].concat();
+        scene.bystander.0.write_all(&request(Op::MultiSet, &[&bytes])).expect("the server reads");
+        scene.bystander.0.write_all(&request(Op::Delete, &[&wire(b"/large")])).expect("the server reads");
+        assert_eq!(scene.bystander.ask(&[], 8), number(1));
+    }
+    assert_eq!(scene.bystander.num_keys(), 41);
+    scene.assert_memory_within(64 * MIB);
+}
+
+#[test]
 fn waits_count_against_the_memory() {
     const KEYS: usize = 50_000;
     const PEERS: usize = 12;

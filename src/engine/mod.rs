@@ -12,6 +12,7 @@
 mod budget;
 mod meter;
 mod observations;
+mod turn;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,11 +21,12 @@ use std::time::{Duration, Instant};
 
 use crate::ids::{ConnId, Uptime};
 use crate::protocol::{Reply, ReplyBuffer, Request};
-use crate::store::{Effects, Event, Observed, Refusal, Stats, Store, WaitView};
+use crate::store::{Event, Refusal, Stats, Store, WaitView};
 pub use budget::{BufferReservation, MemoryBudget, Reservation};
 pub use meter::{BUCKETS, Histogram, Meter, WAIT_BUCKET_FACTOR};
 use observations::Observations;
 pub use observations::Seen;
+use turn::Turn;
 
 /// The process's monotonic clock. The only place where the server reads time for the core.
 #[derive(Debug, Clone, Copy)]
@@ -100,8 +102,10 @@ impl std::fmt::Debug for Engine {
 #[derive(Debug)]
 pub struct Submitted {
     /// Requests applied, from the start of the batch. Fewer than given if the replies became too many to go on
-    /// before they are sent, or if one was refused.
+    /// before they are sent, if others must have their turn, or if one was refused.
     pub applied: usize,
+    /// Whether others must have their turn before the rest is applied.
+    pub worked_enough: bool,
     /// Whether the connection has a wait outstanding: it will be woken through its waker.
     pub waiting: bool,
     /// Why the request after the applied ones was refused.
@@ -179,7 +183,10 @@ impl Engine {
 
     /// What the store has observed since the last call.
     pub fn take_seen(&self) -> Seen {
-        self.lock().observations.take()
+        let mut state = self.lock();
+        let seen = state.observations.take();
+        self.finish(state, Vec::new());
+        seen
     }
 
     /// Up to `most` waits that have lasted for `at_least`, in no order, and how many there are.
@@ -191,13 +198,18 @@ impl Engine {
     /// Empties the store.
     pub fn reset(&self) {
         self.change(None, |store, _, fx| store.reset(fx));
+        self.settle();
     }
 
     /// Drops the keys of one run's rendezvous; returns how many there were.
     pub fn drop_run(&self, run_id: &[u8]) -> usize {
-        let mut dropped = 0;
-        self.change(None, |store, _, fx| dropped = store.drop_run(run_id, fx));
-        dropped
+        let mut before = 0;
+        self.change(None, |store, _, fx| {
+            before = store.dropped();
+            store.drop_run(run_id, fx);
+        });
+        self.settle();
+        (self.lock().store.dropped() - before) as usize
     }
 
     /// Drops what has been idle for long enough. Cheap when nothing is due.
@@ -205,6 +217,16 @@ impl Engine {
         let now = self.clock.now();
         if self.lock().store.next_deadline().is_some_and(|at| at <= now) {
             self.change(None, |store, now, fx| store.tick(now, fx));
+        }
+        self.settle();
+    }
+
+    /// Goes on with what is dropped step by step until nothing is left of it, with the lock free between the steps.
+    fn settle(&self) {
+        while self.lock().store.is_unsettled() {
+            // The lock is not fair: who waits for it must have time to wake up.
+            std::thread::sleep(Duration::from_micros(100));
+            self.change(None, |_, _, _| ());
         }
     }
 
@@ -223,7 +245,11 @@ impl Engine {
             events,
             observations,
             wakers: &mut wakers,
+            counted: usize::MAX,
+            reservation: None,
+            budget: &self.budget,
         };
+        store.begin(&mut turn);
         change(store, now, &mut turn);
         if let Some(id) = leaving {
             outlets.try_remove(id.slot());
@@ -234,7 +260,7 @@ impl Engine {
     /// Settles the books, unlocks, and then tells everybody else.
     #[inline]
     fn finish(&self, mut state: MutexGuard<'_, State>, wakers: Vec<Waker>) {
-        let bytes = state.store.stats().bytes;
+        let bytes = state.store.stats().bytes + state.observations.bytes();
         if bytes != state.budgeted {
             self.budget.adjust(state.budgeted, bytes);
             state.budgeted = bytes;
@@ -286,12 +312,12 @@ impl Session {
         waker: &Waker,
     ) -> Submitted {
         let now = self.engine.clock.now();
-        let mut submitted = Submitted { applied: 0, waiting: false, refusal: None };
+        let mut submitted = Submitted { applied: 0, worked_enough: false, waiting: false, refusal: None };
         let mut wakers = Vec::new();
         let mut state = self.engine.lock();
         let room = self.engine.budget.room();
         let State { store, outlets, meter, events, observations, budgeted, .. } = &mut *state;
-        store.capacity.bytes = budgeted.saturating_add(room);
+        store.capacity.bytes = budgeted.saturating_add(room).saturating_sub(observations.bytes());
         let unsent = out.len();
         let own = &mut outlets[self.id.slot()];
         if std::mem::take(&mut own.woken) {
@@ -299,7 +325,20 @@ impl Session {
         }
         let waiting_since = own.waker.as_ref().map(|_| own.waiting_since);
         let own = Some(self.id);
-        let mut turn = Turn { own, now, out, outlets, meter, events, observations, wakers: &mut wakers };
+        let mut turn = Turn {
+            own,
+            now,
+            out,
+            outlets,
+            meter,
+            events,
+            observations,
+            wakers: &mut wakers,
+            counted: Self::REPLIES_AT_ONCE,
+            reservation: None,
+            budget: &self.engine.budget,
+        };
+        store.begin(&mut turn);
         for (request, len) in batch {
             if cannot_cancel && !matches!(request, Request::CancelWait) {
                 store.abandon_wait(self.id);
@@ -315,7 +354,8 @@ impl Session {
             }
             submitted.applied += 1;
             turn.meter.received_bytes += *len as u64;
-            if turn.out.len() >= Self::REPLIES_AT_ONCE {
+            submitted.worked_enough = store.has_worked_enough();
+            if submitted.worked_enough || turn.out.len() >= Self::REPLIES_AT_ONCE {
                 break;
             }
         }
@@ -341,54 +381,5 @@ impl Drop for Session {
     fn drop(&mut self) {
         let id = self.id;
         self.engine.change(Some(id), |store, now, fx| store.disconnect(id, now, fx));
-    }
-}
-
-/// One critical section's effects.
-struct Turn<'t> {
-    /// The connection whose requests are applied.
-    own: Option<ConnId>,
-    now: Uptime,
-    out: &'t mut ReplyBuffer,
-    outlets: &'t mut slab::Slab<Outlet>,
-    meter: &'t mut Meter,
-    events: &'t mut Vec<Event>,
-    observations: &'t mut Observations,
-    wakers: &'t mut Vec<Waker>,
-}
-
-impl Effects for Turn<'_> {
-    #[inline]
-    fn reply(&mut self, reply: Reply<'_>) {
-        self.out.push(reply);
-    }
-
-    fn wake(&mut self, conn: ConnId) {
-        if Some(conn) == self.own {
-            self.out.push(Reply::StopWaiting);
-            return;
-        }
-        let Some(outlet) = self.outlets.get_mut(conn.slot()).filter(|outlet| outlet.id == conn) else {
-            return;
-        };
-        outlet.woken = true;
-        self.meter.waits.record(self.now.since(outlet.waiting_since));
-        self.wakers.extend(outlet.waker.take());
-    }
-
-    fn event(&mut self, event: Event) {
-        if self.observes() {
-            self.observe(Observed::Event(event.clone()));
-        }
-        self.events.push(event);
-    }
-
-    #[inline]
-    fn observes(&self) -> bool {
-        self.observations.enabled
-    }
-
-    fn observe(&mut self, observed: Observed) {
-        self.observations.push(self.now, observed);
     }
 }

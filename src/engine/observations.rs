@@ -65,6 +65,12 @@ impl Observations {
         self.seen.items.push((now, observed));
     }
 
+    /// Bytes held, roughly.
+    #[inline]
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(super) fn take(&mut self) -> Seen {
         self.bytes = 0;
         self.states.clear();

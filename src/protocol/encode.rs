@@ -97,6 +97,15 @@ impl ReplyBuffer {
         }
     }
 
+    /// Gives back what a long reply made it grow to, once everything is sent.
+    #[inline]
+    pub fn shrink(&mut self) {
+        const KEPT: usize = 512 * 1024;
+        if self.is_empty() && self.tail.capacity() + self.chunks.capacity() * size_of::<Bytes>() > KEPT {
+            *self = Self::default();
+        }
+    }
+
     /// The bytes to send as one run, for tests and small clients.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.len());
@@ -237,6 +246,19 @@ mod tests {
             rest = &rest[len..];
         }
         assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn a_long_reply_leaves_no_large_buffer_behind() {
+        let mut out = ReplyBuffer::default();
+        for _ in 0..10_000 {
+            out.push(Reply::Bytes(&[0; 500]));
+        }
+        out.shrink();
+        assert_eq!(out.len(), 10_000 * 508, "what is not sent stays");
+        out.advance(out.len());
+        out.shrink();
+        assert_eq!(out.tail.capacity(), 0);
     }
 
     #[test]

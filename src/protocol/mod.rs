@@ -118,10 +118,14 @@ impl<'a> Payload<'a> {
         self.bytes
     }
 
-    /// The value to keep: a share of the receive buffer where it is large, else a copy of exactly its size.
+    /// The value to keep: a share of the receive buffer where it is large and nearly all of it, else a copy of exactly
+    /// its size.
     pub fn to_stored(&self) -> Bytes {
         match self.owner {
-            Some(owner) if self.bytes.len() >= Self::SHARE_FROM => owner.slice_ref(self.bytes),
+            // A buffer that is kept is not much larger than the value it is kept for.
+            Some(owner) if self.bytes.len() >= Self::SHARE_FROM.max(owner.len() / 8 * 7) => {
+                owner.slice_ref(self.bytes)
+            }
             _ => Bytes::copy_from_slice(self.bytes),
         }
     }

@@ -58,7 +58,9 @@ fn with_scratch<T>(work: impl FnOnce(&mut [u8], &mut ReplyBuffer) -> T) -> T {
             // Only a panic can have left them; they are another peer's.
             *replies = ReplyBuffer::default();
         }
-        work(input, replies)
+        let result = work(input, replies);
+        replies.shrink();
+        result
     })
 }
 
@@ -121,14 +123,16 @@ pub(super) struct Connection {
     stream: TcpStream,
     visit: Visit,
     decoder: Decoder,
-    /// Received bytes that are not applied yet: the start of a request, or whole ones after `replies_first`.
+    /// Received bytes that are not applied yet: the start of a request, or whole ones after `more_to_apply`.
     input: BytesMut,
     /// Bytes the request at the start of `input` has at the least.
     need: usize,
     /// Replies the peer has not taken yet.
     replies: Option<Box<ReplyBuffer>>,
-    /// Whole requests may be left in `input` because replies had to go out first.
-    replies_first: bool,
+    /// Whole requests may be left in `input` because replies had to go out first, or others had to have their turn.
+    more_to_apply: bool,
+    /// It is the others' turn.
+    pausing: bool,
     /// A WAIT or BARRIER is outstanding.
     waiting: bool,
     /// A whole first request or hello came.
@@ -178,7 +182,8 @@ impl Connection {
             input: BytesMut::new(),
             need: 1,
             replies: None,
-            replies_first: false,
+            more_to_apply: false,
+            pausing: false,
             waiting: false,
             greeted: false,
             ending: None,
@@ -197,7 +202,11 @@ impl Connection {
         if let Some(end) = self.ending.take() {
             return Poll::Ready(Err(end));
         }
-        if self.replies_first {
+        if std::mem::take(&mut self.pausing) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if self.more_to_apply {
             let input = self.input.split().freeze();
             return Poll::Ready(self.serve_frozen(&input, cx));
         }
@@ -384,7 +393,7 @@ impl Connection {
     }
 
     /// Applies the whole requests in `input` and returns the number of bytes they took. Stops early when many
-    /// replies have gathered; then `replies_first` is set.
+    /// replies have gathered; then `more_to_apply` is set.
     #[expect(clippy::arithmetic_side_effects, reason = "`at` and `done` count bytes of `input`")]
     fn apply(
         &mut self,
@@ -394,7 +403,7 @@ impl Connection {
         cx: &Context<'_>,
     ) -> usize {
         let mut done = 0;
-        self.replies_first = false;
+        self.more_to_apply = false;
         loop {
             let mut batch = ArrayVec::<(Request<'_>, usize), BATCH>::new();
             let mut at = done;
@@ -434,7 +443,8 @@ impl Connection {
             }
             if submitted.applied < batch.len() {
                 self.ending = None;
-                self.replies_first = true;
+                self.more_to_apply = true;
+                self.pausing = submitted.worked_enough;
                 self.decoder.rewind();
                 return done;
             }

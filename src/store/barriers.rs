@@ -59,6 +59,7 @@ impl Store {
         let Some(barrier) = &self.keys.slot(id).barrier else { return };
         let mut to_wake = std::mem::take(&mut self.to_wake);
         to_wake.extend(self.registrations.iter(&barrier.arrivals));
+        self.work += to_wake.len();
         for conn in to_wake.drain(..) {
             self.forget_wait(conn);
             fx.wake(conn);

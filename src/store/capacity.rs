@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::Store;
 use super::keyspace::KeySpace;
+use super::stale::StaleKeys;
 use super::waiters::Registrations;
 use crate::protocol::{List, Pairs};
 
@@ -40,7 +41,7 @@ pub struct Capacity {
 
 impl Store {
     pub(super) fn held_bytes(&self) -> usize {
-        self.keys.bytes() + self.registrations.len() * Registrations::BYTES
+        self.keys.bytes() + self.registrations.bytes() + self.stale.bytes()
     }
 
     /// Whether `bytes` more in up to `names` more names fit.
@@ -63,29 +64,40 @@ impl Store {
         match found {
             Some(_) if value <= freed => Ok(()),
             Some(_) => self.room_for(value - freed, 0),
-            None => self.room_for(key.len() + value, 1),
+            None => self.room_for_name(key, value),
         }
+    }
+
+    /// As [`Self::room_for`], for a new name that holds `value` bytes. Looks at the name only where room is scarce.
+    #[inline]
+    pub(super) fn room_for_name(&self, key: &[u8], value: usize) -> Result<(), Refusal> {
+        let bytes = key.len() + value;
+        self.room_for(bytes + StaleKeys::most_bytes_of(1, key.len()), 1)
+            .or_else(|_| self.room_for(bytes + StaleKeys::bytes_of(key), 1))
     }
 
     /// As [`Self::room_for`], for the registrations of a WAIT. Looks names up only where room is scarce.
     pub(super) fn room_for_wait(&self, keys: List<'_>) -> Result<(), Refusal> {
         let registrations = keys.len() * Registrations::BYTES;
-        self.room_for(keys.wire_len() + registrations, keys.len()).or_else(|_| {
+        let at_most = StaleKeys::most_bytes_of(keys.len(), keys.wire_len());
+        self.room_for(keys.wire_len() + at_most + registrations, keys.len()).or_else(|_| {
             let unknown = || keys.iter().filter(|key| self.keys.find(key).is_none());
-            self.room_for(unknown().map(<[u8]>::len).sum::<usize>() + registrations, unknown().count())
+            let bytes = unknown().map(|key| key.len() + StaleKeys::bytes_of(key)).sum::<usize>();
+            self.room_for(bytes + registrations, unknown().count())
         })
     }
 
     /// As [`Self::room_for_value`], for all values of a MULTI_SET together.
     pub(super) fn room_for_pairs(&self, pairs: Pairs<'_>) -> Result<(), Refusal> {
-        self.room_for(pairs.wire_len(), pairs.len()).or_else(|_| {
+        let at_most = StaleKeys::most_bytes_of(pairs.len(), pairs.wire_len());
+        self.room_for(pairs.wire_len() + at_most, pairs.len()).or_else(|_| {
             let (mut bytes, mut names) = (0, 0);
             for (key, value) in pairs.iter() {
                 let value = value.as_slice().len();
                 if let Some(id) = self.keys.find(key) {
                     bytes += value.saturating_sub(self.keys.slot(id).value().map_or(0, Bytes::len));
                 } else {
-                    bytes += key.len() + value;
+                    bytes += key.len() + value + StaleKeys::bytes_of(key);
                     names += 1;
                 }
             }

@@ -13,6 +13,12 @@ pub trait Effects {
     /// The next reply to the connection that made the request.
     fn reply(&mut self, reply: Reply<'_>);
 
+    /// Whether there is memory for more replies to this request. Asked by requests that have many.
+    #[inline]
+    fn has_room(&mut self) -> bool {
+        true
+    }
+
     /// Ends the wait of `conn` with [`Reply::StopWaiting`]. `conn` may be the requesting connection itself.
     fn wake(&mut self, conn: ConnId);
 

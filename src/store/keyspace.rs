@@ -25,6 +25,11 @@ pub(super) struct Queue {
     pub(super) offered: u32,
 }
 
+impl Queue {
+    /// What a queue costs beside its items, roughly.
+    pub(super) const BYTES: usize = 192;
+}
+
 /// The arrivals that are waiting at a barrier.
 #[derive(Debug, Default)]
 pub(super) struct BarrierState {
@@ -41,6 +46,8 @@ pub(super) struct Slot {
     pub(super) queue: Option<Box<Queue>>,
     pub(super) waiters: WaitList,
     pub(super) barrier: Option<Box<BarrierState>>,
+    /// The age ([`KeySpace::age`]) in which its value or an item was last written.
+    written: u64,
     /// What the rules for stale keys know of it; `None` for every key that is not PyTorch's own.
     pub(super) record: Option<Box<Record>>,
 }
@@ -63,6 +70,11 @@ impl Slot {
         self.value.is_some() || self.queue_len() > 0
     }
 
+    /// Whether what it holds was written before `age` began.
+    pub(super) fn is_older_than(&self, age: u64) -> bool {
+        self.written < age
+    }
+
     fn is_needed(&self) -> bool {
         self.value.is_some() || self.queue.is_some() || self.barrier.is_some() || !self.waiters.is_empty()
     }
@@ -74,8 +86,16 @@ pub(super) struct KeySpace {
     hasher: DefaultHashBuilder,
     index: HashTable<SlotId>,
     slots: Slab<Slot>,
+    /// Places of slots, with those that are free.
+    places: usize,
+    /// Bytes of places that many names have left behind.
+    left: usize,
+    /// With so few names left it is tried to give places back.
+    trim_at: usize,
     plain: usize,
     bytes: usize,
+    /// Goes up when keys are to go that are there now: see [`Self::new_age`].
+    age: u64,
 }
 
 impl KeySpace {
@@ -92,9 +112,29 @@ impl KeySpace {
         self.slots.len()
     }
 
-    /// Bytes held, with [`Self::SLOT_BYTES`] a name.
+    /// Bytes held, with [`Self::SLOT_BYTES`] a name, and the places that many names have left behind.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.left
+    }
+
+    fn count_places(&mut self) {
+        self.left = left_behind(self.places, self.slots.len()) * size_of::<Slot>();
+    }
+
+    /// Begins a new age and returns it. What goes in several steps goes by this: only what was written before.
+    pub(super) fn new_age(&mut self) -> u64 {
+        self.age += 1;
+        self.age
+    }
+
+    /// The slot at a place, of those below [`Self::places`].
+    pub(super) fn at(&self, place: usize) -> Option<(SlotId, &Slot)> {
+        Some((SlotId(place as u32), self.slots.get(place)?))
+    }
+
+    /// One more than the last place that a slot may have.
+    pub(super) fn places(&self) -> usize {
+        self.places
     }
 
     #[inline]
@@ -117,12 +157,19 @@ impl KeySpace {
             queue: None,
             waiters: WaitList::default(),
             barrier: None,
+            written: 0,
             record: None,
         };
-        let id = SlotId(slots.insert(slot) as u32);
+        let place = slots.insert(slot);
+        if place >= self.places {
+            self.places = place + 1;
+            self.trim_at = self.places / 4;
+        }
+        let id = SlotId(place as u32);
         let hasher = &self.hasher;
         self.index.insert_unique(hash, id, |id| hasher.hash_one(&*slots[id.0 as usize].key));
         self.bytes += key.len() + Self::SLOT_BYTES;
+        self.count_places();
         (id, true)
     }
 
@@ -151,6 +198,7 @@ impl KeySpace {
     #[inline]
     pub(super) fn set_value(&mut self, id: SlotId, value: Option<Bytes>) -> Option<Bytes> {
         let slot = &mut self.slots[id.0 as usize];
+        slot.written = self.age;
         self.bytes += value.as_ref().map_or(0, Bytes::len);
         self.plain += usize::from(value.is_some());
         let before = std::mem::replace(&mut slot.value, value);
@@ -161,19 +209,41 @@ impl KeySpace {
 
     pub(super) fn push_item(&mut self, id: SlotId, item: Bytes) {
         self.bytes += item.len() + size_of::<Bytes>();
-        self.slots[id.0 as usize].queue.get_or_insert_default().items.push_back(item);
+        let slot = &mut self.slots[id.0 as usize];
+        slot.written = self.age;
+        if slot.queue.is_none() {
+            self.bytes += Queue::BYTES;
+        }
+        slot.queue.get_or_insert_default().items.push_back(item);
     }
 
     pub(super) fn pop_item(&mut self, id: SlotId) -> Option<Bytes> {
-        let item = self.slots[id.0 as usize].queue.as_mut()?.items.pop_front()?;
-        self.bytes -= item.len() + size_of::<Bytes>();
+        let items = &mut self.slots[id.0 as usize].queue.as_mut()?.items;
+        let item = items.pop_front()?;
+        if left_behind(items.capacity(), 4 * items.len()) > 0 {
+            items.shrink_to(2 * items.len());
+        }
+        self.forget_item(&item);
         Some(item)
+    }
+
+    /// Takes all items of a queue out. Each counts until [`Self::forget_item`].
+    pub(super) fn take_items(&mut self, id: SlotId) -> VecDeque<Bytes> {
+        let queue = self.slots[id.0 as usize].queue.as_mut();
+        queue.map(|queue| std::mem::take(&mut queue.items)).unwrap_or_default()
+    }
+
+    /// An item that was taken out is gone.
+    pub(super) fn forget_item(&mut self, item: &Bytes) {
+        self.bytes -= item.len() + size_of::<Bytes>();
     }
 
     /// Frees what the slot no longer needs, and the slot itself if nothing needs it: then returns its record.
     pub(super) fn release(&mut self, id: SlotId) -> Option<Box<Record>> {
         let slot = &mut self.slots[id.0 as usize];
-        slot.queue.take_if(|queue| queue.items.is_empty() && queue.offered == 0);
+        if slot.queue.take_if(|queue| queue.items.is_empty() && queue.offered == 0).is_some() {
+            self.bytes -= Queue::BYTES;
+        }
         slot.barrier.take_if(|barrier| barrier.arrivals.is_empty());
         if slot.is_needed() {
             return None;
@@ -184,10 +254,24 @@ impl KeySpace {
         }
         let slot = self.slots.remove(id.0 as usize);
         self.bytes -= slot.key.len() + Self::SLOT_BYTES;
+        if self.left > 0 && self.slots.len() <= self.trim_at {
+            let (slots, hasher) = (&mut self.slots, &self.hasher);
+            slots.shrink_to_fit();
+            self.places = slots.capacity();
+            self.index.shrink_to_fit(|id| hasher.hash_one(&*slots[id.0 as usize].key));
+            self.trim_at = slots.len() / 2;
+        }
+        self.count_places();
         slot.record
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (SlotId, &Slot)> {
         self.slots.iter().map(|(at, slot)| (SlotId(at as u32), slot))
     }
+}
+
+/// How much of `room` that was made for many is left now that there are `len`: little is not worth counting.
+pub(super) fn left_behind(room: usize, len: usize) -> usize {
+    const LITTLE: usize = 1024;
+    room.saturating_sub(len.max(LITTLE))
 }

@@ -9,6 +9,7 @@
 
 mod barriers;
 mod capacity;
+mod drops;
 mod effects;
 mod keyspace;
 mod number;
@@ -24,6 +25,7 @@ use std::net::SocketAddr;
 use crate::ids::{ConnId, Uptime};
 use crate::protocol::{Reply, Request};
 pub use capacity::{Capacity, Refusal};
+use drops::Sweep;
 pub use effects::{DropCause, Effects, Event, Observed};
 use keyspace::{KeySpace, SlotId};
 use number::{decimal, parse_counter};
@@ -59,6 +61,12 @@ pub struct Store {
     pub capacity: Capacity,
     /// Connections to wake, collected while a list of waiters is walked.
     to_wake: Vec<ConnId>,
+    /// What is being emptied, step by step.
+    sweep: Option<Sweep>,
+    /// Steps taken in this critical section that no request's own size tells.
+    work: usize,
+    /// Keys dropped by rule so far.
+    dropped: u64,
 }
 
 impl Store {
@@ -74,6 +82,9 @@ impl Store {
             told_what_stays: false,
             capacity,
             to_wake: Vec::new(),
+            sweep: None,
+            work: 0,
+            dropped: 0,
         }
     }
 
@@ -100,7 +111,7 @@ impl Store {
         if left.was_of_job && fx.observes() {
             fx.observe(Observed::Gone { conn, waited_for: waited_for.map(|(key, _)| key) });
         }
-        self.drop_values(&left.drops, fx);
+        self.settle(fx);
         if left.worker_share != 0 {
             self.lower_worker_count(left.worker_share);
         }
@@ -164,7 +175,14 @@ impl Store {
             Request::NumKeys => fx.reply(Reply::Number(self.keys.plain() as i64)),
             Request::Delete { key } => self.delete(conn, key, fx),
             Request::Append { key, value } => self.append(conn, key, value, fx)?,
-            Request::MultiGet(keys) => keys.iter().for_each(|key| self.get(conn, key, now, fx)),
+            Request::MultiGet(keys) => {
+                for key in keys.iter() {
+                    self.get(conn, key, now, fx);
+                    if !fx.has_room() {
+                        return Err(Refusal::OutOfMemory);
+                    }
+                }
+            }
             Request::MultiSet(pairs) => {
                 self.room_for_pairs(pairs)?;
                 for (key, value) in pairs.iter() {
@@ -194,8 +212,12 @@ impl Store {
             }
             Request::ListKeys => {
                 fx.reply(Reply::Number(self.keys.plain() as i64));
+                self.work += self.keys.places();
                 for (_, slot) in self.keys.iter().filter(|(_, slot)| slot.value().is_some()) {
                     fx.reply(Reply::Bytes(slot.key()));
+                    if !fx.has_room() {
+                        return Err(Refusal::OutOfMemory);
+                    }
                 }
             }
             Request::Barrier { key, world_size } => self.barrier(conn, key, world_size, now, fx)?,
@@ -210,49 +232,23 @@ impl Store {
 
     /// Drops what has been idle for long enough.
     pub fn tick(&mut self, now: Uptime, fx: &mut impl Effects) {
-        let drops = self.stale.take_due_runs(&self.keys, now);
-        self.drop_values(&drops, fx);
+        self.stale.take_due_runs(&mut self.keys, now);
+        self.settle(fx);
         if self.stale.take_due_reset(now, self.connections > 0) {
             self.clear(DropCause::StoreIdle, fx);
         }
     }
 
-    /// Drops every key and queue by an operator's wish. Connections and their waits stay.
+    /// Drops every key and queue that is there now, by an operator's wish. Connections and their waits stay. Many keys
+    /// go in steps, while [`Store::is_unsettled`].
     pub fn reset(&mut self, fx: &mut impl Effects) {
         self.clear(DropCause::Operator, fx);
     }
 
-    /// Drops the keys of one run's rendezvous by an operator's wish, and returns how many there were.
-    pub fn drop_run(&mut self, run_id: &[u8], fx: &mut impl Effects) -> usize {
-        let drops = self.stale.keys_of_run(&self.keys, run_id);
-        let before = self.keys.plain();
-        self.drop_values(&drops, fx);
-        before - self.keys.plain()
-    }
-
-    /// Empties the store; by itself not of what is in no row while anybody is connected.
-    fn clear(&mut self, cause: DropCause, fx: &mut impl Effects) {
-        let only_rows = cause != DropCause::Operator && self.connections > 0;
-        let held: Vec<SlotId> = self
-            .keys
-            .iter()
-            .filter(|(_, slot)| slot.is_present())
-            .filter(|(_, slot)| !only_rows || slot.record.is_some())
-            .filter(|(_, slot)| cause != DropCause::StoreIdle || !self.stale.outlives_idleness(slot))
-            .map(|(id, _)| id)
-            .collect();
-        for &id in &held {
-            while self.keys.pop_item(id).is_some() {}
-            self.keys.set_value(id, None);
-            self.after_loss(id);
-        }
-        if !only_rows {
-            self.stale.on_clear();
-            self.told_what_stays = false;
-        }
-        if !held.is_empty() || cause == DropCause::Operator {
-            fx.event(Event::StoreReset { cause, keys: held.len() });
-        }
+    /// Drops the keys of one run's rendezvous by an operator's wish: many in steps, while [`Store::is_unsettled`].
+    pub fn drop_run(&mut self, run_id: &[u8], fx: &mut impl Effects) {
+        self.stale.take_run(&mut self.keys, run_id);
+        self.settle(fx);
     }
 
     fn session(&self, conn: ConnId) -> Option<&Session> {
@@ -306,29 +302,6 @@ impl Store {
     fn release(&mut self, id: SlotId) {
         if let Some(record) = self.keys.release(id) {
             self.stale.on_slot_freed(&record);
-        }
-    }
-
-    /// Drops plain values by the rules for stale keys, with one event a cause.
-    fn drop_values(&mut self, drops: &[(SlotId, DropCause)], fx: &mut impl Effects) {
-        let mut counts = [0_usize; DropCause::ALL.len()];
-        let mut examples: [Option<Box<[u8]>>; DropCause::ALL.len()] = Default::default();
-        for &(id, cause) in drops {
-            if self.keys.get(id).is_none_or(|slot| slot.value().is_none()) {
-                continue;
-            }
-            counts[cause as usize] += 1;
-            examples[cause as usize].get_or_insert_with(|| self.keys.slot(id).key().into());
-            self.keys.set_value(id, None);
-            if fx.observes() {
-                fx.observe(Observed::Dropped { key: self.keys.slot(id).key().into() });
-            }
-            self.after_loss(id);
-        }
-        for cause in DropCause::ALL {
-            if let Some(example) = examples[cause as usize].take() {
-                fx.event(Event::KeysDropped { cause, keys: counts[cause as usize], example });
-            }
         }
     }
 

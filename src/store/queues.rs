@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::capacity::Refusal;
-use super::keyspace::SlotId;
+use super::keyspace::{Queue, SlotId};
 use super::waiters::WaitOn;
 use super::{Effects, Store};
 use crate::ids::ConnId;
@@ -18,7 +18,11 @@ impl Store {
     ) -> Result<(), Refusal> {
         let known = self.keys.find(key).is_some();
         let item_bytes = item.as_slice().len() + size_of::<Bytes>();
-        self.room_for(item_bytes + if known { 0 } else { key.len() }, usize::from(!known))?;
+        if known {
+            self.room_for(item_bytes + Queue::BYTES, 0)?;
+        } else {
+            self.room_for_name(key, item_bytes + Queue::BYTES)?;
+        }
         let (id, is_new) = self.keys.find_or_insert(key);
         if is_new {
             self.stale.on_new_slot(&mut self.keys, id);
@@ -50,6 +54,7 @@ impl Store {
     /// Wakes the first waiter of a queue that waits for nothing else.
     pub(super) fn offer_item(&mut self, id: SlotId, fx: &mut impl Effects) {
         let ready = self.registrations.iter(&self.keys.slot(id).waiters).find(|conn| {
+            self.work += 1;
             let wait = self.sessions[conn.slot()].as_ref().and_then(|session| session.wait.as_ref());
             wait.is_some_and(|wait| matches!(wait.on, WaitOn::Keys { missing: 0, .. }))
         });

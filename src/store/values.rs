@@ -1,10 +1,11 @@
 //! Plain values: SET, COMPARE_SET, GET, ADD, DELETE, APPEND.
 
-use bytes::{BufMut, Bytes};
+use bytes::Bytes;
 
 use super::capacity::Refusal;
 use super::keyspace::SlotId;
 use super::number::{decimal, parse_counter};
+use super::stale::StaleKeys;
 use super::{Effects, Event, Observed, Store};
 use crate::ids::{ConnId, Uptime};
 use crate::protocol::{Payload, Reply};
@@ -32,6 +33,7 @@ impl Store {
     pub(super) fn write(&mut self, conn: ConnId, id: SlotId, value: Bytes, fx: &mut impl Effects) {
         if self.keys.slot(id).record.is_some() {
             let written = self.stale.on_write(&mut self.keys, conn, id);
+            self.work += self.stale.take_looks();
             self.drop_values(&written.drops, fx);
             if let Some(first) = written.other_writer
                 && !self.is_same_process(first, conn)
@@ -105,7 +107,8 @@ impl Store {
         }
         if slot.record.is_some() {
             self.touch(conn, id, fx);
-            if let Some(event) = self.stale.on_read(&mut self.keys, conn, id, now) {
+            let room = self.room_for(StaleKeys::MOST_BYTES_A_READ, 0).is_ok();
+            if let Some(event) = self.stale.on_read(&mut self.keys, conn, id, now, room) {
                 fx.event(event);
             }
         }
@@ -131,11 +134,15 @@ impl Store {
     }
 
     /// The number in `key`; 0 if there is none.
-    pub(super) fn counter(&self, key: &[u8], op: &'static str) -> Result<i64, Refusal> {
+    pub(super) fn counter(&mut self, key: &[u8], op: &'static str) -> Result<i64, Refusal> {
         match self.keys.find(key).and_then(|id| self.keys.slot(id).value()) {
             None => Ok(0),
-            Some(text) => parse_counter(text)
-                .ok_or_else(|| Refusal::NotANumber { op, key: crate::ids::ShownKey(key).to_string() }),
+            Some(text) => {
+                // Blanks and zeros may come before it for megabytes.
+                self.work += text.len() / Self::BYTES_A_STEP;
+                parse_counter(text)
+                    .ok_or_else(|| Refusal::NotANumber { op, key: crate::ids::ShownKey(key).to_string() })
+            }
         }
     }
 
@@ -162,19 +169,22 @@ impl Store {
         self.room_for_value(key, held + more.len())?;
         let id = self.slot_for(conn, key, fx);
         let was_present = self.keys.slot(id).is_present();
+        self.work += held / Self::BYTES_A_STEP;
         // Taken out so that its buffer can grow in place.
         let value = match self.keys.set_value(id, None).map(Bytes::try_into_mut) {
             None => Bytes::copy_from_slice(more),
-            Some(Ok(mut own)) => {
+            Some(Ok(mut own)) if own.capacity() - own.len() >= more.len() => {
                 own.extend_from_slice(more);
                 own.freeze()
             }
-            Some(Err(shared)) => {
-                let mut own = bytes::BytesMut::with_capacity(shared.len() + more.len());
-                own.put_slice(&shared);
-                own.put_slice(more);
-                own.freeze()
+            Some(Ok(own)) => {
+                let mut own = Vec::from(own);
+                // An eighth of room to grow: what is not counted must be little.
+                own.reserve_exact(more.len() + own.len() / 8);
+                own.extend_from_slice(more);
+                Bytes::from(own)
             }
+            Some(Err(shared)) => [&shared, more].concat().into(),
         };
         self.start_new_barrier_life(id);
         if was_present {

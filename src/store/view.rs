@@ -33,9 +33,10 @@ pub struct WaitView {
     pub waited: Duration,
     /// `None` for a WAIT; the awaited number of arrivals for a BARRIER.
     pub barrier_size: Option<i64>,
-    /// How many keys the wait names.
+    /// How many keys the wait names, each counted once.
     pub keys: usize,
-    /// Those that are missing, at most as many as were asked for; for a BARRIER its key.
+    /// Those that are missing, at most as many as were asked for; for a BARRIER its key. None where other waits have
+    /// so many keys that looking for the missing ones would take too long.
     pub missing: Vec<WaitedKey>,
 }
 
@@ -43,6 +44,9 @@ pub struct WaitView {
 pub type WaitedKey = Box<[u8]>;
 
 impl Store {
+    /// Keys looked at, in all waits that are shown together.
+    const MOST_LOOKS: usize = 64 * 1024;
+
     /// Sizes at this moment.
     pub fn stats(&self) -> Stats {
         Stats {
@@ -68,7 +72,11 @@ impl Store {
             sessions.truncate(most);
         }
         sessions.sort_unstable_by_key(age);
-        sessions.into_iter().filter_map(|(session, _)| self.view(session, now, keys_each)).collect()
+        let mut looks = Self::MOST_LOOKS;
+        sessions
+            .into_iter()
+            .filter_map(|(session, _)| self.view(session, now, keys_each, &mut looks))
+            .collect()
     }
 
     /// Up to `most` waits that have lasted for `at_least`, in no order, each with up to `keys_each` of its missing
@@ -83,9 +91,13 @@ impl Store {
         if self.waiting == 0 {
             return (Vec::new(), 0);
         }
+        let mut looks = Self::MOST_LOOKS;
         let mut long = self.waits_since().filter(|&(_, since)| now.since(since) >= at_least);
-        let shown: Vec<_> =
-            long.by_ref().take(most).filter_map(|(session, _)| self.view(session, now, keys_each)).collect();
+        let shown: Vec<_> = long
+            .by_ref()
+            .take(most)
+            .filter_map(|(session, _)| self.view(session, now, keys_each, &mut looks))
+            .collect();
         let total = shown.len() + long.count();
         (shown, total)
     }
@@ -94,7 +106,7 @@ impl Store {
         self.sessions.iter().flatten().filter_map(|session| Some((session, session.wait.as_ref()?.since)))
     }
 
-    fn view(&self, session: &Session, now: Uptime, keys_each: usize) -> Option<WaitView> {
+    fn view(&self, session: &Session, now: Uptime, keys_each: usize, looks: &mut usize) -> Option<WaitView> {
         let wait = session.wait.as_ref()?;
         let slot_of = |&id: &u32| self.keys.slot(self.registrations.get(id).slot);
         let (barrier_size, keys, missing) = match &wait.on {
@@ -102,7 +114,9 @@ impl Store {
                 (Some(*world_size), 1, vec![slot_of(registration).key().into()])
             }
             WaitOn::Keys { registrations, .. } => {
-                let missing = registrations.iter().map(slot_of).filter(|slot| !slot.is_present());
+                let most = *looks;
+                let looked_at = registrations.iter().take(most).inspect(|_| *looks -= 1);
+                let missing = looked_at.map(slot_of).filter(|slot| !slot.is_present());
                 (None, registrations.len(), missing.take(keys_each).map(|slot| slot.key().into()).collect())
             }
         };

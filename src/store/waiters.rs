@@ -4,7 +4,7 @@
 use slab::Slab;
 use smallvec::SmallVec;
 
-use super::keyspace::SlotId;
+use super::keyspace::{SlotId, left_behind};
 use crate::ids::{ConnId, Uptime};
 
 const NONE: u32 = u32::MAX;
@@ -44,14 +44,35 @@ impl WaitList {
 #[derive(Debug, Default)]
 pub(super) struct Registrations {
     entries: Slab<Registration>,
+    /// Places of entries, with those that are free.
+    places: usize,
+    /// With so few left it is tried to give places back.
+    trim_at: usize,
+    bytes: usize,
 }
 
 impl Registrations {
     /// What one registration costs.
     pub(super) const BYTES: usize = size_of::<Registration>() + 8;
 
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Bytes held, with the places that many registrations have left behind.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn count_bytes(&mut self) {
+        let left = left_behind(self.places, self.entries.len()) * size_of::<Registration>();
+        self.bytes = self.entries.len() * Self::BYTES + left;
+    }
+
+    /// Whether the last in `list` is a registration of `conn`.
+    pub(super) fn is_last(&self, list: WaitList, conn: ConnId) -> bool {
+        self.entries.get(list.last as usize).is_some_and(|last| last.conn == conn)
     }
 
     pub(super) fn get(&self, id: RegistrationId) -> Registration {
@@ -60,11 +81,16 @@ impl Registrations {
 
     pub(super) fn append(&mut self, list: &mut WaitList, conn: ConnId, slot: SlotId) -> RegistrationId {
         let id = self.entries.insert(Registration { conn, slot, before: list.last, after: NONE }) as u32;
+        if id as usize >= self.places {
+            self.places = id as usize + 1;
+            self.trim_at = self.places / 4;
+        }
         match list.last {
             NONE => list.first = id,
             last => self.entries[last as usize].after = id,
         }
         list.last = id;
+        self.count_bytes();
         id
     }
 
@@ -81,9 +107,15 @@ impl Registrations {
             NONE => list.last = before,
             after => self.entries[after as usize].before = before,
         }
+        if left_behind(self.places, self.entries.len()) > 0 && self.entries.len() <= self.trim_at {
+            self.entries.shrink_to_fit();
+            self.places = self.entries.capacity();
+            self.trim_at = self.entries.len() / 2;
+        }
+        self.count_bytes();
     }
 
-    /// The connections in `list`, oldest first; one that registered twice comes twice.
+    /// The connections in `list`, oldest first.
     pub(super) fn iter(&self, list: &WaitList) -> impl Iterator<Item = ConnId> {
         let mut next = list.first;
         std::iter::from_fn(move || {

@@ -23,6 +23,10 @@ impl Store {
         for key in keys {
             let id = self.slot_for(conn, key, fx);
             let slot = self.keys.slot_mut(id);
+            if self.registrations.is_last(slot.waiters, conn) {
+                // Named twice.
+                continue;
+            }
             registrations.push(self.registrations.append(&mut slot.waiters, conn, id));
             missing += u32::from(!slot.is_present());
         }
@@ -66,6 +70,7 @@ impl Store {
     /// Changes the number of missing keys of each WAIT on a name, oldest first.
     fn each_missing(&mut self, id: SlotId, mut change: impl FnMut(ConnId, &mut u32)) {
         for conn in self.registrations.iter(&self.keys.slot(id).waiters) {
+            self.work += 1;
             let wait = self.sessions[conn.slot()].as_mut().and_then(|session| session.wait.as_mut());
             if let Some(WaitOn::Keys { missing, .. }) = wait.map(|wait| &mut wait.on) {
                 change(conn, missing);
@@ -91,6 +96,7 @@ impl Store {
         self.waiting -= 1;
         match wait.on {
             WaitOn::Keys { registrations, .. } => {
+                self.work += registrations.len();
                 for registration in registrations {
                     let id = self.registrations.get(registration).slot;
                     let list = &mut self.keys.slot_mut(id).waiters;

@@ -426,6 +426,23 @@ fn a_large_value_keeps_the_buffer_it_came_in_and_a_small_one_does_not() {
     }
 }
 
+#[test]
+fn a_value_that_came_with_much_else_does_not_keep_the_buffer() {
+    let args = Args { key: b"/k".to_vec(), value: vec![7; Payload::SHARE_FROM], ..Args::default() };
+    let expected = vec![1; 8 << 20];
+    let compare =
+        Request::CompareSet { key: &args.key, expected: &expected, desired: Payload::borrowed(&args.value) };
+    let mut bytes = Vec::new();
+    assert!(encode_request(&compare, Dialect::C, &mut bytes));
+    let owner = Bytes::from(bytes);
+    match decoder_of(Dialect::C).decode(&owner, Some(&owner)) {
+        Ok(Decoded::Request { request: Request::CompareSet { desired, .. }, .. }) => {
+            assert_ne!(desired.to_stored().as_ptr(), desired.as_slice().as_ptr());
+        }
+        other => panic!("no COMPARE_SET: {other:?}"),
+    }
+}
+
 fn args() -> impl Strategy<Value = Args> {
     let string = || prop::collection::vec(any::<u8>(), 0..40);
     let pairs = prop::collection::vec((string(), string()), 0..6);

@@ -1,6 +1,6 @@
 //! Which addresses belong together: the ranks of one process group, the nodes of one role exchange.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use super::ranges::RangeSet;
 use crate::store::keyspace::SlotId;
@@ -18,6 +18,8 @@ struct Group {
     addresses: Vec<SlotId>,
     /// Members whose address a writer of the group may have read.
     read: RangeSet,
+    /// Changes when something was taken out of `read`; never 0.
+    state: u32,
 }
 
 #[derive(Debug, Default)]
@@ -25,13 +27,28 @@ pub(super) struct Groups {
     by_name: HashMap<Box<[u8]>, GroupId>,
     by_id: HashMap<GroupId, Group>,
     made: u64,
+    bytes: usize,
 }
 
 impl Groups {
+    /// What a group costs beside the bytes of its name and of what was read, roughly.
+    const BYTES: usize = 2 * size_of::<Group>() + 128;
+
+    /// What a group of this name costs at first.
+    pub(super) const fn bytes_of(name: &[u8]) -> usize {
+        Self::BYTES + 2 * name.len()
+    }
+
+    /// Bytes held.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// The group called `name`, which one more name belongs to now.
     pub(super) fn enter(&mut self, name: &[u8]) -> GroupId {
-        let id = *self.by_name.entry(name.into()).or_insert_with(|| {
+        let id = *self.by_name.entry_ref(name).or_insert_with(|| {
             self.made += 1;
+            self.bytes += Self::bytes_of(name);
             GroupId(self.made)
         });
         let group = self.by_id.entry(id).or_insert_with(|| Group {
@@ -39,6 +56,7 @@ impl Groups {
             names: 0,
             addresses: Vec::new(),
             read: RangeSet::default(),
+            state: 1,
         });
         group.names += 1;
         id
@@ -52,6 +70,7 @@ impl Groups {
             && let Some(group) = self.by_id.remove(&id)
         {
             self.by_name.remove(&group.name);
+            self.bytes -= Self::bytes_of(&group.name) + group.read.bytes();
         }
     }
 
@@ -79,21 +98,31 @@ impl Groups {
     /// Somebody has read the address of `member`.
     pub(super) fn note_read(&mut self, id: GroupId, member: u32) {
         if let Some(group) = self.by_id.get_mut(&id) {
+            self.bytes -= group.read.bytes();
             group.read.insert(member);
+            self.bytes += group.read.bytes();
         }
     }
 
-    /// A writer of the group has read the addresses of `members` before it wrote its own.
-    pub(super) fn note_reads(&mut self, id: GroupId, members: &RangeSet) {
-        if let Some(group) = self.by_id.get_mut(&id) {
+    /// A writer of the group has read the addresses of `members` before it wrote its own. `noted` is what the last call
+    /// for it returned, at first 0: where nothing was taken out since, all of them are in already.
+    pub(super) fn note_reads(&mut self, id: GroupId, members: &RangeSet, noted: u32) -> u32 {
+        let Some(group) = self.by_id.get_mut(&id) else { return noted };
+        if noted != group.state {
+            self.bytes -= group.read.bytes();
             group.read.extend(members);
+            self.bytes += group.read.bytes();
         }
+        group.state
     }
 
     /// What the writers of the group's addresses have read, after those that were paired with others have gone.
     pub(super) fn set_reads(&mut self, id: GroupId, members: RangeSet) {
         if let Some(group) = self.by_id.get_mut(&id) {
+            self.bytes -= group.read.bytes();
             group.read = members;
+            self.bytes += group.read.bytes();
+            group.state = group.state.wrapping_add(1).max(1);
         }
     }
 
@@ -104,7 +133,9 @@ impl Groups {
     }
 
     #[cfg(test)]
-    pub(super) fn names(&self) -> HashMap<GroupId, usize> {
+    pub(super) fn names(&self) -> std::collections::HashMap<GroupId, usize> {
+        let bytes = |group: &Group| Self::bytes_of(&group.name) + group.read.bytes();
+        assert_eq!(self.bytes, self.by_id.values().map(bytes).sum::<usize>());
         assert_eq!(self.by_name.len(), self.by_id.len());
         self.by_id.iter().map(|(&id, group)| (id, group.names)).collect()
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{GroupId, KeySpace, Kind, Notes, Role, RunKey, SlotId, StaleKeys, classify, record_of};
+use super::{GroupId, KeySpace, Kind, Notes, Record, Role, RunKey, SlotId, StaleKeys, classify, record_of};
 use crate::ids::ConnId;
 
 impl StaleKeys {
@@ -10,6 +10,7 @@ impl StaleKeys {
         self.check_connections(&is_live);
         self.check_addresses(keys, &is_live);
         self.check_runs(keys);
+        self.check_bytes(keys);
         for (id, slot) in keys.iter() {
             assert_eq!(slot.record.is_some(), classify(slot.key()).is_some());
             if record_of(keys, id).is_some_and(|record| record.kind.attempt_over().is_some()) {
@@ -23,6 +24,15 @@ impl StaleKeys {
         assert_eq!((self.job_connections, self.workers, self.agents), (0, 0, 0));
         assert_eq!(self.groups.names(), HashMap::new());
         assert_eq!(self.runs.names_and_connections(), HashMap::new());
+    }
+
+    fn check_bytes(&self, keys: &KeySpace) {
+        let records = keys.iter().filter(|(_, slot)| slot.record.is_some()).count() * Record::BYTES;
+        let read = |notes: &Notes| {
+            notes.read.values().map(|read| Notes::READ_BYTES + read.ranks.bytes()).sum::<usize>()
+        };
+        let reads: usize = self.notes().map(read).sum();
+        assert_eq!(self.bytes(), records + reads + self.groups.bytes());
     }
 
     fn notes(&self) -> impl Iterator<Item = &Notes> {
@@ -68,7 +78,7 @@ impl StaleKeys {
         for (id, _) in keys.iter() {
             if let Some(run) = record_of(keys, id).and_then(|record| record.run) {
                 expected.entry(run).or_default().0 += 1;
-                assert!(self.runs.slots(run).any(|slot| slot == id), "a name its run does not know");
+                assert!(self.runs.slots(run).contains(&id), "a name its run does not know");
             }
         }
         for &run in self.notes().flat_map(|notes| &notes.runs) {

@@ -21,15 +21,19 @@ mod invariants;
 mod ranges;
 mod runs;
 
+mod due;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use super::keyspace::{KeySpace, Slot, SlotId};
 use super::{DropCause, Event};
 use crate::ids::{ConnId, RunId, Uptime};
 use crate::protocol::keys::{KeyPattern, RendezvousPart, classify};
+use due::{Due, Of};
 use groups::{GroupId, Groups};
 use ranges::RangeSet;
 use runs::{RunKey, Runs};
@@ -113,6 +117,14 @@ enum Role {
     Agent,
 }
 
+/// The ranks of one group whose addresses a connection read.
+#[derive(Debug, Default)]
+struct Read {
+    ranks: RangeSet,
+    /// The state of what its group knows of reads that has them all.
+    noted: u32,
+}
+
 /// What a connection has done with PyTorch's own keys.
 #[derive(Debug)]
 struct Notes {
@@ -122,9 +134,38 @@ struct Notes {
     worker_share: i64,
     /// Addresses it wrote. May name slots that are gone or were written by others since.
     wrote: Vec<SlotId>,
-    /// The ranks whose addresses it read, by group.
-    read: Vec<(GroupId, RangeSet)>,
+    /// What it read, by group: in [`Self::MOST_READ`] groups at the most.
+    read: HashMap<GroupId, Read>,
     runs: SmallVec<[RunKey; 2]>,
+}
+
+impl Record {
+    /// What a record costs, with its places in the lists of others, roughly.
+    const BYTES: usize = size_of::<Self>() + 40;
+}
+
+impl Notes {
+    /// What it costs to know of one group which of its addresses were read, beside what the set of them holds.
+    const READ_BYTES: usize = 64;
+    /// A rank reads addresses of as many groups as it is in.
+    const MOST_READ: usize = 16 * 1024;
+
+    /// Bytes of what it has read.
+    fn read_bytes(&self) -> usize {
+        self.read.values().map(|read| Self::READ_BYTES + read.ranks.bytes()).sum()
+    }
+
+    /// Forgets what was read in groups that are gone before more room is made: it is worth nothing. Returns the bytes
+    /// that this freed.
+    fn prune_read(&mut self, groups: &Groups) -> usize {
+        if self.read.len() < self.read.capacity() {
+            return 0;
+        }
+        let before = self.read_bytes();
+        self.read.retain(|group, _| groups.exists(*group));
+        self.read.reserve(self.read.len());
+        before - self.read_bytes()
+    }
 }
 
 /// What a write of one of PyTorch's own keys leads to.
@@ -138,7 +179,6 @@ pub(super) struct Written {
 /// What a disconnect leads to.
 #[derive(Debug, Default)]
 pub(super) struct Left {
-    pub(super) drops: Vec<(SlotId, DropCause)>,
     /// To be subtracted from `init/`.
     pub(super) worker_share: i64,
     /// Whether the connection belonged to a job.
@@ -163,6 +203,12 @@ pub(super) struct StaleKeys {
     reset_at: Option<Uptime>,
     /// The keys of a job were dropped while others were connected, and none of them has used the store since.
     rest_is_due: bool,
+    /// Names that may have to go, oldest first.
+    due: VecDeque<Due>,
+    /// Bytes of records and of what was read.
+    bytes: usize,
+    /// Addresses looked at since [`Self::take_looks`].
+    looks: usize,
 }
 
 impl StaleKeys {
@@ -180,7 +226,39 @@ impl StaleKeys {
             restarted: VecDeque::new(),
             reset_at: None,
             rest_is_due: false,
+            due: VecDeque::new(),
+            bytes: 0,
+            looks: 0,
         }
+    }
+
+    /// How many addresses were looked at since the last call to find those of the spent.
+    #[inline]
+    pub(super) fn take_looks(&mut self) -> usize {
+        std::mem::take(&mut self.looks)
+    }
+
+    /// More than what one more read makes a connection know.
+    pub(super) const MOST_BYTES_A_READ: usize = 64 * 1024;
+
+    /// Bytes held for names and for what connections have read.
+    #[inline]
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes + self.groups.bytes()
+    }
+
+    /// What knowing a new name costs beside the name itself.
+    pub(super) fn bytes_of(key: &[u8]) -> usize {
+        match classify(key) {
+            None => 0,
+            Some(KeyPattern::Address(address)) => Record::BYTES + Groups::bytes_of(address.group),
+            Some(_) => Record::BYTES,
+        }
+    }
+
+    /// As [`Self::bytes_of`] at the most, for names of `bytes` together.
+    pub(super) const fn most_bytes_of(names: usize, bytes: usize) -> usize {
+        names * (Record::BYTES + Groups::bytes_of(&[])) + 2 * bytes
     }
 
     /// Classifies a name that was not there before.
@@ -192,7 +270,7 @@ impl StaleKeys {
             KeyPattern::Address(address) => {
                 let group = self.groups.enter(address.group);
                 let by_agent = address.run_id.is_some();
-                let run = address.run_id.and_then(|run_id| self.runs.enter(run_id, id, is_of));
+                let run = address.run_id.and_then(|run_id| self.runs.enter(run_id, id, false, is_of));
                 let (rank, is_first) = (address.writer(), address.is_first());
                 (Kind::Address { group, rank, is_first, by_agent }, run)
             }
@@ -200,9 +278,16 @@ impl StaleKeys {
             KeyPattern::Unknown => (Kind::Unknown, None),
             KeyPattern::Message => (Kind::Message, None),
             KeyPattern::Rendezvous { run_id, part, .. } => {
-                (Kind::Rendezvous(part), self.runs.enter(run_id, id, is_of))
+                let is_end = matches!(
+                    part,
+                    RendezvousPart::State
+                        | RendezvousPart::ExitBarrierDone { .. }
+                        | RendezvousPart::ExitBarrier { .. }
+                );
+                (Kind::Rendezvous(part), self.runs.enter(run_id, id, is_end, is_of))
             }
         };
+        self.bytes += Record::BYTES;
         keys.slot_mut(id).record =
             Some(Box::new(Record { kind, run, writer: None, writer_gone_at: None, at: 0 }));
         if kind.attempt_over().is_some() {
@@ -214,6 +299,7 @@ impl StaleKeys {
 
     /// A name that has a record is gone.
     pub(super) fn on_slot_freed(&mut self, record: &Record) {
+        self.bytes -= Record::BYTES;
         if let Kind::Address { group, .. } = record.kind {
             self.groups.leave(group);
         }
@@ -237,7 +323,7 @@ impl StaleKeys {
                 role: Role::Unknown,
                 worker_share: 0,
                 wrote: Vec::new(),
-                read: Vec::new(),
+                read: HashMap::new(),
                 runs: SmallVec::new(),
             })
         });
@@ -285,9 +371,9 @@ impl StaleKeys {
             record.at = self.groups.add(group, id);
         }
         if let Some(notes) = notes_of(&mut self.notes, conn)
-            && let Some((_, ranks)) = notes.read.iter().find(|(other, _)| *other == group)
+            && let Some(read) = notes.read.get_mut(&group)
         {
-            self.groups.note_reads(group, ranks);
+            read.noted = self.groups.note_reads(group, &read.ranks, read.noted);
         }
         if is_first && self.config.drop_spent {
             self.spend_paired(keys, group, rank, id, &mut written.drops);
@@ -300,13 +386,14 @@ impl StaleKeys {
         written
     }
 
-    /// `conn`, which has touched it, reads the value of the name `id`.
+    /// `conn`, which has touched it, reads the value of the name `id`. Without `room` that is not remembered.
     pub(super) fn on_read(
         &mut self,
         keys: &mut KeySpace,
         conn: ConnId,
         id: SlotId,
         now: Uptime,
+        room: bool,
     ) -> Option<Event> {
         let record = keys.slot_mut(id).record.as_mut()?;
         let Kind::Address { group, rank, .. } = record.kind else { return None };
@@ -315,17 +402,18 @@ impl StaleKeys {
         }
         let stale_since = record.writer_gone_at;
         let notes = notes_of(&mut self.notes, conn).as_mut()?;
-        self.groups.note_read(group, rank);
-        if let Some((_, ranks)) = notes.read.iter_mut().find(|(other, _)| *other == group) {
-            ranks.insert(rank);
-        } else {
-            if notes.read.len() == notes.read.capacity() {
-                notes.read.retain(|(group, _)| self.groups.exists(*group));
-                notes.read.reserve(notes.read.len());
+        if room {
+            self.groups.note_read(group, rank);
+            self.bytes -= notes.prune_read(&self.groups);
+            if notes.read.len() < Notes::MOST_READ || notes.read.contains_key(&group) {
+                let read = notes.read.entry(group).or_insert_with(|| {
+                    self.bytes += Notes::READ_BYTES;
+                    Read::default()
+                });
+                self.bytes -= read.ranks.bytes();
+                read.ranks.insert(rank);
+                self.bytes += read.ranks.bytes();
             }
-            let mut ranks = RangeSet::default();
-            ranks.insert(rank);
-            notes.read.push((group, ranks));
         }
         stale_since.map(|gone_at| Event::StaleRead {
             key: keys.slot(id).key().into(),
@@ -375,7 +463,9 @@ impl StaleKeys {
         let Some(notes) = notes_of(&mut self.notes, conn).take() else { return left };
         self.job_connections -= 1;
         left.was_of_job = true;
-        self.spend_own(keys, &notes, now, &mut left.drops);
+        let age = keys.new_age();
+        self.bytes -= notes.read_bytes();
+        self.due.push_back(Due::new(notes.wrote, Of::Writer(conn, now), DropCause::WriterGone, age));
         match notes.role {
             Role::Worker => self.workers -= 1,
             Role::Agent => self.agents -= 1,
@@ -385,11 +475,12 @@ impl StaleKeys {
             self.gone_worker_share = self.gone_worker_share.saturating_add(notes.worker_share);
         }
         if notes.role != Role::Agent || self.job_connections == 0 {
-            left.worker_share = self.end_attempt(keys, &mut left.drops);
+            left.worker_share = self.end_attempt(age);
         }
+        let mut readable = LONGEST_STATE;
         for &run in &notes.runs {
             if self.runs.disconnect(run) {
-                self.on_run_idle(keys, run, now, &mut left.drops);
+                self.on_run_idle(keys, run, now, age, &mut readable);
             }
         }
         if self.job_connections == 0 {
@@ -398,9 +489,9 @@ impl StaleKeys {
         left
     }
 
-    /// Rule 2, after a connection has gone: what the attempt leaves if no worker is left. Returns what is to be
+    /// Rule 2, after a connection has gone: what the attempt leaves is due if no worker is left. Returns what is to be
     /// subtracted from `init/`.
-    fn end_attempt(&mut self, keys: &KeySpace, drops: &mut Vec<(SlotId, DropCause)>) -> i64 {
+    fn end_attempt(&mut self, age: u64) -> i64 {
         // Who has only announced itself may be the agent of a static run, or a worker that will need what the others
         // have written: counters are made for the whole attempt, other keys may be for this one.
         let no_worker = self.workers == 0 && (self.agents > 0 || self.job_connections == 0);
@@ -408,33 +499,20 @@ impl StaleKeys {
         if !no_worker {
             return 0;
         }
-        drops.extend(self.leftovers.iter().filter_map(|&id| {
-            let cause = record_of(keys, id)?.kind.attempt_over()?;
-            (cause == DropCause::AttemptOver || only_agents).then_some((id, cause))
-        }));
+        let ids = self.leftovers.clone();
+        self.due.push_back(Due::new(ids, Of::Attempt { only_agents }, DropCause::AttemptOver, age));
         std::mem::take(&mut self.gone_worker_share)
     }
 
-    /// Rule 1 (a) for everything a gone connection wrote.
-    fn spend_own(
-        &mut self,
-        keys: &mut KeySpace,
-        notes: &Notes,
-        now: Uptime,
-        drops: &mut Vec<(SlotId, DropCause)>,
-    ) {
-        for &id in &notes.wrote {
-            let Some(record) = keys.get(id).and_then(|slot| slot.record.as_ref()) else { continue };
-            if record.writer != Some(notes.conn) {
-                continue;
-            }
-            if self.config.drop_spent {
-                self.on_value_gone(keys, id);
-                drops.push((id, DropCause::WriterGone));
-            } else if let Some(record) = &mut keys.slot_mut(id).record {
-                record.writer_gone_at = Some(now);
-            }
+    /// Whether anybody may have read the address of one of `spent` in `group`. Spares the search among the addresses
+    /// where few connections wrote them.
+    fn has_reader(&mut self, group: GroupId, spent: &[u32]) -> bool {
+        if self.groups.addresses(group).len() <= self.job_connections {
+            return true;
         }
+        self.looks += self.notes.len();
+        let mut read = self.notes.iter().flatten().filter_map(|notes| notes.read.get(&group));
+        read.any(|read| read.ranks.contains_any(spent))
     }
 
     /// Rule 1 (c): a process has taken the place of `rank` in `group`. Whoever has read the address of an earlier
@@ -452,13 +530,17 @@ impl StaleKeys {
         let mut spent = vec![rank];
         let mut is_searched = false;
         while self.groups.was_read(group, &spent) {
+            if !self.has_reader(group, &spent) {
+                break;
+            }
             is_searched = true;
+            self.looks += self.groups.addresses(group).len();
             let mut next = Vec::new();
             let mut paired = Vec::new();
             for &id in self.groups.addresses(group) {
                 let Some((rank, notes)) = writer_of(keys, &mut self.notes, id) else { continue };
-                let read = notes.read.iter().find(|(other, _)| *other == group);
-                if id != keep && read.is_some_and(|(_, ranks)| ranks.contains_any(&spent)) {
+                let read = notes.read.get(&group);
+                if id != keep && read.is_some_and(|read| read.ranks.contains_any(&spent)) {
                     paired.push((id, notes.conn));
                     next.push(rank);
                 }
@@ -468,7 +550,8 @@ impl StaleKeys {
                 drops.push((id, DropCause::PairedWithGone));
                 // Its next address is of a new pairing.
                 if let Some(notes) = notes_of(&mut self.notes, writer) {
-                    notes.read.retain(|(other, _)| *other != group);
+                    let read = notes.read.remove(&group);
+                    self.bytes -= read.map_or(0, |read| Notes::READ_BYTES + read.ranks.bytes());
                 }
             }
             next.sort_unstable();
@@ -478,26 +561,21 @@ impl StaleKeys {
             let mut read = RangeSet::default();
             for &id in self.groups.addresses(group) {
                 let Some((_, notes)) = writer_of(keys, &mut self.notes, id) else { continue };
-                if let Some((_, ranks)) = notes.read.iter().find(|(other, _)| *other == group) {
-                    read.extend(ranks);
+                if let Some(its) = notes.read.get(&group) {
+                    read.extend(&its.ranks);
                 }
             }
             self.groups.set_reads(group, read);
         }
     }
 
-    /// The last connection of `run` has gone.
-    fn on_run_idle(
-        &mut self,
-        keys: &KeySpace,
-        run: RunKey,
-        now: Uptime,
-        drops: &mut Vec<(SlotId, DropCause)>,
-    ) {
+    /// The last connection of `run` has gone. Reads states of up to `readable` bytes together.
+    fn on_run_idle(&mut self, keys: &KeySpace, run: RunKey, now: Uptime, age: u64, readable: &mut usize) {
         let mut closed = false;
         let mut all_at_exit = false;
         let mut has_rounds = false;
-        for id in self.runs.slots(run) {
+        let mut over = Vec::new();
+        for &id in self.runs.ends(run) {
             let Some(slot) = keys.get(id) else { continue };
             let Some(record) = slot.record.as_ref().filter(|record| record.run == Some(run)) else {
                 continue;
@@ -505,21 +583,20 @@ impl StaleKeys {
             match record.kind {
                 Kind::Rendezvous(RendezvousPart::State) => {
                     has_rounds = true;
-                    closed |= slot.value().is_some_and(|value| is_closed(value));
+                    closed |= slot.value().is_some_and(|value| is_closed(value, readable));
                 }
                 Kind::Rendezvous(RendezvousPart::ExitBarrierDone { in_round }) => {
                     all_at_exit |= slot.value().is_some();
                     if !in_round {
-                        drops.push((id, DropCause::RunOver));
+                        over.push(id);
                     }
                 }
                 // A static run has no rounds: its next start would find the barrier open.
-                Kind::Rendezvous(RendezvousPart::ExitBarrier { in_round: false }) => {
-                    drops.push((id, DropCause::RunOver));
-                }
+                Kind::Rendezvous(RendezvousPart::ExitBarrier { in_round: false }) => over.push(id),
                 _ => {}
             }
         }
+        self.due.push_back(Due::new(over, Of::Run(run), DropCause::RunOver, age));
         let finished = all_at_exit && (closed || !has_rounds);
         let after = match (finished, closed) {
             (true, _) => self.config.forget_finished_after,
@@ -534,25 +611,23 @@ impl StaleKeys {
         [self.runs.next_deadline(), self.reset_at].into_iter().flatten().min()
     }
 
-    /// Rule 3: the keys of runs that have been idle for long enough.
-    pub(super) fn take_due_runs(&mut self, keys: &KeySpace, now: Uptime) -> Vec<(SlotId, DropCause)> {
-        let mut drops = Vec::new();
+    /// Rule 3: the keys of runs that have been idle for long enough are due.
+    pub(super) fn take_due_runs(&mut self, keys: &mut KeySpace, now: Uptime) {
         for (run, cause) in self.runs.take_due(now) {
-            drops.extend(
-                self.runs
-                    .slots(run)
-                    .filter(|&id| record_of(keys, id).is_some_and(|record| record.run == Some(run)))
-                    .map(|id| (id, cause)),
-            );
+            self.forget_run(keys, run, cause);
         }
-        drops
     }
 
-    /// All keys of a run's rendezvous.
-    pub(super) fn keys_of_run(&self, keys: &KeySpace, run_id: &[u8]) -> Vec<(SlotId, DropCause)> {
-        let Some(run) = self.runs.key_of(run_id) else { return Vec::new() };
-        let is_of_run = |id: &SlotId| record_of(keys, *id).is_some_and(|record| record.run == Some(run));
-        self.runs.slots(run).filter(is_of_run).map(|id| (id, DropCause::Operator)).collect()
+    /// All keys of the run `run_id` are due.
+    pub(super) fn take_run(&mut self, keys: &mut KeySpace, run_id: &[u8]) {
+        if let Some(run) = self.runs.key_of(run_id) {
+            self.forget_run(keys, run, DropCause::Operator);
+        }
+    }
+
+    fn forget_run(&mut self, keys: &mut KeySpace, run: RunKey, cause: DropCause) {
+        let ids = self.runs.slots(run).to_vec();
+        self.due.push_back(Due::new(ids, Of::Run(run), cause, keys.new_age()));
     }
 
     /// Rule 4: whether the job has been gone for long enough. `is_used` tells whether anybody is connected.
@@ -589,6 +664,7 @@ impl StaleKeys {
         self.reset_at = None;
         for notes in self.notes.iter_mut().flatten() {
             notes.worker_share = 0;
+            self.bytes -= notes.read_bytes();
             notes.read.clear();
         }
     }
@@ -632,11 +708,15 @@ fn push_pruned(ids: &mut Vec<SlotId>, id: SlotId, is_right: impl Fn(SlotId) -> b
     ids.push(id);
 }
 
-/// Whether torchrun's c10d state says `closed`. A state that cannot be read, or that is longer than those of 2000
-/// nodes, is taken as open: its keys go later. The bound keeps a hostile value from holding up the store (a peer's
-/// worst costs some 10 ms).
-fn is_closed(value: &[u8]) -> bool {
+/// Bytes of the states that are read when a connection goes: one of more than 2000 nodes is longer.
+const LONGEST_STATE: usize = 256 * 1024;
+
+/// Whether torchrun's c10d state says `closed`. A state that cannot be read, or that is longer than `readable`, is
+/// taken as open: its keys go later. The bound keeps hostile values from holding up the store (a peer's worst costs
+/// some 10 ms).
+fn is_closed(value: &[u8], readable: &mut usize) -> bool {
     use crate::protocol::rendezvous_state::read;
-    const LONGEST: usize = 256 * 1024;
-    value.len() <= LONGEST && matches!(read(value), Ok(Some(state)) if state.closed)
+    let Some(left) = readable.checked_sub(value.len()) else { return false };
+    *readable = left;
+    matches!(read(value), Ok(Some(state)) if state.closed)
 }

@@ -40,8 +40,22 @@ impl RangeSet {
         self.ranges.drain(from + 1..to);
     }
 
+    /// Bytes held beside the set itself.
+    pub(super) fn bytes(&self) -> usize {
+        self.ranges.capacity() * size_of::<(u32, u32)>()
+    }
+
     /// Whether any of `numbers`, which are sorted, is in the set.
     pub(super) fn contains_any(&self, numbers: &[u32]) -> bool {
+        // Each of the fewer is searched for among the more.
+        if numbers.len() < self.ranges.len() {
+            return numbers.iter().any(|&number| {
+                #[cfg(test)]
+                crate::store::tests::work::step();
+                let at = self.ranges.partition_point(|&(_, last)| last < number);
+                self.ranges.get(at).is_some_and(|&(first, _)| first <= number)
+            });
+        }
         self.ranges.iter().any(|&(first, last)| {
             #[cfg(test)]
             crate::store::tests::work::step();

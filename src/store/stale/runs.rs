@@ -20,6 +20,8 @@ struct Run {
     names: usize,
     /// Those names; may name slots that belong to others by now.
     slots: Vec<SlotId>,
+    /// Those of them that tell whether it is over.
+    ends: Vec<SlotId>,
     forget_at: Option<Uptime>,
     closed: bool,
     finished: bool,
@@ -39,11 +41,13 @@ impl Runs {
     /// The keys of further runs are ordinary keys: only a reset drops them.
     const TRACKED: usize = 1000;
 
-    /// The run called `id`, which one more name, `slot`, belongs to now. `is_of` tells whether a name is a run's.
+    /// The run called `id`, which one more name, `slot`, belongs to now. `is_end` if its value may tell that the run
+    /// is over; `is_of` tells whether a name is a run's.
     pub(super) fn enter(
         &mut self,
         id: &[u8],
         slot: SlotId,
+        is_end: bool,
         is_of: impl Fn(SlotId, RunKey) -> bool,
     ) -> Option<RunKey> {
         let id = RunId::new(id);
@@ -59,6 +63,7 @@ impl Runs {
                     connections: 0,
                     names: 0,
                     slots: Vec::new(),
+                    ends: Vec::new(),
                     forget_at: None,
                     closed: false,
                     finished: false,
@@ -70,6 +75,9 @@ impl Runs {
         let run = self.by_key.get_mut(&key)?;
         run.names += 1;
         push_pruned(&mut run.slots, slot, |slot| is_of(slot, key));
+        if is_end {
+            push_pruned(&mut run.ends, slot, |slot| is_of(slot, key));
+        }
         Some(key)
     }
 
@@ -163,8 +171,13 @@ impl Runs {
     }
 
     /// The names of a run; each must be checked to belong to it still.
-    pub(super) fn slots(&self, key: RunKey) -> impl Iterator<Item = SlotId> {
-        self.by_key.get(&key).into_iter().flat_map(|run| run.slots.iter().copied())
+    pub(super) fn slots(&self, key: RunKey) -> &[SlotId] {
+        self.by_key.get(&key).map_or(&[], |run| &run.slots)
+    }
+
+    /// As [`Self::slots`], but only those that tell whether it is over.
+    pub(super) fn ends(&self, key: RunKey) -> &[SlotId] {
+        self.by_key.get(&key).map_or(&[], |run| &run.ends)
     }
 
     #[cfg(test)]

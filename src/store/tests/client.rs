@@ -16,6 +16,7 @@ impl Client {
     pub(super) fn request(&self, request: &Request<'_>) -> Result<Vec<Effect>, Refusal> {
         let mut inner = self.world.inner();
         let Inner { store, recorder, now, .. } = &mut *inner;
+        store.begin(recorder);
         let result = store.apply(self.conn, request, *now, recorder);
         inner.check();
         let effects = inner.take_effects();
@@ -156,6 +157,7 @@ impl Client {
     pub(super) fn leave_recorded(self) {
         let mut inner = self.world.inner();
         let Inner { store, recorder, now, .. } = &mut *inner;
+        store.begin(recorder);
         store.disconnect(self.conn, *now, recorder);
         inner.free.push(self.conn.slot() as u32);
         inner.check();

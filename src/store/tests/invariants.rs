@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::super::keyspace::{KeySpace, SlotId};
+use super::super::keyspace::{KeySpace, Queue, Slot, SlotId, left_behind};
 use super::super::waiters::{RegistrationId, WaitOn};
 use super::super::{Session, Store};
 use crate::ids::ConnId;
@@ -38,7 +38,9 @@ impl Store {
             bytes += KeySpace::SLOT_BYTES + slot.key().len() + slot.value().map_or(0, Bytes::len);
             let items = slot.queue.iter().flat_map(|queue| &queue.items);
             bytes += items.map(|item| item.len() + size_of::<Bytes>()).sum::<usize>();
+            bytes += slot.queue.as_ref().map_or(0, |_| Queue::BYTES);
         }
+        bytes += left_behind(self.keys.places(), names) * size_of::<Slot>();
         assert_eq!((self.keys.names(), self.keys.plain(), self.keys.bytes()), (names, plain, bytes));
         assert_eq!(self.connections, self.live().count());
         assert_eq!(self.waiting, self.live().filter(|session| session.wait.is_some()).count());

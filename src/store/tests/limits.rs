@@ -148,3 +148,30 @@ fn a_refused_peer_keeps_its_wait_and_the_others_are_untouched() {
     b.set("k", "1");
     assert!(a.is_woken());
 }
+
+/// A store that held much and holds little has not given all of it back to the system.
+#[test]
+fn room_that_many_names_have_left_behind_counts_until_it_is_free() {
+    let world = World::unchecked();
+    let [a, b] = world.clients();
+    for n in 0..100_000 {
+        a.set(format!("/{n}"), "1");
+        a.push("q", "");
+    }
+    let names: Vec<String> = (0..100_000).map(|n| format!("w{n}")).collect();
+    assert!(!b.wait(&names));
+    (0..99_999).for_each(|n| assert_eq!(a.delete(format!("/{n}")), 1));
+    (0..99_999).for_each(|_| assert!(a.pop("q").is_some()));
+    b.cancel();
+    assert!(stats(&world).bytes > 100_000 * 80, "{}", stats(&world).bytes);
+    let room = |world: &World| {
+        let queue = world.inner().store.keys.find(b"q").expect("the queue");
+        world.inner().store.keys.slot(queue).queue.as_ref().map_or(0, |queue| queue.items.capacity())
+    };
+    assert!(room(&world) < 5000, "{}", room(&world));
+    a.pop("q");
+    a.delete("/99999");
+    assert_eq!(stats(&world).bytes, 0, "nothing is left that a place could be between");
+    b.leave();
+    world.assert_empty_after(a);
+}

@@ -100,6 +100,7 @@ impl Table {
             let conn = self.clients[client].conn;
             let mut inner = self.world.inner();
             let super::world::Inner { store, recorder, now, .. } = &mut *inner;
+            store.begin(recorder);
             let result = request.with(|request| store.apply(conn, request, *now, recorder));
             outcomes.extend(result.err().map(|_| Outcome::Refused));
         } else if matches!(act, Act::Leave) {

@@ -91,8 +91,20 @@ impl World {
 
     pub(super) fn reset(&self) {
         let Inner { store, recorder, .. } = &mut *self.inner();
+        store.begin(recorder);
         store.reset(recorder);
         store.check_invariants();
+        while store.is_unsettled() {
+            store.begin(recorder);
+        }
+    }
+
+    /// What is dropped in steps is dropped.
+    pub(super) fn settle(&self) {
+        let Inner { store, recorder, .. } = &mut *self.inner();
+        while store.is_unsettled() {
+            store.begin(recorder);
+        }
     }
 
     /// The value of a key, by nobody's request.
@@ -151,7 +163,11 @@ impl World {
 
 impl Inner {
     fn tick(&mut self) {
+        self.store.begin(&mut self.recorder);
         self.store.tick(self.now, &mut self.recorder);
+        while self.store.is_unsettled() {
+            self.store.begin(&mut self.recorder);
+        }
         let next = self.store.next_deadline();
         assert!(next.is_none_or(|at| at > self.now), "a deadline in the past after a tick");
         self.check();

@@ -1,0 +1,77 @@
+//! What follows from the requests of one critical section, in its order: replies, wake-ups, observations.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use super::{MemoryBudget, Meter, Observations, Outlet, Reservation};
+use crate::ids::{ConnId, Uptime};
+use crate::protocol::{Reply, ReplyBuffer};
+use crate::store::{Effects, Event, Observed};
+
+/// One critical section's effects.
+pub(super) struct Turn<'t> {
+    /// The connection whose requests are applied.
+    pub(super) own: Option<ConnId>,
+    pub(super) now: Uptime,
+    pub(super) out: &'t mut ReplyBuffer,
+    pub(super) outlets: &'t mut slab::Slab<Outlet>,
+    pub(super) meter: &'t mut Meter,
+    pub(super) events: &'t mut Vec<Event>,
+    pub(super) observations: &'t mut Observations,
+    pub(super) wakers: &'t mut Vec<Waker>,
+    /// Bytes of replies that need not be counted any more…
+    pub(super) counted: usize,
+    /// …because they are in here, until the connection counts what it keeps of them.
+    pub(super) reservation: Option<Reservation>,
+    pub(super) budget: &'t Arc<MemoryBudget>,
+}
+
+impl Turn<'_> {
+    #[cold]
+    fn count_replies(&mut self) -> bool {
+        const MORE: usize = 1 << 20;
+        self.counted = self.out.len() + MORE;
+        self.reservation.get_or_insert_with(|| self.budget.reservation()).resize(self.counted)
+    }
+}
+
+impl Effects for Turn<'_> {
+    #[inline]
+    fn reply(&mut self, reply: Reply<'_>) {
+        self.out.push(reply);
+    }
+
+    #[inline]
+    fn has_room(&mut self) -> bool {
+        self.out.len() <= self.counted || self.count_replies()
+    }
+
+    fn wake(&mut self, conn: ConnId) {
+        if Some(conn) == self.own {
+            self.out.push(Reply::StopWaiting);
+            return;
+        }
+        let Some(outlet) = self.outlets.get_mut(conn.slot()).filter(|outlet| outlet.id == conn) else {
+            return;
+        };
+        outlet.woken = true;
+        self.meter.waits.record(self.now.since(outlet.waiting_since));
+        self.wakers.extend(outlet.waker.take());
+    }
+
+    fn event(&mut self, event: Event) {
+        if self.observes() {
+            self.observe(Observed::Event(event.clone()));
+        }
+        self.events.push(event);
+    }
+
+    #[inline]
+    fn observes(&self) -> bool {
+        self.observations.enabled
+    }
+
+    fn observe(&mut self, observed: Observed) {
+        self.observations.push(self.now, observed);
+    }
+}

@@ -1,0 +1,166 @@
+//! Dropping keys that no client deletes: by the rules for stale keys, by idleness, by an operator's wish.
+//!
+//! A million keys take longer than others may wait for their turn. So a critical section drops some of them and the
+//! next ones go on with it, each before it serves a request. Only what was there when it was decided goes.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use super::Store;
+use super::effects::{DropCause, Effects, Event, Observed};
+use super::keyspace::SlotId;
+
+/// The whole store is being emptied: of all that was there before `age` began.
+#[derive(Debug)]
+pub(super) struct Sweep {
+    cause: DropCause,
+    /// Other keys than PyTorch's own stay: somebody may still use them.
+    only_rows: bool,
+    age: u64,
+    /// The next place to look at.
+    next: usize,
+    /// Keys and queues dropped so far.
+    dropped: usize,
+    /// Items of the queue that was dropped last, on their way out.
+    items: VecDeque<Bytes>,
+}
+
+impl Store {
+    /// Steps after which a critical section does not begin another request: about a millisecond. A step is a look at
+    /// one other waiter, key or connection.
+    const WORK_AT_ONCE: usize = 16 * 1024;
+    /// Bytes that are compared or copied in the time of a step.
+    pub(super) const BYTES_A_STEP: usize = 256;
+    /// Steps that dropping a key costs.
+    const STEPS_A_DROP: usize = 2;
+
+    /// Begins a critical section: goes on with what is dropped step by step, before any request is served.
+    #[inline]
+    pub fn begin(&mut self, fx: &mut impl Effects) {
+        self.work = 0;
+        if self.is_unsettled() {
+            self.settle(fx);
+        }
+    }
+
+    /// Whether this critical section has done so much that the next request must wait for the next one.
+    #[inline]
+    pub fn has_worked_enough(&self) -> bool {
+        self.work >= Self::WORK_AT_ONCE
+    }
+
+    /// Whether something is being dropped step by step: each [`Store::begin`] goes on with it.
+    #[inline]
+    pub fn is_unsettled(&self) -> bool {
+        self.sweep.is_some() || self.stale.has_due()
+    }
+
+    /// How many keys were dropped by rule, or by an operator's wish one run, so far.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Empties the store; by itself not of what is in no row while anybody is connected.
+    pub(super) fn clear(&mut self, cause: DropCause, fx: &mut impl Effects) {
+        let only_rows = cause != DropCause::Operator && self.connections > 0;
+        if !only_rows {
+            self.stale.on_clear();
+            self.told_what_stays = false;
+        }
+        let before = self.sweep.replace(Sweep {
+            cause,
+            only_rows,
+            age: self.keys.new_age(),
+            next: 0,
+            dropped: 0,
+            items: VecDeque::new(),
+        });
+        if let Some(Sweep { cause, dropped, items, .. }) = before {
+            // The new one takes the rest with it.
+            for item in &items {
+                self.keys.forget_item(item);
+            }
+            fx.event(Event::StoreReset { cause, keys: dropped });
+        }
+        self.settle(fx);
+    }
+
+    /// Goes on with what is dropped step by step, until that is done or enough for now.
+    pub(super) fn settle(&mut self, fx: &mut impl Effects) {
+        let enough = self.work + Self::WORK_AT_ONCE;
+        while self.stale.has_due() && self.work < enough {
+            let most = (enough - self.work).div_ceil(Self::STEPS_A_DROP);
+            let drops = self.stale.next_drops(&mut self.keys, most);
+            self.work += self.stale.take_looks();
+            self.drop_some(&drops, fx);
+        }
+        let Some(mut sweep) = self.sweep.take() else { return };
+        while sweep.next < self.keys.places() || !sweep.items.is_empty() {
+            if self.work >= enough {
+                self.sweep = Some(sweep);
+                return;
+            }
+            self.work += 1;
+            if let Some(item) = sweep.items.pop_front() {
+                self.keys.forget_item(&item);
+                continue;
+            }
+            if let Some((id, slot)) = self.keys.at(sweep.next)
+                && slot.is_present()
+                && slot.is_older_than(sweep.age)
+                && (!sweep.only_rows || slot.record.is_some())
+                && (sweep.cause != DropCause::StoreIdle || !self.stale.outlives_idleness(slot))
+            {
+                self.empty(id, &mut sweep);
+            }
+            sweep.next += 1;
+        }
+        if sweep.dropped > 0 || sweep.cause == DropCause::Operator {
+            fx.event(Event::StoreReset { cause: sweep.cause, keys: sweep.dropped });
+        }
+    }
+
+    fn empty(&mut self, id: SlotId, sweep: &mut Sweep) {
+        self.work += Self::STEPS_A_DROP;
+        sweep.items = self.keys.take_items(id);
+        self.keys.set_value(id, None);
+        self.after_loss(id);
+        sweep.dropped += 1;
+    }
+
+    /// Drops plain values by the rules for stale keys: many in steps.
+    pub(super) fn drop_values(&mut self, drops: &[(SlotId, DropCause)], fx: &mut impl Effects) {
+        let most = Self::WORK_AT_ONCE / Self::STEPS_A_DROP;
+        let (first, rest) = drops.split_at(drops.len().min(most));
+        self.drop_some(first, fx);
+        if !rest.is_empty() {
+            self.stale.put_off(&mut self.keys, rest);
+        }
+    }
+
+    /// Drops plain values, with one event a cause.
+    fn drop_some(&mut self, drops: &[(SlotId, DropCause)], fx: &mut impl Effects) {
+        let mut counts = [0_usize; DropCause::ALL.len()];
+        let mut examples: [Option<Box<[u8]>>; DropCause::ALL.len()] = Default::default();
+        for &(id, cause) in drops {
+            if self.keys.get(id).is_none_or(|slot| slot.value().is_none()) {
+                continue;
+            }
+            counts[cause as usize] += 1;
+            self.dropped += 1;
+            examples[cause as usize].get_or_insert_with(|| self.keys.slot(id).key().into());
+            self.work += Self::STEPS_A_DROP;
+            self.keys.set_value(id, None);
+            if fx.observes() {
+                fx.observe(Observed::Dropped { key: self.keys.slot(id).key().into() });
+            }
+            self.after_loss(id);
+        }
+        for cause in DropCause::ALL {
+            if let Some(example) = examples[cause as usize].take() {
+                fx.event(Event::KeysDropped { cause, keys: counts[cause as usize], example });
+            }
+        }
+    }
+}
