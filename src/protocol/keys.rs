@@ -88,6 +88,8 @@ pub enum Leftover {
 pub enum AddressKind {
     /// A gloo endpoint: `…//cpu//G/r`.
     Gloo,
+    /// The host of a gloo endpoint, before PyTorch 2.4: `…//cpu//G/rank_r`.
+    GlooHost,
     /// An NCCL unique id: `…//cuda//K`, and with ProcessGroupNCCL2 `…//cuda//NAME/nccl_storekey_K`, followed by `_i`
     /// where several ranks make one.
     NcclId,

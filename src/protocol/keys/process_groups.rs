@@ -90,12 +90,18 @@ fn sub_group(key: &[u8], root: usize, end: usize) -> Option<&[u8]> {
     path.next_back().filter(|_| key[root..end].windows(2).any(|pair| pair == b"//"))
 }
 
-/// `G/r` at the end of a key, from `at` on.
+/// `G/r` or `G/rank_r` at the end of a key, from `at` on.
 fn gloo<'k>(key: &'k [u8], at: usize, sub_group: Option<&'k [u8]>) -> Option<Address<'k>> {
+    const HOST: &[u8] = b"rank_";
     let (generation, rank) = segments(&key[at..], 1)?;
     number(generation)?;
-    let group = &key[..=at + generation.len()];
-    Some(Address { group, member: number(rank)?, kind: AddressKind::Gloo, run_id: None, sub_group })
+    // Before PyTorch 2.4 the name of a rank's host has a key of its own.
+    let (kind, before, rank) = match rank.strip_prefix(HOST) {
+        Some(rank) => (AddressKind::GlooHost, HOST.len(), rank),
+        None => (AddressKind::Gloo, 0, rank),
+    };
+    let group = &key[..=at + generation.len() + before];
+    Some(Address { group, member: number(rank)?, kind, run_id: None, sub_group })
 }
 
 /// An NCCL id, from `at` on. One writer a key, so each is a group of its own; the ids that several roots make for one

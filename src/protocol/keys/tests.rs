@@ -30,6 +30,14 @@ fn gloo_addresses_of_every_release_are_known() {
 }
 
 #[test]
+fn the_hosts_of_gloo_before_pytorch_2_4_are_known() {
+    let group = b"/worker/attempt_0/default_pg/0//cpu//0/rank_".to_vec();
+    let key = "//worker/attempt_0/default_pg/0//cpu//0/rank_3";
+    assert_eq!(address(key), (group, 3, AddressKind::GlooHost));
+    assert_eq!(classify(b"/default_pg/0//cpu//0/rank_x"), Some(KeyPattern::Unknown));
+}
+
+#[test]
 fn sub_groups_and_attempts_are_told_from_the_group() {
     let group = |key: &str| match classify(key.as_bytes()) {
         Some(KeyPattern::Address(a)) => (a.sub_group.map(<[u8]>::to_vec), a.attempt()),
