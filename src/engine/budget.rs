@@ -33,6 +33,7 @@ impl MemoryBudget {
     }
 
     /// Replaces a share of `before` bytes by one of `after`.
+    #[expect(clippy::arithmetic_side_effects, reason = "the larger less the smaller")]
     pub(super) fn adjust(&self, before: usize, after: usize) {
         if after >= before {
             self.used.fetch_add(after - before, Relaxed);
@@ -58,7 +59,7 @@ impl Reservation {
     /// Changes the share to `bytes`. `false`, with nothing changed, if the budget has no room for a larger one.
     #[must_use]
     pub fn resize(&mut self, bytes: usize) -> bool {
-        if bytes > self.bytes && bytes - self.bytes > self.budget.room() {
+        if bytes.saturating_sub(self.bytes) > self.budget.room() {
             return false;
         }
         self.set(bytes);

@@ -25,6 +25,11 @@ pub struct Histogram {
 impl Histogram {
     /// Counts `times` observations of `duration` each.
     #[inline]
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "u64 counts more than any server does; bits are at most 64"
+    )]
+    #[expect(clippy::cast_precision_loss, reason = "a sum of seconds need not be exact")]
     fn record_many(&mut self, nanos: u64, times: u64) {
         // Bounds are 250 ns times powers of 4.
         let quarter_micros = nanos.div_ceil(250).max(1) - 1;
@@ -47,7 +52,7 @@ impl Waits {
     /// Counts a wait that is over.
     pub fn record(&mut self, waited: Duration) {
         let nanos = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
-        self.0.record_many(nanos / u64::from(WAIT_BUCKET_FACTOR), 1);
+        self.0.record_many(nanos.checked_div(WAIT_BUCKET_FACTOR.into()).unwrap_or(nanos), 1);
     }
 }
 
@@ -67,6 +72,8 @@ pub struct Meter {
 impl Meter {
     /// Counts a batch that took `took` in all.
     #[inline]
+    #[expect(clippy::arithmetic_side_effects, reason = "the divisor is 1 or more")]
+    #[expect(clippy::cast_possible_truncation, reason = "nobody holds the lock for centuries")]
     pub fn record(&mut self, ops: impl ExactSizeIterator<Item = Op>, took: Duration) {
         let each = took.as_nanos() as u64 / ops.len().max(1) as u64;
         for op in ops {
@@ -74,7 +81,20 @@ impl Meter {
         }
     }
 
+    /// Counts the bytes of a request.
+    #[inline]
+    pub fn received(&mut self, bytes: usize) {
+        self.received_bytes = self.received_bytes.wrapping_add(bytes as u64);
+    }
+
+    /// Counts the bytes of replies.
+    #[inline]
+    pub fn sent(&mut self, bytes: usize) {
+        self.sent_bytes = self.sent_bytes.wrapping_add(bytes as u64);
+    }
+
     /// Adds what another engine counted.
+    #[expect(clippy::arithmetic_side_effects, reason = "u64 counts more than any server does")]
     pub fn merge(&mut self, other: &Self) {
         let mine = self.requests.iter_mut().chain([&mut self.waits.0]);
         for (mine, other) in mine.zip(other.requests.iter().chain([&other.waits.0])) {

@@ -8,6 +8,16 @@
 //!
 //! Nothing is awaited, logged or formatted while the lock is held. A panic inside it ends the process: a half
 //! applied request must not be served.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss
+    )
+)]
 
 mod budget;
 mod meter;
@@ -153,6 +163,10 @@ impl Engine {
         state.serial = state.serial.wrapping_add(1);
         let serial = state.serial;
         let entry = state.outlets.vacant_entry();
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "each takes a descriptor, and a process has fewer than 2^32"
+        )]
         let id = ConnId::new(entry.key() as u32, serial);
         entry.insert(Outlet { id, woken: false, waker: None, waiting_since: Uptime::default() });
         state.store.connect(id, SocketAddr::new(addr.ip().to_canonical(), addr.port()));
@@ -352,15 +366,15 @@ impl Session {
             {
                 turn.meter.waits.record(now.since(since));
             }
-            submitted.applied += 1;
-            turn.meter.received_bytes += *len as u64;
+            submitted.applied = submitted.applied.saturating_add(1);
+            turn.meter.received(*len);
             submitted.worked_enough = store.has_worked_enough();
             if submitted.worked_enough || turn.out.len() >= Self::REPLIES_AT_ONCE {
                 break;
             }
         }
         submitted.waiting = store.is_waiting(self.id);
-        meter.sent_bytes += (out.len() - unsent) as u64;
+        meter.sent(out.len().saturating_sub(unsent));
         let own = &mut outlets[self.id.slot()];
         if !submitted.waiting {
             own.waker = None;

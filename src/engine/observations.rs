@@ -45,23 +45,24 @@ impl Observations {
         {
             let next = self.seen.items.len();
             let (at, bytes) = self.states.entry(key.clone()).or_insert((next, 0));
-            *bytes += value.len();
+            *bytes = bytes.saturating_add(value.len());
             if *at < next && *bytes > Self::STATE_BYTES {
-                self.bytes = self.bytes.saturating_sub(cost(&self.seen.items[*at].1)) + cost(&observed);
+                self.bytes =
+                    self.bytes.saturating_sub(cost(&self.seen.items[*at].1)).saturating_add(cost(&observed));
                 self.seen.items[*at] = (now, observed);
                 return;
             }
             *at = next;
         }
         let cost = cost(&observed);
-        if self.seen.items.len() >= Self::MOST || self.bytes + cost > Self::MOST_BYTES {
-            self.seen.lost += 1;
+        if self.seen.items.len() >= Self::MOST || self.bytes.saturating_add(cost) > Self::MOST_BYTES {
+            self.seen.lost = self.seen.lost.saturating_add(1);
             if let Observed::Wrote { key, .. } = &observed {
                 self.states.remove(key);
             }
             return;
         }
-        self.bytes += cost;
+        self.bytes = self.bytes.saturating_add(cost);
         self.seen.items.push((now, observed));
     }
 
@@ -84,12 +85,12 @@ fn is_state(key: &[u8]) -> bool {
 
 fn cost(observed: &Observed) -> usize {
     let bytes = match observed {
-        Observed::Wrote { key, value, .. } => key.len() + value.len(),
+        Observed::Wrote { key, value, .. } => key.len().saturating_add(value.len()),
         Observed::Client { key, .. } | Observed::Dropped { key } | Observed::GaveUp { key, .. } => key.len(),
         Observed::Gone { waited_for, .. } => waited_for.as_ref().map_or(0, |key| key.len()),
         Observed::Event(_) => 0,
     };
-    bytes + Observations::ITEM_BYTES
+    bytes.saturating_add(Observations::ITEM_BYTES)
 }
 
 #[cfg(test)]

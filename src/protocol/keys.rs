@@ -201,7 +201,7 @@ fn classify_static(key: &[u8], at: usize) -> KeyPattern<'_> {
 fn exit_barrier_part(tail: &[u8], in_round: bool) -> RendezvousPart {
     const MARK: &[u8] = b"terminal_state";
     let Some(at) = find(tail, MARK) else { return RendezvousPart::Other };
-    let rest = &tail[at + MARK.len()..];
+    let rest = &tail[at..][MARK.len()..];
     // Before PyTorch 2.4 an agent that arrives writes `terminal_state0`, and when it has read those of all agents
     // `terminal_state0.FIN`.
     let (is_known, is_done) = match (rest.strip_prefix(b"/"), rest.strip_suffix(b".FIN")) {

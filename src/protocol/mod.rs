@@ -228,3 +228,12 @@ pub enum Reply<'a> {
     /// PING: the nonce again.
     Nonce(u32),
 }
+
+impl Reply<'_> {
+    /// How many there are, or how long it is.
+    #[inline]
+    #[expect(clippy::cast_possible_wrap, reason = "nothing in memory is longer than `isize::MAX`")]
+    pub const fn count(len: usize) -> Self {
+        Self::Number(len as i64)
+    }
+}
