@@ -5,7 +5,7 @@ use super::graph::still_running;
 use super::reason::{Names, Reason, Secs};
 use super::run::{Place, Run};
 use super::view::{Expected, RunKind, RunState};
-use crate::ids::Uptime;
+use crate::ids::{Uptime, count};
 
 /// What holds in one run, beside what its waits tell.
 pub(super) fn of_run(run: &Run, plan: &Plan, now: Uptime) -> Vec<(String, Reason, Uptime)> {
@@ -26,7 +26,7 @@ pub(super) fn of_run(run: &Run, plan: &Plan, now: Uptime) -> Vec<(String, Reason
     }
     let is_incomplete = run.completed.is_none() && run.state == RunState::Joining && run.has_agents();
     if let (true, Some(since)) = (is_incomplete, run.started) {
-        let joined = run.participants().filter(|node| node.gone.is_none()).count() as u32;
+        let joined = count(run.participants().filter(|node| node.gone.is_none()).count());
         let waited = Secs(now.since(since));
         let is_short = expected.is_none_or(|expected| joined < expected.min);
         // Without a number, a static run's missing nodes are told by its waits.
@@ -80,7 +80,7 @@ pub(super) fn of_run(run: &Run, plan: &Plan, now: Uptime) -> Vec<(String, Reason
     }
     if let (Some(since), None) = (run.exit_since, run.exit_done) {
         let reason = Reason::ExitBarrier {
-            arrived: run.exit.len() as u32,
+            arrived: count(run.exit.len()),
             nodes: run.group,
             running: still_running(run),
             waited: Secs(now.since(since)),
@@ -92,7 +92,7 @@ pub(super) fn of_run(run: &Run, plan: &Plan, now: Uptime) -> Vec<(String, Reason
         let ended: Vec<_> = ended.collect();
         if let Some(since) = ended.iter().map(|&(_, at)| at).min() {
             let ranks = Names::of(ended.iter().map(|&(rank, _)| run.world.label(rank)));
-            let left = run.world.connected.len() as u32;
+            let left = count(run.world.connected.len());
             held.push((
                 String::new(),
                 Reason::RanksEnded { ranks, left, since: Secs(now.since(since)) },

@@ -63,7 +63,7 @@ impl Plan {
     /// The pods as they are now.
     pub(super) fn set_gate(&mut self, snapshot: Option<Snapshot>) {
         self.gate = snapshot.map(Gate::new);
-        self.version += 1;
+        self.version = self.version.saturating_add(1);
     }
 
     /// The pods that announced themselves, if somebody did.

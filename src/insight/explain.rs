@@ -9,7 +9,7 @@ use super::view::{Expected, ExpectedFrom, Moment, RunKind, RunState};
 use super::voice::{Subject, Topic};
 use super::{Clash, Insight, News, Role};
 use super::{conditions, gathering};
-use crate::ids::{ConnId, ShownKey, Uptime};
+use crate::ids::{ConnId, ShownKey, Uptime, count};
 
 /// Two agents' runs in one store are two jobs when both have been there this long.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -82,7 +82,8 @@ impl Insight {
             let mut same_pid: std::collections::HashMap<Option<u32>, usize> =
                 std::collections::HashMap::new();
             for client in free.iter().filter_map(|conn| store.clients.get(conn)) {
-                *same_pid.entry(client.pid).or_default() += 1;
+                let clients = same_pid.entry(client.pid).or_default();
+                *clients = clients.saturating_add(1);
             }
             for conn in free {
                 let Some(client) = store.clients.get(&conn) else { continue };
@@ -161,7 +162,7 @@ impl Insight {
         if state.is_over() {
             run.over_at.get_or_insert(now);
         }
-        let ranks = run.world.ranks.len().max(run.world.connected.len()) as u32;
+        let ranks = count(run.world.ranks.len().max(run.world.connected.len()));
         let members = run.world.completed.and(run.world.size).map_or(ranks, |(size, _)| size);
         if run.native.is_some() {
             // The rendezvous has told why.
@@ -170,7 +171,7 @@ impl Insight {
         match (state, run.has_agents()) {
             (RunState::Gone, true) => {
                 run.dying.clear();
-                let members = run.group.unwrap_or(run.most_joined.max(run.nodes.len() as u32));
+                let members = run.group.unwrap_or(run.most_joined.max(count(run.nodes.len())));
                 let since = run.all_gone.unwrap_or(now);
                 run.fact(Reason::AllLeft { members, unit: Unit::Node }, format!("{:?}", run.round), since);
             }
@@ -197,10 +198,14 @@ impl Insight {
             Reason::RoundComplete { took, .. } => {
                 self.totals.completed(took.0);
             }
-            Reason::ClosedIncomplete { .. } => self.totals.rounds[1] += 1,
-            Reason::ClosedUnfinished { .. } => self.totals.rounds[2] += 1,
+            Reason::ClosedIncomplete { .. } => {
+                self.totals.rounds[1] = self.totals.rounds[1].saturating_add(1);
+            }
+            Reason::ClosedUnfinished { .. } => {
+                self.totals.rounds[2] = self.totals.rounds[2].saturating_add(1);
+            }
             Reason::NodeDied { nodes, .. } | Reason::NodeDiedJoining { nodes, .. } => {
-                self.totals.node_deaths += nodes.count() as u64;
+                self.totals.node_deaths = self.totals.node_deaths.saturating_add(nodes.count() as u64);
             }
             _ => {}
         }
@@ -437,10 +442,10 @@ fn tell_start(run: &mut Run, expected: Option<Expected>, now: Uptime) {
 /// Nodes that were missed and have come.
 fn tell_late(run: &mut Run, expected: Option<Expected>, now: Uptime) {
     let joined = run.joined();
-    if joined <= run.told_joined {
+    let come = joined.saturating_sub(run.told_joined) as usize;
+    if come == 0 {
         return;
     }
-    let come = (joined - run.told_joined) as usize;
     run.told_joined = joined;
     let Some(started) = run.started else { return };
     let mut nodes: Vec<_> = run.participants().collect();

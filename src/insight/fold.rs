@@ -20,7 +20,7 @@ impl Insight {
             Observed::Client { conn, peer, pid, key } => {
                 let watch = self.store(store);
                 if watch.clients.len() >= Self::MOST_CLIENTS && !watch.clients.contains_key(&conn) {
-                    self.totals.lost += 1;
+                    self.totals.lost = self.totals.lost.saturating_add(1);
                     return;
                 }
                 let client = watch.clients.entry(conn).or_insert(Client {
@@ -132,7 +132,7 @@ impl Insight {
             return None;
         }
         if run.over_at.is_some() && !run.has_agents() {
-            let round = run.round + 1;
+            let round = run.round.saturating_add(1);
             run.restart();
             run.round = round;
             self.voice.forget(&key);
@@ -297,7 +297,7 @@ impl Insight {
         let new = GivenUp { at, waited, who: Vec::new(), more: 0, writer };
         let entry = given_up.entry((run, key)).or_insert(new);
         entry.waited = entry.waited.max(waited);
-        if entry.who.len() < SHOWN { entry.who.push(who) } else { entry.more += 1 }
+        if entry.who.len() < SHOWN { entry.who.push(who) } else { entry.more = entry.more.saturating_add(1) }
     }
 
     fn gone(&mut self, store: u16, conn: ConnId, at: Uptime) {

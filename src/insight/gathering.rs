@@ -10,7 +10,7 @@ use super::reason::{Names, Reason, Secs};
 use super::run::{Run, RunKey};
 use super::view::{MissingNode, Node, NodeState, RunKind};
 use crate::gather::{Announcement, Missing, Snapshot};
-use crate::ids::{RunId, Uptime};
+use crate::ids::{RunId, Uptime, count};
 
 /// Pods shown of one run.
 const PODS_SHOWN: usize = super::run::MOST_NODES;
@@ -121,7 +121,7 @@ pub(super) fn conditions(run: &Run, plan: &Plan, now: Uptime) -> Vec<(String, Re
     }
     if run.kind == RunKind::Gathering && !gate.is_open {
         let reason = Reason::PodsMissing {
-            announced: gate.pods.len() as u32,
+            announced: count(gate.pods.len()),
             expected: gate.nodes.min,
             missing: Names::of(gate.missing.iter().map(label)),
             waited: Secs(now.since(gate.since)),
@@ -146,7 +146,8 @@ pub(super) fn nodes(gate: &Snapshot) -> Vec<Node> {
     pods.sort_by_key(|pod| (pod.node_rank.is_none(), pod.node_rank));
     let mut of_name = BTreeMap::<&str, u32>::new();
     for pod in &pods {
-        *of_name.entry(&pod.pod).or_default() += 1;
+        let pods = of_name.entry(&pod.pod).or_default();
+        *pods = pods.saturating_add(1);
     }
     // A host may have several.
     let node_id = |pod: &Announcement| match (of_name.get(&*pod.pod), pod.node_rank) {

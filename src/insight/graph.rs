@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::reason::{Names, Reason, Secs, Whereabouts};
 use super::run::{Run, RunKey};
 use super::{Client, StoreWatch};
-use crate::ids::{ConnId, RunId, Uptime};
+use crate::ids::{ConnId, RunId, Uptime, count};
 use crate::protocol::keys::{AddressKind, KeyPattern, Leftover, RendezvousPart, classify};
 use crate::store::WaitView;
 
@@ -308,7 +308,7 @@ impl Graph<'_> {
                 Root::Cycle { members, .. } => format!("cycle {:?}", members.iter().min()),
             };
             let group = groups.entry((run, about)).or_insert(Group { waiters: 0, since: wait.since, root });
-            group.waiters += 1;
+            group.waiters = group.waiters.saturating_add(1);
             group.since = group.since.min(wait.since);
         }
         let mut told: Vec<_> = groups
@@ -354,7 +354,7 @@ impl Graph<'_> {
                         whereabouts,
                         waiters,
                         joined: run.world.joined(),
-                        connected: run.world.connected.len() as u32,
+                        connected: count(run.world.connected.len()),
                         world_size: run.world.size.map(|(size, _)| size),
                         waited,
                     },

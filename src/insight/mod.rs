@@ -4,6 +4,16 @@
 //! touches a store, and keeps a bounded state for each run. What the keys mean is in
 //! [`crate::protocol::keys`]; everything there is to say is a [`Reason`].
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss
+    )
+)]
 
 mod conditions;
 mod expect;
@@ -171,10 +181,10 @@ pub struct Totals {
 impl Totals {
     /// A round is complete; its nodes gathered for so long.
     fn completed(&mut self, took: Duration) {
-        self.rounds[0] += 1;
+        self.rounds[0] = self.rounds[0].saturating_add(1);
         let took = took.as_secs_f64();
         let bucket = JOIN_BUCKETS.iter().position(|&bound| took <= bound).unwrap_or(JOIN_BUCKETS.len());
-        self.join_seconds[bucket] += 1;
+        self.join_seconds[bucket] = self.join_seconds[bucket].saturating_add(1);
         self.join_seconds_sum += took;
     }
 }
@@ -218,7 +228,8 @@ impl Insight {
     /// Knows nothing yet.
     pub fn new(settings: Settings) -> Self {
         let voice = Voice::new(settings.explain_after, settings.epoch);
-        let totals = Totals { join_seconds: vec![0; JOIN_BUCKETS.len() + 1], ..Totals::default() };
+        let totals =
+            Totals { join_seconds: vec![0; JOIN_BUCKETS.len().saturating_add(1)], ..Totals::default() };
         Self {
             no_plan: Arc::new(Plan::new(settings.nodes)),
             settings,
@@ -250,14 +261,14 @@ impl Insight {
 
     /// Observations were lost.
     pub fn lost(&mut self, count: u64) {
-        self.totals.lost += count;
+        self.totals.lost = self.totals.lost.saturating_add(count);
     }
 
     /// An operator says what to expect of a run. `false` if there are too many such runs.
     pub fn expect(&mut self, run_id: &str, wish: Wish) -> bool {
         let Some(plan) = self.plan_mut(run_id) else { return false };
         plan.wish = Some(wish);
-        plan.version += 1;
+        plan.version = plan.version.saturating_add(1);
         true
     }
 
@@ -288,7 +299,7 @@ impl Insight {
         let foreign = &mut self.store(store).foreign;
         if let Some(known) = foreign.iter_mut().find(|known| known.peer == peer && known.protocol == protocol)
         {
-            known.times += 1;
+            known.times = known.times.saturating_add(1);
             known.last = now;
             return;
         }

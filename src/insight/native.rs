@@ -11,7 +11,7 @@ use super::run::{Node, NodeId, Place, Run, RunKey};
 use super::view::{ExitCounts, Expected, ExpectedFrom, MissingNode, RunKind, RunState, Severity};
 use super::world::World;
 use super::{Insight, StoreOwner};
-use crate::ids::{RunId, Uptime};
+use crate::ids::{RunId, Uptime, count};
 use crate::rendezvous::{Break, Fact, NodeSnapshot, NodeState, RoundState, Snapshot};
 
 /// What only a native run has.
@@ -75,12 +75,12 @@ impl Insight {
     pub fn tell_native(&mut self, run: &RunId, fact: &Fact, at: Uptime) {
         match fact {
             Fact::Complete { gathered, .. } => self.totals.completed(*gathered),
-            Fact::TimedOut { .. } => self.totals.rounds[1] += 1,
-            Fact::Closed { .. } => self.totals.rounds[2] += 1,
+            Fact::TimedOut { .. } => self.totals.rounds[1] = self.totals.rounds[1].saturating_add(1),
+            Fact::Closed { .. } => self.totals.rounds[2] = self.totals.rounds[2].saturating_add(1),
             Fact::WaiterLost { .. } | Fact::Broken { why: Break::Lost { .. }, .. } => {
-                self.totals.node_deaths += 1;
+                self.totals.node_deaths = self.totals.node_deaths.saturating_add(1);
             }
-            Fact::Restarted { .. } => self.totals.restarted += 1,
+            Fact::Restarted { .. } => self.totals.restarted = self.totals.restarted.saturating_add(1),
             _ => {}
         }
         if let Some(run) = self.runs.get_mut(&RunKey::native(run)) {
@@ -131,7 +131,7 @@ impl Run {
         };
         // A round that is given up is over: what counts is the next one.
         let gathers = matches!(state, RunState::Joining | RunState::LastCall);
-        let round = snapshot.round + u64::from(snapshot.state == RoundState::Breaking);
+        let round = snapshot.round.saturating_add((snapshot.state == RoundState::Breaking).into());
         if round != self.round {
             self.begin_round(round);
         }
@@ -204,11 +204,11 @@ impl Run {
     }
 
     fn tell_native_joins(&mut self, joined: &[usize]) {
-        let total = self.joined() as usize;
-        for (n, &at) in joined.iter().enumerate() {
-            let (node, count) = (&self.nodes[at], total - (joined.len() - 1 - n));
+        let before = self.joined().saturating_sub(count(joined.len()));
+        for (n, &at) in (1..).zip(joined) {
+            let node = &self.nodes[at];
             let after = Secs(node.joined.since(self.started.unwrap_or(node.joined)));
-            let nodes = super::reason::Unit::Node.count(count as u32);
+            let nodes = super::reason::Unit::Node.count(before.saturating_add(n));
             let text = format!("{} joined round {} ({nodes}, +{after:.1})", node.told(), self.round);
             self.moment(node.joined, "node_joined", text);
         }
@@ -260,7 +260,7 @@ fn ago(now: Uptime, time: Duration) -> Uptime {
 
 /// Whether some nodes have done their work, and all others are still at it.
 fn are_exiting(snapshot: &Snapshot) -> bool {
-    snapshot.succeeded > 0 && snapshot.succeeded + snapshot.in_round == snapshot.round_size
+    snapshot.succeeded > 0 && snapshot.succeeded.saturating_add(snapshot.in_round) == snapshot.round_size
 }
 
 /// Nodes without a place, the oldest first, with the node that has the rank they want if that is why.

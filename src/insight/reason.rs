@@ -58,7 +58,7 @@ impl Names {
 
     /// How many there are.
     pub fn count(&self) -> usize {
-        self.shown.len() + self.more
+        self.shown.len().saturating_add(self.more)
     }
 }
 

@@ -17,7 +17,7 @@ use super::native::Native;
 use super::reason::{Names, Reason};
 use super::view::{Expected, ExpectedFrom, RunKind, RunState};
 use super::world::World;
-use crate::ids::{ConnId, RunId, Uptime};
+use crate::ids::{ConnId, RunId, Uptime, count};
 
 /// Nodes that are tracked in one run.
 pub(super) const MOST_NODES: usize = 16_384;
@@ -171,7 +171,7 @@ impl Run {
     }
 
     pub(super) fn touch(&mut self) {
-        self.version += 1;
+        self.version = self.version.saturating_add(1);
     }
 
     pub(super) fn fact(&mut self, reason: Reason, about: impl Into<String>, since: Uptime) {
@@ -203,7 +203,7 @@ impl Run {
     }
 
     pub(super) fn joined(&self) -> u32 {
-        self.participants().count() as u32
+        count(self.participants().count())
     }
 
     pub(super) fn has_agents(&self) -> bool {

@@ -12,7 +12,7 @@ use super::view::{
     RankGrid, RunKind, RunList, RunSummary, Wait, WaitList,
 };
 use super::{Insight, StoreWatch};
-use crate::ids::{ShownKey, Uptime};
+use crate::ids::{ShownKey, Uptime, count};
 use crate::store::WaitView;
 
 /// Waits shown with one run.
@@ -64,7 +64,8 @@ impl Insight {
         let mut counts: std::collections::BTreeMap<&str, usize> = std::collections::BTreeMap::new();
         // One that gathers anew has the name, and the one before it has its store behind it.
         for (name, _) in &named {
-            *counts.entry(name).or_default() += 1;
+            let runs = counts.entry(name).or_default();
+            *runs = runs.saturating_add(1);
         }
         let figures = named.iter().map(|(name, run)| {
             let is_alone = counts.get(name.as_str()) == Some(&1) || run.key.is_native();
@@ -122,14 +123,14 @@ impl Insight {
     pub(super) fn summary(&self, run: &Run, explanation: Option<Explanation>, _now: Uptime) -> RunSummary {
         let plan = self.plan(&run.key);
         let expected = run.expected(&plan);
-        let count = |place| run.nodes.iter().filter(|node| node.place == place).count() as u32;
+        let count_of = |place| count(run.nodes.iter().filter(|node| node.place == place).count());
         let gone = |node: &&super::run::Node| node.gone.is_some() && !node.finished;
         let joined = joined(run, &plan);
         let nodes = NodeCounts {
             joined,
-            waiting: count(Place::WaitList),
-            redundant: count(Place::Redundant),
-            gone: run.participants().filter(gone).count() as u32,
+            waiting: count_of(Place::WaitList),
+            redundant: count_of(Place::Redundant),
+            gone: count(run.participants().filter(gone).count()),
             expected,
             missing: expected.map(|expected: Expected| expected.min.saturating_sub(joined)),
         };
@@ -144,15 +145,15 @@ impl Insight {
             version: run.version,
             nodes,
             ranks: has_world.then(|| RankCounts {
-                joined: world.ranks.len() as u32,
-                gone: world.ranks.len() as u32 - world.joined(),
+                joined: count(world.ranks.len()),
+                gone: count(world.ranks.len()).saturating_sub(world.joined()),
                 expected: world.size.map(|(size, _)| size),
-                connected: world.connected.len() as u32,
+                connected: count(world.connected.len()),
             }),
             exit: match &run.native {
                 Some(native) => native.exit.clone(),
                 None => {
-                    run.exit_since.map(|_| ExitCounts { arrived: run.exit.len() as u32, expected: run.group })
+                    run.exit_since.map(|_| ExitCounts { arrived: count(run.exit.len()), expected: run.group })
                 }
             },
             started_at: self.unix(run.started.unwrap_or(run.first_seen)),
@@ -173,7 +174,7 @@ impl Insight {
         let shown = nodes.into_iter().map(|node| {
             let (base_rank, local) = match node.rank.and_then(|rank| run.assigned.get(&rank)) {
                 Some(&(base, world)) => {
-                    let next = node.rank.and_then(|rank| run.assigned.get(&(rank + 1)));
+                    let next = node.rank.and_then(|rank| run.assigned.get(&rank.checked_add(1)?));
                     (Some(base), next.map_or(world, |&(next, _)| next).checked_sub(base))
                 }
                 None => (None, None),
@@ -211,7 +212,7 @@ impl Insight {
     fn rank_grid(&self, run: &Run) -> Option<RankGrid> {
         let world = &run.world;
         let world_size = world.size.map(|(size, _)| size);
-        let highest = world.ranks.keys().next_back().map(|rank| rank + 1);
+        let highest = world.ranks.keys().next_back().map(|rank| rank.saturating_add(1));
         let len = world_size.max(highest)?.min(GRID);
         if world.ranks.is_empty() && matches!(run.kind, RunKind::C10d | RunKind::Native) {
             return None;
@@ -303,11 +304,11 @@ fn op(barrier_size: Option<i64>) -> String {
 /// Nodes in the round, or pods at the gate.
 fn joined(run: &Run, plan: &Plan) -> u32 {
     if let (RunKind::Gathering, Some(gate)) = (run.kind, plan.gate()) {
-        return gate.pods.len() as u32;
+        return count(gate.pods.len());
     }
     // A node of a native run that has done its work is not there any more, and not missing.
     let exit = run.native.as_ref().and_then(|native| native.exit.as_ref());
-    run.joined() + exit.map_or(0, |exit| exit.arrived)
+    run.joined().saturating_add(exit.map_or(0, |exit| exit.arrived))
 }
 
 /// Nodes that should be there and have a name or a rank. `last_seen` is in seconds of [`Uptime`].

@@ -84,7 +84,7 @@ impl Voice {
     ) -> Option<Utterance> {
         let until = Some(now + Self::FACT_SHOWN);
         if self.entries.len() >= Self::MOST && !self.entries.contains_key(&topic) {
-            self.lost += 1;
+            self.lost = self.lost.saturating_add(1);
             return None;
         }
         let id = self.take_id();
@@ -104,7 +104,7 @@ impl Voice {
             return;
         }
         if self.entries.len() >= Self::MOST && !self.entries.contains_key(&topic) {
-            self.lost += 1;
+            self.lost = self.lost.saturating_add(1);
             return;
         }
         let pause = self.explain_after.max(Duration::from_secs(1));
@@ -115,8 +115,9 @@ impl Voice {
     }
 
     fn take_id(&mut self) -> u64 {
-        self.next_id += 1;
-        self.next_id - 1
+        let id = self.next_id;
+        self.next_id = id.saturating_add(1);
+        id
     }
 
     /// Ends a round of looking: says what is due, and lets go of what no longer holds.
@@ -139,7 +140,7 @@ impl Voice {
                 entry.said = true;
                 if entry.reason.is_waiting() {
                     entry.next = now + entry.pause;
-                    entry.pause = (entry.pause * 2).min(Self::LONGEST_PAUSE);
+                    entry.pause = entry.pause.saturating_mul(2).min(Self::LONGEST_PAUSE);
                 } else {
                     entry.next = now + Self::LONGEST_PAUSE;
                 }

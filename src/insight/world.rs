@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use super::run::GATHER;
 use super::view::ExpectedFrom;
-use crate::ids::{ConnId, Uptime, is_plain};
+use crate::ids::{ConnId, Uptime, count, is_plain};
 
 /// Ranks that are tracked in one run.
 pub(super) const MOST_RANKS: u32 = 131_072;
@@ -80,7 +80,9 @@ pub(super) fn read_gloo(value: &[u8]) -> GlooAddress {
         && value.len().is_multiple_of(OLD_PAIR)
         && value.chunks(OLD_PAIR).all(|pair| INET.iter().any(|family| pair.starts_with(family)))
     {
-        let size = u32::try_from(value.len() / OLD_PAIR + 1).ok().filter(|ranks| *ranks <= MOST_RANKS);
+        let size = u32::try_from((value.len() / OLD_PAIR).saturating_add(1))
+            .ok()
+            .filter(|ranks| *ranks <= MOST_RANKS);
         return GlooAddress { host: None, size };
     }
     let number = |bytes: &[u8]| usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok();
@@ -207,7 +209,7 @@ impl World {
     /// A second job: each of its ranks is one of a live process already. Told once.
     pub(super) fn take_second_job(&mut self) -> Option<(u32, ConnId, ConnId)> {
         let &(first, second) = self.claimed_twice.values().next()?;
-        let ranks = self.claimed_twice.len() as u32;
+        let ranks = count(self.claimed_twice.len());
         if ranks < 2 || self.size.is_none_or(|(size, _)| ranks < size) {
             return None;
         }
@@ -254,7 +256,7 @@ impl World {
 
     /// Ranks that are there.
     pub(super) fn joined(&self) -> u32 {
-        self.ranks.values().filter(|info| info.is_live()).count() as u32
+        count(self.ranks.values().filter(|info| info.is_live()).count())
     }
 
     /// The rank that came last, and when.

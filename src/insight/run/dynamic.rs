@@ -1,10 +1,10 @@
 //! The c10d backend: rounds as the rendezvous state tells them.
 
 use super::{MOST_NODES, Node, NodeId, Place, Run};
-use crate::ids::{ConnId, Uptime};
+use crate::ids::{ConnId, Uptime, count};
 use crate::insight::expect::Plan;
 use crate::insight::reason::{Names, Reason, Secs, Unit};
-use crate::protocol::rendezvous_state::{Node as Desc, RendezvousState};
+use crate::protocol::rendezvous_state::{Node as Desc, RendezvousState, UtcMicros};
 
 impl Run {
     /// A new version of torchrun's c10d state, written by `conn`.
@@ -72,7 +72,7 @@ impl Run {
                         node.place_since = now;
                     }
                     (node.place, node.rank) = (place, rank);
-                    self.version += 1;
+                    self.version = self.version.saturating_add(1);
                 }
             } else if self.nodes.len() < MOST_NODES {
                 let id = NodeId::Desc(desc.clone());
@@ -97,7 +97,7 @@ impl Run {
                     gone: None,
                     finished: false,
                 });
-                self.version += 1;
+                self.version = self.version.saturating_add(1);
             }
         }
         if let [at] = changed[..]
@@ -107,9 +107,10 @@ impl Run {
             self.nodes[at].conn = Some(conn);
         }
         self.tell_joins(&joined, now);
-        self.deadline = state.deadline.map(|at| at.0 as f64 / 1e6);
-        if state.participants.len() as u32 > self.most_joined {
-            self.most_joined = state.participants.len() as u32;
+        self.deadline = state.deadline.map(UtcMicros::as_secs_f64);
+        let participants = count(state.participants.len());
+        if participants > self.most_joined {
+            self.most_joined = participants;
             self.most_present = Names::of(self.participants().map(|node| node.name.clone()));
         }
         if state.complete && !was_complete {
@@ -123,7 +124,7 @@ impl Run {
         let (earlier, left) = (&mut self.earlier, &mut self.left);
         self.nodes.retain(|node| {
             let stays = seen.get(at).copied().unwrap_or(true);
-            at += 1;
+            at = at.saturating_add(1);
             if !stays && node.gone.is_some() && earlier.len() < MOST_NODES {
                 earlier.push((node.name.clone(), node.last_heartbeat));
             }
@@ -174,7 +175,7 @@ impl Run {
             return;
         }
         let reason = match (self.completed, self.group) {
-            (Some(_), Some(nodes)) => Reason::ClosedUnfinished { finished: self.exit.len() as u32, nodes },
+            (Some(_), Some(nodes)) => Reason::ClosedUnfinished { finished: count(self.exit.len()), nodes },
             _ => Reason::ClosedIncomplete {
                 joined: self.most_joined,
                 expected: self.expected(plan).map(|expected| expected.min),

@@ -1,7 +1,7 @@
 //! How a run ends, as a whole at the exit barrier or node by node.
 
 use super::{GATHER, MOST_NODES, Place, Run};
-use crate::ids::{ConnId, Uptime};
+use crate::ids::{ConnId, Uptime, count};
 use crate::insight::reason::{Names, Reason, Secs, Unit};
 
 /// A node whose connection closed, not yet told.
@@ -29,7 +29,7 @@ impl Run {
             return;
         }
         self.exit_done = Some(now);
-        let members = self.group.unwrap_or(self.exit.len() as u32);
+        let members = self.group.unwrap_or(count(self.exit.len()));
         let ran = Secs(now.since(self.completed.unwrap_or(now)));
         self.fact(
             Reason::RunFinished { members, unit: Unit::Node, ran },
@@ -80,10 +80,10 @@ impl Run {
             // Told as the end of the run.
             return;
         }
-        self.deaths += dying.len() as u64;
+        self.deaths = self.deaths.saturating_add(dying.len() as u64);
         let since = first_at(&dying, now);
         let (joining, training): (Vec<_>, Vec<_>) = dying.into_iter().partition(|one| one.joining);
-        let left = self.participants().filter(|node| node.gone.is_none()).count() as u32;
+        let left = count(self.participants().filter(|node| node.gone.is_none()).count());
         let names = |dead: Vec<Dying>| Names::of(dead.into_iter().map(|one| one.label));
         if !joining.is_empty() {
             let nodes = names(joining);

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::{MOST_NODES, Node, NodeId, Place, Run};
-use crate::ids::{ConnId, Uptime};
+use crate::ids::{ConnId, Uptime, count};
 use crate::insight::expect::Plan;
 use crate::insight::reason::{Reason, Secs};
 use crate::insight::view::{ExpectedFrom, RunKind};
@@ -24,7 +24,7 @@ impl Run {
         }
         let is_again = self.roles.contains(&rank) && self.completed.is_some();
         if is_again {
-            let round = self.round + 1;
+            let round = self.round.saturating_add(1);
             self.begin_round(round);
             self.nodes.iter_mut().for_each(|node| node.place = Place::WaitList);
         }
@@ -75,7 +75,7 @@ impl Run {
             return;
         }
         self.assigned.insert(node, (base, world_size));
-        self.role_nodes = Some(self.assigned.len() as u32);
+        self.role_nodes = Some(count(self.assigned.len()));
         self.world.size = Some((world_size, ExpectedFrom::RoleExchange));
         self.assigned_at = Some(now);
         self.touch();
@@ -88,7 +88,7 @@ impl Run {
         if self.kind != RunKind::Static || self.group.is_some() || self.roles.len() < self.assigned.len() {
             return;
         }
-        let nodes = self.assigned.len() as u32;
+        let nodes = count(self.assigned.len());
         self.group = Some(nodes);
         let started = self.started.unwrap_or(now);
         let at = self.participants().map(|node| node.joined).max().unwrap_or(now).max(assigned);

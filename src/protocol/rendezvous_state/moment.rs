@@ -9,6 +9,15 @@ const DAY: i64 = 86_400_000_000;
 pub struct UtcMicros(pub i64);
 
 impl UtcMicros {
+    /// Seconds since 1970-01-01 00:00 UTC.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "microseconds of years 1 to 9999 are off by 16 at the most"
+    )]
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+
     /// The ten bytes of a pickled `datetime`: year (two, big-endian), month, day, hour, minute, second, and three of
     /// microseconds. Without a time zone they mean UTC: PyTorch before 2.6 wrote them so.
     #[expect(
