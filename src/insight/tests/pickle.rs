@@ -25,11 +25,13 @@ pub(super) struct StateModel {
     wait_list: Vec<Member>,
     redundant: Vec<Member>,
     exists: bool,
+    first_rank: u32,
 }
 
 impl StateModel {
     /// What a node changes; a heartbeat of its own always comes with it. Words: `join`, `wait`, `redundant`, `leave`,
-    /// `drop:N` (the node of connection N), `deadline`, `complete`, `next` (round), `close`.
+    /// `drop:N` (the node of connection N), `deadline`, `complete`, `next` (round), `close`,
+    /// `rank:N` (the first rank, so that the others follow it).
     pub(super) fn change(&mut self, conn: u32, host: &str, pid: u32, words: &str, now: Uptime) {
         self.exists = true;
         let stamp = now.0.as_micros() as u32;
@@ -63,6 +65,9 @@ impl StateModel {
                     self.participants.clear();
                 }
                 "close" => self.closed = true,
+                rank if rank.starts_with("rank:") => {
+                    self.first_rank = rank[5..].parse().expect("a rank");
+                }
                 drop => {
                     let conn = drop.strip_prefix("drop:").and_then(|n| n.parse().ok()).expect("a word");
                     self.remove(conn);
@@ -91,7 +96,9 @@ impl StateModel {
             .participants
             .iter()
             .enumerate()
-            .map(|(rank, member)| (node(member), int(if self.complete { rank as u32 } else { 0 })))
+            .map(|(rank, member)| {
+                (node(member), int(if self.complete { self.first_rank + rank as u32 } else { 0 }))
+            })
             .collect();
         let heartbeats: Vec<_> = everyone.iter().map(|member| (node(member), moment(member.stamp))).collect();
         let fields = [
@@ -114,7 +121,10 @@ fn text(text: &str) -> Vec<u8> {
 }
 
 fn int(n: u32) -> Vec<u8> {
-    [b"J", &n.to_le_bytes()[..]].concat()
+    match i32::try_from(n) {
+        Ok(n) => [b"J", &n.to_le_bytes()[..]].concat(),
+        Err(_) => [b"\x8a\x05", &u64::from(n).to_le_bytes()[..5]].concat(),
+    }
 }
 
 fn boolean(yes: bool) -> Vec<u8> {

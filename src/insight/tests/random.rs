@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::lab::gloo;
+use super::lab::{Lab, gloo};
 use crate::gather::{Announcement, Gatherings};
 use crate::ids::{ConnId, RunId, Uptime};
 use crate::insight::{Insight, Settings};
@@ -166,6 +166,21 @@ proptest! {
         }
         serde_json::to_string(&list).expect("JSON");
         insight.figures(now);
+    }
+}
+
+/// The largest rank has no next one, of which the others ask where its own ranks end.
+#[test]
+fn a_node_with_the_largest_rank_is_shown() {
+    for rank in [0, u32::MAX] {
+        let mut lab = Lab::new();
+        lab.agent(0, "job");
+        lab.cas(0, "job", &format!("join complete rank:{rank}"));
+        let key = format!("/torch.rendezvous.job.0/torchelastic/assigned_ranks/{rank}");
+        lab.set(0, &key, b"[0, 8, 0, 8]");
+        lab.pass(1.0);
+        let node = &lab.run("job").nodes[0];
+        assert_eq!((node.rank, node.base_rank, node.local_world_size), (Some(rank), Some(0), Some(8)));
     }
 }
 
