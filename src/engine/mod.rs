@@ -223,7 +223,8 @@ impl Engine {
             store.drop_run(run_id, fx);
         });
         self.settle();
-        (self.lock().store.dropped() - before) as usize
+        let dropped = self.lock().store.dropped().saturating_sub(before);
+        usize::try_from(dropped).unwrap_or(usize::MAX)
     }
 
     /// Drops what has been idle for long enough. Cheap when nothing is due.
@@ -274,6 +275,7 @@ impl Engine {
     /// Settles the books, unlocks, and then tells everybody else.
     #[inline]
     fn finish(&self, mut state: MutexGuard<'_, State>, wakers: Vec<Waker>) {
+        #[expect(clippy::arithmetic_side_effects, reason = "bytes in memory")]
         let bytes = state.store.stats().bytes + state.observations.bytes();
         if bytes != state.budgeted {
             self.budget.adjust(state.budgeted, bytes);

@@ -30,7 +30,7 @@ impl Turn<'_> {
     #[cold]
     fn count_replies(&mut self) -> bool {
         const MORE: usize = 1 << 20;
-        self.counted = self.out.len() + MORE;
+        self.counted = self.out.len().saturating_add(MORE);
         self.reservation.get_or_insert_with(|| self.budget.reservation()).resize(self.counted)
     }
 }

@@ -123,7 +123,7 @@ impl<'a> Payload<'a> {
     pub fn to_stored(&self) -> Bytes {
         match self.owner {
             // A buffer that is kept is not much larger than the value it is kept for.
-            Some(owner) if self.bytes.len() >= Self::SHARE_FROM.max(owner.len() / 8 * 7) => {
+            Some(owner) if self.bytes.len() >= Self::SHARE_FROM.max((owner.len() / 8).saturating_mul(7)) => {
                 owner.slice_ref(self.bytes)
             }
             _ => Bytes::copy_from_slice(self.bytes),

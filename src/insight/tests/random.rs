@@ -179,7 +179,7 @@ fn a_node_with_the_largest_rank_is_shown() {
         let key = format!("/torch.rendezvous.job.0/torchelastic/assigned_ranks/{rank}");
         lab.set(0, &key, b"[0, 8, 0, 8]");
         lab.pass(1.0);
-        let node = &lab.run("job").nodes[0];
+        let node = &lab.run("job").participants[0];
         assert_eq!((node.rank, node.base_rank, node.local_world_size), (Some(rank), Some(0), Some(8)));
     }
 }
