@@ -190,7 +190,7 @@ fn unfinished_requests_are_given_up_and_no_other_client_pays_for_them() {
         metric(&server, "rallypoint_memory_used_bytes", "") < 12.0 * MIB as f64
     });
     assert_eq!(metric(&server, "rallypoint_connections_total", "outcome=\"limit\"") as usize, PEERS);
-    assert!(server.log().contains("--request-timeout"), "{}", server.log());
+    eventually("the log names the flag", || server.log().contains("--request-timeout"));
     set_and_get(&mut greeted(2, store), 8 * MIB - 100);
 }
 
@@ -222,7 +222,7 @@ fn a_full_store_serves_whole_requests_and_keeps_nobody_waiting_for_memory() {
     assert_eq!(reply, [1]);
     let _ = client.write_all(&set(b"/large", &vec![b'v'; 8 * MIB]));
     read_until_closed(&mut client);
-    assert!(server.log().contains("--max-memory"), "{}", server.log());
+    eventually("the log names the flag", || server.log().contains("--max-memory"));
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn a_request_that_comes_too_slowly_is_given_up() {
         dripping.write_all(&[*byte]).is_ok()
     });
     assert!(sent.count() < 8000, "a byte now and then is no progress");
-    assert!(server.log().contains("--request-timeout"), "{}", server.log());
+    eventually("the log names the flag", || server.log().contains("--request-timeout"));
 }
 
 /// The kernel gives up a peer that takes nothing for 20 s, unless it is told otherwise.

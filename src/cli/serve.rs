@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::ValueEnum;
 use ipnet::IpNet;
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::launch::{environment, hostname};
@@ -300,8 +301,11 @@ fn nodes(text: &str) -> Result<(u32, u32), String> {
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let _flushed_on_drop = self.start_log()?;
+        let runtime = super::client_runtime()?;
+        // Before anything says that the server is there: whoever stops it then must find it listening to signals.
+        let signals = StopSignals::listen(&runtime)?;
         if !self.is_mine()? {
-            return self.stay_idle();
+            return self.stay_idle(&runtime, signals);
         }
         let descriptors = process::raise_descriptor_limit();
         let config = self.config(descriptors)?;
@@ -334,7 +338,7 @@ impl Args {
         );
         let server = Server::start(config, sockets)?;
         self.write_ports_file(&stores, admin)?;
-        super::client_runtime()?.block_on(serve_until_stopped(server, admin_socket))?;
+        runtime.block_on(serve_until_stopped(server, admin_socket, signals))?;
         Ok(Outcome::Done)
     }
 
@@ -420,14 +424,14 @@ impl Args {
     }
 
     /// One pod template serves all ranks: where the store is not, the sidecar must stay up and pass its probes.
-    fn stay_idle(&self) -> anyhow::Result<Outcome> {
+    fn stay_idle(&self, runtime: &Runtime, signals: StopSignals) -> anyhow::Result<Outcome> {
         let admin_socket = bind(self.admin, "--admin")?;
         let admin = admin_socket.local_addr()?;
         let descriptors = process::raise_descriptor_limit();
         let config = ServerConfig { listen: Vec::new(), ..self.config(descriptors)? };
         let server = Server::start(config, Vec::new())?;
         self.write_ports_file(&[], admin)?;
-        super::client_runtime()?.block_on(serve_until_stopped(server, admin_socket))?;
+        runtime.block_on(serve_until_stopped(server, admin_socket, signals))?;
         Ok(Outcome::Done)
     }
 
@@ -511,7 +515,8 @@ struct StopSignals {
 }
 
 impl StopSignals {
-    fn listen() -> std::io::Result<Self> {
+    fn listen(runtime: &Runtime) -> std::io::Result<Self> {
+        let _entered = runtime.enter();
         let hangup = (!process::ignores_hangup()).then(|| signal(SignalKind::hangup())).transpose()?;
         let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         Ok(Self { terminate, interrupt, hangup })
@@ -533,8 +538,11 @@ impl StopSignals {
     }
 }
 
-async fn serve_until_stopped(server: Arc<Server>, admin_socket: std::net::TcpListener) -> anyhow::Result<()> {
-    let mut signals = StopSignals::listen()?;
+async fn serve_until_stopped(
+    server: Arc<Server>,
+    admin_socket: std::net::TcpListener,
+    mut signals: StopSignals,
+) -> anyhow::Result<()> {
     let admin = tokio::spawn(admin::serve(admin_socket, Arc::clone(&server))?);
     let background = tokio::spawn(Arc::clone(&server).look_after());
     let signal = signals.next().await;
