@@ -112,10 +112,10 @@ fn register_stores(registry: &Registry, server: &Server) -> prometheus::Result<M
     counter(registry, "rallypoint_sent_bytes_total", "Bytes of replies.", &[])?
         .with_label_values::<&str>(&[])
         .inc_by(meter.sent_bytes);
-    let help = "Bytes that all stores and large connection buffers may hold (--max-memory).";
+    let help = "Bytes that all stores, large buffers, admin connections and runs may hold (--max-memory).";
     let limit = server.budget().limit() as i64;
     single(registry, IntGauge::new("rallypoint_memory_limit_bytes", help)?, |gauge| gauge.set(limit))?;
-    let help = "Bytes that all stores and large connection buffers hold.";
+    let help = "Bytes that all stores, large buffers, admin connections and runs hold.";
     let used = server.budget().used() as i64;
     single(registry, IntGauge::new("rallypoint_memory_used_bytes", help)?, |gauge| gauge.set(used))?;
     let requests = counter(registry, "rallypoint_requests_total", "Requests applied.", &["op"])?;

@@ -93,6 +93,35 @@ fn more_long_polls_than_there_is_room_for_leave_health_and_other_addresses_alone
 }
 
 #[test]
+fn a_full_store_and_waiting_requests_together_stay_within_the_memory() {
+    const LIMIT: usize = 64 * MIB;
+    const POLLS: usize = 1700;
+    rallypoint::process::raise_descriptor_limit();
+    let server = TestServer::start(&["--max-memory", "64MiB"]);
+    let before = server.resident();
+    let mut client = greeted(4, server.store);
+    for key in 0..60 {
+        client.write_all(&set(format!("/{key}").as_bytes(), &vec![b'v'; MIB])).expect("the server reads");
+        client.write_all(&[Op::NumKeys as u8]).expect("the server reads");
+        client.read_exact(&mut [0; 8]).expect("the server answers");
+    }
+    let room = LIMIT - metric(&server, "rallypoint_memory_used_bytes", "") as usize;
+    let polls: Vec<_> =
+        (0..POLLS).map(|node| long_poll(if node < POLLS / 2 { 1 } else { 3 }, node, &server)).collect();
+    let refused = || answered(&polls);
+    eventually("those that have no place are answered", || refused().0 >= POLLS - room / (16 * 1024));
+    let grown = server.resident() - before;
+    assert!(grown <= LIMIT + LIMIT / 5, "{} MiB", grown / MIB);
+    assert!(refused().0 < POLLS && refused().1 == 0, "some wait: {:?}", refused());
+    assert_health_is_answered(1, &server);
+    assert_turned_away(&ask(2, &server, "GET /api/v1/runs"));
+    drop(polls);
+    eventually("who looks has a place, however full the store is", || {
+        ask(2, &server, "GET /api/v1/runs").status == 200
+    });
+}
+
+#[test]
 fn idle_connections_to_the_admin_port_leave_health_alone() {
     rallypoint::process::raise_descriptor_limit();
     let server = TestServer::start(&["--max-memory", "64MiB"]);

@@ -2,6 +2,7 @@
 //! strangers speak of it.
 
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -119,4 +120,100 @@ fn a_stranger_s_reports_do_not_poison_a_run() {
         let beat = json!({"node": "a", "join_id": n.to_string(), "round": most + n, "rank": 0, "world_size": 1, "min_nodes": 1, "wait_seconds": 0});
         assert_eq!(post(server.admin, "/api/v1/runs/early/heartbeat", &beat).json()["action"], "continue");
     }
+}
+
+// ----- memory ----------------------------------------------------------------------------------------------------
+
+const MIB: usize = 1 << 20;
+/// As `--max-memory`; the stores are empty.
+const LIMIT: usize = 16 * MIB;
+
+/// The longest text that a peer may send.
+fn long(what: &str, n: usize) -> String {
+    format!("{what}-{n}-{}", "x".repeat(230))
+}
+
+/// Sends all of these, some in one piece, and returns the statuses.
+fn post_all(server: &TestServer, path: &str, bodies: impl Iterator<Item = Value>) -> Vec<u16> {
+    const TOGETHER: usize = 50;
+    let bodies: Vec<String> = bodies.map(|body| body.to_string()).collect();
+    let mut statuses = Vec::new();
+    for some in bodies.chunks(TOGETHER) {
+        let mut requests = String::new();
+        for (n, body) in some.iter().enumerate() {
+            let connection = if n + 1 == some.len() { "close" } else { "keep-alive" };
+            let length = body.len();
+            requests += &format!(
+                "POST {path} HTTP/1.1\r\nHost: test\r\nConnection: {connection}\r\nContent-Length: {length}\r\n{JSON}\r\n{body}"
+            );
+        }
+        let mut stream = std::net::TcpStream::connect(server.admin).expect("the admin port listens");
+        stream.write_all(requests.as_bytes()).expect("the admin port reads");
+        let mut answers = String::new();
+        stream.read_to_string(&mut answers).expect("the admin port answers");
+        let heads = answers.split("HTTP/1.1 ").skip(1);
+        statuses.extend(heads.map(|head| head[..3].parse::<u16>().expect("a status")));
+    }
+    assert_eq!(statuses.len(), bodies.len());
+    statuses
+}
+
+#[track_caller]
+fn assert_within_limit(server: &TestServer, before: usize) {
+    let grown = server.resident().saturating_sub(before);
+    assert!(grown <= LIMIT + LIMIT / 5, "{} MiB", grown / MIB);
+}
+
+#[test]
+fn runs_that_are_over_stay_within_the_memory_and_keep_a_summary() {
+    const MEETINGS: usize = 30;
+    const NODES: usize = 300;
+    let server = TestServer::start(&["--max-memory", "16MiB"]);
+    let before = server.resident();
+    for meeting in 0..MEETINGS {
+        let join = |n: usize| {
+            json!({"node": long("node", n), "join_id": "1", "name": long("name", n), "address": long("address", n),
+                "role": long("role", n), "torch_version": long("torch", n), "min_nodes": NODES, "heartbeat": false,
+                "store": false, "wait_seconds": 0})
+        };
+        let path = format!("/api/v1/runs/meeting-{meeting}");
+        let mut statuses = post_all(&server, &format!("{path}/join"), (0..NODES).map(join));
+        assert_eq!(statuses.pop(), Some(200), "the last one completes the round");
+        assert!(statuses.iter().all(|status| *status == 202), "{statuses:?}");
+        assert_eq!(post(server.admin, &format!("{path}/close"), &json!({})).status, 200);
+    }
+    assert_within_limit(&server, before);
+    let shown = |meeting: usize| {
+        let run = http(server.admin, &format!("GET /api/v1/runs/meeting-{meeting}"), "", "").json();
+        (
+            run["state"].as_str().map(str::to_owned),
+            run["nodes"]["joined"].as_u64(),
+            run["participants"].as_array().map(Vec::len),
+        )
+    };
+    let closed = || Some("closed".to_owned());
+    assert_eq!(shown(MEETINGS - 1), (closed(), Some(NODES as u64), Some(NODES)));
+    assert_eq!(shown(0), (closed(), Some(NODES as u64), Some(0)), "how many they were stays");
+}
+
+#[test]
+fn barriers_and_announced_pods_stay_within_the_memory() {
+    let server = TestServer::start(&["--max-memory", "16MiB"]);
+    let before = server.resident();
+    let members: Vec<String> = (0..5000).map(|n| format!("m{n}")).collect();
+    let arrive = |n: usize| {
+        let body = json!({"participant": "m0", "arrival_id": "1", "members": members, "wait_seconds": 0});
+        post(server.admin, &format!("/api/v1/barriers/barrier-{n}/arrive"), &body)
+    };
+    let answers: Vec<HttpAnswer> = (0..100).map(arrive).collect();
+    let (taken, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 202);
+    assert!(!taken.is_empty() && !refused.is_empty());
+    for answer in refused {
+        assert_eq!((answer.status, answer.json()["code"].as_str()), (503, Some("no_memory")), "{answer:?}");
+    }
+    let announce = |n: usize| json!({"pod": long("pod", n), "uid": long("uid", n), "torch": long("torch", n), "nodes": "5000", "wait_seconds": 0});
+    let statuses = post_all(&server, "/api/v1/runs/announced/announce", (0..4000).map(announce));
+    assert_eq!(statuses.iter().copied().collect::<BTreeSet<u16>>(), BTreeSet::from([202, 503]));
+    assert_within_limit(&server, before);
+    assert_eq!(join(&server, "another", &json!({"store": false})).status, 200, "runs have their own share");
 }

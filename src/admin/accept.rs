@@ -24,10 +24,11 @@ use super::problem::Problem;
 use super::{ANSWER_TIMEOUT, MAX_BODY, REQUEST_TIMEOUT, probes, router};
 use crate::server::{Place, Places, Server, Throttle, keep_running};
 
-/// What a waiting request takes (15 KiB were measured), with room for a body. All together are kept within the memory
-/// that the stores may use.
-const CONNECTION_MEMORY: usize = 32 * 1024;
-/// Fewer are of no use.
+/// What a connection takes whose request waits, or has waited (15 KiB were measured). It counts for `--max-memory`.
+const CONNECTION_MEMORY: usize = 16 * 1024;
+/// All connections together may take this part of the memory.
+const SHARE: usize = 2;
+/// Fewer are of no use: so many have a place though there is no memory left, or nobody could look why.
 const LEAST_CONNECTIONS: usize = 64;
 /// Connections in the reserve at the most.
 const RESERVE: usize = 256;
@@ -55,14 +56,14 @@ pub fn serve(
 
 async fn accept(listener: &TcpListener, server: Arc<Server>) {
     let config = server.config();
-    let by_memory = (config.max_memory / CONNECTION_MEMORY).max(LEAST_CONNECTIONS);
+    let by_memory = (config.max_memory / SHARE / CONNECTION_MEMORY).max(LEAST_CONNECTIONS);
     let connections = config.max_admin_connections.min(by_memory);
     let mut reserve = Reserve::new((connections / 4).clamp(1, RESERVE));
     let most = connections.saturating_sub(reserve.most).max(1);
     let most_each = config.max_connections_per_address.min(most.div_ceil(2));
     let places = Arc::new(Places::new(most, most_each));
     let throttle = Throttle::new(2);
-    let (everything, little) = (router(Arc::clone(&server)), turning_away(server));
+    let (everything, little) = (router(Arc::clone(&server)), turning_away(Arc::clone(&server)));
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -74,7 +75,9 @@ async fn accept(listener: &TcpListener, server: Arc<Server>) {
                 continue;
             }
         };
-        if let Some(place) = Place::take(&places, peer.ip().to_canonical()) {
+        let place = Place::take(&places, peer.ip().to_canonical());
+        let memory = || server.reserve(CONNECTION_MEMORY, places.taken() <= LEAST_CONNECTIONS);
+        if let Some(place) = place.and_then(|place| Some((place, memory()?))) {
             let router = everything.clone();
             tokio::spawn(async move {
                 let _place = place;
@@ -86,6 +89,7 @@ async fn accept(listener: &TcpListener, server: Arc<Server>) {
             tracing::warn!(
                 %peer,
                 held_back,
+                memory_left = server.budget().room(),
                 "the admin port has {} connections, of {most} and {most_each} from one address: only health and metrics \
                  are answered to more; the limits follow --max-memory, --max-connections-per-address and the limit on \
                  open files",
@@ -105,7 +109,7 @@ fn turning_away(server: Arc<Server>) -> Router {
         // An answer before the body is read could be lost with the connection.
         let body = axum::body::to_bytes(request.into_body(), MAX_BODY);
         let _ = tokio::time::timeout(REQUEST_TIMEOUT, body).await;
-        let detail = "the admin port has as many connections as it may, in all or from this address; only /livez, \
+        let detail = "the admin port has as many connections as it may, in all, from this address or by its memory; only /livez, \
                       /readyz and /metrics are answered now, so try again in a moment";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).with_code("busy")
     }

@@ -90,6 +90,7 @@ fn refusal(refused: &Refused) -> Problem {
         Refused::Disagree { .. } => (StatusCode::CONFLICT, "mismatch"),
         Refused::Finished { .. } => (StatusCode::CONFLICT, "finished"),
         Refused::Rank { .. } | Refused::Text(_) => (StatusCode::BAD_REQUEST, "bad_request"),
+        Refused::NoMemory => (StatusCode::SERVICE_UNAVAILABLE, "no_memory"),
         Refused::TooManyPods(_) | Refused::TooManyRuns => (StatusCode::SERVICE_UNAVAILABLE, "too_many"),
     };
     Problem::new(status, refused.to_string()).with_code(code)

@@ -69,7 +69,7 @@ pub(super) fn problem(refusal: &Refusal) -> Problem {
         Refusal::Timeout { .. } => StatusCode::REQUEST_TIMEOUT,
         Refusal::Mismatch { .. } | Refusal::Gone => StatusCode::CONFLICT,
         Refusal::Bad(_) => StatusCode::BAD_REQUEST,
-        Refusal::TooMany(_) => StatusCode::SERVICE_UNAVAILABLE,
+        Refusal::TooMany(_) | Refusal::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
     };
     let problem = Problem::new(status, refusal.to_string()).with_code(refusal.code());
     match refusal {

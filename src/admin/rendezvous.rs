@@ -264,9 +264,10 @@ fn status(refusal: &Refusal) -> StatusCode {
     match refusal {
         Refusal::Closed { .. } | Refusal::GracefulExit { .. } => StatusCode::GONE,
         Refusal::JoinTimeout { .. } => StatusCode::REQUEST_TIMEOUT,
-        Refusal::NoStore { .. } | Refusal::TooManyRuns { .. } | Refusal::TooManyNodes { .. } => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        Refusal::NoStore { .. }
+        | Refusal::TooManyRuns { .. }
+        | Refusal::TooManyNodes { .. }
+        | Refusal::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
         Refusal::DuplicateRank { .. }
         | Refusal::Mismatch { .. }
         | Refusal::Left

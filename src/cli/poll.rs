@@ -91,9 +91,9 @@ pub(super) async fn until_done<B: Serialize, W: DeserializeOwned>(
     }
 }
 
-/// A server that stops is there again in a moment, and one that has too many connections has fewer then.
+/// A server that stops is there again in a moment, and one that has too many connections or no memory has more room then.
 fn is_passing(answer: &Answer) -> bool {
-    answer.code().is_some_and(|code| code == "stopping" || code == "busy")
+    answer.code().is_some_and(|code| matches!(code.as_str(), "stopping" | "busy" | "no_memory"))
         || matches!(answer.status, 502 | 504)
 }
 

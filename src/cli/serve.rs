@@ -98,7 +98,7 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_MAX_KEYS", value_name = "N", default_value_t = 10_000_000)]
     max_keys: usize,
 
-    /// Memory for all stores and large buffers [default: 75% of the control group's limit, else 1GiB]
+    /// Memory for all stores, large buffers and runs [default: 75% of the control group's limit, else 1GiB]
     #[arg(long, env = "RALLYPOINT_MAX_MEMORY", value_name = "SIZE", value_parser = size)]
     max_memory: Option<usize>,
 

@@ -1,4 +1,4 @@
-//! `--max-memory`: what all stores and large connection buffers may hold together.
+//! `--max-memory`: what all stores, large buffers, admin connections and runs may hold together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -56,6 +56,11 @@ pub struct Reservation {
 }
 
 impl Reservation {
+    /// How large it could be.
+    pub fn most(&self) -> usize {
+        self.bytes.saturating_add(self.budget.room())
+    }
+
     /// Changes the share to `bytes`. `false`, with nothing changed, if the budget has no room for a larger one.
     #[must_use]
     pub fn resize(&mut self, bytes: usize) -> bool {
@@ -66,7 +71,8 @@ impl Reservation {
         true
     }
 
-    fn set(&mut self, bytes: usize) {
+    /// Changes the share to what is there already, whether the budget has room for it or not.
+    pub fn set(&mut self, bytes: usize) {
         self.budget.adjust(self.bytes, bytes);
         self.bytes = bytes;
     }

@@ -138,6 +138,9 @@ pub enum Refused {
     /// The run is full.
     #[error("run `{0}` has {MAX_PODS} announced pods, which is the most")]
     TooManyPods(String),
+    /// The gates take as much memory as they may.
+    #[error("the server has no memory left for another announced pod; give it more with --max-memory")]
+    NoMemory,
     /// The server is full.
     #[error("{MAX_RUNS} runs gather pods on this server, which is the most")]
     TooManyRuns,
@@ -149,6 +152,13 @@ type Place = (String, Option<u32>);
 type Key = (Place, String);
 
 impl Announcement {
+    /// Bytes that a pod takes. Its texts are there three times.
+    fn memory(&self) -> usize {
+        const POD: usize = 768;
+        let texts = [self.pod.len(), self.uid.len(), self.torch.as_ref().map_or(0, String::len)];
+        texts.into_iter().sum::<usize>().saturating_mul(3).saturating_add(POD)
+    }
+
     fn place(&self) -> Place {
         (self.pod.clone(), self.node_rank)
     }
@@ -182,6 +192,8 @@ pub struct Run {
     replaced: BTreeMap<Key, Uptime>,
     since: Uptime,
     opened: Option<Opened>,
+    /// Bytes of the largest pod.
+    largest: usize,
     /// Members that live, when last looked at.
     live: usize,
     has_changed: bool,
@@ -194,6 +206,8 @@ pub struct Run {
 pub struct Gatherings {
     runs: HashMap<String, Run>,
     pod_timeout: Duration,
+    /// Bytes that all pods may take.
+    max_memory: usize,
     /// Goes up with every change that others see; a repeated announcement is none.
     version: u64,
 }
@@ -201,7 +215,17 @@ pub struct Gatherings {
 impl Gatherings {
     /// `pod_timeout` is how long a pod counts after it was last heard of.
     pub fn new(pod_timeout: Duration) -> Self {
-        Self { runs: HashMap::new(), pod_timeout, version: 0 }
+        Self { runs: HashMap::new(), pod_timeout, max_memory: usize::MAX, version: 0 }
+    }
+
+    /// How many bytes all pods may take from now on.
+    pub fn limit_memory(&mut self, bytes: usize) {
+        self.max_memory = bytes;
+    }
+
+    /// Bytes that all pods take, here and wherever they are shown.
+    pub fn memory(&self) -> usize {
+        self.runs.values().map(Run::memory).sum()
     }
 
     /// How long a pod counts after it was last heard of.
@@ -229,6 +253,10 @@ impl Gatherings {
         }
         if !self.runs.contains_key(run_id) && self.runs.len() >= MAX_RUNS {
             return Err(Refused::TooManyRuns);
+        }
+        let is_known = self.runs.get(run_id).is_some_and(|run| run.knows(said));
+        if !is_known && self.memory().saturating_add(said.memory()) > self.max_memory {
+            return Err(Refused::NoMemory);
         }
         let timeout = self.pod_timeout;
         let run = self.runs.entry(run_id.to_owned()).or_insert_with(|| Run::new(now));
@@ -303,10 +331,17 @@ impl Run {
             replaced: BTreeMap::new(),
             since: now,
             opened: None,
+            largest: 0,
             live: 0,
             has_changed: true,
             version: 0,
         }
+    }
+
+    fn memory(&self) -> usize {
+        const RUN: usize = 4096;
+        let pods = [self.members.len(), self.turned_away.len(), self.replaced.len()];
+        pods.into_iter().sum::<usize>().saturating_mul(self.largest).saturating_add(RUN)
     }
 
     fn knows(&self, said: &Announcement) -> bool {
@@ -327,6 +362,7 @@ impl Run {
         now: Uptime,
         timeout: Duration,
     ) -> Result<Standing, Refused> {
+        self.largest = self.largest.max(said.memory());
         let known = self.knows(said);
         let speaks_again =
             !known && self.replaced.get(&said.key()).is_some_and(|seen| now.since(*seen) < timeout);

@@ -23,6 +23,7 @@ mod gathering;
 mod graph;
 mod native;
 mod reason;
+mod room;
 mod run;
 mod show;
 #[cfg(test)]

@@ -148,6 +148,7 @@ impl Run {
             (_, Some(gathered), Some(completed)) => Some(ago(completed, gathered)),
             _ => self.started,
         };
+        self.let_go = if gathers { 0 } else { snapshot.let_go };
         self.fold_native_nodes(snapshot, gathers);
         let (min, max) = (terms.min_nodes, terms.max_nodes);
         let needed = if min == max { min.to_string() } else { format!("{min} to {max}") };
@@ -168,8 +169,10 @@ impl Run {
 
     fn fold_native_nodes(&mut self, snapshot: &Snapshot, gathers: bool) {
         let now = snapshot.at;
-        let before: HashMap<String, (Place, Uptime)> =
-            self.nodes.drain(..).map(|node| (node.node_id(), (node.place, node.joined))).collect();
+        let before: HashMap<String, (Place, Uptime)> = std::mem::take(&mut self.nodes)
+            .into_iter()
+            .map(|node| (node.node_id(), (node.place, node.joined)))
+            .collect();
         let mut joined = Vec::new();
         for seen in &snapshot.nodes {
             let (place, rank) = match seen.state {

@@ -78,6 +78,8 @@ pub(super) struct Run {
     pub(super) closes_at: Option<Uptime>,
     pub(super) native: Option<Native>,
     pub(super) nodes: Vec<Node>,
+    /// Nodes of the round that made room when memory was short: only their number is known.
+    pub(super) let_go: u32,
     /// Nodes of the round before that are not there now, and when they were last there.
     pub(super) earlier: Vec<(String, Uptime)>,
     pub(super) earlier_size: Option<u32>,
@@ -137,6 +139,7 @@ impl Run {
             closes_at: None,
             native: None,
             nodes: Vec::new(),
+            let_go: 0,
             earlier: Vec::new(),
             earlier_size: None,
             left: BTreeMap::new(),
@@ -203,7 +206,7 @@ impl Run {
     }
 
     pub(super) fn joined(&self) -> u32 {
-        count(self.participants().count())
+        count(self.participants().count()).saturating_add(self.let_go)
     }
 
     pub(super) fn has_agents(&self) -> bool {
@@ -266,6 +269,7 @@ impl Run {
     pub(super) fn begin_round(&mut self, round: u64) {
         self.earlier_size = self.group.or(self.earlier_size);
         self.round = round;
+        self.let_go = 0;
         self.started = None;
         self.completed = None;
         self.deadline = None;

@@ -142,7 +142,7 @@ impl Run {
             joined: now,
             serial: 0,
         };
-        self.members.insert(report.node, member);
+        self.seat(report.node, member);
         self.watch_for(now);
     }
 
@@ -176,9 +176,11 @@ impl Run {
             present: 0,
             watched: 0,
             broken: None,
+            memory: 0,
             adoption: Some(adoption),
         });
         self.last_round = report.place.round;
+        self.let_go = 0;
         self.work = Work { nodes: report.world_size, ..Work::default() };
         self.tell(Fact::Adopted { round: report.place.round, nodes: report.world_size, first: who }, out);
     }

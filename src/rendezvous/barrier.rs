@@ -15,6 +15,10 @@ const TIDY_EVERY: Duration = Duration::from_secs(1);
 const LISTED: usize = 32;
 /// More than any job has.
 const MAX_SIZE: u32 = 1_000_000;
+/// Bytes that a barrier, an arrival with the longest texts, and a member take, and a member's name besides.
+const BARRIER: usize = 1024;
+const ARRIVAL: usize = 1024;
+const MEMBER: usize = 64;
 
 /// Somebody arrives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,6 +101,11 @@ pub enum Refusal {
     /// The server has as many barriers as it may.
     #[error("the server has {0} barriers, as many as it may (--max-runs)")]
     TooMany(usize),
+    /// The barriers take as much memory as they may.
+    #[error(
+        "the server has no memory left for another arrival; try again in a moment, or give it more with --max-memory"
+    )]
+    NoMemory,
     /// The arrival is not known: it was not heard from, or another one of the same participant took its place.
     #[error(
         "this arrival is not there any more: it was not heard from for too long, or another took its place"
@@ -116,6 +125,7 @@ impl Refusal {
             Self::Mismatch { .. } => "barrier_mismatch",
             Self::Bad(_) => "bad_request",
             Self::TooMany(_) => "too_many_barriers",
+            Self::NoMemory => "no_memory",
             Self::Gone => "replaced",
         }
     }
@@ -146,14 +156,22 @@ struct Barrier {
     touched: Uptime,
     size: u32,
     members: Option<BTreeSet<Label>>,
+    members_memory: usize,
     first: Option<Label>,
     arrived: HashMap<Label, Arrived>,
 }
 
 impl Barrier {
+    /// Bytes that it takes, about.
+    fn memory(&self) -> usize {
+        let arrivals = [self.arrived.len(), self.last_use.len()].map(|n| n.saturating_mul(ARRIVAL));
+        [BARRIER, self.members_memory].into_iter().chain(arrivals).sum()
+    }
+
     /// Takes back arrivals that nobody asks after any more.
     fn drop_silent(&mut self, patience: Duration, now: Uptime) {
         self.arrived.retain(|_, a| a.parked || now.since(a.last_seen) < patience);
+        super::give_back(&mut self.arrived);
     }
 
     /// When there may be something to take back or to forget.
@@ -187,6 +205,8 @@ impl Barrier {
 pub struct Barriers {
     patience: Duration,
     limit: usize,
+    /// Bytes that all of them may take.
+    max_memory: usize,
     by_name: HashMap<Label, Barrier>,
     tidy_at: Option<Uptime>,
 }
@@ -194,7 +214,17 @@ pub struct Barriers {
 impl Barriers {
     /// No barriers yet. An arrival that nobody has asked after for `patience` is taken back.
     pub fn new(patience: Duration, limit: usize) -> Self {
-        Self { patience, limit, by_name: HashMap::new(), tidy_at: None }
+        Self { patience, limit, max_memory: usize::MAX, by_name: HashMap::new(), tidy_at: None }
+    }
+
+    /// How many bytes all barriers may take from now on.
+    pub fn limit_memory(&mut self, bytes: usize) {
+        self.max_memory = bytes;
+    }
+
+    /// Bytes that all barriers take.
+    pub fn memory(&self) -> usize {
+        self.by_name.values().map(Barrier::memory).sum()
     }
 
     /// Somebody arrives, or asks again. If that releases the barrier, the second value names those to wake.
@@ -234,9 +264,15 @@ impl Barriers {
         now: Uptime,
     ) -> Result<(Standing, Vec<Label>), Refusal> {
         let Arrival { participant, arrival_id, size, members, timeout } = arrival;
+        let members_memory =
+            members.iter().flatten().map(|name| MEMBER.saturating_add(name.as_str().len())).sum::<usize>();
+        if [self.memory(), ARRIVAL, members_memory].into_iter().sum::<usize>() > self.max_memory {
+            return Err(Refusal::NoMemory);
+        }
         let Some(barrier) = self.by_name.get_mut(name) else { return Err(Refusal::Gone) };
         if barrier.arrived.keys().all(|other| *other == participant) {
             (barrier.size, barrier.members, barrier.first) = (size, members, Some(participant.clone()));
+            barrier.members_memory = members_memory;
         } else if barrier.size != size || barrier.members != members {
             return Err(Refusal::Mismatch {
                 barrier: name.clone(),
@@ -255,7 +291,8 @@ impl Barriers {
         }
         barrier.released = barrier.released.saturating_add(1);
         barrier.last_size = barrier.size;
-        barrier.last_use = barrier.arrived.drain().map(|(who, arrived)| (who, arrived.id)).collect();
+        let arrived = std::mem::take(&mut barrier.arrived);
+        barrier.last_use = arrived.into_iter().map(|(who, arrived)| (who, arrived.id)).collect();
         let woken = barrier.last_use.keys().cloned().collect();
         Ok((Standing::Released { generation: barrier.released, size: barrier.last_size }, woken))
     }

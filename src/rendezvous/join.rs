@@ -50,7 +50,7 @@ impl Run {
             serial: self.serials,
         };
         self.redundant.insert(member.serial, node.clone());
-        self.members.insert(node.clone(), member);
+        self.seat(node.clone(), member);
         if !contends && self.has_place() {
             self.give_place(&node, now, out);
         }
@@ -67,10 +67,9 @@ impl Run {
             return Err(Refusal::Closed { run: self.id.clone(), by: closed.by.clone() });
         }
         self.closed = None;
-        self.members.clear();
-        self.parked = 0;
-        self.ranks.clear();
-        self.current = None;
+        self.clear();
+        self.let_go = 0;
+        self.dissolve(out);
         self.work = Work::default();
         self.tell(Fact::Restarted { by: join.info.who() }, out);
         Ok(())

@@ -31,6 +31,7 @@ mod snapshot;
 mod terms;
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +48,13 @@ pub use terms::{Difference, Terms, Wanted};
 /// A run without live nodes is shown for this long, then forgotten.
 const RETENTION: Duration = Duration::from_hours(1);
 
+/// A map that was much larger gives its memory back. What that costs is spread over what was taken out.
+fn give_back<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
+    if map.len() < map.capacity() / 4 {
+        map.shrink_to(map.len().saturating_mul(2));
+    }
+}
+
 /// What the shell has to do.
 #[derive(Debug, Clone)]
 pub enum Decision {
@@ -59,6 +67,8 @@ pub enum Decision {
     Notify(RunId),
     /// The run is closed, or nobody is left in its round: its store ends with its last client.
     Release(RunId),
+    /// Nobody is in the run's round any more: nobody will ask who was.
+    Dissolved(RunId),
     /// The run is forgotten.
     Forget(RunId),
     /// Something to tell people.
@@ -70,6 +80,10 @@ pub enum Decision {
 pub struct Rendezvous {
     defaults: Terms,
     max_runs: usize,
+    /// Bytes that all runs may take.
+    max_memory: usize,
+    /// Bytes that they take.
+    memory: usize,
     runs: HashMap<RunId, Run>,
     /// When which run wants to be looked at.
     timers: BTreeSet<(Uptime, RunId)>,
@@ -84,6 +98,8 @@ impl Rendezvous {
         Self {
             defaults,
             max_runs,
+            max_memory: usize::MAX,
+            memory: 0,
             runs: HashMap::new(),
             timers: BTreeSet::new(),
             decisions: Vec::new(),
@@ -91,14 +107,25 @@ impl Rendezvous {
         }
     }
 
+    /// How many bytes all runs may take from now on.
+    pub fn limit_memory(&mut self, bytes: usize) {
+        self.max_memory = bytes;
+    }
+
+    /// Bytes that all runs take, here and wherever they are shown.
+    pub fn memory(&self) -> usize {
+        self.memory
+    }
+
     /// A node joins, or asks again how its join stands.
     pub fn join(&mut self, run: &RunId, join: Join, now: Uptime) -> Result<Standing, Refusal> {
         join.wanted.check()?;
         join.previous.map_or(Ok(()), Place::check)?;
         if !self.runs.contains_key(run) {
-            self.make_room(now)?;
-            self.runs.insert(run.clone(), Run::new(run.clone(), join.wanted.settle(&self.defaults), now));
+            self.make_room(run, now)?;
+            self.begin(Run::new(run.clone(), join.wanted.settle(&self.defaults), now));
         }
+        self.make_memory(run, &join.node, now)?;
         let defaults = self.defaults;
         self.with(run, |run, out| run.join(join, &defaults, now, out)).unwrap_or(Err(Refusal::UnknownRun))
     }
@@ -136,10 +163,11 @@ impl Rendezvous {
             if !report.place.can_be_learned() {
                 return Ok(HeartbeatView::forgotten());
             }
-            self.make_room(now)?;
+            self.make_room(run, now)?;
             let terms = report.wanted.settle(&self.defaults);
-            self.runs.insert(run.clone(), Run::new(run.clone(), terms, now));
+            self.begin(Run::new(run.clone(), terms, now));
         }
+        self.make_memory(run, &report.node, now)?;
         self.with(run, |run, out| run.heartbeat(report, now, out)).ok_or(Refusal::UnknownRun)
     }
 
@@ -231,9 +259,11 @@ impl Rendezvous {
     fn with<T>(&mut self, id: &RunId, act: impl FnOnce(&mut Run, &mut Vec<Decision>) -> T) -> Option<T> {
         let run = self.runs.get_mut(id)?;
         let (before, outline) = (run.check_at(), run.outline());
+        self.memory = self.memory.saturating_sub(run.memory());
         let done = act(run, &mut self.decisions);
         run.tell_if_changed(&mut self.decisions);
         let after = run.check_at();
+        self.memory = self.memory.saturating_add(run.memory());
         if outline != run.outline() {
             self.changed.insert(id.clone());
         }
@@ -248,29 +278,56 @@ impl Rendezvous {
         Some(done)
     }
 
-    /// Forgets a run if there are too many: the one that has been without nodes the longest, or else the one whose nodes
-    /// have been silent the longest. How long they may be silent is not for them to say here.
-    fn make_room(&mut self, now: Uptime) -> Result<(), Refusal> {
+    /// Forgets a run if there are too many for another one.
+    fn make_room(&mut self, newcomer: &RunId, now: Uptime) -> Result<(), Refusal> {
         if self.runs.len() < self.max_runs {
             return Ok(());
         }
-        let idlest = self.runs.values().filter_map(|run| Some((run.idle_since()?, run.id()))).min();
-        let patience = self.defaults.patience();
+        let other = self.dispensable(newcomer, now).ok_or(Refusal::TooManyRuns { limit: self.max_runs })?;
+        self.forget(&other);
+        Ok(())
+    }
+
+    /// The run that makes room for `newcomer`: the one that has been without nodes the longest, or else the one whose
+    /// nodes have been silent the longest. How long they may be silent is not for them to say here.
+    fn dispensable(&self, newcomer: &RunId, now: Uptime) -> Option<RunId> {
+        let others = || self.runs.values().filter(|run| run.id() != newcomer);
+        let idlest = others().filter_map(|run| Some((run.idle_since()?, run.id()))).min();
         let silent = || {
-            let silent = self.runs.values().filter_map(|run| Some((run.silent_since()?, run.id())));
-            silent.min().filter(|(since, _)| now.since(*since) >= patience)
+            let silent = others().filter_map(|run| Some((run.silent_since()?, run.id())));
+            silent.min().filter(|(since, _)| now.since(*since) >= self.defaults.patience())
         };
-        match idlest.or_else(silent).map(|(_, id)| id.clone()) {
-            Some(id) => {
-                self.forget(&id);
-                Ok(())
-            }
-            None => Err(Refusal::TooManyRuns { limit: self.max_runs }),
+        idlest.or_else(silent).map(|(_, id)| id.clone())
+    }
+
+    /// Sees to it that there is memory for `node`, if it is new. Room is made by the nodes of runs that are over, the oldest
+    /// first, of which only the number stays, and then by whole runs.
+    fn make_memory(&mut self, run: &RunId, node: &Label, now: Uptime) -> Result<(), Refusal> {
+        /// More than a node with the longest texts takes.
+        const NODE: usize = 8192;
+        if self.runs.get(run).is_some_and(|run| run.members.contains_key(node)) {
+            return Ok(());
         }
+        while self.memory.saturating_add(NODE) > self.max_memory {
+            let over = self.runs.values().filter_map(|run| Some((run.shrinks_since()?, run.id())));
+            if let Some(oldest) = over.min().map(|(_, id)| id.clone()) {
+                self.with(&oldest, |run, out| run.summarize(now, out));
+            } else {
+                let other = self.dispensable(run, now).ok_or(Refusal::NoMemory)?;
+                self.forget(&other);
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, run: Run) {
+        self.memory = self.memory.saturating_add(run.memory());
+        self.runs.insert(run.id().clone(), run);
     }
 
     fn forget(&mut self, id: &RunId) {
         let Some(run) = self.runs.remove(id) else { return };
+        self.memory = self.memory.saturating_sub(run.memory());
         self.changed.insert(id.clone());
         if let Some(at) = run.check_at() {
             self.timers.remove(&(at, id.clone()));

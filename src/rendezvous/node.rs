@@ -46,6 +46,12 @@ pub struct NodeInfo {
 }
 
 impl NodeInfo {
+    /// Bytes of its texts.
+    pub(super) fn text_len(&self) -> usize {
+        let texts = [Some(&self.name), Some(&self.address), self.role.as_ref(), self.torch_version.as_ref()];
+        texts.into_iter().flatten().map(|text| text.as_str().len()).sum()
+    }
+
     pub(super) fn who(&self) -> Who {
         Who { name: self.name.clone(), address: self.address.clone() }
     }

@@ -139,6 +139,11 @@ pub enum Refusal {
         /// `--max-runs`.
         limit: usize,
     },
+    /// The runs take as much memory as they may.
+    #[error(
+        "the server has no memory left for another node; stop runs that are over, or give it more with --max-memory"
+    )]
+    NoMemory,
     /// The run has more nodes waiting than could ever be of use.
     #[error("run {run} has {limit} nodes, far more than a round may have; stop those that are too many")]
     TooManyNodes {
@@ -171,6 +176,7 @@ impl Refusal {
             Self::BadRank { .. } | Self::BadTerms(_) => "bad_request",
             Self::TooManyRuns { .. } => "too_many_runs",
             Self::TooManyNodes { .. } => "too_many_nodes",
+            Self::NoMemory => "no_memory",
             Self::Left => "left",
             Self::UnknownRun => "unknown_run",
             Self::NotGathering(_) => "not_gathering",

@@ -16,6 +16,14 @@ pub struct Participant {
     pub watched: bool,
 }
 
+impl Participant {
+    /// Bytes that it takes in the list of a round, and in the list as it is sent.
+    pub(super) fn memory(&self) -> usize {
+        const PARTICIPANT: usize = 256;
+        [PARTICIPANT, self.node.as_str().len(), self.info.text_len()].into_iter().sum()
+    }
+}
+
 /// A complete round. It never changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Round {

@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::adoption::Adoption;
 use super::gather::Gather;
 use super::{
-    Break, Decision, Fact, Farewell, Label, NodeInfo, Outcome, RETENTION, Refusal, Round, Terms, Who,
+    Break, Decision, Fact, Farewell, Label, NodeInfo, Outcome, Participant, RETENTION, Refusal, Round, Terms,
+    Who,
 };
 use crate::ids::{RunId, Uptime, count};
 
@@ -113,6 +114,15 @@ pub(super) struct Member {
     pub(super) serial: u64,
 }
 
+impl Member {
+    pub(super) fn memory(&self, node: &Label) -> usize {
+        /// A member, and the node that is shown of it, with its name once more.
+        const MEMBER: usize = 768;
+        let texts = [node.as_str(), self.info.name.as_str(), &*self.join_id].map(str::len);
+        [MEMBER, self.info.text_len()].into_iter().chain(texts).sum()
+    }
+}
+
 /// The round that is complete.
 #[derive(Debug)]
 pub(super) struct Current {
@@ -123,6 +133,8 @@ pub(super) struct Current {
     pub(super) watched: u32,
     /// Why it is to be given up.
     pub(super) broken: Option<Break>,
+    /// Bytes that the list of its nodes takes.
+    pub(super) memory: usize,
     /// If it was learned from its nodes after a restart of the server.
     pub(super) adoption: Option<Adoption>,
 }
@@ -196,6 +208,10 @@ pub(super) struct Run {
     pub(super) parked: u32,
     /// When a node was last heard from.
     heard: Uptime,
+    /// Bytes that the members take.
+    pub(super) members_memory: usize,
+    /// Nodes of the last round that made room: only their number is known.
+    pub(super) let_go: u32,
     /// A round's store is open and in use.
     holds_store: bool,
     /// Since when nobody is there.
@@ -233,6 +249,8 @@ impl Run {
             signal: Signal::default(),
             parked: 0,
             heard: now,
+            members_memory: 0,
+            let_go: 0,
             holds_store: false,
             idle_since: Some(now),
             forget_soon: false,
@@ -251,6 +269,39 @@ impl Run {
 
     pub(super) fn idle_since(&self) -> Option<Uptime> {
         self.idle_since
+    }
+
+    /// Bytes that the run takes, here and wherever it is shown: as measured with runs of 2 and of 500 nodes.
+    pub(super) fn memory(&self) -> usize {
+        const RUN: usize = 8192;
+        let round = self.current.as_ref().map_or(0, |current| current.memory);
+        [RUN, self.members_memory, round].into_iter().sum()
+    }
+
+    /// Since when it is over, if its nodes can make room.
+    pub(super) fn shrinks_since(&self) -> Option<Uptime> {
+        self.idle_since.filter(|_| self.parked == 0 && !self.members.is_empty())
+    }
+
+    /// Lets the nodes go of a run that is over: how many they were stays known.
+    pub(super) fn summarize(&mut self, now: Uptime, out: &mut Vec<Decision>) {
+        let let_go = self.current.as_ref().map_or(0, |current| current.present);
+        self.clear();
+        self.let_go = self.let_go.saturating_add(let_go);
+        self.settle(now, out);
+    }
+
+    /// Lets all members go.
+    pub(super) fn clear(&mut self) {
+        for node in self.walk().map(|(node, _)| node.clone()).collect::<Vec<_>>() {
+            self.vacate(&node);
+        }
+    }
+
+    /// Adds a member.
+    pub(super) fn seat(&mut self, node: Label, member: Member) {
+        self.members_memory = self.members_memory.saturating_add(member.memory(&node));
+        self.members.insert(node, member);
     }
 
     /// Since when no node has been heard from, if no request of any waits here.
@@ -325,6 +376,7 @@ impl Run {
     pub(super) fn vacate(&mut self, node: &Label) -> Option<Member> {
         let member = self.members.remove(node)?;
         self.parked = self.parked.saturating_sub(member.parked.into());
+        self.members_memory = self.members_memory.saturating_sub(member.memory(node));
         match member.seat {
             Seat::Gathering => {
                 self.gathering = self.gathering.saturating_sub(1);
@@ -346,6 +398,8 @@ impl Run {
         {
             self.ranks.remove(&rank);
         }
+        super::give_back(&mut self.members);
+        super::give_back(&mut self.ranks);
         Some(member)
     }
 
@@ -365,7 +419,7 @@ impl Run {
         member.seat = Seat::Ended(why);
         member.parked = false;
         member.last_seen = now;
-        self.members.insert(node.clone(), member);
+        self.seat(node.clone(), member);
         self.watch_for(now);
         out.push(Decision::Ended(self.id.clone(), node.clone()));
     }
@@ -544,13 +598,20 @@ impl Run {
             }
         }
         if self.current.as_ref().is_some_and(Current::is_empty) {
-            self.current = None;
+            self.dissolve(out);
         }
         let is_idle = self.live() == 0;
         self.idle_since = is_idle.then(|| self.idle_since.unwrap_or(now));
         let is_over = self.closed.is_some() || (is_idle && self.current.is_none());
         if is_over && std::mem::take(&mut self.holds_store) {
             out.push(Decision::Release(self.id.clone()));
+        }
+    }
+
+    /// Nobody is in the round any more.
+    pub(super) fn dissolve(&mut self, out: &mut Vec<Decision>) {
+        if self.current.take().is_some() {
+            out.push(Decision::Dissolved(self.id.clone()));
         }
     }
 
@@ -580,7 +641,9 @@ impl Run {
         self.last_round = round.number;
         self.holds_store = self.terms.store;
         self.work = Work { nodes: count(nodes.len()), ..Work::default() };
+        self.let_go = 0;
         self.current = Some(Current {
+            memory: round.participants.iter().map(Participant::memory).sum(),
             round: Arc::clone(&round),
             present: count(nodes.len()),
             watched,

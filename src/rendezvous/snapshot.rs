@@ -103,6 +103,8 @@ pub struct Snapshot {
     pub complete_for: Option<Duration>,
     /// Nodes that the last round had when it was complete.
     pub round_size: u32,
+    /// Those of them that made room when memory was short: they are in no list, and nothing more is known of them.
+    pub let_go: u32,
     /// Those of them that left because they had done their work.
     pub succeeded: u32,
     /// Since all of them had: the run has finished.
@@ -174,6 +176,7 @@ impl Run {
             gathered: current.map(|c| c.round.gathered),
             complete_for: current.map(|c| now.since(c.round.completed)),
             round_size: self.work.nodes,
+            let_go: self.let_go,
             succeeded: self.work.succeeded,
             finished_for: self.work.finished.map(|at| now.since(at)),
             missing_ranks: if self.gather.is_some() { self.missing_ranks() } else { Vec::new() },

@@ -72,7 +72,7 @@ impl Table {
                 Decision::Ended(_, node) => self.ended.push(node.to_string()),
                 Decision::Notify(_) => self.notified += 1,
                 Decision::Release(_) => self.released += 1,
-                Decision::Forget(_) => {}
+                Decision::Forget(_) | Decision::Dissolved(_) => {}
                 Decision::Tell(_, fact) => self.facts.push(fact.to_string()),
             }
         }
@@ -607,6 +607,40 @@ fn runs_and_nodes_are_limited_and_idle_runs_make_room() {
     table.core.join(&other(2), join("a", 2, 2), table.now).expect("room");
     let mut crowd = (0..1000).map(|n| table.core.join(&other(2), join(&format!("n{n}"), 2, 2), table.now));
     assert_eq!(crowd.find_map(Result::err).expect("a limit").code(), "too_many_nodes");
+}
+
+#[test]
+fn when_memory_is_short_runs_that_are_over_keep_the_number_of_their_nodes() {
+    let mut table = Table::with_limit(100);
+    let id = |n: u32| RunId::new(format!("run-{n}").as_bytes());
+    let node = |n: u32| format!("node-{n}");
+    for n in 0..3 {
+        for of in 0..10 {
+            let mut join = join(&node(of), 10, 10);
+            join.watched = n == 1;
+            table.core.join(&id(n), join, table.now).expect("room");
+        }
+        table.advance(SECOND);
+    }
+    let shown = |table: &Table, n: u32| {
+        let run = table.core.snapshot_of(&id(n), table.now).expect("it is known");
+        (run.round_size, run.nodes.len(), run.let_go)
+    };
+    assert_eq!(shown(&table, 0), (10, 10, 0));
+    // Room for a few nodes more, with the longest texts that they may have.
+    table.core.limit_memory(table.core.memory() + 20_000);
+    for n in 0..8 {
+        table.core.join(&id(3), join(&node(n), 200, 200), table.now).expect("the oldest makes room");
+    }
+    assert_eq!(
+        (shown(&table, 0), shown(&table, 1), shown(&table, 2)),
+        ((10, 0, 10), (10, 10, 0), (10, 10, 0))
+    );
+    let full = (8..200).find_map(|n| table.core.join(&id(3), join(&node(n), 200, 200), table.now).err());
+    assert_eq!(full.expect("no room").code(), "no_memory");
+    let left = table.core.snapshot(table.now).into_iter().map(|run| run.run_id).collect::<Vec<_>>();
+    assert_eq!((left, shown(&table, 1)), (vec![id(1), id(3)], (10, 10, 0)), "who may be alive stays");
+    table.core.join(&id(3), join(&node(0), 200, 200), table.now).expect("it asks again");
 }
 
 #[test]

@@ -2,10 +2,12 @@
 
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::rounds::RUNS_SHARE;
+use crate::config::ServerConfig;
+use crate::engine::Reservation;
 use crate::gather::{Announcement, Gatherings, Refused, Run, Standing, Versions};
 use crate::ids::Uptime;
 
@@ -13,12 +15,24 @@ use crate::ids::Uptime;
 #[derive(Debug)]
 pub struct Gathering {
     gates: Mutex<Gatherings>,
+    /// What they take of the memory, and the most that they may.
+    memory: Mutex<Reservation>,
+    most_memory: usize,
     bell: watch::Sender<()>,
 }
 
 impl Gathering {
-    pub(super) fn new(pod_timeout: Duration) -> Self {
-        Self { gates: Mutex::new(Gatherings::new(pod_timeout)), bell: watch::Sender::new(()) }
+    pub(super) fn new(config: &ServerConfig, memory: Reservation) -> Self {
+        Self {
+            gates: Mutex::new(Gatherings::new(config.pod_timeout)),
+            memory: Mutex::new(memory),
+            most_memory: config.max_memory / RUNS_SHARE,
+            bell: watch::Sender::new(()),
+        }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Reservation> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is known of announced pods. The lock is for a look, not for keeping.
@@ -38,7 +52,13 @@ impl Gathering {
         finished: Option<Uptime>,
         now: Uptime,
     ) -> Result<Standing, Refused> {
-        let standing = self.gates().announce(run_id, said, finished, now)?;
+        let standing = {
+            let (mut gates, mut memory) = (self.gates(), self.memory());
+            gates.limit_memory(self.most_memory.min(memory.most()));
+            let standing = gates.announce(run_id, said, finished, now);
+            memory.set(gates.memory());
+            standing?
+        };
         if let Standing::Go(opened) = &standing
             && opened.just_now
         {
@@ -65,6 +85,8 @@ impl Gathering {
     }
 
     pub(super) fn tick(&self, now: Uptime, is_connected: impl Fn(IpAddr) -> bool) {
-        self.gates().tick(now, is_connected);
+        let (mut gates, mut memory) = (self.gates(), self.memory());
+        gates.tick(now, is_connected);
+        memory.set(gates.memory());
     }
 }

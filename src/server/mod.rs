@@ -36,7 +36,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::task::AbortHandle;
 
 use crate::config::ServerConfig;
-use crate::engine::{Clock, Engine, MemoryBudget};
+use crate::engine::{Clock, Engine, MemoryBudget, Reservation};
 use crate::gather::{Announcement, Refused, Standing};
 use crate::ids::{RunId, Uptime};
 use crate::store::{Capacity, Store};
@@ -95,19 +95,20 @@ impl Server {
     pub fn start(config: ServerConfig, sockets: Vec<std::net::TcpListener>) -> io::Result<Arc<Self>> {
         let workers = Workers::start(config.threads)?;
         let clock = Clock::start();
-        let watch = Arc::new(Watch::new(&config.insight, config.max_runs, clock.now()));
+        let budget = MemoryBudget::new(config.max_memory);
+        let watch = Arc::new(Watch::new(&config, clock.now(), budget.reservation()));
         let house = House {
             watch: Arc::clone(&watch),
-            budget: MemoryBudget::new(config.max_memory),
+            budget,
             places: Places::new(config.max_connections, config.max_connections_per_address),
             shares: DashMap::new(),
             throttle: Throttle::new(listener::KINDS_OF_LINES),
             config,
         };
         let server = Arc::new(Self {
-            rounds: Rounds::new(&house.config, clock),
+            rounds: Rounds::new(&house.config, clock, &house.budget),
             run_stores: RunStores::new(&house.config),
-            gathering: Gathering::new(house.config.pod_timeout),
+            gathering: Gathering::new(&house.config, house.budget.reservation()),
             house: Arc::new(house),
             clock,
             notices: Arc::new(Notices::new()),
@@ -174,6 +175,15 @@ impl Server {
     /// What all stores may hold.
     pub fn budget(&self) -> &MemoryBudget {
         &self.house.budget
+    }
+
+    /// Counts so much memory until it is dropped, if there is room or if it `must` be.
+    pub fn reserve(&self, bytes: usize, must: bool) -> Option<Reservation> {
+        let mut memory = self.house.budget.reservation();
+        if must {
+            memory.set(bytes);
+        }
+        memory.resize(bytes).then_some(memory)
     }
 
     /// What happened in the stores, counted.

@@ -17,13 +17,16 @@ use super::Server;
 use super::deadline_in;
 use super::throttle::Throttle;
 use crate::config::ServerConfig;
-use crate::engine::Clock;
+use crate::engine::{Clock, MemoryBudget, Reservation};
 use crate::ids::{Label, RunId, Uptime};
 use crate::rendezvous::barrier::{self, Arrival, Barriers};
 use crate::rendezvous::{
     Action, Decision, Fact, Farewell, HeartbeatView, Join, Progress, Refusal, Rendezvous, Report, Round,
     Snapshot, Standing,
 };
+
+/// Runs, barriers, gates and what is shown of them may each take this part of the memory.
+pub(super) const RUNS_SHARE: usize = 8;
 
 /// A complete round and what all its nodes are told alike.
 #[derive(Debug)]
@@ -36,6 +39,12 @@ pub struct SharedRound {
 }
 
 impl SharedRound {
+    /// What stays when nobody can ask for the nodes any more.
+    fn without_nodes(&self) -> Self {
+        let round = Round { participants: Vec::new(), ..(*self.round).clone() };
+        Self { round: Arc::new(round), store_port: self.store_port, listed: OnceLock::new() }
+    }
+
     /// The list of participants, made once for all that ask.
     pub fn listed(&self, make: impl FnOnce(&Round) -> Bytes) -> Bytes {
         self.listed.get_or_init(|| make(&self.round)).clone()
@@ -119,6 +128,10 @@ enum Waits {
 struct State {
     core: Rendezvous,
     barriers: Barriers,
+    /// The most that the runs may take of the memory, and the barriers.
+    most_memory: usize,
+    runs_memory: Reservation,
+    barriers_memory: Reservation,
     polls: HashMap<Waits, Poll>,
     /// Heartbeats by run, because all of a run's are woken together.
     heartbeats: HashMap<RunId, HashMap<Label, Poll>>,
@@ -143,9 +156,12 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    pub(super) fn new(config: &ServerConfig, clock: Clock) -> Self {
+    pub(super) fn new(config: &ServerConfig, clock: Clock, budget: &Arc<MemoryBudget>) -> Self {
         let state = State {
             core: Rendezvous::new(config.rendezvous, config.max_runs),
+            most_memory: config.max_memory / RUNS_SHARE,
+            runs_memory: budget.reservation(),
+            barriers_memory: budget.reservation(),
             barriers: Barriers::new(config.rendezvous.patience(), config.max_runs),
             polls: HashMap::new(),
             heartbeats: HashMap::new(),
@@ -182,6 +198,7 @@ impl Rounds {
         let (waiting, parked) = {
             let mut state = self.lock();
             let now = self.clock.now();
+            state.limit_runs();
             let joined = state.core.join(run, join, now);
             if joined.is_ok() {
                 // Whatever waits here for this node is an older request.
@@ -234,6 +251,7 @@ impl Rounds {
         let (node, round) = (report.node.clone(), report.place.round);
         let mut view = {
             let mut state = self.lock();
+            state.limit_runs();
             let view = state.core.heartbeat(run, report, self.clock.now());
             self.carry_out(&mut state, server);
             view?
@@ -302,12 +320,9 @@ impl Rounds {
         let key = Waits::Barrier(name.clone(), participant.clone());
         let (waiting, parked) = {
             let mut state = self.lock();
-            let (standing, woken) = state.barriers.arrive(name, arrival, self.clock.now())?;
+            let standing = state.arrive(name, arrival, self.clock.now())?;
             // The same participant's older request.
             state.polls.remove(&key);
-            for other in woken {
-                state.wake(&Waits::Barrier(name.clone(), other));
-            }
             let barrier::Standing::Waiting { left, .. } = standing else { return Ok(standing) };
             state.barriers.park(name, &participant);
             let (waiting, ticket) = state.enter(key.clone());
@@ -381,6 +396,8 @@ impl Rounds {
             let mut state = self.lock();
             state.core.tick(self.clock.now());
             state.barriers.tick(self.clock.now());
+            let barriers = state.barriers.memory();
+            state.barriers_memory.set(barriers);
             self.carry_out(&mut state, server);
         }
     }
@@ -411,6 +428,11 @@ impl Rounds {
                             server.release_of_round(port, &run, shared.round.number);
                         }
                     }
+                    Decision::Dissolved(run) => {
+                        if let Some(shared) = state.rounds.get_mut(&run) {
+                            *shared = Arc::new(shared.without_nodes());
+                        }
+                    }
                     Decision::Forget(run) => {
                         state.rounds.remove(&run);
                     }
@@ -418,6 +440,8 @@ impl Rounds {
                 }
             }
         }
+        let runs = state.core.memory();
+        state.runs_memory.set(runs);
         self.rearm(state);
     }
 
@@ -510,6 +534,28 @@ impl State {
         let (tell, waiting) = oneshot::channel();
         self.tickets = self.tickets.wrapping_add(1);
         (Poll { ticket: self.tickets, tell: Some(tell) }, waiting, self.tickets)
+    }
+
+    /// Runs may grow by what is left of their part, and of the whole.
+    fn limit_runs(&mut self) {
+        self.core.limit_memory(self.most_memory.min(self.runs_memory.most()));
+    }
+
+    /// Arrives at a barrier. Barriers may grow like runs.
+    fn arrive(
+        &mut self,
+        name: &Label,
+        arrival: Arrival,
+        now: Uptime,
+    ) -> Result<barrier::Standing, barrier::Refusal> {
+        self.barriers.limit_memory(self.most_memory.min(self.barriers_memory.most()));
+        let arrived = self.barriers.arrive(name, arrival, now);
+        self.barriers_memory.set(self.barriers.memory());
+        let (standing, woken) = arrived?;
+        for other in woken {
+            self.wake(&Waits::Barrier(name.clone(), other));
+        }
+        Ok(standing)
     }
 
     fn wake(&mut self, key: &Waits) {

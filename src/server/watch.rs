@@ -9,11 +9,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::broadcast;
 
-use super::rounds::RoundNews;
+use super::rounds::{RUNS_SHARE, RoundNews};
 use super::throttle::Throttle;
 use super::{Door, Server};
-use crate::config::InsightConfig;
-use crate::engine::Seen;
+use crate::config::ServerConfig;
+use crate::engine::{Reservation, Seen};
 use crate::ids::{RunId, Uptime};
 use crate::insight::view::{Explanation, Run, RunList, Severity, Snapshot};
 use crate::insight::{Insight, News, Reason, Settings, StoreOwner};
@@ -51,6 +51,9 @@ pub(super) struct Watch {
     pub(super) enabled: bool,
     settings: Settings,
     state: Mutex<State>,
+    /// What insight takes of the memory, and the most that it may.
+    memory: Mutex<Reservation>,
+    most_memory: usize,
     foreign: Mutex<VecDeque<(u16, IpAddr, &'static str)>>,
     events: broadcast::Sender<Event>,
     throttle: Throttle,
@@ -72,17 +75,20 @@ struct Gates {
 }
 
 impl Watch {
-    pub(super) fn new(config: &InsightConfig, max_runs: usize, now: Uptime) -> Self {
+    pub(super) fn new(server: &ServerConfig, now: Uptime, memory: Reservation) -> Self {
+        let config = &server.insight;
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let settings = Settings {
             explain_after: config.explain_after,
-            max_runs,
+            max_runs: server.max_runs,
             nodes: config.nodes,
             epoch: unix.saturating_sub(now.0).as_secs_f64(),
         };
         Self {
             enabled: config.enabled,
             state: Mutex::new(State::new(settings.clone(), 0)),
+            memory: Mutex::new(memory),
+            most_memory: server.max_memory / RUNS_SHARE,
             settings,
             foreign: Mutex::default(),
             events: broadcast::Sender::new(BACKLOG),
@@ -248,6 +254,11 @@ impl Server {
         }
         for (port, peer, protocol) in self.watch.take_foreign() {
             state.insight.foreign(port, peer, protocol, now);
+        }
+        if with_waits {
+            let mut share = self.watch.memory.lock().unwrap_or_else(PoisonError::into_inner);
+            let memory = state.insight.make_room(self.watch.most_memory.min(share.most()));
+            share.set(memory);
         }
         if with_waits && self.watch.enabled {
             self.look_at_gates(&mut state, now);

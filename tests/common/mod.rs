@@ -86,6 +86,14 @@ impl TestServer {
         self.process.id()
     }
 
+    /// Bytes of memory that it has.
+    pub(crate) fn resident(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+        let kib: usize = line.trim().trim_end_matches(" kB").parse().expect("a number");
+        kib * 1024
+    }
+
     /// Sends the signal that a container runtime sends first.
     pub(crate) fn terminate(&self) {
         terminate(&self.process);

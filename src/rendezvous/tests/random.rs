@@ -233,6 +233,12 @@ impl World {
         let run = &self.table.core.runs[&run()];
         let parked = run.members.values().filter(|member| member.parked).count();
         prop_assert_eq!(run.silent_since().is_none(), parked > 0, "{} polls wait", parked);
+        let members = run.members.iter().map(|(node, member)| member.memory(node)).sum::<usize>();
+        prop_assert_eq!(run.members_memory, members);
+        prop_assert_eq!(
+            self.table.core.memory(),
+            self.table.core.runs.values().map(Run::memory).sum::<usize>()
+        );
         prop_assert!(view.succeeded <= view.round_size, "{view:?}");
         prop_assert!(view.finished_for.is_none() || view.succeeded == view.round_size, "{view:?}");
         // What nodes of one round hear: at most one round goes on, and all who go on are in it.
