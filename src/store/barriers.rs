@@ -19,7 +19,7 @@ impl Store {
     ) -> Result<(), Refusal> {
         let count = self.counter(key, "barrier")?.wrapping_add(1);
         let text = decimal(count);
-        self.room_for_value(key, text.len() + Registrations::BYTES)?;
+        self.room_for_value(key, text.len().saturating_add(Registrations::BYTES))?;
         // A connection waits for one thing. Arriving again where it waits already is one more arrival.
         let earlier = self.arrivals_at(conn, key);
         match earlier {
@@ -37,7 +37,7 @@ impl Store {
         let slot = self.keys.slot_mut(id);
         let barrier = slot.barrier.get_or_insert_default();
         let registration = self.registrations.append(&mut barrier.arrivals, conn, id);
-        let (arrivals, life) = (1 + earlier.unwrap_or(0), barrier.life);
+        let (arrivals, life) = (earlier.unwrap_or(0).saturating_add(1), barrier.life);
         let on = WaitOn::Barrier { registration, arrivals, life, world_size };
         self.begin_wait(conn, Wait { since: now, on });
         Ok(())
@@ -55,6 +55,7 @@ impl Store {
         }
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "work grows with what is in memory")]
     pub(super) fn release_barrier(&mut self, id: SlotId, fx: &mut impl Effects) {
         let Some(barrier) = &self.keys.slot(id).barrier else { return };
         let mut to_wake = std::mem::take(&mut self.to_wake);
@@ -73,7 +74,7 @@ impl Store {
         if slot.barrier.as_ref().is_some_and(|barrier| barrier.life == life)
             && let Some(count @ 1..) = slot.value().and_then(|text| parse_counter(text))
         {
-            self.keys.set_value(id, Some(decimal((count - i64::from(arrivals)).max(0))));
+            self.keys.set_value(id, Some(decimal(count.saturating_sub(arrivals.into()).max(0))));
         }
     }
 

@@ -39,6 +39,10 @@ pub struct Capacity {
     pub bytes: usize,
 }
 
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "bytes and names in memory, and of one request, whose sums the limits keep far from 2^64"
+)]
 impl Store {
     pub(super) fn held_bytes(&self) -> usize {
         self.keys.bytes() + self.registrations.bytes() + self.stale.bytes()

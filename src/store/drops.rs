@@ -26,6 +26,10 @@ pub(super) struct Sweep {
     items: VecDeque<Bytes>,
 }
 
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "steps, of which a critical section takes few, and keys in memory"
+)]
 impl Store {
     /// Steps after which a critical section does not begin another request: about a millisecond. A step is a look at
     /// one other waiter, key or connection.

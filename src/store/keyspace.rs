@@ -17,6 +17,14 @@ use super::waiters::WaitList;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct SlotId(u32);
 
+impl SlotId {
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "2^32 slots need more than 800 GB")]
+    const fn at(index: usize) -> Self {
+        Self(index as u32)
+    }
+}
+
 /// Items of a queue, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
@@ -98,6 +106,10 @@ pub(super) struct KeySpace {
     age: u64,
 }
 
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "counts what is in memory; what is subtracted was added when it came"
+)]
 impl KeySpace {
     /// What a slot costs beside the bytes of its name and values, roughly.
     pub(super) const SLOT_BYTES: usize = 192;
@@ -129,7 +141,7 @@ impl KeySpace {
 
     /// The slot at a place, of those below [`Self::places`].
     pub(super) fn at(&self, place: usize) -> Option<(SlotId, &Slot)> {
-        Some((SlotId(place as u32), self.slots.get(place)?))
+        Some((SlotId::at(place), self.slots.get(place)?))
     }
 
     /// One more than the last place that a slot may have.
@@ -165,7 +177,7 @@ impl KeySpace {
             self.places = place + 1;
             self.trim_at = self.places / 4;
         }
-        let id = SlotId(place as u32);
+        let id = SlotId::at(place);
         let hasher = &self.hasher;
         self.index.insert_unique(hash, id, |id| hasher.hash_one(&*slots[id.0 as usize].key));
         self.bytes += key.len() + Self::SLOT_BYTES;
@@ -266,7 +278,7 @@ impl KeySpace {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (SlotId, &Slot)> {
-        self.slots.iter().map(|(at, slot)| (SlotId(at as u32), slot))
+        self.slots.iter().map(|(at, slot)| (SlotId::at(at), slot))
     }
 }
 

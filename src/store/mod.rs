@@ -6,6 +6,16 @@
 //! a WAIT ends exactly when CHECK of the same keys would say ready, and a BARRIER ends exactly when enough arrivals
 //! are counted.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss
+    )
+)]
 
 mod barriers;
 mod capacity;
@@ -91,10 +101,10 @@ impl Store {
     /// Makes `conn` known. Must come before its first request.
     pub fn connect(&mut self, conn: ConnId, peer: SocketAddr) {
         if self.sessions.len() <= conn.slot() {
-            self.sessions.resize_with(conn.slot() + 1, || None);
+            self.sessions.resize_with(conn.slot().saturating_add(1), || None);
         }
         self.sessions[conn.slot()] = Some(Session { conn, peer, pid: None, wait: None, offered: None });
-        self.connections += 1;
+        self.connections = self.connections.saturating_add(1);
     }
 
     /// Forgets `conn`: its wait ends, its barrier arrival is withdrawn, what it alone stood for is dropped.
@@ -106,7 +116,7 @@ impl Store {
         self.end_wait(conn);
         self.pass_on_offer(conn, fx);
         self.sessions[conn.slot()] = None;
-        self.connections -= 1;
+        self.connections = self.connections.saturating_sub(1);
         let left = self.stale.on_disconnect(&mut self.keys, conn, now);
         if left.was_of_job && fx.observes() {
             fx.observe(Observed::Gone { conn, waited_for: waited_for.map(|(key, _)| key) });
@@ -172,7 +182,7 @@ impl Store {
                     self.park(conn, keys.iter(), now, fx);
                 }
             }
-            Request::NumKeys => fx.reply(Reply::Number(self.keys.plain() as i64)),
+            Request::NumKeys => fx.reply(Reply::count(self.keys.plain())),
             Request::Delete { key } => self.delete(conn, key, fx),
             Request::Append { key, value } => self.append(conn, key, value, fx)?,
             Request::MultiGet(keys) => {
@@ -208,11 +218,11 @@ impl Store {
             Request::QueuePop { key } => self.queue_pop(key, fx),
             Request::QueueLen { key } => {
                 let len = self.keys.find(key).map_or(0, |id| self.keys.slot(id).queue_len());
-                fx.reply(Reply::Number(len as i64));
+                fx.reply(Reply::count(len));
             }
             Request::ListKeys => {
-                fx.reply(Reply::Number(self.keys.plain() as i64));
-                self.work += self.keys.places();
+                fx.reply(Reply::count(self.keys.plain()));
+                self.work = self.work.saturating_add(self.keys.places());
                 for (_, slot) in self.keys.iter().filter(|(_, slot)| slot.value().is_some()) {
                     fx.reply(Reply::Bytes(slot.key()));
                     if !fx.has_room() {

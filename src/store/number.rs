@@ -20,7 +20,8 @@ pub(super) fn parse_counter(text: &[u8]) -> Option<i64> {
         return None;
     }
     digits[..end].iter().try_fold(0_i64, |sum, digit| {
-        let digit = i64::from(digit - b'0');
+        // The low half of a digit's byte is its number.
+        let digit = i64::from(digit & 0x0f);
         let sum = sum.checked_mul(10)?;
         if negative { sum.checked_sub(digit) } else { sum.checked_add(digit) }
     })

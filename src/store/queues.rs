@@ -17,11 +17,11 @@ impl Store {
         fx: &mut impl Effects,
     ) -> Result<(), Refusal> {
         let known = self.keys.find(key).is_some();
-        let item_bytes = item.as_slice().len() + size_of::<Bytes>();
+        let item_bytes = item.as_slice().len().saturating_add(size_of::<Bytes>());
         if known {
-            self.room_for(item_bytes + Queue::BYTES, 0)?;
+            self.room_for(item_bytes.saturating_add(Queue::BYTES), 0)?;
         } else {
-            self.room_for_name(key, item_bytes + Queue::BYTES)?;
+            self.room_for_name(key, item_bytes.saturating_add(Queue::BYTES))?;
         }
         let (id, is_new) = self.keys.find_or_insert(key);
         if is_new {
@@ -41,7 +41,7 @@ impl Store {
         let Some(id) = self.keys.find(key) else {
             return fx.reply(Reply::Number(0));
         };
-        fx.reply(Reply::Number(self.keys.slot(id).queue_len() as i64));
+        fx.reply(Reply::count(self.keys.slot(id).queue_len()));
         if let Some(item) = self.keys.pop_item(id) {
             fx.reply(Reply::Value(&item));
             if !self.keys.slot(id).is_present() {
@@ -52,6 +52,7 @@ impl Store {
     }
 
     /// Wakes the first waiter of a queue that waits for nothing else.
+    #[expect(clippy::arithmetic_side_effects, reason = "steps: no more than there are waiters")]
     pub(super) fn offer_item(&mut self, id: SlotId, fx: &mut impl Effects) {
         let ready = self.registrations.iter(&self.keys.slot(id).waiters).find(|conn| {
             self.work += 1;
@@ -61,7 +62,7 @@ impl Store {
         let Some(conn) = ready else { return };
         self.end_wait(conn);
         if let Some(queue) = &mut self.keys.slot_mut(id).queue {
-            queue.offered += 1;
+            queue.offered = queue.offered.saturating_add(1);
         }
         if let Some(session) = self.session_mut(conn) {
             session.offered = Some(id);
@@ -85,7 +86,7 @@ impl Store {
     pub(super) fn take_offer(&mut self, conn: ConnId) -> Option<SlotId> {
         let id = self.session_mut(conn)?.offered.take()?;
         if let Some(queue) = &mut self.keys.slot_mut(id).queue {
-            queue.offered -= 1;
+            queue.offered = queue.offered.saturating_sub(1);
         }
         Some(id)
     }

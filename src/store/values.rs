@@ -30,6 +30,7 @@ impl Store {
     }
 
     /// Writes a plain value and wakes who waits for it.
+    #[expect(clippy::arithmetic_side_effects, reason = "steps, of which a critical section takes few")]
     pub(super) fn write(&mut self, conn: ConnId, id: SlotId, value: Bytes, fx: &mut impl Effects) {
         if self.keys.slot(id).record.is_some() {
             let written = self.stale.on_write(&mut self.keys, conn, id);
@@ -134,6 +135,7 @@ impl Store {
     }
 
     /// The number in `key`; 0 if there is none.
+    #[expect(clippy::arithmetic_side_effects, reason = "work grows with bytes in memory")]
     pub(super) fn counter(&mut self, key: &[u8], op: &'static str) -> Result<i64, Refusal> {
         match self.keys.find(key).and_then(|id| self.keys.slot(id).value()) {
             None => Ok(0),
@@ -158,6 +160,7 @@ impl Store {
         fx.reply(Reply::Number(deleted));
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "work grows with bytes in memory")]
     pub(super) fn append(
         &mut self,
         conn: ConnId,
@@ -166,7 +169,7 @@ impl Store {
         fx: &mut impl Effects,
     ) -> Result<(), Refusal> {
         let held = self.keys.find(key).and_then(|id| self.keys.slot(id).value()).map_or(0, Bytes::len);
-        self.room_for_value(key, held + more.len())?;
+        self.room_for_value(key, held.saturating_add(more.len()))?;
         let id = self.slot_for(conn, key, fx);
         let was_present = self.keys.slot(id).is_present();
         self.work += held / Self::BYTES_A_STEP;

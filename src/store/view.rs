@@ -98,7 +98,7 @@ impl Store {
             .take(most)
             .filter_map(|(session, _)| self.view(session, now, keys_each, &mut looks))
             .collect();
-        let total = shown.len() + long.count();
+        let total = shown.len().saturating_add(long.count());
         (shown, total)
     }
 
@@ -106,6 +106,7 @@ impl Store {
         self.sessions.iter().flatten().filter_map(|session| Some((session, session.wait.as_ref()?.since)))
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "no more are looked at than there are looks left")]
     fn view(&self, session: &Session, now: Uptime, keys_each: usize, looks: &mut usize) -> Option<WaitView> {
         let wait = session.wait.as_ref()?;
         let slot_of = |&id: &u32| self.keys.slot(self.registrations.get(id).slot);

@@ -51,6 +51,10 @@ pub(super) struct Registrations {
     bytes: usize,
 }
 
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "counts what is in memory; what is subtracted was added when it came"
+)]
 impl Registrations {
     /// What one registration costs.
     pub(super) const BYTES: usize = size_of::<Registration>() + 8;
@@ -79,6 +83,7 @@ impl Registrations {
         self.entries[id as usize]
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "2^32 registrations need more than 100 GB")]
     pub(super) fn append(&mut self, list: &mut WaitList, conn: ConnId, slot: SlotId) -> RegistrationId {
         let id = self.entries.insert(Registration { conn, slot, before: list.last, after: NONE }) as u32;
         if id as usize >= self.places {

@@ -8,6 +8,10 @@ use super::waiters::{Wait, WaitOn};
 use super::{Effects, Store};
 use crate::ids::{ConnId, Uptime};
 
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "`missing` counts registrations of one wait, `waiting` sessions: each is added before it is subtracted"
+)]
 impl Store {
     /// Registers `conn` for all of `keys`, of which at least one is missing.
     pub(super) fn park<'k>(

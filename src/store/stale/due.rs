@@ -70,6 +70,7 @@ impl StaleKeys {
     }
 
     /// Looks at up to `most` names, and returns those that are to go now.
+    #[expect(clippy::arithmetic_side_effects, reason = "looks are at most one for each name in memory")]
     pub(in crate::store) fn next_drops(
         &mut self,
         keys: &mut KeySpace,

@@ -3,6 +3,7 @@
 use hashbrown::HashMap;
 
 use super::ranges::RangeSet;
+use crate::ids::count;
 use crate::store::keyspace::SlotId;
 
 /// A group. Never reused, so what a connection remembers of a group that is gone harms nothing.
@@ -30,6 +31,10 @@ pub(super) struct Groups {
     bytes: usize,
 }
 
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "counts what is in memory; what is subtracted was added when it came"
+)]
 impl Groups {
     /// What a group costs beside the bytes of its name and of what was read, roughly.
     const BYTES: usize = 2 * size_of::<Group>() + 128;
@@ -81,8 +86,9 @@ impl Groups {
     /// Adds an address and returns its position.
     pub(super) fn add(&mut self, id: GroupId, slot: SlotId) -> u32 {
         let Some(group) = self.by_id.get_mut(&id) else { return 0 };
+        let at = count(group.addresses.len());
         group.addresses.push(slot);
-        group.addresses.len() as u32 - 1
+        at
     }
 
     /// Removes the address at position `at` if it is `slot`. Returns the address that took its position.

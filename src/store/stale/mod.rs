@@ -151,12 +151,14 @@ impl Notes {
     const MOST_READ: usize = 16 * 1024;
 
     /// Bytes of what it has read.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     fn read_bytes(&self) -> usize {
         self.read.values().map(|read| Self::READ_BYTES + read.ranks.bytes()).sum()
     }
 
     /// Forgets what was read in groups that are gone before more room is made: it is worth nothing. Returns the bytes
     /// that this freed.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     fn prune_read(&mut self, groups: &Groups) -> usize {
         if self.read.len() < self.read.capacity() {
             return 0;
@@ -243,11 +245,13 @@ impl StaleKeys {
 
     /// Bytes held for names and for what connections have read.
     #[inline]
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn bytes(&self) -> usize {
         self.bytes + self.groups.bytes()
     }
 
     /// What knowing a new name costs beside the name itself.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn bytes_of(key: &[u8]) -> usize {
         match classify(key) {
             None => 0,
@@ -257,11 +261,13 @@ impl StaleKeys {
     }
 
     /// As [`Self::bytes_of`] at the most, for names of `bytes` together.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) const fn most_bytes_of(names: usize, bytes: usize) -> usize {
         names * (Record::BYTES + Groups::bytes_of(&[])) + 2 * bytes
     }
 
     /// Classifies a name that was not there before.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn on_new_slot(&mut self, keys: &mut KeySpace, id: SlotId) {
         let Some(pattern) = classify(keys.slot(id).key()) else { return };
         let is_of = |id, run| record_of(keys, id).is_some_and(|record| record.run == Some(run));
@@ -298,6 +304,7 @@ impl StaleKeys {
     }
 
     /// A name that has a record is gone.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn on_slot_freed(&mut self, record: &Record) {
         self.bytes -= Record::BYTES;
         if let Kind::Address { group, .. } = record.kind {
@@ -310,6 +317,7 @@ impl StaleKeys {
 
     /// `conn` uses the name `id`, which has a record. Returns whether that tells something new about `conn`: that it
     /// belongs to a job, to which run, or that it is a worker or an agent.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn on_touch(&mut self, keys: &KeySpace, conn: ConnId, id: SlotId) -> bool {
         let Some(record) = record_of(keys, id) else { return false };
         let notes = notes_of(&mut self.notes, conn);
@@ -387,6 +395,7 @@ impl StaleKeys {
     }
 
     /// `conn`, which has touched it, reads the value of the name `id`. Without `room` that is not remembered.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn on_read(
         &mut self,
         keys: &mut KeySpace,
@@ -458,6 +467,7 @@ impl StaleKeys {
     }
 
     /// `conn` is gone.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn on_disconnect(&mut self, keys: &mut KeySpace, conn: ConnId, now: Uptime) -> Left {
         let mut left = Left::default();
         let Some(notes) = notes_of(&mut self.notes, conn).take() else { return left };
@@ -506,6 +516,7 @@ impl StaleKeys {
 
     /// Whether anybody may have read the address of one of `spent` in `group`. Spares the search among the addresses
     /// where few connections wrote them.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     fn has_reader(&mut self, group: GroupId, spent: &[u32]) -> bool {
         if self.groups.addresses(group).len() <= self.job_connections {
             return true;
@@ -519,6 +530,7 @@ impl StaleKeys {
     /// holder of that place is of an earlier meeting, and so is whoever has read theirs, and so on: their addresses
     /// are spent, but for `keep`. Not before: where addresses are read late (lazy gloo), a rank may end while others
     /// still have to find each other.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     fn spend_paired(
         &mut self,
         keys: &mut KeySpace,
@@ -659,6 +671,7 @@ impl StaleKeys {
     }
 
     /// The store was emptied.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn on_clear(&mut self) {
         self.gone_worker_share = 0;
         self.reset_at = None;
@@ -688,7 +701,7 @@ fn writer_of<'n>(
 
 fn notes_of(all: &mut Vec<Option<Box<Notes>>>, conn: ConnId) -> &mut Option<Box<Notes>> {
     if all.len() <= conn.slot() {
-        all.resize_with(conn.slot() + 1, || None);
+        all.resize_with(conn.slot().saturating_add(1), || None);
     }
     let notes = &mut all[conn.slot()];
     notes.take_if(|notes| notes.conn != conn);

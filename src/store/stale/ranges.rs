@@ -24,6 +24,10 @@ impl RangeSet {
         }
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "`from` and `to` are positions in `ranges`, and `to` is the greater here"
+    )]
     fn insert_range(&mut self, (first, last): (u32, u32)) {
         // The ranges that overlap or touch the new one become one with it.
         let from = self.ranges.partition_point(|&(_, end)| end < first.saturating_sub(1));
@@ -41,6 +45,7 @@ impl RangeSet {
     }
 
     /// Bytes held beside the set itself.
+    #[expect(clippy::arithmetic_side_effects, reason = "the capacity is in memory")]
     pub(super) fn bytes(&self) -> usize {
         self.ranges.capacity() * size_of::<(u32, u32)>()
     }
