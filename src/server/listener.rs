@@ -142,7 +142,7 @@ impl Door {
                 Err(error) if is_peers_fault(&error) => {}
                 // The socket was shut down because the store closes; this task is about to be ended.
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
-                    std::future::pending().await
+                    std::future::pending::<()>().await;
                 }
                 Err(error) => {
                     if let Some(held_back) = self.house.throttle.pass(CANNOT_ACCEPT) {

@@ -135,11 +135,11 @@ impl Store {
 
     /// Keys of no row that the last client to leave has left: the next job on this store reads them. Told once.
     fn tell_what_stays(&mut self, fx: &mut impl Effects) {
+        // Enough to find one where there are any, for the keys of a job are gone or few.
+        const MOST: usize = 100;
         if self.told_what_stays {
             return;
         }
-        // Enough to find one where there are any, for the keys of a job are gone or few.
-        const MOST: usize = 100;
         let mut slots = self.keys.iter().map(|(_, slot)| slot).take(MOST);
         if let Some(slot) = slots.find(|slot| slot.is_present() && slot.record.is_none()) {
             fx.event(Event::KeysStay { keys: self.keys.plain(), example: slot.key().into() });
