@@ -2,6 +2,7 @@
 //! strangers speak of it.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -143,7 +144,8 @@ fn post_all(server: &TestServer, path: &str, bodies: impl Iterator<Item = Value>
         for (n, body) in some.iter().enumerate() {
             let connection = if n + 1 == some.len() { "close" } else { "keep-alive" };
             let length = body.len();
-            requests += &format!(
+            let _ = write!(
+                requests,
                 "POST {path} HTTP/1.1\r\nHost: test\r\nConnection: {connection}\r\nContent-Length: {length}\r\n{JSON}\r\n{body}"
             );
         }

@@ -179,7 +179,8 @@ impl Run {
             memory: 0,
             adoption: Some(adoption),
         });
-        self.last_round = report.place.round;
+        // A node that joins may have told of a later one.
+        self.last_round = self.last_round.max(report.place.round);
         self.let_go = 0;
         self.work = Work { nodes: report.world_size, ..Work::default() };
         self.tell(Fact::Adopted { round: report.place.round, nodes: report.world_size, first: who }, out);

@@ -563,6 +563,19 @@ fn after_a_restart_nodes_that_do_not_report_are_waited_for_and_then_given_up() {
 }
 
 #[test]
+fn a_late_report_of_an_older_round_does_not_take_the_numbers_back() {
+    let mut table = Table::new();
+    // Nodes of three rounds come back to a restarted server: a has not heard of the later ones, c was in the last.
+    table.core.heartbeat(&run(), report("a", 1, 0, 2, 2), table.now).expect("a view");
+    let last = Some(Place { round: 3, rank: 0 });
+    table.join(Join { previous: last, ..again("c", "3", 1, 2) }).expect("a place");
+    table.core.heartbeat(&run(), report("b", 2, 1, 2, 2), table.now).expect("a view");
+    table.collect();
+    table.advance(2 * 60 * SECOND);
+    assert_eq!(table.completed.first().map(|round| round.number), Some(4));
+}
+
+#[test]
 fn a_node_that_joins_again_at_a_restarted_server_brings_round_and_rank() {
     let mut table = Table::new();
     let back = |node, rank| Join { previous: Some(Place { round: 4, rank }), ..again(node, "5", 2, 2) };
