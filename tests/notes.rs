@@ -1,4 +1,5 @@
-//! The protocol notes name tests and recordings as their evidence. They must exist.
+//! The protocol notes, and the pages for those who change the program, name files, tests and recordings. They must
+//! exist.
 
 use std::path::{Path, PathBuf};
 
@@ -44,7 +45,10 @@ fn every_test_and_recording_that_the_notes_name_exists() {
         })
         .collect();
     let recordings = files_below("tests/data");
-    let pages = files_below("proto-notes");
+    let mut pages = files_below("proto-notes");
+    pages.extend(
+        ["docs/architecture.md", "docs/security.md", "CONTRIBUTING.md"].map(|page| root().join(page)),
+    );
     assert!(!pages.is_empty());
 
     let (mut missing, mut tests) = (Vec::new(), 0);
