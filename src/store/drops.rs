@@ -91,6 +91,7 @@ impl Store {
     }
 
     /// Goes on with what is dropped step by step, until that is done or enough for now.
+    #[cold]
     pub(super) fn settle(&mut self, fx: &mut impl Effects) {
         let enough = self.work + Self::WORK_AT_ONCE;
         while self.stale.has_due() && self.work < enough {

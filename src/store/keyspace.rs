@@ -129,6 +129,17 @@ impl KeySpace {
         self.bytes + self.left
     }
 
+    /// Gives back the places behind the last name.
+    #[cold]
+    fn trim(&mut self) {
+        let (slots, hasher) = (&mut self.slots, &self.hasher);
+        slots.shrink_to_fit();
+        self.places = slots.capacity();
+        self.index.shrink_to_fit(|id| hasher.hash_one(&*slots[id.0 as usize].key));
+        self.trim_at = slots.len() / 2;
+    }
+
+    #[inline]
     fn count_places(&mut self) {
         self.left = left_behind(self.places, self.slots.len()) * size_of::<Slot>();
     }
@@ -267,11 +278,7 @@ impl KeySpace {
         let slot = self.slots.remove(id.0 as usize);
         self.bytes -= slot.key.len() + Self::SLOT_BYTES;
         if self.left > 0 && self.slots.len() <= self.trim_at {
-            let (slots, hasher) = (&mut self.slots, &self.hasher);
-            slots.shrink_to_fit();
-            self.places = slots.capacity();
-            self.index.shrink_to_fit(|id| hasher.hash_one(&*slots[id.0 as usize].key));
-            self.trim_at = slots.len() / 2;
+            self.trim();
         }
         self.count_places();
         slot.record

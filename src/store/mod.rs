@@ -152,6 +152,8 @@ impl Store {
     /// Effects come in the order in which the peers must see them; the engine puts them on the wire before it
     /// releases the lock. A WAIT or BARRIER that cannot finish yet leaves no reply behind, only its registration,
     /// and exactly one later call will finish it. After a [`Refusal`] no key has changed.
+    // Inlined into its one caller, every request would pay for the registers that the rarest of them needs.
+    #[inline(never)]
     pub fn apply(
         &mut self,
         conn: ConnId,
