@@ -87,7 +87,8 @@ pub(super) async fn only_own_names(
     request: Request,
     next: Next,
 ) -> Response {
-    super::host::only_own(&server.config().own_names, request, next).await
+    let over_loopback = peer_ip(request.extensions()).is_none_or(|ip| ip.is_loopback());
+    super::host::only_own(&server.config().own_names, over_loopback, request, next).await
 }
 
 /// Proof that a request may change what others use.

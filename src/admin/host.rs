@@ -18,17 +18,25 @@ const PRIVATE: [&str; 4] = [".localhost", ".local", ".internal", ".svc"];
 const PROBES: [&str; 2] = ["/livez", "/readyz"];
 
 /// Lets in only requests for a name of this server, and of browsers only those of its own page.
-pub(super) async fn only_own(names: &[String], request: Request, next: Next) -> Response {
+pub(super) async fn only_own(
+    names: &[String],
+    over_loopback: bool,
+    request: Request,
+    next: Next,
+) -> Response {
     let is_probe = PROBES.contains(&request.uri().path());
-    match check(names, request.headers()) {
+    match check(names, over_loopback, request.headers()) {
         Err(refusal) if !is_probe => refusal.into_response(),
         _ => next.run(request).await,
     }
 }
 
-fn check(names: &[String], headers: &HeaderMap) -> Result<(), Problem> {
+/// The name matters where being here is a right of its own, over loopback, and wherever a browser says what page asks. Other
+/// programs in the network ask by whatever name leads here, such as a pod's below its headless Service.
+fn check(names: &[String], over_loopback: bool, headers: &HeaderMap) -> Result<(), Problem> {
     let hosts = || headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
-    if let Some(host) = hosts().find(|host| !is_own(host, names)) {
+    let name_matters = over_loopback || headers.contains_key(header::ORIGIN) || headers.contains_key(SITE);
+    if let Some(host) = hosts().find(|host| name_matters && !is_own(host, names)) {
         let detail = format!(
             "`{host}` is no name of this server: ask by an address or a Service's name, or name it with serve --allow-host"
         );
@@ -67,6 +75,21 @@ fn is_own(host: &str, names: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn programs_in_the_network_ask_by_any_name_and_browsers_do_not() {
+        let headers = |pairs: &[(HeaderName, &str)]| -> HeaderMap {
+            pairs.iter().map(|(name, value)| (name.clone(), value.parse().expect("a value"))).collect()
+        };
+        // What a pod is called below its headless Service.
+        let program = headers(&[(header::HOST, "train-0.training:29501")]);
+        assert!(check(&[], false, &program).is_ok());
+        assert!(check(&[], true, &program).is_err(), "a port-forward trusts whoever comes through it");
+        let evil = "evil.example:29501";
+        for (name, value) in [(header::ORIGIN, "http://evil.example:29501"), (SITE, "same-origin")] {
+            assert!(check(&[], false, &headers(&[(header::HOST, evil), (name, value)])).is_err());
+        }
+    }
 
     #[test]
     fn addresses_and_names_of_the_own_network_are_own() {
