@@ -1,6 +1,7 @@
 //! By which name the admin port is asked. A browser sends the name in the page's address as `Host`; a web page that had
 //! its own name resolve to this server (DNS rebinding), or that sends requests to it from elsewhere, is refused, because
 //! a browser may sit where the server trusts the address: behind a port-forward, or in the cluster's network.
+//! Programs that are no browsers and come over the network may ask by any name that leads here.
 
 use axum::extract::Request;
 use axum::http::uri::Authority;

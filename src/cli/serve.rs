@@ -198,8 +198,8 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_ADVERTISE_HOST", value_name = "HOST")]
     advertise_host: Option<String>,
 
-    /// Another name that the admin port may be asked by: NAME, .DOMAIN for all names in it, or * for any. Addresses, names
-    /// without a dot, names of Services, and the host's own domains are always taken
+    /// Another name that browsers, and whoever comes over loopback, may ask the admin port by: NAME, .DOMAIN for all names
+    /// in it, or * for any. Addresses, names without a dot, names of Services, and the host's own domains are always taken
     #[arg(long, env = "RALLYPOINT_ALLOW_HOST", value_name = "NAME", value_delimiter = ',')]
     allow_host: Vec<String>,
 
