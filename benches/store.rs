@@ -5,12 +5,12 @@ use std::hint::black_box;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use rallypoint::ids::{ConnId, Uptime};
-use rallypoint::protocol::{KeyList, Payload, Reply, ReplyBuffer, Request};
-use rallypoint::store::{Capacity, Effects, Event, StaleKeyConfig, Store};
+use rallypoint::core::ids::{ConnId, Timestamp};
+use rallypoint::core::protocol::{KeyList, Payload, Reply, ReplyBuffer, Request};
+use rallypoint::core::store::{Capacity, Effects, Event, StaleKeyConfig, Store};
 
 const SIZES: [u32; 3] = [1, 1_000, 100_000];
-const NOW: Uptime = Uptime(std::time::Duration::from_secs(1));
+const NOW: Timestamp = Timestamp(std::time::Duration::from_secs(1));
 
 /// Replies are encoded, as the server does it; wake-ups are counted.
 #[derive(Default)]

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::protocol::{LegacyRelease, Limits};
-use crate::rendezvous::Terms;
-use crate::store::StaleKeyConfig;
+use crate::core::protocol::{LegacyRelease, Limits};
+use crate::core::rendezvous::Terms;
+use crate::core::store::StaleKeyConfig;
 
 /// Settings of `rallypoint serve`.
 #[derive(Debug, Clone)]

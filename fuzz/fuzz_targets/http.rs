@@ -14,7 +14,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use libfuzzer_sys::fuzz_target;
-use rallypoint::admin;
+use rallypoint::server::admin;
 use rallypoint::config::ServerConfig;
 use rallypoint::server::Server;
 use tower::ServiceExt;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use rallypoint::ids::{ConnId, Uptime};
-use rallypoint::protocol::{Decoded, Decoder, LegacyRelease, Limits, Op, Reply, Request, encode_hello};
-use rallypoint::store::{Capacity, Effects, Event, StaleKeyConfig, Store};
+use rallypoint::core::ids::{ConnId, Timestamp};
+use rallypoint::core::protocol::{Decoded, Decoder, LegacyRelease, Limits, Op, Reply, Request, encode_hello};
+use rallypoint::core::store::{Capacity, Effects, Event, StaleKeyConfig, Store};
 
 const CLIENTS: usize = 5;
 
@@ -178,7 +178,7 @@ struct World {
     /// Whether the client has a wait outstanding, as the replies tell.
     waits: [bool; CLIENTS],
     serial: u32,
-    now: Uptime,
+    now: Timestamp,
     decoder: Decoder,
     /// Names that were ever a queue: an item is offered to one waiter only, the others wait on.
     queues: HashSet<Vec<u8>>,
@@ -200,7 +200,7 @@ impl World {
             clients: [None; CLIENTS],
             waits: [false; CLIENTS],
             serial: 0,
-            now: Uptime::default(),
+            now: Timestamp::default(),
             decoder,
             queues: HashSet::new(),
         }
@@ -277,7 +277,7 @@ impl World {
         }
     }
 
-    fn idle(&mut self, doing: impl FnOnce(&mut Store, Uptime, &mut Seen)) {
+    fn idle(&mut self, doing: impl FnOnce(&mut Store, Timestamp, &mut Seen)) {
         let mut seen = Seen::default();
         doing(&mut self.store, self.now, &mut seen);
         assert_eq!((seen.replies, seen.woken.len()), (0, 0), "nothing that is dropped ends a wait");

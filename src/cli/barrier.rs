@@ -8,7 +8,7 @@ use super::terminal::print_line;
 use super::units::positive_peer_duration;
 use super::{Outcome, poll, run_client};
 use crate::api::{self, PeerDuration};
-use crate::client::http::{self, AdminUrl, DEFAULT_ADMIN};
+use crate::node::client::http::{self, AdminUrl, DEFAULT_ADMIN};
 
 /// Wait until all have arrived at a barrier. It can be used again once it is released.
 #[derive(Debug, clap::Args)]

@@ -9,8 +9,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::units::{duration, size};
 use super::{Outcome, UsageError, run_client};
-use crate::client::{Endpoint, resolve};
 use crate::loadgen::{self, Error, Plan, Scenario, Settings, Tick};
+use crate::node::client::{Endpoint, resolve};
 
 const AFTER_HELP: &str = "CPU time per unit (with --pid) is the figure to compare servers by: wall-clock time also \
                           measures whatever else runs on the machine. Exit code: 0 done, 1 not, 2 usage";

@@ -14,9 +14,9 @@ use super::terminal::{print_line, say};
 use super::units::{duration, positive_peer_duration};
 use super::{Outcome, UsageError, run_client, token};
 use crate::api::{self, PeerDuration};
-use crate::client::http::{self, AdminUrl, Answer, DEFAULT_ADMIN, HttpError};
-use crate::client::{Endpoint, Seconds, parse_port};
 use crate::config::Token;
+use crate::node::client::http::{self, AdminUrl, Answer, DEFAULT_ADMIN, HttpError};
+use crate::node::client::{Endpoint, Seconds, parse_port};
 
 /// Change a running server.
 #[derive(Debug, clap::Args)]

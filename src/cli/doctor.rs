@@ -9,9 +9,9 @@ use serde_json::json;
 use super::launch::{LaunchArgs, environment, hostname};
 use super::units::duration;
 use super::{Outcome, UsageError, run_client};
-use crate::client::http::AdminUrl;
-use crate::doctor::{self, Check, Verdict, probe};
-use crate::launch;
+use crate::node::client::http::AdminUrl;
+use crate::node::doctor::{self, Check, Verdict, probe};
+use crate::node::launch;
 
 const AFTER_HELP: &str = "Without --manifest it looks at this pod: run it where the job runs, best with the job's command \
                           behind --. It changes nothing. Exit code: 0 no FAIL, 1 a FAIL (with --strict also a WARN), 2 usage";

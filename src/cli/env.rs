@@ -7,7 +7,7 @@ use serde_json::json;
 use super::Outcome;
 use super::launch::{LaunchArgs, environment};
 use super::terminal::say;
-use crate::launch::{self, variables};
+use crate::node::launch::{self, variables};
 
 const AFTER_HELP: &str = "In a shell: eval \"$(rallypoint env)\". An env:// program that shall be a client of the server also needs \
                           TORCHELASTIC_USE_AGENT_STORE=True, and before torch 2.6 TORCHELASTIC_RESTART_COUNT=0; \

@@ -11,23 +11,23 @@ use super::poll::unique_token;
 use super::terminal::say as say_line;
 use super::wait;
 use crate::api::{Announce, AnnounceAnswer, AnnounceState, MAX_ANNOUNCE_WAIT, PeerDuration, StoreAddress};
-use crate::client::http::{self, AdminUrl};
-use crate::client::{Endpoint, Seconds};
-use crate::launch::LaunchEnv;
+use crate::node::client::http::{self, AdminUrl};
+use crate::node::client::{Endpoint, Seconds};
+use crate::node::launch::LaunchEnv;
 
 /// How long an answer may take beyond what was asked for.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// What a pod announces.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct AnnouncePayload {
     pub(super) run_id: String,
     said: Announce,
 }
 
 /// How long to try.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct RetryPolicy {
     /// In all.
     pub(super) whole: Duration,
     /// Between two tries that failed.
@@ -49,7 +49,7 @@ pub(super) struct Go {
     pub(super) store: Option<Endpoint>,
 }
 
-impl Call {
+impl AnnouncePayload {
     /// What this pod has to say. `restart_finished`: it is meant to start a run that has finished. The error says what
     /// is missing.
     pub(super) fn of(
@@ -118,14 +118,19 @@ impl Gathered {
     }
 
     /// Says how it ended.
-    pub(super) fn finish(self, call: &Call) -> anyhow::Result<Go> {
+    pub(super) fn finish(self, payload: &AnnouncePayload) -> anyhow::Result<Go> {
         match self.outcome {
             Ok(go) => {
-                say_line(format_args!("run `{}`: {} after {}", call.run_id, go.detail, Seconds(self.waited)));
+                say_line(format_args!(
+                    "run `{}`: {} after {}",
+                    payload.run_id,
+                    go.detail,
+                    Seconds(self.waited)
+                ));
                 Ok(go)
             }
             Err(reason) => {
-                bail!("run `{}`: gave up after {}: {}", call.run_id, Seconds(self.waited), reason.text)
+                bail!("run `{}`: gave up after {}: {}", payload.run_id, Seconds(self.waited), reason.text)
             }
         }
     }
@@ -136,8 +141,8 @@ impl Gathered {
 pub(super) async fn gather(
     store: &Endpoint,
     admin: &AdminUrl,
-    call: &Call,
-    patience: Patience,
+    payload: &AnnouncePayload,
+    patience: RetryPolicy,
     say: &mut impl FnMut(String),
 ) -> Gathered {
     let started = Instant::now();
@@ -146,7 +151,7 @@ pub(super) async fn gather(
         return refused(reason);
     }
     tokio::select! {
-        gathered = announce(admin, call, patience, say) => gathered,
+        gathered = announce(admin, payload, patience, say) => gathered,
         reason = until_several_stores(store) => refused(reason),
     }
 }
@@ -168,18 +173,18 @@ async fn until_several_stores(store: &Endpoint) -> Reason {
 /// is not.
 async fn announce(
     admin: &AdminUrl,
-    call: &Call,
-    patience: Patience,
+    payload: &AnnouncePayload,
+    patience: RetryPolicy,
     say: &mut impl FnMut(String),
 ) -> Gathered {
     let started = Instant::now();
-    let path = format!("/api/v1/runs/{}/announce", http::path_part(&call.run_id));
+    let path = format!("/api/v1/runs/{}/announce", http::path_part(&payload.run_id));
     let mut news = News::default();
     let mut warned = None;
     loop {
         let left = patience.whole.saturating_sub(started.elapsed());
         let wait = MAX_ANNOUNCE_WAIT.min(left);
-        let asked = http::post(admin, &path, None, &call.body(wait), wait + GRACE).await;
+        let asked = http::post(admin, &path, None, &payload.body(wait), wait + GRACE).await;
         let ended = |outcome| Gathered { waited: started.elapsed(), outcome };
         let unreachable = |text| Reason { step: "announce", text: format!("{admin}: {text}") };
         let (reason, at_once) = match asked {
@@ -191,7 +196,7 @@ async fn announce(
                         warned.clone_from(&answer.warning);
                     }
                     if answer.state == AnnounceState::Go {
-                        return ended(call.go(answer));
+                        return ended(payload.go(answer));
                     }
                     (Reason { step: "gather", text: answer.detail }, true)
                 }
@@ -222,7 +227,7 @@ async fn announce(
 pub(super) async fn own_store(
     admin: &AdminUrl,
     run_id: &str,
-    patience: Patience,
+    patience: RetryPolicy,
     say: &mut impl FnMut(String),
 ) -> anyhow::Result<Endpoint> {
     let started = Instant::now();

@@ -7,7 +7,7 @@ use clap::builder::BoolishValueParser;
 
 use super::units::duration;
 use super::{Outcome, run_client};
-use crate::client::http::{self, AdminUrl, DEFAULT_ADMIN};
+use crate::node::client::http::{self, AdminUrl, DEFAULT_ADMIN};
 
 /// Tell by the exit code whether a server is healthy: 0 if it is ready, 1 if not. For exec probes in an image without a
 /// shell.

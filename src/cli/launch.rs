@@ -1,8 +1,9 @@
 //! What the launch commands share: their flags, the process's environment, and the derivation's errors as usage errors.
 
 use super::UsageError;
-use crate::client::Endpoint;
-use crate::launch::{Derived, Environment, Given, LaunchEnv, Nodes, Processes, Torchrun, derive};
+use crate::core::ids::Nodes;
+use crate::node::client::Endpoint;
+use crate::node::launch::{Derived, Environment, Given, LaunchEnv, Processes, Torchrun, derive};
 
 /// What can be said instead of derived.
 #[derive(Debug, Clone, clap::Args)]
@@ -98,7 +99,7 @@ pub(super) fn endpoint(given: Option<&str>) -> Result<Derived<Endpoint>, UsageEr
     }
     let env = environment();
     let said = Given { hostname: hostname(), ..Given::default() };
-    let found = crate::launch::endpoint(&env, &said).map_err(|error| UsageError(error.to_string()))?;
+    let found = crate::node::launch::endpoint(&env, &said).map_err(|error| UsageError(error.to_string()))?;
     found.ok_or_else(|| UsageError(no_endpoint(&env)))
 }
 

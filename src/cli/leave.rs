@@ -8,7 +8,7 @@ use super::terminal::say;
 use super::units::duration;
 use super::{Outcome, poll, run_client};
 use crate::api;
-use crate::client::http::{self, AdminUrl, DEFAULT_ADMIN};
+use crate::node::client::http::{self, AdminUrl, DEFAULT_ADMIN};
 
 /// Leave a run: the node's place is free at once, and the others need not find out by themselves.
 #[derive(Debug, clap::Args)]

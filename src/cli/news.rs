@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::client::{ConnectError, Seconds};
+use crate::node::client::{ConnectError, Seconds};
 
 /// Why it is not done yet.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use super::UsageError;
 use super::terminal::say as say_line;
 use crate::api::PeerDuration;
-use crate::client::Seconds;
-use crate::client::http::{self, AdminUrl, Answer};
+use crate::node::client::Seconds;
+use crate::node::client::http::{self, AdminUrl, Answer};
 
 /// How long one request waits at the server.
 const WAIT: Duration = Duration::from_secs(15);

@@ -8,15 +8,15 @@ use anyhow::bail;
 use clap::ValueEnum;
 use serde::Deserialize;
 
-use super::gather::{self, Call, Patience};
+use super::gather::{self, AnnouncePayload, RetryPolicy};
 use super::launch::{LaunchArgs, environment, no_endpoint};
 use super::terminal::say;
 use super::units::{MaybeOff, duration, duration_or_off};
 use super::{Outcome, UsageError, process, run_client, wait};
-use crate::client::http::AdminUrl;
-use crate::client::{Endpoint, Seconds};
-use crate::doctor::{Verdict, check_command, check_environment};
-use crate::launch::{self, Environment, LaunchEnv, Mode, Plan, Server, Torchrun};
+use crate::node::client::http::AdminUrl;
+use crate::node::client::{Endpoint, Seconds};
+use crate::node::doctor::{Verdict, check_command, check_environment};
+use crate::node::launch::{self, Environment, LaunchEnv, Mode, Plan, Server, Torchrun};
 
 const AFTER_HELP: &str = "The command gets the variables that `rallypoint env` prints, and those that make it a client of the \
                           server. What is changed about the command is said on stderr. Exit code: the command's, 128 + N if \
@@ -94,7 +94,7 @@ impl ModeFlag {
 /// What is asked of the server.
 struct Wishes<'a> {
     /// Being let go with the others.
-    call: Option<Call>,
+    payload: Option<AnnouncePayload>,
     /// A store for this run.
     own: Option<&'a str>,
 }
@@ -114,11 +114,11 @@ impl Args {
         let mode = Mode::choose(self.mode.asked(), torchrun.as_ref(), &env, &launch, python.plugin);
         let mode = mode.map_err(|error| UsageError(error.to_string()))?;
         // Everything that is wrong in the pod itself is said before anybody is waited for.
-        let call = self.gather.then(|| Call::of(&launch, python.torch, self.restart_finished));
-        let call = call.transpose().map_err(UsageError)?;
+        let payload = self.gather.then(|| AnnouncePayload::of(&launch, python.torch, self.restart_finished));
+        let payload = payload.transpose().map_err(UsageError)?;
         let own = self.run_with_store(mode, &launch, torchrun.as_ref());
-        let call = call.map(|call| if own.is_some() { call.with_store() } else { call });
-        let meeting = self.meet(mode, &launch, &env, torchrun.as_ref(), &store, Wishes { call, own });
+        let payload = payload.map(|payload| if own.is_some() { payload.with_store() } else { payload });
+        let meeting = self.meet(mode, &launch, &env, torchrun.as_ref(), &store, Wishes { payload, own });
         let plan = match run_client(process::unless_stopped(meeting))? {
             Ok(plan) => plan,
             Err(stopped) => return Ok(stopped),
@@ -152,9 +152,9 @@ impl Args {
         };
         let admin = &admin;
         let patience = self.gather_timeout.0.unwrap_or(FOR_EVER);
-        let tries = Patience { whole: patience, pause };
-        let own = if let Some(call) = &wishes.call {
-            let gathered = gather::gather(store, admin, call, tries, &mut line).await;
+        let tries = RetryPolicy { whole: patience, pause };
+        let own = if let Some(payload) = &wishes.payload {
+            let gathered = gather::gather(store, admin, payload, tries, &mut line).await;
             if let Err(reason) = &gathered.outcome
                 && reason.step == "announce"
             {
@@ -164,7 +164,7 @@ impl Args {
                     reason.text
                 );
             }
-            gathered.finish(call)?.store
+            gathered.finish(payload)?.store
         } else if let Some(reason) = wait::several_stores(store).await {
             bail!("{}", reason.text);
         } else if let Some(run_id) = wishes.own {

@@ -15,14 +15,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::launch::{environment, hostname};
 use super::units::{MaybeOff, duration, duration_or_off, on_or_off, positive_duration, size};
 use super::{Outcome, UsageError, token};
-use crate::admin;
 use crate::config::{InsightConfig, ServerConfig};
-use crate::launch::{self, Given};
+use crate::core::protocol::{LegacyRelease, Limits};
+use crate::core::rendezvous::Terms;
+use crate::core::store::StaleKeyConfig;
+use crate::node::launch::{self, Given};
 use crate::process;
-use crate::protocol::{LegacyRelease, Limits};
-use crate::rendezvous::Terms;
+use crate::server::admin;
 use crate::server::{self, DescriptorShares, Server};
-use crate::store::StaleKeyConfig;
 
 /// Of `--max-connections`, where it is not given: as many as 100,000 ranks and their launchers need.
 const MAX_CONNECTIONS: usize = 250_000;

@@ -5,8 +5,8 @@
 
 mod bar;
 mod changes;
-mod paper;
 mod render;
+mod text_writer;
 mod watch;
 mod words;
 
@@ -20,11 +20,11 @@ use anyhow::{Context, bail};
 use clap::builder::BoolishValueParser;
 use serde::de::DeserializeOwned;
 
-use self::paper::{Paper, clean};
+use self::text_writer::{TextWriter, clean};
 use super::units::duration;
 use super::{Outcome, UsageError, run_client, terminal};
-use crate::client::http::{self, AdminUrl, DEFAULT_ADMIN};
-use crate::insight::view::{Run, RunKind, RunList, RunSummary};
+use crate::core::insight::view::{Run, RunKind, RunList, RunSummary};
+use crate::node::client::http::{self, AdminUrl, DEFAULT_ADMIN};
 
 const AFTER_HELP: &str = "`#` is there, `x` is gone again, `.` is missing. On a terminal --watch redraws in place; \
                           elsewhere it prints a line when something changes. Exit code: 0 shown, 1 no answer or no \
@@ -74,7 +74,7 @@ impl Args {
                 (true, true) => watch::documents(&source, self.interval).await,
                 (true, false) => watch::text(&source, self.interval).await,
                 (false, true) => print_document(&source.document().await?),
-                (false, false) => print(&source.look().await?.text(stdout_paper())),
+                (false, false) => print(&source.look().await?.text(stdout_writer())),
             }
         });
         match done {
@@ -202,15 +202,15 @@ enum Look {
 }
 
 impl Look {
-    fn paper(&self, paper: Paper) -> Paper {
+    fn out(&self, out: TextWriter) -> TextWriter {
         match self {
-            Self::All(list, details) => render::runs(list, details, paper),
-            Self::One(run) => render::run(run, paper),
+            Self::All(list, details) => render::runs(list, details, out),
+            Self::One(run) => render::run(run, out),
         }
     }
 
-    fn text(&self, paper: Paper) -> String {
-        self.paper(paper).text()
+    fn text(&self, out: TextWriter) -> String {
+        self.out(out).text()
     }
 
     fn now(&self) -> f64 {
@@ -221,15 +221,15 @@ impl Look {
     }
 }
 
-/// Paper as standard output is: as wide as the terminal, if it is one, and with colour if that is wanted (NO_COLOR,
+/// TextWriter as standard output is: as wide as the terminal, if it is one, and with colour if that is wanted (NO_COLOR,
 /// CLICOLOR, TERM).
-fn stdout_paper() -> Paper {
+fn stdout_writer() -> TextWriter {
     let stdout = std::io::stdout();
     let color = AutoStream::choice(&stdout) != ColorChoice::Never;
-    Paper::new(terminal_size::terminal_size_of(&stdout).map(|(width, _)| width.0.into()), color)
+    TextWriter::new(terminal_size::terminal_size_of(&stdout).map(|(width, _)| width.0.into()), color)
 }
 
-/// Prints what was put on paper.
+/// Prints what was put on out.
 fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes())?;

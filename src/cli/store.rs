@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use super::terminal::{print, say};
 use super::units::{duration, size};
 use super::{Outcome, run_client};
-use crate::client::{Client, Endpoint, Error, Options};
-use crate::ids::{ShownKey, is_plain};
+use crate::core::ids::{ShownKey, is_plain};
+use crate::node::client::{Client, Endpoint, Error, Options};
 
 /// Look inside any TCPStore, rallypoint's or PyTorch's (2.2 and later).
 #[derive(Debug, clap::Args)]

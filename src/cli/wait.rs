@@ -8,16 +8,16 @@ use clap::builder::BoolishValueParser;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::gather::{self, Patience};
+use super::gather::{self, RetryPolicy};
 use super::launch::{self, LaunchArgs, environment};
 use super::news::{News, Reason};
 use super::terminal::{print_line, say};
 use super::units::duration;
 use super::{Outcome, UsageError, process, run_client};
-use crate::client::http::AdminUrl;
-use crate::client::{self, Client, ConnectError, Endpoint, Options, Seconds};
-use crate::doctor::{Check, Verdict, check_network, probe};
-use crate::launch::LaunchEnv;
+use crate::node::client::http::AdminUrl;
+use crate::node::client::{self, Client, ConnectError, Endpoint, Options, Seconds};
+use crate::node::doctor::{Check, Verdict, check_network, probe};
+use crate::node::launch::LaunchEnv;
 
 const AFTER_HELP: &str = "Each try resolves the name, connects, says hello and pings. stderr says which step fails and \
                           why. Exit code: 0 it answers, 1 it did not in time, 2 usage";
@@ -86,13 +86,13 @@ impl Args {
             None => admin_beside(endpoint, addr).await,
         };
         // Whether a finished run is started again is for `run` to ask.
-        let call = gather::Call::of(launch, None, true).map_err(UsageError)?;
-        let patience = Patience { whole: self.timeout.saturating_sub(ended.waited), pause: self.interval };
-        let gathered = gather::gather(endpoint, &admin, &call, patience, &mut say).await;
+        let payload = gather::AnnouncePayload::of(launch, None, true).map_err(UsageError)?;
+        let patience = RetryPolicy { whole: self.timeout.saturating_sub(ended.waited), pause: self.interval };
+        let gathered = gather::gather(endpoint, &admin, &payload, patience, &mut say).await;
         if self.json {
             print_line(gathered.to_json(endpoint))?;
         }
-        gathered.finish(&call).map(|_| Outcome::Done)
+        gathered.finish(&payload).map(|_| Outcome::Done)
     }
 }
 

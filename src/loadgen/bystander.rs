@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::tally::Counts;
 use super::{Error, Tally};
-use crate::protocol::{Dialect, Op, Request, encode_hello, encode_request};
+use crate::core::protocol::{Dialect, Op, Request, encode_hello, encode_request};
 
 /// Pause between an answer and the next question.
 const PAUSE: Duration = Duration::from_millis(1);

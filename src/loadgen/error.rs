@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::PlanError;
-use crate::client::{Seconds, StepError};
-use crate::protocol::Op;
+use crate::core::protocol::Op;
+use crate::node::client::{Seconds, StepError};
 
 /// Why a load test did not come to its end.
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! Requests encoded once and sent many times, with what has to come back for them.
 
-use crate::protocol::{Dialect, Op, Request, encode_request};
+use crate::core::protocol::{Dialect, Op, Request, encode_request};
 
 /// The shape of a reply. The bytes do not say it, so the sender has to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! One connection of the load generator: frames out, replies in. Unlike [`crate::client`] it sets no timer for each
+//! One connection of the load generator: frames out, replies in. Unlike [`crate::node::client`] it sets no timer for each
 //! call and allocates nothing for each request; a section as a whole has a time limit.
 
 use std::io::{self, IoSlice};
@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 
 use super::frame::{Answer, Frame};
 use super::{Error, Tally};
-use crate::protocol::{Op, Request, encode_hello};
+use crate::core::protocol::{Op, Request, encode_hello};
 
 /// Room for replies. Larger ones are read through it piece by piece.
 const READ_BUFFER: usize = 1024;

@@ -7,7 +7,6 @@
 //! before, and says when it was itself the slowest part.
 
 mod bystander;
-mod crew;
 mod error;
 mod frame;
 mod http;
@@ -18,6 +17,7 @@ mod report;
 mod scenarios;
 mod session;
 mod tally;
+mod workers;
 
 pub use error::Error;
 pub use plan::{Plan, PlanError, Scenario, Settings};

@@ -1,4 +1,4 @@
-//! One load test under way: the crew, the server's process beside it, and what was measured so far.
+//! One load test under way: the workers, the server's process beside it, and what was measured so far.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::bystander::Bystander;
-use super::crew::{self, Crew, Hand};
 use super::frame::Frame;
 use super::tally::Counts;
+use super::workers::{self, WorkerContext, Workers};
 use super::{
     Dialer, Error, GeneratorUse, Latency, Link, Plan, Report, Scenario, Section, ServerUse, scenarios,
 };
-use crate::client::{Client, Options};
+use crate::node::client::{Client, Options};
 use crate::process::{CpuTime, Process};
 
 /// Connection attempts at once. Accept queues hold at least about as many; what does not fit is sent again by the
@@ -48,7 +48,7 @@ pub fn run(plan: &Plan, watch: &mut dyn FnMut(Tick)) -> Result<Report, Error> {
     };
     let mut session = Session {
         plan,
-        crew: Crew::start(plan.threads, dialer)?,
+        workers: Workers::start(plan.threads, dialer)?,
         own: Process::own().map_err(Error::System)?,
         peak: Peak::of(server.as_ref()),
         server,
@@ -132,7 +132,7 @@ impl Peak {
 /// A load test under way.
 pub(super) struct Session<'a> {
     pub(super) plan: &'a Plan,
-    crew: Crew,
+    workers: Workers,
     own: Process,
     server: Option<Process>,
     /// What every key begins with that is not a job's.
@@ -148,8 +148,8 @@ pub(super) struct Session<'a> {
 impl Session<'_> {
     /// Opens connections `0..count`, measured as the section `connect`.
     pub(super) fn connect(&mut self, count: usize) -> Result<(), Error> {
-        self.measure("connect", "connection", Units::Count(count), move |hand, links| {
-            crew::open(hand, links, 0..count)
+        self.measure("connect", "connection", Units::Count(count), move |context, links| {
+            workers::open(context, links, 0..count)
         })?;
         Ok(())
     }
@@ -167,7 +167,7 @@ impl Session<'_> {
         W: Fn(Link) -> F + Clone + Send + 'static,
         F: Future<Output = Result<Link, Error>> + Send + 'static,
     {
-        self.measure(name, unit, units, move |_, links| crew::each_of(links, range.clone(), work.clone()))
+        self.measure(name, unit, units, move |_, links| workers::each_of(links, range.clone(), work.clone()))
     }
 
     /// Does `work` on every thread as one round of the section `name`. Returns how long it took.
@@ -179,7 +179,7 @@ impl Session<'_> {
         work: W,
     ) -> Result<Duration, Error>
     where
-        W: Fn(Hand, Vec<Link>) -> F + Clone + Send + 'static,
+        W: Fn(WorkerContext, Vec<Link>) -> F + Clone + Send + 'static,
         F: Future<Output = Result<Vec<Link>, Error>>,
     {
         let resident_before = self.resident();
@@ -193,7 +193,7 @@ impl Session<'_> {
         self.peak.look(self.server.as_ref());
         let resident_after = self.resident();
 
-        let counts = self.crew.counts();
+        let counts = self.workers.counts();
         let units = match units {
             Units::Count(count) => count as u64,
             Units::Requests => counts.total(),
@@ -222,15 +222,15 @@ impl Session<'_> {
         W: Fn(Link) -> F + Clone + Send + 'static,
         F: Future<Output = Result<Link, Error>> + Send + 'static,
     {
-        let work = move |_, links| crew::each_of(links, range.clone(), work.clone());
+        let work = move |_, links| workers::each_of(links, range.clone(), work.clone());
         self.run("prepare", Instant::now(), work)?;
-        self.totals.merge(self.crew.counts());
+        self.totals.merge(self.workers.counts());
         Ok(())
     }
 
     /// The cheapest request that the server answers.
     pub(super) fn question(&self) -> Arc<Frame> {
-        Arc::clone(self.crew.dialer().question())
+        Arc::clone(self.workers.dialer().question())
     }
 
     /// Starts somebody who asks for nothing but a short answer, to see how long others keep them waiting.
@@ -261,21 +261,21 @@ impl Session<'_> {
 
     fn run<W, F>(&mut self, name: &'static str, started: Instant, work: W) -> Result<(), Error>
     where
-        W: Fn(Hand, Vec<Link>) -> F + Clone + Send + 'static,
+        W: Fn(WorkerContext, Vec<Link>) -> F + Clone + Send + 'static,
         F: Future<Output = Result<Vec<Link>, Error>>,
     {
-        let Self { plan, crew, server, peak, watch, .. } = self;
+        let Self { plan, workers, server, peak, watch, .. } = self;
         let lasts = Some(plan.duration).filter(|lasts| {
             !lasts.is_zero()
                 && !matches!(plan.scenario, Scenario::Cas | Scenario::Join)
                 && name != "connect"
                 && name != "prepare"
         });
-        let mut beat = |crew: &Crew| {
+        let mut beat = |workers: &Workers| {
             peak.look(server.as_ref());
-            watch(Tick { section: name, done: crew.done(), elapsed: started.elapsed(), lasts });
+            watch(Tick { section: name, done: workers.done(), elapsed: started.elapsed(), lasts });
         };
-        crew.run(plan.patience + plan.duration, &mut beat, work)
+        workers.run(plan.patience + plan.duration, &mut beat, work)
     }
 
     fn section(&mut self, name: &'static str, unit: &'static str, resident_before: u64) -> usize {
@@ -320,8 +320,8 @@ impl Session<'_> {
     }
 
     fn report(mut self) -> Report {
-        let threads = self.crew.threads();
-        self.totals.merge(self.crew.counts());
+        let threads = self.workers.threads();
+        self.totals.merge(self.workers.counts());
         let mut sections = Vec::new();
         for measured in std::mem::take(&mut self.measured) {
             let section = measured.to_section(threads);

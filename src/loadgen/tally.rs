@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::protocol::Op;
+use crate::core::protocol::Op;
 
 /// Latencies in nanoseconds, to three figures.
 pub(super) type Latencies = Histogram<u64>;

@@ -10,19 +10,18 @@
     )
 )]
 
-mod connection;
+pub mod admin;
 mod deadline;
-mod gathering;
+pub mod engine;
+mod gate;
 mod limits;
-mod listener;
-mod notices;
-mod places;
-mod rounds;
-mod run_stores;
+pub mod metrics;
+mod observe;
+mod rendezvous;
+mod store_events;
+mod stores;
 mod supervise;
-mod throttle;
-mod watch;
-mod workers;
+mod tcp;
 
 use std::io;
 use std::net::SocketAddr;
@@ -36,25 +35,25 @@ use tokio::io::unix::AsyncFd;
 use tokio::task::AbortHandle;
 
 use crate::config::ServerConfig;
-use crate::engine::{Clock, Engine, MemoryBudget, Reservation};
-use crate::gather::{Announcement, Refused, Standing};
-use crate::ids::{RunId, Uptime};
-use crate::store::{Capacity, Store};
+use crate::core::gate::{Announcement, Refused, Standing};
+use crate::core::ids::{RunId, Timestamp};
+use crate::core::store::{Capacity, Store};
+use crate::server::engine::{Clock, Engine, MemoryBudget, Reservation};
 pub use deadline::deadline_in;
-pub use gathering::Gathering;
+pub use gate::Gathering;
 pub use limits::{DescriptorShares, default_max_memory, somaxconn};
-pub use listener::{Door, Outcome, bind};
-use listener::{ENOUGH_BACKLOG, House};
-pub use notices::{EventCounts, Notices};
-pub use places::{Place, Places};
-pub use rounds::{Ended, Joined, Rounds, SharedRound};
-use run_stores::RunStores;
-pub use run_stores::{NoStore, RunStore};
+use observe::Watch;
+pub use observe::{Event as InsightEvent, MAX_SUBSCRIBERS};
+pub use rendezvous::{Ended, Joined, Rounds, SharedRound};
+pub use store_events::{EventCounts, Notices};
+use stores::RunStores;
+pub use stores::{NoStore, RunStore};
 pub use supervise::keep_running;
-pub use throttle::Throttle;
-use watch::Watch;
-pub use watch::{Event as InsightEvent, MAX_SUBSCRIBERS};
-use workers::Workers;
+pub use tcp::Throttle;
+use tcp::Workers;
+use tcp::{ENOUGH_BACKLOG, Shared};
+pub use tcp::{Outcome, StoreListener, bind};
+pub use tcp::{Place, Places};
 
 /// How often idle runs and stores are looked after. Their deadlines are seconds and more.
 const TICK: Duration = Duration::from_millis(250);
@@ -62,7 +61,7 @@ const TICK: Duration = Duration::from_millis(250);
 /// A listening store.
 #[derive(Debug)]
 struct OpenStore {
-    door: Arc<Door>,
+    listener: Arc<StoreListener>,
     socket: Arc<std::net::TcpListener>,
     accepting: AbortHandle,
 }
@@ -78,7 +77,7 @@ impl OpenStore {
 /// A running server.
 #[derive(Debug)]
 pub struct Server {
-    house: Arc<House>,
+    shared: Arc<Shared>,
     clock: Clock,
     notices: Arc<Notices>,
     watch: Arc<Watch>,
@@ -97,19 +96,19 @@ impl Server {
         let clock = Clock::start();
         let budget = MemoryBudget::new(config.max_memory);
         let watch = Arc::new(Watch::new(&config, clock.now(), budget.reservation()));
-        let house = House {
+        let shared = Shared {
             watch: Arc::clone(&watch),
             budget,
             places: Places::new(config.max_connections, config.max_connections_per_address),
             shares: DashMap::new(),
-            throttle: Throttle::new(listener::KINDS_OF_LINES),
+            throttle: Throttle::new(tcp::KINDS_OF_LINES),
             config,
         };
         let server = Arc::new(Self {
-            rounds: Rounds::new(&house.config, clock, &house.budget),
-            run_stores: RunStores::new(&house.config),
-            gathering: Gathering::new(&house.config, house.budget.reservation()),
-            house: Arc::new(house),
+            rounds: Rounds::new(&shared.config, clock, &shared.budget),
+            run_stores: RunStores::new(&shared.config),
+            gathering: Gathering::new(&shared.config, shared.budget.reservation()),
+            shared: Arc::new(shared),
             clock,
             notices: Arc::new(Notices::new()),
             watch,
@@ -126,36 +125,36 @@ impl Server {
     /// Serves one more store on `socket`.
     fn open(&self, socket: std::net::TcpListener) -> io::Result<u16> {
         let port = socket.local_addr()?.port();
-        let config = &self.house.config;
+        let config = &self.shared.config;
         let capacity = Capacity { keys: config.max_keys, bytes: config.max_memory };
         let store = Store::new(capacity, config.stale_keys.clone());
         let engine = Engine::new(
             port,
             store,
             self.clock,
-            Arc::clone(&self.house.budget),
+            Arc::clone(&self.shared.budget),
             Arc::clone(&self.notices) as _,
             config.insight.enabled,
         );
-        let door = Door::new(Arc::clone(&self.house), engine);
-        let (accepting, rota) = (Arc::clone(&door), Arc::clone(self.workers.rota()));
+        let listener = StoreListener::new(Arc::clone(&self.shared), engine);
+        let (accepting, round_robin) = (Arc::clone(&listener), Arc::clone(self.workers.round_robin()));
         let socket = Arc::new(socket);
-        let listener = Arc::clone(&socket);
-        let accepting = self.workers.rota().next().spawn(keep_running("accept", move || {
-            let (accepting, rota) = (Arc::clone(&accepting), Arc::clone(&rota));
-            let socket = Arc::clone(&listener);
+        let bound = Arc::clone(&socket);
+        let accepting = self.workers.round_robin().next().spawn(keep_running("accept", move || {
+            let (accepting, round_robin) = (Arc::clone(&accepting), Arc::clone(&round_robin));
+            let socket = Arc::clone(&bound);
             async move {
                 #[expect(
                     deprecated,
                     reason = "unsound for a type whose descriptor can change; this one's cannot"
                 )]
                 match AsyncFd::with_interest(socket, Interest::READABLE) {
-                    Ok(socket) => accepting.accept(socket, rota).await,
+                    Ok(socket) => accepting.accept(socket, round_robin).await,
                     Err(error) => tracing::error!(port, %error, "cannot accept connections"),
                 }
             }
         }));
-        self.stores.insert(port, OpenStore { door, socket, accepting: accepting.abort_handle() });
+        self.stores.insert(port, OpenStore { listener, socket, accepting: accepting.abort_handle() });
         Ok(port)
     }
 
@@ -163,23 +162,23 @@ impl Server {
     fn close(&self, port: u16) {
         if let Some((_, store)) = self.stores.remove(&port) {
             store.stop_accepting();
-            store.door.close_all();
+            store.listener.close_all();
         }
     }
 
     /// The settings.
     pub fn config(&self) -> &ServerConfig {
-        &self.house.config
+        &self.shared.config
     }
 
     /// What all stores may hold.
     pub fn budget(&self) -> &MemoryBudget {
-        &self.house.budget
+        &self.shared.budget
     }
 
     /// Counts so much memory until it is dropped, if there is room or if it `must` be.
     pub fn reserve(&self, bytes: usize, must: bool) -> Option<Reservation> {
-        let mut memory = self.house.budget.reservation();
+        let mut memory = self.shared.budget.reservation();
         if must {
             memory.set(bytes);
         }
@@ -192,15 +191,15 @@ impl Server {
     }
 
     /// The stores, by port.
-    pub fn doors(&self) -> Vec<Arc<Door>> {
-        let mut doors: Vec<_> = self.stores.iter().map(|store| Arc::clone(&store.door)).collect();
-        doors.sort_by_key(|door| door.engine().port());
-        doors
+    pub fn listeners(&self) -> Vec<Arc<StoreListener>> {
+        let mut listeners: Vec<_> = self.stores.iter().map(|store| Arc::clone(&store.listener)).collect();
+        listeners.sort_by_key(|listener| listener.engine().port());
+        listeners
     }
 
     /// The store on `port`.
-    pub fn door(&self, port: u16) -> Option<Arc<Door>> {
-        self.stores.get(&port).map(|store| Arc::clone(&store.door))
+    pub fn listener(&self, port: u16) -> Option<Arc<StoreListener>> {
+        self.stores.get(&port).map(|store| Arc::clone(&store.listener))
     }
 
     /// Whether every listener is bound and new clients are welcome.
@@ -215,7 +214,7 @@ impl Server {
 
     /// Open connections to all stores.
     pub fn connections(&self) -> usize {
-        self.house.places.taken()
+        self.shared.places.taken()
     }
 
     /// The run's own store, opened if it is not there yet.
@@ -251,7 +250,7 @@ impl Server {
 
     /// Open connections to the store on `port`.
     fn clients_of(&self, port: u16) -> usize {
-        self.door(port).map_or(0, |door| door.engine().stats().connections)
+        self.listener(port).map_or(0, |listener| listener.engine().stats().connections)
     }
 
     /// The native rendezvous and barriers.
@@ -291,7 +290,7 @@ impl Server {
 
     /// Whether this server has no store to serve: `--only-on-index` names another pod.
     pub fn is_idle(&self) -> bool {
-        self.house.config.listen.is_empty()
+        self.shared.config.listen.is_empty()
     }
 
     /// The gates of the runs.
@@ -300,20 +299,20 @@ impl Server {
     }
 
     /// The time of this server's life.
-    pub fn now(&self) -> Uptime {
+    pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
     /// Run stores listen where the first store does.
     fn run_store_addr(&self, port: u16) -> SocketAddr {
-        let first = self.house.config.listen.first().map(SocketAddr::ip);
+        let first = self.shared.config.listen.first().map(SocketAddr::ip);
         SocketAddr::new(first.unwrap_or(std::net::Ipv6Addr::UNSPECIFIED.into()), port)
     }
 
     /// Empties the store on `port`; a run's own store is closed. `false` if there is none.
     pub fn reset(&self, port: u16) -> bool {
-        let Some(door) = self.door(port) else { return false };
-        door.engine().reset();
+        let Some(listener) = self.listener(port) else { return false };
+        listener.engine().reset();
         if self.run_stores.remove(port, self.clock.now()) {
             self.close(port);
         }
@@ -325,7 +324,8 @@ impl Server {
     pub fn forget_run(&self, run_id: &str) -> Option<usize> {
         let native = RunId::new(run_id.as_bytes());
         let was_native = self.rounds.remove(self, &native, "an operator, to forget it");
-        let dropped: usize = self.doors().iter().map(|door| door.engine().drop_run(run_id.as_bytes())).sum();
+        let dropped: usize =
+            self.listeners().iter().map(|listener| listener.engine().drop_run(run_id.as_bytes())).sum();
         let was_known = self.with_insight(|insight, _| insight.forget(run_id));
         (was_native || was_known || dropped > 0).then_some(dropped)
     }
@@ -353,10 +353,10 @@ impl Server {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            for door in self.doors() {
-                door.engine().tick();
+            for listener in self.listeners() {
+                listener.engine().tick();
             }
-            self.gathering.tick(self.clock.now(), |addr| self.house.places.has(addr));
+            self.gathering.tick(self.clock.now(), |addr| self.shared.places.has(addr));
             for port in self.run_stores.take_unused(self.clock.now(), |port| self.clients_of(port)) {
                 tracing::info!(
                     store = port,
@@ -378,7 +378,7 @@ impl Server {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        let limit = self.house.config.drain;
+        let limit = self.shared.config.drain;
         if tokio::time::timeout(limit, left).await.is_err() {
             let connections = self.connections();
             tracing::warn!(
@@ -407,7 +407,7 @@ mod tests {
     #[test]
     fn a_panic_while_the_runs_are_looked_at_is_outlived() {
         let server = Server::start(ServerConfig::default(), Vec::new()).expect("a server");
-        let wish = || crate::insight::Wish { min: 2, max: 2, names: Vec::new() };
+        let wish = || crate::core::insight::Expectation { min: 2, max: 2, names: Vec::new() };
         assert!(server.with_insight(|insight, _| insight.expect("before", wish())));
         let broken = Arc::clone(&server);
         let injected = std::thread::spawn(move || broken.with_insight(|_, _| panic!("injected")));

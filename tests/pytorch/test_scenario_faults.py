@@ -86,7 +86,7 @@ def test_name_with_every_pod_behind_it(scenario: Callable[..., Scenario]) -> Non
 
 def test_name_with_a_store_in_every_pod_is_refused(scenario: Callable[..., Scenario]) -> None:
     """The island case: a store answers on each address, so a pod is refused before anything trains, with the reason. Its Job fails with it. (The pod that
-    came first saw one store only; it is refused if the other stays: tests/launch.rs.)"""
+    came first saw one store only; it is refused if the other stays: tests/cli/launch.rs.)"""
     endpoint = ("train-llm-0.train-rdzv:29500", "train-rdzv:29500")
     job = scenario("s3-job", *TWO_OF_S3_JOB, endpoint, ('"--only-on-index=0", ', "")).start()
     refused = poll(lambda: [n for n in job.nodes.values() if n.process.poll() is not None], "a pod is refused", 60)

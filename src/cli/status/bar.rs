@@ -1,7 +1,7 @@
 //! A progress bar: `[######x.]`.
 
-use super::paper::Span;
 use super::render::{BAD, FAINT, GOOD};
+use super::text_writer::Span;
 
 /// How much of what there should be is there (`#`), how much of it is gone again (`x`), and how much is missing (`.`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,10 +7,10 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 
 use super::bar::Bar;
-use super::paper::{Paper, Span, clean};
+use super::text_writer::{Span, TextWriter, clean};
 use super::words::{after_first, count, elapsed, names, ranges};
 use super::{Details, RunKey};
-use crate::insight::view::{
+use crate::core::insight::view::{
     Explanation, Node, NodeState, Run, RunKind, RunList, RunState, RunSummary, Severity, Wait,
 };
 
@@ -43,45 +43,40 @@ impl Depth {
 }
 
 /// All runs. `details` has those of which more is known than the list says.
-pub(super) fn runs(list: &RunList, details: &Details, mut paper: Paper) -> Paper {
+pub(super) fn runs(list: &RunList, details: &Details, mut out: TextWriter) -> TextWriter {
     if list.runs.is_empty() {
-        paper.sentence(
-            0,
-            0,
-            Style::new(),
-            "no runs: nobody has come to a store of this server to form a job",
-        );
+        out.sentence(0, 0, Style::new(), "no runs: nobody has come to a store of this server to form a job");
     }
     let label = list.runs.iter().map(|run| name(run).chars().count()).max().unwrap_or(0);
     for run in &list.runs {
-        if !paper.is_empty() {
-            paper.gap();
+        if !out.is_empty() {
+            out.gap();
         }
         let whole = details.get(&RunKey::of(run)).map(Rc::as_ref);
         let sheet = Sheet { now: list.now, label: label.clamp(8, 32), depth: Depth::Overview };
-        sheet.run(&mut paper, whole.map_or(run, |whole| &whole.summary), whole);
+        sheet.run(&mut out, whole.map_or(run, |whole| &whole.summary), whole);
     }
     if !list.explanations.is_empty() {
-        paper.gap();
+        out.gap();
         let sheet = Sheet { now: list.now, label: 8, depth: Depth::Whole };
-        sheet.explanations(&mut paper, &list.explanations);
+        sheet.explanations(&mut out, &list.explanations);
     }
     if list.lost_observations > 0 {
-        paper.gap();
+        out.gap();
         let lost = format!(
             "{} were lost because too many came at once: what is shown may be incomplete",
             count(list.lost_observations, "observation")
         );
-        paper.sentence(0, 2, WARN, &lost);
+        out.sentence(0, 2, WARN, &lost);
     }
-    paper
+    out
 }
 
 /// One run, with everything there is to say.
-pub(super) fn run(run: &Run, mut paper: Paper) -> Paper {
+pub(super) fn run(run: &Run, mut out: TextWriter) -> TextWriter {
     let label = name(&run.summary).chars().count().clamp(8, 32);
-    Sheet { now: run.now, label, depth: Depth::Whole }.run(&mut paper, &run.summary, Some(run));
-    paper
+    Sheet { now: run.now, label, depth: Depth::Whole }.run(&mut out, &run.summary, Some(run));
+    out
 }
 
 /// What a run is called: `train-llm round 0`. Only torchrun's c10d and our own rendezvous have rounds.
@@ -128,32 +123,32 @@ struct Sheet {
 }
 
 impl Sheet {
-    fn run(&self, paper: &mut Paper, run: &RunSummary, whole: Option<&Run>) {
-        self.head(paper, run, whole);
+    fn run(&self, out: &mut TextWriter, run: &RunSummary, whole: Option<&Run>) {
+        self.head(out, run, whole);
         if run.kind != RunKind::Env {
-            self.ranks(paper, run, whole);
+            self.ranks(out, run, whole);
         }
-        self.exit(paper, run, whole);
+        self.exit(out, run, whole);
         let explanations = whole.map_or(run.explanation.as_slice(), |whole| &whole.explanations);
-        self.explanations(paper, explanations);
+        self.explanations(out, explanations);
         let Some(whole) = whole else { return };
-        self.waits(paper, &whole.waits);
+        self.waits(out, &whole.waits);
         if let Some(store) = &whole.workers_store {
-            paper.sentence(2, 4, FAINT, &format!("its workers meet elsewhere: {}", clean(store)));
+            out.sentence(2, 4, FAINT, &format!("its workers meet elsewhere: {}", clean(store)));
         }
         if self.depth == Depth::Whole {
-            last_to_come(paper, &whole.participants);
-            timeline(paper, whole);
+            last_to_come(out, &whole.participants);
+            timeline(out, whole);
         }
     }
 
-    fn head(&self, paper: &mut Paper, run: &RunSummary, whole: Option<&Run>) {
+    fn head(&self, out: &mut TextWriter, run: &RunSummary, whole: Option<&Run>) {
         let name_style = if run.state.is_over() { FAINT } else { STRONG };
         let name = name(run);
         let pad = " ".repeat(self.label.saturating_sub(name.chars().count()));
         let mut pieces = vec![vec![Span::new(name_style, name + &pad)]];
         if run.kind == RunKind::Env {
-            pieces.extend(rank_bar(run, paper.width()));
+            pieces.extend(rank_bar(run, out.width()));
         } else {
             let total = match (run.nodes.expected, run.state) {
                 (Some(n), RunState::Joining) => Some(n.min),
@@ -161,7 +156,7 @@ impl Sheet {
                 (Some(n), _) => Some(n.min.max(run.nodes.joined)),
                 (None, _) => None,
             };
-            let mut bar = Bar::new(run.nodes.joined, run.nodes.gone, total, paper.width()).spans();
+            let mut bar = Bar::new(run.nodes.joined, run.nodes.gone, total, out.width()).spans();
             bar.push(Span::plain(format!(" {}", nodes(run))));
             pieces.push(bar);
         }
@@ -181,7 +176,7 @@ impl Sheet {
         if run.nodes.expected.is_none() && run.state == RunState::Joining {
             pieces.push(vec![Span::new(FAINT, "how many are expected is not known")]);
         }
-        paper.pieces(4, pieces);
+        out.pieces(4, pieces);
     }
 
     /// `missing: node 2 (train-llm-2), 41 s`, while nodes are missing.
@@ -205,10 +200,10 @@ impl Sheet {
         Some(format!("missing: {who}, {}", elapsed(self.now - run.started_at)))
     }
 
-    fn ranks(&self, paper: &mut Paper, run: &RunSummary, whole: Option<&Run>) {
+    fn ranks(&self, out: &mut TextWriter, run: &RunSummary, whole: Option<&Run>) {
         let Some(ranks) = &run.ranks else { return };
         let mut pieces = vec![self.label("  ranks")];
-        pieces.extend(rank_bar(run, paper.width()));
+        pieces.extend(rank_bar(run, out.width()));
         if let Some(grid) = whole.and_then(|whole| whole.rank_grid.as_ref()).filter(|_| !run.state.is_over())
         {
             let those = |state: char| {
@@ -224,12 +219,12 @@ impl Sheet {
         } else if ranks.gone > 0 {
             pieces.push(vec![Span::new(BAD, format!("gone: {}", ranks.gone))]);
         }
-        paper.pieces(4, pieces);
+        out.pieces(4, pieces);
     }
 
-    fn exit(&self, paper: &mut Paper, run: &RunSummary, whole: Option<&Run>) {
+    fn exit(&self, out: &mut TextWriter, run: &RunSummary, whole: Option<&Run>) {
         let Some(exit) = &run.exit else { return };
-        let mut bar = Bar::new(exit.arrived, 0, exit.expected, paper.width()).spans();
+        let mut bar = Bar::new(exit.arrived, 0, exit.expected, out.width()).spans();
         let of = exit.expected.map_or_else(|| "?".into(), |n| n.to_string());
         bar.push(Span::plain(format!(" {}/{of} nodes finished", exit.arrived)));
         let mut pieces = vec![self.label("  exit"), bar];
@@ -242,14 +237,14 @@ impl Sheet {
         if !still.is_empty() && run.state == RunState::Exiting {
             pieces.push(vec![Span::plain(format!("still running: {}", names(&still, NAMES, still.len())))]);
         }
-        paper.pieces(4, pieces);
+        out.pieces(4, pieces);
     }
 
     fn label(&self, text: &str) -> Vec<Span> {
         vec![Span::new(FAINT, format!("{text:<width$}", width = self.label))]
     }
 
-    fn explanations(&self, paper: &mut Paper, explanations: &[Explanation]) {
+    fn explanations(&self, out: &mut TextWriter, explanations: &[Explanation]) {
         // In an overview, what has happened and needs nobody is no longer of interest.
         let is_told = |explanation: &&Explanation| {
             self.depth == Depth::Whole || explanation.holds || explanation.severity > Severity::Info
@@ -267,21 +262,21 @@ impl Sheet {
                 format!(", {} ago", elapsed(self.now - explanation.since))
             };
             let style = if explanation.holds { style } else { style.dimmed() };
-            paper.sentence(2, 4, style, &format!("{word}{when}: {}", clean(&explanation.text)));
+            out.sentence(2, 4, style, &format!("{word}{when}: {}", clean(&explanation.text)));
             if explanation.holds || self.depth == Depth::Whole {
                 let remedy = clean(&explanation.remedy);
                 if !remedy.is_empty() {
-                    paper.sentence(4, 6, Style::new(), &format!("remedy: {remedy}"));
+                    out.sentence(4, 6, Style::new(), &format!("remedy: {remedy}"));
                 }
             }
         }
         let more = explanations.len().saturating_sub(self.depth.explanations());
         if more > 0 {
-            paper.sentence(2, 4, FAINT, &format!("{more} more of these: see --run"));
+            out.sentence(2, 4, FAINT, &format!("{more} more of these: see --run"));
         }
     }
 
-    fn waits(&self, paper: &mut Paper, waits: &[Wait]) {
+    fn waits(&self, out: &mut TextWriter, waits: &[Wait]) {
         let groups = group(waits);
         for (wait, waiters) in groups.iter().take(self.depth.waits()) {
             let verb = if waiters.len() == 1 { "waits" } else { "wait" };
@@ -303,14 +298,14 @@ impl Sheet {
                 names(waiters, NAMES, waiters.len()),
                 writer.unwrap_or_default()
             );
-            paper.sentence(2, 4, Style::new(), &line);
+            out.sentence(2, 4, Style::new(), &line);
             if let Some(reason) = &wait.reason {
-                paper.sentence(4, 6, FAINT, &clean(reason));
+                out.sentence(4, 6, FAINT, &clean(reason));
             }
         }
         let more = groups.len().saturating_sub(self.depth.waits());
         if more > 0 {
-            paper.sentence(
+            out.sentence(
                 2,
                 4,
                 FAINT,
@@ -343,7 +338,7 @@ fn node_name(node: &Node) -> String {
     }
 }
 
-fn last_to_come(paper: &mut Paper, participants: &[Node]) {
+fn last_to_come(out: &mut TextWriter, participants: &[Node]) {
     let mut late: Vec<(&Node, f64)> =
         participants.iter().filter_map(|node| Some((node, node.after_seconds?))).collect();
     late.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -353,18 +348,18 @@ fn last_to_come(paper: &mut Paper, participants: &[Node]) {
         .map(|(node, after)| format!("{} {}", node_name(node), after_first(*after)))
         .collect();
     if late.len() > 1 {
-        paper.sentence(2, 4, Style::new(), &format!("last to join: {}", late.join(", ")));
+        out.sentence(2, 4, Style::new(), &format!("last to join: {}", late.join(", ")));
     }
 }
 
-fn timeline(paper: &mut Paper, run: &Run) {
+fn timeline(out: &mut TextWriter, run: &Run) {
     const SHOWN: usize = 15;
     if run.timeline.is_empty() {
         return;
     }
-    paper.sentence(2, 4, FAINT, "timeline (UTC)");
+    out.sentence(2, 4, FAINT, "timeline (UTC)");
     for moment in &run.timeline[run.timeline.len().saturating_sub(SHOWN)..] {
-        paper.sentence(4, 13, Style::new(), &format!("{} {}", time_of_day(moment.at), clean(&moment.text)));
+        out.sentence(4, 13, Style::new(), &format!("{} {}", time_of_day(moment.at), clean(&moment.text)));
     }
 }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::terminal::say;
-use super::paper::{Paper, clean, cut};
 use super::render::{BAD, FAINT, time_of_day};
+use super::text_writer::{TextWriter, clean, cut};
 use super::words::elapsed;
-use super::{Look, Source, changes, print, print_document, stdout_paper};
+use super::{Look, Source, changes, print, print_document, stdout_writer};
 
 /// Text, redrawn in place on a terminal; elsewhere a line for each change.
 pub(super) async fn text(source: &Source, interval: Duration) -> anyhow::Result<()> {
@@ -87,31 +87,31 @@ async fn redrawn(source: &Source, interval: Duration) -> anyhow::Result<()> {
     let mut gone_since: Option<Instant> = None;
     loop {
         let looked = source.look().await;
-        let mut paper = stdout_paper();
+        let mut out = stdout_writer();
         match looked {
             Ok(look) => {
                 gone_since = None;
                 let title = format!("{}, {} UTC", source.admin, time_of_day(look.now()));
-                paper.sentence(0, 2, FAINT, &title);
+                out.sentence(0, 2, FAINT, &title);
                 last = Some(look);
             }
             Err(error) => {
                 let since = *gone_since.get_or_insert_with(Instant::now);
                 let silent = elapsed(since.elapsed().as_secs_f64());
                 let error = clean(&format!("{error:#}"));
-                paper.sentence(0, 2, BAD, &format!("no answer for {silent}, trying again: {error}"));
+                out.sentence(0, 2, BAD, &format!("no answer for {silent}, trying again: {error}"));
                 if let Some(last) = &last {
                     let from = format!("what was there at {} UTC:", time_of_day(last.now()));
-                    paper.sentence(0, 2, FAINT, &from);
+                    out.sentence(0, 2, FAINT, &from);
                 }
             }
         }
         if let Some(last) = &last {
-            paper = last.paper(paper);
+            out = last.out(out);
         }
         let (width, height) = terminal_size::terminal_size_of(std::io::stdout())
             .map_or((80, 24), |(width, height)| (usize::from(width.0), usize::from(height.0)));
-        let drawn = screen.draw(&paper, width, height);
+        let drawn = screen.draw(&out, width, height);
         let mut stdout = std::io::stdout().lock();
         stdout.write_all(drawn.as_bytes())?;
         stdout.flush()?;
@@ -128,12 +128,12 @@ struct Screen {
 }
 
 impl Screen {
-    /// The bytes that put `paper` where the last one was. What is higher than the terminal is cut: lines that have
+    /// The bytes that put `out` where the last one was. What is higher than the terminal is cut: lines that have
     /// scrolled away cannot be written over.
-    fn draw(&mut self, paper: &Paper, width: usize, height: usize) -> String {
+    fn draw(&mut self, out: &TextWriter, width: usize, height: usize) -> String {
         const CLEAR_ALL: &str = "\x1b[2J\x1b[H";
         const CLEAR_BELOW: &str = "\x1b[J";
-        let text = paper.text();
+        let text = out.text();
         let all: Vec<&str> = text.lines().collect();
         let room = height.saturating_sub(1).max(1);
         let mut drawn = match self.lines {
@@ -164,27 +164,27 @@ mod tests {
 
     use super::*;
 
-    fn paper(lines: usize) -> Paper {
-        let mut paper = Paper::new(Some(20), false);
+    fn out(lines: usize) -> TextWriter {
+        let mut out = TextWriter::new(Some(20), false);
         for n in 0..lines {
-            paper.sentence(0, 0, Style::new(), &format!("line {n}"));
+            out.sentence(0, 0, Style::new(), &format!("line {n}"));
         }
-        paper
+        out
     }
 
     #[test]
     fn a_screen_is_written_over_from_where_it_began() {
         let mut screen = Screen::default();
-        assert_eq!(screen.draw(&paper(2), 20, 24), "line 0\nline 1\n");
-        assert_eq!(screen.draw(&paper(1), 20, 24), "\x1b[2F\x1b[Jline 0\n");
-        assert_eq!(screen.draw(&paper(1), 30, 24), "\x1b[2J\x1b[Hline 0\n");
+        assert_eq!(screen.draw(&out(2), 20, 24), "line 0\nline 1\n");
+        assert_eq!(screen.draw(&out(1), 20, 24), "\x1b[2F\x1b[Jline 0\n");
+        assert_eq!(screen.draw(&out(1), 30, 24), "\x1b[2J\x1b[Hline 0\n");
     }
 
     #[test]
     fn what_is_higher_than_the_terminal_is_cut() {
         let mut screen = Screen::default();
-        assert_eq!(screen.draw(&paper(9), 20, 4), "line 0\nline 1\n(7 more lines)\n");
-        assert_eq!(screen.draw(&paper(9), 20, 0), "\x1b[3F\x1b[J(9 more lines)\n");
-        assert_eq!(screen.draw(&paper(0), 20, 4), "\x1b[1F\x1b[J");
+        assert_eq!(screen.draw(&out(9), 20, 4), "line 0\nline 1\n(7 more lines)\n");
+        assert_eq!(screen.draw(&out(9), 20, 0), "\x1b[3F\x1b[J(9 more lines)\n");
+        assert_eq!(screen.draw(&out(0), 20, 4), "\x1b[1F\x1b[J");
     }
 }

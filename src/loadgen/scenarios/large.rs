@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{Error, Frame, Session, Units};
-use crate::protocol::{KeyList, PairList, Payload, Request};
+use crate::core::protocol::{KeyList, PairList, Payload, Request};
 
 /// Deletions on their way at once when clearing up.
 const DELETE_AT_ONCE: usize = 1000;

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use super::{Error, Frame, Session, Units};
-use crate::protocol::{KeyList, Op, Payload, Request};
+use crate::core::protocol::{KeyList, Op, Payload, Request};
 
 /// `ranks` wait for one key, and one more connection sets it.
 pub(super) fn fanout(session: &mut Session<'_>) -> Result<(), Error> {

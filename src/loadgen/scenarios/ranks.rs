@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{Answer, Error, Frame, Link, Session, Units};
-use crate::loadgen::crew::each;
-use crate::protocol::{KeyList, Op, Payload, Request};
+use crate::core::protocol::{KeyList, Op, Payload, Request};
+use crate::loadgen::workers::each;
 
 /// What `init` writes: the count of clients, and PyTorch's store-based barrier of the first group. These are the names
 /// that real jobs use, so that the server does for them what it does for real jobs.
@@ -20,16 +20,16 @@ pub(super) fn address_key(context: usize, rank: usize) -> String {
 /// `ranks` connect at once, count themselves and meet in a barrier.
 pub(super) fn init(session: &mut Session<'_>) -> Result<(), Error> {
     let ranks = session.plan.ranks;
-    session.measure("init", "rank", Units::Count(ranks), move |hand, _| async move {
+    session.measure("init", "rank", Units::Count(ranks), move |context, _| async move {
         let started = Instant::now();
-        let numbers = (0..ranks).filter(|rank| rank % hand.threads == hand.thread);
+        let numbers = (0..ranks).filter(|rank| rank % context.threads == context.thread);
         each(numbers, |rank| {
-            let hand = hand.clone();
+            let context = context.clone();
             async move {
-                let mut link = hand.dialer.open(rank, &hand.tally).await?;
+                let mut link = context.dialer.open(rank, &context.tally).await?;
                 start_rank(&mut link, ranks).await?;
-                hand.tally.took("rank", started.elapsed());
-                hand.tally.fact("released", 1);
+                context.tally.took("rank", started.elapsed());
+                context.tally.fact("released", 1);
                 Ok(link)
             }
         })

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Error, Frame, Link, Session, Units};
-use crate::protocol::rendezvous_state::NO_STATE;
-use crate::protocol::{KeyList, Op, Payload, Request};
+use crate::core::protocol::rendezvous_state::NO_STATE;
+use crate::core::protocol::{KeyList, Op, Payload, Request};
 use state::Node;
 
 /// A node that has joined looks at the state this often (`_DistributedRendezvousOpExecutor.run`: `_delay(seconds=1)`).

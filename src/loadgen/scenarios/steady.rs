@@ -7,16 +7,16 @@ use std::time::Instant;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::{Error, Frame, Link, Session, Units, pace};
-use crate::loadgen::crew::{Hand, each};
-use crate::protocol::{KeyList, Payload, Request};
+use crate::core::protocol::{KeyList, Payload, Request};
+use crate::loadgen::workers::{WorkerContext, each};
 
 /// The cheapest request.
 pub(super) fn rtt(session: &mut Session<'_>) -> Result<(), Error> {
     let plan = session.plan;
     session.connect(plan.connections)?;
     let depth = plan.depth;
-    steady(session, move |_, hand| {
-        let question = hand.dialer.question();
+    steady(session, move |_, context| {
+        let question = context.dialer.question();
         vec![question.repeated(depth)]
     })
 }
@@ -100,14 +100,14 @@ fn mix_script(names: &Names, number: usize, value: &[u8], depth: usize) -> Vec<F
 /// Every connection sends the frames of its script again and again for the plan's duration.
 fn steady(
     session: &mut Session<'_>,
-    script: impl Fn(usize, &Hand) -> Vec<Frame> + Clone + Send + 'static,
+    script: impl Fn(usize, &WorkerContext) -> Vec<Frame> + Clone + Send + 'static,
 ) -> Result<(), Error> {
     let plan = session.plan;
     let (duration, depth, rate, total) = (plan.duration, plan.depth, plan.rate, plan.connections);
-    session.measure("requests", "request", Units::Requests, move |hand, links| {
+    session.measure("requests", "request", Units::Requests, move |context, links| {
         let script = script.clone();
         async move {
-            let scripts: Vec<_> = links.iter().map(|link| script(link.number, &hand)).collect();
+            let scripts: Vec<_> = links.iter().map(|link| script(link.number, &context)).collect();
             let start = Instant::now();
             let until = start + duration;
             let work = links.into_iter().zip(scripts);
@@ -121,7 +121,7 @@ fn steady(
                 })
                 .unzip();
             let share = rate * lanes.len() as f64 / total as f64 / depth as f64;
-            let clock = pace(start, until, share, lanes, &hand.tally);
+            let clock = pace(start, until, share, lanes, &context.tally);
             let sent = each(work.into_iter(), |(link, script, dues)| open_loop(link, script, dues, until));
             let ((), links) = tokio::try_join!(clock, sent)?;
             Ok(links)

@@ -1,5 +1,5 @@
 use super::*;
-use crate::insight::view::{
+use crate::core::insight::view::{
     ExitCounts, Expected, ExpectedFrom, MissingNode, NodeCounts, RankCounts, RankGrid,
 };
 
@@ -74,11 +74,11 @@ fn list(runs: &[&Run]) -> (RunList, Details) {
 
 fn overview(of: &[&Run], width: usize) -> String {
     let (list, details) = list(of);
-    runs(&list, &details, Paper::new(Some(width), false)).text()
+    runs(&list, &details, TextWriter::new(Some(width), false)).text()
 }
 
 fn whole(of: &Run, width: usize) -> String {
-    run(of, Paper::new(Some(width), false)).text()
+    run(of, TextWriter::new(Some(width), false)).text()
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn forty_columns_are_enough() {
 #[test]
 fn without_a_terminal_nothing_is_wrapped() {
     let (list, details) = list(&[&four()]);
-    insta::assert_snapshot!(runs(&list, &details, Paper::new(None, false)).text(), @r"
+    insta::assert_snapshot!(runs(&list, &details, TextWriter::new(None, false)).text(), @r"
     train-llm round 0  [##################......] 3/4 nodes  missing: node 2 (train-llm-2), 41 s
       warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 is missing for 41 s (4 by the pods' announcements)
         remedy: look at the missing node's pod: is it scheduled, has its image come, does it reach this server?
@@ -290,7 +290,7 @@ fn what_concerns_no_run_comes_last() {
     "point it at the admin port".clone_into(&mut foreign.remedy);
     list.explanations.push(foreign);
     list.lost_observations = 12;
-    insta::assert_snapshot!(runs(&list, &details, Paper::new(Some(60), false)).text(), @r"
+    insta::assert_snapshot!(runs(&list, &details, TextWriter::new(Some(60), false)).text(), @r"
     train-llm round 0  [############] 4/4 nodes
         running for 2 min 5 s
 
@@ -305,8 +305,8 @@ fn what_concerns_no_run_comes_last() {
 #[test]
 fn colour_marks_what_is_wrong() {
     let (list, details) = list(&[&four()]);
-    let colored = runs(&list, &details, Paper::new(Some(100), true)).text();
-    let plain = runs(&list, &details, Paper::new(Some(100), false)).text();
+    let colored = runs(&list, &details, TextWriter::new(Some(100), true)).text();
+    let plain = runs(&list, &details, TextWriter::new(Some(100), false)).text();
     assert!(
         colored.contains(&format!("{WARN}missing: node 2 (train-llm-2), 41 s{}", WARN.render_reset())),
         "{colored:?}"

@@ -197,7 +197,7 @@ fn text(pickle: &mut Vec<u8>, words: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::rendezvous_state;
+    use crate::core::protocol::rendezvous_state;
 
     fn joined(state: &[u8], node: &Node) -> Vec<u8> {
         let at = parts(state).expect("a state of ours");

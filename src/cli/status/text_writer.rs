@@ -1,0 +1,163 @@
+//! Text for a terminal: words that are safe to print, lines that are no wider than it, colour only where it is wanted.
+
+use std::fmt::Write;
+
+use anstyle::Style;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use crate::core::ids::Shown;
+
+/// Characters of a peer's text that are shown at the most.
+const MAX_SHOWN: usize = 2000;
+
+/// What somebody else chose, made fit for a terminal. Long text is cut.
+pub(super) fn clean(text: &str) -> String {
+    let cut = text.char_indices().nth(MAX_SHOWN).map(|(at, _)| at);
+    let shown = Shown(&text[..cut.unwrap_or(text.len())]);
+    if cut.is_some() { format!("{shown}…") } else { shown.to_string() }
+}
+
+/// Text in one style. Must be [`clean`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) style: Style,
+    pub(super) text: String,
+}
+
+impl Span {
+    pub(super) fn new(style: Style, text: impl Into<String>) -> Self {
+        Self { style, text: text.into() }
+    }
+
+    pub(super) fn plain(text: impl Into<String>) -> Self {
+        Self::new(Style::new(), text)
+    }
+}
+
+fn width_of(spans: &[Span]) -> usize {
+    spans.iter().map(|span| span.text.width()).sum()
+}
+
+/// Lines of at most `width` columns.
+#[derive(Debug)]
+pub(super) struct TextWriter {
+    width: usize,
+    color: bool,
+    lines: Vec<Vec<Span>>,
+}
+
+impl TextWriter {
+    /// An empty text. Without a width, lines are as long as they need to be.
+    pub(super) fn new(width: Option<usize>, color: bool) -> Self {
+        Self { width: width.filter(|&width| width > 0).unwrap_or(usize::MAX), color, lines: Vec::new() }
+    }
+
+    pub(super) fn width(&self) -> usize {
+        self.width
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// An empty line.
+    pub(super) fn gap(&mut self) {
+        self.lines.push(Vec::new());
+    }
+
+    /// Pieces beside each other, two columns apart. A piece that does not fit begins a new line, `indent` columns in;
+    /// one that is too long for a line is wrapped.
+    pub(super) fn pieces(&mut self, indent: usize, pieces: impl IntoIterator<Item = Vec<Span>>) {
+        let indent = indent.min(self.width / 4);
+        let mut line: Vec<Span> = Vec::new();
+        for piece in pieces {
+            let (used, wanted) = (width_of(&line), width_of(&piece));
+            if line.is_empty() {
+                line = piece;
+            } else if used.saturating_add(2).saturating_add(wanted) <= self.width {
+                line.push(Span::plain("  "));
+                line.extend(piece);
+            } else {
+                self.lines.push(std::mem::take(&mut line));
+                match piece.as_slice() {
+                    [only] if indent + wanted > self.width => {
+                        self.sentence(indent, indent, only.style, &only.text);
+                        line = self.lines.pop().unwrap_or_default();
+                    }
+                    _ => {
+                        line.push(Span::plain(" ".repeat(indent)));
+                        line.extend(piece);
+                    }
+                }
+            }
+        }
+        self.lines.push(line);
+    }
+
+    /// A sentence in one style, wrapped: the first line `first` columns in, the others `rest`.
+    pub(super) fn sentence(&mut self, first: usize, rest: usize, style: Style, text: &str) {
+        if self.width == usize::MAX {
+            self.lines.push(vec![Span::plain(" ".repeat(first)), Span::new(style, text)]);
+            return;
+        }
+        let limit = self.width / 4;
+        let (first, rest) = (" ".repeat(first.min(limit)), " ".repeat(rest.min(limit)));
+        let options = textwrap::Options::new(self.width)
+            .initial_indent(&first)
+            .subsequent_indent(&rest)
+            .word_splitter(textwrap::WordSplitter::NoHyphenation);
+        for line in textwrap::wrap(text, options) {
+            let (margin, words) = line.split_at(line.len() - line.trim_start_matches(' ').len());
+            self.lines.push(vec![Span::plain(margin), Span::new(style, words)]);
+        }
+    }
+
+    /// What is written, each line with its end.
+    pub(super) fn text(&self) -> String {
+        let mut text = String::new();
+        for line in &self.lines {
+            let mut left = self.width;
+            for span in line {
+                let shown = cut(&span.text, left);
+                left = left.saturating_sub(shown.width());
+                if self.color && span.style != Style::new() {
+                    let _ = write!(text, "{}{shown}{}", span.style, span.style.render_reset());
+                } else {
+                    text.push_str(shown);
+                }
+            }
+            text.truncate(text.trim_end_matches(' ').len());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// The beginning of `text` that is at most `width` columns wide.
+pub(super) fn cut(text: &str, width: usize) -> &str {
+    let mut used = 0_usize;
+    for (at, c) in text.char_indices() {
+        used = used.saturating_add(c.width().unwrap_or(0));
+        if used > width {
+            return &text[..at];
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_steers_a_terminal_is_left() {
+        assert_eq!(clean("a\x1b[2Jb\n\u{202e}c"), "a\\u{1b}[2Jb\\n\\u{202e}c");
+        assert_eq!(clean(&"x".repeat(3 * MAX_SHOWN)).chars().count(), MAX_SHOWN + 1);
+    }
+
+    #[test]
+    fn a_wide_character_is_not_cut_in_half() {
+        assert_eq!(cut("節点", 3), "節");
+        assert_eq!(cut("ab", 0), "");
+    }
+}

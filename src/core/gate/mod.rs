@@ -1,0 +1,505 @@
+//! The start gate of a run: pods announce themselves and are let go when all are there.
+//!
+//! It holds pods *before* PyTorch starts, whose own timers a server cannot lengthen, and it is how the server learns the
+//! number of nodes and the names of the missing for unmodified jobs. A gate opens once: later every pod passes at once,
+//! but for one whose node rank another live pod holds. A pod is live for [`Gatherings::pod_timeout`] after it was last
+//! heard of: an announcement (a waiting pod repeats it every few seconds), or an open connection from its address to any
+//! store (which the shell reports with [`Gatherings::tick`]). Pods behind one address keep each other alive.
+//!
+//! A pod is known by its name and its node rank, so that two commands on one host are two. A pod that comes under both
+//! with another UID is the successor of the one before it, which is taken for gone until it speaks again: then two live
+//! ones claim one place. With a rank the first is held back and told so; without ranks they are two pods.
+//!
+//! Pure: time and addresses are handed in; the shell holds the lock and wakes those who wait.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss
+    )
+)]
+
+mod progress;
+mod snapshot;
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::core::ids::Nodes;
+use crate::core::ids::Timestamp;
+pub use progress::{Missing, Progress, Versions};
+pub use snapshot::Snapshot;
+
+/// Pods of one run at the most.
+pub const MAX_PODS: usize = 100_000;
+/// Runs at the same time at the most.
+pub const MAX_RUNS: usize = 1000;
+/// Pods of one run that are remembered although they were turned away or have a successor.
+const MAX_TURNED_AWAY: usize = 256;
+/// Bytes of a pod's name, UID or version, and of a run id.
+const MAX_TEXT: usize = 256;
+
+/// What a pod says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Announcement {
+    /// Its name.
+    pub pod: String,
+    /// Another one for each pod of that name and node rank; may be empty.
+    pub uid: String,
+    /// Its place among the nodes, if it has one.
+    pub node_rank: Option<u32>,
+    /// How many nodes the pod expects.
+    pub nodes: Nodes,
+    /// Where it connects from.
+    pub address: IpAddr,
+    /// Its version of PyTorch, if it knows it.
+    pub torch: Option<String>,
+    /// Whether it is meant to start a run that has finished.
+    pub restarts: bool,
+}
+
+/// Where an announced pod stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// It may start.
+    Go(Opened),
+    /// Others are missing.
+    Gathering(Progress),
+    /// Another live pod has its node rank.
+    Parked {
+        /// The rank.
+        node_rank: u32,
+        /// The pod that holds it.
+        holder: String,
+        /// Where that pod connects from.
+        address: IpAddr,
+        /// When it was last heard of.
+        silent: Duration,
+    },
+}
+
+/// A gate that is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opened {
+    /// How long it took from the first announcement.
+    pub after: Duration,
+    /// How many pods were there.
+    pub pods: usize,
+    /// Whether this very announcement opened it.
+    pub just_now: bool,
+}
+
+/// Why an announcement is not taken. The message says what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Two numbers of nodes in one run.
+    #[error(
+        "this pod expects {said} nodes, but pod `{other}` expects {expected} for run `{run_id}`; every pod of a run must \
+         expect the same. If the run was resized, end its old pods first"
+    )]
+    Disagree {
+        /// The run.
+        run_id: String,
+        /// What the pod says.
+        said: Nodes,
+        /// A pod that says otherwise.
+        other: String,
+        /// What that one says.
+        expected: Nodes,
+    },
+    /// The run has finished.
+    #[error(
+        "run `{run_id}` finished {} s ago, and a pod that starts it again would train over its results; if it is meant to \
+         run again: --restart-finished on (RALLYPOINT_RESTART_FINISHED), another --run-id, or DELETE /api/v1/runs/{run_id}",
+        ago.as_secs()
+    )]
+    Finished {
+        /// The run.
+        run_id: String,
+        /// Since then.
+        ago: Duration,
+    },
+    /// A rank without a place.
+    #[error("node rank {rank} does not fit {nodes} nodes; ranks are 0 to {}", nodes.max.saturating_sub(1))]
+    Rank {
+        /// The rank.
+        rank: u32,
+        /// The nodes.
+        nodes: Nodes,
+    },
+    /// Text that is empty or too long.
+    #[error("{0} must have 1 to {MAX_TEXT} bytes")]
+    Text(&'static str),
+    /// The run is full.
+    #[error("run `{0}` has {MAX_PODS} announced pods, which is the most")]
+    TooManyPods(String),
+    /// The gates take as much memory as they may.
+    #[error("the server has no memory left for another announced pod; give it more with --max-memory")]
+    NoMemory,
+    /// The server is full.
+    #[error("{MAX_RUNS} runs gather pods on this server, which is the most")]
+    TooManyRuns,
+}
+
+/// A name and a node rank.
+type Place = (String, Option<u32>);
+/// What a pod is known by: its place, and its UID.
+type Key = (Place, String);
+
+impl Announcement {
+    /// Bytes that a pod takes. Its texts are there three times.
+    fn memory(&self) -> usize {
+        const POD: usize = 768;
+        let texts = [self.pod.len(), self.uid.len(), self.torch.as_ref().map_or(0, String::len)];
+        texts.into_iter().sum::<usize>().saturating_mul(3).saturating_add(POD)
+    }
+
+    fn place(&self) -> Place {
+        (self.pod.clone(), self.node_rank)
+    }
+
+    fn key(&self) -> Key {
+        (self.place(), self.uid.clone())
+    }
+
+    /// Whether one can be the successor of the other.
+    fn is_same_place(&self, other: &Self) -> bool {
+        self.pod == other.pod && self.node_rank == other.node_rank
+    }
+}
+
+/// A pod that announced itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// What it said last.
+    pub said: Announcement,
+    /// When it was last heard of.
+    pub seen: Timestamp,
+}
+
+/// One run's gate.
+#[derive(Debug, Clone)]
+pub struct Run {
+    members: BTreeMap<Key, Member>,
+    /// Pods that were not taken: their node rank is held, or they expect another number of nodes.
+    turned_away: BTreeMap<Place, Member>,
+    /// Pods that have a successor, and when they were last heard of.
+    replaced: BTreeMap<Key, Timestamp>,
+    since: Timestamp,
+    opened: Option<Opened>,
+    /// Bytes of the largest pod.
+    largest: usize,
+    /// Members that live, when last looked at.
+    live: usize,
+    has_changed: bool,
+    /// Another one after each change.
+    version: u64,
+}
+
+/// The gates of all runs.
+#[derive(Debug)]
+pub struct Gatherings {
+    runs: HashMap<String, Run>,
+    pod_timeout: Duration,
+    /// Bytes that all pods may take.
+    max_memory: usize,
+    /// Goes up with every change that others see; a repeated announcement is none.
+    version: u64,
+}
+
+impl Gatherings {
+    /// `pod_timeout` is how long a pod counts after it was last heard of.
+    pub fn new(pod_timeout: Duration) -> Self {
+        Self { runs: HashMap::new(), pod_timeout, max_memory: usize::MAX, version: 0 }
+    }
+
+    /// How many bytes all pods may take from now on.
+    pub fn limit_memory(&mut self, bytes: usize) {
+        self.max_memory = bytes;
+    }
+
+    /// Bytes that all pods take, here and wherever they are shown.
+    pub fn memory(&self) -> usize {
+        self.runs.values().map(Run::memory).sum()
+    }
+
+    /// How long a pod counts after it was last heard of.
+    pub const fn pod_timeout(&self) -> Duration {
+        self.pod_timeout
+    }
+
+    /// Whether the pod waits already, so that its announcement is a repeated one.
+    pub fn is_waiting(&self, run_id: &str, said: &Announcement) -> bool {
+        self.runs.get(run_id).is_some_and(|run| run.opened.is_none() && run.knows(said))
+    }
+
+    /// Takes an announcement, or the same one again. `finished` is when the run's training ended, if it did; nobody has
+    /// to say so again of a pod that [waits](Self::is_waiting).
+    pub fn announce(
+        &mut self,
+        run_id: &str,
+        said: &Announcement,
+        finished: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<Standing, Refused> {
+        check(run_id, said)?;
+        if let (Some(at), false) = (finished, said.restarts) {
+            return Err(Refused::Finished { run_id: run_id.to_owned(), ago: now.since(at) });
+        }
+        if !self.runs.contains_key(run_id) && self.runs.len() >= MAX_RUNS {
+            return Err(Refused::TooManyRuns);
+        }
+        let is_known = self.runs.get(run_id).is_some_and(|run| run.knows(said));
+        if !is_known && self.memory().saturating_add(said.memory()) > self.max_memory {
+            return Err(Refused::NoMemory);
+        }
+        let timeout = self.pod_timeout;
+        let run = self.runs.entry(run_id.to_owned()).or_insert_with(|| Run::new(now));
+        if finished.is_some_and(|at| run.since <= at) {
+            *run = Run::new(now);
+        }
+        let standing = run.announce(run_id, said, now, timeout);
+        if std::mem::take(&mut run.has_changed) {
+            self.version = self.version.saturating_add(1);
+            run.version = self.version;
+        }
+        standing
+    }
+
+    /// Takes note of the pods that are connected, and forgets runs of which nobody has been heard for the pod timeout.
+    pub fn tick(&mut self, now: Timestamp, is_connected: impl Fn(IpAddr) -> bool) {
+        let (timeout, version) = (self.pod_timeout, &mut self.version);
+        self.runs.retain(|_, run| {
+            for member in run.members.values_mut().filter(|member| is_connected(member.said.address)) {
+                member.seen = now;
+            }
+            let turned_away = run.turned_away.len();
+            run.turned_away.retain(|_, pod| now.since(pod.seen) < timeout);
+            run.replaced.retain(|_, seen| now.since(*seen) < timeout);
+            let live = run.live(now, timeout).count();
+            if (live, run.turned_away.len()) != (run.live, turned_away) {
+                *version = version.saturating_add(1);
+                (run.live, run.version) = (live, *version);
+            }
+            live > 0
+        });
+    }
+
+    /// Another one after each change.
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The run, if anybody announced himself for it.
+    pub fn run(&self, run_id: &str) -> Option<&Run> {
+        self.runs.get(run_id)
+    }
+
+    /// All runs by id, in no order.
+    pub fn runs(&self) -> impl Iterator<Item = (&str, &Run)> {
+        self.runs.iter().map(|(run_id, run)| (run_id.as_str(), run))
+    }
+}
+
+fn check(run_id: &str, said: &Announcement) -> Result<(), Refused> {
+    let fits = |text: &str| (1..=MAX_TEXT).contains(&text.len());
+    if !fits(run_id) {
+        return Err(Refused::Text("a run id"));
+    }
+    if !fits(&said.pod) {
+        return Err(Refused::Text("the name of a pod"));
+    }
+    if said.uid.len() > MAX_TEXT || said.torch.as_ref().is_some_and(|torch| torch.len() > MAX_TEXT) {
+        return Err(Refused::Text("a UID or a version"));
+    }
+    match said.node_rank {
+        Some(rank) if rank >= said.nodes.max => Err(Refused::Rank { rank, nodes: said.nodes }),
+        _ => Ok(()),
+    }
+}
+
+impl Run {
+    fn new(now: Timestamp) -> Self {
+        Self {
+            members: BTreeMap::new(),
+            turned_away: BTreeMap::new(),
+            replaced: BTreeMap::new(),
+            since: now,
+            opened: None,
+            largest: 0,
+            live: 0,
+            has_changed: true,
+            version: 0,
+        }
+    }
+
+    fn memory(&self) -> usize {
+        const RUN: usize = 4096;
+        let pods = [self.members.len(), self.turned_away.len(), self.replaced.len()];
+        pods.into_iter().sum::<usize>().saturating_mul(self.largest).saturating_add(RUN)
+    }
+
+    fn knows(&self, said: &Announcement) -> bool {
+        self.members.contains_key(&said.key())
+    }
+
+    /// The pods of this name and node rank: several only without a rank.
+    fn at_place(&self, said: &Announcement) -> impl Iterator<Item = &Member> {
+        let place = said.place();
+        let first = (place.clone(), String::new());
+        self.members.range(first..).take_while(move |((at, _), _)| *at == place).map(|(_, member)| member)
+    }
+
+    fn announce(
+        &mut self,
+        run_id: &str,
+        said: &Announcement,
+        now: Timestamp,
+        timeout: Duration,
+    ) -> Result<Standing, Refused> {
+        self.largest = self.largest.max(said.memory());
+        let known = self.knows(said);
+        let speaks_again =
+            !known && self.replaced.get(&said.key()).is_some_and(|seen| now.since(*seen) < timeout);
+        let is_live = |member: &&Member| now.since(member.seen) < timeout;
+        let successor = self.at_place(said).find(is_live).filter(|_| speaks_again);
+        let beside = known || successor.is_some();
+        let is_other = |member: &&Member| is_live(member) && !member.said.is_same_place(said);
+        let has_rank = |other: &&Member| said.node_rank.is_some() && other.said.node_rank == said.node_rank;
+        let holder = successor.filter(has_rank);
+        let holder = holder.or_else(|| self.members.values().filter(is_other).find(has_rank));
+        if !beside && !self.members.values().any(|member| is_other(&member)) {
+            // Nobody of the earlier pods is left: these are pods of a new run with the same id.
+            let last = std::mem::replace(self, Self::new(now));
+            let live = last.members.into_iter().filter(|(_, member)| is_live(&member));
+            self.replaced.extend(live.map(|(key, member)| (key, member.seen)).take(MAX_TURNED_AWAY));
+        } else if let Some(holder) = holder {
+            let standing = Standing::Parked {
+                node_rank: said.node_rank.unwrap_or_default(),
+                holder: holder.said.pod.clone(),
+                address: holder.said.address,
+                silent: now.since(holder.seen),
+            };
+            if let Some(seen) = self.replaced.get_mut(&said.key()) {
+                *seen = now;
+            }
+            self.turn_away(said, now);
+            return Ok(standing);
+        } else if let Some(other) =
+            self.members.values().filter(is_other).find(|other| other.said.nodes != said.nodes)
+            && self.opened.is_none()
+        {
+            let refused = Refused::Disagree {
+                run_id: run_id.to_owned(),
+                said: said.nodes,
+                other: other.said.pod.clone(),
+                expected: other.said.nodes,
+            };
+            self.turn_away(said, now);
+            return Err(refused);
+        }
+        if !known && self.members.len() >= MAX_PODS {
+            return Err(Refused::TooManyPods(run_id.to_owned()));
+        }
+        self.take_in(said, beside, now, timeout);
+        Ok(self.standing(said.nodes, now, timeout))
+    }
+    /// Puts a pod among the members. Whoever held its rank before is gone; so is its predecessor, if it is not `beside`
+    /// the others of its name.
+    fn take_in(&mut self, said: &Announcement, beside: bool, now: Timestamp, timeout: Duration) {
+        let (key, replaced) = (said.key(), &mut self.replaced);
+        self.members.retain(|other_key, other| {
+            let is_same_place = other.said.is_same_place(said);
+            let goes = match said.node_rank {
+                Some(_) => other.said.node_rank == said.node_rank,
+                None => is_same_place && !beside,
+            };
+            if !goes || *other_key == key {
+                return true;
+            }
+            if is_same_place && replaced.len() < MAX_TURNED_AWAY {
+                replaced.insert(other_key.clone(), other.seen);
+            }
+            false
+        });
+        self.replaced.remove(&key);
+        let before = self.members.insert(key, Member { said: said.clone(), seen: now });
+        if before.is_none() {
+            self.turned_away.remove(&said.place());
+        }
+        self.has_changed |=
+            before.is_none_or(|before| before.said != *said || now.since(before.seen) >= timeout);
+    }
+
+    fn turn_away(&mut self, said: &Announcement, now: Timestamp) {
+        let place = said.place();
+        if self.turned_away.len() < MAX_TURNED_AWAY || self.turned_away.contains_key(&place) {
+            let before = self.turned_away.insert(place, Member { said: said.clone(), seen: now });
+            self.has_changed |= before.is_none_or(|before| before.said != *said);
+        }
+    }
+
+    /// Opens the gate if all are there, and says how things stand.
+    fn standing(&mut self, nodes: Nodes, now: Timestamp, timeout: Duration) -> Standing {
+        if let Some(opened) = self.opened {
+            return Standing::Go(Opened { just_now: false, ..opened });
+        }
+        let live = self.live(now, timeout).count();
+        if live >= nodes.min as usize {
+            let opened = Opened { after: now.since(self.since), pods: live, just_now: true };
+            self.opened = Some(opened);
+            self.has_changed = true;
+            return Standing::Go(opened);
+        }
+        Standing::Gathering(Progress::of(self, nodes, now, timeout))
+    }
+
+    fn live(&self, now: Timestamp, timeout: Duration) -> impl Iterator<Item = &Member> {
+        self.members.values().filter(move |member| now.since(member.seen) < timeout)
+    }
+
+    /// The pods that announced themselves, by name.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        self.members.values()
+    }
+
+    /// How many nodes the run has, by its pods.
+    pub fn nodes(&self) -> Option<Nodes> {
+        self.members.values().map(|member| member.said.nodes).next()
+    }
+
+    /// Whether the gate is open.
+    pub const fn opened(&self) -> Option<Opened> {
+        self.opened
+    }
+
+    /// When the first pod announced itself.
+    pub const fn since(&self) -> Timestamp {
+        self.since
+    }
+
+    /// Another one after each change.
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Whether the pods have different versions of PyTorch.
+    pub fn has_several_versions(&self) -> bool {
+        let mut versions = self.members.values().filter_map(|member| member.said.torch.as_ref());
+        let first = versions.next();
+        versions.any(|version| Some(version) != first)
+    }
+
+    /// Which versions of PyTorch the pods have.
+    pub fn versions(&self) -> Versions {
+        Versions::of(self)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! Who is there, who is missing, and who has another PyTorch: the sentences that the log, the API and `wait` show.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use super::{Member, Run};
+use crate::core::ids::Nodes;
+use crate::core::ids::Timestamp;
+
+/// Names in a sentence.
+const SHOWN: usize = 10;
+
+/// How far a gathering is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// Pods to wait for.
+    pub expected: u32,
+    /// Pods that are there.
+    pub arrived: usize,
+    /// Some of the missing, as well as they are known.
+    pub missing: Vec<String>,
+    /// Since the first announcement.
+    pub waited: Duration,
+}
+
+/// A pod that should be there and is not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// The node rank that nobody holds.
+    pub node_rank: u32,
+    /// The pod's name: its own if it was there, else what it is if it is named like the others.
+    pub pod: Option<String>,
+    /// When it was last heard of, if it was there.
+    pub seen: Option<Timestamp>,
+}
+
+impl Missing {
+    /// The first pods that are missing, by rank. Without ranks nobody can be named.
+    pub(super) fn of(run: &Run, nodes: Nodes, now: Timestamp, timeout: Duration, most: usize) -> Vec<Self> {
+        let by_rank: HashMap<u32, &Member> =
+            run.members().filter_map(|member| Some((member.said.node_rank?, member))).collect();
+        if by_rank.is_empty() {
+            return Vec::new();
+        }
+        let is_live = |member: &Member| now.since(member.seen) < timeout;
+        let pattern = run.members().find_map(|member| {
+            let pattern = NamePattern::of(&member.said.pod, member.said.node_rank?)?;
+            // A host of several pods is not named after one of them.
+            let of_name = run.members().filter(|other| other.said.pod == member.said.pod);
+            (of_name.take(2).count() == 1).then_some(pattern)
+        });
+        let missing = (0..nodes.min).filter_map(|rank| match by_rank.get(&rank) {
+            Some(member) if is_live(member) => None,
+            Some(gone) => {
+                Some(Self { node_rank: rank, pod: Some(gone.said.pod.clone()), seen: Some(gone.seen) })
+            }
+            None => {
+                let pod = pattern.as_ref().map(|pattern| pattern.name(rank));
+                Some(Self { node_rank: rank, pod, seen: None })
+            }
+        });
+        missing.take(most).collect()
+    }
+}
+
+impl std::fmt::Display for Missing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { node_rank, pod, seen } = self;
+        match (pod, seen) {
+            // Without a time, so that the sentence is the same until something happens.
+            (Some(pod), Some(_)) => write!(f, "{pod} (node rank {node_rank}, was there and is gone)"),
+            (Some(pod), None) => write!(f, "{pod} (node rank {node_rank})"),
+            (None, _) => write!(f, "node rank {node_rank}"),
+        }
+    }
+}
+
+impl Progress {
+    pub(super) fn of(run: &Run, nodes: Nodes, now: Timestamp, timeout: Duration) -> Self {
+        let arrived = run.live(now, timeout).count();
+        let missing = Missing::of(run, nodes, now, timeout, SHOWN);
+        let missing = missing.iter().map(Missing::to_string).collect();
+        Self { expected: nodes.min, arrived, missing, waited: now.since(run.since()) }
+    }
+
+    /// How many are missing.
+    pub fn missing_count(&self) -> usize {
+        (self.expected as usize).saturating_sub(self.arrived)
+    }
+}
+
+impl std::fmt::Display for Progress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {} pods are there", self.arrived, self.expected)?;
+        if !self.missing.is_empty() {
+            write!(f, "; missing: {}", self.missing.join(", "))?;
+            let more = self.missing_count().saturating_sub(self.missing.len());
+            if more > 0 {
+                write!(f, " and {more} more")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How the pods of a run are named, so that one that never announced itself can be.
+struct NamePattern {
+    before: String,
+    after: &'static str,
+}
+
+impl NamePattern {
+    /// `train-3` of a StatefulSet, `train-3-x7k2p` of a Job.
+    fn of(pod: &str, rank: u32) -> Option<Self> {
+        let rank = format!("-{rank}");
+        if let Some(before) = pod.strip_suffix(&rank) {
+            return Some(Self { before: before.into(), after: "" });
+        }
+        let (name, end) = pod.rsplit_once('-')?;
+        let before = name.strip_suffix(&rank).filter(|_| end.len() == 5)?;
+        Some(Self { before: before.into(), after: "-…" })
+    }
+
+    fn name(&self, rank: u32) -> String {
+        format!("{}-{rank}{}", self.before, self.after)
+    }
+}
+
+/// Pods by their version of PyTorch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Versions(pub BTreeMap<String, Vec<String>>);
+
+impl Versions {
+    pub(super) fn of(run: &Run) -> Self {
+        let mut versions: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for member in run.members() {
+            if let Some(torch) = &member.said.torch {
+                versions.entry(torch.clone()).or_default().push(member.said.pod.clone());
+            }
+        }
+        Self(versions)
+    }
+}
+
+impl std::fmt::Display for Versions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (n, (version, pods)) in self.0.iter().enumerate() {
+            let shown: Vec<&str> = pods.iter().take(3).map(String::as_str).collect();
+            let more = if pods.len() > shown.len() {
+                format!(" and {} more", pods.len().saturating_sub(shown.len()))
+            } else {
+                String::new()
+            };
+            write!(f, "{}{version} ({}{more})", if n == 0 { "" } else { ", " }, shown.join(", "))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,46 @@
+//! One run's gate at one moment, for those who explain it.
+
+use std::time::Duration;
+
+use super::{Announcement, Member, Missing, Run, Versions};
+use crate::core::ids::Nodes;
+use crate::core::ids::Timestamp;
+
+/// Missing pods that are listed.
+const MOST_MISSING: usize = 1024;
+
+/// One run's gate at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The first announcement.
+    pub since: Timestamp,
+    /// How many nodes the run has.
+    pub nodes: Nodes,
+    /// Whether the pods were let go.
+    pub is_open: bool,
+    /// The pods that announced themselves and live.
+    pub pods: Vec<Announcement>,
+    /// Those that did not, as well as they are known.
+    pub missing: Vec<Missing>,
+    /// Pods that were not taken: a live one has their node rank, or they expect another number of nodes.
+    pub turned_away: Vec<Announcement>,
+    /// The versions of PyTorch, if there are several.
+    pub versions: Option<Versions>,
+}
+
+impl Run {
+    /// The gate as it is now. `None` if nobody is there.
+    pub fn snapshot(&self, now: Timestamp, timeout: Duration) -> Option<Snapshot> {
+        let nodes = self.nodes()?;
+        let said = |member: &Member| member.said.clone();
+        Some(Snapshot {
+            since: self.since,
+            nodes,
+            is_open: self.opened.is_some(),
+            pods: self.live(now, timeout).map(said).collect(),
+            missing: Missing::of(self, nodes, now, timeout, MOST_MISSING),
+            turned_away: self.turned_away.values().map(said).collect(),
+            versions: self.has_several_versions().then(|| self.versions()),
+        })
+    }
+}

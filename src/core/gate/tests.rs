@@ -1,0 +1,362 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+struct World {
+    gates: Gatherings,
+    now: Timestamp,
+    finished: Option<Timestamp>,
+    restarts: bool,
+}
+
+impl World {
+    fn new() -> Self {
+        Self { gates: Gatherings::new(TIMEOUT), now: Timestamp::default(), finished: None, restarts: false }
+    }
+
+    fn after(&mut self, secs: u64) -> &mut Self {
+        self.now = self.now + Duration::from_secs(secs);
+        self
+    }
+
+    /// Pod `name` with its ordinal as rank, of `nodes`.
+    fn pod(&mut self, name: &str, uid: &str, nodes: &str) -> Result<Standing, Refused> {
+        let rank = name.split('-').nth(1).and_then(|rank| rank.parse().ok());
+        self.said(name, uid, rank, nodes)
+    }
+
+    fn said(
+        &mut self,
+        name: &str,
+        uid: &str,
+        node_rank: Option<u32>,
+        nodes: &str,
+    ) -> Result<Standing, Refused> {
+        let said = Announcement {
+            pod: name.into(),
+            uid: uid.into(),
+            node_rank,
+            nodes: Nodes::parse(nodes).expect("nodes"),
+            address: IpAddr::from([10, 0, 0, node_rank.unwrap_or(99) as u8]),
+            torch: Some(format!("2.{}", uid.len())),
+            restarts: self.restarts,
+        };
+        self.gates.announce("run", &said, self.finished, self.now)
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        self.gates.run("run").and_then(|run| run.snapshot(self.now, TIMEOUT)).expect("somebody is there")
+    }
+}
+
+fn goes(standing: Result<Standing, Refused>) -> bool {
+    matches!(standing.expect("taken"), Standing::Go(_))
+}
+
+fn progress(standing: Result<Standing, Refused>) -> String {
+    match standing.expect("taken") {
+        Standing::Gathering(progress) => progress.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_gate_opens_when_all_are_there_and_stays_open() {
+    let mut world = World::new();
+    assert_eq!(
+        progress(world.pod("t-0", "a", "3")),
+        "1 of 3 pods are there; missing: t-1 (node rank 1), t-2 (node rank 2)"
+    );
+    assert_eq!(progress(world.pod("t-2", "c", "3")), "2 of 3 pods are there; missing: t-1 (node rank 1)");
+    assert_eq!(
+        progress(world.after(5).pod("t-0", "a", "3")),
+        "2 of 3 pods are there; missing: t-1 (node rank 1)"
+    );
+    let Ok(Standing::Go(opened)) = world.after(7).pod("t-1", "b", "3") else { panic!("all are there") };
+    assert_eq!((opened.after, opened.pods, opened.just_now), (Duration::from_secs(12), 3, true));
+    let Ok(Standing::Go(opened)) = world.pod("t-0", "a", "3") else { panic!("open") };
+    assert!(!opened.just_now);
+}
+
+#[test]
+fn a_replaced_pod_passes_while_others_of_its_run_live() {
+    let mut world = World::new();
+    world.pod("t-0", "a", "2").expect("taken");
+    assert!(goes(world.pod("t-1", "b", "2")));
+    // Rank 0 is connected and rank 1 is replaced under its name, long after.
+    for _ in 0..5 {
+        world.after(20);
+        let now = world.now;
+        world.gates.tick(now, |addr| addr == IpAddr::from([10, 0, 0, 0]));
+    }
+    assert!(goes(world.pod("t-1", "b2", "2")));
+    let members: Vec<_> =
+        world.gates.run("run").expect("there").members().map(|m| m.said.uid.clone()).collect();
+    assert_eq!(members, ["a", "b2"]);
+}
+
+#[test]
+fn a_rank_that_a_live_pod_holds_is_not_given_twice() {
+    let mut world = World::new();
+    world.said("job-0-aaaaa", "a", Some(0), "2").expect("taken");
+    assert!(goes(world.said("job-1-bbbbb", "b", Some(1), "2")));
+    let Ok(Standing::Parked { node_rank, holder, silent, .. }) =
+        world.after(10).said("job-1-ccccc", "c", Some(1), "2")
+    else {
+        panic!("parked")
+    };
+    assert_eq!((node_rank, &holder[..], silent), (1, "job-1-bbbbb", Duration::from_secs(10)));
+    // The holder is gone for good, and another of the run lives.
+    let now = world.after(25).now;
+    world.gates.tick(now, |addr| addr == IpAddr::from([10, 0, 0, 0]));
+    assert!(goes(world.said("job-1-ccccc", "c", Some(1), "2")));
+    assert_eq!(world.gates.run("run").expect("there").members().count(), 2, "the old holder is dropped");
+}
+
+#[test]
+fn pods_that_went_away_before_the_gate_opened_do_not_count() {
+    let mut world = World::new();
+    world.pod("t-0", "a", "3").expect("taken");
+    world.after(20).pod("t-1", "b", "3").expect("taken");
+    let standing = progress(world.after(20).pod("t-2", "c", "3"));
+    assert_eq!(standing, "2 of 3 pods are there; missing: t-0 (node rank 0, was there and is gone)");
+    assert!(goes(world.pod("t-0", "a2", "3")), "its successor does");
+}
+
+#[test]
+fn a_second_run_under_the_same_id_gathers_again() {
+    let mut world = World::new();
+    world.pod("t-0", "a", "2").expect("taken");
+    assert!(goes(world.pod("t-1", "b", "2")));
+    // All pods were deleted; the set comes back with another size.
+    progress(world.after(31).pod("t-0", "a2", "3"));
+    progress(world.pod("t-1", "b2", "3"));
+    assert!(goes(world.pod("t-2", "c2", "3")));
+    let now = world.after(31).now;
+    world.gates.tick(now, |_| false);
+    assert!(world.gates.run("run").is_none(), "and is forgotten when nobody is left");
+}
+
+#[test]
+fn an_elastic_run_starts_with_its_minimum() {
+    let mut world = World::new();
+    progress(world.pod("t-3", "a", "2:4"));
+    assert!(goes(world.pod("t-1", "b", "2:4")));
+    assert!(goes(world.pod("t-0", "c", "2:4")));
+}
+
+#[test]
+fn pods_without_ranks_are_counted_by_name() {
+    let mut world = World::new();
+    assert_eq!(progress(world.said("a", "1", None, "2")), "1 of 2 pods are there");
+    assert_eq!(progress(world.said("a", "1", None, "2")), "1 of 2 pods are there");
+    assert!(goes(world.said("b", "2", None, "2")));
+}
+
+#[test]
+fn what_cannot_be_right_is_refused_with_the_reason() {
+    let mut world = World::new();
+    world.pod("t-0", "a", "4").expect("taken");
+    let error = world.pod("t-1", "b", "8").expect_err("another size").to_string();
+    assert!(error.contains("expects 8 nodes") && error.contains("`t-0` expects 4"), "{error}");
+    let error = world.pod("t-4", "b", "4").expect_err("no place").to_string();
+    assert!(error.contains("ranks are 0 to 3"), "{error}");
+    assert_eq!(world.said("", "b", None, "4"), Err(Refused::Text("the name of a pod")));
+    let long = "x".repeat(257);
+    assert_eq!(world.said(&long, "b", None, "4"), Err(Refused::Text("the name of a pod")));
+}
+
+#[test]
+fn the_number_of_runs_is_bounded() {
+    let mut world = World::new();
+    let said = |n: usize| Announcement {
+        pod: "p".into(),
+        uid: n.to_string(),
+        node_rank: None,
+        nodes: Nodes::exactly(2),
+        address: IpAddr::from([10, 0, 0, 1]),
+        torch: None,
+        restarts: false,
+    };
+    for n in 0..MAX_RUNS {
+        world.gates.announce(&format!("run-{n}"), &said(n), None, world.now).expect("room");
+    }
+    assert_eq!(world.gates.announce("one more", &said(0), None, world.now), Err(Refused::TooManyRuns));
+    world.gates.announce("run-0", &said(1), None, world.now).expect("a known run");
+}
+
+#[test]
+fn different_versions_are_named_with_their_pods() {
+    let mut world = World::new();
+    for (name, uid) in [("t-0", "a"), ("t-1", "a"), ("t-2", "bb")] {
+        world.pod(name, uid, "4").expect("taken");
+    }
+    let run = world.gates.run("run").expect("there");
+    assert!(run.has_several_versions());
+    assert_eq!(run.versions().to_string(), "2.1 (t-0, t-1), 2.2 (t-2)");
+}
+
+#[test]
+fn a_finished_run_is_started_again_only_by_pods_that_mean_it() {
+    let mut world = World::new();
+    world.pod("t-0", "a", "2").expect("taken");
+    assert!(goes(world.pod("t-1", "b", "2")));
+    world.finished = Some(world.after(10).now);
+    let error =
+        world.after(5).pod("t-1", "b", "2").expect_err("the same pod, its container restarted").to_string();
+    assert!(
+        error.contains("run `run` finished 5 s ago") && error.contains("--restart-finished on"),
+        "{error}"
+    );
+    world.restarts = true;
+    assert_eq!(progress(world.pod("t-1", "b", "2")), "1 of 2 pods are there; missing: t-0 (node rank 0)");
+    assert!(goes(world.pod("t-0", "a", "2")), "the gate of the new run");
+    assert!(goes(world.pod("t-0", "a", "2")), "which stays open");
+}
+
+#[test]
+fn others_see_a_gate_change_when_something_changes() {
+    let mut world = World::new();
+    let mut last = 0;
+    let mut changed = |world: &World| {
+        let before = std::mem::replace(&mut last, world.gates.version());
+        before != last
+    };
+    world.pod("t-0", "a", "3").expect("taken");
+    assert!(changed(&world));
+    let now = world.now;
+    world.gates.tick(now, |_| false);
+    changed(&world);
+    world.after(1).pod("t-0", "a", "3").expect("taken");
+    world.gates.tick(now, |_| false);
+    assert!(!changed(&world), "it said the same again");
+    world.pod("u-0", "b", "3").expect("parked");
+    assert!(changed(&world));
+    world.pod("u-0", "b", "3").expect("parked");
+    assert!(!changed(&world), "it still waits");
+    world.pod("t-1", "c", "4").expect_err("another number");
+    assert!(changed(&world));
+    let away =
+        |world: &World| world.snapshot().turned_away.into_iter().map(|pod| pod.pod).collect::<Vec<_>>();
+    assert_eq!(away(&world), ["t-1", "u-0"]);
+    world.pod("t-1", "c", "3").expect("it was put right");
+    assert!(changed(&world));
+    assert_eq!(away(&world), ["u-0"]);
+    let missing = world.snapshot().missing;
+    assert_eq!((missing.len(), missing[0].node_rank, missing[0].pod.as_deref()), (1, 2, Some("t-2")));
+    // One of them goes away, and the one that was turned away gives up.
+    world.after(20).pod("t-1", "c", "3").expect("taken");
+    let now = world.after(20).now;
+    world.gates.tick(now, |_| false);
+    assert!(changed(&world));
+    let missing: Vec<_> = world.snapshot().missing.iter().map(Missing::to_string).collect();
+    assert_eq!(missing, ["t-0 (node rank 0, was there and is gone)", "t-2 (node rank 2)"]);
+    assert_eq!(away(&world), [""; 0]);
+    let now = world.after(31).now;
+    world.gates.tick(now, |_| false);
+    assert!(changed(&world) && world.gates.run("run").is_none());
+}
+
+#[test]
+fn two_commands_on_one_host_are_two_pods() {
+    let mut world = World::new();
+    let first = progress(world.said("host", "a", Some(0), "2"));
+    assert_eq!(first, "1 of 2 pods are there; missing: node rank 1");
+    assert!(goes(world.said("host", "b", Some(1), "2")));
+    assert!(goes(world.said("host", "a", Some(0), "2")));
+    // Without ranks the second one may be the successor of the first, until that speaks again.
+    let mut world = World::new();
+    progress(world.said("host", "a", None, "2"));
+    progress(world.said("host", "b", None, "2"));
+    assert!(goes(world.said("host", "a", None, "2")));
+    assert!(goes(world.said("host", "b", None, "2")));
+}
+
+#[test]
+fn two_live_ones_that_claim_one_place_are_named() {
+    let mut world = World::new();
+    progress(world.said("host", "a", Some(0), "2"));
+    progress(world.said("host", "b", Some(0), "2"));
+    for _ in 0..3 {
+        let Ok(Standing::Parked { node_rank, holder, .. }) = world.after(5).said("host", "a", Some(0), "2")
+        else {
+            panic!("the first one lives, and its place is taken")
+        };
+        assert_eq!((node_rank, &holder[..]), (0, "host"));
+        progress(world.said("host", "b", Some(0), "2"));
+        let away: Vec<_> = world.snapshot().turned_away.into_iter().map(|pod| pod.uid).collect();
+        assert_eq!(away, ["a"]);
+    }
+    assert!(goes(world.said("host", "c", Some(1), "2")), "the others do not wait for them");
+    // The one that holds the place goes away.
+    for _ in 0..7 {
+        world.after(5).said("host", "a", Some(0), "2").expect("taken");
+        world.said("host", "c", Some(1), "2").expect("taken");
+    }
+    assert!(goes(world.said("host", "a", Some(0), "2")));
+}
+
+#[test]
+fn a_host_of_several_pods_names_no_missing_one() {
+    let mut world = World::new();
+    world.said("node-0", "a", Some(0), "4").expect("taken");
+    let missing = progress(world.said("node-0", "b", Some(1), "4"));
+    assert_eq!(missing, "2 of 4 pods are there; missing: node rank 2, node rank 3");
+}
+
+/// What processes on two hosts do.
+#[derive(Debug, Clone)]
+enum Step {
+    Announce(usize),
+    /// Another process takes its place.
+    Restart(usize),
+    Wait(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let pod = 0..4_usize;
+    let step = prop_oneof![
+        6 => pod.clone().prop_map(Step::Announce),
+        2 => pod.prop_map(Step::Restart),
+        2 => prop_oneof![1..9_u64, Just(31)].prop_map(Step::Wait),
+    ];
+    proptest::collection::vec(step, 0..60)
+}
+
+proptest! {
+    #[test]
+    fn whatever_happened_before_those_who_keep_asking_meet(steps in steps(), with_ranks in any::<bool>(), shared in 1..4_usize) {
+        let mut world = World::new();
+        let mut lives = [0; 4];
+        let announce = |world: &mut World, lives: &[u32; 4], pod: usize| {
+            let host = format!("host-{}", pod / shared);
+            let rank = with_ranks.then_some(pod as u32);
+            world.said(&host, &format!("{pod}/{}", lives[pod]), rank, "4").expect("never refused")
+        };
+        for step in steps {
+            match step {
+                Step::Announce(pod) => { announce(&mut world, &lives, pod); }
+                Step::Restart(pod) => lives[pod] += 1,
+                Step::Wait(secs) => {
+                    world.after(secs);
+                    world.gates.tick(world.now, |_| false);
+                }
+            }
+            let ranks: Vec<u32> = world.gates.run("run").into_iter()
+                .flat_map(super::Run::members).filter_map(|member| member.said.node_rank).collect();
+            let distinct: std::collections::BTreeSet<&u32> = ranks.iter().collect();
+            prop_assert_eq!(distinct.len(), ranks.len());
+        }
+        for _ in 0..4 {
+            world.after(3);
+            for pod in 0..4 {
+                announce(&mut world, &lives, pod);
+            }
+        }
+        for pod in 0..4 {
+            prop_assert!(matches!(announce(&mut world, &lives, pod), Standing::Go(_)), "{pod}");
+        }
+    }
+}

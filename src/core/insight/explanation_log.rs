@@ -1,0 +1,229 @@
+//! What is being said: facts once, waits when they have lasted and again with growing pauses.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::reason::Reason;
+use super::run::RunKey;
+use super::view::{Explanation, Severity};
+use crate::core::ids::Timestamp;
+
+/// What an explanation is about. While a topic is held its text may change, but it is one explanation.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Topic {
+    pub(super) store: u16,
+    pub(super) run: Option<RunKey>,
+    pub(super) code: &'static str,
+    pub(super) about: String,
+}
+
+/// Who an explanation is about, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Subject {
+    pub(super) run_id: Option<String>,
+    /// `train-llm round 0`.
+    pub(super) text: Option<String>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    id: u64,
+    reason: Reason,
+    subject: Subject,
+    since: Timestamp,
+    /// When it is to be said next.
+    next: Timestamp,
+    pause: Duration,
+    said: bool,
+    /// It was seen to hold in this round of looking.
+    fresh: bool,
+    /// A fact, or a wait that is over: when it stops being shown.
+    until: Option<Timestamp>,
+}
+
+/// Something to be put in the log and sent to subscribers.
+#[derive(Debug)]
+pub(super) struct Utterance {
+    pub(super) topic: Topic,
+    pub(super) explanation: Explanation,
+    /// Whether it goes to the log: a wait that ended does not.
+    pub(super) aloud: bool,
+}
+
+/// All that is being said.
+#[derive(Debug)]
+pub(super) struct ExplanationLog {
+    explain_after: Duration,
+    epoch: f64,
+    entries: BTreeMap<Topic, Entry>,
+    next_id: u64,
+    /// Explanations that did not fit.
+    pub(super) lost: u64,
+}
+
+impl ExplanationLog {
+    /// Explanations kept at the same time.
+    const MOST: usize = 4096;
+    /// A fact stays shown for this long.
+    const FACT_SHOWN: Duration = Duration::from_mins(10);
+    /// A wait is said again at the latest after this long.
+    const LONGEST_PAUSE: Duration = Duration::from_mins(10);
+
+    pub(super) fn new(explain_after: Duration, epoch: f64) -> Self {
+        Self { explain_after, epoch, entries: BTreeMap::new(), next_id: 1, lost: 0 }
+    }
+
+    /// Something that has happened.
+    pub(super) fn fact(
+        &mut self,
+        topic: Topic,
+        subject: Subject,
+        reason: Reason,
+        since: Timestamp,
+        now: Timestamp,
+    ) -> Option<Utterance> {
+        let until = Some(now + Self::FACT_SHOWN);
+        if self.entries.len() >= Self::MOST && !self.entries.contains_key(&topic) {
+            self.lost = self.lost.saturating_add(1);
+            return None;
+        }
+        let id = self.take_id();
+        let (next, pause) = (now, Duration::ZERO);
+        let entry = Entry { id, reason, subject, since, next, pause, said: true, fresh: true, until };
+        let explanation = show(&topic, &entry, self.epoch);
+        self.entries.insert(topic.clone(), entry);
+        Some(Utterance { topic, explanation, aloud: true })
+    }
+
+    /// Something that holds at the moment.
+    pub(super) fn hold(&mut self, topic: Topic, subject: Subject, reason: Reason, since: Timestamp) {
+        if let Some(entry) = self.entries.get_mut(&topic).filter(|entry| entry.until.is_none()) {
+            entry.fresh = true;
+            entry.reason = reason;
+            entry.subject = subject;
+            return;
+        }
+        if self.entries.len() >= Self::MOST && !self.entries.contains_key(&topic) {
+            self.lost = self.lost.saturating_add(1);
+            return;
+        }
+        let pause = self.explain_after.max(Duration::from_secs(1));
+        let next = if reason.is_waiting() { since + self.explain_after } else { since };
+        let id = self.take_id();
+        let entry = Entry { id, reason, subject, since, next, pause, said: false, fresh: true, until: None };
+        self.entries.insert(topic, entry);
+    }
+
+    fn take_id(&mut self) -> u64 {
+        let id = self.next_id;
+        self.next_id = id.saturating_add(1);
+        id
+    }
+
+    /// Ends a round of looking: says what is due, and lets go of what no longer holds.
+    pub(super) fn settle(&mut self, now: Timestamp) -> Vec<Utterance> {
+        let mut out = Vec::new();
+        let epoch = self.epoch;
+        self.entries.retain(|topic, entry| {
+            if let Some(until) = entry.until {
+                return now < until;
+            }
+            if !std::mem::take(&mut entry.fresh) {
+                if entry.said {
+                    entry.until = Some(now);
+                    let explanation = show(topic, entry, epoch);
+                    out.push(Utterance { topic: topic.clone(), explanation, aloud: false });
+                }
+                return false;
+            }
+            if now >= entry.next {
+                entry.said = true;
+                if entry.reason.is_waiting() {
+                    entry.next = now + entry.pause;
+                    entry.pause = entry.pause.saturating_mul(2).min(Self::LONGEST_PAUSE);
+                } else {
+                    entry.next = now + Self::LONGEST_PAUSE;
+                }
+                let explanation = show(topic, entry, epoch);
+                out.push(Utterance { topic: topic.clone(), explanation, aloud: true });
+            }
+            true
+        });
+        out
+    }
+
+    /// What has been said about a run and is still shown, the most important first. `None` is for what concerns no run.
+    pub(super) fn about(&self, run: Option<&RunKey>) -> Vec<Explanation> {
+        let mut found: Vec<Explanation> = self
+            .entries
+            .iter()
+            .filter(|(topic, entry)| topic.run.as_ref() == run && entry.said)
+            .map(|(topic, entry)| show(topic, entry, self.epoch))
+            .collect();
+        found.sort_by(|a, b| {
+            (b.severity, b.holds).cmp(&(a.severity, a.holds)).then(b.since.total_cmp(&a.since))
+        });
+        found
+    }
+
+    /// What matters most about each run.
+    pub(super) fn headlines(&self) -> BTreeMap<RunKey, Explanation> {
+        let mut best: BTreeMap<&RunKey, (&Topic, &Entry)> = BTreeMap::new();
+        for (topic, entry) in self.entries.iter().filter(|(_, entry)| entry.said) {
+            let Some(run) = &topic.run else { continue };
+            if entry.reason.severity() == Severity::Info {
+                continue;
+            }
+            let rank = |entry: &Entry| (entry.until.is_none(), entry.reason.severity(), entry.since);
+            if best.get(run).is_none_or(|(_, other)| rank(entry) > rank(other)) {
+                best.insert(run, (topic, entry));
+            }
+        }
+        best.into_iter().map(|(run, (topic, entry))| (run.clone(), show(topic, entry, self.epoch))).collect()
+    }
+
+    /// Whether something is being said about a run.
+    pub(super) fn says(&self, run: &RunKey, code: &'static str) -> bool {
+        let is_it = |topic: &Topic| topic.run.as_ref() == Some(run) && topic.code == code;
+        let first = Topic { store: run.store, run: Some(run.clone()), code, about: String::new() };
+        let of_code = self.entries.range(first..).take_while(|(topic, _)| is_it(topic));
+        of_code.into_iter().any(|(_, entry)| entry.said && entry.until.is_none())
+    }
+
+    /// What was said about one run is now about another.
+    pub(super) fn hand_over(&mut self, from: &RunKey, to: &RunKey) {
+        let topics: Vec<Topic> =
+            self.entries.keys().filter(|topic| topic.run.as_ref() == Some(from)).cloned().collect();
+        for topic in topics {
+            if let Some(entry) = self.entries.remove(&topic) {
+                let topic = Topic { store: to.store, run: Some(to.clone()), ..topic };
+                self.entries.entry(topic).or_insert(entry);
+            }
+        }
+    }
+
+    /// Forgets what happened in a run before: it begins anew.
+    pub(super) fn forget(&mut self, run: &RunKey) {
+        self.entries.retain(|topic, _| topic.run.as_ref() != Some(run));
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+fn show(topic: &Topic, entry: &Entry, epoch: f64) -> Explanation {
+    Explanation {
+        id: entry.id,
+        run_id: entry.subject.run_id.clone(),
+        store: Some(topic.store).filter(|&port| port != 0),
+        code: entry.reason.code().to_owned(),
+        severity: entry.reason.severity(),
+        since: super::show::rounded(epoch + entry.since.0.as_secs_f64()),
+        holds: entry.until.is_none(),
+        text: entry.reason.sentence(entry.subject.text.as_deref()),
+        remedy: entry.reason.remedy().to_owned(),
+        facts: serde_json::to_value(&entry.reason).unwrap_or_default(),
+    }
+}

@@ -1,0 +1,408 @@
+//! The wait graph: who waits for which key, who by pattern must write it, and what that one waits for itself.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use super::reason::{Names, Reason, Secs, Whereabouts};
+use super::run::{Run, RunKey};
+use super::{Client, StoreWatch};
+use crate::core::ids::{ConnId, RunId, Timestamp, count};
+use crate::core::protocol::keys::{AddressKind, KeyPattern, Leftover, RendezvousPart, classify};
+use crate::core::store::WaitView;
+
+/// Who must write a key.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Writer {
+    /// The agent with this node rank.
+    Node(u32),
+    /// The worker with this rank.
+    Rank(u32),
+    /// Rank 0 of the group with all ranks, which has told no rank (NCCL).
+    NcclRankZero,
+    /// A member of a sub-group, or the last to arrive at a barrier.
+    Group(String),
+    /// Whoever arrives last at the exit barrier.
+    LastAtExit,
+    /// The key does not tell.
+    Unknown,
+}
+
+/// A missing key, understood.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    pub(super) run: Option<RunId>,
+    /// The round it belongs to, where the key tells.
+    round: Option<u64>,
+    pub(super) writer: Writer,
+    /// What the key holds, for people.
+    pub(super) what: &'static str,
+    is_master: bool,
+    is_role: bool,
+}
+
+/// Tells who must write `key`.
+pub(super) fn wanted(key: &[u8]) -> Wanted {
+    let none = Wanted {
+        run: None,
+        round: None,
+        writer: Writer::Unknown,
+        what: "a key",
+        is_master: false,
+        is_role: false,
+    };
+    let of_run =
+        |run: &[u8], writer, what| Wanted { run: Some(RunId::new(run)), writer, what, ..none.clone() };
+    match classify(key) {
+        Some(KeyPattern::Rendezvous { run_id, part, round }) => Wanted {
+            round: round.map(u64::from),
+            ..match part {
+                RendezvousPart::State => of_run(run_id, Writer::Unknown, "the rendezvous state"),
+                RendezvousPart::MasterAddr | RendezvousPart::MasterPort => Wanted {
+                    is_master: true,
+                    ..of_run(run_id, Writer::Node(0), "the address of the workers' store")
+                },
+                RendezvousPart::RoleInfo(node) => {
+                    Wanted { is_role: true, ..of_run(run_id, Writer::Node(node), "the role") }
+                }
+                RendezvousPart::AssignedRanks(_) => of_run(run_id, Writer::Node(0), "its ranks"),
+                RendezvousPart::ExitBarrierDone { .. } | RendezvousPart::ExitBarrier { .. } => {
+                    of_run(run_id, Writer::LastAtExit, "the exit barrier")
+                }
+                RendezvousPart::Other => of_run(run_id, Writer::Unknown, "a key of the rendezvous"),
+            }
+        },
+        Some(KeyPattern::Address(address)) => match (address.kind, address.run_id) {
+            (AddressKind::RoleInfo, Some(run)) => {
+                Wanted { is_role: true, ..of_run(run, Writer::Node(address.node_rank()), "the role") }
+            }
+            (AddressKind::AssignedRanks, Some(run)) => of_run(run, Writer::Node(0), "its ranks"),
+            (AddressKind::NcclId, _) if address.sub_group.is_none() && address.member == 0 => {
+                Wanted { writer: Writer::NcclRankZero, what: "the NCCL id", ..none }
+            }
+            (AddressKind::NcclId, _) => {
+                let of = address.sub_group.map_or_else(String::new, |name| {
+                    format!(" of the sub-group {}", crate::core::ids::ShownKey(name))
+                });
+                let writer = Writer::Group(format!("root {} of the communicator{of}", address.member));
+                Wanted { writer, what: "the NCCL id", ..none }
+            }
+            (AddressKind::RpcWorker, _) => {
+                let name = address.group.rsplit(|&b| b == b'/').next().unwrap_or_default();
+                let writer = Writer::Group(format!("the rpc worker {}", crate::core::ids::ShownKey(name)));
+                Wanted { writer, what: "the address", ..none }
+            }
+            _ => match address.sub_group {
+                None => Wanted { writer: Writer::Rank(address.member), what: "the address", ..none },
+                Some(name) => {
+                    let name = crate::core::ids::ShownKey(name);
+                    let writer = Writer::Group(format!("rank {} of the sub-group {name}", address.member));
+                    Wanted { writer, what: "the address", ..none }
+                }
+            },
+        },
+        Some(KeyPattern::AttemptLeftover(Leftover::BarrierDone | Leftover::Barrier)) => {
+            let writer = Writer::Group("the last rank to arrive at a barrier".into());
+            Wanted { writer, what: "a barrier", ..none }
+        }
+        Some(KeyPattern::WorkerCount) => Wanted { what: "the first worker", ..none },
+        _ => none,
+    }
+}
+
+impl Wanted {
+    /// Whether it belongs to a round that the run has left, so that its ranks are not those of the run's nodes now.
+    fn is_of_another_round(&self, run: Option<&Run>) -> bool {
+        self.round.zip(run).is_some_and(|(round, run)| round != run.round)
+    }
+}
+
+/// One wait, followed to its root.
+#[derive(Debug, Clone)]
+pub(super) struct Traced {
+    pub(super) run: Option<RunKey>,
+    pub(super) who: String,
+    pub(super) writer: Option<String>,
+    pub(super) root: Root,
+}
+
+/// Where a chain of waits ends.
+#[derive(Debug, Clone)]
+pub(super) enum Root {
+    /// With someone who does not wait here.
+    At { writer: Writer, what: &'static str, whereabouts: Whereabouts },
+    /// Nowhere.
+    Cycle { members: Vec<ConnId>, newcomer: Option<ConnId>, rank_zero: Option<ConnId> },
+}
+
+/// The waits of one store with what is needed to follow them.
+pub(super) struct Graph<'i> {
+    pub(super) store: &'i StoreWatch,
+    pub(super) runs: &'i BTreeMap<RunKey, Run>,
+    pub(super) now: Timestamp,
+}
+
+impl Graph<'_> {
+    /// A cycle is told when each of its waits has lasted this long.
+    const CYCLE_AFTER: Duration = Duration::from_secs(2);
+
+    fn run_of(&self, client: Option<&Client>, wanted: &Wanted) -> Option<RunKey> {
+        match &wanted.run {
+            Some(id) => Some(self.store.key_of(id)),
+            None => client?.run.clone(),
+        }
+    }
+
+    /// The run that a wait belongs to.
+    pub(super) fn run_waiting(&self, wait: &WaitView) -> Option<RunKey> {
+        self.run_of(self.store.clients.get(&wait.conn), &wanted(wait.missing.first()?))
+    }
+
+    /// Who a connection is, for people.
+    pub(super) fn who(&self, conn: ConnId) -> String {
+        let Some(client) = self.store.clients.get(&conn) else { return "a process".into() };
+        let run = client.run.as_ref().and_then(|key| self.runs.get(key));
+        if let Some(run) = run {
+            if let Some(node) = run.node_of(conn) {
+                return node.label();
+            }
+            if let Some(label) = run.left.get(&conn) {
+                return label.clone();
+            }
+            if let Some(rank) = client.rank {
+                return run.world.label(rank);
+            }
+        }
+        client.label()
+    }
+
+    fn writer(run: Option<&Run>, writer: &Writer) -> Option<String> {
+        match writer {
+            Writer::Node(rank) => Some(match run.and_then(|run| run.node_of_rank(*rank)) {
+                Some(node) => node.label(),
+                None => format!("node rank {rank}"),
+            }),
+            Writer::Rank(rank) => Some(run.map_or(format!("rank {rank}"), |run| run.world.label(*rank))),
+            Writer::NcclRankZero => Some("rank 0".into()),
+            Writer::Group(name) => Some(name.clone()),
+            Writer::LastAtExit => Some("the last node to finish".into()),
+            Writer::Unknown => None,
+        }
+    }
+
+    /// Who must write `key`, for people.
+    pub(super) fn writer_of(&self, run: Option<&RunKey>, key: &[u8]) -> Option<String> {
+        let (run, wanted) = (run.and_then(|run| self.runs.get(run)), wanted(key));
+        Self::writer(run.filter(|_| !wanted.is_of_another_round(run)), &wanted.writer)
+    }
+
+    /// The connection of a writer, and since when it is gone.
+    fn find(run: Option<&Run>, writer: &Writer) -> Option<(ConnId, Option<Timestamp>)> {
+        let run = run?;
+        match writer {
+            Writer::Node(rank) => {
+                let node = run.node_of_rank(*rank)?;
+                Some((node.conn?, node.gone))
+            }
+            Writer::Rank(rank) => {
+                let info = run.world.ranks.get(rank)?;
+                Some((info.conn, info.gone))
+            }
+            _ => None,
+        }
+    }
+
+    /// Follows the wait of `conn` to its root.
+    pub(super) fn trace(&self, conn: ConnId) -> Option<Traced> {
+        let wait = self.store.waits.get(&conn)?;
+        let first = wanted(wait.view.missing.first()?);
+        let run_key = self.run_of(self.store.clients.get(&conn), &first);
+        let run = run_key.as_ref().and_then(|key| self.runs.get(key));
+        let writer = Self::writer(run.filter(|_| !first.is_of_another_round(run)), &first.writer);
+        let root = self.root(conn, run);
+        Some(Traced { run: run_key, who: self.who(conn), writer, root })
+    }
+
+    fn root(&self, start: ConnId, run: Option<&Run>) -> Root {
+        let mut path: Vec<ConnId> = Vec::new();
+        let mut at = start;
+        let mut want = None;
+        loop {
+            let next =
+                self.store.waits.get(&at).and_then(|wait| wait.view.missing.first()).map(|key| wanted(key));
+            let Some(next) = next else {
+                // Someone who is waited for and waits for nothing.
+                let (writer, what) =
+                    want.map_or((Writer::Unknown, "a key"), |want: Wanted| (want.writer, want.what));
+                return Root::At { writer, what, whereabouts: Whereabouts::Busy };
+            };
+            if let Some(from) = path.iter().position(|&member| member == at) {
+                return self.cycle(&path[from..]);
+            }
+            path.push(at);
+            let (writer, what) = (next.writer.clone(), next.what);
+            if next.is_of_another_round(run) {
+                return Root::At { writer, what, whereabouts: Whereabouts::WentOn };
+            }
+            match Self::find(run, &next.writer) {
+                Some((_, Some(gone))) => {
+                    let whereabouts = Whereabouts::Gone(Secs(self.now.since(gone)));
+                    return Root::At { writer, what, whereabouts };
+                }
+                Some((conn, None)) => {
+                    at = conn;
+                    want = Some(next);
+                }
+                None => {
+                    let whereabouts = match writer {
+                        Writer::Rank(rank) => {
+                            run.map_or(Whereabouts::NeverCame, |run| self.missed(run, rank))
+                        }
+                        Writer::Node(_) => Whereabouts::NeverCame,
+                        _ => Whereabouts::Unknown,
+                    };
+                    return Root::At { writer, what, whereabouts };
+                }
+            }
+        }
+    }
+
+    /// Where a rank is that has not come to this meeting: it may have been at the last one.
+    fn missed(&self, run: &Run, rank: u32) -> Whereabouts {
+        match run.world.holder(rank).map(|before| before.gone) {
+            Some(Some(gone)) => Whereabouts::Gone(Secs(self.now.since(gone))),
+            Some(None) => Whereabouts::Busy,
+            None => Whereabouts::NeverCame,
+        }
+    }
+
+    fn cycle(&self, members: &[ConnId]) -> Root {
+        let wants = |conn: &ConnId| self.store.waits.get(conn)?.view.missing.first().map(|key| wanted(key));
+        let newcomer = members.iter().copied().find(|conn| wants(conn).is_some_and(|want| want.is_master));
+        let rank_zero = members.iter().copied().find(|conn| wants(conn).is_some_and(|want| want.is_role));
+        Root::Cycle { members: members.to_vec(), newcomer, rank_zero }
+    }
+
+    /// Everything the waits tell, one explanation a root: run, what tells it from others, since when.
+    pub(super) fn explain(&self) -> Vec<(RunKey, String, Reason, Timestamp)> {
+        struct Group {
+            waiters: usize,
+            since: Timestamp,
+            root: Root,
+        }
+        let mut groups: HashMap<(RunKey, String), Group> = HashMap::new();
+        // Whoever waits for the same writer has the same root.
+        let mut roots: HashMap<(RunKey, Option<u64>, Writer, &str), Root> = HashMap::new();
+        for (&conn, wait) in &self.store.waits {
+            let Some(first) = wait.view.missing.first().map(|key| wanted(key)) else { continue };
+            let Some(run) = self.run_of(self.store.clients.get(&conn), &first) else { continue };
+            let root = roots
+                .entry((run.clone(), first.round, first.writer, first.what))
+                .or_insert_with(|| self.root(conn, self.runs.get(&run)))
+                .clone();
+            let about = match &root {
+                Root::At { writer: Writer::LastAtExit | Writer::Unknown, .. } => continue,
+                Root::At { writer, what, whereabouts: Whereabouts::WentOn } => {
+                    format!("{writer:?} {what} of another round")
+                }
+                Root::At { writer, what, .. } => format!("{writer:?} {what}"),
+                Root::Cycle { members, .. } => format!("cycle {:?}", members.iter().min()),
+            };
+            let group = groups.entry((run, about)).or_insert(Group { waiters: 0, since: wait.since, root });
+            group.waiters = group.waiters.saturating_add(1);
+            group.since = group.since.min(wait.since);
+        }
+        let mut told: Vec<_> = groups
+            .into_iter()
+            .filter_map(|((key, about), group)| {
+                let run = self.runs.get(&key)?;
+                let reason = self.reason(run, &group.root, group.waiters, group.since)?;
+                Some((key, about, reason, group.since))
+            })
+            .collect();
+        told.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+        told
+    }
+
+    fn reason(&self, run: &Run, root: &Root, waiters: usize, since: Timestamp) -> Option<Reason> {
+        let waited = Secs(self.now.since(since));
+        match root {
+            Root::Cycle { members, newcomer, rank_zero } => {
+                let since = |conn: &ConnId| self.store.waits.get(conn).map(|wait| wait.since);
+                let youngest = members.iter().filter_map(since).max()?;
+                if self.now.since(youngest) < Self::CYCLE_AFTER {
+                    return None;
+                }
+                let waited = Secs(self.now.since(youngest));
+                Some(match (newcomer, rank_zero) {
+                    (Some(newcomer), Some(rank_zero)) => Reason::ElasticDeadlock {
+                        newcomer: self.who(*newcomer),
+                        rank_zero: self.who(*rank_zero),
+                        waited,
+                    },
+                    _ => {
+                        Reason::WaitCycle { members: Names::of(members.iter().map(|&m| self.who(m))), waited }
+                    }
+                })
+            }
+            Root::At { writer, what, whereabouts } => {
+                let (what, whereabouts) = ((*what).to_owned(), *whereabouts);
+                let is_now = !matches!(whereabouts, Whereabouts::WentOn);
+                let who = Self::writer(is_now.then_some(run), writer)?;
+                Some(match writer {
+                    Writer::Rank(rank @ 1..) => Reason::WaitingForRank {
+                        rank: run.world.label(*rank),
+                        whereabouts,
+                        waiters,
+                        joined: run.world.joined(),
+                        connected: count(run.world.connected.len()),
+                        world_size: run.world.size.map(|(size, _)| size),
+                        waited,
+                    },
+                    Writer::Node(1..) => {
+                        Reason::WaitingForNode { node: who, what, whereabouts, waiters, waited }
+                    }
+                    Writer::Node(0) | Writer::Rank(_) | Writer::NcclRankZero => {
+                        Reason::RankZeroSlow { what, who, whereabouts, waiters, waited }
+                    }
+                    Writer::Group(_) => {
+                        let what = if what == "a barrier" { who } else { format!("{what} of {who}") };
+                        Reason::WaitingForGroup { what, waiters, waited }
+                    }
+                    Writer::LastAtExit | Writer::Unknown => return None,
+                })
+            }
+        }
+    }
+
+    /// Why one wait lasts, in a sentence.
+    pub(super) fn because(&self, traced: &Traced) -> Option<String> {
+        let run = traced.run.as_ref().and_then(|key| self.runs.get(key));
+        Some(match &traced.root {
+            Root::At { writer: Writer::LastAtExit, .. } => {
+                let running = run.map(still_running).unwrap_or_default();
+                if running.is_empty() {
+                    "the other nodes have not finished".into()
+                } else {
+                    format!("still running: {running}")
+                }
+            }
+            Root::At { writer, what, whereabouts } => {
+                let run = run.filter(|_| !matches!(whereabouts, Whereabouts::WentOn));
+                format!("{what} must come from {}: {whereabouts}", Self::writer(run, writer)?)
+            }
+            Root::Cycle { members, .. } => {
+                format!(
+                    "a deadlock, each waits for the next: {}",
+                    Names::of(members.iter().map(|&m| self.who(m)))
+                )
+            }
+        })
+    }
+}
+
+/// The nodes of the round that have not finished.
+pub(super) fn still_running(run: &Run) -> Names {
+    Names::of(
+        run.participants().filter(|node| !node.finished && node.gone.is_none()).map(super::run::Node::label),
+    )
+}

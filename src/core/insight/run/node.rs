@@ -1,0 +1,74 @@
+//! A node of a run: what names it, and where it is.
+
+use std::net::SocketAddr;
+
+use crate::core::ids::{ConnId, Label, Timestamp};
+use crate::core::protocol::rendezvous_state::Node as Desc;
+use crate::core::rendezvous::NodeInfo;
+
+/// What names a node within its run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::core::insight) enum NodeId {
+    /// torchrun's c10d backend.
+    Desc(Desc),
+    /// The static rendezvous: the node rank.
+    Rank(u32),
+    /// The native rendezvous: its id, and what it says of itself.
+    Native { node: Label, info: NodeInfo },
+}
+
+/// Where a node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::core::insight) enum Place {
+    Participant,
+    WaitList,
+    Redundant,
+}
+
+/// One agent.
+#[derive(Debug, Clone)]
+pub(in crate::core::insight) struct Node {
+    pub(in crate::core::insight) id: NodeId,
+    pub(in crate::core::insight) name: String,
+    pub(in crate::core::insight) conn: Option<ConnId>,
+    pub(in crate::core::insight) peer: Option<SocketAddr>,
+    pub(in crate::core::insight) pid: Option<u32>,
+    pub(in crate::core::insight) rank: Option<u32>,
+    pub(in crate::core::insight) place: Place,
+    /// Since when it is there.
+    pub(in crate::core::insight) place_since: Timestamp,
+    pub(in crate::core::insight) joined: Timestamp,
+    pub(in crate::core::insight) last_heartbeat: Timestamp,
+    pub(in crate::core::insight) stamp: i64,
+    pub(in crate::core::insight) gone: Option<Timestamp>,
+    pub(in crate::core::insight) finished: bool,
+}
+
+impl Node {
+    /// The name with the rank, for sentences.
+    pub(in crate::core::insight) fn label(&self) -> String {
+        match (&self.id, self.rank) {
+            (NodeId::Rank(rank), _) if self.name == format!("node {rank}") => self.told(),
+            (_, Some(rank)) => format!("{} (node rank {rank})", self.name),
+            (_, None) => self.name.clone(),
+        }
+    }
+
+    /// The name; for a node that is known by its rank only, with its address.
+    pub(in crate::core::insight) fn told(&self) -> String {
+        match (&self.id, self.peer) {
+            (NodeId::Rank(rank), Some(peer)) if self.name == format!("node {rank}") => {
+                format!("{} at {}", self.name, peer.ip())
+            }
+            _ => self.name.clone(),
+        }
+    }
+
+    pub(in crate::core::insight) fn node_id(&self) -> String {
+        match &self.id {
+            NodeId::Desc(desc) => desc.to_string(),
+            NodeId::Rank(rank) => format!("node-{rank}"),
+            NodeId::Native { node, .. } => node.to_string(),
+        }
+    }
+}

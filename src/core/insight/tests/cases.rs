@@ -1,0 +1,958 @@
+//! The fifteen things that go wrong, each with its healthy twin that stays silent.
+
+use super::lab::{Lab, PORT, gloo};
+use crate::core::insight::view::{ExpectedFrom, NodeState, RunKind, RunState};
+use crate::core::insight::{Expectation, Settings};
+use crate::core::store::StaleKeyConfig;
+
+/// `nodes` agents join `run`, the last of them `late` seconds after the others.
+fn join(lab: &mut Lab, run: &str, nodes: u32, late: f64) {
+    for n in 0..nodes {
+        if n + 1 == nodes {
+            lab.pass(late);
+        }
+        lab.agent(n, run);
+        lab.pass(0.1);
+        lab.cas(n, run, if n + 1 == nodes { "join complete" } else { "join" });
+    }
+}
+
+#[track_caller]
+fn assert_silent(lab: &Lab) {
+    assert_eq!(lab.complaints(), [""; 0]);
+}
+
+#[test]
+fn case_1_a_node_never_arrives() {
+    let mut lab = Lab::expecting(4, 4);
+    for n in 0..3 {
+        lab.agent(n, "job");
+        lab.cas(n, "job", "join");
+    }
+    lab.until(29.0);
+    assert_silent(&lab);
+    lab.until(35.0);
+    let at = lab.assert_said(
+        "nodes_missing",
+        "job round 0: 3 of 4 nodes have joined; 1 is missing for 30 s; there are node0, node1 and node2 (4 by serve --nodes)",
+    );
+    assert!((30.0..32.0).contains(&at), "{at}");
+    lab.until(300.0);
+    let times: Vec<i64> =
+        lab.said.iter().filter(|(_, s)| s.code == "nodes_missing").map(|(at, _)| *at as i64).collect();
+    assert_eq!(times.len(), 4, "said again with growing pauses: {times:?}");
+    let run = lab.run("job");
+    assert_eq!(
+        (run.summary.state, run.summary.nodes.joined, run.summary.nodes.missing),
+        (RunState::Joining, 3, Some(1))
+    );
+    assert_eq!(run.summary.explanation.expect("why").code, "nodes_missing");
+}
+
+#[test]
+fn case_1_a_missing_node_is_named_if_it_announced_itself() {
+    let mut lab = Lab::new();
+    lab.gate("job", &[("node0", 0, 4), ("node1", 1, 4), ("node2", 2, 4), ("node3", 3, 4)], &[]);
+    for n in [0, 1, 3] {
+        lab.agent(n, "job");
+        lab.cas(n, "job", "join");
+    }
+    lab.until(35.0);
+    lab.assert_said(
+        "nodes_missing",
+        "job round 0: 3 of 4 nodes have joined; node2 is missing for 30 s (4 by the pods' announcements)",
+    );
+    let missing = lab.run("job").missing;
+    assert_eq!((missing.len(), missing[0].name.as_deref(), missing[0].rank), (1, Some("node2"), Some(2)));
+}
+
+#[test]
+fn case_1_a_pod_never_announces_itself() {
+    let mut lab = Lab::new();
+    lab.gate("train-llm", &[("train-llm-0", 0, 4), ("train-llm-1", 1, 4), ("train-llm-3", 3, 4)], &[]);
+    lab.until(29.0);
+    assert_silent(&lab);
+    lab.until(41.0);
+    let text =
+        "train-llm: 3 of 4 pods have announced themselves; pod train-llm-2 with rank 2 is missing for 30 s";
+    lab.assert_said("pods_missing", text);
+    let run = lab.run("train-llm");
+    let summary = &run.summary;
+    assert_eq!((summary.kind, summary.state, summary.store), (RunKind::Gathering, RunState::Joining, None));
+    assert_eq!((summary.nodes.joined, summary.nodes.missing), (3, Some(1)));
+    assert_eq!(summary.nodes.expected.map(|e| (e.min, e.source)), Some((4, ExpectedFrom::Announced)));
+    assert!(summary.explanation.as_ref().expect("why").text.ends_with("missing for 41 s"));
+    let pods: Vec<_> = run.participants.iter().map(|node| (node.name.as_str(), node.state)).collect();
+    assert_eq!(pods[1], ("train-llm-1", NodeState::Announced));
+    let missing: Vec<_> = run.missing.iter().map(|node| (node.name.as_deref(), node.rank)).collect();
+    assert_eq!(missing, [(Some("train-llm-2"), Some(2))]);
+    // It comes, and the traffic begins: one run, which is no longer gathering.
+    let all = [("train-llm-0", 0, 4), ("train-llm-1", 1, 4), ("train-llm-2", 2, 4), ("train-llm-3", 3, 4)];
+    lab.gate("train-llm", &all, &[]);
+    lab.pass(2.0);
+    assert!(lab.run("train-llm").summary.explanation.is_none());
+    lab.agent(0, "train-llm");
+    lab.cas(0, "train-llm", "join");
+    lab.pass(1.0);
+    let list = lab.insight.list(lab.now);
+    assert_eq!(list.runs.iter().map(|run| run.kind).collect::<Vec<_>>(), [RunKind::C10d]);
+    // All pods go away without a word.
+    lab.insight.gate("train-llm", None);
+    lab.pass(1.0);
+    assert_eq!(lab.run("train-llm").summary.nodes.expected, None);
+}
+
+#[test]
+fn case_1_a_node_that_neither_joined_nor_announced_itself_is_named_by_its_rank() {
+    let mut lab = Lab::new();
+    // A Job's pods: their host names lack the random end.
+    lab.gate("job", &[("node0-x7k2p", 0, 3), ("node1-aaaaa", 1, 3)], &[]);
+    lab.agent(0, "job");
+    lab.cas(0, "job", "join");
+    lab.until(35.0);
+    let missing = lab.run("job").missing;
+    let named: Vec<_> =
+        missing.iter().map(|node| (node.name.as_deref(), node.rank, node.known_from.as_str())).collect();
+    assert_eq!(named, [(Some("node1-aaaaa"), Some(1), "announced"), (None, Some(2), "node_rank")]);
+    lab.assert_said(
+        "nodes_missing",
+        "job round 0: 1 of 3 nodes have joined; node1-aaaaa and node 2 are missing for 30 s (3 by the pods' announcements)",
+    );
+}
+
+#[test]
+fn case_1_nobody_has_said_how_many() {
+    let mut lab = Lab::new();
+    lab.agent(0, "job");
+    lab.cas(0, "job", "join");
+    lab.until(35.0);
+    lab.assert_said(
+        "nodes_missing",
+        "job round 0: 1 node has joined (node0) and waited 30 s for more; nobody has said how many there should be",
+    );
+    assert!(
+        lab.insight
+            .expect("job", Expectation { min: 2, max: 2, names: vec!["node0".into(), "node7".into()] })
+    );
+    lab.pass(40.0);
+    let expected = lab.run("job").summary.nodes.expected.expect("said now");
+    assert_eq!((expected.min, expected.source), (2, ExpectedFrom::Api));
+    let last = lab.said.last().expect("something").1.text.clone();
+    assert!(last.contains("1 of 2 nodes have joined; node7 is missing"), "{last}");
+}
+
+#[test]
+fn case_2_a_node_is_late_and_comes() {
+    let mut lab = Lab::expecting(3, 3);
+    join(&mut lab, "job", 3, 45.0);
+    lab.exchange("job", 0, 3, 1);
+    lab.pass(3.0);
+    lab.assert_said("nodes_missing", "job round 0: 2 of 3 nodes have joined; 1 is missing for 30 s; there are node0 and node1 (3 by serve --nodes)");
+    lab.assert_said("node_came_late", "job round 0: node2 has come after 45 s: 3 of 3 nodes have joined");
+    lab.assert_said("round_complete", "job round 0 complete: 3 nodes in 45.2 s; last: node2 (+45.2 s)");
+
+    let mut healthy = Lab::expecting(3, 3);
+    join(&mut healthy, "job", 3, 20.0);
+    healthy.exchange("job", 0, 3, 1);
+    healthy.pass(120.0);
+    assert_silent(&healthy);
+    assert!(healthy.texts("node_came_late").is_empty());
+}
+
+#[test]
+fn case_3_a_node_dies_while_joining() {
+    let mut lab = Lab::expecting(4, 4);
+    for n in 0..3 {
+        lab.agent(n, "job");
+        lab.cas(n, "job", "join");
+    }
+    lab.pass(5.0);
+    let died = lab.now.0.as_secs_f64();
+    lab.leave(1);
+    lab.pass(5.0);
+    let at = lab.assert_said(
+        "node_died_joining",
+        "job round 0: node1 died or failed: the connection closed while joining; 2 of 4 nodes left",
+    );
+    assert!(at - died < 5.0);
+    assert_eq!(lab.insight.totals().node_deaths, 1);
+    let gone = lab.run("job").participants.into_iter().find(|node| node.name == "node1").expect("shown");
+    assert_eq!(gone.state, NodeState::Gone);
+}
+
+#[test]
+fn case_4_a_node_dies_while_training() {
+    let mut lab = Lab::expecting(4, 4);
+    lab.complete_run("job", 4);
+    lab.pass(60.0);
+    assert_silent(&lab);
+    let died = lab.now.0.as_secs_f64();
+    lab.leave(2);
+    lab.pass(5.0);
+    let at = lab.assert_said(
+        "node_died",
+        "job round 0: node2 (node rank 2) died or failed: the connection closed while training; 3 nodes left",
+    );
+    assert!(at - died < 5.0);
+}
+
+#[test]
+fn case_4_a_dead_node_is_missed_by_name_however_torch_drops_it() {
+    for changes in [&["drop:1 next"][..], &["drop:1", "next"]] {
+        let mut lab = Lab::new();
+        lab.complete_run("job", 3);
+        lab.pass(10.0);
+        lab.leave(1);
+        lab.pass(5.0);
+        for change in changes {
+            lab.cas(0, "job", change);
+            lab.pass(0.1);
+        }
+        lab.cas(0, "job", "join");
+        lab.cas(2, "job", "join");
+        lab.pass(35.0);
+        lab.assert_said(
+            "nodes_missing",
+            "job round 1: 2 of 3 nodes have joined; node1 is missing for 30 s (3 by an earlier round)",
+        );
+    }
+}
+
+#[test]
+fn case_4_nodes_that_finish_do_not_die() {
+    let mut lab = Lab::expecting(4, 4);
+    lab.complete_run("job", 4);
+    lab.pass(600.0);
+    for n in 0..4 {
+        lab.reach_exit(n, "job", n == 3);
+        lab.pass(3.0);
+    }
+    lab.cas(3, "job", "close");
+    for n in 0..4 {
+        lab.leave(n);
+    }
+    lab.pass(60.0);
+    assert_silent(&lab);
+    lab.assert_said("run_finished", "job round 0 finished: 4 nodes after 609 s");
+    assert_eq!(lab.run("job").summary.state, RunState::Finished);
+    assert_eq!(lab.insight.totals().node_deaths, 0);
+}
+
+#[test]
+fn case_4_nodes_of_an_old_release_finish_too() {
+    let mut lab = Lab::expecting(2, 2);
+    lab.complete_run("job", 2);
+    lab.pass(600.0);
+    lab.pass_old_exit("job", 2);
+    lab.cas(0, "job", "close");
+    (0..2).for_each(|n| lab.leave(n));
+    lab.pass(60.0);
+    assert_silent(&lab);
+    lab.assert_said("run_finished", "job round 0 finished: 2 nodes after 600 s");
+    assert_eq!(lab.run("job").summary.state, RunState::Finished);
+}
+
+#[test]
+fn ranks_of_an_old_release_meet_and_finish_too() {
+    let mut lab = Lab::new();
+    // What gloo of 2.1 writes for one other rank: a socket address of 128 bytes and a number.
+    let mut old = [0; 136];
+    old[..8].copy_from_slice(&[2, 0, 0xa5, 0xcb, 127, 0, 0, 1]);
+    for n in 0..2 {
+        lab.worker(n, "10.0.0.1");
+        lab.set(n, &format!("//worker/attempt_0/default_pg/0//cpu//0/{n}"), &old);
+    }
+    lab.pass(20.0);
+    lab.assert_said(
+        "ranks_complete",
+        "store:29500: all 2 ranks have met in 0.0 s; last: rank 1 at 10.0.0.1 (+0.0 s)",
+    );
+    (0..2).for_each(|n| lab.leave(n));
+    lab.pass(20.0);
+    assert_silent(&lab);
+    assert_eq!(lab.texts("run_finished").len(), 1);
+}
+
+#[test]
+fn case_5_rank_zero_is_slow() {
+    let mut lab = Lab::new();
+    for n in 0..3 {
+        lab.worker(n, "10.0.0.1");
+    }
+    for n in 1..3 {
+        lab.publish(n, n, 3);
+        lab.wait_for_rank(n, 0);
+    }
+    lab.until(35.0);
+    lab.assert_said(
+        "rank_zero_slow",
+        "store:29500: 2 processes have waited 30 s for the address from rank 0: it has not come",
+    );
+    // The same with NCCL in both its forms, where nobody but rank 0 writes anything.
+    for id in ["/default_pg/0//cuda//0", "/default_pg/0//cuda//0/nccl_storekey_0"] {
+        let mut lab = Lab::new();
+        for n in 0..3 {
+            lab.worker(n, "10.0.0.1");
+        }
+        lab.wait(1, &[id]);
+        lab.wait(2, &[id]);
+        lab.until(35.0);
+        lab.assert_said(
+            "rank_zero_slow",
+            "store:29500: 2 processes have waited 30 s for the NCCL id from rank 0: the keys do not tell which process that is",
+        );
+        assert_eq!(lab.run("store:29500").waits.len(), 2);
+    }
+
+    let mut healthy = Lab::new();
+    for n in 0..3 {
+        healthy.worker(n, "10.0.0.1");
+        healthy.wait(n, &["/default_pg/0//cuda//0"]);
+    }
+    healthy.pass(10.0);
+    healthy.set(0, "/default_pg/0//cuda//0", &[7; 128]);
+    healthy.pass(100.0);
+    assert_silent(&healthy);
+}
+
+#[test]
+fn case_5_a_chain_of_waits_is_followed_to_its_root() {
+    let mut lab = Lab::new();
+    for n in 0..3 {
+        lab.worker(n, &format!("10.0.0.{n}"));
+    }
+    // Ranks 0 and 1 are there, 2 is not; 1 waits for 0's ... which is there; both wait for 2.
+    lab.publish(0, 0, 4);
+    lab.publish(1, 1, 4);
+    lab.wait_for_rank(0, 2);
+    lab.wait_for_rank(1, 2);
+    lab.until(35.0);
+    lab.assert_said(
+        "waiting_for_rank",
+        "store:29500: 2 processes have waited 30 s for the address of rank 2: it has not come; 2 of 4 ranks have \
+         published theirs, 3 processes have connected",
+    );
+    let run = lab.run("store:29500");
+    assert_eq!(run.rank_grid.expect("ranks").states, "jj..");
+    assert_eq!(run.waits[0].writer.as_deref(), Some("rank 2"));
+    assert_eq!(run.waits[0].who.as_deref().map(|who| who.starts_with("rank ")), Some(true));
+}
+
+#[test]
+fn case_6_two_nodes_claim_one_rank() {
+    let mut lab = Lab::new();
+    for (n, rank) in [(0, 0), (1, 1), (2, 1)] {
+        lab.worker(n, &format!("10.0.0.{n}"));
+        lab.publish(n, rank, 3);
+    }
+    lab.pass(5.0);
+    lab.assert_said(
+        "duplicate_rank",
+        "store:29500: two live processes claim rank 1: rank 1 on host1 and process 2002 at 10.0.0.2; two jobs on \
+         one store, or two nodes with one rank",
+    );
+    // Agents, too.
+    let mut lab = Lab::new();
+    for n in 0..2 {
+        lab.connect(n, &format!("10.0.0.{n}"), n);
+        lab.ping(n);
+        lab.set(n, "/s/torchelastic/role_info/1", b"{}");
+    }
+    lab.pass(5.0);
+    assert!(lab.texts("duplicate_rank")[0].contains("claim node rank 1"), "{:?}", lab.said);
+
+    let mut healthy = Lab::new();
+    for n in 0..3 {
+        healthy.worker(n, "10.0.0.1");
+        healthy.publish(n, n, 3);
+    }
+    healthy.pass(60.0);
+    assert_silent(&healthy);
+    healthy.assert_said(
+        "ranks_complete",
+        "store:29500: all 3 ranks have met in 0.0 s; last: rank 2 on host2 (+0.0 s)",
+    );
+}
+
+#[test]
+fn case_7_one_group_formed_and_others_are_left_over() {
+    let mut lab = Lab::expecting(4, 4);
+    for n in 0..4 {
+        lab.agent(n, "job");
+    }
+    lab.cas(0, "job", "join");
+    lab.cas(1, "job", "join complete");
+    lab.cas(2, "job", "wait");
+    lab.cas(3, "job", "wait");
+    lab.exchange("job", 0, 2, 1);
+    lab.pass(5.0);
+    lab.assert_said(
+        "fewer_than_expected",
+        "job round 0: the round is complete with 2 nodes, but 4 are expected by serve --nodes; left over: node2 and node3",
+    );
+    lab.pass(40.0);
+    lab.assert_said(
+        "left_over",
+        "job round 0: node2 and node3 have waited 30 s beside a complete round of 2 nodes that does not take them in",
+    );
+
+    // An elastic job that takes a newcomer in with its next round.
+    let mut healthy = Lab::expecting(2, 4);
+    for n in 0..3 {
+        healthy.agent(n, "job");
+    }
+    healthy.cas(0, "job", "join");
+    healthy.cas(1, "job", "join complete");
+    healthy.exchange("job", 0, 2, 1);
+    healthy.pass(60.0);
+    healthy.cas(2, "job", "wait");
+    healthy.pass(3.0);
+    healthy.cas(0, "job", "next join");
+    healthy.cas(1, "job", "join");
+    healthy.cas(2, "job", "join complete");
+    healthy.exchange("job", 1, 3, 1);
+    healthy.pass(100.0);
+    assert_silent(&healthy);
+}
+
+#[test]
+fn case_7_nodes_that_ask_for_different_numbers_complete_no_round() {
+    // Seen with torch 2.15: two nodes with --nnodes=2 and two with --nnodes=4, and nobody completes the round of four.
+    let mut lab = Lab::expecting(4, 4);
+    for n in 0..4 {
+        lab.agent(n, "job");
+        lab.cas(n, "job", "join");
+    }
+    lab.pass(29.0);
+    assert_silent(&lab);
+    lab.pass(3.0);
+    lab.assert_said(
+        "round_not_complete",
+        "job round 0: 4 nodes have joined and the round is not complete after 30 s, although 4 by serve --nodes are enough: \
+         some nodes ask for another number",
+    );
+
+    // The last call of an elastic job, while more may come.
+    let mut healthy = Lab::expecting(2, 4);
+    for n in 0..2 {
+        healthy.agent(n, "job");
+        healthy.cas(n, "job", if n == 1 { "join deadline" } else { "join" });
+    }
+    healthy.pass(60.0);
+    assert_silent(&healthy);
+}
+
+#[test]
+fn case_7_the_ranks_disagree_on_the_world_size() {
+    let mut lab = Lab::new();
+    for (n, world) in [(0, 2), (1, 2), (2, 4), (3, 4)] {
+        lab.worker(n, "10.0.0.1");
+        lab.publish(n, n, world);
+    }
+    lab.pass(5.0);
+    lab.assert_said(
+        "world_sizes_differ",
+        "store:29500: the ranks disagree on the world size: rank 0 is prepared for 2 ranks, rank 2 for 4",
+    );
+}
+
+#[test]
+fn case_7_a_static_node_beyond_the_number_of_nodes() {
+    let mut lab = Lab::new();
+    for n in 0..3 {
+        lab.connect(n, &format!("10.0.0.{n}"), n);
+        lab.ping(n);
+        lab.set(n, &format!("/s/torchelastic/role_info/{n}"), b"{}");
+    }
+    let ranks = [0, 1].map(|n| (format!("/s/torchelastic/assigned_ranks/{n}"), format!("[{n}, 2, {n}, 2]")));
+    lab.multi_set(0, &ranks);
+    lab.pass(5.0);
+    lab.assert_said(
+        "node_rank_beyond",
+        "s: node 2 at 10.0.0.2 came as node rank 2, but rank 0 counts on 2 nodes",
+    );
+}
+
+#[test]
+fn case_7_pods_that_announce_different_numbers() {
+    let mut lab = Lab::new();
+    lab.gate("job", &[("a", 0, 2)], &[("b", 1, 3)]);
+    lab.agent(0, "job");
+    lab.cas(0, "job", "join");
+    lab.pass(5.0);
+    lab.assert_said(
+        "announcements_differ",
+        "job round 0: the pods disagree on the number of nodes: a expects 2, b expects 3",
+    );
+}
+
+#[test]
+fn case_7_a_pod_is_held_back_because_its_rank_is_taken() {
+    let mut lab = Lab::new();
+    lab.gate("job", &[("a", 0, 2), ("b", 1, 2)], &[("c", 1, 2)]);
+    lab.pass(5.0);
+    lab.assert_said(
+        "duplicate_rank",
+        "job: two live processes claim node rank 1: pod b at 10.1.0.1 and pod c at 10.1.0.1, which is held back; two jobs \
+         on one store, or two nodes with one rank",
+    );
+    // What was said is not said again when the run begins.
+    lab.agent(0, "job");
+    lab.cas(0, "job", "join");
+    lab.pass(5.0);
+    assert_eq!(lab.said.iter().filter(|(_, said)| said.code == "duplicate_rank").count(), 1);
+    assert!(lab.run("job").explanations.iter().any(|said| said.code == "duplicate_rank" && said.holds));
+}
+
+#[test]
+fn a_run_is_finished_until_it_is_started_again() {
+    let mut lab = Lab::new();
+    lab.complete_run("job", 2);
+    assert_eq!(lab.insight.finished("job"), None);
+    for n in 0..2 {
+        lab.reach_exit(n, "job", n == 1);
+    }
+    lab.pass(2.0);
+    assert!(lab.insight.finished("job").is_some());
+    assert_eq!(lab.insight.finished("other"), None);
+    // Its old announcements do not make it gather again, but new ones do.
+    let since = lab.now;
+    lab.pass(1.0);
+    lab.gate("job", &[("a", 0, 2)], &[]);
+    lab.pass(1.0);
+    let kinds = |lab: &Lab| lab.insight.list(lab.now).runs.iter().map(|run| run.kind).collect::<Vec<_>>();
+    assert_eq!(kinds(&lab), [RunKind::Gathering, RunKind::C10d]);
+    assert!(lab.insight.finished("job").is_some_and(|at| at <= since));
+}
+
+#[test]
+fn case_8_the_run_is_closed() {
+    let mut lab = Lab::new();
+    lab.complete_run("job", 2);
+    for n in 0..2 {
+        lab.reach_exit(n, "job", n == 1);
+    }
+    lab.cas(0, "job", "close");
+    lab.leave(0);
+    lab.leave(1);
+    lab.pass(4.0);
+    lab.agent(7, "job");
+    lab.pass(3.0);
+    lab.assert_said(
+        "run_is_closed",
+        "job round 0: process 1007 at 10.77.0.17 cannot join: the run finished 4 s ago and is closed",
+    );
+
+    // Once the run is forgotten the id can be used again.
+    let mut healthy = Lab::with(
+        Settings::default(),
+        StaleKeyConfig {
+            forget_finished_after: Some(std::time::Duration::from_secs(2)),
+            ..StaleKeyConfig::default()
+        },
+    );
+    healthy.complete_run("job", 2);
+    for n in 0..2 {
+        healthy.reach_exit(n, "job", n == 1);
+    }
+    healthy.cas(0, "job", "close");
+    healthy.leave(0);
+    healthy.leave(1);
+    healthy.pass(20.0);
+    healthy.forget_state("job");
+    healthy.complete_run("job", 2);
+    healthy.pass(10.0);
+    assert_eq!(healthy.complaints(), ["job round 0 had finished and is started again"]);
+    assert_eq!(healthy.run("job").summary.state, RunState::Running);
+}
+
+#[test]
+fn case_9_a_stale_address_was_read() {
+    let keep = StaleKeyConfig { drop_spent: false, ..StaleKeyConfig::default() };
+    let mut lab = Lab::with(Settings::default(), keep);
+    for n in 0..2 {
+        lab.worker(n, "10.0.0.1");
+        lab.publish(n, n, 2);
+    }
+    lab.pass(10.0);
+    lab.worker(5, "10.0.0.9");
+    lab.leave(0);
+    lab.pass(12.0);
+    lab.get(5, "/default_pg/0//cpu//0/0");
+    lab.pass(3.0);
+    lab.assert_said(
+        "stale_address",
+        "store:29500: process 2005 at 10.0.0.9 read `/default_pg/0//cpu//0/0`, written by a process that ended 12 s ago; \
+         it will fail to connect",
+    );
+
+    let mut healthy = Lab::new();
+    for n in 0..2 {
+        healthy.worker(n, "10.0.0.1");
+        healthy.publish(n, n, 2);
+        healthy.get(n, "/default_pg/0//cpu//0/0");
+    }
+    healthy.pass(20.0);
+    assert_silent(&healthy);
+}
+
+#[test]
+fn case_10_the_elastic_deadlock() {
+    let mut lab = Lab::expecting(2, 4);
+    lab.complete_run("job", 2);
+    lab.pass(30.0);
+    lab.agent(2, "job");
+    lab.cas(2, "job", "wait");
+    lab.pass(1.0);
+    lab.cas(0, "job", "next join");
+    lab.cas(1, "job", "join");
+    lab.cas(2, "job", "join complete");
+    let base = "/torch.rendezvous.job.1";
+    let role = |n: u32| format!("{base}/torchelastic/role_info/{n}");
+    lab.wait(2, &[&format!("{base}/MASTER_ADDR")]);
+    lab.set(1, &role(1), b"{}");
+    lab.wait(1, &[&format!("{base}/torchelastic/assigned_ranks/1")]);
+    lab.set(0, &role(0), b"{}");
+    lab.wait(0, &[&role(0), &role(1), &role(2)]);
+    let begun = lab.now.0.as_secs_f64();
+    lab.pass(6.0);
+    let at = lab.assert_said(
+        "elastic_deadlock",
+        "job round 1: deadlock for 2 s: node2 (node rank 2) joined a running job and waits for MASTER_ADDR, which node0 \
+         (node rank 0) does not publish again while it waits for the newcomer's role",
+    );
+    assert!(at - begun < 5.0, "{at} {begun}");
+    let waits = lab.run("job").waits;
+    assert_eq!(waits.len(), 3);
+    assert!(
+        waits.iter().all(|wait| wait.reason.as_ref().is_some_and(|why| why.contains("deadlock"))),
+        "{waits:#?}"
+    );
+}
+
+#[test]
+fn case_10_who_waits_in_a_round_that_is_over_is_not_told_of_the_nodes_of_the_next() {
+    let mut lab = Lab::expecting(2, 2);
+    lab.complete_run("job", 3);
+    lab.wait(
+        1,
+        &["/torch.rendezvous.job.0/MASTER_ADDR2", "/torch.rendezvous.job.0/torchelastic/assigned_ranks/7"],
+    );
+    lab.wait(2, &["/torch.rendezvous.job.0/torchelastic/role_info/9"]);
+    lab.pass(1.0);
+    lab.cas(0, "job", "next join complete");
+    lab.exchange("job", 1, 1, 1);
+    lab.pass(40.0);
+    lab.assert_said(
+        "waiting_for_node",
+        "job round 1: 1 process has waited 30 s for the role of node rank 9: that was in another round, and the run has gone \
+         on without it",
+    );
+    assert!(lab.texts("elastic_deadlock").is_empty());
+}
+
+#[test]
+fn case_11_agents_that_give_up_keep_their_names() {
+    let mut lab = Lab::expecting(2, 4);
+    lab.complete_run("job", 3);
+    lab.pass(1.0);
+    let keys = [1, 2].map(|n| format!("/torch.rendezvous.job.0/torchelastic/assigned_ranks/{n}"));
+    for (n, key) in [(1, &keys[0]), (2, &keys[1])] {
+        lab.wait(n, &[&format!("{key}0")]);
+    }
+    // The first to give up leaves and takes the others out of the state.
+    lab.pass(12.0);
+    lab.cancel(1);
+    lab.cas(1, "job", "next");
+    lab.cas(1, "job", "close");
+    lab.cancel(2);
+    lab.pass(4.0);
+    let told = lab.texts("gave_up");
+    assert!(told.iter().any(|text| text.contains(": node1 (node rank 1) gave up on")), "{told:?}");
+    assert!(told.iter().any(|text| text.contains(": node2 (node rank 2) gave up on")), "{told:?}");
+    let closed = lab.texts("closed_incomplete");
+    assert!(closed.iter().all(|text| !text.contains("there were")), "{closed:?}");
+}
+
+#[test]
+fn case_11_a_client_gave_up() {
+    let mut lab = Lab::new();
+    for n in 1..4 {
+        lab.worker(n, "10.0.0.1");
+        lab.publish(n, n, 4);
+        lab.wait_for_rank(n, 0);
+    }
+    lab.pass(20.0);
+    for n in 1..4 {
+        lab.cancel(n);
+    }
+    lab.pass(4.0);
+    lab.assert_said(
+        "gave_up",
+        "store:29500: rank 1 on host1, rank 2 on host2 and rank 3 on host3 gave up on `/default_pg/0//cpu//0/0` after \
+         20 s; rank 0 should have written it",
+    );
+    assert_eq!(lab.texts("gave_up").len(), 1, "told together");
+
+    // A key of the user's own is nobody's business, and neither are the slices of the initial barrier.
+    let mut healthy = Lab::new();
+    healthy.worker(1, "10.0.0.1");
+    healthy.publish(1, 0, 1);
+    for key in ["/mine", "/default_pg/store_based_barrier_key:0:last_worker"] {
+        healthy.wait(1, &[key]);
+        healthy.pass(10.0);
+        healthy.cancel(1);
+    }
+    healthy.pass(5.0);
+    assert!(healthy.texts("gave_up").is_empty());
+}
+
+#[test]
+fn case_12_a_foreign_client() {
+    let mut lab = Lab::new();
+    for _ in 0..3 {
+        lab.insight.foreign(PORT, "10.0.0.9".parse().expect("an address"), "HTTP", lab.now);
+    }
+    lab.pass(5.0);
+    assert_eq!(
+        lab.texts("foreign_client"),
+        ["a foreign HTTP client at 10.0.0.9 talks to the store port 29500 (3 times)"]
+    );
+    assert_eq!(lab.insight.list(lab.now).explanations[0].code, "foreign_client");
+}
+
+#[test]
+fn case_13_the_workers_meet_elsewhere() {
+    let mut lab = Lab::new();
+    lab.complete_run("job", 2);
+    lab.pass(35.0);
+    lab.assert_said(
+        "workers_elsewhere",
+        "job round 0: the workers meet at node0:41234, a store that rank 0 hosts itself; their ranks cannot be seen here",
+    );
+    assert_eq!(lab.run("job").workers_store.as_deref(), Some("node0:41234"));
+    lab.pass(300.0);
+    assert_silent(&lab);
+    assert_eq!(lab.texts("workers_elsewhere").len(), 1);
+
+    // Workers that are sent here come when they have imported what they need; their agents publish an address all the same.
+    let mut healthy = Lab::new();
+    healthy.complete_run("job", 2);
+    healthy.pass(20.0);
+    for n in 0..2 {
+        healthy.worker(10 + n, "10.0.0.1");
+        healthy.publish(10 + n, n, 2);
+    }
+    healthy.pass(60.0);
+    assert_silent(&healthy);
+    assert!(healthy.texts("workers_elsewhere").is_empty());
+    healthy.assert_said(
+        "ranks_complete",
+        "job round 0: all 2 ranks have met in 0.0 s; last: rank 1 on host11 (+0.0 s)",
+    );
+}
+
+#[test]
+fn case_14_the_exit_barrier() {
+    let mut lab = Lab::expecting(3, 3);
+    lab.complete_run("job", 3);
+    lab.pass(100.0);
+    lab.reach_exit(0, "job", false);
+    lab.reach_exit(2, "job", false);
+    lab.pass(35.0);
+    lab.assert_said(
+        "exit_barrier",
+        "job round 0: 2 of 3 nodes have finished and waited 30 s at the exit barrier; still running: node1 (node rank 1)",
+    );
+    let run = lab.run("job");
+    assert_eq!(run.summary.state, RunState::Exiting);
+    assert_eq!(run.summary.exit.expect("an exit barrier").arrived, 2);
+    assert!(
+        run.waits.iter().all(|wait| wait.reason.as_deref() == Some("still running: node1 (node rank 1)"))
+    );
+}
+
+#[test]
+fn case_15_two_jobs_use_one_store() {
+    let mut lab = Lab::new();
+    for n in 0..2 {
+        lab.worker(n, &format!("10.0.0.{n}"));
+        lab.publish(n, n, 2);
+    }
+    for n in 0..2 {
+        lab.get(n, &format!("/default_pg/0//cpu//0/{}", 1 - n));
+    }
+    lab.pass(10.0);
+    assert_silent(&lab);
+    // Once rank 1 is overwritten, the address of the rank 0 that has read it is dropped: no key is written twice after that.
+    for n in [3, 2] {
+        lab.worker(n, &format!("10.0.0.{n}"));
+        lab.publish(n, n % 2, 2);
+        lab.pass(0.5);
+    }
+    lab.pass(5.0);
+    lab.assert_said(
+        "two_jobs",
+        "store:29500: two jobs on one store: process 2000 at 10.0.0.0 and process 2002 at 10.0.0.2 (both write the \
+         addresses of all 2 ranks)",
+    );
+    assert!(lab.texts("duplicate_rank").is_empty());
+    // Two static runs, before their workers even start.
+    let mut lab = Lab::new();
+    for (n, run) in [(0, "a"), (1, "b")] {
+        lab.connect(n, &format!("10.0.0.{n}"), n);
+        lab.ping(n);
+        lab.set(n, &format!("/{run}/torchelastic/role_info/0"), b"{}");
+    }
+    lab.pass(5.0);
+    assert_eq!(
+        lab.texts("two_jobs"),
+        ["a: two jobs on one store: run a and run b (their workers write the same keys)"]
+    );
+
+    // Two c10d runs share no key.
+    let mut healthy = Lab::new();
+    healthy.complete_run("one", 2);
+    for n in 2..4 {
+        healthy.agent(n, "two");
+        healthy.cas(n, "two", if n == 3 { "join complete" } else { "join" });
+    }
+    healthy.pass(8.0);
+    assert_silent(&healthy);
+}
+
+#[test]
+fn a_process_that_leaves_before_all_have_met() {
+    let mut lab = Lab::new();
+    for n in 0..3 {
+        lab.worker(n, "10.0.0.1");
+        lab.publish(n, n, 4);
+    }
+    lab.leave(1);
+    lab.pass(5.0);
+    lab.assert_said(
+        "rank_lost",
+        "store:29500: rank 1 on host1 ended before all ranks had met; 2 of 4 are there",
+    );
+    assert_eq!(lab.run("store:29500").rank_grid.expect("ranks").states, "jxj.");
+}
+
+#[test]
+fn a_state_that_cannot_be_read_harms_nothing() {
+    let mut lab = Lab::new();
+    lab.agent(0, "job");
+    lab.set(0, "/torch.rendezvous.job", b"nonsense!");
+    lab.pass(5.0);
+    lab.assert_said(
+        "unreadable_state",
+        "job round 0: the rendezvous state cannot be read: the state is not base64",
+    );
+    for n in 0..20 {
+        lab.set(0, "/torch.rendezvous.job", format!("nonsense {n}").as_bytes());
+        lab.pass(0.5);
+    }
+    assert_eq!(lab.texts("unreadable_state").len(), 1, "told once, not with every write");
+    lab.forget_state("job");
+    assert_eq!(lab.insight.list(lab.now).runs.len(), 1);
+}
+
+#[test]
+fn a_rank_whose_watchdog_fired() {
+    let mut lab = Lab::new();
+    lab.worker(0, "10.0.0.1");
+    lab.publish(0, 0, 1);
+    lab.set(0, "/default_pg/0//exception_dump", b"1");
+    lab.pass(3.0);
+    lab.assert_said(
+        "watchdog_fired",
+        "store:29500: rank 0 on host0 reported that a collective timed out or failed",
+    );
+}
+
+#[test]
+fn many_that_die_together_are_one_line() {
+    let mut lab = Lab::new();
+    lab.complete_run("job", 40);
+    lab.pass(10.0);
+    for n in 5..35 {
+        lab.leave(n);
+    }
+    lab.pass(5.0);
+    let texts = lab.texts("node_died");
+    assert_eq!(texts.len(), 1);
+    assert!(texts[0].contains("and 22 more died or failed"), "{}", texts[0]);
+    assert_eq!(lab.insight.totals().node_deaths, 30);
+}
+
+#[test]
+fn a_job_that_is_stopped_is_one_line() {
+    let mut lab = Lab::new();
+    lab.complete_run("job", 8);
+    lab.pass(10.0);
+    for n in 0..8 {
+        lab.leave(n);
+    }
+    lab.pass(5.0);
+    assert_eq!(lab.complaints(), ["job round 0: all 8 nodes left without finishing"]);
+    assert_eq!(lab.run("job").summary.state, RunState::Gone);
+}
+
+#[test]
+fn static_runs_tell_who_is_missing_by_rank() {
+    let mut lab = Lab::expecting(3, 3);
+    for n in [1, 2] {
+        lab.connect(n, &format!("10.0.0.{n}"), n);
+        lab.ping(n);
+        lab.set(n, &format!("/s/torchelastic/role_info/{n}"), b"{}");
+        lab.wait(n, &[&format!("/s/torchelastic/assigned_ranks/{n}")]);
+    }
+    lab.until(35.0);
+    lab.assert_said(
+        "nodes_missing",
+        "s: 2 of 3 nodes have joined; node 0 is missing for 30 s (3 by serve --nodes)",
+    );
+    assert_eq!(lab.run("s").missing[0].rank, Some(0));
+}
+
+#[test]
+fn a_wait_that_begins_or_ends_changes_the_run() {
+    let mut lab = Lab::new();
+    for n in 0..2 {
+        lab.worker(n, "10.0.0.1");
+    }
+    lab.publish(1, 1, 2);
+    lab.pass(10.0);
+    let version = |lab: &Lab| lab.run("store:29500").summary.version;
+    let before = version(&lab);
+    for _ in 0..20 {
+        lab.wait_for_rank(1, 0);
+        lab.pass(0.3);
+        lab.get(1, "/default_pg/0//cpu//0/1");
+        lab.pass(0.3);
+    }
+    assert_eq!(version(&lab), before, "short waits are none");
+    lab.wait_for_rank(1, 0);
+    lab.pass(3.0);
+    let waits = version(&lab);
+    assert!(waits > before);
+    lab.pass(10.0);
+    assert_eq!(version(&lab), waits, "it goes on");
+    lab.get(1, "/default_pg/0//cpu//0/1");
+    lab.pass(2.0);
+    assert!(version(&lab) > waits);
+}
+
+#[test]
+fn a_gloo_address_tells_host_and_world_size() {
+    use crate::core::insight::world::{GlooAddress, read_gloo};
+    for (host, world) in [("node2", 4_usize), ("a", 1), ("worker-0.train.svc", 4096)] {
+        let read = GlooAddress { host: Some(host.into()), size: Some(world as u32) };
+        assert_eq!(read_gloo(&gloo(host, world)), read);
+    }
+    for nonsense in [&b""[..], b"1234567", &[0xff; 64], &[0; 189]] {
+        assert_eq!(read_gloo(nonsense), GlooAddress::default(), "{nonsense:?}");
+    }
+    let mut odd = gloo("node2", 4);
+    odd.push(0);
+    assert_eq!(read_gloo(&odd).size, None);
+}

@@ -1,0 +1,351 @@
+//! A store, its clock and insight, with invented clients: the whole pure chain.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use super::pickle::StateModel;
+use crate::core::gate::{Announcement, Gatherings};
+use crate::core::ids::Nodes;
+use crate::core::ids::{ConnId, Timestamp};
+use crate::core::insight::view::{self, Explanation, Severity};
+use crate::core::insight::{Change, Insight, Settings};
+use crate::core::protocol::{KeyList, PairList, Payload, Reply, Request};
+use crate::core::store::{Capacity, Effects, Event, Observed, StaleKeyConfig, Store};
+
+pub(super) const PORT: u16 = 29500;
+
+#[derive(Debug, Default)]
+struct Recorder {
+    now: Timestamp,
+    seen: Vec<(Timestamp, Observed)>,
+    replies: usize,
+}
+
+impl Effects for Recorder {
+    fn reply(&mut self, _: Reply<'_>) {
+        self.replies += 1;
+    }
+
+    fn wake(&mut self, _: ConnId) {}
+
+    fn event(&mut self, event: Event) {
+        self.seen.push((self.now, Observed::Event(event)));
+    }
+
+    fn observes(&self) -> bool {
+        true
+    }
+
+    fn observe(&mut self, observed: Observed) {
+        self.seen.push((self.now, observed));
+    }
+}
+
+/// The laboratory.
+pub(super) struct Lab {
+    pub(super) store: Store,
+    pub(super) insight: Insight,
+    recorder: Recorder,
+    pub(super) now: Timestamp,
+    next_tick: Timestamp,
+    /// The pauses between two looks in milliseconds, over and over.
+    pub(super) pauses: Vec<u64>,
+    looks: usize,
+    next_waits: Timestamp,
+    /// Everything said aloud: seconds, and what.
+    pub(super) said: Vec<(f64, Explanation)>,
+    pub(super) news: Vec<Change>,
+    states: BTreeMap<String, StateModel>,
+    clients: BTreeMap<u32, (ConnId, IpAddr, u32)>,
+    pub(super) serial: u32,
+}
+
+impl Lab {
+    pub(super) fn new() -> Self {
+        Self::with(Settings::default(), StaleKeyConfig::default())
+    }
+
+    pub(super) fn expecting(min: u32, max: u32) -> Self {
+        Self::with(Settings { nodes: Some((min, max)), ..Settings::default() }, StaleKeyConfig::default())
+    }
+
+    pub(super) fn with(settings: Settings, stale: StaleKeyConfig) -> Self {
+        Self {
+            store: Store::new(Capacity { keys: 1 << 20, bytes: 1 << 30 }, stale),
+            insight: Insight::new(settings),
+            recorder: Recorder::default(),
+            now: Timestamp::default(),
+            next_tick: Timestamp::default(),
+            pauses: vec![100],
+            looks: 0,
+            next_waits: Timestamp::default(),
+            said: Vec::new(),
+            news: Vec::new(),
+            states: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            serial: 0,
+        }
+    }
+
+    /// The start gate of `run`: its pods as name, node rank, number of nodes; and those that were turned away.
+    pub(super) fn gate(&mut self, run: &str, pods: &[(&str, u32, u32)], turned_away: &[(&str, u32, u32)]) {
+        let mut gates = Gatherings::new(Duration::from_secs(30));
+        for &(pod, rank, nodes) in pods.iter().chain(turned_away) {
+            let said = Announcement {
+                pod: pod.into(),
+                uid: String::new(),
+                node_rank: Some(rank),
+                nodes: Nodes::exactly(nodes),
+                address: IpAddr::from([10, 1, 0, rank as u8]),
+                torch: None,
+                restarts: false,
+            };
+            // Whether it is taken is what is asked for below.
+            let _ = gates.announce(run, &said, None, self.now);
+        }
+        let snapshot = gates.run(run).and_then(|run| run.snapshot(self.now, gates.pod_timeout()));
+        let away = snapshot.as_ref().map_or(0, |snapshot| snapshot.turned_away.len());
+        assert_eq!(away, turned_away.len());
+        self.insight.gate(run, snapshot);
+    }
+
+    /// Lets time pass until `at` seconds, as the server does: a look ten times a second, if nothing else is set; the
+    /// waits once a second.
+    pub(super) fn until(&mut self, at: f64) {
+        let at = Timestamp(Duration::from_secs_f64(at));
+        while self.next_tick <= at {
+            self.now = self.now.max(self.next_tick);
+            self.recorder.now = self.now;
+            self.store.tick(self.now, &mut self.recorder);
+            self.look();
+            let pause = self.pauses[self.looks % self.pauses.len()];
+            self.looks += 1;
+            self.next_tick = self.next_tick + Duration::from_millis(pause);
+        }
+        self.now = self.now.max(at);
+        self.recorder.now = self.now;
+    }
+
+    pub(super) fn pass(&mut self, seconds: f64) {
+        self.until(self.now.0.as_secs_f64() + seconds);
+    }
+
+    fn look(&mut self) {
+        for (at, observed) in std::mem::take(&mut self.recorder.seen) {
+            self.insight.observe(PORT, at, observed);
+        }
+        if self.now >= self.next_waits {
+            self.next_waits = self.now + Duration::from_secs(1);
+            let (waits, _) = self.store.long_waits(self.now, Duration::from_secs(1), 4096, 4);
+            self.insight.waits(PORT, waits, self.now);
+        }
+        self.insight.tick(self.now);
+        let at = self.now.0.as_secs_f64();
+        for news in self.insight.take_news() {
+            if let Change::Explanation { explanation, aloud: true } = &news {
+                self.said.push((at, explanation.clone()));
+            }
+            self.news.push(news);
+        }
+    }
+
+    pub(super) fn connect(&mut self, n: u32, addr: &str, pid: u32) {
+        self.serial += 1;
+        let conn = ConnId::new(n, self.serial);
+        let addr: IpAddr = addr.parse().expect("an address");
+        self.store.connect(conn, SocketAddr::new(addr, 40000 + n as u16));
+        self.clients.insert(n, (conn, addr, pid));
+    }
+
+    pub(super) fn ping(&mut self, n: u32) {
+        let (_, _, pid) = self.clients[&n];
+        self.apply(n, &Request::Ping { nonce: pid });
+    }
+
+    pub(super) fn is_connected(&self, n: u32) -> bool {
+        self.clients.contains_key(&n)
+    }
+
+    pub(super) fn leave(&mut self, n: u32) {
+        if let Some((conn, ..)) = self.clients.remove(&n) {
+            self.store.disconnect(conn, self.now, &mut self.recorder);
+        }
+    }
+
+    pub(super) fn apply(&mut self, n: u32, request: &Request<'_>) {
+        let (conn, ..) = self.clients[&n];
+        if !matches!(request, Request::CancelWait) {
+            self.store.abandon_wait(conn);
+        }
+        self.store.apply(conn, request, self.now, &mut self.recorder).expect("not refused");
+    }
+
+    pub(super) fn set(&mut self, n: u32, key: &str, value: &[u8]) {
+        self.apply(n, &Request::Set { key: key.as_bytes(), value: Payload::borrowed(value) });
+    }
+
+    pub(super) fn add(&mut self, n: u32, key: &str, delta: i64) {
+        self.apply(n, &Request::Add { key: key.as_bytes(), delta });
+    }
+
+    pub(super) fn get(&mut self, n: u32, key: &str) {
+        self.apply(n, &Request::Get { key: key.as_bytes() });
+    }
+
+    pub(super) fn wait(&mut self, n: u32, keys: &[&str]) {
+        let list = keys.iter().collect::<KeyList>();
+        self.apply(n, &Request::Wait(list.as_list()));
+    }
+
+    pub(super) fn multi_set(&mut self, n: u32, pairs: &[(String, String)]) {
+        let list = pairs.iter().map(|(key, value)| (key, value)).collect::<PairList>();
+        self.apply(n, &Request::MultiSet(list.as_pairs()));
+    }
+
+    pub(super) fn cancel(&mut self, n: u32) {
+        self.apply(n, &Request::CancelWait);
+    }
+
+    /// A torchrun agent appears: it connects and makes sure that there is a state.
+    pub(super) fn agent(&mut self, n: u32, run: &str) {
+        self.connect(n, &format!("10.77.0.{}", 10 + n), 1000 + n);
+        self.ping(n);
+        self.first_cas(n, run);
+    }
+
+    pub(super) fn first_cas(&mut self, n: u32, run: &str) {
+        let key = format!("/torch.rendezvous.{run}");
+        let desired = Payload::borrowed(b"Y2FuaW1hZGFt");
+        self.apply(n, &Request::CompareSet { key: key.as_bytes(), expected: b"", desired });
+    }
+
+    /// Agent `n` changes the run's state with a compare-set that succeeds.
+    pub(super) fn cas(&mut self, n: u32, run: &str, change: &str) {
+        let key = format!("/torch.rendezvous.{run}");
+        let (_, addr, pid) = self.clients[&n];
+        let model = self.states.entry(run.to_owned()).or_default();
+        let expected = model.value();
+        let host = match addr {
+            IpAddr::V4(v4) => format!("node{}", i32::from(v4.octets()[3]) - 10),
+            IpAddr::V6(_) => addr.to_string(),
+        };
+        model.change(n, &host, pid, change, self.now);
+        let desired = model.value();
+        let desired = Payload::borrowed(&desired);
+        self.apply(n, &Request::CompareSet { key: key.as_bytes(), expected: &expected, desired });
+    }
+
+    /// A compare-set that fails, as it does when another was faster.
+    pub(super) fn lost_cas(&mut self, n: u32, run: &str) {
+        let key = format!("/torch.rendezvous.{run}");
+        let desired = Payload::borrowed(b"a state that never was");
+        self.apply(n, &Request::CompareSet { key: key.as_bytes(), expected: b"an old state", desired });
+    }
+
+    pub(super) fn forget_state(&mut self, run: &str) {
+        self.states.remove(run);
+    }
+
+    /// A run of `n` nodes joins and exchanges its roles, without a delay.
+    pub(super) fn complete_run(&mut self, run: &str, nodes: u32) {
+        for n in 0..nodes {
+            self.agent(n, run);
+            self.pass(0.2);
+            self.cas(n, run, if n + 1 == nodes { "join complete" } else { "join" });
+        }
+        self.exchange(run, 0, nodes, 1);
+        self.pass(0.3);
+    }
+
+    /// The role exchange of a round, with `local` workers a node.
+    pub(super) fn exchange(&mut self, run: &str, round: u32, nodes: u32, local: u32) {
+        let base = format!("/torch.rendezvous.{run}.{round}");
+        self.set(0, &format!("{base}/MASTER_ADDR"), b"node0");
+        self.set(0, &format!("{base}/MASTER_PORT"), b"41234");
+        for n in 0..nodes {
+            self.set(n, &format!("{base}/torchelastic/role_info/{n}"), b"{}");
+        }
+        let world = nodes * local;
+        let ranks: Vec<_> = (0..nodes)
+            .map(|n| {
+                let key = format!("{base}/torchelastic/assigned_ranks/{n}");
+                (key, format!("[{}, {world}, {}, {world}]", n * local, n * local))
+            })
+            .collect();
+        self.multi_set(0, &ranks);
+    }
+
+    pub(super) fn reach_exit(&mut self, n: u32, run: &str, is_last: bool) {
+        let base = format!("/torch.rendezvous.{run}.0/torchelastic/agent/terminal_state");
+        self.add(n, &format!("{base}/num_members"), 1);
+        if is_last {
+            self.set(n, &format!("{base}/last_member"), b"x");
+        }
+        self.wait(n, &[&format!("{base}/last_member")]);
+    }
+
+    /// The exit barrier before PyTorch 2.4: a key for each agent, and another when it has read all of them.
+    pub(super) fn pass_old_exit(&mut self, run: &str, nodes: u32) {
+        let base = format!("/torch.rendezvous.{run}.0/torchelastic/agent/terminal_state");
+        for n in 0..nodes {
+            self.set(n, &format!("{base}{n}"), n.to_string().as_bytes());
+        }
+        for n in 0..nodes {
+            self.set(n, &format!("{base}{n}.FIN"), b"FIN");
+        }
+    }
+
+    /// A worker of `env://` connects.
+    pub(super) fn worker(&mut self, n: u32, addr: &str) {
+        self.connect(n, addr, 2000 + n);
+        self.ping(n);
+        self.add(n, "init/", 1);
+    }
+
+    /// Rank `rank` publishes its gloo address, made for `world` ranks.
+    pub(super) fn publish(&mut self, n: u32, rank: u32, world: usize) {
+        self.set(n, &format!("/default_pg/0//cpu//0/{rank}"), &gloo(&format!("host{n}"), world));
+    }
+
+    pub(super) fn wait_for_rank(&mut self, n: u32, rank: u32) {
+        self.wait(n, &[&format!("/default_pg/0//cpu//0/{rank}")]);
+    }
+
+    /// What was said of one kind.
+    pub(super) fn texts(&self, code: &str) -> Vec<&str> {
+        self.said.iter().filter(|(_, said)| said.code == code).map(|(_, said)| said.text.as_str()).collect()
+    }
+
+    /// Warnings and errors that were said.
+    pub(super) fn complaints(&self) -> Vec<&str> {
+        let is_one = |(_, said): &&(f64, Explanation)| said.severity > Severity::Info;
+        self.said.iter().filter(is_one).map(|(_, said)| said.text.as_str()).collect()
+    }
+
+    pub(super) fn run(&self, run_id: &str) -> view::Run {
+        self.insight.run(run_id, None, self.now).unwrap_or_else(|| panic!("no run {run_id}"))
+    }
+
+    /// The only thing said of a kind, with the time since `since` at which it was said.
+    #[track_caller]
+    pub(super) fn assert_said(&self, code: &str, text: &str) -> f64 {
+        let found: Vec<_> = self.said.iter().filter(|(_, said)| said.code == code).collect();
+        assert!(
+            !found.is_empty(),
+            "{code} was not said, but {:#?}",
+            self.said.iter().map(|(at, s)| format!("{at:.1} {}: {}", s.code, s.text)).collect::<Vec<_>>()
+        );
+        assert_eq!(found[0].1.text, text);
+        found[0].0
+    }
+}
+
+/// A gloo address as PyTorch writes it.
+pub(super) fn gloo(host: &str, world: usize) -> Vec<u8> {
+    let mut value = (host.len() as u64).to_le_bytes().to_vec();
+    value.extend_from_slice(host.as_bytes());
+    value.extend_from_slice(&136_u64.to_le_bytes());
+    value.extend(std::iter::repeat_n(0, 136 + 8 * world));
+    value
+}

@@ -1,0 +1,414 @@
+//! Every reason with an example, and that `docs/explanations.md` has them all as they are said.
+
+use std::time::Duration;
+
+use crate::core::insight::view::{ExpectedFrom, Severity};
+use crate::core::insight::{Names, Reason, Said, Secs, Unit, Whereabouts};
+
+fn names(names: &[&str]) -> Names {
+    Names::of(names.iter().map(|name| (*name).to_owned()))
+}
+
+/// An example of each kind, with when it is said.
+fn examples() -> Vec<(Reason, &'static str)> {
+    let secs = |secs: f64| Secs(Duration::from_secs_f64(secs));
+    let (node, rank) = ("train-llm-2 (node rank 2)".to_owned(), "rank 2 on train-llm-1".to_owned());
+    let from = Some(ExpectedFrom::Announced);
+    vec![
+        (
+            Reason::RunStarted { who: "train-llm-0".into(), expected: Some(4), from },
+            "The first node of a round has joined, or the first rank of a run without agents has come.",
+        ),
+        (
+            Reason::RoundComplete {
+                nodes: 4,
+                took: secs(38.2),
+                last: "train-llm-2".into(),
+                last_after: secs(31.0),
+            },
+            "All nodes of a round are there.",
+        ),
+        (
+            Reason::RanksComplete { ranks: 32, took: secs(2.4), last: rank.clone(), last_after: secs(2.4) },
+            "All worker ranks have published their addresses here. Only where the workers use this server, with gloo.",
+        ),
+        (
+            Reason::RunFinished { members: 4, unit: Unit::Node, ran: secs(7200.0) },
+            "All agents have arrived at the exit barrier; for a native run: all nodes of the round have left and said that \
+             they succeeded, as the torchrun plugin does; for a run without agents: all its processes have ended after all \
+             ranks had met.",
+        ),
+        (
+            Reason::PodsMissing {
+                announced: 3,
+                expected: 4,
+                missing: names(&["pod train-llm-2 with rank 2"]),
+                waited: secs(41.0),
+            },
+            "Pods are held back before PyTorch starts in them (`rallypoint run`, `wait --nodes`), because others have not \
+             announced themselves.",
+        ),
+        (
+            Reason::TorchVersionsDiffer { versions: "2.14.0 (train-llm-1), 2.15.0 (train-llm-0)".into() },
+            "Pods announced different versions of PyTorch.",
+        ),
+        (
+            Reason::NodesMissing {
+                joined: 3,
+                expected: Some(4),
+                from,
+                missing: names(&["train-llm-2"]),
+                present: names(&["train-llm-0", "train-llm-1", "train-llm-3"]),
+                waited: secs(41.0),
+            },
+            "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or \
+             have a rank that is known; else those who are there are.",
+        ),
+        (
+            Reason::RoundNotComplete {
+                joined: 4,
+                expected: 4,
+                from: ExpectedFrom::Announced,
+                waited: secs(30.0),
+            },
+            "As many nodes as are expected have joined, and none of them completes the round. Seen with torch 2.15 when \
+             their --nnodes differ.",
+        ),
+        (
+            Reason::NodeCameLate {
+                node: "train-llm-2".into(),
+                after: secs(58.0),
+                joined: 4,
+                expected: Some(4),
+            },
+            "A node that was reported missing has joined.",
+        ),
+        (
+            Reason::NodeDiedJoining { nodes: names(&["train-llm-2"]), joined: 2, expected: Some(4) },
+            "An agent's connection closed before its round was complete. torchrun notices when the heartbeats expire.",
+        ),
+        (
+            Reason::NodeDied { nodes: names(&[&node]), left: 3 },
+            "An agent's connection closed after its round was complete, and it had not finished.",
+        ),
+        (
+            Reason::RankLost { ranks: names(&[&rank]), joined: 3, world_size: Some(4) },
+            "A worker's connection closed before all ranks had published their addresses.",
+        ),
+        (
+            Reason::RanksEnded { ranks: names(&[&rank]), left: 3, since: secs(31.0) },
+            "In a run without agents some processes have ended and others have not, for longer than --explain-after.",
+        ),
+        (
+            Reason::AllLeft { members: 4, unit: Unit::Node },
+            "All connections of a run closed within seconds, and it had not finished.",
+        ),
+        (
+            Reason::RankZeroSlow {
+                what: "the NCCL id".into(),
+                who: "rank 0".into(),
+                whereabouts: Whereabouts::Unknown,
+                waiters: 31,
+                waited: secs(30.0),
+            },
+            "Waits that all lead to rank 0: to its gloo address, its NCCL id, or the address or the ranks that the agent \
+             of node rank 0 publishes.",
+        ),
+        (
+            Reason::WaitingForNode {
+                node: "node rank 2".into(),
+                what: "the role".into(),
+                whereabouts: Whereabouts::NeverCame,
+                waiters: 3,
+                waited: secs(30.0),
+            },
+            "Waits that all lead to the agent of one node.",
+        ),
+        (
+            Reason::WaitingForRank {
+                rank: "rank 2".into(),
+                whereabouts: Whereabouts::NeverCame,
+                waiters: 3,
+                joined: 3,
+                connected: 3,
+                world_size: Some(4),
+                waited: secs(30.0),
+            },
+            "Waits that all lead to the gloo address of one rank.",
+        ),
+        (
+            Reason::WaitingForGroup {
+                what: "the last rank to arrive at a barrier".into(),
+                waiters: 3,
+                waited: secs(30.0),
+            },
+            "Waits at a store-based barrier, or for a member of a sub-group.",
+        ),
+        (
+            Reason::DuplicateRank {
+                what: "node rank 1".into(),
+                first: "node 1 at 10.0.0.5".into(),
+                second: "process 12 at 10.0.0.9".into(),
+            },
+            "Two live processes wrote the same rank's key.",
+        ),
+        (
+            Reason::TwoJobs {
+                first: "run a".into(),
+                second: "run b".into(),
+                evidence: "their workers write the same keys".into(),
+            },
+            "Two static runs have agents in one store, or every rank's address was written by two live processes.",
+        ),
+        (
+            Reason::FewerThanExpected {
+                formed: 2,
+                expected: 4,
+                from: ExpectedFrom::Flag,
+                left_over: names(&["train-llm-2", "train-llm-3"]),
+            },
+            "A c10d round is complete with fewer nodes than an operator, the pods or `serve --nodes` say: a node was \
+             started with a smaller --nnodes.",
+        ),
+        (
+            Reason::LeftOver {
+                group: 2,
+                left_over: names(&["train-llm-2"]),
+                redundant: false,
+                waited: secs(30.0),
+            },
+            "Nodes stay in the wait list, or beyond the maximum, beside a complete round.",
+        ),
+        (
+            Reason::WorldSizesDiffer { rank: 0, says: 2, other_rank: 3, other_says: 4 },
+            "The sizes of two ranks' gloo addresses are made for different world sizes.",
+        ),
+        (
+            Reason::NodeRankBeyond { node: "node 2 at 10.0.0.7".into(), rank: 2, nodes: 2 },
+            "In a static run a node has come whose rank is not below the number that rank 0 counts on.",
+        ),
+        (
+            Reason::AnnouncementsDiffer {
+                pod: "a".into(),
+                says: "2".into(),
+                other_pod: "b".into(),
+                other_says: "2:3".into(),
+            },
+            "Two pods of a run announced different numbers of nodes.",
+        ),
+        (
+            Reason::RunIsClosed {
+                newcomer: "process 12 at 10.0.0.9".into(),
+                closed_for: secs(6.0),
+                finished: true,
+            },
+            "An agent has come to a run whose state says `closed`: torchrun ends it at once.",
+        ),
+        (
+            Reason::ClosedIncomplete {
+                joined: 3,
+                expected: Some(4),
+                present: names(&["train-llm-0", "train-llm-1", "train-llm-3"]),
+            },
+            "The first node whose join time-out ran out closed the run; torchrun tells the others only that it is closed.",
+        ),
+        (
+            Reason::ClosedUnfinished { finished: 0, nodes: 4 },
+            "An agent closed the run after a failure, or because it was stopped.",
+        ),
+        (Reason::RunRestarted {}, "A run that had finished has a client again under the same id."),
+        (
+            Reason::StaleAddress {
+                reader: "process 12 at 10.0.0.9".into(),
+                key: "/default_pg/0//cpu//0/0".into(),
+                gone_for: secs(12.0),
+            },
+            "Only with `--drop-spent off`; else such addresses are dropped and their readers wait for the new ones.",
+        ),
+        (
+            Reason::ElasticDeadlock {
+                newcomer: "train-llm-3 (node rank 2)".into(),
+                rank_zero: "train-llm-0 (node rank 0)".into(),
+                waited: secs(2.0),
+            },
+            "A fresh node joined a running c10d job of torch 2.15 whose rank 0 stays: rank 0 does not publish the \
+             workers' address again.",
+        ),
+        (
+            Reason::WaitCycle { members: names(&["train-llm-0", "train-llm-1"]), waited: secs(2.0) },
+            "Any other circle of waits.",
+        ),
+        (
+            Reason::GaveUp {
+                who: names(&["rank 1 on train-llm-0", "rank 3 on train-llm-1"]),
+                key: "/default_pg/0//cpu//0/2".into(),
+                waited: secs(300.0),
+                writer: "rank 2".into(),
+            },
+            "A client cancelled its wait, which it does when its time-out has passed. Those of one key are told together.",
+        ),
+        (
+            Reason::ForeignClient { peer: "10.0.0.9".into(), protocol: "HTTP".into(), port: 29500, times: 3 },
+            "The first bytes of a connection to a store's port are HTTP or TLS.",
+        ),
+        (
+            Reason::WorkersElsewhere { address: "train-llm-0:43123".into() },
+            "The ordinary case of the c10d backend: rank 0's agent hosts a store for the workers. Told once a run.",
+        ),
+        (
+            Reason::ExitBarrier { arrived: 3, nodes: Some(4), running: names(&[&node]), waited: secs(31.0) },
+            "Some agents have finished and wait for the others.",
+        ),
+        (
+            Reason::WatchdogFired { who: "rank 3".into() },
+            "A rank wrote `exception_dump` or `remote_error`: NCCL's watchdog does when a collective times out.",
+        ),
+        (
+            Reason::UnreadableState { detail: "the state is not base64".into() },
+            "The value under `/torch.rendezvous.RUN` is not what torchrun writes.",
+        ),
+        (
+            Reason::StandsBy { spares: names(&["train-llm-4"]), max_nodes: 4, waited: secs(30.0) },
+            "Native runs: nodes beyond the maximum wait beside a complete round. They are spares, and nothing is wrong.",
+        ),
+        (
+            Reason::WaitsForRank {
+                node: "train-llm-2b".into(),
+                holder: "train-llm-2 (node rank 2)".into(),
+                waited: secs(30.0),
+            },
+            "Native runs: a node asks for the rank of a node that has not left, and that is not surely alive either.",
+        ),
+    ]
+}
+
+/// What only the native rendezvous tells. Its other facts have the codes above.
+fn native_examples() -> Vec<(Reason, &'static str)> {
+    use crate::core::ids::Label;
+    use crate::core::rendezvous::{Break, Fact, Who};
+    let label = |text: &str| Label::new(text).expect("a label");
+    let who = || Who { name: label("train-llm-2"), address: label("10.0.0.3") };
+    let broken = |why| Fact::Broken { round: 3, why };
+    let seconds = Duration::from_secs;
+    let all = [
+        (
+            broken(Break::Left { who: who(), rank: 2, why: Some(label("pod is being deleted")) }),
+            "Native runs: a node of the round has left.",
+        ),
+        (
+            broken(Break::Rejoined { who: who(), rank: 2 }),
+            "Native runs: a node of the round was started again.",
+        ),
+        (
+            broken(Break::Unreported { missing: 1, nodes: 4 }),
+            "Native runs: after a restart of the server some nodes of the round were not heard from.",
+        ),
+        (
+            Fact::Expiring { round: 3, left: seconds(300), missing: "1 more node is needed".into() },
+            "Native runs: the time in which a round must be complete ends soon.",
+        ),
+        (
+            Fact::TimedOut { round: 3, after: seconds(1800), missing: "1 more node is needed".into() },
+            "Native runs: a round was not complete in time.",
+        ),
+        (
+            Fact::Extended { round: 3, by: seconds(600), left: seconds(840) },
+            "Native runs: somebody gave a round more time.",
+        ),
+        (
+            Fact::Closed { by: "node train-llm-0".into() },
+            "Native runs: a node or an operator closed the run.",
+        ),
+        (
+            Fact::Adopted { round: 3, nodes: 4, first: who() },
+            "Native runs: the server was restarted and goes on with the round that the nodes told.",
+        ),
+        (
+            Fact::MixedReleases("2.14.0 on 1, 2.15.0 on 3".into()),
+            "Native runs: the nodes have different releases of PyTorch.",
+        ),
+        (
+            Fact::NoStore {
+                round: 3,
+                why: "no port left for the run's store: 100 of 100 are in use; give more with --store-ports"
+                    .into(),
+            },
+            "Native runs: there is no store for the workers of a round.",
+        ),
+    ];
+    all.into_iter().map(|(fact, when)| (Reason::Rendezvous(Said::of(&fact)), when)).collect()
+}
+
+fn all_examples() -> Vec<(Reason, &'static str)> {
+    examples().into_iter().chain(native_examples()).collect()
+}
+
+fn page() -> String {
+    let part = |(reason, when): &(Reason, &str)| {
+        let is_native = matches!(reason, Reason::Rendezvous(_) | Reason::WaitsForRank { .. });
+        let names_round = reason.severity() != Severity::Info && !is_native;
+        let run = format!("train-llm{}", if names_round { " round 0" } else { "" });
+        let subject = if matches!(reason, Reason::ForeignClient { .. }) { None } else { Some(run.as_str()) };
+        let severity = match reason.severity() {
+            Severity::Info => "info",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        };
+        let when_said = if reason.is_waiting() { ", after `--explain-after`" } else { "" };
+        let remedy = match reason.remedy() {
+            "" => String::new(),
+            remedy => format!("\nRemedy: {remedy}{}\n", if remedy.ends_with('?') { "" } else { "." }),
+        };
+        let sentence = reason.sentence(subject);
+        format!("### `{}` ({severity}{when_said})\n\n{when}\n\n> {sentence}\n{remedy}", reason.code())
+    };
+    all_examples().iter().map(part).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_page_has_every_explanation_as_it_is_said() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/explanations.md");
+    let text = std::fs::read_to_string(path).expect("docs/explanations.md");
+    let (_, codes) = text.split_once("## All of them\n\n").expect("the heading `All of them`");
+    let page = page();
+    assert!(codes.trim_end() == page.trim_end(), "after `## All of them` there must be:\n\n{page}<<<end");
+}
+
+#[test]
+fn every_code_has_an_example_and_is_the_tag_of_its_facts() {
+    let examples = all_examples();
+    let codes: Vec<&str> = examples.iter().map(|(reason, _)| reason.code()).collect();
+    assert_eq!(codes, Reason::CODES);
+    for (reason, _) in examples {
+        let facts = serde_json::to_value(&reason).expect("JSON");
+        assert_eq!(facts["code"], reason.code());
+    }
+}
+
+#[test]
+fn names_are_listed_and_the_rest_counted() {
+    assert_eq!(names(&[]).to_string(), "0");
+    assert_eq!(names(&["a"]).to_string(), "a");
+    assert_eq!(names(&["a", "b", "c"]).to_string(), "a, b and c");
+    let many = Names::of((0..20).map(|n| n.to_string()));
+    assert_eq!((many.to_string().as_str(), many.count()), ("0, 1, 2, 3, 4, 5, 6, 7 and 12 more", 20));
+}
+
+#[test]
+fn the_example_documents_are_what_the_types_say() {
+    use crate::core::insight::view::{Run, RunList, WaitList};
+    let read = |name: &str| {
+        let path = format!("{}/tests/data/insight/{name}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_to_string(path).expect("an example")
+    };
+    let list: RunList = serde_json::from_str(&read("runs.json")).expect("a list of runs");
+    let codes = list.runs.iter().filter_map(|run| run.explanation.as_ref()).map(|said| said.code.as_str());
+    assert!(codes.clone().count() > 0 && codes.clone().all(|code| Reason::CODES.contains(&code)));
+    serde_json::from_str::<WaitList>(&read("waits.json")).expect("a list of waits");
+    for name in ["run_4_nodes_one_missing.json", "run_static_rank_missing.json", "run_64_nodes.json"] {
+        let text = read(name);
+        let run: Run = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let again: serde_json::Value = serde_json::to_value(&run).expect("JSON");
+        assert_eq!(again, serde_json::from_str::<serde_json::Value>(&text).expect("JSON"), "{name}");
+    }
+}

@@ -1,0 +1,279 @@
+//! The worker ranks of a run, as far as they use this server: who has published its address, who is gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use super::run::GATHER;
+use super::view::ExpectedFrom;
+use crate::core::ids::{ConnId, Timestamp, count, is_plain};
+
+/// Ranks that are tracked in one run.
+pub(super) const MOST_RANKS: u32 = 131_072;
+
+/// One rank.
+#[derive(Debug, Clone)]
+pub(super) struct RankInfo {
+    pub(super) conn: ConnId,
+    pub(super) peer: SocketAddr,
+    pub(super) pid: Option<u32>,
+    pub(super) host: Option<String>,
+    pub(super) joined: Timestamp,
+    pub(super) gone: Option<Timestamp>,
+    /// The world size that its address is made for.
+    pub(super) size: Option<u32>,
+}
+
+/// The ranks of one attempt.
+#[derive(Debug, Default)]
+pub(super) struct World {
+    pub(super) attempt: Option<u32>,
+    pub(super) ranks: BTreeMap<u32, RankInfo>,
+    /// Worker processes that are connected.
+    pub(super) connected: BTreeSet<ConnId>,
+    pub(super) size: Option<(u32, ExpectedFrom)>,
+    pub(super) started: Option<Timestamp>,
+    pub(super) completed: Option<Timestamp>,
+    /// An NCCL id was published.
+    pub(super) nccl: bool,
+    /// Ranks that ended before all had met, not yet told.
+    pub(super) lost: Vec<(u32, Timestamp)>,
+    /// When the last of them ended.
+    pub(super) ended: Option<Timestamp>,
+    /// Who held a rank before: when the ranks met last, or until the address was dropped because the other end of its
+    /// connection is replaced.
+    pub(super) former: BTreeMap<u32, RankInfo>,
+    /// Ranks that two live processes have published: the first and the second.
+    pub(super) claimed_twice: BTreeMap<u32, (ConnId, ConnId)>,
+    /// The world size of the last address that tells one.
+    pub(super) last_size: Option<u32>,
+    /// Two ranks whose addresses are made for different world sizes.
+    pub(super) differ: Option<Differ>,
+}
+
+/// Ranks that cannot meet: each is prepared for another number of ranks.
+#[derive(Debug)]
+pub(super) struct Differ {
+    rank: u32,
+    says: u32,
+    other: u32,
+    other_says: u32,
+    /// The first has met with others already, and may be about to leave them: it counts when it is still there then.
+    unless_gone_by: Option<Timestamp>,
+    told: bool,
+}
+
+/// What a gloo address tells beside the address.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct GlooAddress {
+    pub(super) host: Option<String>,
+    pub(super) size: Option<u32>,
+}
+
+/// Reads the value that a rank writes under `…//cpu//G/r`: a host name with its length, an address with its length,
+/// and 8 bytes for each rank of the group (seen with 2.4.1 and 2.15.0 at 2, 4 and 8 ranks). Older releases write a socket
+/// address of 128 bytes and a number of 8 for each other rank, without a host name (seen with 2.1.2 at 2 and 3 ranks).
+pub(super) fn read_gloo(value: &[u8]) -> GlooAddress {
+    const LONGEST_HOST: usize = 256;
+    const OLD_PAIR: usize = 136;
+    const INET: [[u8; 2]; 2] = [[2, 0], [10, 0]];
+    if !value.is_empty()
+        && value.len().is_multiple_of(OLD_PAIR)
+        && value.chunks(OLD_PAIR).all(|pair| INET.iter().any(|family| pair.starts_with(family)))
+    {
+        let size = u32::try_from((value.len() / OLD_PAIR).saturating_add(1))
+            .ok()
+            .filter(|ranks| *ranks <= MOST_RANKS);
+        return GlooAddress { host: None, size };
+    }
+    let number = |bytes: &[u8]| usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok();
+    let read = || {
+        let (len, rest) = value.split_at_checked(8)?;
+        let len = number(len).filter(|len| (1..=LONGEST_HOST).contains(len))?;
+        let (host, rest) = rest.split_at_checked(len)?;
+        let host = std::str::from_utf8(host).ok().filter(|host| host.chars().all(is_plain))?;
+        Some((host.to_owned(), rest))
+    };
+    let Some((host, rest)) = read() else { return GlooAddress::default() };
+    let size = || {
+        let (len, rest) = rest.split_at_checked(8)?;
+        let rest = rest.get(number(len)?..)?;
+        let ranks = u32::try_from(rest.len() / 8).ok()?;
+        (rest.len() % 8 == 0 && (1..=MOST_RANKS).contains(&ranks)).then_some(ranks)
+    };
+    GlooAddress { host: Some(host), size: size() }
+}
+
+impl RankInfo {
+    fn is_live(&self) -> bool {
+        self.gone.is_none()
+    }
+
+    /// One process with two connections, the old of which was seen to close after the new one was there.
+    fn is_same_process(&self, other: &Self) -> bool {
+        self.peer.ip() == other.peer.ip() && self.pid.is_some() && self.pid == other.pid
+    }
+}
+
+impl World {
+    /// A rank published its address.
+    pub(super) fn publish(&mut self, rank: u32, attempt: Option<u32>, info: RankInfo) {
+        let now = info.joined;
+        let gone: Option<Vec<Timestamp>> = self.ranks.values().map(|info| info.gone).collect();
+        let is_long_over =
+            gone.and_then(|gone| gone.into_iter().max()).is_some_and(|at| now.since(at) >= GATHER);
+        if is_long_over || attempt != self.attempt {
+            self.begin(attempt, BTreeMap::new());
+        } else if self.completed.is_some() {
+            // They meet again. Some may not even have left the last meeting.
+            let mut former = std::mem::take(&mut self.former);
+            former.append(&mut self.ranks);
+            self.begin(attempt, former);
+        }
+        if rank >= MOST_RANKS {
+            return;
+        }
+        let holder = self.former.remove(&rank);
+        if let Some(first) = self.ranks.get(&rank).or(holder.as_ref())
+            && first.conn != info.conn
+            && first.is_live()
+            && self.connected.contains(&first.conn)
+            && !first.is_same_process(&info)
+        {
+            self.claimed_twice.insert(rank, (first.conn, info.conn));
+        }
+        self.started.get_or_insert(now);
+        if let Some(size) = info.size {
+            // Nearly always they agree: then none is looked for.
+            if self.differ.is_none() && self.last_size.is_some_and(|last| last != size) {
+                self.differ = self.find_different(rank, size, holder.is_none().then_some(now + GATHER));
+            }
+            self.last_size = Some(size);
+            if self.size.is_none_or(|(_, from)| from == ExpectedFrom::GlooAddress) {
+                self.size = Some((size, ExpectedFrom::GlooAddress));
+            }
+        }
+        self.connected.insert(info.conn);
+        self.ended = None;
+        self.ranks.insert(rank, info);
+    }
+
+    /// A live rank that is prepared for another world size than `size`. One that has met already counts only beside a
+    /// rank that was not there: else they meet again as fewer or more.
+    fn find_different(&self, rank: u32, size: u32, unless_gone_by: Option<Timestamp>) -> Option<Differ> {
+        let find = |ranks: &BTreeMap<u32, RankInfo>, unless_gone_by| {
+            let mut live = ranks.iter().filter(|(_, info)| info.is_live());
+            let found =
+                live.find_map(|(&other, info)| Some((other, info.size.filter(|&says| says != size)?)));
+            found.map(|(first, says)| Differ {
+                rank: first,
+                says,
+                other: rank,
+                other_says: size,
+                unless_gone_by,
+                told: false,
+            })
+        };
+        find(&self.ranks, None).or_else(|| find(&self.former, Some(unless_gone_by?)))
+    }
+
+    /// Two ranks that disagree on the world size, each with what it says. Told once.
+    pub(super) fn take_different(&mut self, now: Timestamp) -> Option<(u32, u32, u32, u32)> {
+        let differ = self.differ.as_mut().filter(|differ| !differ.told)?;
+        if let Some(at) = differ.unless_gone_by {
+            if !self.former.get(&differ.rank).is_some_and(RankInfo::is_live) {
+                self.differ = None;
+                return None;
+            }
+            if now < at {
+                return None;
+            }
+        }
+        differ.told = true;
+        Some((differ.rank, differ.says, differ.other, differ.other_says))
+    }
+
+    fn begin(&mut self, attempt: Option<u32>, former: BTreeMap<u32, RankInfo>) {
+        let connected = std::mem::take(&mut self.connected);
+        let size = self.size.filter(|(_, from)| *from != ExpectedFrom::GlooAddress);
+        *self = Self { attempt, connected, size, former, last_size: self.last_size, ..Self::default() };
+    }
+
+    /// The address of a live rank was dropped: it was paired with one that was replaced.
+    pub(super) fn unpublish(&mut self, rank: u32) {
+        // Once all have met nobody needs it.
+        if self.completed.is_none() && self.ranks.get(&rank).is_some_and(RankInfo::is_live) {
+            self.former.extend(self.ranks.remove_entry(&rank));
+        }
+    }
+
+    /// A second job: each of its ranks is one of a live process already. Told once.
+    pub(super) fn take_second_job(&mut self) -> Option<(u32, ConnId, ConnId)> {
+        let &(first, second) = self.claimed_twice.values().next()?;
+        let ranks = count(self.claimed_twice.len());
+        if ranks < 2 || self.size.is_none_or(|(size, _)| ranks < size) {
+            return None;
+        }
+        self.claimed_twice.clear();
+        Some((ranks, first, second))
+    }
+
+    /// Sets `completed` once every rank has published its address. Returns whether that is new.
+    ///
+    /// To be asked with every rank that comes: when time passes next, they may have left again.
+    pub(super) fn check_complete(&mut self) -> bool {
+        let Some((size, _)) = self.size else { return false };
+        let differ = self.differ.as_ref().is_some_and(|differ| differ.unless_gone_by.is_none());
+        let can_be = self.completed.is_none() && !differ && self.ranks.len() >= size as usize;
+        if !can_be || self.joined() < size {
+            return false;
+        }
+        self.completed = self.ranks.values().map(|info| info.joined).max();
+        // Whoever left on the way has come back.
+        self.lost.clear();
+        true
+    }
+
+    /// A worker's connection closed.
+    pub(super) fn leave(&mut self, conn: ConnId, rank: Option<u32>, now: Timestamp) {
+        self.connected.remove(&conn);
+        if let Some(rank) = rank {
+            self.claimed_twice
+                .retain(|&other, &mut (first, second)| other != rank || (first != conn && second != conn));
+            if let Some(info) = self.former.get_mut(&rank).filter(|info| info.conn == conn) {
+                info.gone = Some(now);
+            }
+            if let Some(info) = self.ranks.get_mut(&rank).filter(|info| info.conn == conn) {
+                info.gone = Some(now);
+                if self.completed.is_none() && self.lost.len() < MOST_RANKS as usize {
+                    self.lost.push((rank, now));
+                }
+            }
+        }
+        if self.connected.is_empty() && (!self.ranks.is_empty() || self.nccl) {
+            self.ended = Some(now);
+        }
+    }
+
+    /// Ranks that are there.
+    pub(super) fn joined(&self) -> u32 {
+        count(self.ranks.values().filter(|info| info.is_live()).count())
+    }
+
+    /// The rank that came last, and when.
+    pub(super) fn last(&self) -> Option<(u32, &RankInfo)> {
+        self.ranks.iter().max_by_key(|(_, info)| info.joined).map(|(&rank, info)| (rank, info))
+    }
+
+    /// The process with this rank now, or else the one that had it before.
+    pub(super) fn holder(&self, rank: u32) -> Option<&RankInfo> {
+        self.ranks.get(&rank).or_else(|| self.former.get(&rank))
+    }
+
+    pub(super) fn label(&self, rank: u32) -> String {
+        match self.holder(rank) {
+            Some(RankInfo { host: Some(host), .. }) => format!("rank {rank} on {host}"),
+            Some(info) => format!("rank {rank} at {}", info.peer.ip()),
+            None => format!("rank {rank}"),
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! The core: state machines. An event and the time go in, what follows from them comes out. Nothing here does I/O, reads a
+//! clock, takes a lock or logs, so each rule can be tested without a server.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`ids`] | names and numbers that have a meaning: run ids, connections, the server's time |
+//! | [`protocol`] | bytes to requests, replies to bytes |
+//! | [`store`] | the key-value state machine with its rules for stale keys |
+//! | [`rendezvous`] | joins, rounds, ranks, keep-alives, closing; barriers with names |
+//! | [`gate`] | where the pods of a run wait for each other |
+//! | [`insight`] | what the traffic says about the jobs, and why they wait |
+
+pub mod gate;
+pub mod ids;
+pub mod insight;
+pub mod protocol;
+pub mod rendezvous;
+pub mod store;

@@ -1,0 +1,288 @@
+//! Replies (server side) and requests (client side) to bytes.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use bytes::{Buf, BufMut, Bytes};
+
+use super::{Dialect, List, MAGIC, Op, Pairs, Payload, Reply, Request};
+
+/// Replies on their way to one peer: small ones joined in one buffer, large values shared with the store.
+#[derive(Debug, Default)]
+pub struct ReplyBuffer {
+    /// Whole chunks, to be sent before `tail`.
+    chunks: VecDeque<Bytes>,
+    /// Bytes of `chunks`.
+    chunked: usize,
+    tail: Vec<u8>,
+    /// Bytes of `tail` already sent; only while `chunks` is empty.
+    sent: usize,
+}
+
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "`sent` is within `tail`; shared values count as often as they are sent, but each chunk takes memory"
+)]
+impl ReplyBuffer {
+    /// From this length (bytes) on a value is sent from where it is stored instead of being copied.
+    const SHARE_FROM: usize = 512;
+
+    /// Appends one reply.
+    #[inline]
+    pub fn push(&mut self, reply: Reply<'_>) {
+        match reply {
+            Reply::Ready(true) | Reply::StopWaiting => self.tail.push(0),
+            Reply::Ready(false) | Reply::WaitCancelled => self.tail.push(1),
+            Reply::Number(number) => self.tail.put_i64_le(number),
+            Reply::Nonce(nonce) => self.tail.put_u32_le(nonce),
+            Reply::Bytes(bytes) => put_string(&mut self.tail, bytes),
+            Reply::Value(value) if value.len() < Self::SHARE_FROM => put_string(&mut self.tail, value),
+            Reply::Value(value) => {
+                self.tail.put_u64_le(value.len() as u64);
+                self.close_tail();
+                self.chunked += value.len();
+                self.chunks.push_back(value.clone());
+            }
+        }
+    }
+
+    fn close_tail(&mut self) {
+        let head = Bytes::copy_from_slice(&self.tail[self.sent..]);
+        self.tail.clear();
+        self.sent = 0;
+        self.chunked += head.len();
+        self.chunks.push_back(head);
+    }
+
+    /// Bytes not sent yet.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.chunked + self.tail.len() - self.sent
+    }
+
+    /// Whether everything is sent.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Points `slices` at the bytes to send next, and returns how many slices were used.
+    pub fn as_slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let mut used = 0;
+        let tail = &self.tail[self.sent..];
+        for bytes in self.chunks.iter().map(|chunk| &chunk[..]).chain((!tail.is_empty()).then_some(tail)) {
+            let Some(slice) = slices.get_mut(used) else { break };
+            *slice = IoSlice::new(bytes);
+            used += 1;
+        }
+        used
+    }
+
+    /// Forgets the first `sent` bytes.
+    pub fn advance(&mut self, mut sent: usize) {
+        while let Some(chunk) = self.chunks.front_mut() {
+            if sent < chunk.len() {
+                chunk.advance(sent);
+                self.chunked -= sent;
+                return;
+            }
+            sent -= chunk.len();
+            self.chunked -= chunk.len();
+            self.chunks.pop_front();
+        }
+        self.sent += sent;
+        if self.sent >= self.tail.len() {
+            self.tail.clear();
+            self.sent = 0;
+        }
+    }
+
+    /// Gives back what a long reply made it grow to, once everything is sent.
+    #[inline]
+    pub fn shrink(&mut self) {
+        const KEPT: usize = 512 * 1024;
+        if self.is_empty() && self.tail.capacity() + self.chunks.capacity() * size_of::<Bytes>() > KEPT {
+            *self = Self::default();
+        }
+    }
+
+    /// The bytes to send as one run, for tests and small clients.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut all = Vec::with_capacity(self.len());
+        self.chunks.iter().for_each(|chunk| all.extend_from_slice(chunk));
+        all.extend_from_slice(&self.tail[self.sent..]);
+        all
+    }
+}
+
+/// Appends the hello of dialect C.
+pub fn encode_hello(out: &mut impl BufMut) {
+    out.put_u8(Op::Validate as u8);
+    out.put_slice(&MAGIC);
+}
+
+/// Appends `request` as a client of `dialect` sends it. Returns `false`, with nothing appended, if the dialect does
+/// not have the operation.
+#[must_use]
+pub fn encode_request(request: &Request<'_>, dialect: Dialect, out: &mut Vec<u8>) -> bool {
+    let Some(code) = request.op().code(dialect) else { return false };
+    out.push(code);
+    match *request {
+        Request::Set { key, value } | Request::QueuePush { key, value } => {
+            put_string(out, key);
+            put_string(out, value.as_slice());
+        }
+        Request::CompareSet { key, expected, desired } => {
+            put_string(out, key);
+            put_string(out, expected);
+            put_string(out, desired.as_slice());
+        }
+        Request::Append { key, value } => {
+            put_string(out, key);
+            put_string(out, value);
+        }
+        Request::Get { key }
+        | Request::Delete { key }
+        | Request::QueuePop { key }
+        | Request::QueueLen { key } => {
+            put_string(out, key);
+        }
+        Request::Add { key, delta: number } | Request::Barrier { key, world_size: number } => {
+            put_string(out, key);
+            out.put_i64_le(number);
+        }
+        Request::Check(keys) | Request::Wait(keys) | Request::MultiGet(keys) => {
+            out.put_u64_le(keys.count as u64);
+            out.put_slice(keys.wire);
+        }
+        Request::MultiSet(pairs) => {
+            out.put_u64_le(pairs.count as u64);
+            out.put_slice(pairs.wire.as_slice());
+        }
+        Request::Ping { nonce } => out.put_u32_le(nonce),
+        Request::NumKeys | Request::CancelWait | Request::ListKeys => {}
+    }
+    true
+}
+
+#[inline]
+fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.put_u64_le(bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// The keys of a CHECK, WAIT or MULTI_GET that a client is about to send.
+#[derive(Debug, Clone, Default)]
+pub struct KeyList {
+    count: usize,
+    wire: Vec<u8>,
+}
+
+impl KeyList {
+    /// The keys as the argument of a request.
+    pub fn as_list(&self) -> List<'_> {
+        List { count: self.count, wire: &self.wire }
+    }
+}
+
+impl<K: AsRef<[u8]>> FromIterator<K> for KeyList {
+    fn from_iter<I: IntoIterator<Item = K>>(keys: I) -> Self {
+        let mut list = Self::default();
+        for key in keys {
+            put_string(&mut list.wire, key.as_ref());
+            list.count = list.count.saturating_add(1);
+        }
+        list
+    }
+}
+
+/// The keys and values of a MULTI_SET that a client is about to send.
+#[derive(Debug, Clone, Default)]
+pub struct PairList(KeyList);
+
+impl PairList {
+    /// The pairs as the argument of a request.
+    pub fn as_pairs(&self) -> Pairs<'_> {
+        Pairs { count: self.0.count, wire: Payload::borrowed(&self.0.wire) }
+    }
+}
+
+impl<K: AsRef<[u8]>, V: AsRef<[u8]>> FromIterator<(K, V)> for PairList {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
+        let mut list = Self::default();
+        for (key, value) in pairs {
+            put_string(&mut list.0.wire, key.as_ref());
+            put_string(&mut list.0.wire, value.as_ref());
+            list.0.count = list.0.count.saturating_add(1);
+        }
+        list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_client_sends_is_what_a_server_decodes() {
+        use crate::core::protocol::{Decoded, Decoder, LegacyRelease, Limits};
+
+        let keys: KeyList = ["/a", "", "/long/key"].into_iter().collect();
+        let pairs: PairList = [("/a", "1"), ("/b", "")].into_iter().collect();
+        let mut wire = Vec::new();
+        encode_hello(&mut wire);
+        let requests = [Request::Wait(keys.as_list()), Request::MultiSet(pairs.as_pairs()), Request::NumKeys];
+        for request in &requests {
+            assert!(encode_request(request, Dialect::C, &mut wire));
+        }
+        let mut decoder = Decoder::new(Limits::default(), LegacyRelease::default());
+        assert_eq!(decoder.decode(&wire, None), Ok(Decoded::Hello { len: 5 }));
+        let mut rest = &wire[5..];
+        for sent in &requests {
+            let Ok(Decoded::Request { request, len }) = decoder.decode(rest, None) else {
+                panic!("no request")
+            };
+            assert_eq!(request, *sent);
+            rest = &rest[len..];
+        }
+        assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn a_long_reply_leaves_no_large_buffer_behind() {
+        let mut out = ReplyBuffer::default();
+        for _ in 0..10_000 {
+            out.push(Reply::Bytes(&[0; 500]));
+        }
+        out.shrink();
+        assert_eq!(out.len(), 10_000 * 508, "what is not sent stays");
+        out.advance(out.len());
+        out.shrink();
+        assert_eq!(out.tail.capacity(), 0);
+    }
+
+    #[test]
+    fn large_values_are_shared_and_stay_in_order() {
+        let large = Bytes::from(vec![7; 2000]);
+        let mut out = ReplyBuffer::default();
+        out.push(Reply::Number(1));
+        out.push(Reply::Value(&large));
+        out.push(Reply::StopWaiting);
+        let whole = out.to_vec();
+        assert_eq!(whole.len(), 8 + 8 + 2000 + 1);
+        let mut slices = [IoSlice::new(&[]); 8];
+        assert_eq!(out.as_slices(&mut slices), 3);
+        assert_eq!(slices[1].as_ptr(), large.as_ptr(), "the stored bytes themselves are sent");
+
+        let mut sent = Vec::new();
+        while !out.is_empty() {
+            let mut slices = [IoSlice::new(&[]); 2];
+            let used = out.as_slices(&mut slices);
+            let some: Vec<u8> = slices[..used].iter().flat_map(|slice| slice.to_vec()).take(7).collect();
+            sent.extend_from_slice(&some);
+            out.advance(some.len());
+            assert_eq!(out.len(), whole.len() - sent.len());
+        }
+        assert_eq!(sent, whole);
+    }
+}

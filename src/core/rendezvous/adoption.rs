@@ -1,0 +1,213 @@
+//! A round that outlived its server: the new one learns it from what the nodes report.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::run::{Current, HeartbeatView, Member, Run, Seat, Work};
+use super::{Break, Decision, Fact, Label, NodeInfo, Place, Refusal, Round, Wanted, Who};
+use crate::core::ids::{Timestamp, count};
+
+/// After the first report of a round its other nodes have this long to report.
+const GRACE: Duration = Duration::from_mins(1);
+/// Only smaller numbers are learned from others: above it is room to count on for ever, whatever a stranger says.
+const MAX_LEARNED: u64 = 1 << 48;
+
+/// What a node says of the round it is in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// Who.
+    pub node: Label,
+    /// Of the join that brought it there.
+    pub join_id: Box<str>,
+    /// What it says of itself.
+    pub info: NodeInfo,
+    /// Its round and rank.
+    pub place: Place,
+    /// How many nodes the round has.
+    pub world_size: u32,
+    /// What it joined with.
+    pub wanted: Wanted,
+}
+
+impl Report {
+    pub(super) fn check(&self) -> Result<(), Refusal> {
+        self.wanted.check()?;
+        self.place.check()?;
+        if self.place.rank >= self.world_size || self.world_size > self.wanted.max_nodes {
+            return Err(Refusal::BadTerms(
+                "rank must be less than world_size, and world_size at most max_nodes".into(),
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Place {
+    pub(super) fn check(self) -> Result<(), Refusal> {
+        if self.round > 0 { Ok(()) } else { Err(Refusal::BadTerms("round must be 1 or more".into())) }
+    }
+
+    /// Whether a server that never saw that round believes in it.
+    pub(super) fn can_be_learned(self) -> bool {
+        self.round < MAX_LEARNED
+    }
+}
+
+/// Which nodes of a learned round have reported.
+#[derive(Debug)]
+pub(super) struct Adoption {
+    /// Ranks that have reported, or have joined again already.
+    ranks: HashSet<u32>,
+    world_size: u32,
+    /// Until when the others are expected.
+    until: Option<Timestamp>,
+}
+
+impl Adoption {
+    fn unreported(&self) -> u32 {
+        if self.until.is_none() { 0 } else { self.world_size.saturating_sub(count(self.ranks.len())) }
+    }
+
+    pub(super) fn check_at(&self) -> Option<Timestamp> {
+        self.until
+    }
+}
+
+impl Current {
+    /// Whether none of its nodes is in it any more, nor may still report.
+    pub(super) fn is_empty(&self) -> bool {
+        self.present == 0 && self.unreported() == 0
+    }
+
+    /// Nodes of a learned round that may still report.
+    pub(super) fn unreported(&self) -> u32 {
+        self.adoption.as_ref().map_or(0, Adoption::unreported)
+    }
+}
+
+impl Run {
+    pub(super) fn heartbeat(
+        &mut self,
+        report: Report,
+        now: Timestamp,
+        out: &mut Vec<Decision>,
+    ) -> HeartbeatView {
+        let (node, round) = (report.node.clone(), report.place.round);
+        let is_new = !self.seen_in_round(&node, round, now, out) && !self.members.contains_key(&node);
+        if is_new && self.closed.is_none() && report.place.can_be_learned() {
+            self.adopt(report, now, out);
+        }
+        self.settle(now, out);
+        self.action(&node, round)
+    }
+
+    /// Takes a round over from a report. One that is not taken over changes nothing: anybody can send it.
+    fn adopt(&mut self, report: Report, now: Timestamp, out: &mut Vec<Decision>) {
+        let Place { round, rank } = report.place;
+        let who = report.info.who();
+        let newer = match &self.current {
+            // Nodes that gather have other terms: it is no round of theirs.
+            None if self.live() > 0 && !self.terms_fit(&report) => false,
+            None => round > self.last_round,
+            // One that was completed here, or whose nodes are all there, is never given up for a report.
+            Some(current) => current.unreported() > 0 && round > current.round.number,
+        };
+        if newer {
+            self.start_adoption(&report, who.clone(), now, out);
+        }
+        let Some(current) = self.current.as_mut().filter(|c| c.round.number == round && c.broken.is_none())
+        else {
+            return;
+        };
+        let Some(adoption) = &mut current.adoption else { return };
+        let fits = adoption.until.is_some() && adoption.world_size == report.world_size;
+        if !fits || !adoption.ranks.insert(rank) {
+            return;
+        }
+        current.present = current.present.saturating_add(1);
+        current.watched = current.watched.saturating_add(1);
+        if adoption.unreported() == 0 {
+            adoption.until = None;
+        }
+        let member = Member {
+            info: report.info,
+            join_id: report.join_id,
+            rank: None,
+            watched: true,
+            previous: Some(rank),
+            seat: Seat::InRound(rank),
+            parked: false,
+            last_seen: now,
+            joined: now,
+            serial: 0,
+        };
+        self.seat(report.node, member);
+        self.watch_for(now);
+    }
+
+    fn terms_fit(&self, report: &Report) -> bool {
+        let wanted = &report.wanted;
+        (wanted.min_nodes, wanted.max_nodes) == (self.terms.min_nodes, self.terms.max_nodes)
+    }
+
+    fn start_adoption(&mut self, report: &Report, who: Who, now: Timestamp, out: &mut Vec<Decision>) {
+        let older: Vec<Label> =
+            self.walk().filter(|(_, m)| matches!(m.seat, Seat::InRound(_))).map(|(n, _)| n.clone()).collect();
+        for node in older {
+            self.vacate(&node);
+        }
+        if self.settled_by.is_none() {
+            self.settled_by = Some(who.clone());
+            self.terms_are_learned = true;
+        }
+        let round = Round {
+            run_id: self.id.clone(),
+            number: report.place.round,
+            terms: self.terms,
+            participants: Vec::new(),
+            completed: now,
+            gathered: Duration::ZERO,
+        };
+        let adoption =
+            Adoption { ranks: HashSet::new(), world_size: report.world_size, until: Some(now + GRACE) };
+        self.current = Some(Current {
+            round: Arc::new(round),
+            present: 0,
+            watched: 0,
+            broken: None,
+            memory: 0,
+            adoption: Some(adoption),
+        });
+        // A node that joins may have told of a later one.
+        self.last_round = self.last_round.max(report.place.round);
+        self.let_go = 0;
+        self.work = Work { nodes: report.world_size, ..Work::default() };
+        self.tell(Fact::Adopted { round: report.place.round, nodes: report.world_size, first: who }, out);
+    }
+
+    /// A node that joins again was in a learned round: it need not report any more.
+    pub(super) fn count_as_reported(&mut self, place: Place, who: Who, out: &mut Vec<Decision>) {
+        let Some(current) = self.current.as_mut().filter(|c| c.round.number == place.round) else { return };
+        let Some(adoption) = &mut current.adoption else { return };
+        if place.rank < adoption.world_size && adoption.ranks.insert(place.rank) {
+            if adoption.unreported() == 0 {
+                adoption.until = None;
+            }
+            self.break_round(Break::Rejoined { who, rank: place.rank }, out);
+        }
+    }
+
+    /// Who has not reported in time is gone.
+    pub(super) fn end_adoption(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
+        let Some(adoption) = self.current.as_mut().and_then(|c| c.adoption.as_mut()) else { return };
+        if adoption.until.is_none_or(|until| until > now) {
+            return;
+        }
+        let (missing, nodes) = (adoption.unreported(), adoption.world_size);
+        adoption.until = None;
+        if missing > 0 && self.closed.is_none() {
+            self.break_round(Break::Unreported { missing, nodes }, out);
+        }
+    }
+}

@@ -1,0 +1,500 @@
+//! Barriers by name: everybody waits until all have arrived. Who is missing can be told.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use super::Label;
+use super::reason::some_of;
+use crate::core::ids::{Timestamp, count};
+
+/// A released barrier is kept this long for retries of its arrivals.
+const RELEASED_KEPT: Duration = Duration::from_mins(1);
+/// Between two looks at all barriers.
+const TIDY_EVERY: Duration = Duration::from_secs(1);
+/// Names listed at the most.
+const LISTED: usize = 32;
+/// More than any job has.
+const MAX_SIZE: u32 = 1_000_000;
+/// Bytes that a barrier, an arrival with the longest texts, and a member take, and a member's name besides.
+const BARRIER: usize = 1024;
+const ARRIVAL: usize = 1024;
+const MEMBER: usize = 64;
+
+/// Somebody arrives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arrival {
+    /// Who.
+    pub participant: Label,
+    /// Tells a retry (the same) from the arrival at the barrier's next use (another).
+    pub arrival_id: Box<str>,
+    /// How many must arrive.
+    pub size: u32,
+    /// Who must arrive, if that was said.
+    pub members: Option<BTreeSet<Label>>,
+    /// The arrival is taken back after this time.
+    pub timeout: Duration,
+}
+
+/// How an arrival stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// Not all are there.
+    Waiting {
+        /// Which use of the barrier.
+        generation: u64,
+        /// How many are there.
+        arrived: u32,
+        /// How many must be.
+        size: u32,
+        /// Some of those that are not, if members were named.
+        missing: Vec<String>,
+        /// Since this arrival.
+        waited: Duration,
+        /// Until it is taken back.
+        left: Duration,
+    },
+    /// All have arrived.
+    Released {
+        /// Which use of the barrier.
+        generation: u64,
+        /// How many there were.
+        size: u32,
+    },
+}
+
+/// Why an arrival is over without a release.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Its time is over.
+    #[error("barrier {barrier}: {arrived} of {size} arrived within {} s; {}", after.as_secs_f64(), missing_text(.missing, size.saturating_sub(*.arrived)))]
+    Timeout {
+        /// The barrier.
+        barrier: Label,
+        /// How many were there, this one included.
+        arrived: u32,
+        /// How many were needed.
+        size: u32,
+        /// Some of those missing, if members were named.
+        missing: Vec<String>,
+        /// The time given.
+        after: Duration,
+    },
+    /// It wants another barrier than the first arrival.
+    #[error(
+        "barrier {barrier}: {first} arrived first and waits for {settled}, but {participant} wants {wanted}"
+    )]
+    Mismatch {
+        /// The barrier.
+        barrier: Label,
+        /// Who came first.
+        first: Label,
+        /// Who wants something else.
+        participant: Label,
+        /// What the first wants.
+        settled: String,
+        /// What this one wants.
+        wanted: String,
+    },
+    /// The arrival contradicts itself.
+    #[error("{0}")]
+    Bad(String),
+    /// The server has as many barriers as it may.
+    #[error("the server has {0} barriers, as many as it may (--max-runs)")]
+    TooMany(usize),
+    /// The barriers take as much memory as they may.
+    #[error(
+        "the server has no memory left for another arrival; try again in a moment, or give it more with --max-memory"
+    )]
+    NoMemory,
+    /// The arrival is not known: it was not heard from, or another one of the same participant took its place.
+    #[error(
+        "this arrival is not there any more: it was not heard from for too long, or another took its place"
+    )]
+    Gone,
+}
+
+fn missing_text(missing: &[String], count: u32) -> String {
+    if missing.is_empty() { format!("{count} are missing") } else { format!("missing: {}", some_of(missing)) }
+}
+
+impl Refusal {
+    /// A name for programs.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Timeout { .. } => "barrier_timeout",
+            Self::Mismatch { .. } => "barrier_mismatch",
+            Self::Bad(_) => "bad_request",
+            Self::TooMany(_) => "too_many_barriers",
+            Self::NoMemory => "no_memory",
+            Self::Gone => "replaced",
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Arrived {
+    id: Box<str>,
+    parked: bool,
+    last_seen: Timestamp,
+    since: Timestamp,
+    timeout: Duration,
+}
+
+impl Arrived {
+    fn left(&self, now: Timestamp) -> Duration {
+        (self.since + self.timeout).since(now)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Barrier {
+    /// How often it was released.
+    released: u64,
+    /// The arrivals of its last use, for their retries.
+    last_use: HashMap<Label, Box<str>>,
+    last_size: u32,
+    touched: Timestamp,
+    size: u32,
+    members: Option<BTreeSet<Label>>,
+    members_memory: usize,
+    first: Option<Label>,
+    arrived: HashMap<Label, Arrived>,
+}
+
+impl Barrier {
+    /// Bytes that it takes, about.
+    fn memory(&self) -> usize {
+        let arrivals = [self.arrived.len(), self.last_use.len()].map(|n| n.saturating_mul(ARRIVAL));
+        [BARRIER, self.members_memory].into_iter().chain(arrivals).sum()
+    }
+
+    /// Takes back arrivals that nobody asks after any more.
+    fn drop_silent(&mut self, patience: Duration, now: Timestamp) {
+        self.arrived.retain(|_, a| a.parked || now.since(a.last_seen) < patience);
+        super::give_back(&mut self.arrived);
+    }
+
+    /// When there may be something to take back or to forget.
+    fn next_deadline(&self, patience: Duration) -> Option<Timestamp> {
+        if self.arrived.is_empty() {
+            return Some(self.touched + RELEASED_KEPT);
+        }
+        self.arrived.values().filter(|a| !a.parked).map(|a| a.last_seen + patience).min()
+    }
+
+    fn missing(&self) -> Vec<String> {
+        let members = self.members.iter().flatten();
+        members.filter(|name| !self.arrived.contains_key(*name)).take(LISTED).map(Label::to_string).collect()
+    }
+
+    fn wants(size: u32, members: Option<&BTreeSet<Label>>) -> String {
+        match members {
+            Some(names) => {
+                format!(
+                    "{size}: {}",
+                    some_of(&names.iter().take(LISTED).map(Label::to_string).collect::<Vec<_>>())
+                )
+            }
+            None => size.to_string(),
+        }
+    }
+}
+
+/// All barriers.
+#[derive(Debug)]
+pub struct Barriers {
+    patience: Duration,
+    limit: usize,
+    /// Bytes that all of them may take.
+    max_memory: usize,
+    by_name: HashMap<Label, Barrier>,
+    tidy_at: Option<Timestamp>,
+}
+
+impl Barriers {
+    /// No barriers yet. An arrival that nobody has asked after for `patience` is taken back.
+    pub fn new(patience: Duration, limit: usize) -> Self {
+        Self { patience, limit, max_memory: usize::MAX, by_name: HashMap::new(), tidy_at: None }
+    }
+
+    /// How many bytes all barriers may take from now on.
+    pub fn limit_memory(&mut self, bytes: usize) {
+        self.max_memory = bytes;
+    }
+
+    /// Bytes that all barriers take.
+    pub fn memory(&self) -> usize {
+        self.by_name.values().map(Barrier::memory).sum()
+    }
+
+    /// Somebody arrives, or asks again. If that releases the barrier, the second value names those to wake.
+    pub fn arrive(
+        &mut self,
+        name: &Label,
+        arrival: Arrival,
+        now: Timestamp,
+    ) -> Result<(Standing, Vec<Label>), Refusal> {
+        check(&arrival)?;
+        if !self.by_name.contains_key(name) {
+            self.tidy(now);
+            if self.by_name.len() >= self.limit {
+                return Err(Refusal::TooMany(self.limit));
+            }
+        }
+        self.tidy_by(now + self.patience);
+        let barrier = self.by_name.entry(name.clone()).or_default();
+        barrier.touched = now;
+        barrier.drop_silent(self.patience, now);
+        let Arrival { participant, arrival_id, size, members, timeout } = arrival;
+        if let Some(known) = barrier.arrived.get_mut(&participant).filter(|known| known.id == arrival_id) {
+            known.last_seen = now;
+        }
+        match self.standing(name, &participant, &arrival_id, now) {
+            Err(Refusal::Gone) => {
+                self.arrive_anew(name, Arrival { participant, arrival_id, size, members, timeout }, now)
+            }
+            known => known.map(|standing| (standing, Vec::new())),
+        }
+    }
+
+    fn arrive_anew(
+        &mut self,
+        name: &Label,
+        arrival: Arrival,
+        now: Timestamp,
+    ) -> Result<(Standing, Vec<Label>), Refusal> {
+        let Arrival { participant, arrival_id, size, members, timeout } = arrival;
+        let members_memory =
+            members.iter().flatten().map(|name| MEMBER.saturating_add(name.as_str().len())).sum::<usize>();
+        if [self.memory(), ARRIVAL, members_memory].into_iter().sum::<usize>() > self.max_memory {
+            return Err(Refusal::NoMemory);
+        }
+        let Some(barrier) = self.by_name.get_mut(name) else { return Err(Refusal::Gone) };
+        if barrier.arrived.keys().all(|other| *other == participant) {
+            (barrier.size, barrier.members, barrier.first) = (size, members, Some(participant.clone()));
+            barrier.members_memory = members_memory;
+        } else if barrier.size != size || barrier.members != members {
+            return Err(Refusal::Mismatch {
+                barrier: name.clone(),
+                first: barrier.first.clone().unwrap_or_else(|| participant.clone()),
+                participant,
+                settled: Barrier::wants(barrier.size, barrier.members.as_ref()),
+                wanted: Barrier::wants(size, members.as_ref()),
+            });
+        }
+        let arrived = Arrived { id: arrival_id.clone(), parked: false, last_seen: now, since: now, timeout };
+        barrier.arrived.insert(participant.clone(), arrived);
+        if count(barrier.arrived.len()) < barrier.size {
+            return self
+                .standing(name, &participant, &arrival_id, now)
+                .map(|standing| (standing, Vec::new()));
+        }
+        barrier.released = barrier.released.saturating_add(1);
+        barrier.last_size = barrier.size;
+        let arrived = std::mem::take(&mut barrier.arrived);
+        barrier.last_use = arrived.into_iter().map(|(who, arrived)| (who, arrived.id)).collect();
+        let woken = barrier.last_use.keys().cloned().collect();
+        Ok((Standing::Released { generation: barrier.released, size: barrier.last_size }, woken))
+    }
+
+    /// How an arrival stands. One whose time is over is taken back.
+    pub fn standing(
+        &mut self,
+        name: &Label,
+        participant: &Label,
+        arrival_id: &str,
+        now: Timestamp,
+    ) -> Result<Standing, Refusal> {
+        let barrier = self.by_name.get_mut(name).ok_or(Refusal::Gone)?;
+        if barrier.last_use.get(participant).is_some_and(|id| **id == *arrival_id) {
+            return Ok(Standing::Released { generation: barrier.released, size: barrier.last_size });
+        }
+        let mine =
+            barrier.arrived.get(participant).filter(|mine| *mine.id == *arrival_id).ok_or(Refusal::Gone)?;
+        let (arrived, size, missing) = (count(barrier.arrived.len()), barrier.size, barrier.missing());
+        let left = mine.left(now);
+        if left.is_zero() {
+            let after = mine.timeout;
+            barrier.arrived.remove(participant);
+            return Err(Refusal::Timeout { barrier: name.clone(), arrived, size, missing, after });
+        }
+        let waited = now.since(mine.since);
+        Ok(Standing::Waiting {
+            generation: barrier.released.saturating_add(1),
+            arrived,
+            size,
+            missing,
+            waited,
+            left,
+        })
+    }
+
+    /// The barriers that somebody waits at: how many have arrived, of how many.
+    pub fn waiting(&self) -> impl Iterator<Item = (&Label, u32, u32)> {
+        let waiting = self.by_name.iter().filter(|(_, barrier)| !barrier.arrived.is_empty());
+        waiting.map(|(name, barrier)| (name, count(barrier.arrived.len()), barrier.size))
+    }
+
+    /// A poll of the arrival waits from now on.
+    pub fn park(&mut self, name: &Label, participant: &Label) {
+        if let Some(arrived) = self.arrived_mut(name, participant) {
+            arrived.parked = true;
+        }
+    }
+
+    /// The poll is over.
+    pub fn unpark(&mut self, name: &Label, participant: &Label, now: Timestamp) {
+        if let Some(arrived) = self.arrived_mut(name, participant) {
+            arrived.parked = false;
+            arrived.last_seen = now;
+            self.tidy_by(now + self.patience);
+        }
+    }
+
+    fn arrived_mut(&mut self, name: &Label, participant: &Label) -> Option<&mut Arrived> {
+        self.by_name.get_mut(name)?.arrived.get_mut(participant)
+    }
+
+    /// When [`Self::tick`] wants to be called next.
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        self.tidy_at
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Timestamp) {
+        if self.tidy_at.is_some_and(|at| at <= now) {
+            self.tidy(now);
+        }
+    }
+
+    fn tidy_by(&mut self, at: Timestamp) {
+        self.tidy_at = Some(self.tidy_at.map_or(at, |known| known.min(at)));
+    }
+
+    /// Takes back arrivals that nobody asks after any more, and forgets barriers that nobody uses.
+    fn tidy(&mut self, now: Timestamp) {
+        let patience = self.patience;
+        self.by_name.retain(|_, barrier| {
+            barrier.drop_silent(patience, now);
+            !barrier.arrived.is_empty() || now.since(barrier.touched) < RELEASED_KEPT
+        });
+        let next = self.by_name.values().filter_map(|barrier| barrier.next_deadline(patience)).min();
+        self.tidy_at = next.map(|at| at.max(now + TIDY_EVERY));
+    }
+}
+
+fn check(arrival: &Arrival) -> Result<(), Refusal> {
+    if arrival.size == 0 || arrival.size > MAX_SIZE {
+        return Err(Refusal::Bad(format!("world_size must be from 1 to {MAX_SIZE}")));
+    }
+    match &arrival.members {
+        Some(members) if members.len() != arrival.size as usize => {
+            Err(Refusal::Bad("world_size must be the number of members".into()))
+        }
+        Some(members) if !members.contains(&arrival.participant) => {
+            Err(Refusal::Bad(format!("{} is not one of the members", arrival.participant)))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: u64) -> Timestamp {
+        Timestamp(Duration::from_secs(secs))
+    }
+
+    fn label(text: &str) -> Label {
+        Label::new(text).expect("a label")
+    }
+
+    fn arrival(participant: &str, id: &str, size: u32) -> Arrival {
+        let timeout = Duration::from_mins(5);
+        Arrival { participant: label(participant), arrival_id: id.into(), size, members: None, timeout }
+    }
+
+    fn barriers() -> Barriers {
+        Barriers::new(Duration::from_secs(15), 2)
+    }
+
+    #[test]
+    fn the_last_arrival_releases_all_and_retries_hear_the_same() {
+        let (mut barriers, name) = (barriers(), label("b"));
+        let (first, _) = barriers.arrive(&name, arrival("a", "1", 2), at(0)).expect("waits");
+        assert!(matches!(first, Standing::Waiting { generation: 1, arrived: 1, size: 2, .. }), "{first:?}");
+        let (again, _) = barriers.arrive(&name, arrival("a", "1", 2), at(1)).expect("waits");
+        assert!(matches!(again, Standing::Waiting { arrived: 1, .. }), "a retry does not arrive twice");
+        let (last, mut woken) = barriers.arrive(&name, arrival("b", "1", 2), at(2)).expect("released");
+        woken.sort();
+        assert_eq!(
+            (last, woken),
+            (Standing::Released { generation: 1, size: 2 }, vec![label("a"), label("b")])
+        );
+        let (retry, _) = barriers.arrive(&name, arrival("a", "1", 2), at(3)).expect("released");
+        assert_eq!(retry, Standing::Released { generation: 1, size: 2 });
+        let (next, _) = barriers.arrive(&name, arrival("a", "2", 2), at(3)).expect("waits");
+        assert!(matches!(next, Standing::Waiting { generation: 2, arrived: 1, .. }), "{next:?}");
+    }
+
+    #[test]
+    fn who_is_missing_is_named_when_time_is_over() {
+        let (mut barriers, name) = (barriers(), label("b"));
+        let members: BTreeSet<Label> = ["a", "b", "c"].map(label).into();
+        let mut mine = arrival("a", "1", 3);
+        mine.members = Some(members);
+        barriers.arrive(&name, mine, at(0)).expect("waits");
+        barriers.park(&name, &label("a"));
+        let error = barriers.standing(&name, &label("a"), "1", at(300)).expect_err("too late");
+        assert_eq!(error.to_string(), "barrier b: 1 of 3 arrived within 300 s; missing: b, c");
+        assert_eq!(
+            barriers.standing(&name, &label("a"), "1", at(300)),
+            Err(Refusal::Gone),
+            "it is taken back"
+        );
+    }
+
+    #[test]
+    fn an_arrival_that_nobody_asks_after_does_not_count() {
+        let (mut barriers, name) = (barriers(), label("b"));
+        barriers.arrive(&name, arrival("a", "1", 2), at(0)).expect("waits");
+        let (alone, _) = barriers.arrive(&name, arrival("b", "1", 2), at(15)).expect("waits");
+        assert!(matches!(alone, Standing::Waiting { arrived: 1, .. }), "{alone:?}");
+    }
+
+    #[test]
+    fn what_nobody_asks_after_is_forgotten_without_a_request() {
+        let (mut barriers, name) = (barriers(), label("b"));
+        barriers.arrive(&name, arrival("a", "1", 2), at(0)).expect("waits");
+        barriers.park(&name, &label("a"));
+        barriers.tick(at(60));
+        assert_eq!(barriers.waiting().count(), 1, "somebody waits");
+        barriers.unpark(&name, &label("a"), at(60));
+        barriers.tick(at(74));
+        assert_eq!(barriers.waiting().count(), 1, "it may come back");
+        while let Some(next) = barriers.next_deadline() {
+            assert!(next < at(200), "it comes to rest");
+            barriers.tick(next);
+        }
+        assert_eq!((barriers.waiting().count(), barriers.by_name.len()), (0, 0));
+    }
+
+    #[test]
+    fn another_size_is_refused_with_both_sizes_named() {
+        let (mut barriers, name) = (barriers(), label("b"));
+        barriers.arrive(&name, arrival("a", "1", 2), at(0)).expect("waits");
+        let error = barriers.arrive(&name, arrival("b", "1", 3), at(0)).expect_err("other size");
+        assert_eq!(error.to_string(), "barrier b: a arrived first and waits for 2, but b wants 3");
+    }
+
+    #[test]
+    fn there_is_a_limit_and_old_barriers_make_room() {
+        let mut barriers = barriers();
+        for name in ["x", "y"] {
+            barriers.arrive(&label(name), arrival("a", "1", 1), at(0)).expect("released");
+        }
+        assert_eq!(barriers.arrive(&label("z"), arrival("a", "1", 1), at(1)), Err(Refusal::TooMany(2)));
+        barriers.arrive(&label("z"), arrival("a", "1", 1), at(61)).expect("room");
+    }
+}

@@ -1,0 +1,258 @@
+//! The round that gathers: when it is complete, when it is given up, and what it waits for.
+
+use std::time::Duration;
+
+use super::reason::{secs, some_of};
+use super::round::{Claim, assign_ranks};
+use super::run::{Member, Run, Seat};
+use super::{Decision, Fact, Label, Participant, Progress, Refusal, Round, Terms, Who};
+use crate::core::ids::Timestamp;
+
+/// Names and ranks that an answer lists at the most.
+const LISTED: usize = 32;
+/// The end of a round's time is announced this long before, or a fifth of the time before.
+const EXPIRING: Duration = Duration::from_mins(5);
+/// Nobody waits longer than this, however often the deadline is moved.
+const MAX_LEFT: Duration = Duration::from_hours(7 * 24);
+
+/// A round that gathers.
+#[derive(Debug)]
+pub(super) struct Gather {
+    pub(super) first_join: Timestamp,
+    pub(super) deadline: Timestamp,
+    /// With enough nodes there, it is complete at this time.
+    pub(super) last_call: Option<Timestamp>,
+    /// When its end is announced; `None` once it is.
+    announce_at: Option<Timestamp>,
+    /// Who came last.
+    pub(super) last: Who,
+}
+
+impl Gather {
+    pub(super) fn start(first: Who, terms: &Terms, now: Timestamp) -> Self {
+        let mut gather = Self {
+            first_join: now,
+            deadline: now + terms.join_timeout,
+            last_call: None,
+            announce_at: None,
+            last: first,
+        };
+        gather.plan_announcement(terms);
+        gather
+    }
+
+    fn plan_announcement(&mut self, terms: &Terms) {
+        #[expect(clippy::arithmetic_side_effects, reason = "a fifth of a time is less than it")]
+        let early = EXPIRING.min(terms.join_timeout / 5);
+        self.announce_at = Some(Timestamp(self.deadline.0.saturating_sub(early)));
+    }
+
+    pub(super) fn check_at(&self) -> Timestamp {
+        [self.last_call, self.announce_at].into_iter().flatten().fold(self.deadline, Timestamp::min)
+    }
+}
+
+impl Run {
+    /// Completes the round that gathers if it is time, gives it up if its time is over.
+    pub(super) fn advance(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
+        if self.gathering == 0 || self.closed.is_some() {
+            self.gather = None;
+            return;
+        }
+        let expected = self.expected();
+        let is_enough = self.gathering >= self.terms.min_nodes;
+        let is_full = self.gathering >= self.terms.max_nodes;
+        let Some(gather) = &mut self.gather else { return };
+        if is_enough && expected == 0 {
+            gather.last_call.get_or_insert(now + self.terms.last_call);
+        } else {
+            gather.last_call = None;
+        }
+        let late = gather.deadline <= now;
+        if is_full || gather.last_call.is_some_and(|at| at <= now) || (is_enough && late) {
+            self.complete(now, out);
+        } else if late {
+            self.give_up(now, out);
+        } else if gather.announce_at.is_some_and(|at| at <= now) {
+            gather.announce_at = None;
+            let left = gather.deadline.since(now);
+            let (round, missing) = (self.next_round(), self.missing(now));
+            self.tell(Fact::Expiring { round, left, missing }, out);
+        }
+    }
+
+    fn complete(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
+        let Some(gather) = &self.gather else { return };
+        let mut nodes: Vec<(&Label, &Member)> =
+            self.walk().filter(|(_, member)| member.seat == Seat::Gathering).collect();
+        nodes.sort_by_key(|(_, member)| member.serial);
+        let claims: Vec<Claim> =
+            nodes.iter().map(|(_, m)| Claim { requested: m.rank, previous: m.previous }).collect();
+        let mut ranked: Vec<_> = assign_ranks(&claims).into_iter().zip(nodes).collect();
+        ranked.sort_by_key(|(rank, _)| *rank);
+        let ids: Vec<Label> = ranked.iter().map(|(_, (node, _))| (*node).clone()).collect();
+        let participants: Vec<Participant> = ranked
+            .into_iter()
+            .map(|(_, (node, m))| Participant {
+                node: node.clone(),
+                info: m.info.clone(),
+                watched: m.watched,
+            })
+            .collect();
+        let gathered = now.since(gather.first_join);
+        let number = self.next_round();
+        let fact = Fact::Complete { round: number, nodes: ids.len(), gathered, last: gather.last.clone() };
+        let mixed = mixed_releases(&participants);
+        let round = Round {
+            run_id: self.id.clone(),
+            number,
+            terms: self.terms,
+            participants,
+            completed: now,
+            gathered,
+        };
+        self.tell(fact, out);
+        if let Some(mixed) = mixed {
+            self.tell(Fact::MixedReleases(mixed), out);
+        }
+        self.enter(round, &ids, out);
+    }
+
+    fn give_up(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
+        let Some(first_join) = self.gather.as_ref().map(|gather| gather.first_join) else { return };
+        let (round, missing) = (self.next_round(), self.missing(now));
+        let (joined, after) = (self.gathering, now.since(first_join));
+        self.tell(Fact::TimedOut { round, after, missing: missing.clone() }, out);
+        let (run, min_nodes) = (self.id.clone(), self.terms.min_nodes);
+        let why = Refusal::JoinTimeout { run, round, joined, min_nodes, after, missing };
+        let nodes: Vec<Label> =
+            self.walk().filter(|(_, m)| m.seat == Seat::Gathering).map(|(node, _)| node.clone()).collect();
+        for node in nodes {
+            self.end(&node, why.clone(), now, out);
+        }
+        self.gather = None;
+    }
+
+    pub(super) fn extend(
+        &mut self,
+        by: Duration,
+        now: Timestamp,
+        out: &mut Vec<Decision>,
+    ) -> Result<(u64, Duration), Refusal> {
+        let terms = self.terms;
+        let Some(gather) = &mut self.gather else { return Err(Refusal::NotGathering(self.id.clone())) };
+        gather.deadline = (gather.deadline + by).min(now + MAX_LEFT);
+        gather.plan_announcement(&terms);
+        let left = gather.deadline.since(now);
+        let round = self.next_round();
+        self.tell(Fact::Extended { round, by, left }, out);
+        Ok((round, left))
+    }
+
+    /// Ranks that nobody holds, if every node that gathers asked for one.
+    pub(super) fn missing_ranks(&self) -> Vec<u32> {
+        if self.with_rank < self.gathering || self.gathering == 0 {
+            return Vec::new();
+        }
+        (0..self.terms.max_nodes).filter(|rank| !self.ranks.contains_key(rank)).take(LISTED).collect()
+    }
+
+    /// Nodes of the current round that have not joined again.
+    fn missing_nodes(&self) -> Vec<String> {
+        let Some(current) = self.current.as_ref().filter(|c| c.watched > 0) else { return Vec::new() };
+        let is_expected = |member: &&Member| member.watched && matches!(member.seat, Seat::InRound(_));
+        let mut names: Vec<(u32, String)> = self
+            .walk()
+            .map(|(_, member)| member)
+            .filter(is_expected)
+            .take(LISTED.min(current.watched as usize))
+            .map(|member| (member.previous.unwrap_or_default(), member.info.who().to_string()))
+            .collect();
+        names.sort();
+        names.into_iter().map(|(_, name)| name).collect()
+    }
+
+    /// What the round that gathers waits for, in words.
+    pub(super) fn missing(&self, now: Timestamp) -> String {
+        let Terms { min_nodes, max_nodes, .. } = self.terms;
+        let expected = self.expected();
+        let round = self.current.as_ref().map_or(0, |c| c.round.number);
+        if expected > 0 {
+            let names = self.missing_nodes();
+            let plural = if expected == 1 { "1 node" } else { &format!("{expected} nodes") };
+            let mut text = format!("{plural} of round {round} not yet joined again");
+            if !names.is_empty() {
+                text = format!("{text}: {}", some_of(&names));
+            }
+            return text;
+        }
+        if self.gathering < min_nodes {
+            let ranks: Vec<String> = self.missing_ranks().iter().map(u32::to_string).collect();
+            let needed = min_nodes.saturating_sub(self.gathering);
+            let more = if needed == 1 {
+                "1 more node is needed".into()
+            } else {
+                format!("{needed} more nodes are needed")
+            };
+            return if ranks.is_empty() {
+                more
+            } else {
+                format!("{more}; node ranks not there: {}", some_of(&ranks))
+            };
+        }
+        match self.gather.as_ref().and_then(|gather| gather.last_call) {
+            Some(at) => {
+                format!("enough nodes are there; {} left for more, up to {max_nodes}", secs(at.since(now)))
+            }
+            None => "the round is complete".into(),
+        }
+    }
+
+    pub(super) fn progress(&self, node: &Label, now: Timestamp) -> Option<Progress> {
+        let member = self.members.get(node)?;
+        let Terms { min_nodes, max_nodes, .. } = self.terms;
+        let redundant = member.seat == Seat::Redundant;
+        let reason = match member.rank.and_then(|rank| Some((rank, self.ranks.get(&rank)?))) {
+            Some((rank, holder)) if redundant => {
+                let holder = self.members.get(holder)?;
+                let silent = secs(now.since(holder.last_seen));
+                format!("node rank {rank} is held by {}, not heard from for {silent}", holder.info.who())
+            }
+            _ if redundant => {
+                format!("all {max_nodes} places are taken; this node stands by until one is free")
+            }
+            _ => format!(
+                "{} of {} nodes joined; {}",
+                self.gathering,
+                needed(min_nodes, max_nodes),
+                self.missing(now)
+            ),
+        };
+        Some(Progress {
+            round: self.next_round(),
+            joined: self.gathering,
+            min_nodes,
+            max_nodes,
+            missing_ranks: self.missing_ranks(),
+            missing_nodes: self.missing_nodes(),
+            waited: now.since(member.joined),
+            left: self.gather.as_ref().filter(|_| !redundant).map(|gather| gather.deadline.since(now)),
+            reason,
+        })
+    }
+}
+
+fn needed(min: u32, max: u32) -> String {
+    if min == max { min.to_string() } else { format!("{min} to {max}") }
+}
+
+/// The releases of PyTorch and how many nodes have each, if there are several.
+fn mixed_releases(participants: &[Participant]) -> Option<String> {
+    let mut counts = std::collections::BTreeMap::<&Label, usize>::new();
+    for version in participants.iter().filter_map(|p| p.info.torch_version.as_ref()) {
+        let nodes = counts.entry(version).or_default();
+        *nodes = nodes.saturating_add(1);
+    }
+    let text = |(version, nodes): (&&Label, &usize)| format!("{version} on {nodes}");
+    (counts.len() > 1).then(|| some_of(&counts.iter().map(text).collect::<Vec<_>>()))
+}

@@ -1,0 +1,220 @@
+//! Taking in joins: who may, on which terms, with which rank, and who gets a place.
+
+use std::time::Duration;
+
+use super::gather::Gather;
+use super::run::{Member, Run, Seat, Standing, Work, look};
+use super::{Break, Decision, Fact, Join, Label, Place, Refusal, Terms, Who};
+use crate::core::ids::Timestamp;
+
+/// A closed run whose last node is gone can be joined again after this time.
+const REOPEN_AFTER: Duration = Duration::from_secs(10);
+
+impl Run {
+    pub(super) fn join(
+        &mut self,
+        join: Join,
+        defaults: &Terms,
+        now: Timestamp,
+        out: &mut Vec<Decision>,
+    ) -> Result<Standing, Refusal> {
+        if self.members.get(&join.node).is_some_and(|member| member.join_id == join.join_id) {
+            self.unpark(&join.node, now);
+            self.refuse_contenders(&join.node, now, out);
+            return self.standing(&join.node);
+        }
+        self.reopen_if_over(&join, now, out)?;
+        self.take_over_terms(&join, defaults)?;
+        if let Some(rank) = join.rank.filter(|&rank| rank >= self.terms.max_nodes) {
+            return Err(Refusal::BadRank { rank, max_nodes: self.terms.max_nodes });
+        }
+        let contends = self.rank_is_held(&join)?;
+        let limit = (self.terms.max_nodes as usize).saturating_mul(2).saturating_add(64);
+        if self.members.len() >= limit && !self.members.contains_key(&join.node) {
+            return Err(Refusal::TooManyNodes { run: self.id.clone(), limit });
+        }
+        let previous = self.rejoin(&join, out).or(join.previous.map(|place| place.rank));
+        self.learn_place(join.previous, join.info.who(), out);
+        let node = join.node.clone();
+        self.serials = self.serials.saturating_add(1);
+        let member = Member {
+            info: join.info,
+            join_id: join.join_id,
+            rank: join.rank,
+            watched: join.watched,
+            previous,
+            seat: Seat::Redundant,
+            parked: false,
+            last_seen: now,
+            joined: now,
+            serial: self.serials,
+        };
+        self.redundant.insert(member.serial, node.clone());
+        self.seat(node.clone(), member);
+        if !contends && self.has_place() {
+            self.give_place(&node, now, out);
+        }
+        self.watch_for(now);
+        self.settle(now, out);
+        self.standing(&node)
+    }
+
+    /// A closed run that is over can be started again.
+    fn reopen_if_over(
+        &mut self,
+        join: &Join,
+        now: Timestamp,
+        out: &mut Vec<Decision>,
+    ) -> Result<(), Refusal> {
+        let Some(closed) = &self.closed else { return Ok(()) };
+        let over = self.idle_since.is_some_and(|since| now.since(since.max(closed.at)) >= REOPEN_AFTER);
+        if !over {
+            return Err(Refusal::Closed { run: self.id.clone(), by: closed.by.clone() });
+        }
+        self.closed = None;
+        self.clear();
+        self.let_go = 0;
+        self.dissolve(out);
+        self.work = Work::default();
+        self.tell(Fact::Restarted { by: join.info.who() }, out);
+        Ok(())
+    }
+
+    /// The first node settles the terms; the others must agree. Of a learned run only the numbers of nodes are known, so the
+    /// first join after it settles the rest.
+    fn take_over_terms(&mut self, join: &Join, defaults: &Terms) -> Result<(), Refusal> {
+        let alone = self.live() == 0
+            || (self.live() == 1
+                && self.members.get(&join.node).is_some_and(|m| !matches!(m.seat, Seat::Ended(_))));
+        match &self.settled_by {
+            Some(settled_by) if !alone => {
+                let mut differences = join.wanted.differences(&self.terms);
+                if self.terms_are_learned {
+                    differences.retain(super::Difference::is_about_nodes);
+                }
+                if !differences.is_empty() {
+                    let (run, settled_by) = (self.id.clone(), settled_by.clone());
+                    return Err(Refusal::Mismatch { run, settled_by, differences });
+                }
+                if !self.terms_are_learned {
+                    return Ok(());
+                }
+            }
+            _ => {}
+        }
+        self.terms = join.wanted.settle(defaults);
+        self.settled_by = Some(join.info.who());
+        self.terms_are_learned = false;
+        Ok(())
+    }
+
+    /// Whether another node holds the rank. One that is surely alive keeps it; for one that has not been heard from just
+    /// now the newcomer waits, because it may be that node's replacement.
+    fn rank_is_held(&self, join: &Join) -> Result<bool, Refusal> {
+        let Some(rank) = join.rank else { return Ok(false) };
+        let Some(holder) = self.ranks.get(&rank).filter(|holder| **holder != join.node) else {
+            return Ok(false);
+        };
+        match self.members.get(holder) {
+            Some(member) if member.parked => {
+                let (holder, newcomer) = (member.info.who(), join.info.who());
+                Err(Refusal::DuplicateRank { rank, holder, newcomer })
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// `node` is alive: who waits for its rank in vain is told so.
+    pub(super) fn refuse_contenders(&mut self, node: &Label, now: Timestamp, out: &mut Vec<Decision>) {
+        if self.redundant.is_empty() {
+            return;
+        }
+        let Some((rank, holder)) = self.members.get(node).and_then(|m| Some((m.rank?, m.info.who()))) else {
+            return;
+        };
+        if self.ranks.get(&rank) != Some(node) {
+            return;
+        }
+        let members = &self.members;
+        let contender = |id: &&Label| members.get(*id).is_some_and(|member| member.rank == Some(rank));
+        let contenders: Vec<Label> =
+            self.redundant.values().inspect(|_| look()).filter(contender).cloned().collect();
+        for contender in contenders {
+            if let Some(newcomer) = self.members.get(&contender).map(|member| member.info.who()) {
+                self.end(
+                    &contender,
+                    Refusal::DuplicateRank { rank, holder: holder.clone(), newcomer },
+                    now,
+                    out,
+                );
+            }
+        }
+    }
+
+    /// If the node is here from an earlier join, that is over; returns the rank it had.
+    fn rejoin(&mut self, join: &Join, out: &mut Vec<Decision>) -> Option<u32> {
+        let member = self.members.get(&join.node)?;
+        let (who, previous) = (member.info.who(), member.previous);
+        match self.vacate(&join.node)?.seat {
+            Seat::InRound(rank) => {
+                if self.closed.is_none() {
+                    self.break_round(Break::Rejoined { who, rank }, out);
+                }
+                Some(rank)
+            }
+            _ => previous,
+        }
+    }
+
+    /// Moves a redundant member into the round that gathers.
+    fn give_place(&mut self, node: &Label, now: Timestamp, out: &mut Vec<Decision>) {
+        let Some(member) = self.members.get_mut(node) else { return };
+        member.seat = Seat::Gathering;
+        self.redundant.remove(&member.serial);
+        self.gathering = self.gathering.saturating_add(1);
+        if let Some(rank) = member.rank {
+            self.with_rank = self.with_rank.saturating_add(1);
+            self.ranks.insert(rank, node.clone());
+        }
+        let who = member.info.who();
+        if let Some(gather) = &mut self.gather {
+            gather.last = who;
+        } else {
+            self.gather = Some(Gather::start(who.clone(), &self.terms, now));
+            let Terms { min_nodes, max_nodes, .. } = self.terms;
+            let needed = if min_nodes == max_nodes {
+                min_nodes.to_string()
+            } else {
+                format!("{min_nodes} to {max_nodes}")
+            };
+            self.tell(Fact::Gathers { round: self.next_round(), first: who, needed }, out);
+        }
+    }
+
+    /// Free places go to those who wait the longest. Returns whether anybody got one.
+    pub(super) fn promote(&mut self, now: Timestamp, out: &mut Vec<Decision>) -> bool {
+        if self.redundant.is_empty() || !self.has_place() || self.closed.is_some() {
+            return false;
+        }
+        let before = self.redundant.len();
+        for node in self.redundant.values().inspect(|_| look()).cloned().collect::<Vec<_>>() {
+            if !self.has_place() {
+                break;
+            }
+            let rank = self.members.get(&node).and_then(|member| member.rank);
+            if rank.is_none_or(|rank| !self.ranks.contains_key(&rank)) {
+                self.give_place(&node, now, out);
+            }
+        }
+        self.redundant.len() < before
+    }
+
+    /// A place in an earlier round: later rounds have greater numbers, also if this server never saw that one.
+    fn learn_place(&mut self, place: Option<Place>, who: Who, out: &mut Vec<Decision>) {
+        let Some(place) = place else { return };
+        if place.can_be_learned() {
+            self.last_round = self.last_round.max(place.round);
+        }
+        self.count_as_reported(place, who, out);
+    }
+}

@@ -1,0 +1,346 @@
+//! The native rendezvous: which nodes form the next round of a run, with which ranks, and until when.
+//!
+//! A pure function of what happened and when: it reads no clock, locks and logs nothing, and knows neither HTTP nor
+//! the store. `server::rendezvous` hands it events with the present moment and carries out its [`Decision`]s.
+//!
+//! A *run* is one job. Its nodes *gather* until there are enough of them, then the *round* is complete and each has a
+//! rank. Nodes that come later wait for the next round; when some wait, or a node of the round is gone or joins again,
+//! the others are told to join again, and the next round completes once nobody of the last one is still expected.
+//! While a round lives no other one of its run is complete.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss
+    )
+)]
+
+mod adoption;
+pub mod barrier;
+mod gather;
+mod join;
+mod node;
+mod reason;
+mod round;
+mod run;
+mod snapshot;
+mod terms;
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::core::ids::{Label, RunId, Timestamp};
+pub use adoption::Report;
+pub use node::{Join, LeaveRequest, NodeInfo, Outcome, Place};
+pub use reason::{Break, Fact, Refusal, Who};
+pub use round::{Participant, Round};
+use run::Run;
+pub use run::{Action, HeartbeatView, Progress, Standing};
+pub use snapshot::{NodeSnapshot, NodeState, RoundState, Snapshot};
+pub use terms::{Difference, Terms, Wanted};
+
+/// A run without live nodes is shown for this long, then forgotten.
+const RETENTION: Duration = Duration::from_hours(1);
+
+/// A map that was much larger gives its memory back. What that costs is spread over what was taken out.
+fn give_back<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
+    if map.len() < map.capacity() / 4 {
+        map.shrink_to(map.len().saturating_mul(2));
+    }
+}
+
+/// What the shell has to do.
+#[derive(Debug, Clone)]
+pub enum Decision {
+    /// A round is complete: open its store, close the last round's, and answer its nodes. If there is no store, say so
+    /// with [`Rendezvous::no_store`] before anything else.
+    Completed(Arc<Round>),
+    /// A node's join is over without a round: answer it.
+    Ended(RunId, Label),
+    /// What the nodes of the run's round shall do has changed: answer their heartbeats.
+    Notify(RunId),
+    /// The run is closed, or nobody is left in its round: its store ends with its last client.
+    Release(RunId),
+    /// Nobody is in the run's round any more: nobody will ask who was.
+    Dissolved(RunId),
+    /// The run is forgotten.
+    Forget(RunId),
+    /// Something to tell people.
+    Tell(RunId, Fact),
+}
+
+/// All runs.
+#[derive(Debug)]
+pub struct Rendezvous {
+    defaults: Terms,
+    max_runs: usize,
+    /// Bytes that all runs may take.
+    max_memory: usize,
+    /// Bytes that they take.
+    memory: usize,
+    runs: HashMap<RunId, Run>,
+    /// When which run wants to be looked at.
+    timers: BTreeSet<(Timestamp, RunId)>,
+    decisions: Vec<Decision>,
+    /// Runs that look different from when they were last shown.
+    changed: BTreeSet<RunId>,
+}
+
+impl Rendezvous {
+    /// No runs yet. `defaults` are for what a run's first join leaves open.
+    pub fn new(defaults: Terms, max_runs: usize) -> Self {
+        Self {
+            defaults,
+            max_runs,
+            max_memory: usize::MAX,
+            memory: 0,
+            runs: HashMap::new(),
+            timers: BTreeSet::new(),
+            decisions: Vec::new(),
+            changed: BTreeSet::new(),
+        }
+    }
+
+    /// How many bytes all runs may take from now on.
+    pub fn limit_memory(&mut self, bytes: usize) {
+        self.max_memory = bytes;
+    }
+
+    /// Bytes that all runs take, here and wherever they are shown.
+    pub fn memory(&self) -> usize {
+        self.memory
+    }
+
+    /// A node joins, or asks again how its join stands.
+    pub fn join(&mut self, run: &RunId, join: Join, now: Timestamp) -> Result<Standing, Refusal> {
+        join.wanted.check()?;
+        join.previous.map_or(Ok(()), Place::check)?;
+        if !self.runs.contains_key(run) {
+            self.make_room(run, now)?;
+            self.begin(Run::new(run.clone(), join.wanted.settle(&self.defaults), now));
+        }
+        self.make_memory(run, &join.node, now)?;
+        let defaults = self.defaults;
+        self.with(run, |run, out| run.join(join, &defaults, now, out)).unwrap_or(Err(Refusal::UnknownRun))
+    }
+
+    /// The join's poll waits at the server from now on: the node is alive until [`Self::unpark`].
+    pub fn park(&mut self, run: &RunId, node: &Label) {
+        self.with(run, |run, _| run.park(node));
+    }
+
+    /// The same for a heartbeat, if the node is in that round. `false` if it is not.
+    pub fn park_in_round(&mut self, run: &RunId, node: &Label, round: u64) -> bool {
+        self.with(run, |run, _| run.is_in_round(node, round) && run.park(node)).unwrap_or(false)
+    }
+
+    /// The poll is over: the node must be heard from again in time.
+    pub fn unpark(&mut self, run: &RunId, node: &Label, now: Timestamp) {
+        self.with(run, |run, _| run.unpark(node, now));
+    }
+
+    /// How the join of `node` stands. An error is its end.
+    pub fn standing(&self, run: &RunId, node: &Label) -> Result<Standing, Refusal> {
+        self.runs.get(run).ok_or(Refusal::UnknownRun)?.standing(node)
+    }
+
+    /// How far the round is that `node` waits for.
+    pub fn progress(&self, run: &RunId, node: &Label, now: Timestamp) -> Option<Progress> {
+        self.runs.get(run)?.progress(node, now)
+    }
+
+    /// A node of a round says that it is alive. If the run or its round is unknown, the server was restarted: it is
+    /// taken over from the report.
+    pub fn heartbeat(
+        &mut self,
+        run: &RunId,
+        report: Report,
+        now: Timestamp,
+    ) -> Result<HeartbeatView, Refusal> {
+        report.check()?;
+        if !self.runs.contains_key(run) {
+            if !report.place.can_be_learned() {
+                return Ok(HeartbeatView::forgotten());
+            }
+            self.make_room(run, now)?;
+            let terms = report.wanted.settle(&self.defaults);
+            self.begin(Run::new(run.clone(), terms, now));
+        }
+        self.make_memory(run, &report.node, now)?;
+        self.with(run, |run, out| run.heartbeat(report, now, out)).ok_or(Refusal::UnknownRun)
+    }
+
+    /// What the node shall do, without saying that it is alive.
+    pub fn action(&self, run: &RunId, node: &Label, round: u64) -> HeartbeatView {
+        match self.runs.get(run) {
+            Some(run) => run.action(node, round),
+            None => HeartbeatView::forgotten(),
+        }
+    }
+
+    /// A node goes. `false` if it was not there.
+    pub fn leave(&mut self, run: &RunId, node: &Label, said: LeaveRequest, now: Timestamp) -> bool {
+        self.with(run, |run, out| run.leave(node, said, now, out)).unwrap_or(false)
+    }
+
+    /// Whether `node` is in the run: such a node may close it.
+    pub fn is_member(&self, run: &RunId, node: &Label) -> bool {
+        self.runs.get(run).is_some_and(|run| run.is_live(node))
+    }
+
+    /// Closes the run: who waits is turned away. `false` if it was closed already.
+    pub fn close(&mut self, run: &RunId, by: &str, now: Timestamp) -> Result<bool, Refusal> {
+        self.with(run, |run, out| run.close(by, now, out)).ok_or(Refusal::UnknownRun)
+    }
+
+    /// Moves the deadline of the round that gathers; returns its number and the time left.
+    pub fn extend(&mut self, run: &RunId, by: Duration, now: Timestamp) -> Result<(u64, Duration), Refusal> {
+        self.with(run, |run, out| run.extend(by, now, out)).unwrap_or(Err(Refusal::UnknownRun))
+    }
+
+    /// The round that was just completed has no store: its nodes are told so, and the round is over.
+    pub fn no_store(&mut self, run: &RunId, why: &str, now: Timestamp) {
+        self.with(run, |run, out| run.no_store(why, now, out));
+    }
+
+    /// When [`Self::tick`] wants to be called next.
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Timestamp) {
+        let due: Vec<RunId> =
+            self.timers.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| id.clone()).collect();
+        for id in due {
+            self.with(&id, |run, out| run.tick(now, out));
+            if self.runs.get(&id).is_some_and(|run| run.is_forgettable(now)) {
+                self.forget(&id);
+            }
+        }
+    }
+
+    /// What is to be done, in this order.
+    pub fn take_decisions(&mut self) -> Vec<Decision> {
+        std::mem::take(&mut self.decisions)
+    }
+
+    /// Every run as it is now, by id.
+    pub fn snapshot(&self, now: Timestamp) -> Vec<Snapshot> {
+        let mut runs: Vec<_> = self.runs.values().map(|run| run.snapshot(now)).collect();
+        runs.sort_by(|a, b| a.run_id.cmp(&b.run_id));
+        runs
+    }
+
+    /// A run as it is now.
+    pub fn snapshot_of(&self, run: &RunId, now: Timestamp) -> Option<Snapshot> {
+        self.runs.get(run).map(|run| run.snapshot(now))
+    }
+
+    /// The runs that changed since this was last asked, those that are forgotten among them.
+    pub fn take_changed(&mut self) -> BTreeSet<RunId> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Closes the run and forgets it as soon as nobody of it is left. `false` if there is no such run.
+    pub fn remove(&mut self, run: &RunId, by: &str, now: Timestamp) -> bool {
+        let removed = self.with(run, |run, out| {
+            run.close(by, now, out);
+            run.forget_soon();
+        });
+        if self.runs.get(run).is_some_and(|run| run.is_forgettable(now)) {
+            self.forget(run);
+        }
+        removed.is_some()
+    }
+
+    /// Does something to a run and keeps its timer right.
+    fn with<T>(&mut self, id: &RunId, act: impl FnOnce(&mut Run, &mut Vec<Decision>) -> T) -> Option<T> {
+        let run = self.runs.get_mut(id)?;
+        let (before, outline) = (run.check_at(), run.outline());
+        self.memory = self.memory.saturating_sub(run.memory());
+        let done = act(run, &mut self.decisions);
+        run.tell_if_changed(&mut self.decisions);
+        let after = run.check_at();
+        self.memory = self.memory.saturating_add(run.memory());
+        if outline != run.outline() {
+            self.changed.insert(id.clone());
+        }
+        if before != after || after.is_none() {
+            if let Some(at) = before {
+                self.timers.remove(&(at, id.clone()));
+            }
+            if let Some(at) = after {
+                self.timers.insert((at, id.clone()));
+            }
+        }
+        Some(done)
+    }
+
+    /// Forgets a run if there are too many for another one.
+    fn make_room(&mut self, newcomer: &RunId, now: Timestamp) -> Result<(), Refusal> {
+        if self.runs.len() < self.max_runs {
+            return Ok(());
+        }
+        let other = self.dispensable(newcomer, now).ok_or(Refusal::TooManyRuns { limit: self.max_runs })?;
+        self.forget(&other);
+        Ok(())
+    }
+
+    /// The run that makes room for `newcomer`: the one that has been without nodes the longest, or else the one whose
+    /// nodes have been silent the longest. How long they may be silent is not for them to say here.
+    fn dispensable(&self, newcomer: &RunId, now: Timestamp) -> Option<RunId> {
+        let others = || self.runs.values().filter(|run| run.id() != newcomer);
+        let idlest = others().filter_map(|run| Some((run.idle_since()?, run.id()))).min();
+        let silent = || {
+            let silent = others().filter_map(|run| Some((run.silent_since()?, run.id())));
+            silent.min().filter(|(since, _)| now.since(*since) >= self.defaults.patience())
+        };
+        idlest.or_else(silent).map(|(_, id)| id.clone())
+    }
+
+    /// Sees to it that there is memory for `node`, if it is new. Room is made by the nodes of runs that are over, the oldest
+    /// first, of which only the number stays, and then by whole runs.
+    fn make_memory(&mut self, run: &RunId, node: &Label, now: Timestamp) -> Result<(), Refusal> {
+        /// More than a node with the longest texts takes.
+        const NODE: usize = 8192;
+        if self.runs.get(run).is_some_and(|run| run.members.contains_key(node)) {
+            return Ok(());
+        }
+        while self.memory.saturating_add(NODE) > self.max_memory {
+            let over = self.runs.values().filter_map(|run| Some((run.shrinks_since()?, run.id())));
+            if let Some(oldest) = over.min().map(|(_, id)| id.clone()) {
+                self.with(&oldest, |run, out| run.summarize(now, out));
+            } else {
+                let other = self.dispensable(run, now).ok_or(Refusal::NoMemory)?;
+                self.forget(&other);
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, run: Run) {
+        self.memory = self.memory.saturating_add(run.memory());
+        self.runs.insert(run.id().clone(), run);
+    }
+
+    fn forget(&mut self, id: &RunId) {
+        let Some(run) = self.runs.remove(id) else { return };
+        self.memory = self.memory.saturating_sub(run.memory());
+        self.changed.insert(id.clone());
+        if let Some(at) = run.check_at() {
+            self.timers.remove(&(at, id.clone()));
+        }
+        self.decisions.push(Decision::Release(id.clone()));
+        self.decisions.push(Decision::Forget(id.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests;

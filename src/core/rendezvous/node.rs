@@ -1,0 +1,77 @@
+//! A node and what it says of itself.
+
+use super::{Wanted, Who};
+use crate::core::ids::Label;
+
+/// A place in a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The round's number.
+    pub round: u64,
+    /// The rank in it.
+    pub rank: u32,
+}
+
+/// How a node's work in its round ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Well.
+    Succeeded,
+    /// Not.
+    Failed,
+}
+
+/// What a node says when it leaves.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LeaveRequest {
+    /// Why, for the others.
+    pub why: Option<Label>,
+    /// How its work ended, if it knows.
+    pub outcome: Option<Outcome>,
+}
+
+/// What a node says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeInfo {
+    /// The name that people know.
+    pub name: Label,
+    /// Where its peers reach it.
+    pub address: Label,
+    /// What it is to the launcher.
+    pub role: Option<Label>,
+    /// Its processes.
+    pub local_world_size: Option<u32>,
+    /// The release of PyTorch there.
+    pub torch_version: Option<Label>,
+}
+
+impl NodeInfo {
+    /// Bytes of its texts.
+    pub(super) fn text_len(&self) -> usize {
+        let texts = [Some(&self.name), Some(&self.address), self.role.as_ref(), self.torch_version.as_ref()];
+        texts.into_iter().flatten().map(|text| text.as_str().len()).sum()
+    }
+
+    pub(super) fn who(&self) -> Who {
+        Who { name: self.name.clone(), address: self.address.clone() }
+    }
+}
+
+/// A node joins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Join {
+    /// Its id, the same in every retry.
+    pub node: Label,
+    /// Tells a retry (the same) from a new join (another).
+    pub join_id: Box<str>,
+    /// What it says of itself.
+    pub info: NodeInfo,
+    /// The rank it must get.
+    pub rank: Option<u32>,
+    /// Whether it sends heartbeats once its round is complete, so that its loss is noticed.
+    pub watched: bool,
+    /// Where it was in the last round.
+    pub previous: Option<Place>,
+    /// What it wants of the run.
+    pub wanted: Wanted,
+}

@@ -1,0 +1,404 @@
+//! Why something was decided, in words that say who, how long, and what to do. Log, API and commands show the same.
+
+use std::time::Duration;
+
+use super::{Difference, Label};
+use crate::core::ids::RunId;
+
+/// A node as people know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Who {
+    /// Its name.
+    pub name: Label,
+    /// Where it is.
+    pub address: Label,
+}
+
+impl std::fmt::Display for Who {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.name == self.address {
+            return write!(f, "{}", self.name);
+        }
+        write!(f, "{} ({})", self.name, self.address)
+    }
+}
+
+/// Seconds with a precision that people care for.
+pub(super) fn secs(time: Duration) -> String {
+    if time < Duration::from_secs(10) {
+        format!("{:.1} s", time.as_secs_f64())
+    } else {
+        format!("{} s", time.as_secs())
+    }
+}
+
+/// A few of many.
+pub(super) fn some_of(all: &[String]) -> String {
+    const SHOWN: usize = 8;
+    let shown = all[..all.len().min(SHOWN)].join(", ");
+    match all.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+fn differing(differences: &[Difference]) -> String {
+    differences.iter().map(Difference::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Why a join or another request is turned away.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The run is closed.
+    #[error(
+        "run {run} was closed by {by}; start a new run with another run id, or wait until its last node is gone"
+    )]
+    Closed {
+        /// The run.
+        run: RunId,
+        /// Who closed it.
+        by: String,
+    },
+    /// The run was closed while the node was redundant.
+    #[error("run {run} was closed by {by} while this node was redundant: it is not needed any more")]
+    GracefulExit {
+        /// The run.
+        run: RunId,
+        /// Who closed it.
+        by: String,
+    },
+    /// The round's deadline has passed.
+    #[error(
+        "run {run} round {round}: {joined} of at least {min_nodes} nodes joined within {}; {missing}. Start the missing \
+         nodes, or give more time (--join-timeout, join_timeout; `rallypoint ctl extend` while nodes wait)",
+        secs(*.after)
+    )]
+    JoinTimeout {
+        /// The run.
+        run: RunId,
+        /// The round.
+        round: u64,
+        /// Nodes that were there.
+        joined: u32,
+        /// Nodes that were needed.
+        min_nodes: u32,
+        /// How long the round gathered.
+        after: Duration,
+        /// Who is missing, in words.
+        missing: String,
+    },
+    /// The round was complete, and there was no store for it.
+    #[error("run {run} round {round} has no store for its workers: {why}")]
+    NoStore {
+        /// The run.
+        run: RunId,
+        /// The round.
+        round: u64,
+        /// The server's reason.
+        why: String,
+    },
+    /// Another live node has the rank.
+    #[error(
+        "node rank {rank} is asked for by {newcomer}, but {holder} has it and is alive; give each node its own rank \
+         (PET_NODE_RANK, node_rank, the pod's index)"
+    )]
+    DuplicateRank {
+        /// The rank.
+        rank: u32,
+        /// Who has it.
+        holder: Who,
+        /// Who wants it.
+        newcomer: Who,
+    },
+    /// The node wants other terms than hold for the run.
+    #[error("run {run} was started with other parameters by {settled_by}: {}; start every node with the same", differing(.differences))]
+    Mismatch {
+        /// The run.
+        run: RunId,
+        /// Whose terms hold.
+        settled_by: Who,
+        /// What differs.
+        differences: Vec<Difference>,
+    },
+    /// No round can have such a rank.
+    #[error(
+        "node rank {rank} cannot be: a round has at most {max_nodes} nodes, so ranks are below {max_nodes}"
+    )]
+    BadRank {
+        /// The rank.
+        rank: u32,
+        /// The most nodes of a round.
+        max_nodes: u32,
+    },
+    /// The terms contradict themselves.
+    #[error("{0}")]
+    BadTerms(String),
+    /// The server tracks as many runs as it may.
+    #[error("the server has {limit} runs with live nodes, as many as it may (--max-runs)")]
+    TooManyRuns {
+        /// `--max-runs`.
+        limit: usize,
+    },
+    /// The runs take as much memory as they may.
+    #[error(
+        "the server has no memory left for another node; stop runs that are over, or give it more with --max-memory"
+    )]
+    NoMemory,
+    /// The run has more nodes waiting than could ever be of use.
+    #[error("run {run} has {limit} nodes, far more than a round may have; stop those that are too many")]
+    TooManyNodes {
+        /// The run.
+        run: RunId,
+        /// The most nodes.
+        limit: usize,
+    },
+    /// The node left while its join waited.
+    #[error("this node left the run while it waited; join again if that was not meant")]
+    Left,
+    /// Nothing is known of this run.
+    #[error("there is no such run; `GET /api/v1/runs` lists them")]
+    UnknownRun,
+    /// The run does not gather.
+    #[error("no round of run {0} gathers now, so there is no deadline to extend")]
+    NotGathering(RunId),
+}
+
+impl Refusal {
+    /// A name for programs.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Closed { .. } => "closed",
+            Self::GracefulExit { .. } => "graceful_exit",
+            Self::JoinTimeout { .. } => "join_timeout",
+            Self::NoStore { .. } => "no_store",
+            Self::DuplicateRank { .. } => "duplicate_rank",
+            Self::Mismatch { .. } => "parameter_mismatch",
+            Self::BadRank { .. } | Self::BadTerms(_) => "bad_request",
+            Self::TooManyRuns { .. } => "too_many_runs",
+            Self::TooManyNodes { .. } => "too_many_nodes",
+            Self::NoMemory => "no_memory",
+            Self::Left => "left",
+            Self::UnknownRun => "unknown_run",
+            Self::NotGathering(_) => "not_gathering",
+        }
+    }
+}
+
+/// Why the nodes of a complete round shall join again.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Break {
+    /// A node was not heard from.
+    #[error("{who}, rank {rank}, was not heard from for {}", secs(*.silent))]
+    Lost {
+        /// Who.
+        who: Who,
+        /// Its rank.
+        rank: u32,
+        /// For how long.
+        silent: Duration,
+    },
+    /// A node left.
+    #[error("{who}, rank {rank}, left{}", .why.as_ref().map(|why| format!(": {why}")).unwrap_or_default())]
+    Left {
+        /// Who.
+        who: Who,
+        /// Its rank.
+        rank: u32,
+        /// Why.
+        why: Option<Label>,
+    },
+    /// A node joined again.
+    #[error("{who}, rank {rank}, joined again")]
+    Rejoined {
+        /// Who.
+        who: Who,
+        /// Its rank.
+        rank: u32,
+    },
+    /// After a restart of the server some nodes of the round did not report.
+    #[error("{missing} of {nodes} nodes did not report after the server was restarted")]
+    Unreported {
+        /// How many.
+        missing: u32,
+        /// Of how many.
+        nodes: u32,
+    },
+}
+
+/// What happened to a run, for the log. Each is said once.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fact {
+    /// The first node of a round is there.
+    #[error("round {round} gathers: {first} is there, {needed} needed")]
+    Gathers {
+        /// The round.
+        round: u64,
+        /// Who came first.
+        first: Who,
+        /// How many it takes, in words.
+        needed: String,
+    },
+    /// A round is complete.
+    #[error("round {round} complete: {nodes} nodes in {}; last: {last}", secs(*.gathered))]
+    Complete {
+        /// The round.
+        round: u64,
+        /// Its nodes.
+        nodes: usize,
+        /// From first join to completion.
+        gathered: Duration,
+        /// Who came last.
+        last: Who,
+    },
+    /// A complete round is to be given up.
+    #[error("round {round} is over for its nodes: {why}; they are told to join again")]
+    Broken {
+        /// The round.
+        round: u64,
+        /// Why.
+        why: Break,
+    },
+    /// A node that waited is gone.
+    #[error("{who} waited and was not heard from for {}; its place is free", secs(*.silent))]
+    WaiterLost {
+        /// Who.
+        who: Who,
+        /// For how long.
+        silent: Duration,
+    },
+    /// The deadline comes near.
+    #[error("round {round} will be given up in {}: {missing}", secs(*.left))]
+    Expiring {
+        /// The round.
+        round: u64,
+        /// Time left.
+        left: Duration,
+        /// What is missing, in words.
+        missing: String,
+    },
+    /// The deadline has passed.
+    #[error("round {round} was given up after {}: {missing}", secs(*.after))]
+    TimedOut {
+        /// The round.
+        round: u64,
+        /// How long it gathered.
+        after: Duration,
+        /// What is missing, in words.
+        missing: String,
+    },
+    /// The deadline was moved.
+    #[error("round {round} has {} more time: {} left", secs(*.by), secs(*.left))]
+    Extended {
+        /// The round.
+        round: u64,
+        /// How much more.
+        by: Duration,
+        /// Time left now.
+        left: Duration,
+    },
+    /// The run was closed.
+    #[error("closed by {by}")]
+    Closed {
+        /// Who closed it.
+        by: String,
+    },
+    /// All nodes of the last round have done their work.
+    #[error("finished: {} after {} s", if *.nodes == 1 { "1 node".into() } else { format!("{nodes} nodes") }, .ran.as_secs())]
+    Finished {
+        /// How many.
+        nodes: u32,
+        /// Since their round was complete.
+        ran: Duration,
+    },
+    /// A closed run was started again.
+    #[error("had been closed and is started again by {by}")]
+    Restarted {
+        /// Who.
+        by: Who,
+    },
+    /// The server was restarted and learned the run's round from its nodes.
+    #[error(
+        "round {round} of {nodes} nodes goes on after a restart of the server, as {first} reported; the store of its \
+         workers is lost: new process groups in it will fail"
+    )]
+    Adopted {
+        /// The round.
+        round: u64,
+        /// Its nodes.
+        nodes: u32,
+        /// Who reported it.
+        first: Who,
+    },
+    /// The nodes run different releases of PyTorch.
+    #[error("has nodes with different releases of PyTorch: {0}")]
+    MixedReleases(String),
+    /// A complete round has no store.
+    #[error("round {round} failed: {why}")]
+    NoStore {
+        /// The round.
+        round: u64,
+        /// Why.
+        why: String,
+    },
+}
+
+impl Fact {
+    /// A name for programs.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Gathers { .. } => "run_started",
+            Self::Complete { .. } => "round_complete",
+            Self::Broken { why, .. } => match why {
+                Break::Lost { .. } => "node_died",
+                Break::Left { .. } => "node_left",
+                Break::Rejoined { .. } => "node_rejoined",
+                Break::Unreported { .. } => "nodes_unreported",
+            },
+            Self::WaiterLost { .. } => "node_died_joining",
+            Self::Expiring { .. } => "round_expiring",
+            Self::TimedOut { .. } => "round_timed_out",
+            Self::Extended { .. } => "round_extended",
+            Self::Closed { .. } => "run_closed",
+            Self::Finished { .. } => "run_finished",
+            Self::Restarted { .. } => "run_restarted",
+            Self::Adopted { .. } => "round_adopted",
+            Self::MixedReleases(_) => "mixed_releases",
+            Self::NoStore { .. } => "no_store",
+        }
+    }
+
+    /// What to do about it; empty if there is nothing to do.
+    pub const fn remedy(&self) -> &'static str {
+        match self {
+            Self::Gathers { .. }
+            | Self::Complete { .. }
+            | Self::Extended { .. }
+            | Self::Closed { .. }
+            | Self::Finished { .. }
+            | Self::Adopted { .. }
+            // Its reason says it.
+            | Self::NoStore { .. } => "",
+            Self::Broken { why: Break::Left { .. } | Break::Rejoined { .. }, .. } => "look at that node's log",
+            Self::Broken { .. } => "look at the pods' logs and events",
+            Self::WaiterLost { .. } => "look at that pod's log and events; the round needs it or a replacement",
+            Self::Expiring { .. } => "start the missing nodes; `rallypoint ctl extend` gives more time",
+            Self::TimedOut { .. } => {
+                "start the missing nodes, and all others again; --join-timeout gives more time from the start"
+            }
+            Self::Restarted { .. } => "stop that node if this is not a new run",
+            Self::MixedReleases(_) => "use one image for all",
+        }
+    }
+
+    /// Whether somebody should look.
+    pub const fn is_warning(&self) -> bool {
+        !matches!(
+            self,
+            Self::Gathers { .. }
+                | Self::Complete { .. }
+                | Self::Extended { .. }
+                | Self::Closed { .. }
+                | Self::Finished { .. }
+        )
+    }
+}

@@ -1,0 +1,101 @@
+//! A complete round, and who gets which rank in it.
+
+use std::time::Duration;
+
+use super::{Label, NodeInfo, Terms};
+use crate::core::ids::{RunId, Timestamp, count};
+
+/// A node of a complete round. Its rank is its position.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Participant {
+    /// Its id.
+    pub node: Label,
+    /// What it says of itself.
+    pub info: NodeInfo,
+    /// Whether it sends heartbeats.
+    pub watched: bool,
+}
+
+impl Participant {
+    /// Bytes that it takes in the list of a round, and in the list as it is sent.
+    pub(super) fn memory(&self) -> usize {
+        const PARTICIPANT: usize = 256;
+        [PARTICIPANT, self.node.as_str().len(), self.info.text_len()].into_iter().sum()
+    }
+}
+
+/// A complete round. It never changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Round {
+    /// The run.
+    pub run_id: RunId,
+    /// Its number, from 1; a run's later rounds have greater numbers.
+    pub number: u64,
+    /// The terms it was made with.
+    pub terms: Terms,
+    /// Its nodes by rank. Empty if it was taken over after a restart of the server.
+    pub participants: Vec<Participant>,
+    /// When it became complete.
+    pub completed: Timestamp,
+    /// From its first join to its completion.
+    pub gathered: Duration,
+}
+
+/// What is known of a node when ranks are given out.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Claim {
+    /// The rank it must get. No two claims have the same.
+    pub(super) requested: Option<u32>,
+    /// The rank it had.
+    pub(super) previous: Option<u32>,
+}
+
+/// The rank of each claimant, in their order: requested ranks first, then ranks that nodes had, then what is left in
+/// order. In a round smaller than the maximum a requested rank may be too great; then its order among such counts.
+pub(super) fn assign_ranks(claims: &[Claim]) -> Vec<u32> {
+    let world = claims.len();
+    let mut taken = vec![false; world];
+    let mut ranks: Vec<Option<u32>> = vec![None; world];
+    for wish in [|claim: &Claim| claim.requested, |claim: &Claim| claim.previous] {
+        for (n, claim) in claims.iter().enumerate() {
+            if ranks[n].is_none()
+                && let Some(rank) = wish(claim)
+                && let Some(free) = taken.get_mut(rank as usize).filter(|taken| !**taken)
+            {
+                *free = true;
+                ranks[n] = Some(rank);
+            }
+        }
+    }
+    let mut rest: Vec<usize> = (0..world).filter(|&n| ranks[n].is_none()).collect();
+    rest.sort_by_key(|&n| (claims[n].requested.is_none(), claims[n].requested, n));
+    let free = (0..world).filter(|&rank| !taken[rank]);
+    for (n, rank) in rest.into_iter().zip(free) {
+        ranks[n] = Some(count(rank));
+    }
+    ranks.into_iter().map(Option::unwrap_or_default).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ranks(claims: &[(Option<u32>, Option<u32>)]) -> Vec<u32> {
+        let claims: Vec<_> =
+            claims.iter().map(|&(requested, previous)| Claim { requested, previous }).collect();
+        assign_ranks(&claims)
+    }
+
+    #[test]
+    fn ranks_are_requested_then_kept_then_filled_up() {
+        assert_eq!(ranks(&[(None, None), (None, None)]), [0, 1]);
+        assert_eq!(ranks(&[(Some(1), None), (None, None), (None, Some(0))]), [1, 2, 0]);
+        assert_eq!(ranks(&[(None, Some(2)), (None, Some(2)), (Some(2), Some(0))]), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_small_round_keeps_the_order_of_ranks_that_are_too_great() {
+        assert_eq!(ranks(&[(Some(3), None), (Some(0), None), (Some(2), None)]), [1, 0, 2]);
+        assert_eq!(ranks(&[(Some(7), None), (Some(5), None), (None, Some(9))]), [1, 0, 2]);
+    }
+}

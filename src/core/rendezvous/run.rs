@@ -1,0 +1,707 @@
+//! One run: its nodes, the round they are in, and what each event means for them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::adoption::Adoption;
+use super::gather::Gather;
+use super::{
+    Break, Decision, Fact, Label, LeaveRequest, NodeInfo, Outcome, Participant, RETENTION, Refusal, Round,
+    Terms, Who,
+};
+use crate::core::ids::{RunId, Timestamp, count};
+
+/// How long a join's end is kept for its retries.
+const ENDED_KEPT: Duration = Duration::from_mins(1);
+/// If the server looks after its nodes later than this, it was stopped itself, and no node is to blame for silence.
+const OWN_LAG: Duration = Duration::from_secs(2);
+
+/// How a node's join stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// It has a place in the round that gathers.
+    Waiting,
+    /// It waits for a free place.
+    Redundant,
+    /// The round is complete.
+    Complete {
+        /// The round.
+        round: Arc<Round>,
+        /// The node's rank.
+        rank: u32,
+    },
+}
+
+/// How far the round is that a node waits for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Progress {
+    /// Its number.
+    pub round: u64,
+    /// Nodes that have a place.
+    pub joined: u32,
+    /// The least nodes.
+    pub min_nodes: u32,
+    /// The most nodes.
+    pub max_nodes: u32,
+    /// Requested ranks that nobody holds, if all ask for theirs. A few of them.
+    pub missing_ranks: Vec<u32>,
+    /// Nodes of the last round that have not joined again. A few of them.
+    pub missing_nodes: Vec<String>,
+    /// Since the node's join.
+    pub waited: Duration,
+    /// Until the deadline.
+    pub left: Option<Duration>,
+    /// What is waited for.
+    pub reason: String,
+}
+
+/// What a node of a complete round shall do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Go on.
+    Continue,
+    /// Stop the workers and join again.
+    Rejoin,
+    /// Stop: the run is closed.
+    Closed,
+}
+
+/// Answer to a heartbeat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeartbeatView {
+    /// What to do.
+    pub action: Action,
+    /// Why.
+    pub reason: String,
+    /// Nodes that wait for the next round.
+    pub waiting: u32,
+}
+
+impl HeartbeatView {
+    pub(super) fn forgotten() -> Self {
+        Self { action: Action::Rejoin, reason: Refusal::UnknownRun.to_string(), waiting: 0 }
+    }
+}
+
+/// Where a node stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Seat {
+    /// In the round that gathers.
+    Gathering,
+    /// Waits for a place.
+    Redundant,
+    /// In the current round.
+    InRound(u32),
+    /// Its join is over; kept for retries.
+    Ended(Refusal),
+}
+
+/// A node.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) info: NodeInfo,
+    pub(super) join_id: Box<str>,
+    pub(super) rank: Option<u32>,
+    pub(super) watched: bool,
+    pub(super) previous: Option<u32>,
+    pub(super) seat: Seat,
+    /// Whether a poll of it waits at the server: it is alive.
+    pub(super) parked: bool,
+    pub(super) last_seen: Timestamp,
+    pub(super) joined: Timestamp,
+    /// The order of joins.
+    pub(super) serial: u64,
+}
+
+impl Member {
+    pub(super) fn memory(&self, node: &Label) -> usize {
+        /// A member, and the node that is shown of it, with its name once more.
+        const MEMBER: usize = 768;
+        let texts = [node.as_str(), self.info.name.as_str(), &*self.join_id].map(str::len);
+        [MEMBER, self.info.text_len()].into_iter().chain(texts).sum()
+    }
+}
+
+/// The round that is complete.
+#[derive(Debug)]
+pub(super) struct Current {
+    pub(super) round: Arc<Round>,
+    /// Its nodes that are still in it.
+    pub(super) present: u32,
+    /// Those of them that send heartbeats.
+    pub(super) watched: u32,
+    /// Why it is to be given up.
+    pub(super) broken: Option<Break>,
+    /// Bytes that the list of its nodes takes.
+    pub(super) memory: usize,
+    /// If it was learned from its nodes after a restart of the server.
+    pub(super) adoption: Option<Adoption>,
+}
+
+/// What the nodes of the round hear; when it changes they are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Signal {
+    closed: bool,
+    broken: bool,
+    nodes_wait: bool,
+    round: u64,
+}
+
+/// What of a run is shown to people, in few numbers: when they differ it has changed.
+#[derive(Debug, PartialEq)]
+pub(super) struct Outline {
+    signal: Signal,
+    serials: u64,
+    gathering: u32,
+    redundant: usize,
+    present: u32,
+    unreported: u32,
+    deadline: Option<Timestamp>,
+    last_call: bool,
+    is_idle: bool,
+}
+
+/// How far the last round's nodes are with their work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Work {
+    /// Nodes of the round.
+    pub(super) nodes: u32,
+    /// Those of them that left because they had done theirs.
+    pub(super) succeeded: u32,
+    /// When the last of them did.
+    pub(super) finished: Option<Timestamp>,
+}
+
+#[derive(Debug)]
+pub(super) struct Closed {
+    pub(super) by: String,
+    pub(super) at: Timestamp,
+}
+
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) id: RunId,
+    pub(super) terms: Terms,
+    /// Whose terms hold.
+    pub(super) settled_by: Option<Who>,
+    /// The terms come from a report, which has only the numbers of nodes; the rest are defaults that nobody asked for.
+    pub(super) terms_are_learned: bool,
+    /// The greatest number of a round so far.
+    pub(super) last_round: u64,
+    pub(super) members: HashMap<Label, Member>,
+    pub(super) current: Option<Current>,
+    pub(super) gather: Option<Gather>,
+    pub(super) closed: Option<Closed>,
+    pub(super) work: Work,
+    /// Members in the round that gathers.
+    pub(super) gathering: u32,
+    /// Those of them that asked for a rank.
+    pub(super) with_rank: u32,
+    /// Members without a place, the oldest first.
+    pub(super) redundant: BTreeMap<u64, Label>,
+    /// Who holds which requested rank: members that gather or are watched in the current round.
+    pub(super) ranks: HashMap<u32, Label>,
+    pub(super) serials: u64,
+    signal: Signal,
+    /// Members with a poll that waits at the server.
+    pub(super) parked: u32,
+    /// When a node was last heard from.
+    heard: Timestamp,
+    /// Bytes that the members take.
+    pub(super) members_memory: usize,
+    /// Nodes of the last round that made room: only their number is known.
+    pub(super) let_go: u32,
+    /// A round's store is open and in use.
+    holds_store: bool,
+    /// Since when nobody is there.
+    pub(super) idle_since: Option<Timestamp>,
+    /// It is to be forgotten when nobody is there.
+    forget_soon: bool,
+    /// No member's time is over before this.
+    members_check: Option<Timestamp>,
+}
+
+/// One look at a member; counted by the tests of costs.
+pub(super) fn look() {
+    #[cfg(test)]
+    super::tests::costs::LOOKS.set(super::tests::costs::LOOKS.get() + 1);
+}
+
+impl Run {
+    pub(super) fn new(id: RunId, terms: Terms, now: Timestamp) -> Self {
+        Self {
+            id,
+            terms,
+            settled_by: None,
+            terms_are_learned: false,
+            last_round: 0,
+            members: HashMap::new(),
+            current: None,
+            gather: None,
+            closed: None,
+            work: Work::default(),
+            gathering: 0,
+            with_rank: 0,
+            redundant: BTreeMap::new(),
+            ranks: HashMap::new(),
+            serials: 0,
+            signal: Signal::default(),
+            parked: 0,
+            heard: now,
+            members_memory: 0,
+            let_go: 0,
+            holds_store: false,
+            idle_since: Some(now),
+            forget_soon: false,
+            members_check: None,
+        }
+    }
+
+    /// Every member. What walks over all of them is what a large run costs.
+    pub(super) fn walk(&self) -> impl Iterator<Item = (&Label, &Member)> {
+        self.members.iter().inspect(|_| look())
+    }
+
+    pub(super) fn id(&self) -> &RunId {
+        &self.id
+    }
+
+    pub(super) fn idle_since(&self) -> Option<Timestamp> {
+        self.idle_since
+    }
+
+    /// Bytes that the run takes, here and wherever it is shown: as measured with runs of 2 and of 500 nodes.
+    pub(super) fn memory(&self) -> usize {
+        const RUN: usize = 8192;
+        let round = self.current.as_ref().map_or(0, |current| current.memory);
+        [RUN, self.members_memory, round].into_iter().sum()
+    }
+
+    /// Since when it is over, if its nodes can make room.
+    pub(super) fn shrinks_since(&self) -> Option<Timestamp> {
+        self.idle_since.filter(|_| self.parked == 0 && !self.members.is_empty())
+    }
+
+    /// Lets the nodes go of a run that is over: how many they were stays known.
+    pub(super) fn summarize(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
+        let let_go = self.current.as_ref().map_or(0, |current| current.present);
+        self.clear();
+        self.let_go = self.let_go.saturating_add(let_go);
+        self.settle(now, out);
+    }
+
+    /// Lets all members go.
+    pub(super) fn clear(&mut self) {
+        for node in self.walk().map(|(node, _)| node.clone()).collect::<Vec<_>>() {
+            self.vacate(&node);
+        }
+    }
+
+    /// Adds a member.
+    pub(super) fn seat(&mut self, node: Label, member: Member) {
+        self.members_memory = self.members_memory.saturating_add(member.memory(&node));
+        self.members.insert(node, member);
+    }
+
+    /// Since when no node has been heard from, if no request of any waits here.
+    pub(super) fn silent_since(&self) -> Option<Timestamp> {
+        (self.parked == 0).then_some(self.heard)
+    }
+
+    pub(super) fn is_forgettable(&self, now: Timestamp) -> bool {
+        self.idle_since.is_some_and(|since| now.since(since) >= self.retention())
+    }
+
+    /// A run without nodes is shown for this long. The retries of joins that are over are answered from it.
+    fn retention(&self) -> Duration {
+        match (self.forget_soon, self.members.is_empty()) {
+            (false, _) => RETENTION,
+            (true, false) => ENDED_KEPT,
+            (true, true) => Duration::ZERO,
+        }
+    }
+
+    pub(super) fn forget_soon(&mut self) {
+        self.forget_soon = true;
+    }
+
+    pub(super) fn outline(&self) -> Outline {
+        let current = self.current.as_ref();
+        Outline {
+            signal: self.signal_now(),
+            serials: self.serials,
+            gathering: self.gathering,
+            redundant: self.redundant.len(),
+            present: current.map_or(0, |current| current.present),
+            unreported: current.map_or(0, Current::unreported),
+            deadline: self.gather.as_ref().map(|gather| gather.deadline),
+            last_call: self.gather.as_ref().is_some_and(|gather| gather.last_call.is_some()),
+            is_idle: self.idle_since.is_some(),
+        }
+    }
+
+    /// When this run wants to be looked at.
+    pub(super) fn check_at(&self) -> Option<Timestamp> {
+        let gather = self.gather.as_ref().map(Gather::check_at);
+        let adoption = self.current.as_ref().and_then(|c| c.adoption.as_ref()).and_then(Adoption::check_at);
+        let idle = self.idle_since.map(|since| since + self.retention());
+        [gather, adoption, idle, self.members_check].into_iter().flatten().min()
+    }
+
+    /// The number of the round that gathers, or will.
+    pub(super) fn next_round(&self) -> u64 {
+        self.last_round.saturating_add(1)
+    }
+
+    /// Nodes of the current round that are still expected to join again.
+    pub(super) fn expected(&self) -> u32 {
+        self.current.as_ref().map_or(0, |c| c.watched.saturating_add(c.unreported()))
+    }
+
+    /// Nodes that must be there or are waited for.
+    pub(super) fn live(&self) -> usize {
+        (self.gathering.saturating_add(self.expected()) as usize).saturating_add(self.redundant.len())
+    }
+
+    pub(super) fn has_place(&self) -> bool {
+        self.gathering.saturating_add(self.expected()) < self.terms.max_nodes
+    }
+
+    pub(super) fn is_live(&self, node: &Label) -> bool {
+        self.members.get(node).is_some_and(|member| !matches!(member.seat, Seat::Ended(_)))
+    }
+
+    /// Takes a member out of wherever it is.
+    pub(super) fn vacate(&mut self, node: &Label) -> Option<Member> {
+        let member = self.members.remove(node)?;
+        self.parked = self.parked.saturating_sub(member.parked.into());
+        self.members_memory = self.members_memory.saturating_sub(member.memory(node));
+        match member.seat {
+            Seat::Gathering => {
+                self.gathering = self.gathering.saturating_sub(1);
+                self.with_rank = self.with_rank.saturating_sub(member.rank.is_some().into());
+            }
+            Seat::Redundant => {
+                self.redundant.remove(&member.serial);
+            }
+            Seat::InRound(_) => {
+                if let Some(current) = &mut self.current {
+                    current.present = current.present.saturating_sub(1);
+                    current.watched = current.watched.saturating_sub(member.watched.into());
+                }
+            }
+            Seat::Ended(_) => {}
+        }
+        if let Some(rank) = member.rank
+            && self.ranks.get(&rank) == Some(node)
+        {
+            self.ranks.remove(&rank);
+        }
+        super::give_back(&mut self.members);
+        super::give_back(&mut self.ranks);
+        Some(member)
+    }
+
+    /// The current round is to be given up; the first reason is the one that is told.
+    pub(super) fn break_round(&mut self, why: Break, out: &mut Vec<Decision>) {
+        let Some(current) = &mut self.current else { return };
+        if current.broken.is_none() && !current.is_empty() {
+            current.broken = Some(why.clone());
+            let round = current.round.number;
+            self.tell(Fact::Broken { round, why }, out);
+        }
+    }
+
+    /// A node's join is over, and its retries hear why.
+    pub(super) fn end(&mut self, node: &Label, why: Refusal, now: Timestamp, out: &mut Vec<Decision>) {
+        let Some(mut member) = self.vacate(node) else { return };
+        member.seat = Seat::Ended(why);
+        member.parked = false;
+        member.last_seen = now;
+        self.seat(node.clone(), member);
+        self.watch_for(now);
+        out.push(Decision::Ended(self.id.clone(), node.clone()));
+    }
+
+    pub(super) fn park(&mut self, node: &Label) -> bool {
+        self.set_parked(node, true).is_some()
+    }
+
+    pub(super) fn set_parked(&mut self, node: &Label, parked: bool) -> Option<&mut Member> {
+        let member = self.members.get_mut(node)?;
+        self.parked = self.parked.saturating_add(parked.into()).saturating_sub(member.parked.into());
+        member.parked = parked;
+        Some(member)
+    }
+
+    pub(super) fn is_in_round(&self, node: &Label, round: u64) -> bool {
+        let is_current = self.current.as_ref().is_some_and(|c| c.round.number == round);
+        is_current && self.members.get(node).is_some_and(|m| matches!(m.seat, Seat::InRound(_)))
+    }
+
+    pub(super) fn unpark(&mut self, node: &Label, now: Timestamp) {
+        if let Some(member) = self.set_parked(node, false) {
+            member.last_seen = now;
+            self.watch_for(now);
+        }
+    }
+
+    /// A member that is seen now may be missed from then on.
+    pub(super) fn watch_for(&mut self, now: Timestamp) {
+        self.heard = now;
+        let at = now + self.terms.patience().min(ENDED_KEPT);
+        self.members_check = Some(self.members_check.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    pub(super) fn standing(&self, node: &Label) -> Result<Standing, Refusal> {
+        let member = self.members.get(node).ok_or(Refusal::Left)?;
+        match (&member.seat, &self.current) {
+            (Seat::InRound(rank), Some(current)) => {
+                Ok(Standing::Complete { round: Arc::clone(&current.round), rank: *rank })
+            }
+            (Seat::Ended(why), _) => Err(why.clone()),
+            (Seat::Redundant, _) => Ok(Standing::Redundant),
+            _ => Ok(Standing::Waiting),
+        }
+    }
+
+    pub(super) fn action(&self, node: &Label, round: u64) -> HeartbeatView {
+        let waiting = self.gathering;
+        let view = |action, reason: String| HeartbeatView { action, reason, waiting };
+        if let Some(closed) = &self.closed {
+            return view(Action::Closed, format!("the run was closed by {}", closed.by));
+        }
+        match &self.current {
+            Some(current) if self.is_in_round(node, round) => match &current.broken {
+                Some(why) => view(Action::Rejoin, why.to_string()),
+                None if waiting > 0 => {
+                    let nodes =
+                        if waiting == 1 { "1 node waits".into() } else { format!("{waiting} nodes wait") };
+                    view(Action::Rejoin, format!("{nodes} for the next round"))
+                }
+                None => view(Action::Continue, "the round goes on".into()),
+            },
+            Some(current) if current.round.number > round => {
+                view(Action::Rejoin, format!("round {} has taken its place", current.round.number))
+            }
+            _ => view(
+                Action::Rejoin,
+                "this node is not in that round: it left, joined again, or was lost".into(),
+            ),
+        }
+    }
+
+    pub(super) fn leave(
+        &mut self,
+        node: &Label,
+        said: LeaveRequest,
+        now: Timestamp,
+        out: &mut Vec<Decision>,
+    ) -> bool {
+        if !self.is_live(node) {
+            return false;
+        }
+        let Some(member) = self.vacate(node) else { return false };
+        if let Seat::InRound(rank) = member.seat {
+            if said.outcome == Some(Outcome::Succeeded) {
+                self.count_success(now, out);
+            } else if self.closed.is_none() {
+                self.break_round(Break::Left { who: member.info.who(), rank, why: said.why }, out);
+            }
+        } else {
+            out.push(Decision::Ended(self.id.clone(), node.clone()));
+        }
+        self.settle(now, out);
+        true
+    }
+
+    /// A node of the current round has done its work. The run has finished when all of them have.
+    fn count_success(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
+        let Some(current) = &self.current else { return };
+        let ran = now.since(current.round.completed);
+        self.work.succeeded = self.work.succeeded.saturating_add(1);
+        if self.work.succeeded == self.work.nodes {
+            self.work.finished = Some(now);
+            self.tell(Fact::Finished { nodes: self.work.nodes, ran }, out);
+        }
+    }
+
+    pub(super) fn close(&mut self, by: &str, now: Timestamp, out: &mut Vec<Decision>) -> bool {
+        if self.closed.is_some() {
+            return false;
+        }
+        self.closed = Some(Closed { by: by.to_owned(), at: now });
+        self.tell(Fact::Closed { by: by.to_owned() }, out);
+        let waiting: Vec<(Label, bool)> = self
+            .walk()
+            .filter(|(_, member)| matches!(member.seat, Seat::Gathering | Seat::Redundant))
+            .map(|(node, member)| (node.clone(), member.seat == Seat::Redundant))
+            .collect();
+        for (node, redundant) in waiting {
+            let (run, by) = (self.id.clone(), by.to_owned());
+            let why = if redundant { Refusal::GracefulExit { run, by } } else { Refusal::Closed { run, by } };
+            self.end(&node, why, now, out);
+        }
+        self.settle(now, out);
+        true
+    }
+
+    /// Whoever was silent for too long is gone.
+    pub(super) fn tick(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
+        let patience = self.terms.patience();
+        let over = |member: &Member| match member.seat {
+            Seat::Ended(_) => Some(member.last_seen + ENDED_KEPT),
+            Seat::InRound(_) if !member.watched => None,
+            _ if member.parked => None,
+            _ => Some(member.last_seen + patience),
+        };
+        if let Some(at) = self.members_check.filter(|at| *at <= now) {
+            if now.since(at) > OWN_LAG {
+                // It was the server that did not listen.
+                self.members.values_mut().for_each(|member| member.last_seen = now);
+            }
+            let gone: Vec<Label> = self
+                .walk()
+                .filter(|(_, member)| over(member).is_some_and(|at| at <= now))
+                .map(|(node, _)| node.clone())
+                .collect();
+            for node in gone {
+                self.lose(&node, now, out);
+            }
+            self.members_check = self.walk().map(|(_, member)| member).filter_map(over).min();
+        }
+        self.end_adoption(now, out);
+        self.settle(now, out);
+    }
+
+    fn lose(&mut self, node: &Label, now: Timestamp, out: &mut Vec<Decision>) {
+        let Some(member) = self.vacate(node) else { return };
+        let (who, silent) = (member.info.who(), now.since(member.last_seen));
+        match member.seat {
+            Seat::InRound(rank) if self.closed.is_none() => {
+                self.break_round(Break::Lost { who, rank, silent }, out);
+            }
+            Seat::Gathering | Seat::Redundant => self.tell(Fact::WaiterLost { who, silent }, out),
+            _ => {}
+        }
+    }
+
+    /// Everything that follows once an event has been taken in: places, rounds, and what is over.
+    pub(super) fn settle(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
+        self.promote(now, out);
+        loop {
+            self.advance(now, out);
+            // A round that was completed or given up may have freed places.
+            if !self.promote(now, out) {
+                break;
+            }
+        }
+        if self.current.as_ref().is_some_and(Current::is_empty) {
+            self.dissolve(out);
+        }
+        let is_idle = self.live() == 0;
+        self.idle_since = is_idle.then(|| self.idle_since.unwrap_or(now));
+        let is_over = self.closed.is_some() || (is_idle && self.current.is_none());
+        if is_over && std::mem::take(&mut self.holds_store) {
+            out.push(Decision::Release(self.id.clone()));
+        }
+    }
+
+    /// Nobody is in the round any more.
+    pub(super) fn dissolve(&mut self, out: &mut Vec<Decision>) {
+        if self.current.take().is_some() {
+            out.push(Decision::Dissolved(self.id.clone()));
+        }
+    }
+
+    /// The round of `number` is complete with these nodes by rank.
+    pub(super) fn enter(&mut self, round: Round, nodes: &[Label], out: &mut Vec<Decision>) {
+        // Whoever is still in the last round is not in this one: its heartbeats tell it so.
+        let stragglers: Vec<Label> =
+            self.walk().filter(|(_, m)| matches!(m.seat, Seat::InRound(_))).map(|(n, _)| n.clone()).collect();
+        for node in stragglers {
+            self.vacate(&node);
+        }
+        let round = Arc::new(round);
+        let mut watched = 0;
+        for (rank, node) in (0..).zip(nodes) {
+            let Some(member) = self.members.get_mut(node) else { continue };
+            member.seat = Seat::InRound(rank);
+            member.previous = Some(rank);
+            watched = u32::saturating_add(watched, member.watched.into());
+            if let Some(rank) = member.rank.filter(|_| !member.watched) {
+                // Nobody will know when it is gone, so its successor may have the rank.
+                self.ranks.remove(&rank);
+            }
+        }
+        self.gathering = 0;
+        self.with_rank = 0;
+        self.gather = None;
+        self.last_round = round.number;
+        self.holds_store = self.terms.store;
+        self.work = Work { nodes: count(nodes.len()), ..Work::default() };
+        self.let_go = 0;
+        self.current = Some(Current {
+            memory: round.participants.iter().map(Participant::memory).sum(),
+            round: Arc::clone(&round),
+            present: count(nodes.len()),
+            watched,
+            broken: None,
+            adoption: None,
+        });
+        out.push(Decision::Completed(round));
+    }
+
+    pub(super) fn no_store(&mut self, why: &str, now: Timestamp, out: &mut Vec<Decision>) {
+        let Some(round) = self.current.as_ref().map(|c| c.round.number) else { return };
+        self.holds_store = false;
+        self.tell(Fact::NoStore { round, why: why.to_owned() }, out);
+        let nodes: Vec<Label> =
+            self.walk().filter(|(_, m)| matches!(m.seat, Seat::InRound(_))).map(|(n, _)| n.clone()).collect();
+        for node in nodes {
+            self.end(&node, Refusal::NoStore { run: self.id.clone(), round, why: why.to_owned() }, now, out);
+        }
+        self.settle(now, out);
+    }
+
+    fn signal_now(&self) -> Signal {
+        Signal {
+            closed: self.closed.is_some(),
+            broken: self.current.as_ref().is_some_and(|c| c.broken.is_some()),
+            nodes_wait: self.gathering > 0,
+            round: self.current.as_ref().map_or(0, |c| c.round.number),
+        }
+    }
+
+    pub(super) fn tell_if_changed(&mut self, out: &mut Vec<Decision>) {
+        let signal = self.signal_now();
+        if signal != self.signal {
+            self.signal = signal;
+            out.push(Decision::Notify(self.id.clone()));
+        }
+    }
+
+    pub(super) fn tell(&self, fact: Fact, out: &mut Vec<Decision>) {
+        out.push(Decision::Tell(self.id.clone(), fact));
+    }
+
+    /// The node is alive. Returns whether it is in the round of this number.
+    pub(super) fn seen_in_round(
+        &mut self,
+        node: &Label,
+        round: u64,
+        now: Timestamp,
+        out: &mut Vec<Decision>,
+    ) -> bool {
+        let here = self.is_in_round(node, round);
+        if !here {
+            return false;
+        }
+        let Some(member) = self.set_parked(node, false) else { return false };
+        member.last_seen = now;
+        self.watch_for(now);
+        self.refuse_contenders(node, now, out);
+        true
+    }
+}

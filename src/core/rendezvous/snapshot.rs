@@ -1,0 +1,186 @@
+//! How a run stands, for people.
+
+use std::time::Duration;
+
+use super::run::{Run, Seat};
+use super::{Label, NodeInfo, Terms};
+use crate::core::ids::{RunId, Timestamp, count};
+
+/// How a run's rounds stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RoundState {
+    /// A round gathers.
+    Gathering,
+    /// A round gathers, has enough nodes, and waits a little for more.
+    LastCall,
+    /// A round is complete.
+    Complete,
+    /// A round is complete and is to be given up: its nodes are told to join again.
+    Breaking,
+    /// The run is closed.
+    Closed,
+    /// Nobody is there.
+    Idle,
+}
+
+impl RoundState {
+    /// A word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gathering => "gathering",
+            Self::LastCall => "last_call",
+            Self::Complete => "complete",
+            Self::Breaking => "breaking",
+            Self::Closed => "closed",
+            Self::Idle => "idle",
+        }
+    }
+}
+
+/// Where a node stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeState {
+    /// In the complete round.
+    InRound {
+        /// Its rank.
+        rank: u32,
+    },
+    /// In the round that gathers.
+    Waiting {
+        /// The rank it asked for.
+        rank: Option<u32>,
+    },
+    /// Waits for a place.
+    Redundant {
+        /// The rank it asked for, if another node has that; without it, all places are taken.
+        contended: Option<u32>,
+    },
+}
+
+/// A node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeSnapshot {
+    /// Its id.
+    pub node: Label,
+    /// What it says of itself.
+    pub info: NodeInfo,
+    /// Where it stands.
+    pub state: NodeState,
+    /// Since it was last heard from; `None` while a request of it waits here.
+    pub silent: Option<Duration>,
+    /// Since it joined.
+    pub joined_for: Duration,
+}
+
+/// A run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The moment: all times are told from here.
+    pub at: Timestamp,
+    /// Its id.
+    pub run_id: RunId,
+    /// The round that is complete, or else the one that gathers, or the last one.
+    pub round: u64,
+    /// How it stands.
+    pub state: RoundState,
+    /// The terms that hold.
+    pub terms: Terms,
+    /// Nodes in the complete round.
+    pub in_round: u32,
+    /// Nodes that wait for the next round.
+    pub waiting: u32,
+    /// Nodes without a place.
+    pub redundant: u32,
+    /// Every node: by rank, then who waits in the order of joining.
+    pub nodes: Vec<NodeSnapshot>,
+    /// Since the first join of the round that gathers.
+    pub gathering_for: Option<Duration>,
+    /// Until it is given up.
+    pub deadline: Option<Duration>,
+    /// How long the complete round took to gather.
+    pub gathered: Option<Duration>,
+    /// Since the complete round is complete.
+    pub complete_for: Option<Duration>,
+    /// Nodes that the last round had when it was complete.
+    pub round_size: u32,
+    /// Those of them that made room when memory was short: they are in no list, and nothing more is known of them.
+    pub let_go: u32,
+    /// Those of them that left because they had done their work.
+    pub succeeded: u32,
+    /// Since all of them had: the run has finished.
+    pub finished_for: Option<Duration>,
+    /// Requested ranks that nobody holds in the round that gathers, if all ask for theirs. A few of them.
+    pub missing_ranks: Vec<u32>,
+    /// What is waited for or why the round is to be given up, in words.
+    pub reason: String,
+}
+
+impl Run {
+    pub(super) fn snapshot(&self, now: Timestamp) -> Snapshot {
+        let mut nodes: Vec<(u64, NodeSnapshot)> = self
+            .walk()
+            .filter_map(|(node, member)| {
+                let (order, state) = match member.seat {
+                    Seat::InRound(rank) => (u64::from(rank), NodeState::InRound { rank }),
+                    Seat::Gathering => (1 << 40 | member.serial, NodeState::Waiting { rank: member.rank }),
+                    Seat::Redundant => {
+                        let contended = member.rank.filter(|rank| self.ranks.contains_key(rank));
+                        (1 << 50 | member.serial, NodeState::Redundant { contended })
+                    }
+                    Seat::Ended(_) => return None,
+                };
+                let silent = (!member.parked).then(|| now.since(member.last_seen));
+                let (node, info) = (node.clone(), member.info.clone());
+                Some((
+                    order,
+                    NodeSnapshot { node, info, state, silent, joined_for: now.since(member.joined) },
+                ))
+            })
+            .collect();
+        nodes.sort_by_key(|(order, _)| *order);
+        let current = self.current.as_ref();
+        let broken = current.and_then(|c| c.broken.as_ref());
+        let state = match (&self.closed, current, &self.gather) {
+            (Some(_), ..) => RoundState::Closed,
+            (_, Some(_), Some(_)) => RoundState::Breaking,
+            (_, Some(_), None) if broken.is_some() => RoundState::Breaking,
+            (_, Some(_), None) => RoundState::Complete,
+            (_, None, Some(gather)) if gather.last_call.is_some() => RoundState::LastCall,
+            (_, None, Some(_)) => RoundState::Gathering,
+            (_, None, None) => RoundState::Idle,
+        };
+        let reason = match (&self.closed, broken, &self.gather) {
+            (Some(closed), ..) => format!("closed by {}", closed.by),
+            (_, Some(why), None) => why.to_string(),
+            (_, Some(why), Some(_)) => format!("{why}; {}", self.missing(now)),
+            (_, None, Some(_)) => self.missing(now),
+            (_, None, None) => String::new(),
+        };
+        let round = match (current, &self.gather) {
+            (Some(current), _) => current.round.number,
+            (None, Some(_)) => self.next_round(),
+            (None, None) => self.last_round,
+        };
+        Snapshot {
+            at: now,
+            run_id: self.id.clone(),
+            round,
+            state,
+            terms: self.terms,
+            in_round: current.map_or(0, |c| c.present),
+            waiting: self.gathering,
+            redundant: count(self.redundant.len()),
+            nodes: nodes.into_iter().map(|(_, node)| node).collect(),
+            gathering_for: self.gather.as_ref().map(|gather| now.since(gather.first_join)),
+            deadline: self.gather.as_ref().map(|gather| gather.deadline.since(now)),
+            gathered: current.map(|c| c.round.gathered),
+            complete_for: current.map(|c| now.since(c.round.completed)),
+            round_size: self.work.nodes,
+            let_go: self.let_go,
+            succeeded: self.work.succeeded,
+            finished_for: self.work.finished.map(|at| now.since(at)),
+            missing_ranks: if self.gather.is_some() { self.missing_ranks() } else { Vec::new() },
+            reason,
+        }
+    }
+}

@@ -1,0 +1,765 @@
+//! The rendezvous by cases: each test is one thing that nodes rely on.
+
+pub(super) mod costs;
+mod random;
+
+use super::*;
+
+const RUN: &str = "train";
+
+/// A rendezvous with a clock that the test turns. Deadlines fire in their order.
+struct Table {
+    core: Rendezvous,
+    now: Timestamp,
+    facts: Vec<String>,
+    completed: Vec<Arc<Round>>,
+    ended: Vec<String>,
+    notified: usize,
+    released: usize,
+}
+
+fn label(text: &str) -> Label {
+    Label::new(text).expect("a label")
+}
+
+fn run() -> RunId {
+    RunId::new(RUN.as_bytes())
+}
+
+/// A join of `node` with `min` to `max` nodes; the test changes what it wants to be otherwise.
+fn join(node: &str, min: u32, max: u32) -> Join {
+    let info = NodeInfo {
+        name: label(node),
+        address: label(&format!("10.0.0.{}", node.len())),
+        role: None,
+        local_world_size: None,
+        torch_version: None,
+    };
+    let wanted = Wanted { min_nodes: min, max_nodes: max, ..Wanted::default() };
+    Join { node: label(node), join_id: "1".into(), info, rank: None, watched: true, previous: None, wanted }
+}
+
+fn again(node: &str, id: &str, min: u32, max: u32) -> Join {
+    Join { join_id: id.into(), ..join(node, min, max) }
+}
+
+fn report(node: &str, round: u64, rank: u32, world: u32, max: u32) -> Report {
+    let Join { node, join_id, info, wanted, .. } = join(node, 1, max);
+    Report { node, join_id, info, place: Place { round, rank }, world_size: world, wanted }
+}
+
+impl Table {
+    fn new() -> Self {
+        Self::with_limit(1000)
+    }
+
+    fn with_limit(max_runs: usize) -> Self {
+        Self {
+            core: Rendezvous::new(Terms::default(), max_runs),
+            now: Timestamp::default(),
+            facts: Vec::new(),
+            completed: Vec::new(),
+            ended: Vec::new(),
+            notified: 0,
+            released: 0,
+        }
+    }
+
+    fn collect(&mut self) {
+        for decision in self.core.take_decisions() {
+            match decision {
+                Decision::Completed(round) => self.completed.push(round),
+                Decision::Ended(_, node) => self.ended.push(node.to_string()),
+                Decision::Notify(_) => self.notified += 1,
+                Decision::Release(_) => self.released += 1,
+                Decision::Forget(_) | Decision::Dissolved(_) => {}
+                Decision::Tell(_, fact) => self.facts.push(fact.to_string()),
+            }
+        }
+    }
+
+    /// Joins, and leaves a poll waiting if there is no answer yet.
+    fn join(&mut self, join: Join) -> Result<Standing, Refusal> {
+        let node = join.node.clone();
+        let joined = self.core.join(&run(), join, self.now);
+        if matches!(joined, Ok(Standing::Waiting | Standing::Redundant)) {
+            self.core.park(&run(), &node);
+        }
+        self.collect();
+        joined
+    }
+
+    /// Joins as several nodes.
+    fn all_join(&mut self, nodes: &[&str], min: u32, max: u32) {
+        for node in nodes {
+            self.join(join(node, min, max)).expect("no refusal");
+        }
+    }
+
+    fn advance(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(at) = self.core.next_deadline().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            self.core.tick(self.now);
+            self.collect();
+        }
+        self.now = end;
+    }
+
+    /// The poll of a node breaks off: nothing is heard from it from now on.
+    fn cut(&mut self, node: &str) {
+        self.core.unpark(&run(), &label(node), self.now);
+        self.collect();
+    }
+
+    /// A heartbeat that stays waiting.
+    fn beat(&mut self, node: &str, round: u64) -> Action {
+        let rank = self.rank(node).unwrap_or(0);
+        let view =
+            self.core.heartbeat(&run(), report(node, round, rank, rank + 1, 100), self.now).expect("a view");
+        self.core.park_in_round(&run(), &label(node), round);
+        self.collect();
+        view.action
+    }
+
+    fn rank(&self, node: &str) -> Option<u32> {
+        match self.core.standing(&run(), &label(node)) {
+            Ok(Standing::Complete { rank, .. }) => Some(rank),
+            _ => None,
+        }
+    }
+
+    fn ranks(&self, nodes: &[&str]) -> Vec<Option<u32>> {
+        nodes.iter().map(|node| self.rank(node)).collect()
+    }
+
+    fn action(&self, node: &str, round: u64) -> Action {
+        self.core.action(&run(), &label(node), round).action
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        self.core.snapshot_of(&run(), self.now).expect("a run")
+    }
+
+    fn leave(&mut self, node: &str) -> bool {
+        self.leave_with(node, None)
+    }
+
+    fn leave_with(&mut self, node: &str, outcome: Option<Outcome>) -> bool {
+        let said = LeaveRequest { why: None, outcome };
+        let left = self.core.leave(&run(), &label(node), said, self.now);
+        self.collect();
+        left
+    }
+
+    fn close(&mut self) {
+        self.core.close(&run(), "the test", self.now).expect("a run");
+        self.collect();
+    }
+
+    fn reason(&self, node: &str) -> String {
+        self.core.progress(&run(), &label(node), self.now).expect("it waits").reason
+    }
+
+    #[track_caller]
+    fn told(&self, words: &str) {
+        assert!(self.facts.iter().any(|fact| fact.contains(words)), "`{words}` is not in {:#?}", self.facts);
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn a_fixed_round_is_complete_with_its_last_node() {
+    let mut table = Table::new();
+    assert_eq!(table.join(join("a", 2, 2)), Ok(Standing::Waiting));
+    table.advance(3 * SECOND);
+    assert!(matches!(table.join(join("b", 2, 2)), Ok(Standing::Complete { rank: 1, .. })));
+    assert_eq!(table.ranks(&["a", "b"]), [Some(0), Some(1)]);
+    table.told("round 1 complete: 2 nodes in 3.0 s; last: b (10.0.0.1)");
+}
+
+#[test]
+fn an_elastic_round_waits_a_last_call_for_more_and_completes_at_once_when_full() {
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 2, 4);
+    assert!(
+        table.reason("a").contains("enough nodes are there; 30 s left for more, up to 4"),
+        "{}",
+        table.reason("a")
+    );
+    table.advance(29 * SECOND);
+    assert!(table.completed.is_empty());
+    table.advance(SECOND);
+    assert_eq!(table.completed[0].participants.len(), 2);
+    let mut table = Table::new();
+    table.all_join(&["a", "b", "c", "d"], 2, 4);
+    assert_eq!(table.completed[0].participants.len(), 4);
+}
+
+#[test]
+fn a_retry_joins_only_once_and_hears_the_same() {
+    let mut table = Table::new();
+    table.all_join(&["a", "a", "a"], 2, 2);
+    assert_eq!(table.core.snapshot(table.now)[0].waiting, 1);
+    table.join(join("b", 2, 2)).expect("complete");
+    assert!(matches!(table.join(join("a", 2, 2)), Ok(Standing::Complete { rank: 0, .. })));
+    assert_eq!(table.completed.len(), 1);
+    assert_eq!(table.action("b", 1), Action::Continue);
+}
+
+#[test]
+fn a_late_node_waits_and_the_others_are_told_to_join_again_with_their_ranks() {
+    let mut table = Table::new();
+    table.all_join(&["a", "b", "c"], 2, 4);
+    table.advance(30 * SECOND);
+    for node in ["a", "b", "c"] {
+        assert_eq!(table.beat(node, 1), Action::Continue);
+    }
+    assert_eq!(table.join(join("d", 2, 4)), Ok(Standing::Waiting));
+    assert_eq!(
+        (table.action("a", 1), table.core.action(&run(), &label("a"), 1).waiting),
+        (Action::Rejoin, 1)
+    );
+    assert!(
+        table.reason("d").contains("3 nodes of round 1 not yet joined again: a"),
+        "{}",
+        table.reason("d")
+    );
+    for node in ["c", "b", "a"] {
+        assert_eq!(table.completed.len(), 1);
+        table.join(again(node, "2", 2, 4)).expect("a place");
+    }
+    assert_eq!(table.completed.len(), 2);
+    assert_eq!(table.ranks(&["a", "b", "c", "d"]), [Some(0), Some(1), Some(2), Some(3)]);
+    assert_eq!(table.action("a", 1), Action::Rejoin, "the old round is over");
+    assert_eq!(table.action("a", 2), Action::Continue);
+}
+
+#[test]
+fn nodes_beyond_the_maximum_stand_by_until_a_place_is_free() {
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 2, 2);
+    assert_eq!(table.beat("a", 1), Action::Continue);
+    table.beat("b", 1);
+    assert_eq!(table.join(join("spare", 2, 2)), Ok(Standing::Redundant));
+    assert_eq!(table.action("a", 1), Action::Continue, "a spare disturbs nobody");
+    assert!(table.leave("b"));
+    assert_eq!(table.action("a", 1), Action::Rejoin);
+    table.told("b (10.0.0.1), rank 1, left");
+    table.join(again("a", "2", 2, 2)).expect("complete");
+    assert_eq!(table.ranks(&["a", "spare"]), [Some(0), Some(1)]);
+}
+
+#[test]
+fn a_node_that_falls_silent_is_lost_after_three_intervals_and_the_others_join_again() {
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 2, 2);
+    table.beat("a", 1);
+    table.beat("b", 1);
+    table.cut("b");
+    table.advance(14 * SECOND);
+    assert_eq!(table.action("a", 1), Action::Continue);
+    let notified = table.notified;
+    table.advance(SECOND);
+    assert_eq!((table.action("a", 1), table.notified), (Action::Rejoin, notified + 1));
+    table.told("round 1 is over for its nodes: b (10.0.0.1), rank 1, was not heard from for 15 s");
+    assert_eq!(table.beat("b", 1), Action::Rejoin, "it hears so when it comes back");
+}
+
+#[test]
+fn a_broken_poll_keeps_its_place_for_the_keep_alive() {
+    let mut table = Table::new();
+    table.all_join(&["a"], 2, 2);
+    table.cut("a");
+    table.advance(14 * SECOND);
+    table.all_join(&["a"], 2, 2);
+    table.cut("a");
+    table.advance(15 * SECOND);
+    table.told("a (10.0.0.1) waited and was not heard from for 15 s");
+    table.all_join(&["b"], 2, 2);
+    assert!(table.completed.is_empty(), "a lost node does not fill a round");
+    table.all_join(&["a"], 2, 2);
+    assert_eq!(table.completed.len(), 1, "its retry is a join again");
+}
+
+#[test]
+fn a_server_that_was_stopped_blames_nobody_for_silence() {
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 2, 2);
+    table.cut("a");
+    table.now = table.now + 600 * SECOND;
+    table.core.tick(table.now);
+    table.collect();
+    assert_eq!(table.action("b", 1), Action::Continue);
+}
+
+#[test]
+fn a_node_that_joins_again_after_a_failure_starts_a_new_round_with_its_rank() {
+    let mut table = Table::new();
+    table.all_join(&["a", "b", "c"], 3, 3);
+    for node in ["a", "b", "c"] {
+        table.beat(node, 1);
+    }
+    table.join(again("b", "2", 3, 3)).expect("a place");
+    table.told("b (10.0.0.1), rank 1, joined again");
+    assert_eq!(table.action("a", 1), Action::Rejoin);
+    table.join(again("c", "2", 3, 3)).expect("a place");
+    table.join(again("a", "2", 3, 3)).expect("complete");
+    assert_eq!(table.ranks(&["a", "b", "c"]), [Some(0), Some(1), Some(2)]);
+    assert_eq!(table.completed[1].number, 2);
+}
+
+#[test]
+fn no_round_completes_without_the_nodes_that_may_still_join_again_before_the_deadline() {
+    let mut table = Table::new();
+    table.all_join(&["a", "b", "c"], 1, 3);
+    for node in ["a", "b", "c"] {
+        table.beat(node, 1);
+    }
+    table.join(again("a", "2", 1, 3)).expect("a place");
+    table.advance(Duration::from_mins(29));
+    assert_eq!(table.completed.len(), 1);
+    table.told(
+        "will be given up in 300 s: 2 nodes of round 1 not yet joined again: b (10.0.0.1), c (10.0.0.1)",
+    );
+    table.advance(Duration::from_mins(1));
+    assert_eq!((table.completed.len(), table.rank("a")), (2, Some(0)), "enough nodes are there");
+    assert_eq!(table.action("b", 1), Action::Rejoin, "the round of b is fenced");
+}
+
+#[test]
+fn requested_ranks_are_given_and_a_live_duplicate_is_refused_with_both_named() {
+    let mut table = Table::new();
+    table.join(Join { rank: Some(1), ..join("a", 2, 2) }).expect("a place");
+    assert!(table.reason("a").ends_with("node ranks not there: 0"), "{}", table.reason("a"));
+    let refusal = table.join(Join { rank: Some(1), ..join("bb", 2, 2) }).expect_err("a duplicate");
+    assert_eq!(refusal.code(), "duplicate_rank");
+    assert!(refusal.to_string().contains("bb (10.0.0.2), but a (10.0.0.1) has it"), "{refusal}");
+    let refusal = table.join(Join { rank: Some(2), ..join("c", 2, 2) }).expect_err("too great");
+    assert!(refusal.to_string().contains("ranks are below 2"), "{refusal}");
+    table.join(Join { rank: Some(0), ..join("c", 2, 2) }).expect("complete");
+    assert_eq!(table.ranks(&["a", "c"]), [Some(1), Some(0)]);
+}
+
+#[test]
+fn a_replacement_waits_for_the_rank_of_a_silent_node_and_gets_it() {
+    let mut table = Table::new();
+    for (node, rank) in [("a", 0), ("b", 1)] {
+        table.join(Join { rank: Some(rank), ..join(node, 2, 2) }).expect("a place");
+    }
+    table.beat("a", 1);
+    table.beat("b", 1);
+    table.cut("b");
+    let replacement = || Join { rank: Some(1), ..join("b2", 2, 2) };
+    assert_eq!(table.join(replacement()), Ok(Standing::Redundant));
+    assert!(table.reason("b2").contains("node rank 1 is held by b (10.0.0.1), not heard from for 0.0 s"));
+    table.advance(15 * SECOND);
+    table.join(Join { rank: Some(0), ..again("a", "2", 2, 2) }).expect("complete");
+    assert_eq!(table.ranks(&["a", "b2"]), [Some(0), Some(1)]);
+}
+
+#[test]
+fn a_replacement_is_refused_when_the_silent_node_comes_back() {
+    let mut table = Table::new();
+    for (node, rank) in [("a", 0), ("b", 1)] {
+        table.join(Join { rank: Some(rank), ..join(node, 2, 2) }).expect("a place");
+    }
+    table.beat("a", 1);
+    table.beat("b", 1);
+    table.cut("b");
+    assert_eq!(table.join(Join { rank: Some(1), ..join("b2", 2, 2) }), Ok(Standing::Redundant));
+    table.beat("b", 1);
+    assert_eq!(table.ended, ["b2"]);
+    let refusal = table.core.standing(&run(), &label("b2")).expect_err("refused");
+    assert_eq!(refusal.code(), "duplicate_rank");
+}
+
+#[test]
+fn other_parameters_are_refused_and_named_until_everybody_is_gone() {
+    let mut table = Table::new();
+    table.all_join(&["a"], 2, 4);
+    let mut other = join("b", 3, 4);
+    other.wanted.last_call = Some(SECOND);
+    let refusal = table.join(other).expect_err("other parameters");
+    let words = "started with other parameters by a (10.0.0.1): min_nodes is 2 there and 3 here, last_call is 30 s there \
+                 and 1 s here";
+    assert!(refusal.to_string().contains(words), "{refusal}");
+    table.leave("a");
+    table.join(join("b", 1, 1)).expect("nobody is there to disagree");
+    assert_eq!(table.rank("b"), Some(0));
+}
+
+#[test]
+fn a_deadline_is_announced_can_be_extended_and_then_names_who_is_missing() {
+    let mut table = Table::new();
+    table.join(Join { rank: Some(0), ..join("a", 3, 3) }).expect("a place");
+    table.advance(Duration::from_mins(25));
+    table.told("round 1 will be given up in 300 s: 2 more nodes are needed; node ranks not there: 1, 2");
+    let extended = table.core.extend(&run(), Duration::from_mins(10), table.now).expect("it gathers");
+    assert_eq!(extended, (1, Duration::from_mins(15)));
+    table.advance(Duration::from_mins(14));
+    assert!(table.ended.is_empty());
+    table.advance(Duration::from_mins(1));
+    assert_eq!(table.ended, ["a"]);
+    let refusal = table.core.standing(&run(), &label("a")).expect_err("given up");
+    assert!(refusal.to_string().contains("1 of at least 3 nodes joined within 2400 s"), "{refusal}");
+    assert_eq!(
+        refusal,
+        table.join(Join { rank: Some(0), ..join("a", 3, 3) }).expect_err("a retry hears the same")
+    );
+    table.join(Join { rank: Some(0), ..again("a", "2", 3, 3) }).expect("nothing is closed by that");
+}
+
+#[test]
+fn closing_turns_away_who_waits_and_lets_spares_go_gracefully() {
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 2, 2);
+    table.beat("a", 1);
+    table.beat("b", 1);
+    table.join(join("spare", 2, 2)).expect("redundant");
+    table.close();
+    let spare = table.core.standing(&run(), &label("spare")).expect_err("closed");
+    assert_eq!((table.action("a", 1), spare.code()), (Action::Closed, "graceful_exit"));
+    assert_eq!(table.join(join("late", 2, 2)).expect_err("closed").code(), "closed");
+    assert_eq!(table.released, 1);
+    table.leave("a");
+    table.leave("b");
+    table.advance(9 * SECOND);
+    assert_eq!(table.join(join("late", 2, 2)).expect_err("closed").code(), "closed");
+    table.advance(SECOND);
+    table.all_join(&["x", "y"], 2, 2);
+    table.told("had been closed and is started again by x");
+    assert_eq!(table.completed[1].number, 2, "rounds count on");
+}
+
+#[test]
+fn a_run_has_finished_when_all_nodes_of_its_round_left_as_they_succeeded() {
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 2, 2);
+    table.advance(10 * SECOND);
+    table.beat("a", 1);
+    table.beat("b", 1);
+    table.close();
+    assert!(table.leave_with("a", Some(Outcome::Succeeded)));
+    let view = table.snapshot();
+    assert_eq!((view.succeeded, view.round_size, view.finished_for), (1, 2, None));
+    assert!(table.leave_with("b", Some(Outcome::Succeeded)));
+    table.told("finished: 2 nodes after 10 s");
+    table.advance(10 * SECOND);
+    assert_eq!(table.snapshot().finished_for, Some(10 * SECOND));
+    table.all_join(&["x", "y"], 2, 2);
+    assert_eq!(
+        (table.snapshot().succeeded, table.snapshot().finished_for),
+        (0, None),
+        "that was the last run"
+    );
+}
+
+#[test]
+fn a_run_has_not_finished_when_a_node_failed_or_does_not_tell() {
+    for outcome in [Some(Outcome::Failed), None] {
+        let mut table = Table::new();
+        table.all_join(&["a", "b"], 2, 2);
+        table.close();
+        table.leave_with("a", Some(Outcome::Succeeded));
+        table.leave_with("b", outcome);
+        let view = table.snapshot();
+        assert_eq!((view.state, view.succeeded, view.finished_for), (RoundState::Closed, 1, None));
+    }
+}
+
+#[test]
+fn a_node_that_leaves_an_open_run_breaks_its_round_unless_it_succeeded() {
+    let mut table = Table::new();
+    table.all_join(&["a", "b", "c"], 3, 3);
+    table.beat("c", 1);
+    table.leave_with("a", Some(Outcome::Succeeded));
+    assert_eq!(table.action("c", 1), Action::Continue);
+    table.leave_with("b", Some(Outcome::Failed));
+    assert_eq!(table.action("c", 1), Action::Rejoin);
+}
+
+#[test]
+fn a_round_that_was_taken_over_after_a_restart_can_finish() {
+    let mut table = Table::new();
+    for (node, rank) in [("a", 0), ("b", 1)] {
+        table.core.heartbeat(&run(), report(node, 4, rank, 2, 2), table.now).expect("adopted");
+    }
+    for node in ["a", "b"] {
+        assert_eq!(table.snapshot().finished_for, None);
+        table.leave_with(node, Some(Outcome::Succeeded));
+    }
+    assert!(table.snapshot().finished_for.is_some());
+}
+
+#[test]
+fn an_unwatched_node_holds_its_place_only_until_the_round_is_complete() {
+    let mut table = Table::new();
+    let shell = |node: &str, id: &str| Join { watched: false, ..again(node, id, 2, 2) };
+    table.join(shell("a", "1")).expect("a place");
+    table.join(shell("b", "1")).expect("complete");
+    table.advance(Duration::from_mins(10));
+    assert_eq!(table.ranks(&["a", "b"]), [Some(0), Some(1)], "nobody misses it");
+    assert_eq!(table.released, 0);
+    table.join(shell("b", "2")).expect("a place");
+    table.join(shell("c", "1")).expect("a new round does not wait for it");
+    assert_eq!(table.completed[1].number, 2);
+}
+
+#[test]
+fn a_restarted_server_takes_the_round_over_and_counts_on() {
+    let mut table = Table::new();
+    let core = &mut table.core;
+    for (node, rank) in [("a", 0), ("b", 1)] {
+        let view = core.heartbeat(&run(), report(node, 7, rank, 2, 3), table.now).expect("a view");
+        assert_eq!(view.action, Action::Continue);
+        core.park_in_round(&run(), &label(node), 7);
+    }
+    table.collect();
+    table.told("round 7 of 2 nodes goes on after a restart of the server, as a (10.0.0.1) reported");
+    let view = table.core.heartbeat(&run(), report("c", 7, 1, 2, 3), table.now).expect("a view");
+    assert_eq!(view.action, Action::Rejoin, "rank 1 is taken");
+    let view = table.core.heartbeat(&run(), report("d", 6, 0, 2, 3), table.now).expect("a view");
+    assert_eq!(view.action, Action::Rejoin, "an older round is over");
+    table.join(join("e", 1, 3)).expect("a place");
+    assert_eq!(table.action("a", 7), Action::Rejoin);
+    table.join(again("b", "2", 1, 3)).expect("a place");
+    table.join(again("a", "2", 1, 3)).expect("a place");
+    assert_eq!(table.completed[0].number, 8);
+    assert_eq!(table.ranks(&["a", "b", "e"]), [Some(0), Some(1), Some(2)]);
+}
+
+#[test]
+fn after_a_restart_the_first_join_brings_the_terms_that_reports_do_not_have() {
+    let mut table = Table::new();
+    for (node, rank) in [("a", 0), ("b", 1)] {
+        table.core.heartbeat(&run(), report(node, 4, rank, 2, 3), table.now).expect("taken over");
+    }
+    let with_last_call = |node, max, seconds| {
+        let mut join = join(node, 1, max);
+        join.wanted.last_call = Some(Duration::from_secs(seconds));
+        join
+    };
+    let other_nodes = table.join(with_last_call("c", 4, 7)).expect_err("the number of nodes is known");
+    assert!(other_nodes.to_string().contains("max_nodes is 3 there and 4 here"), "{other_nodes}");
+    table.join(with_last_call("c", 3, 7)).expect("the last call is not known");
+    let other_time = table.join(with_last_call("d", 3, 8)).expect_err("now it is");
+    assert!(other_time.to_string().contains("last_call is 7 s there and 8 s here"), "{other_time}");
+}
+
+#[test]
+fn after_a_restart_nodes_that_do_not_report_are_waited_for_and_then_given_up() {
+    let mut table = Table::new();
+    table.core.heartbeat(&run(), report("a", 3, 0, 2, 2), table.now).expect("a view");
+    table.core.park_in_round(&run(), &label("a"), 3);
+    table.collect();
+    assert_eq!(table.join(join("fresh", 1, 2)), Ok(Standing::Redundant), "the place may be another node's");
+    table.advance(60 * SECOND);
+    table.told("1 of 2 nodes did not report after the server was restarted");
+    assert_eq!(table.action("a", 3), Action::Rejoin);
+    table.join(again("a", "2", 1, 2)).expect("complete");
+    assert_eq!(table.ranks(&["a", "fresh"]), [Some(0), Some(1)]);
+}
+
+#[test]
+fn a_late_report_of_an_older_round_does_not_take_the_numbers_back() {
+    let mut table = Table::new();
+    // Nodes of three rounds come back to a restarted server: a has not heard of the later ones, c was in the last.
+    table.core.heartbeat(&run(), report("a", 1, 0, 2, 2), table.now).expect("a view");
+    let last = Some(Place { round: 3, rank: 0 });
+    table.join(Join { previous: last, ..again("c", "3", 1, 2) }).expect("a place");
+    table.core.heartbeat(&run(), report("b", 2, 1, 2, 2), table.now).expect("a view");
+    table.collect();
+    table.advance(2 * 60 * SECOND);
+    assert_eq!(table.completed.first().map(|round| round.number), Some(4));
+}
+
+#[test]
+fn a_node_that_joins_again_at_a_restarted_server_brings_round_and_rank() {
+    let mut table = Table::new();
+    let back = |node, rank| Join { previous: Some(Place { round: 4, rank }), ..again(node, "5", 2, 2) };
+    table.join(back("b", 1)).expect("a place");
+    table.join(back("a", 0)).expect("complete");
+    assert_eq!((table.completed[0].number, table.ranks(&["a", "b"])), (5, vec![Some(0), Some(1)]));
+}
+
+#[test]
+fn a_round_without_a_store_fails_with_the_reason_and_can_be_tried_again() {
+    let mut table = Table::new();
+    table.core.join(&run(), join("a", 1, 1), table.now).expect("complete");
+    table.core.no_store(&run(), "no port left", table.now);
+    table.collect();
+    let refusal = table.core.standing(&run(), &label("a")).expect_err("failed");
+    assert_eq!(refusal.to_string(), "run train round 1 has no store for its workers: no port left");
+    table.join(again("a", "2", 1, 1)).expect("complete");
+    assert_eq!(table.completed.last().expect("a round").number, 2);
+}
+
+#[test]
+fn different_releases_of_pytorch_are_said() {
+    let mut table = Table::new();
+    for (node, version) in [("a", "2.6.0"), ("b", "2.15.0")] {
+        let mut join = join(node, 2, 2);
+        join.info.torch_version = Some(label(version));
+        table.join(join).expect("a place");
+    }
+    table.told("different releases of PyTorch: 2.15.0 on 1, 2.6.0 on 1");
+}
+
+#[test]
+fn runs_and_nodes_are_limited_and_idle_runs_make_room() {
+    let mut table = Table::with_limit(2);
+    let other = |n: u32| RunId::new(format!("run-{n}").as_bytes());
+    for n in 0..2 {
+        table.core.join(&other(n), join("a", 2, 2), table.now).expect("room");
+    }
+    let full = table.core.join(&other(2), join("a", 2, 2), table.now).expect_err("no room");
+    assert!(full.to_string().contains("--max-runs"), "{full}");
+    table.core.leave(&other(0), &label("a"), LeaveRequest::default(), table.now);
+    table.core.join(&other(2), join("a", 2, 2), table.now).expect("room");
+    let mut crowd = (0..1000).map(|n| table.core.join(&other(2), join(&format!("n{n}"), 2, 2), table.now));
+    assert_eq!(crowd.find_map(Result::err).expect("a limit").code(), "too_many_nodes");
+}
+
+#[test]
+fn when_memory_is_short_runs_that_are_over_keep_the_number_of_their_nodes() {
+    let mut table = Table::with_limit(100);
+    let id = |n: u32| RunId::new(format!("run-{n}").as_bytes());
+    let node = |n: u32| format!("node-{n}");
+    for n in 0..3 {
+        for of in 0..10 {
+            let mut join = join(&node(of), 10, 10);
+            join.watched = n == 1;
+            table.core.join(&id(n), join, table.now).expect("room");
+        }
+        table.advance(SECOND);
+    }
+    let shown = |table: &Table, n: u32| {
+        let run = table.core.snapshot_of(&id(n), table.now).expect("it is known");
+        (run.round_size, run.nodes.len(), run.let_go)
+    };
+    assert_eq!(shown(&table, 0), (10, 10, 0));
+    // Room for a few nodes more, with the longest texts that they may have.
+    table.core.limit_memory(table.core.memory() + 20_000);
+    for n in 0..8 {
+        table.core.join(&id(3), join(&node(n), 200, 200), table.now).expect("the oldest makes room");
+    }
+    assert_eq!(
+        (shown(&table, 0), shown(&table, 1), shown(&table, 2)),
+        ((10, 0, 10), (10, 10, 0), (10, 10, 0))
+    );
+    let full = (8..200).find_map(|n| table.core.join(&id(3), join(&node(n), 200, 200), table.now).err());
+    assert_eq!(full.expect("no room").code(), "no_memory");
+    let left = table.core.snapshot(table.now).into_iter().map(|run| run.run_id).collect::<Vec<_>>();
+    assert_eq!((left, shown(&table, 1)), (vec![id(1), id(3)], (10, 10, 0)), "who may be alive stays");
+    table.core.join(&id(3), join(&node(0), 200, 200), table.now).expect("it asks again");
+}
+
+#[test]
+fn runs_whose_nodes_have_no_request_open_make_room_whatever_keep_alive_they_asked_for() {
+    let mut table = Table::with_limit(100);
+    let id = |n: u32| RunId::new(format!("run-{n}").as_bytes());
+    let mut abandoned = join("a", 2, 2);
+    abandoned.wanted.keep_alive = Some(Duration::from_mins(20));
+    table.core.join(&id(0), abandoned.clone(), table.now).expect("room");
+    table.core.park(&id(0), &label("a"));
+    for n in 1..100 {
+        table.core.join(&id(n), abandoned.clone(), table.now).expect("room");
+        table.core.park(&id(n), &label("a"));
+        table.core.unpark(&id(n), &label("a"), table.now);
+    }
+    let full = table.core.join(&id(100), join("a", 2, 2), table.now).expect_err("each may ask again at once");
+    assert_eq!(full.code(), "too_many_runs");
+    table.advance(14 * SECOND);
+    table.core.join(&id(7), abandoned, table.now).expect("it asks again");
+    table.advance(2 * SECOND);
+    for n in 100..198 {
+        table.core.join(&id(n), join("a", 2, 2), table.now).expect("room");
+        table.core.park(&id(n), &label("a"));
+    }
+    let mut left: Vec<RunId> = table.core.snapshot(table.now).into_iter().map(|run| run.run_id).collect();
+    left.retain(|run| (0..100).any(|n| *run == id(n)));
+    assert_eq!(left, [id(0), id(7)], "one waits here, one has just asked");
+    table.core.join(&id(200), join("a", 2, 2), table.now).expect_err("and nobody else makes room");
+}
+
+#[test]
+fn a_report_that_is_not_taken_over_changes_nothing() {
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 2, 3);
+    table.advance(30 * SECOND);
+    table.beat("a", 1);
+    table.beat("b", 1);
+    let most = [2, 7, (1 << 48) - 1, 1 << 48, u64::MAX];
+    for round in most {
+        let before = format!("{:?}", table.core.runs);
+        let view =
+            table.core.heartbeat(&run(), report("stranger", round, 0, 1, 1), table.now).expect("a view");
+        assert_eq!(view.action, Action::Rejoin);
+        assert_eq!(format!("{:?}", table.core.runs), before, "round {round}");
+    }
+    for node in ["a", "b", "c"] {
+        table.join(again(node, "2", 2, 3)).expect("a place");
+    }
+    assert_eq!(table.completed[1].number, 2);
+    // Of a run that nobody knows, too.
+    let other = RunId::new(b"other");
+    table.core.heartbeat(&other, report("stranger", u64::MAX, 0, 1, 1), table.now).expect("a view");
+    assert!(table.core.snapshot_of(&other, table.now).is_none());
+    // Nodes that gather have terms; a report of others is none of their round.
+    table.core.join(&other, join("a", 2, 2), table.now).expect("a place");
+    table.core.heartbeat(&other, report("stranger", 5, 0, 1, 1), table.now).expect("a view");
+    assert_eq!(table.core.snapshot_of(&other, table.now).expect("gathers").round, 1);
+}
+
+#[test]
+fn a_run_counts_on_from_the_greatest_number_that_a_stranger_can_say() {
+    let mut table = Table::new();
+    table.core.heartbeat(&run(), report("stranger", (1 << 48) - 1, 0, 1, 1), table.now).expect("taken over");
+    table.advance(16 * SECOND);
+    for number in [1 << 48, (1 << 48) + 1] {
+        let place = table.completed.last().map(|round| Place { round: round.number, rank: 0 });
+        for node in ["a", "b"] {
+            let again = Join { previous: place, ..again(node, &number.to_string(), 2, 2) };
+            table.join(again).expect("a place");
+        }
+        assert_eq!(table.completed.last().expect("a round").number, number);
+        assert_eq!((table.beat("a", number), table.beat("b", number)), (Action::Continue, Action::Continue));
+    }
+}
+
+#[test]
+fn terms_that_contradict_themselves_are_refused() {
+    let mut table = Table::new();
+    for (min, max) in [(0, 1), (3, 2), (1, 1_000_000)] {
+        assert_eq!(table.join(join("a", min, max)).expect_err("bad").code(), "bad_request");
+    }
+    let mut endless = join("a", 1, 1);
+    endless.wanted.join_timeout = Some(Duration::MAX);
+    assert_eq!(table.join(endless).expect_err("bad").code(), "bad_request");
+    let mut sleepy = join("a", 1, 1);
+    sleepy.wanted.keep_alive = Some(Duration::from_hours(7 * 24));
+    assert_eq!(table.join(sleepy).expect_err("bad").code(), "bad_request");
+    let none = Join { previous: Some(Place { round: 0, rank: 0 }), ..join("a", 1, 1) };
+    assert_eq!(table.join(none).expect_err("bad").code(), "bad_request");
+    assert!(table.core.heartbeat(&run(), report("a", 1, 2, 2, 2), table.now).is_err());
+    assert!(Label::new("").is_err() && Label::new("a\nb").is_err() && Label::new(&"x".repeat(257)).is_err());
+}
+
+#[test]
+fn a_spare_gets_a_place_in_the_round_after_one_that_was_completed_without_stragglers() {
+    let mut table = Table::new();
+    table.all_join(&["b", "f", "d", "c"], 2, 4);
+    table.join(join("spare", 2, 4)).expect("redundant");
+    for node in ["b", "f", "d", "c"] {
+        table.beat(node, 1);
+    }
+    table.advance(16 * SECOND);
+    table.join(again("c", "2", 2, 4)).expect("a place");
+    table.join(again("d", "2", 2, 4)).expect("a place");
+    table.advance(Duration::from_mins(30));
+    assert_eq!(table.completed.len(), 2);
+    assert_eq!(table.action("c", 2), Action::Rejoin, "a node waits for the next round");
+    assert_eq!(table.core.snapshot(table.now)[0].waiting, 1);
+}

@@ -1,0 +1,89 @@
+//! What a large meeting costs: steps and decisions grow with the nodes, not with their square.
+
+use std::cell::Cell;
+
+use super::*;
+
+thread_local! {
+    /// Looks at members so far.
+    pub(in crate::core::rendezvous) static LOOKS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A whole meeting of `nodes`: all join, and each is answered. Returns the decisions it took.
+fn meeting(nodes: u32) -> usize {
+    let mut core = Rendezvous::new(Terms::default(), 10);
+    let mut decisions = 0;
+    for n in 0..nodes {
+        let join = join(&format!("node-{n}"), nodes, nodes);
+        let node = join.node.clone();
+        core.join(&run(), join, Timestamp::default()).expect("a place");
+        core.park(&run(), &node);
+        decisions += core.take_decisions().len();
+    }
+    let mut seen = vec![false; nodes as usize];
+    for n in 0..nodes {
+        match core.standing(&run(), &label(&format!("node-{n}"))).expect("complete") {
+            Standing::Complete { rank, .. } => seen[rank as usize] = true,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(seen.into_iter().all(|seen| seen));
+    decisions
+}
+
+#[test]
+fn a_meeting_takes_a_few_decisions_however_many_nodes_there_are() {
+    // Gathers and its signal, then complete with its fact and signal.
+    assert_eq!(meeting(10), meeting(1000));
+}
+
+#[test]
+fn a_meeting_looks_at_each_node_a_few_times() {
+    let looks = |nodes: u32| {
+        let before = LOOKS.get();
+        meeting(nodes);
+        LOOKS.get() - before
+    };
+    assert_eq!(looks(100) * 10, looks(1000), "it grows with the nodes");
+    assert!(looks(1000) <= 4 * 1000, "{}", looks(1000));
+}
+
+#[test]
+fn a_node_that_asks_again_costs_the_same_among_many() {
+    let cost = |nodes: u32| {
+        let mut table = Table::new();
+        for n in 0..nodes {
+            table.join(join(&format!("n{n}"), nodes + 1, nodes + 1)).expect("a place");
+        }
+        let before = LOOKS.get();
+        table.cut("n7");
+        table.join(join("n7", nodes + 1, nodes + 1)).expect("a place");
+        table.reason("n7");
+        LOOKS.get() - before
+    };
+    assert_eq!(cost(10), cost(5000));
+}
+
+#[test]
+fn a_node_that_is_lost_wakes_the_others_once() {
+    let mut table = Table::new();
+    let nodes: Vec<String> = (0..500).map(|n| format!("n{n}")).collect();
+    for node in &nodes {
+        table.join(join(node, 500, 500)).expect("a place");
+    }
+    for node in &nodes {
+        table.core.park_in_round(&run(), &label(node), 1);
+    }
+    let before = table.notified;
+    table.cut("n7");
+    table.advance(15 * SECOND);
+    assert_eq!(table.notified, before + 1);
+    for node in nodes.iter().filter(|node| *node != "n7") {
+        table.join(again(node, "2", 500, 500)).expect("a place");
+    }
+    assert_eq!(
+        table.notified,
+        before + 3,
+        "499 joins are two more changes: nodes wait, and the round is empty"
+    );
+}

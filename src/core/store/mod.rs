@@ -1,0 +1,333 @@
+//! The store: a pure state machine. Requests go in, replies and wake-ups come out; it does no I/O and knows no
+//! clock, no lock and no log. The engine owns it and gives its effects to the connections.
+//!
+//! What each operation does follows PyTorch's libuv server; where that server is wrong we differ, and
+//! `proto-notes/differences.md` lists each case with its test. Two rules explain most of them:
+//! a WAIT ends exactly when CHECK of the same keys would say ready, and a BARRIER ends exactly when enough arrivals
+//! are counted.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss
+    )
+)]
+
+mod barriers;
+mod capacity;
+mod drops;
+mod effects;
+mod keyspace;
+mod number;
+mod queues;
+mod stale;
+mod values;
+mod view;
+mod waiters;
+mod waits;
+
+use std::net::SocketAddr;
+
+use crate::core::ids::{ConnId, Timestamp};
+use crate::core::protocol::{Reply, Request};
+pub use capacity::{Capacity, Refusal};
+use drops::Sweep;
+pub use effects::{DropCause, Effects, Event, Observed};
+use keyspace::{KeySpace, SlotId};
+use number::{decimal, parse_counter};
+pub use stale::StaleKeyConfig;
+use stale::StaleKeys;
+pub use view::{Stats, WaitView, WaitedKey};
+use waiters::{Registrations, Wait};
+
+/// What the store knows of one connection.
+#[derive(Debug)]
+struct Session {
+    conn: ConnId,
+    peer: SocketAddr,
+    /// Process id, as PING told it (PyTorch 2.5 and later).
+    pid: Option<u32>,
+    wait: Option<Box<Wait>>,
+    /// The queue for whose item this connection was woken and has not come yet.
+    offered: Option<SlotId>,
+}
+
+/// One keyspace with its waiters.
+#[derive(Debug)]
+pub struct Store {
+    keys: KeySpace,
+    registrations: Registrations,
+    sessions: Vec<Option<Session>>,
+    connections: usize,
+    waiting: usize,
+    stale: StaleKeys,
+    /// Whether [`Event::KeysStay`] was told since the store was emptied last.
+    told_what_stays: bool,
+    /// What the store may hold.
+    pub capacity: Capacity,
+    /// Connections to wake, collected while a list of waiters is walked.
+    to_wake: Vec<ConnId>,
+    /// What is being emptied, step by step.
+    sweep: Option<Sweep>,
+    /// Steps taken in this critical section that no request's own size tells.
+    work: usize,
+    /// Keys dropped by rule so far.
+    dropped: u64,
+}
+
+impl Store {
+    /// An empty store.
+    pub fn new(capacity: Capacity, stale: StaleKeyConfig) -> Self {
+        Self {
+            keys: KeySpace::default(),
+            registrations: Registrations::default(),
+            sessions: Vec::new(),
+            connections: 0,
+            waiting: 0,
+            stale: StaleKeys::new(stale),
+            told_what_stays: false,
+            capacity,
+            to_wake: Vec::new(),
+            sweep: None,
+            work: 0,
+            dropped: 0,
+        }
+    }
+
+    /// Makes `conn` known. Must come before its first request.
+    pub fn connect(&mut self, conn: ConnId, peer: SocketAddr) {
+        if self.sessions.len() <= conn.slot() {
+            self.sessions.resize_with(conn.slot().saturating_add(1), || None);
+        }
+        self.sessions[conn.slot()] = Some(Session { conn, peer, pid: None, wait: None, offered: None });
+        self.connections = self.connections.saturating_add(1);
+    }
+
+    /// Forgets `conn`: its wait ends, its barrier arrival is withdrawn, what it alone stood for is dropped.
+    pub fn disconnect(&mut self, conn: ConnId, now: Timestamp, fx: &mut impl Effects) {
+        if self.session(conn).is_none() {
+            return;
+        }
+        let waited_for = if fx.observes() { self.awaited_job_key(conn) } else { None };
+        self.end_wait(conn);
+        self.pass_on_offer(conn, fx);
+        self.sessions[conn.slot()] = None;
+        self.connections = self.connections.saturating_sub(1);
+        let left = self.stale.on_disconnect(&mut self.keys, conn, now);
+        if left.was_of_job && fx.observes() {
+            fx.observe(Observed::Gone { conn, waited_for: waited_for.map(|(key, _)| key) });
+        }
+        self.settle(fx);
+        if left.worker_share != 0 {
+            self.lower_worker_count(left.worker_share);
+        }
+        if self.connections == 0 {
+            match self.stale.on_last_left() {
+                Some(cause) => self.clear(cause, fx),
+                None => self.tell_what_stays(fx),
+            }
+        }
+    }
+
+    /// Keys of no row that the last client to leave has left: the next job on this store reads them. Told once.
+    fn tell_what_stays(&mut self, fx: &mut impl Effects) {
+        // Enough to find one where there are any, for the keys of a job are gone or few.
+        const MOST: usize = 100;
+        if self.told_what_stays {
+            return;
+        }
+        let mut slots = self.keys.iter().map(|(_, slot)| slot).take(MOST);
+        if let Some(slot) = slots.find(|slot| slot.is_present() && slot.record.is_none()) {
+            fx.event(Event::KeysStay { keys: self.keys.plain(), example: slot.key().into() });
+            self.told_what_stays = true;
+        }
+    }
+
+    /// Applies one request, handing everything that follows from it to `fx`.
+    ///
+    /// Effects come in the order in which the peers must see them; the engine puts them on the wire before it
+    /// releases the lock. A WAIT or BARRIER that cannot finish yet leaves no reply behind, only its registration,
+    /// and exactly one later call will finish it. After a [`Refusal`] no key has changed.
+    // Inlined into its one caller, every request would pay for the registers that the rarest of them needs.
+    #[inline(never)]
+    pub fn apply(
+        &mut self,
+        conn: ConnId,
+        request: &Request<'_>,
+        now: Timestamp,
+        fx: &mut impl Effects,
+    ) -> Result<(), Refusal> {
+        self.settle_offer(conn, request, fx);
+        match *request {
+            Request::Set { key, value } => self.set(conn, key, value, fx)?,
+            Request::CompareSet { key, expected, desired } => {
+                self.compare_set(conn, key, expected, desired, fx)?;
+            }
+            Request::Get { key } => self.get(conn, key, now, fx),
+            Request::Add { key, delta } => self.add(conn, key, delta, fx)?,
+            Request::Check(keys) => {
+                let ready = keys.iter().all(|key| self.is_present(key));
+                fx.reply(Reply::Ready(ready));
+            }
+            Request::Wait(keys) => {
+                // The usual WAIT is the first half of a `get` of one key that is there.
+                let all_there = keys.iter().all(|key| self.is_present(key));
+                if all_there {
+                    self.end_wait(conn);
+                    fx.reply(Reply::StopWaiting);
+                } else {
+                    self.room_for_wait(keys)?;
+                    self.park(conn, keys.iter(), now, fx);
+                }
+            }
+            Request::NumKeys => fx.reply(Reply::count(self.keys.plain())),
+            Request::Delete { key } => self.delete(conn, key, fx),
+            Request::Append { key, value } => self.append(conn, key, value, fx)?,
+            Request::MultiGet(keys) => {
+                for key in keys.iter() {
+                    self.get(conn, key, now, fx);
+                    if !fx.has_room() {
+                        return Err(Refusal::OutOfMemory);
+                    }
+                }
+            }
+            Request::MultiSet(pairs) => {
+                self.room_for_pairs(pairs)?;
+                for (key, value) in pairs.iter() {
+                    self.store_value(conn, key, value.to_stored(), fx);
+                }
+            }
+            Request::CancelWait => {
+                if fx.observes()
+                    && let Some((key, since)) = self.awaited_job_key(conn)
+                {
+                    fx.observe(Observed::GaveUp { conn, key, waited: now.since(since) });
+                }
+                self.end_wait(conn);
+                fx.reply(Reply::WaitCancelled);
+            }
+            Request::Ping { nonce } => {
+                if let Some(session) = self.session_mut(conn) {
+                    session.pid = Some(nonce);
+                }
+                fx.reply(Reply::Nonce(nonce));
+            }
+            Request::QueuePush { key, value } => self.queue_push(key, value, fx)?,
+            Request::QueuePop { key } => self.queue_pop(key, fx),
+            Request::QueueLen { key } => {
+                let len = self.keys.find(key).map_or(0, |id| self.keys.slot(id).queue_len());
+                fx.reply(Reply::count(len));
+            }
+            Request::ListKeys => {
+                fx.reply(Reply::count(self.keys.plain()));
+                self.work = self.work.saturating_add(self.keys.places());
+                for (_, slot) in self.keys.iter().filter(|(_, slot)| slot.value().is_some()) {
+                    fx.reply(Reply::Bytes(slot.key()));
+                    if !fx.has_room() {
+                        return Err(Refusal::OutOfMemory);
+                    }
+                }
+            }
+            Request::Barrier { key, world_size } => self.barrier(conn, key, world_size, now, fx)?,
+        }
+        Ok(())
+    }
+
+    /// The next moment at which [`Store::tick`] has something to do.
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        self.stale.next_deadline()
+    }
+
+    /// Drops what has been idle for long enough.
+    pub fn tick(&mut self, now: Timestamp, fx: &mut impl Effects) {
+        self.stale.take_due_runs(&mut self.keys, now);
+        self.settle(fx);
+        if self.stale.take_due_reset(now, self.connections > 0) {
+            self.clear(DropCause::StoreIdle, fx);
+        }
+    }
+
+    /// Drops every key and queue that is there now, by an operator's wish. Connections and their waits stay. Many keys
+    /// go in steps, while [`Store::is_unsettled`].
+    pub fn reset(&mut self, fx: &mut impl Effects) {
+        self.clear(DropCause::Operator, fx);
+    }
+
+    /// Drops the keys of one run's rendezvous by an operator's wish: many in steps, while [`Store::is_unsettled`].
+    pub fn drop_run(&mut self, run_id: &[u8], fx: &mut impl Effects) {
+        self.stale.take_run(&mut self.keys, run_id);
+        self.settle(fx);
+    }
+
+    fn session(&self, conn: ConnId) -> Option<&Session> {
+        self.sessions.get(conn.slot())?.as_ref().filter(|session| session.conn == conn)
+    }
+
+    fn session_mut(&mut self, conn: ConnId) -> Option<&mut Session> {
+        self.sessions.get_mut(conn.slot())?.as_mut().filter(|session| session.conn == conn)
+    }
+
+    #[inline]
+    fn is_present(&self, key: &[u8]) -> bool {
+        self.keys.find(key).is_some_and(|id| self.keys.slot(id).is_present())
+    }
+
+    /// The slot to write `key` in, known to the rules for stale keys.
+    #[inline]
+    fn slot_for(&mut self, conn: ConnId, key: &[u8], fx: &mut impl Effects) -> SlotId {
+        let (id, is_new) = self.keys.find_or_insert(key);
+        if is_new {
+            self.stale.on_new_slot(&mut self.keys, id);
+        }
+        self.touch(conn, id, fx);
+        id
+    }
+
+    #[inline]
+    fn touch(&mut self, conn: ConnId, id: SlotId, fx: &mut impl Effects) {
+        if self.keys.slot(id).record.is_none() {
+            self.stale.on_plain_use();
+        } else if self.stale.on_touch(&self.keys, conn, id)
+            && fx.observes()
+            && let Some(&Session { peer, pid, .. }) = self.session(conn)
+        {
+            fx.observe(Observed::Client { conn, peer, pid, key: self.keys.slot(id).key().into() });
+        }
+    }
+
+    /// After a slot lost its value or its last item: waiters wait for it again, and unneeded slots go.
+    fn after_loss(&mut self, id: SlotId) {
+        self.start_new_barrier_life(id);
+        if self.keys.slot(id).record.is_some() {
+            self.stale.on_value_gone(&mut self.keys, id);
+        }
+        if !self.keys.slot(id).is_present() {
+            self.add_missing(id);
+        }
+        self.release(id);
+    }
+
+    fn release(&mut self, id: SlotId) {
+        if let Some(record) = self.keys.release(id) {
+            self.stale.on_slot_freed(&record);
+        }
+    }
+
+    /// Takes the share of gone workers out of `init/`, as if they had never announced themselves.
+    fn lower_worker_count(&mut self, share: i64) {
+        let Some(id) = self.keys.find(b"init/") else { return };
+        let Some(count) = self.keys.slot(id).value().and_then(|text| parse_counter(text)) else { return };
+        if let left @ 1.. = count.saturating_sub(share) {
+            self.keys.set_value(id, Some(decimal(left)));
+        } else {
+            self.keys.set_value(id, None);
+            self.after_loss(id);
+        }
+    }
+}
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! What the rules drop, step by step: a connection may have written a million addresses, a run may have as many names.
+//!
+//! Whoever decides puts the names that may have to go on a list; each is looked at once, and goes if the decision still
+//! holds for it. What was written since the decision stays.
+
+use super::{DropCause, KeySpace, Record, SlotId, StaleKeys};
+use crate::core::ids::{ConnId, Timestamp};
+use crate::core::store::keyspace::Slot;
+
+/// Names of which some are to go. Each may by now be another name, or hold what was written later.
+#[derive(Debug)]
+pub(super) struct Due {
+    ids: std::vec::IntoIter<SlotId>,
+    of: Of,
+    cause: DropCause,
+    /// What was written before this age goes.
+    age: u64,
+}
+
+/// Which of the names.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Of {
+    /// Addresses that this connection wrote, which closed then.
+    Writer(ConnId, Timestamp),
+    /// Addresses that are spent already.
+    Spent,
+    /// What an attempt leaves behind: of keys that no row knows only where nobody but agents is left.
+    Attempt { only_agents: bool },
+    /// Names of a run.
+    Run(super::RunKey),
+}
+
+impl Due {
+    pub(super) fn new(ids: Vec<SlotId>, of: Of, cause: DropCause, age: u64) -> Self {
+        Self { ids: ids.into_iter(), of, cause, age }
+    }
+}
+
+impl Due {
+    /// Why a name goes now; `None` if it stays.
+    fn cause(&self, slot: &Slot, record: &Record) -> Option<DropCause> {
+        let is_old = || slot.is_older_than(self.age);
+        let goes = match self.of {
+            Of::Writer(conn, _) => record.writer == Some(conn),
+            Of::Spent => record.writer.is_none() && is_old(),
+            Of::Run(run) => record.run == Some(run) && is_old(),
+            Of::Attempt { only_agents } => {
+                let cause = record.kind.attempt_over().filter(|_| is_old())?;
+                return (cause == DropCause::AttemptOver || only_agents).then_some(cause);
+            }
+        };
+        goes.then_some(self.cause)
+    }
+}
+
+impl StaleKeys {
+    /// Whether there are names that may have to go.
+    #[inline]
+    pub(in crate::core::store) fn has_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// Spent addresses that are to go later.
+    pub(in crate::core::store) fn put_off(&mut self, keys: &mut KeySpace, drops: &[(SlotId, DropCause)]) {
+        let age = keys.new_age();
+        for same in drops.chunk_by(|a, b| a.1 == b.1) {
+            let ids = same.iter().map(|&(id, _)| id).collect();
+            self.due.push_back(Due::new(ids, Of::Spent, same[0].1, age));
+        }
+    }
+
+    /// Looks at up to `most` names, and returns those that are to go now.
+    #[expect(clippy::arithmetic_side_effects, reason = "looks are at most one for each name in memory")]
+    pub(in crate::core::store) fn next_drops(
+        &mut self,
+        keys: &mut KeySpace,
+        most: usize,
+    ) -> Vec<(SlotId, DropCause)> {
+        let mut drops = Vec::new();
+        let mut looks = 0;
+        while let Some(mut due) = self.due.pop_front() {
+            while looks < most
+                && let Some(id) = due.ids.next()
+            {
+                looks += 1;
+                let Some(slot) = keys.get(id) else { continue };
+                let Some(cause) = slot.record.as_ref().and_then(|record| due.cause(slot, record)) else {
+                    continue;
+                };
+                if let Of::Writer(_, at) = due.of {
+                    self.spend(keys, id, at, &mut drops);
+                } else {
+                    drops.push((id, cause));
+                }
+            }
+            if !due.ids.as_slice().is_empty() {
+                self.due.push_front(due);
+                break;
+            }
+        }
+        self.looks += looks;
+        drops
+    }
+
+    /// Rule 1 (a) for an address whose writer is gone.
+    fn spend(
+        &mut self,
+        keys: &mut KeySpace,
+        id: SlotId,
+        at: Timestamp,
+        drops: &mut Vec<(SlotId, DropCause)>,
+    ) {
+        if self.config.drop_spent {
+            self.on_value_gone(keys, id);
+            drops.push((id, DropCause::WriterGone));
+        } else if let Some(record) = &mut keys.slot_mut(id).record {
+            record.writer_gone_at = Some(at);
+        }
+    }
+}

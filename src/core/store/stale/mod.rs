@@ -1,0 +1,735 @@
+//! The rules for keys that PyTorch leaves behind (`proto-notes/key-patterns.md`).
+//!
+//! PyTorch never cleans up, so a second run, or a restart inside one, would read the dead addresses of the first.
+//! The rules act on the keys that [`crate::core::protocol::keys`] knows and on no other. Identity is the connection that
+//! wrote a key: process ids repeat and addresses are shared.
+//!
+//! 1. An address is *spent* when its writer's connection closes, when another connection overwrites it, or when
+//!    another process takes a place in the group whose earlier holder its writer was paired with. Spent addresses are
+//!    dropped.
+//! 2. What an attempt leaves behind is dropped when its last worker is gone; so are keys below a process group's
+//!    prefix that no row knows.
+//! 3. The keys of a run are dropped some time after its last connection has gone.
+//! 4. The keys of a job are dropped some time after its last connection has gone, and everything else in its store
+//!    with them if nobody at all is connected.
+//!
+//! This module decides what to drop; the store drops it.
+
+mod groups;
+#[cfg(test)]
+mod invariants;
+mod ranges;
+mod runs;
+
+mod due;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+
+use super::keyspace::{KeySpace, Slot, SlotId};
+use super::{DropCause, Event};
+use crate::core::ids::{ConnId, RunId, Timestamp};
+use crate::core::protocol::keys::{KeyPattern, RendezvousPart, classify};
+use due::{Due, Of};
+use groups::{GroupId, Groups};
+use ranges::RangeSet;
+use runs::{RunKey, Runs};
+
+/// When keys are dropped without a client asking for it. `None` switches a rule off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StaleKeyConfig {
+    /// Rule 1.
+    pub drop_spent: bool,
+    /// Rule 3, for a run that neither finished nor was closed.
+    pub forget_run_after: Option<Duration>,
+    /// Rule 3, for a run that is closed.
+    pub forget_closed_after: Duration,
+    /// Rule 3, for a run that is closed and whose agents had all arrived at the exit barrier.
+    pub forget_finished_after: Option<Duration>,
+    /// Rule 4.
+    pub reset_when_idle: Option<Duration>,
+    /// Everything goes when the last connection has gone, whoever it was.
+    pub one_job: bool,
+}
+
+impl Default for StaleKeyConfig {
+    fn default() -> Self {
+        Self {
+            drop_spent: true,
+            forget_run_after: Some(Duration::from_mins(1)),
+            forget_closed_after: Duration::from_secs(10),
+            forget_finished_after: Some(Duration::from_secs(10)),
+            reset_when_idle: Some(Duration::from_secs(30)),
+            one_job: false,
+        }
+    }
+}
+
+/// What is known of one of PyTorch's own keys, beside its value.
+#[derive(Debug)]
+pub(super) struct Record {
+    kind: Kind,
+    run: Option<RunKey>,
+    /// The connection that wrote the present value.
+    writer: Option<ConnId>,
+    /// When that connection closed; only where spent addresses are kept.
+    writer_gone_at: Option<Timestamp>,
+    /// Position among the group's addresses.
+    at: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    WorkerCount,
+    /// `rank` is that of the process that writes it, `is_first` whether that is the first key it writes.
+    Address {
+        group: GroupId,
+        rank: u32,
+        is_first: bool,
+        by_agent: bool,
+    },
+    AttemptLeftover,
+    Unknown,
+    Message,
+    Rendezvous(RendezvousPart),
+}
+
+impl Kind {
+    /// Why rule 2 drops it.
+    fn attempt_over(self) -> Option<DropCause> {
+        match self {
+            Self::AttemptLeftover => Some(DropCause::AttemptOver),
+            Self::Unknown => Some(DropCause::UnknownKey),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Role {
+    #[default]
+    Unknown,
+    Worker,
+    /// torchrun's agent: it touched a rendezvous key.
+    Agent,
+}
+
+/// The ranks of one group whose addresses a connection read.
+#[derive(Debug, Default)]
+struct Read {
+    ranks: RangeSet,
+    /// The state of what its group knows of reads that has them all.
+    noted: u32,
+}
+
+/// What a connection has done with PyTorch's own keys.
+#[derive(Debug)]
+struct Notes {
+    conn: ConnId,
+    role: Role,
+    /// What it added to `init/`.
+    worker_share: i64,
+    /// Addresses it wrote. May name slots that are gone or were written by others since.
+    wrote: Vec<SlotId>,
+    /// What it read, by group: in [`Self::MOST_READ`] groups at the most.
+    read: HashMap<GroupId, Read>,
+    runs: SmallVec<[RunKey; 2]>,
+}
+
+impl Record {
+    /// What a record costs, with its places in the lists of others, roughly.
+    const BYTES: usize = size_of::<Self>() + 40;
+}
+
+impl Notes {
+    /// What it costs to know of one group which of its addresses were read, beside what the set of them holds.
+    const READ_BYTES: usize = 64;
+    /// A rank reads addresses of as many groups as it is in.
+    const MOST_READ: usize = 16 * 1024;
+
+    /// Bytes of what it has read.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
+    fn read_bytes(&self) -> usize {
+        self.read.values().map(|read| Self::READ_BYTES + read.ranks.bytes()).sum()
+    }
+
+    /// Forgets what was read in groups that are gone before more room is made: it is worth nothing. Returns the bytes
+    /// that this freed.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
+    fn prune_read(&mut self, groups: &Groups) -> usize {
+        if self.read.len() < self.read.capacity() {
+            return 0;
+        }
+        let before = self.read_bytes();
+        self.read.retain(|group, _| groups.exists(*group));
+        self.read.reserve(self.read.len());
+        before - self.read_bytes()
+    }
+}
+
+/// What a write of one of PyTorch's own keys leads to.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    pub(super) drops: Vec<(SlotId, DropCause)>,
+    /// A connection that is still there and had written the key.
+    pub(super) other_writer: Option<ConnId>,
+}
+
+/// What a disconnect leads to.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    /// To be subtracted from `init/`.
+    pub(super) worker_share: i64,
+    /// Whether the connection belonged to a job.
+    pub(super) was_of_job: bool,
+}
+
+/// The state behind the rules.
+#[derive(Debug)]
+pub(super) struct StaleKeys {
+    config: StaleKeyConfig,
+    notes: Vec<Option<Box<Notes>>>,
+    /// Connections with notes: those that belong to a job.
+    job_connections: usize,
+    workers: usize,
+    agents: usize,
+    /// What workers that are gone had added to `init/`.
+    gone_worker_share: i64,
+    leftovers: Vec<SlotId>,
+    groups: Groups,
+    runs: Runs,
+    restarted: VecDeque<RunId>,
+    reset_at: Option<Timestamp>,
+    /// The keys of a job were dropped while others were connected, and none of them has used the store since.
+    rest_is_due: bool,
+    /// Names that may have to go, oldest first.
+    due: VecDeque<Due>,
+    /// Bytes of records and of what was read.
+    bytes: usize,
+    /// Addresses looked at since [`Self::take_looks`].
+    looks: usize,
+}
+
+impl StaleKeys {
+    pub(super) fn new(config: StaleKeyConfig) -> Self {
+        Self {
+            config,
+            notes: Vec::new(),
+            job_connections: 0,
+            workers: 0,
+            agents: 0,
+            gone_worker_share: 0,
+            leftovers: Vec::new(),
+            groups: Groups::default(),
+            runs: Runs::default(),
+            restarted: VecDeque::new(),
+            reset_at: None,
+            rest_is_due: false,
+            due: VecDeque::new(),
+            bytes: 0,
+            looks: 0,
+        }
+    }
+
+    /// How many addresses were looked at since the last call to find those of the spent.
+    #[inline]
+    pub(super) fn take_looks(&mut self) -> usize {
+        std::mem::take(&mut self.looks)
+    }
+
+    /// More than what one more read makes a connection know.
+    pub(super) const MOST_BYTES_A_READ: usize = 64 * 1024;
+
+    /// Bytes held for names and for what connections have read.
+    #[inline]
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes + self.groups.bytes()
+    }
+
+    /// What knowing a new name costs beside the name itself.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
+    pub(super) fn bytes_of(key: &[u8]) -> usize {
+        match classify(key) {
+            None => 0,
+            Some(KeyPattern::Address(address)) => Record::BYTES + Groups::bytes_of(address.group),
+            Some(_) => Record::BYTES,
+        }
+    }
+
+    /// As [`Self::bytes_of`] at the most, for names of `bytes` together.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
+    pub(super) const fn most_bytes_of(names: usize, bytes: usize) -> usize {
+        names * (Record::BYTES + Groups::bytes_of(&[])) + 2 * bytes
+    }
+
+    /// Classifies a name that was not there before.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
+    pub(super) fn on_new_slot(&mut self, keys: &mut KeySpace, id: SlotId) {
+        let Some(pattern) = classify(keys.slot(id).key()) else { return };
+        let is_of = |id, run| record_of(keys, id).is_some_and(|record| record.run == Some(run));
+        let (kind, run) = match pattern {
+            KeyPattern::WorkerCount => (Kind::WorkerCount, None),
+            KeyPattern::Address(address) => {
+                let group = self.groups.enter(address.group);
+                let by_agent = address.run_id.is_some();
+                let run = address.run_id.and_then(|run_id| self.runs.enter(run_id, id, false, is_of));
+                let (rank, is_first) = (address.writer(), address.is_first());
+                (Kind::Address { group, rank, is_first, by_agent }, run)
+            }
+            KeyPattern::AttemptLeftover(_) => (Kind::AttemptLeftover, None),
+            KeyPattern::Unknown => (Kind::Unknown, None),
+            KeyPattern::Message => (Kind::Message, None),
+            KeyPattern::Rendezvous { run_id, part, .. } => {
+                let is_end = matches!(
+                    part,
+                    RendezvousPart::State
+                        | RendezvousPart::ExitBarrierDone { .. }
+                        | RendezvousPart::ExitBarrier { .. }
+                );
+                (Kind::Rendezvous(part), self.runs.enter(run_id, id, is_end, is_of))
+            }
+        };
+        self.bytes += Record::BYTES;
+        keys.slot_mut(id).record =
+            Some(Box::new(Record { kind, run, writer: None, writer_gone_at: None, at: 0 }));
+        if kind.attempt_over().is_some() {
+            let is_leftover =
+                |id| record_of(keys, id).is_some_and(|record| record.kind.attempt_over().is_some());
+            push_pruned(&mut self.leftovers, id, is_leftover);
+        }
+    }
+
+    /// A name that has a record is gone.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
+    pub(super) fn on_slot_freed(&mut self, record: &Record) {
+        self.bytes -= Record::BYTES;
+        if let Kind::Address { group, .. } = record.kind {
+            self.groups.leave(group);
+        }
+        if let Some(run) = record.run {
+            self.runs.leave(run);
+        }
+    }
+
+    /// `conn` uses the name `id`, which has a record. Returns whether that tells something new about `conn`: that it
+    /// belongs to a job, to which run, or that it is a worker or an agent.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
+    pub(super) fn on_touch(&mut self, keys: &KeySpace, conn: ConnId, id: SlotId) -> bool {
+        let Some(record) = record_of(keys, id) else { return false };
+        let notes = notes_of(&mut self.notes, conn);
+        let mut is_news = notes.is_none();
+        let notes = notes.get_or_insert_with(|| {
+            self.job_connections += 1;
+            self.reset_at = None;
+            self.rest_is_due = false;
+            Box::new(Notes {
+                conn,
+                role: Role::Unknown,
+                worker_share: 0,
+                wrote: Vec::new(),
+                read: HashMap::new(),
+                runs: SmallVec::new(),
+            })
+        });
+        let role = match record.kind {
+            Kind::WorkerCount => notes.role,
+            Kind::Rendezvous(_) | Kind::Address { by_agent: true, .. } => Role::Agent,
+            _ if notes.role == Role::Agent => Role::Agent,
+            _ => Role::Worker,
+        };
+        if role != notes.role {
+            self.workers -= usize::from(notes.role == Role::Worker);
+            self.workers += usize::from(role == Role::Worker);
+            self.agents += usize::from(role == Role::Agent);
+            notes.role = role;
+            is_news = true;
+        }
+        if let Some(run) = record.run
+            && !notes.runs.contains(&run)
+        {
+            is_news = true;
+            notes.runs.push(run);
+            if let Some(restarted) = self.runs.connect(run) {
+                self.restarted.push_back(restarted);
+            }
+        }
+        is_news
+    }
+
+    /// The id of a finished run that is started again, once a restart.
+    pub(super) fn take_restarted_run(&mut self) -> Option<RunId> {
+        self.restarted.pop_front()
+    }
+
+    /// `conn`, which has touched it, writes the name `id`.
+    pub(super) fn on_write(&mut self, keys: &mut KeySpace, conn: ConnId, id: SlotId) -> Written {
+        let mut written = Written::default();
+        let Some(record) = &mut keys.slot_mut(id).record else { return written };
+        let Kind::Address { group, rank, is_first, .. } = record.kind else { return written };
+        if record.writer == Some(conn) {
+            return written;
+        }
+        let before = record.writer.replace(conn);
+        let was_gone = record.writer_gone_at.take().is_some();
+        if before.is_none() {
+            record.at = self.groups.add(group, id);
+        }
+        if let Some(notes) = notes_of(&mut self.notes, conn)
+            && let Some(read) = notes.read.get_mut(&group)
+        {
+            read.noted = self.groups.note_reads(group, &read.ranks, read.noted);
+        }
+        if is_first && self.config.drop_spent {
+            self.spend_paired(keys, group, rank, id, &mut written.drops);
+        }
+        written.other_writer = before.filter(|_| !was_gone);
+        if let Some(notes) = notes_of(&mut self.notes, conn) {
+            let is_own = |id| record_of(keys, id).is_some_and(|record| record.writer == Some(conn));
+            push_pruned(&mut notes.wrote, id, is_own);
+        }
+        written
+    }
+
+    /// `conn`, which has touched it, reads the value of the name `id`. Without `room` that is not remembered.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
+    pub(super) fn on_read(
+        &mut self,
+        keys: &mut KeySpace,
+        conn: ConnId,
+        id: SlotId,
+        now: Timestamp,
+        room: bool,
+    ) -> Option<Event> {
+        let record = keys.slot_mut(id).record.as_mut()?;
+        let Kind::Address { group, rank, .. } = record.kind else { return None };
+        if record.writer? == conn {
+            return None;
+        }
+        let stale_since = record.writer_gone_at;
+        let notes = notes_of(&mut self.notes, conn).as_mut()?;
+        if room {
+            self.groups.note_read(group, rank);
+            self.bytes -= notes.prune_read(&self.groups);
+            if notes.read.len() < Notes::MOST_READ || notes.read.contains_key(&group) {
+                let read = notes.read.entry(group).or_insert_with(|| {
+                    self.bytes += Notes::READ_BYTES;
+                    Read::default()
+                });
+                self.bytes -= read.ranks.bytes();
+                read.ranks.insert(rank);
+                self.bytes += read.ranks.bytes();
+            }
+        }
+        stale_since.map(|gone_at| Event::StaleRead {
+            key: keys.slot(id).key().into(),
+            reader: conn,
+            writer_gone_for: now.since(gone_at),
+        })
+    }
+
+    /// `conn` adds `delta` to the name `id`.
+    pub(super) fn on_count(&mut self, keys: &KeySpace, conn: ConnId, id: SlotId, delta: i64) {
+        if record_of(keys, id).is_some_and(|record| record.kind == Kind::WorkerCount)
+            && let Some(notes) = notes_of(&mut self.notes, conn)
+        {
+            notes.worker_share = notes.worker_share.saturating_add(delta);
+        }
+    }
+
+    /// The name `id`, which has a record, has no plain value any more.
+    pub(super) fn on_value_gone(&mut self, keys: &mut KeySpace, id: SlotId) {
+        let Some(record) = &mut keys.slot_mut(id).record else { return };
+        record.writer_gone_at = None;
+        if record.kind == Kind::Rendezvous(RendezvousPart::State)
+            && let Some(run) = record.run
+        {
+            self.runs.reopen(run);
+        }
+        if record.writer.take().is_some()
+            && let Kind::Address { group, .. } = record.kind
+        {
+            self.remove_from_group(keys, group, id);
+        }
+    }
+
+    /// Takes an address out of its group's list.
+    fn remove_from_group(&mut self, keys: &mut KeySpace, group: GroupId, id: SlotId) {
+        let Some(at) = record_of(keys, id).map(|record| record.at) else { return };
+        if let Some(moved) = self.groups.remove(group, at, id)
+            && let Some(record) = &mut keys.slot_mut(moved).record
+        {
+            record.at = at;
+        }
+    }
+
+    /// `conn` is gone.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
+    pub(super) fn on_disconnect(&mut self, keys: &mut KeySpace, conn: ConnId, now: Timestamp) -> Left {
+        let mut left = Left::default();
+        let Some(notes) = notes_of(&mut self.notes, conn).take() else { return left };
+        self.job_connections -= 1;
+        left.was_of_job = true;
+        let age = keys.new_age();
+        self.bytes -= notes.read_bytes();
+        self.due.push_back(Due::new(notes.wrote, Of::Writer(conn, now), DropCause::WriterGone, age));
+        match notes.role {
+            Role::Worker => self.workers -= 1,
+            Role::Agent => self.agents -= 1,
+            Role::Unknown => {}
+        }
+        if notes.role != Role::Agent {
+            self.gone_worker_share = self.gone_worker_share.saturating_add(notes.worker_share);
+        }
+        if notes.role != Role::Agent || self.job_connections == 0 {
+            left.worker_share = self.end_attempt(age);
+        }
+        let mut readable = LONGEST_STATE;
+        for &run in &notes.runs {
+            if self.runs.disconnect(run) {
+                self.on_run_idle(keys, run, now, age, &mut readable);
+            }
+        }
+        if self.job_connections == 0 {
+            self.reset_at = self.config.reset_when_idle.map(|pause| now + pause);
+        }
+        left
+    }
+
+    /// Rule 2, after a connection has gone: what the attempt leaves is due if no worker is left. Returns what is to be
+    /// subtracted from `init/`.
+    fn end_attempt(&mut self, age: u64) -> i64 {
+        // Who has only announced itself may be the agent of a static run, or a worker that will need what the others
+        // have written: counters are made for the whole attempt, other keys may be for this one.
+        let no_worker = self.workers == 0 && (self.agents > 0 || self.job_connections == 0);
+        let only_agents = self.job_connections == self.agents;
+        if !no_worker {
+            return 0;
+        }
+        let ids = self.leftovers.clone();
+        self.due.push_back(Due::new(ids, Of::Attempt { only_agents }, DropCause::AttemptOver, age));
+        std::mem::take(&mut self.gone_worker_share)
+    }
+
+    /// Whether anybody may have read the address of one of `spent` in `group`. Spares the search among the addresses
+    /// where few connections wrote them.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
+    fn has_reader(&mut self, group: GroupId, spent: &[u32]) -> bool {
+        if self.groups.addresses(group).len() <= self.job_connections {
+            return true;
+        }
+        self.looks += self.notes.len();
+        let mut read = self.notes.iter().flatten().filter_map(|notes| notes.read.get(&group));
+        read.any(|read| read.ranks.contains_any(spent))
+    }
+
+    /// Rule 1 (c): a process has taken the place of `rank` in `group`. Whoever has read the address of an earlier
+    /// holder of that place is of an earlier meeting, and so is whoever has read theirs, and so on: their addresses
+    /// are spent, but for `keep`. Not before: where addresses are read late (lazy gloo), a rank may end while others
+    /// still have to find each other.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
+    fn spend_paired(
+        &mut self,
+        keys: &mut KeySpace,
+        group: GroupId,
+        rank: u32,
+        keep: SlotId,
+        drops: &mut Vec<(SlotId, DropCause)>,
+    ) {
+        let mut spent = vec![rank];
+        let mut is_searched = false;
+        while self.groups.was_read(group, &spent) {
+            if !self.has_reader(group, &spent) {
+                break;
+            }
+            is_searched = true;
+            self.looks += self.groups.addresses(group).len();
+            let mut next = Vec::new();
+            let mut paired = Vec::new();
+            for &id in self.groups.addresses(group) {
+                let Some((rank, notes)) = writer_of(keys, &mut self.notes, id) else { continue };
+                let read = notes.read.get(&group);
+                if id != keep && read.is_some_and(|read| read.ranks.contains_any(&spent)) {
+                    paired.push((id, notes.conn));
+                    next.push(rank);
+                }
+            }
+            for &(id, writer) in &paired {
+                self.on_value_gone(keys, id);
+                drops.push((id, DropCause::PairedWithGone));
+                // Its next address is of a new pairing.
+                if let Some(notes) = notes_of(&mut self.notes, writer) {
+                    let read = notes.read.remove(&group);
+                    self.bytes -= read.map_or(0, |read| Notes::READ_BYTES + read.ranks.bytes());
+                }
+            }
+            next.sort_unstable();
+            spent = next;
+        }
+        if is_searched {
+            let mut read = RangeSet::default();
+            for &id in self.groups.addresses(group) {
+                let Some((_, notes)) = writer_of(keys, &mut self.notes, id) else { continue };
+                if let Some(its) = notes.read.get(&group) {
+                    read.extend(&its.ranks);
+                }
+            }
+            self.groups.set_reads(group, read);
+        }
+    }
+
+    /// The last connection of `run` has gone. Reads states of up to `readable` bytes together.
+    fn on_run_idle(&mut self, keys: &KeySpace, run: RunKey, now: Timestamp, age: u64, readable: &mut usize) {
+        let mut closed = false;
+        let mut all_at_exit = false;
+        let mut has_rounds = false;
+        let mut over = Vec::new();
+        for &id in self.runs.ends(run) {
+            let Some(slot) = keys.get(id) else { continue };
+            let Some(record) = slot.record.as_ref().filter(|record| record.run == Some(run)) else {
+                continue;
+            };
+            match record.kind {
+                Kind::Rendezvous(RendezvousPart::State) => {
+                    has_rounds = true;
+                    closed |= slot.value().is_some_and(|value| is_closed(value, readable));
+                }
+                Kind::Rendezvous(RendezvousPart::ExitBarrierDone { in_round }) => {
+                    all_at_exit |= slot.value().is_some();
+                    if !in_round {
+                        over.push(id);
+                    }
+                }
+                // A static run has no rounds: its next start would find the barrier open.
+                Kind::Rendezvous(RendezvousPart::ExitBarrier { in_round: false }) => over.push(id),
+                _ => {}
+            }
+        }
+        self.due.push_back(Due::new(over, Of::Run(run), DropCause::RunOver, age));
+        let finished = all_at_exit && (closed || !has_rounds);
+        let after = match (finished, closed) {
+            (true, _) => self.config.forget_finished_after,
+            (false, true) => Some(self.config.forget_closed_after),
+            (false, false) => self.config.forget_run_after,
+        };
+        self.runs.set_idle(run, after.map(|pause| now + pause), finished, closed);
+    }
+
+    /// The next moment at which a run or the store has been idle for long enough.
+    pub(super) fn next_deadline(&self) -> Option<Timestamp> {
+        [self.runs.next_deadline(), self.reset_at].into_iter().flatten().min()
+    }
+
+    /// Rule 3: the keys of runs that have been idle for long enough are due.
+    pub(super) fn take_due_runs(&mut self, keys: &mut KeySpace, now: Timestamp) {
+        for (run, cause) in self.runs.take_due(now) {
+            self.forget_run(keys, run, cause);
+        }
+    }
+
+    /// All keys of the run `run_id` are due.
+    pub(super) fn take_run(&mut self, keys: &mut KeySpace, run_id: &[u8]) {
+        if let Some(run) = self.runs.key_of(run_id) {
+            self.forget_run(keys, run, DropCause::Operator);
+        }
+    }
+
+    fn forget_run(&mut self, keys: &mut KeySpace, run: RunKey, cause: DropCause) {
+        let ids = self.runs.slots(run).to_vec();
+        self.due.push_back(Due::new(ids, Of::Run(run), cause, keys.new_age()));
+    }
+
+    /// Rule 4: whether the job has been gone for long enough. `is_used` tells whether anybody is connected.
+    pub(super) fn take_due_reset(&mut self, now: Timestamp, is_used: bool) -> bool {
+        let is_due = self.reset_at.take_if(|at| *at <= now).is_some();
+        self.rest_is_due |= is_due && is_used;
+        is_due
+    }
+
+    /// A client uses a key that is in no row: it is not only a left-over of the job's.
+    #[inline]
+    pub(super) fn on_plain_use(&mut self) {
+        self.rest_is_due = false;
+    }
+
+    /// Nobody is connected any more: whether everything goes, and for which cause.
+    pub(super) fn on_last_left(&mut self) -> Option<DropCause> {
+        if self.config.one_job {
+            Some(DropCause::OneJob)
+        } else {
+            std::mem::take(&mut self.rest_is_due).then_some(DropCause::StoreIdle)
+        }
+    }
+
+    /// Whether a name is kept when the store is emptied for idleness: a finished run that must stay closed.
+    pub(super) fn outlives_idleness(&self, slot: &Slot) -> bool {
+        let run = slot.record.as_ref().and_then(|record| record.run);
+        self.config.forget_finished_after.is_none() && run.is_some_and(|run| self.runs.is_finished(run))
+    }
+
+    /// The store was emptied.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
+    pub(super) fn on_clear(&mut self) {
+        self.gone_worker_share = 0;
+        self.reset_at = None;
+        for notes in self.notes.iter_mut().flatten() {
+            notes.worker_share = 0;
+            self.bytes -= notes.read_bytes();
+            notes.read.clear();
+        }
+    }
+}
+
+fn record_of(keys: &KeySpace, id: SlotId) -> Option<&Record> {
+    keys.get(id)?.record.as_deref()
+}
+
+/// The rank and the notes of the live connection that wrote the address `id`.
+fn writer_of<'n>(
+    keys: &KeySpace,
+    all: &'n mut Vec<Option<Box<Notes>>>,
+    id: SlotId,
+) -> Option<(u32, &'n mut Notes)> {
+    let Record { kind: Kind::Address { rank, .. }, writer: Some(writer), .. } = record_of(keys, id)? else {
+        return None;
+    };
+    Some((*rank, notes_of(all, *writer).as_mut()?))
+}
+
+fn notes_of(all: &mut Vec<Option<Box<Notes>>>, conn: ConnId) -> &mut Option<Box<Notes>> {
+    if all.len() <= conn.slot() {
+        all.resize_with(conn.slot().saturating_add(1), || None);
+    }
+    let notes = &mut all[conn.slot()];
+    notes.take_if(|notes| notes.conn != conn);
+    notes
+}
+
+/// Appends to a list of ids that may have become wrong; those are thrown out before the list grows.
+fn push_pruned(ids: &mut Vec<SlotId>, id: SlotId, is_right: impl Fn(SlotId) -> bool) {
+    if ids.len() == ids.capacity() {
+        ids.retain(|&id| is_right(id));
+        // The same name may stand in the list twice.
+        ids.sort_unstable();
+        ids.dedup();
+        // As much room again: the next time is as many ids away as this time cost.
+        ids.reserve(ids.len());
+    }
+    ids.push(id);
+}
+
+/// Bytes of the states that are read when a connection goes: one of more than 2000 nodes is longer.
+const LONGEST_STATE: usize = 256 * 1024;
+
+/// Whether torchrun's c10d state says `closed`. A state that cannot be read, or that is longer than `readable`, is
+/// taken as open: its keys go later. The bound keeps hostile values from holding up the store (a peer's worst costs
+/// some 10 ms).
+fn is_closed(value: &[u8], readable: &mut usize) -> bool {
+    use crate::core::protocol::rendezvous_state::read;
+    let Some(left) = readable.checked_sub(value.len()) else { return false };
+    *readable = left;
+    matches!(read(value), Ok(Some(state)) if state.closed)
+}

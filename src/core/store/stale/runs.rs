@@ -1,0 +1,209 @@
+//! The torchrun runs that use the store, and how long each has been idle.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::push_pruned;
+use crate::core::ids::{RunId, Timestamp};
+use crate::core::store::DropCause;
+use crate::core::store::keyspace::SlotId;
+
+/// A run. Never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct RunKey(u64);
+
+#[derive(Debug)]
+struct Run {
+    id: RunId,
+    /// Connections that touched one of its keys.
+    connections: usize,
+    /// Names that belong to it.
+    names: usize,
+    /// Those names; may name slots that belong to others by now.
+    slots: Vec<SlotId>,
+    /// Those of them that tell whether it is over.
+    ends: Vec<SlotId>,
+    forget_at: Option<Timestamp>,
+    closed: bool,
+    finished: bool,
+}
+
+/// All runs, up to [`Runs::TRACKED`].
+#[derive(Debug, Default)]
+pub(super) struct Runs {
+    by_id: HashMap<RunId, RunKey>,
+    by_key: HashMap<RunKey, Run>,
+    /// Ids of runs that finished, oldest first.
+    finished: VecDeque<RunId>,
+    made: u64,
+}
+
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "counts what is in memory; what is subtracted was added when it came"
+)]
+impl Runs {
+    /// The keys of further runs are ordinary keys: only a reset drops them.
+    const TRACKED: usize = 1000;
+
+    /// The run called `id`, which one more name, `slot`, belongs to now. `is_end` if its value may tell that the run
+    /// is over; `is_of` tells whether a name is a run's.
+    pub(super) fn enter(
+        &mut self,
+        id: &[u8],
+        slot: SlotId,
+        is_end: bool,
+        is_of: impl Fn(SlotId, RunKey) -> bool,
+    ) -> Option<RunKey> {
+        let id = RunId::new(id);
+        let key = match self.by_id.get(&id) {
+            Some(&key) => key,
+            None if self.by_key.len() >= Self::TRACKED => return None,
+            None => {
+                self.made += 1;
+                let key = RunKey(self.made);
+                self.by_id.insert(id.clone(), key);
+                let run = Run {
+                    id,
+                    connections: 0,
+                    names: 0,
+                    slots: Vec::new(),
+                    ends: Vec::new(),
+                    forget_at: None,
+                    closed: false,
+                    finished: false,
+                };
+                self.by_key.insert(key, run);
+                key
+            }
+        };
+        let run = self.by_key.get_mut(&key)?;
+        run.names += 1;
+        push_pruned(&mut run.slots, slot, |slot| is_of(slot, key));
+        if is_end {
+            push_pruned(&mut run.ends, slot, |slot| is_of(slot, key));
+        }
+        Some(key)
+    }
+
+    /// One name less belongs to the run.
+    pub(super) fn leave(&mut self, key: RunKey) {
+        if let Some(run) = self.by_key.get_mut(&key) {
+            run.names -= 1;
+            self.remove_if_empty(key);
+        }
+    }
+
+    fn remove_if_empty(&mut self, key: RunKey) {
+        if self.by_key.get(&key).is_some_and(|run| run.names == 0 && run.connections == 0)
+            && let Some(run) = self.by_key.remove(&key)
+        {
+            self.by_id.remove(&run.id);
+        }
+    }
+
+    /// One more connection uses the run. Returns its id if it had finished before and is started again by this.
+    pub(super) fn connect(&mut self, key: RunKey) -> Option<RunId> {
+        let run = self.by_key.get_mut(&key)?;
+        run.connections += 1;
+        if run.closed {
+            // Whoever comes now is refused by the state; the keys go at the time that is set.
+            return None;
+        }
+        run.forget_at = None;
+        run.finished = false;
+        if run.connections > 1 {
+            return None;
+        }
+        let at = self.finished.iter().position(|id| *id == run.id)?;
+        self.finished.remove(at)
+    }
+
+    /// One connection less uses the run. Returns whether it was the last and the run is not over already.
+    pub(super) fn disconnect(&mut self, key: RunKey) -> bool {
+        let Some(run) = self.by_key.get_mut(&key) else { return false };
+        run.connections -= 1;
+        let is_idle = run.connections == 0 && !run.closed;
+        self.remove_if_empty(key);
+        is_idle && self.by_key.contains_key(&key)
+    }
+
+    /// Says when the keys of an idle run are to go, and what is known of its end.
+    pub(super) fn set_idle(
+        &mut self,
+        key: RunKey,
+        forget_at: Option<Timestamp>,
+        finished: bool,
+        closed: bool,
+    ) {
+        let Some(run) = self.by_key.get_mut(&key) else { return };
+        run.forget_at = forget_at;
+        run.finished = finished;
+        run.closed = closed;
+        if finished && !self.finished.contains(&run.id) {
+            if self.finished.len() == Self::TRACKED {
+                self.finished.pop_front();
+            }
+            self.finished.push_back(run.id.clone());
+        }
+    }
+
+    /// The state that closed the run is gone: whoever comes now is not refused.
+    pub(super) fn reopen(&mut self, key: RunKey) {
+        let Some(run) = self.by_key.get_mut(&key) else { return };
+        (run.closed, run.finished) = (false, false);
+        if run.connections > 0 {
+            run.forget_at = None;
+        }
+    }
+
+    pub(super) fn is_finished(&self, key: RunKey) -> bool {
+        self.by_key.get(&key).is_some_and(|run| run.finished)
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Timestamp> {
+        self.by_key.values().filter_map(|run| run.forget_at).min()
+    }
+
+    /// Takes the runs whose time has come.
+    pub(super) fn take_due(&mut self, now: Timestamp) -> Vec<(RunKey, DropCause)> {
+        let due = self.by_key.iter_mut().filter_map(|(&key, run)| {
+            run.forget_at.take_if(|at| *at <= now)?;
+            let over = run.closed || run.finished;
+            (run.closed, run.finished) = (false, false);
+            Some((key, if over { DropCause::RunOver } else { DropCause::RunIdle }))
+        });
+        due.collect()
+    }
+
+    /// The run called `id`.
+    pub(super) fn key_of(&self, id: &[u8]) -> Option<RunKey> {
+        self.by_id.get(&RunId::new(id)).copied()
+    }
+
+    /// The names of a run; each must be checked to belong to it still.
+    pub(super) fn slots(&self, key: RunKey) -> &[SlotId] {
+        self.by_key.get(&key).map_or(&[], |run| &run.slots)
+    }
+
+    /// As [`Self::slots`], but only those that tell whether it is over.
+    pub(super) fn ends(&self, key: RunKey) -> &[SlotId] {
+        self.by_key.get(&key).map_or(&[], |run| &run.ends)
+    }
+
+    #[cfg(test)]
+    pub(super) fn names_and_connections(&self) -> HashMap<RunKey, (usize, usize)> {
+        self.by_key.iter().map(|(&key, run)| (key, (run.names, run.connections))).collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn check_invariants(&self) {
+        assert!(self.finished.len() <= Self::TRACKED);
+        for (key, run) in &self.by_key {
+            assert_eq!(self.by_id.get(&run.id), Some(key));
+            assert!(run.names > 0 || run.connections > 0, "an unused run");
+            assert!(run.forget_at.is_none() || run.connections == 0 || run.closed, "a run in use is to go");
+            assert!(run.connections > 0 || !run.finished || run.forget_at.is_some() || run.names > 0);
+        }
+        assert_eq!(self.by_id.len(), self.by_key.len());
+    }
+}

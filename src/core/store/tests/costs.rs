@@ -1,0 +1,447 @@
+//! What things cost, in steps: looks at names, registrations and ranges of ranks.
+
+use std::time::Duration;
+
+use super::{Client, World, work};
+use crate::core::protocol::{Op, Payload, Request};
+use crate::core::store::{DropCause, Event};
+
+/// Asserts that four times as much costs at most eight times the steps.
+fn assert_about_linear(size: usize, steps: impl Fn(usize) -> u64) {
+    let (small, large) = (steps(size), steps(4 * size));
+    assert!(large <= 8 * small, "{size}: {small} steps, {}: {large} steps", 4 * size);
+}
+
+fn waiters(world: &World, count: usize, keys: &[&str]) -> Vec<Client> {
+    let clients: Vec<Client> = (0..count).map(|_| world.client()).collect();
+    for client in &clients {
+        assert!(!client.wait(keys));
+    }
+    clients
+}
+
+#[test]
+fn ending_a_wait_costs_the_same_however_many_others_wait() {
+    type End = fn(Client, &Client);
+    let ends: [(&str, End); 5] = [
+        ("cancel", |waiter, _| waiter.cancel()),
+        ("disconnect", |waiter, _| waiter.leave()),
+        ("another wait", |waiter, _| assert!(!waiter.wait(&["elsewhere"]))),
+        ("wake", |waiter, other| {
+            other.set("own", "1");
+            assert!(waiter.is_woken());
+        }),
+        ("an item", |waiter, other| {
+            other.push("own", "1");
+            assert!(waiter.is_woken());
+        }),
+    ];
+    for (name, end) in ends {
+        let among = |others| {
+            let world = World::unchecked();
+            let _before = waiters(&world, others, &["shared", "missing"]);
+            let [waiter, other] = world.clients();
+            // The shared key is there when the wait is to end.
+            assert!(!waiter.wait(&["shared", "own"]));
+            let _after = waiters(&world, others, &["shared", "missing"]);
+            other.set("shared", "1");
+            work::of(|| end(waiter, &other))
+        };
+        assert_eq!(among(1), among(10_000), "{name}");
+    }
+}
+
+#[test]
+fn withdrawing_an_arrival_costs_the_same_however_many_have_arrived() {
+    let among = |others| {
+        let world = World::unchecked();
+        let arrive = || {
+            let client = world.client();
+            assert!(!client.barrier("k", 1 << 20));
+            client
+        };
+        let _before: Vec<Client> = (0..others).map(|_| arrive()).collect();
+        let gone = arrive();
+        let _after: Vec<Client> = (0..others).map(|_| arrive()).collect();
+        work::of(|| gone.leave())
+    };
+    assert_eq!(among(1), among(10_000));
+}
+
+#[test]
+fn passing_on_an_item_costs_the_same_however_many_wait() {
+    let among = |others| {
+        let world = World::unchecked();
+        let clients = waiters(&world, others, &["q"]);
+        world.client().push("q", "1");
+        let mut clients = clients.into_iter();
+        let first = clients.next().unwrap();
+        assert!(first.is_woken());
+        let steps = work::of(|| first.leave());
+        assert!(clients.next().unwrap().is_woken());
+        steps
+    };
+    assert_eq!(among(2), among(10_000));
+}
+
+#[test]
+fn waking_many_costs_as_much_as_they_are() {
+    assert_about_linear(1000, |count| {
+        let world = World::unchecked();
+        let clients = waiters(&world, count, &["k"]);
+        let setter = world.client();
+        let steps = work::of(|| setter.set("k", "1"));
+        assert!(clients.iter().all(Client::is_woken));
+        steps
+    });
+}
+
+/// Every rank writes its address and reads all others, then they go one by one.
+#[test]
+fn tearing_down_a_gloo_group_of_512_ranks_is_linear() {
+    let group = |size: usize| {
+        let world = World::unchecked();
+        let key = |rank: usize| format!("/default_pg/0//cpu//0/{rank}");
+        let ranks: Vec<Client> = (0..size).map(|_| world.client()).collect();
+        ranks.iter().enumerate().for_each(|(rank, client)| client.set(key(rank), "1"));
+        for client in &ranks {
+            (0..size).for_each(|rank| assert_eq!(client.get(key(rank)), "1"));
+        }
+        let steps = work::of(|| ranks.into_iter().for_each(Client::leave));
+        world.assert_empty();
+        steps
+    };
+    assert_about_linear(128, group);
+}
+
+/// Of a full mesh one rank goes and comes again while the old ranks live on, then the others come again.
+#[test]
+fn replacing_a_gloo_group_of_512_ranks_is_linear() {
+    let group = |size: usize| {
+        let world = World::unchecked();
+        let key = |rank: usize| format!("/default_pg/0//cpu//0/{rank}");
+        let mut ranks: Vec<Client> = (0..size).map(|_| world.client()).collect();
+        ranks.iter().enumerate().for_each(|(rank, client)| client.set(key(rank), "1"));
+        for client in &ranks {
+            (0..size).for_each(|rank| assert_eq!(client.get(key(rank)), "1"));
+        }
+        ranks.remove(0).leave();
+        let new: Vec<Client> = (0..size).map(|_| world.client()).collect();
+        let steps = work::of(|| new.iter().enumerate().for_each(|(rank, client)| client.set(key(rank), "2")));
+        assert!(new.iter().all(|client| client.check(&[&key(0), &key(size - 1)])));
+        ranks.into_iter().chain(new).for_each(Client::leave);
+        world.assert_empty();
+        steps
+    };
+    assert_about_linear(128, group);
+}
+
+/// All but one have written their addresses, have read those before the missing one, and wait for it.
+#[test]
+fn tearing_down_a_gloo_group_that_never_came_to_be_is_linear() {
+    for missing in [0, 3] {
+        let group = |size: usize| {
+            let world = World::unchecked();
+            let key = |rank: usize| format!("/default_pg/0//cpu//0/{rank}");
+            let ranks: Vec<Client> = (0..size).map(|_| world.client()).collect();
+            let present = || ranks.iter().enumerate().filter(|(rank, _)| *rank != missing);
+            present().for_each(|(rank, client)| client.set(key(rank), "1"));
+            for (_, client) in present() {
+                (0..missing).for_each(|rank| assert_eq!(client.get(key(rank)), "1"));
+                assert!(!client.wait(&[key(missing)]));
+            }
+            let steps = work::of(|| ranks.into_iter().rev().for_each(Client::leave));
+            world.assert_empty();
+            steps
+        };
+        assert_about_linear(1000, group);
+    }
+}
+
+#[test]
+fn tearing_down_the_role_exchange_of_4000_agents_is_linear() {
+    let exchange = |nodes: usize| {
+        let world = World::unchecked();
+        let role_info = |node: usize| format!("/none/torchelastic/role_info/{node}");
+        let assigned = |node: usize| format!("/none/torchelastic/assigned_ranks/{node}");
+        let agents: Vec<Client> = (0..nodes).map(|_| world.client()).collect();
+        agents.iter().enumerate().for_each(|(node, agent)| agent.set(role_info(node), "{}"));
+        for node in 0..nodes {
+            agents[0].get(role_info(node));
+            agents[0].set(assigned(node), "[]");
+        }
+        agents.iter().enumerate().for_each(|(node, agent)| assert_eq!(agent.get(assigned(node)), "[]"));
+        let steps = work::of(|| agents.into_iter().for_each(Client::leave));
+        world.pass(60);
+        world.assert_empty();
+        steps
+    };
+    assert_about_linear(1000, exchange);
+}
+
+/// Each round leaves names behind that are gone; the lists that remember them are cleaned seldom and stay short.
+#[test]
+fn names_that_come_and_go_cost_the_same_each_time() {
+    const KEYS: [&str; 3] =
+        ["/default_pg/0//cpu//0", "/torch.rendezvous.job.0", "/default_pg/0//store_based_barrier_key"];
+    for prefix in KEYS {
+        assert_about_linear(2000, |times| {
+            let world = World::unchecked();
+            let [a, b] = world.clients();
+            // Names that stay, so that the lists are long.
+            (0..1000).for_each(|n| a.set(format!("{prefix}/{n}"), "1"));
+            let steps = work::of(|| {
+                for n in 0..times {
+                    let key = format!("{prefix}/{}", 1000 + n);
+                    a.set(&key, "1");
+                    assert_eq!(b.get(&key), "1");
+                    a.delete(&key);
+                }
+            });
+            world.inner().check_now();
+            steps
+        });
+    }
+}
+
+#[test]
+fn groups_that_come_and_go_cost_their_reader_the_same_each_time() {
+    assert_about_linear(2000, |times| {
+        let world = World::unchecked();
+        let [writer, reader] = world.clients();
+        work::of(|| {
+            for n in 0..times {
+                let key = format!("/default_pg/0//{n}//cpu//0/0");
+                writer.set(&key, "1");
+                assert_eq!(reader.get(&key), "1");
+                writer.delete(&key);
+            }
+        })
+    });
+}
+
+#[test]
+fn naming_a_key_many_times_in_a_wait_costs_its_writers_nothing() {
+    let named = |times| {
+        let world = World::unchecked();
+        let [waiter, other] = world.clients();
+        let keys = vec!["k"; times].into_iter().chain(["missing"]).collect::<Vec<_>>();
+        assert!(!waiter.wait(&keys));
+        let steps = work::of(|| {
+            other.set("k", "1");
+            other.delete("k");
+        });
+        other.set("missing", "1");
+        assert!(!waiter.is_woken());
+        other.set("k", "1");
+        assert!(waiter.is_woken());
+        steps
+    };
+    assert_eq!(named(1), named(10_000));
+}
+
+/// One connection's requests come in batches: each ends when it has cost much, so that others have their turn.
+#[test]
+fn a_critical_section_ends_soon_after_it_has_cost_much() {
+    let within_one_section = |others| {
+        let world = World::unchecked();
+        let _waiters = waiters(&world, others, &["k", "missing"]);
+        let writer = world.client();
+        let mut inner = world.inner();
+        let super::world::Inner { store, recorder, now, .. } = &mut *inner;
+        store.begin(recorder);
+        let set = Request::Set { key: b"k", value: Payload::borrowed(b"1") };
+        let pairs = [set, Request::Delete { key: b"k" }].into_iter().cycle().take(64);
+        let applied = pairs.take_while(|request| {
+            let tired = store.has_worked_enough();
+            assert!(tired || store.apply(writer.conn, request, *now, recorder).is_ok());
+            !tired
+        });
+        applied.count()
+    };
+    assert_eq!(within_one_section(10), 64);
+    assert_eq!(within_one_section(20_000), 1);
+    // A number may begin with megabytes of zeros.
+    let world = World::new();
+    let client = world.client();
+    client.set("n", "0".repeat(4 << 20));
+    client.add("n", 0);
+    assert!(world.inner().store.has_worked_enough());
+}
+
+/// Those who ask in between are served in between, and what they write stays.
+#[test]
+fn a_reset_of_many_keys_goes_in_steps() {
+    const KEYS: usize = 50_000;
+    let world = World::unchecked();
+    let [client, waiter] = world.clients();
+    (0..KEYS).for_each(|n| client.set(format!("/{n}"), "1"));
+    (0..KEYS).for_each(|_| client.push("q", "item"));
+    assert!(!waiter.wait(&[format!("/{}", KEYS - 1).as_str(), "missing"]));
+    {
+        let super::world::Inner { store, recorder, .. } = &mut *world.inner();
+        store.reset(recorder);
+        assert!(store.is_unsettled());
+    }
+    assert_eq!(world.events(), []);
+    let mut sections = 0;
+    while world.inner().store.is_unsettled() {
+        let steps = work::of(|| client.set(format!("/new/{sections}"), "1"));
+        assert!(steps < 100_000, "{steps}");
+        sections += 1;
+    }
+    assert!(sections > 5);
+    assert_eq!(client.num_keys(), sections);
+    let reset = Event::StoreReset { cause: DropCause::Operator, keys: KEYS + 1 };
+    assert_eq!(world.events(), [reset]);
+    client.set("missing", "1");
+    assert!(!waiter.is_woken(), "its other key is gone");
+    world.inner().check_now();
+}
+
+/// What one peer wrote for many, another overwrites: with and without readers who have addresses of their own.
+#[test]
+fn overwriting_many_addresses_that_others_wrote_and_read_is_linear() {
+    for step in [1, 2] {
+        let overwrite = |size: usize| {
+            let world = World::unchecked();
+            let [first, second, reader] = world.clients();
+            let key = |rank: usize| format!("/default_pg/0//cpu//0/{rank}");
+            let keys: Vec<String> = (0..size).map(key).collect();
+            let pairs: Vec<&str> = keys.iter().flat_map(|key| [key.as_str(), "1"]).collect();
+            first.ask_list(Op::MultiSet, &pairs);
+            let some: Vec<&String> = keys.iter().step_by(step).collect();
+            for client in [&second, &reader] {
+                client.ask_list(Op::MultiGet, &some);
+            }
+            reader.set(key(size), "1");
+            let steps = work::of(|| drop(second.ask_list(Op::MultiSet, &pairs)));
+            world.inner().check_now();
+            steps
+        };
+        assert_about_linear(4000, overwrite);
+    }
+}
+
+#[test]
+fn what_is_known_of_many_groups_is_counted_and_goes_with_them() {
+    for form in ["/default_pg/0//cuda//", "/default_pg/0//cpu//"] {
+        let world = World::unchecked();
+        let [writer, reader] = world.clients();
+        let keys: Vec<String> = (0..10_000)
+            .map(|n| format!("{form}{n}{}", if form.contains("cpu") { "/0" } else { "" }))
+            .collect();
+        for key in &keys {
+            writer.set(key, "1");
+        }
+        let before = world.inner().store.stats().bytes;
+        reader.ask_list(Op::MultiGet, &keys);
+        assert!(world.inner().store.stats().bytes > before + 10_000 * 64);
+        reader.leave();
+        assert!(world.inner().store.stats().bytes <= before + 10_000 * 64);
+        writer.leave();
+        assert!(world.inner().store.is_unsettled(), "so many go in steps");
+        world.settle();
+        world.assert_empty();
+    }
+}
+
+/// Any request of any size, beside clients that wait, write and read much: a critical section takes no more steps than
+/// the request's own size, the number of clients and the work that is done at once allow.
+#[test]
+fn no_critical_section_takes_more_steps_than_its_request_allows() {
+    const CLIENTS: usize = 40;
+    const NAMES: usize = 30_000;
+    let forms: [fn(usize) -> String; 6] = [
+        |n| format!("/default_pg/0//cpu//0/{n}"),
+        |n| format!("/default_pg/0//{n}//cpu//0/0"),
+        |n| format!("/default_pg/0//cuda//{n}"),
+        |n| format!("/default_pg/0//store_based_barrier_key:{n}"),
+        |n| format!("/torch.rendezvous.job.0/torchelastic/agent/terminal_state/{n}"),
+        |n| format!("/{n}"),
+    ];
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 33) as usize % below
+    };
+    let world = World::unchecked();
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| world.client()).collect();
+    for turn in 0..600 {
+        let form = forms[random(forms.len())];
+        let (start, step) = (random(NAMES), 1 + random(3));
+        let size = [1, 1, 40, 10_000][random(4)];
+        let keys: Vec<String> = (0..size).map(|n| form((start + n * step) % NAMES)).collect();
+        let who = random(CLIENTS);
+        let mut own = size;
+        let kind = random(14);
+        let steps = work::of(|| {
+            let client = &clients[who];
+            let key = keys[0].as_bytes();
+            match kind {
+                0..=2 => {
+                    let pairs: Vec<&str> = keys.iter().flat_map(|key| [key.as_str(), "1"]).collect();
+                    client.ask_list(Op::MultiSet, &pairs);
+                }
+                3 | 4 => drop(client.ask_list(Op::MultiGet, &keys)),
+                5 => drop(client.wait(&[&keys[..], &["missing".to_owned()]].concat())),
+                6 => drop(client.ask_list(Op::Check, &keys)),
+                7 => drop(client.delete(key)),
+                8 => drop(client.add(key, 1)),
+                9 => drop(client.request(&Request::Barrier { key, world_size: 3 })),
+                10 => client.push(&keys[0], "item"),
+                11 => client.cancel(),
+                12 => {
+                    let inner = &mut *world.inner();
+                    inner.store.begin(&mut inner.recorder);
+                    match turn % 3 {
+                        0 => inner.store.reset(&mut inner.recorder),
+                        1 => inner.store.drop_run(b"job", &mut inner.recorder),
+                        _ => inner.store.tick(inner.now + Duration::from_mins(2), &mut inner.recorder),
+                    }
+                    own = 0;
+                }
+                _ => {
+                    clients.swap_remove(who).leave();
+                    clients.push(world.client());
+                }
+            }
+        });
+        // A wait that ends costs what it cost to begin it, and each client has but one.
+        let bound = 30 * (own + 2 * 16 * 1024) + 10 * 10_000 * CLIENTS / 4;
+        assert!(steps < bound as u64, "turn {turn}, kind {kind} of {own}: {steps} steps, {bound} allowed");
+    }
+    clients.into_iter().for_each(Client::leave);
+    world.settle();
+    world.inner().check_now();
+}
+
+#[test]
+fn showing_waits_takes_no_longer_for_many_keys() {
+    const EACH: usize = 10_000;
+    let world = World::unchecked();
+    let setter = world.client();
+    let mut keys: Vec<String> = (0..EACH).map(|n| format!("/{n}")).collect();
+    for key in &keys {
+        setter.set(key, "1");
+    }
+    keys.push("missing".to_owned());
+    let clients: Vec<Client> = (0..20).map(|_| world.client()).collect();
+    for client in &clients {
+        assert!(!client.wait(&keys));
+    }
+    let inner = world.inner();
+    let steps = work::of(|| {
+        let shown = inner.store.waits(inner.now, 100, 4);
+        assert_eq!(shown.len(), 20);
+        assert_eq!(&*shown[0].missing[0], b"missing");
+    });
+    assert!(steps < 100_000, "{steps}");
+    let steps = work::of(|| {
+        let (shown, total) = inner.store.long_waits(inner.now, Duration::ZERO, 100, 4);
+        assert_eq!((shown.len(), total), (20, 20));
+    });
+    assert!(steps < 100_000, "{steps}");
+}

@@ -1,0 +1,130 @@
+//! What must hold between any two requests, checked by counting everything anew.
+
+use bytes::Bytes;
+
+use super::super::keyspace::{KeySpace, Queue, Slot, SlotId, left_behind};
+use super::super::waiters::{RegistrationId, WaitOn};
+use super::super::{Session, Store};
+use crate::core::ids::ConnId;
+
+impl Store {
+    pub(super) fn check_invariants(&self) {
+        self.check_sizes();
+        self.check_slots();
+        self.check_registrations();
+        self.check_waits();
+        self.check_offers();
+        self.stale.check_invariants(&self.keys, |conn| self.session(conn).is_some());
+    }
+
+    /// Nothing is left: to be called when all clients have left and all keys are deleted.
+    pub(super) fn assert_empty(&self) {
+        assert_eq!(self.stats(), super::super::Stats::default());
+        assert_eq!(self.keys.names(), 0, "names");
+        assert_eq!(self.registrations.len(), 0, "registrations");
+        self.stale.assert_empty();
+    }
+
+    fn live(&self) -> impl Iterator<Item = &Session> {
+        self.sessions.iter().flatten()
+    }
+
+    fn check_sizes(&self) {
+        let (mut names, mut plain, mut bytes) = (0, 0, 0);
+        for (id, slot) in self.keys.iter() {
+            assert_eq!(self.keys.find(slot.key()), Some(id), "the index finds each name");
+            names += 1;
+            plain += usize::from(slot.value().is_some());
+            bytes += KeySpace::SLOT_BYTES + slot.key().len() + slot.value().map_or(0, Bytes::len);
+            let items = slot.queue.iter().flat_map(|queue| &queue.items);
+            bytes += items.map(|item| item.len() + size_of::<Bytes>()).sum::<usize>();
+            bytes += slot.queue.as_ref().map_or(0, |_| Queue::BYTES);
+        }
+        bytes += left_behind(self.keys.places(), names) * size_of::<Slot>();
+        assert_eq!((self.keys.names(), self.keys.plain(), self.keys.bytes()), (names, plain, bytes));
+        assert_eq!(self.connections, self.live().count());
+        assert_eq!(self.waiting, self.live().filter(|session| session.wait.is_some()).count());
+        assert!(self.to_wake.is_empty());
+    }
+
+    /// A slot has a use, and so has each part of it.
+    fn check_slots(&self) {
+        for (_, slot) in self.keys.iter() {
+            let queue = slot.queue.as_ref();
+            assert!(queue.is_none_or(|queue| !queue.items.is_empty() || queue.offered > 0), "an empty queue");
+            let barrier = slot.barrier.as_ref();
+            assert!(barrier.is_none_or(|barrier| !barrier.arrivals.is_empty()), "a barrier without arrivals");
+            let is_used = slot.value().is_some() || queue.is_some() || barrier.is_some();
+            assert!(is_used || !slot.waiters.is_empty(), "an unused slot");
+        }
+    }
+
+    /// The lists through the names and the waits of the connections are the same registrations.
+    fn check_registrations(&self) {
+        let mut listed = 0;
+        for (id, slot) in self.keys.iter() {
+            for conn in self.registrations.iter(&slot.waiters) {
+                let on = self.wait_of(conn);
+                assert!(matches!(on, Some(WaitOn::Keys { .. })), "{conn:?} does not wait");
+                assert!(
+                    self.slots_of(on).any(|slot| slot == id),
+                    "{conn:?} does not wait for {:?}",
+                    slot.key()
+                );
+                listed += 1;
+            }
+            for conn in slot.barrier.iter().flat_map(|barrier| self.registrations.iter(&barrier.arrivals)) {
+                let on = self.wait_of(conn);
+                assert!(matches!(on, Some(WaitOn::Barrier { .. })), "{conn:?} is at no barrier");
+                assert!(self.slots_of(on).any(|slot| slot == id), "{conn:?} is not at {:?}", slot.key());
+                listed += 1;
+            }
+        }
+        let waited: usize =
+            self.live().map(|session| self.slots_of(self.wait_of(session.conn)).count()).sum();
+        assert_eq!((listed, waited), (self.registrations.len(), self.registrations.len()));
+    }
+
+    fn wait_of(&self, conn: ConnId) -> Option<&WaitOn> {
+        self.session(conn)?.wait.as_ref().map(|wait| &wait.on)
+    }
+
+    fn slots_of(&self, on: Option<&WaitOn>) -> impl Iterator<Item = SlotId> {
+        let ids: &[RegistrationId] = match on {
+            None => &[],
+            Some(WaitOn::Keys { registrations, .. }) => registrations,
+            Some(WaitOn::Barrier { registration, .. }) => std::slice::from_ref(registration),
+        };
+        ids.iter().map(|&id| self.registrations.get(id).slot)
+    }
+
+    /// No waiter is left whose condition holds, unless all that it could still get is offered to others.
+    fn check_waits(&self) {
+        for session in self.live() {
+            let Some(WaitOn::Keys { registrations, missing }) = session.wait.as_ref().map(|wait| &wait.on)
+            else {
+                continue;
+            };
+            let slots = || registrations.iter().map(|&id| self.keys.slot(self.registrations.get(id).slot));
+            let absent = slots().filter(|slot| !slot.is_present()).count();
+            assert_eq!(*missing as usize, absent, "{:?} counts its missing keys wrongly", session.conn);
+            let is_offered_away = slots().any(|slot| {
+                slot.value().is_none() && slot.queue.as_ref().is_some_and(|queue| queue.offered > 0)
+            });
+            assert!(absent > 0 || is_offered_away, "{:?} waits for nothing", session.conn);
+        }
+    }
+
+    fn check_offers(&self) {
+        let mut offers = 0;
+        for (id, slot) in self.keys.iter() {
+            let counted = slot.queue.as_ref().map_or(0, |queue| queue.offered) as usize;
+            let woken = self.live().filter(|session| session.offered == Some(id)).count();
+            assert_eq!(woken, counted, "offers of {:?}", slot.key());
+            offers += counted;
+        }
+        let mut with_offer = self.live().filter(|session| session.offered.is_some());
+        assert!(with_offer.all(|session| session.wait.is_none()), "a connection with an offer waits");
+        assert_eq!(self.live().filter(|session| session.offered.is_some()).count(), offers);
+    }
+}

@@ -1,0 +1,202 @@
+//! Plain values: SET, COMPARE_SET, GET, ADD, DELETE, APPEND.
+
+use bytes::Bytes;
+
+use super::capacity::Refusal;
+use super::keyspace::SlotId;
+use super::number::{decimal, parse_counter};
+use super::stale::StaleKeys;
+use super::{Effects, Event, Observed, Store};
+use crate::core::ids::{ConnId, Timestamp};
+use crate::core::protocol::{Payload, Reply};
+
+impl Store {
+    pub(super) fn set(
+        &mut self,
+        conn: ConnId,
+        key: &[u8],
+        value: Payload<'_>,
+        fx: &mut impl Effects,
+    ) -> Result<(), Refusal> {
+        self.room_for_value(key, value.as_slice().len())?;
+        self.store_value(conn, key, value.to_stored(), fx);
+        Ok(())
+    }
+
+    pub(super) fn store_value(&mut self, conn: ConnId, key: &[u8], value: Bytes, fx: &mut impl Effects) {
+        let id = self.slot_for(conn, key, fx);
+        self.start_new_barrier_life(id);
+        self.write(conn, id, value, fx);
+    }
+
+    /// Writes a plain value and wakes who waits for it.
+    #[expect(clippy::arithmetic_side_effects, reason = "steps, of which a critical section takes few")]
+    pub(super) fn write(&mut self, conn: ConnId, id: SlotId, value: Bytes, fx: &mut impl Effects) {
+        if self.keys.slot(id).record.is_some() {
+            let written = self.stale.on_write(&mut self.keys, conn, id);
+            self.work += self.stale.take_looks();
+            self.drop_values(&written.drops, fx);
+            if let Some(first) = written.other_writer
+                && !self.is_same_process(first, conn)
+            {
+                let key = self.keys.slot(id).key().into();
+                fx.event(Event::TwoWriters { key, first, second: conn });
+            }
+            while let Some(run_id) = self.stale.take_restarted_run() {
+                fx.event(Event::RunRestarted { run_id });
+            }
+        }
+        let was_present = self.keys.slot(id).is_present();
+        if fx.observes() && self.keys.slot(id).record.is_some() {
+            let key = self.keys.slot(id).key().into();
+            fx.observe(Observed::Wrote { conn, key, value: value.clone() });
+        }
+        self.keys.set_value(id, Some(value));
+        if !self.keys.slot(id).waiters.is_empty() {
+            self.wake_waiters(id, !was_present, fx);
+        }
+    }
+
+    /// Two connections of one process, as far as address and process id tell.
+    pub(super) fn is_same_process(&self, a: ConnId, b: ConnId) -> bool {
+        match (self.session(a), self.session(b)) {
+            (Some(a), Some(b)) => a.peer.ip() == b.peer.ip() && a.pid.is_some() && a.pid == b.pid,
+            _ => false,
+        }
+    }
+
+    pub(super) fn compare_set(
+        &mut self,
+        conn: ConnId,
+        key: &[u8],
+        expected: &[u8],
+        desired: Payload<'_>,
+        fx: &mut impl Effects,
+    ) -> Result<(), Refusal> {
+        let found = self.keys.find(key);
+        if let Some(id) = found {
+            self.touch(conn, id, fx);
+        }
+        match found.and_then(|id| self.keys.slot(id).value()) {
+            Some(current) if current != expected => {
+                fx.reply(Reply::Value(current));
+                return Ok(());
+            }
+            // What PyTorch answers, though the key does not exist: its clients compare it with what they sent.
+            None if !expected.is_empty() => {
+                fx.reply(Reply::Bytes(expected));
+                return Ok(());
+            }
+            _ => {}
+        }
+        self.room_for_value(key, desired.as_slice().len())?;
+        let value = desired.to_stored();
+        fx.reply(Reply::Value(&value));
+        self.store_value(conn, key, value, fx);
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn get(&mut self, conn: ConnId, key: &[u8], now: Timestamp, fx: &mut impl Effects) {
+        let Some(id) = self.keys.find(key) else {
+            return fx.reply(Reply::Bytes(b""));
+        };
+        let slot = self.keys.slot(id);
+        match slot.value() {
+            Some(value) => fx.reply(Reply::Value(value)),
+            None => fx.reply(Reply::Bytes(b"")),
+        }
+        if slot.record.is_some() {
+            self.touch(conn, id, fx);
+            let room = self.room_for(StaleKeys::MOST_BYTES_A_READ, 0).is_ok();
+            if let Some(event) = self.stale.on_read(&mut self.keys, conn, id, now, room) {
+                fx.event(event);
+            }
+        }
+    }
+
+    pub(super) fn add(
+        &mut self,
+        conn: ConnId,
+        key: &[u8],
+        delta: i64,
+        fx: &mut impl Effects,
+    ) -> Result<(), Refusal> {
+        let sum = self.counter(key, "add")?.wrapping_add(delta);
+        let text = decimal(sum);
+        self.room_for_value(key, text.len())?;
+        let id = self.slot_for(conn, key, fx);
+        if self.keys.slot(id).record.is_some() {
+            self.stale.on_count(&self.keys, conn, id, delta);
+        }
+        fx.reply(Reply::Number(sum));
+        self.write(conn, id, text, fx);
+        Ok(())
+    }
+
+    /// The number in `key`; 0 if there is none.
+    #[expect(clippy::arithmetic_side_effects, reason = "work grows with bytes in memory")]
+    pub(super) fn counter(&mut self, key: &[u8], op: &'static str) -> Result<i64, Refusal> {
+        match self.keys.find(key).and_then(|id| self.keys.slot(id).value()) {
+            None => Ok(0),
+            Some(text) => {
+                // Blanks and zeros may come before it for megabytes.
+                self.work += text.len() / Self::BYTES_A_STEP;
+                parse_counter(text).ok_or_else(|| Refusal::NotANumber {
+                    op,
+                    key: crate::core::ids::ShownKey(key).to_string(),
+                })
+            }
+        }
+    }
+
+    pub(super) fn delete(&mut self, conn: ConnId, key: &[u8], fx: &mut impl Effects) {
+        let mut deleted = 0;
+        if let Some(id) = self.keys.find(key) {
+            self.touch(conn, id, fx);
+            if self.keys.set_value(id, None).is_some() {
+                deleted = 1;
+                self.after_loss(id);
+            }
+        }
+        fx.reply(Reply::Number(deleted));
+    }
+
+    #[expect(clippy::arithmetic_side_effects, reason = "work grows with bytes in memory")]
+    pub(super) fn append(
+        &mut self,
+        conn: ConnId,
+        key: &[u8],
+        more: &[u8],
+        fx: &mut impl Effects,
+    ) -> Result<(), Refusal> {
+        let held = self.keys.find(key).and_then(|id| self.keys.slot(id).value()).map_or(0, Bytes::len);
+        self.room_for_value(key, held.saturating_add(more.len()))?;
+        let id = self.slot_for(conn, key, fx);
+        let was_present = self.keys.slot(id).is_present();
+        self.work += held / Self::BYTES_A_STEP;
+        // Taken out so that its buffer can grow in place.
+        let value = match self.keys.set_value(id, None).map(Bytes::try_into_mut) {
+            None => Bytes::copy_from_slice(more),
+            Some(Ok(mut own)) if own.capacity() - own.len() >= more.len() => {
+                own.extend_from_slice(more);
+                own.freeze()
+            }
+            Some(Ok(own)) => {
+                let mut own = Vec::from(own);
+                // An eighth of room to grow: what is not counted must be little.
+                own.reserve_exact(more.len() + own.len() / 8);
+                own.extend_from_slice(more);
+                Bytes::from(own)
+            }
+            Some(Err(shared)) => [&shared, more].concat().into(),
+        };
+        self.start_new_barrier_life(id);
+        if was_present {
+            // Nobody's count of missing keys changes.
+            self.keys.set_value(id, Some(Bytes::new()));
+        }
+        self.write(conn, id, value, fx);
+        Ok(())
+    }
+}

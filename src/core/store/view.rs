@@ -1,0 +1,152 @@
+//! What the store shows of itself: counts, and who waits for what.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::waiters::WaitOn;
+use super::{Session, Store};
+use crate::core::ids::{ConnId, Timestamp};
+
+/// Sizes at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Plain keys.
+    pub keys: usize,
+    /// Bytes of names, values, queues and waits.
+    pub bytes: usize,
+    /// Connections.
+    pub connections: usize,
+    /// Connections with an outstanding WAIT or BARRIER.
+    pub waiters: usize,
+}
+
+/// One outstanding WAIT or BARRIER.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitView {
+    /// Who waits.
+    pub conn: ConnId,
+    /// From where.
+    pub peer: SocketAddr,
+    /// The client's process id, where it told it.
+    pub pid: Option<u32>,
+    /// For how long.
+    pub waited: Duration,
+    /// `None` for a WAIT; the awaited number of arrivals for a BARRIER.
+    pub barrier_size: Option<i64>,
+    /// How many keys the wait names, each counted once.
+    pub keys: usize,
+    /// Those that are missing, at most as many as were asked for; for a BARRIER its key. None where other waits have
+    /// so many keys that looking for the missing ones would take too long.
+    pub missing: Vec<WaitedKey>,
+}
+
+/// The bytes of a key that is waited for.
+pub type WaitedKey = Box<[u8]>;
+
+impl Store {
+    /// Keys looked at, in all waits that are shown together.
+    const MOST_LOOKS: usize = 64 * 1024;
+
+    /// Sizes at this moment.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            keys: self.keys.plain(),
+            bytes: self.held_bytes(),
+            connections: self.connections,
+            waiters: self.waiting,
+        }
+    }
+
+    /// How long the oldest wait has lasted.
+    pub fn oldest_wait(&self, now: Timestamp) -> Option<Duration> {
+        self.waits_since().map(|(_, since)| now.since(since)).max()
+    }
+
+    /// Up to `most` outstanding waits, the oldest first, each with up to `keys_each` of its missing keys. Costs a
+    /// walk over all connections, and sorts only what it shows.
+    pub fn waits(&self, now: Timestamp, most: usize, keys_each: usize) -> Vec<WaitView> {
+        let age = |&(session, since): &(&Session, Timestamp)| (since, session.conn);
+        let mut sessions: Vec<(&Session, Timestamp)> = self.waits_since().collect();
+        if most < sessions.len() {
+            sessions.select_nth_unstable_by_key(most, age);
+            sessions.truncate(most);
+        }
+        sessions.sort_unstable_by_key(age);
+        let mut looks = Self::MOST_LOOKS;
+        sessions
+            .into_iter()
+            .filter_map(|(session, _)| self.view(session, now, keys_each, &mut looks))
+            .collect()
+    }
+
+    /// Up to `most` waits that have lasted for `at_least`, in no order, each with up to `keys_each` of its missing
+    /// keys; and how many such waits there are. Costs a walk over all connections, without sorting.
+    pub fn long_waits(
+        &self,
+        now: Timestamp,
+        at_least: Duration,
+        most: usize,
+        keys_each: usize,
+    ) -> (Vec<WaitView>, usize) {
+        if self.waiting == 0 {
+            return (Vec::new(), 0);
+        }
+        let mut looks = Self::MOST_LOOKS;
+        let mut long = self.waits_since().filter(|&(_, since)| now.since(since) >= at_least);
+        let shown: Vec<_> = long
+            .by_ref()
+            .take(most)
+            .filter_map(|(session, _)| self.view(session, now, keys_each, &mut looks))
+            .collect();
+        let total = shown.len().saturating_add(long.count());
+        (shown, total)
+    }
+
+    fn waits_since(&self) -> impl Iterator<Item = (&Session, Timestamp)> {
+        self.sessions.iter().flatten().filter_map(|session| Some((session, session.wait.as_ref()?.since)))
+    }
+
+    #[expect(clippy::arithmetic_side_effects, reason = "no more are looked at than there are looks left")]
+    fn view(
+        &self,
+        session: &Session,
+        now: Timestamp,
+        keys_each: usize,
+        looks: &mut usize,
+    ) -> Option<WaitView> {
+        let wait = session.wait.as_ref()?;
+        let slot_of = |&id: &u32| self.keys.slot(self.registrations.get(id).slot);
+        let (barrier_size, keys, missing) = match &wait.on {
+            WaitOn::Barrier { registration, world_size, .. } => {
+                (Some(*world_size), 1, vec![slot_of(registration).key().into()])
+            }
+            WaitOn::Keys { registrations, .. } => {
+                let most = *looks;
+                let looked_at = registrations.iter().take(most).inspect(|_| *looks -= 1);
+                let missing = looked_at.map(slot_of).filter(|slot| !slot.is_present());
+                (None, registrations.len(), missing.take(keys_each).map(|slot| slot.key().into()).collect())
+            }
+        };
+        Some(WaitView {
+            conn: session.conn,
+            peer: session.peer,
+            pid: session.pid,
+            waited: now.since(wait.since),
+            barrier_size,
+            keys,
+            missing,
+        })
+    }
+
+    /// The names of up to `most` plain keys.
+    #[cfg(test)]
+    pub(super) fn key_names(&self, most: usize) -> Vec<Box<[u8]>> {
+        let plain = self.keys.iter().filter(|(_, slot)| slot.value().is_some());
+        plain.take(most).map(|(_, slot)| slot.key().into()).collect()
+    }
+
+    /// Address and process id of a connection that is still there.
+    pub fn peer(&self, conn: ConnId) -> Option<(SocketAddr, Option<u32>)> {
+        self.session(conn).map(|session| (session.peer, session.pid))
+    }
+}

@@ -1,0 +1,180 @@
+//! Who waits on which name, in both directions: a list through each name's waiters, and each wait's own entries, so
+//! that leaving costs the size of the leaver's wait, whoever else waits.
+
+use slab::Slab;
+use smallvec::SmallVec;
+
+use super::keyspace::{SlotId, left_behind};
+use crate::core::ids::{ConnId, Timestamp};
+
+const NONE: u32 = u32::MAX;
+
+/// One connection's place in one name's list.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Registration {
+    pub(super) conn: ConnId,
+    pub(super) slot: SlotId,
+    before: u32,
+    after: u32,
+}
+
+/// Where a [`Registration`] is.
+pub(super) type RegistrationId = u32;
+
+/// The ends of one name's list, oldest first.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WaitList {
+    first: u32,
+    last: u32,
+}
+
+impl Default for WaitList {
+    fn default() -> Self {
+        Self { first: NONE, last: NONE }
+    }
+}
+
+impl WaitList {
+    pub(super) const fn is_empty(self) -> bool {
+        self.first == NONE
+    }
+}
+
+/// All registrations.
+#[derive(Debug, Default)]
+pub(super) struct Registrations {
+    entries: Slab<Registration>,
+    /// Places of entries, with those that are free.
+    places: usize,
+    /// With so few left it is tried to give places back.
+    trim_at: usize,
+    bytes: usize,
+}
+
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "counts what is in memory; what is subtracted was added when it came"
+)]
+impl Registrations {
+    /// What one registration costs.
+    pub(super) const BYTES: usize = size_of::<Registration>() + 8;
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Bytes held, with the places that many registrations have left behind.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn count_bytes(&mut self) {
+        let left = left_behind(self.places, self.entries.len()) * size_of::<Registration>();
+        self.bytes = self.entries.len() * Self::BYTES + left;
+    }
+
+    /// Whether the last in `list` is a registration of `conn`.
+    pub(super) fn is_last(&self, list: WaitList, conn: ConnId) -> bool {
+        self.entries.get(list.last as usize).is_some_and(|last| last.conn == conn)
+    }
+
+    pub(super) fn get(&self, id: RegistrationId) -> Registration {
+        self.entries[id as usize]
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "2^32 registrations need more than 100 GB")]
+    pub(super) fn append(&mut self, list: &mut WaitList, conn: ConnId, slot: SlotId) -> RegistrationId {
+        let id = self.entries.insert(Registration { conn, slot, before: list.last, after: NONE }) as u32;
+        if id as usize >= self.places {
+            self.places = id as usize + 1;
+            self.trim_at = self.places / 4;
+        }
+        match list.last {
+            NONE => list.first = id,
+            last => self.entries[last as usize].after = id,
+        }
+        list.last = id;
+        self.count_bytes();
+        id
+    }
+
+    /// Removes `id` from `list`, which must be the list it was appended to.
+    pub(super) fn remove(&mut self, list: &mut WaitList, id: RegistrationId) {
+        #[cfg(test)]
+        super::tests::work::step();
+        let Registration { before, after, .. } = self.entries.remove(id as usize);
+        match before {
+            NONE => list.first = after,
+            before => self.entries[before as usize].after = after,
+        }
+        match after {
+            NONE => list.last = before,
+            after => self.entries[after as usize].before = before,
+        }
+        if left_behind(self.places, self.entries.len()) > 0 && self.entries.len() <= self.trim_at {
+            self.entries.shrink_to_fit();
+            self.places = self.entries.capacity();
+            self.trim_at = self.entries.len() / 2;
+        }
+        self.count_bytes();
+    }
+
+    /// The connections in `list`, oldest first.
+    pub(super) fn iter(&self, list: &WaitList) -> impl Iterator<Item = ConnId> {
+        let mut next = list.first;
+        std::iter::from_fn(move || {
+            #[cfg(test)]
+            super::tests::work::step();
+            let entry = self.entries.get(next as usize)?;
+            next = entry.after;
+            Some(entry.conn)
+        })
+    }
+}
+
+/// The one thing a connection waits for.
+#[derive(Debug)]
+pub(super) struct Wait {
+    pub(super) since: Timestamp,
+    pub(super) on: WaitOn,
+}
+
+#[derive(Debug)]
+pub(super) enum WaitOn {
+    /// WAIT: until no key is missing.
+    Keys { registrations: SmallVec<[RegistrationId; 2]>, missing: u32 },
+    /// BARRIER: until enough have arrived.
+    Barrier {
+        registration: RegistrationId,
+        /// How many of the counted arrivals are this connection's…
+        arrivals: u32,
+        /// …in this life of the count.
+        life: u32,
+        world_size: i64,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::store::keyspace::KeySpace;
+
+    #[test]
+    fn lists_keep_their_order_through_removals_anywhere() {
+        let slot = KeySpace::default().find_or_insert(b"k").0;
+        let conn = |n| ConnId::new(n, n);
+        for gone in 0..5_usize {
+            let (mut all, mut list) = (Registrations::default(), WaitList::default());
+            let ids: Vec<_> = (0..5).map(|n| all.append(&mut list, conn(n), slot)).collect();
+            all.remove(&mut list, ids[gone]);
+            let expected: Vec<_> = (0..5).filter(|&n| n as usize != gone).map(conn).collect();
+            assert_eq!(all.iter(&list).collect::<Vec<_>>(), expected);
+            for (n, id) in ids.into_iter().enumerate().filter(|&(n, _)| n != gone) {
+                assert!(!list.is_empty(), "{n}");
+                all.remove(&mut list, id);
+            }
+            assert!(list.is_empty() && all.len() == 0);
+        }
+    }
+}

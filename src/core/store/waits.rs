@@ -1,0 +1,141 @@
+//! WAIT: parking a connection until all its keys are there, and ending its wait.
+//!
+//! A wait knows how many of its keys are missing; whoever makes a key appear or disappear tells the waiters of that
+//! key, and of no other.
+
+use super::keyspace::SlotId;
+use super::waiters::{Wait, WaitOn};
+use super::{Effects, Store};
+use crate::core::ids::{ConnId, Timestamp};
+
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "`missing` counts registrations of one wait, `waiting` sessions: each is added before it is subtracted"
+)]
+impl Store {
+    /// Registers `conn` for all of `keys`, of which at least one is missing.
+    pub(super) fn park<'k>(
+        &mut self,
+        conn: ConnId,
+        keys: impl Iterator<Item = &'k [u8]>,
+        now: Timestamp,
+        fx: &mut impl Effects,
+    ) {
+        self.end_wait(conn);
+        let mut registrations = smallvec::SmallVec::new();
+        let mut missing = 0;
+        for key in keys {
+            let id = self.slot_for(conn, key, fx);
+            let slot = self.keys.slot_mut(id);
+            if self.registrations.is_last(slot.waiters, conn) {
+                // Named twice.
+                continue;
+            }
+            registrations.push(self.registrations.append(&mut slot.waiters, conn, id));
+            missing += u32::from(!slot.is_present());
+        }
+        self.begin_wait(conn, Wait { since: now, on: WaitOn::Keys { registrations, missing } });
+    }
+
+    pub(super) fn begin_wait(&mut self, conn: ConnId, wait: Wait) {
+        if let Some(session) = self.session_mut(conn) {
+            session.wait = Some(Box::new(wait));
+            self.waiting += 1;
+        }
+    }
+
+    /// Tells the waiters of a slot that its plain value was written: one key less is missing if it `appeared`.
+    pub(super) fn wake_waiters(&mut self, id: SlotId, appeared: bool, fx: &mut impl Effects) {
+        let mut to_wake = std::mem::take(&mut self.to_wake);
+        self.each_missing(id, |conn, missing| {
+            *missing -= u32::from(appeared);
+            if *missing == 0 {
+                to_wake.push(conn);
+            }
+        });
+        for conn in to_wake.drain(..) {
+            if self.end_wait(conn) {
+                fx.wake(conn);
+            }
+        }
+        self.to_wake = to_wake;
+    }
+
+    /// The name is gone: its waiters miss one key more.
+    pub(super) fn add_missing(&mut self, id: SlotId) {
+        self.each_missing(id, |_, missing| *missing += 1);
+    }
+
+    /// The name is there: its waiters miss one key less. Nobody is woken by this.
+    pub(super) fn subtract_missing(&mut self, id: SlotId) {
+        self.each_missing(id, |_, missing| *missing -= 1);
+    }
+
+    /// Changes the number of missing keys of each WAIT on a name, oldest first.
+    fn each_missing(&mut self, id: SlotId, mut change: impl FnMut(ConnId, &mut u32)) {
+        for conn in self.registrations.iter(&self.keys.slot(id).waiters) {
+            self.work += 1;
+            let wait = self.sessions[conn.slot()].as_mut().and_then(|session| session.wait.as_mut());
+            if let Some(WaitOn::Keys { missing, .. }) = wait.map(|wait| &mut wait.on) {
+                change(conn, missing);
+            }
+        }
+    }
+
+    /// Ends a wait before its condition: a barrier arrival is withdrawn. `false` if there was none.
+    pub(super) fn end_wait(&mut self, conn: ConnId) -> bool {
+        let Some(wait) = self.session(conn).and_then(|session| session.wait.as_ref()) else {
+            return false;
+        };
+        if let WaitOn::Barrier { registration, arrivals, life, .. } = wait.on {
+            self.withdraw_arrivals(self.registrations.get(registration).slot, arrivals, life);
+        }
+        self.forget_wait(conn);
+        true
+    }
+
+    /// Removes the registrations of a wait that is over.
+    pub(super) fn forget_wait(&mut self, conn: ConnId) {
+        let Some(wait) = self.session_mut(conn).and_then(|session| session.wait.take()) else { return };
+        self.waiting -= 1;
+        match wait.on {
+            WaitOn::Keys { registrations, .. } => {
+                self.work += registrations.len();
+                for registration in registrations {
+                    let id = self.registrations.get(registration).slot;
+                    let list = &mut self.keys.slot_mut(id).waiters;
+                    self.registrations.remove(list, registration);
+                    if list.is_empty() {
+                        self.release(id);
+                    }
+                }
+            }
+            WaitOn::Barrier { registration, .. } => {
+                let id = self.registrations.get(registration).slot;
+                if let Some(barrier) = &mut self.keys.slot_mut(id).barrier {
+                    self.registrations.remove(&mut barrier.arrivals, registration);
+                }
+                self.release(id);
+            }
+        }
+    }
+
+    /// The first missing key of PyTorch's own that `conn` waits for, and since when.
+    pub(super) fn awaited_job_key(&self, conn: ConnId) -> Option<(Box<[u8]>, Timestamp)> {
+        let wait = self.session(conn)?.wait.as_ref()?;
+        let WaitOn::Keys { registrations, .. } = &wait.on else { return None };
+        let mut slots = registrations.iter().map(|&id| self.keys.slot(self.registrations.get(id).slot));
+        let slot = slots.find(|slot| slot.record.is_some() && !slot.is_present())?;
+        Some((slot.key().into(), wait.since))
+    }
+
+    /// Whether `conn` has a WAIT or BARRIER outstanding.
+    pub fn is_waiting(&self, conn: ConnId) -> bool {
+        self.session(conn).is_some_and(|session| session.wait.is_some())
+    }
+
+    /// Ends the outstanding wait of a client that cannot cancel (PyTorch 2.0) and has plainly moved on.
+    pub fn abandon_wait(&mut self, conn: ConnId) {
+        self.end_wait(conn);
+    }
+}

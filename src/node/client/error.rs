@@ -1,0 +1,270 @@
+//! What can go wrong with a server: on the way to it ([`ConnectError`]) and in a call ([`Error`]).
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::{Answerer, Endpoint};
+use crate::core::protocol::Op;
+
+/// The steps from a name to a store that answers, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// The name to addresses.
+    Resolve,
+    /// The TCP connection.
+    Connect,
+    /// The first bytes, which only a TCPStore of PyTorch 2.2 or later understands.
+    Hello,
+    /// One question and its answer.
+    Ping,
+}
+
+impl Step {
+    /// The name in messages and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Resolve => "resolve",
+            Self::Connect => "connect",
+            Self::Hello => "hello",
+            Self::Ping => "ping",
+        }
+    }
+}
+
+/// One step that failed. The message names the step's object and ends with what to look at.
+#[derive(Debug, thiserror::Error)]
+pub enum StepError {
+    /// The resolver has no address. A name that is unknown now may be known soon, whichever way the resolver puts it.
+    #[error("cannot resolve `{host}`: {reason}; does the Service or pod exist, under this name?")]
+    Unresolved {
+        /// The name.
+        host: String,
+        /// The resolver's words.
+        reason: String,
+    },
+    /// The resolver itself does not answer.
+    #[error("cannot resolve `{host}`: no answer from the name server within {}", Seconds(*.after))]
+    ResolverSilent {
+        /// The name.
+        host: String,
+        /// For how long.
+        after: Duration,
+    },
+    /// Nobody listens.
+    #[error("cannot connect to {addr}: refused; the server is not up (yet), or listens on another port")]
+    Refused {
+        /// The address.
+        addr: SocketAddr,
+    },
+    /// The SYN got lost.
+    #[error("cannot connect to {addr}: no answer within {}; the host is down, or a NetworkPolicy or firewall drops packets", Seconds(*.after))]
+    Unreachable {
+        /// The address.
+        addr: SocketAddr,
+        /// For how long.
+        after: Duration,
+    },
+    /// The system refuses for some other reason.
+    #[error("cannot connect to {addr}: {source}")]
+    Connect {
+        /// The address.
+        addr: SocketAddr,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// Connected, and closed without a word.
+    #[error(
+        "{addr} closed the connection without an answer; it is no TCPStore of PyTorch 2.2 or later, or does not let this address in"
+    )]
+    Closed {
+        /// The address.
+        addr: SocketAddr,
+    },
+    /// Connected, and then nothing.
+    #[error("{addr} accepts connections but did not answer within {}; it is no TCPStore of PyTorch 2.2 or later, or it hangs", Seconds(*.after))]
+    Silent {
+        /// The address.
+        addr: SocketAddr,
+        /// For how long.
+        after: Duration,
+    },
+    /// Something else answered.
+    #[error("{addr} is not a TCPStore: {answerer}")]
+    Foreign {
+        /// The address.
+        addr: SocketAddr,
+        /// Who it seems to be.
+        answerer: Answerer,
+    },
+}
+
+impl StepError {
+    /// Which step it was.
+    pub const fn step(&self) -> Step {
+        match self {
+            Self::Unresolved { .. } | Self::ResolverSilent { .. } => Step::Resolve,
+            Self::Refused { .. } | Self::Unreachable { .. } | Self::Connect { .. } => Step::Connect,
+            Self::Closed { .. } | Self::Foreign { .. } => Step::Hello,
+            Self::Silent { .. } => Step::Ping,
+        }
+    }
+
+    /// Whether it failed by taking too long.
+    pub const fn is_late(&self) -> bool {
+        matches!(self, Self::ResolverSilent { .. } | Self::Unreachable { .. } | Self::Silent { .. })
+    }
+}
+
+/// No address of an endpoint led to a store.
+#[derive(Debug)]
+pub struct ConnectError {
+    /// The endpoint.
+    pub endpoint: Endpoint,
+    /// One failure for each address that was tried, or the one failure to resolve. Never empty.
+    pub failures: Vec<StepError>,
+}
+
+impl ConnectError {
+    /// How far it got: the last step that failed on any address.
+    pub fn step(&self) -> Step {
+        self.failures.iter().map(StepError::step).max().unwrap_or(Step::Resolve)
+    }
+}
+
+impl std::fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const SHOWN: usize = 3;
+        for (n, failure) in self.failures.iter().take(SHOWN).enumerate() {
+            write!(f, "{}{failure}", if n == 0 { "" } else { " | " })?;
+        }
+        match self.failures.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(f, " | and {more} more addresses"),
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+/// A call that failed. After [`Error::NotInTime`] the client can be used on, after any other it cannot.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// What was waited for did not happen. The server was told that nobody waits any more.
+    #[error("not there within {}", Seconds(*.after))]
+    NotInTime {
+        /// For how long.
+        after: Duration,
+    },
+    /// The server did not answer a call that it answers at once.
+    #[error("no answer to {} within {}", .op.name(), Seconds(*.after))]
+    NoAnswer {
+        /// The call.
+        op: Op,
+        /// For how long.
+        after: Duration,
+    },
+    /// The server closed the connection.
+    #[error("the server closed the connection at {}{}", .op.name(), why_closed(*.op))]
+    Closed {
+        /// The call.
+        op: Op,
+    },
+    /// The connection broke otherwise.
+    #[error("{}: {source}", .op.name())]
+    Io {
+        /// The call.
+        op: Op,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// The answer is none to this call.
+    #[error("the answer to {} makes no sense: {what}; this is not a TCPStore, or a fault", .op.name())]
+    Garbage {
+        /// The call.
+        op: Op,
+        /// What was seen.
+        what: String,
+    },
+    /// The answer is larger than this client accepts.
+    #[error("the answer to {} has more than {limit} bytes", .op.name())]
+    TooLarge {
+        /// The call.
+        op: Op,
+        /// [`Options::max_reply`](super::Options::max_reply).
+        limit: usize,
+    },
+    /// An earlier call was broken off, so that the bytes to come belong to nobody.
+    #[error("an earlier call on this connection failed; connect again")]
+    OutOfStep,
+}
+
+/// The likely reasons for which a PyTorch server closes on this operation; it never says which.
+const fn why_closed(op: Op) -> &'static str {
+    match op {
+        Op::Get | Op::MultiGet => " (PyTorch's legacy server does so when a key is missing)",
+        Op::Add => " (the value is no number?)",
+        Op::Set | Op::Append | Op::CompareSet | Op::MultiSet => " (the key or the value is too large?)",
+        Op::QueuePush | Op::QueuePop | Op::QueueLen => {
+            " (PyTorch has queues from 2.8 on, and only in the libuv server)"
+        }
+        Op::ListKeys => " (PyTorch's server can list keys from 2.10 on)",
+        Op::Barrier => " (PyTorch's server has barriers from 2.12 on)",
+        _ => "",
+    }
+}
+
+/// A time as `0.25s`, `12s`, `10m`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seconds(pub(crate) Duration);
+
+impl std::fmt::Display for Seconds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let seconds = self.0.as_secs_f64();
+        if seconds < 9.95 {
+            // At most one figure that matters: 0.25 and 2.5, but 3 instead of 3.00.
+            let text = format!("{seconds:.2}");
+            let text = text.trim_end_matches('0').trim_end_matches('.');
+            return write!(f, "{text}s");
+        }
+        let whole = seconds.round() as u64;
+        match (whole / 3600, whole / 60 % 60, whole % 60) {
+            (0, 0, s) => write!(f, "{s}s"),
+            (0, m, 0) => write!(f, "{m}m"),
+            (0, m, s) => write!(f, "{m}m {s}s"),
+            (h, 0, _) => write!(f, "{h}h"),
+            (h, m, _) => write!(f, "{h}h {m}m"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_short() {
+        let shown = |millis| Seconds(Duration::from_millis(millis)).to_string();
+        assert_eq!(shown(0), "0s");
+        assert_eq!(shown(250), "0.25s");
+        assert_eq!(shown(2500), "2.5s");
+        assert_eq!(shown(3000), "3s");
+        assert_eq!(shown(12_400), "12s");
+        assert_eq!(shown(600_000), "10m");
+        assert_eq!(shown(61_000), "1m 1s");
+        assert_eq!(shown(5_400_000), "1h 30m");
+    }
+
+    #[test]
+    fn many_addresses_make_a_short_message() {
+        let refused = |n| StepError::Refused { addr: SocketAddr::from(([10, 0, 0, n], 29500)) };
+        let error = ConnectError {
+            endpoint: Endpoint::new("train", 29500).expect("valid"),
+            failures: (1..=5).map(refused).collect(),
+        };
+        let text = error.to_string();
+        assert!(text.starts_with("cannot connect to 10.0.0.1:29500: refused;"), "{text}");
+        assert!(text.ends_with("| and 2 more addresses"), "{text}");
+        assert_eq!(error.step(), Step::Connect);
+    }
+}

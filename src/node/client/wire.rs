@@ -1,0 +1,174 @@
+//! One connection to a store: requests out, replies in, every wait with an end.
+//!
+//! Whether the two sides agree on whose bytes come next is part of its state: a call that fails or is dropped half-way
+//! leaves the connection "out of step", and it refuses everything from then on.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+
+use super::Error;
+use crate::core::protocol::{Dialect, Op, Request, encode_request};
+
+/// Room made for bytes to come. What a server announces is never allocated before it arrives.
+const READ_AHEAD: usize = 256 * 1024;
+
+#[derive(Debug)]
+pub(super) struct Wire {
+    stream: TcpStream,
+    input: BytesMut,
+    output: Vec<u8>,
+    max_reply: usize,
+    /// The call under way, for messages.
+    op: Op,
+    started: Instant,
+    deadline: Instant,
+    /// Bytes the reply to it may still have.
+    budget: usize,
+    in_step: bool,
+}
+
+impl Wire {
+    pub(super) fn new(stream: TcpStream, max_reply: usize) -> Self {
+        let now = Instant::now();
+        Self {
+            stream,
+            input: BytesMut::new(),
+            output: Vec::new(),
+            max_reply,
+            op: Op::Validate,
+            started: now,
+            deadline: now,
+            budget: max_reply,
+            in_step: true,
+        }
+    }
+
+    /// Begins a call: sends `request`, which must be answered within `limit`.
+    pub(super) async fn send(&mut self, request: &Request<'_>, limit: Duration) -> Result<(), Error> {
+        if !std::mem::replace(&mut self.in_step, false) {
+            return Err(Error::OutOfStep);
+        }
+        self.op = request.op();
+        self.budget = self.max_reply;
+        self.allow(limit);
+        self.put(request).await
+    }
+
+    /// Sends a request that belongs to the call under way.
+    pub(super) async fn put(&mut self, request: &Request<'_>) -> Result<(), Error> {
+        self.output.clear();
+        // Dialect C has every operation.
+        let _known = encode_request(request, Dialect::C, &mut self.output);
+        let sent = timeout_at(self.deadline, self.stream.write_all(&self.output)).await;
+        if self.output.capacity() > READ_AHEAD {
+            self.output = Vec::new();
+        }
+        match sent {
+            Ok(done) => done.map_err(|error| self.broken(error)),
+            Err(_) => Err(self.late()),
+        }
+    }
+
+    /// Gives the call under way `limit` from now on.
+    pub(super) fn allow(&mut self, limit: Duration) {
+        self.started = Instant::now();
+        // A limit beyond the clock is no limit that anybody sees the end of.
+        let year = Duration::from_hours(365 * 24);
+        self.deadline = self.started + limit.min(year);
+    }
+
+    /// Ends a call whose reply was read whole.
+    pub(super) fn done(&mut self) {
+        self.in_step = true;
+    }
+
+    pub(super) async fn byte(&mut self) -> Result<u8, Error> {
+        self.fill(1).await?;
+        Ok(self.input.get_u8())
+    }
+
+    pub(super) async fn nonce(&mut self) -> Result<u32, Error> {
+        self.fill(4).await?;
+        Ok(self.input.get_u32_le())
+    }
+
+    pub(super) async fn number(&mut self) -> Result<i64, Error> {
+        self.fill(8).await?;
+        Ok(self.input.get_i64_le())
+    }
+
+    /// A number that says how many or how long.
+    pub(super) async fn count(&mut self) -> Result<u64, Error> {
+        let number = self.number().await?;
+        u64::try_from(number).map_err(|_| self.garbage(format!("{number} is no count")))
+    }
+
+    pub(super) async fn string(&mut self) -> Result<Bytes, Error> {
+        self.fill(8).await?;
+        let len = self.input.get_u64_le();
+        let too_large = Error::TooLarge { op: self.op, limit: self.max_reply };
+        let Some(len) = usize::try_from(len).ok().filter(|&len| len <= self.budget) else {
+            return Err(too_large);
+        };
+        // The length counts too: a reply of very many empty strings is large as well.
+        self.budget = self.budget.saturating_sub(len + 8);
+        self.fill(len).await?;
+        Ok(self.input.split_to(len).freeze())
+    }
+
+    /// A list of `count` strings.
+    pub(super) async fn strings(&mut self, count: u64) -> Result<Vec<Bytes>, Error> {
+        if count > self.budget as u64 / 8 {
+            return Err(Error::TooLarge { op: self.op, limit: self.max_reply });
+        }
+        let mut strings = Vec::with_capacity((count as usize).min(1024));
+        for _ in 0..count {
+            strings.push(self.string().await?);
+        }
+        Ok(strings)
+    }
+
+    /// An answer of one byte that is 0 or 1.
+    pub(super) async fn code(&mut self) -> Result<bool, Error> {
+        match self.byte().await? {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(self.garbage(format!("the byte {other:#04x} is no code"))),
+        }
+    }
+
+    /// The same error for every reply that cannot be.
+    pub(super) fn garbage(&self, what: String) -> Error {
+        Error::Garbage { op: self.op, what }
+    }
+
+    /// Reads until `len` bytes are there. Cancel-safe: what was read stays.
+    async fn fill(&mut self, len: usize) -> Result<(), Error> {
+        while self.input.len() < len {
+            self.input.reserve((len - self.input.len()).clamp(64, READ_AHEAD));
+            match timeout_at(self.deadline, self.stream.read_buf(&mut self.input)).await {
+                Ok(Ok(0)) => return Err(Error::Closed { op: self.op }),
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => return Err(self.broken(error)),
+                Err(_) => return Err(self.late()),
+            }
+        }
+        Ok(())
+    }
+
+    fn late(&self) -> Error {
+        Error::NoAnswer { op: self.op, after: self.deadline.saturating_duration_since(self.started) }
+    }
+
+    fn broken(&self, source: io::Error) -> Error {
+        match source.kind() {
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Error::Closed { op: self.op },
+            _ => Error::Io { op: self.op, source },
+        }
+    }
+}

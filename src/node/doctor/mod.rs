@@ -1,0 +1,130 @@
+//! Checks that tell before a job hangs why it would: PASS, WARN or FAIL, with the evidence and the remedy.
+//!
+//! Each check is a small function over facts that were gathered before, so that it can be tested without a network. What
+//! gathers them (`probe`) has a time limit for each step.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | `environment` | what the platform and the user set |
+//! | `command` | torchrun's command line |
+//! | `network` | the way to the store: name, port, who answers |
+//! | `server` | the server behind the admin port: version, clock, runs, announced pods |
+//! | `machine` | this host: limits, its own name |
+//! | `probe` | gathers the facts of the last three |
+//! | `reverse` | how long the name of an address takes |
+//! | `manifest` | Kubernetes manifests, offline |
+
+mod command;
+mod environment;
+mod machine;
+mod manifest;
+mod network;
+pub(crate) mod probe;
+mod reverse;
+mod server;
+
+use serde::Serialize;
+
+pub use command::check_command;
+pub use environment::check_environment;
+pub use machine::{MachineFacts, check_machine};
+pub use manifest::{Place, check_manifests};
+pub use network::{NetworkFacts, check_network};
+pub use server::{ServerFacts, check_server};
+
+use crate::core::ids::Shown;
+
+/// How a check ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Verdict {
+    /// As it should be.
+    Pass,
+    /// It may work, or hurt later.
+    Warn,
+    /// The job will not work.
+    Fail,
+}
+
+impl Verdict {
+    /// As it is printed.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pass => "PASS",
+            Self::Warn => "WARN",
+            Self::Fail => "FAIL",
+        }
+    }
+}
+
+/// One check and how it ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// The check's name, which stays the same between versions.
+    pub id: &'static str,
+    /// Where in a manifest, if it is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// What was seen.
+    pub evidence: String,
+    /// What to do, unless it passed.
+    pub remedy: Option<String>,
+}
+
+impl Check {
+    /// It is as it should be.
+    pub fn pass(id: &'static str, evidence: impl Into<String>) -> Self {
+        Self { id, verdict: Verdict::Pass, evidence: evidence.into(), remedy: None, place: None }
+    }
+
+    /// It may work, or hurt later.
+    pub fn warn(id: &'static str, evidence: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            id,
+            verdict: Verdict::Warn,
+            evidence: evidence.into(),
+            remedy: Some(remedy.into()),
+            place: None,
+        }
+    }
+
+    /// The job will not work.
+    pub fn fail(id: &'static str, evidence: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            id,
+            verdict: Verdict::Fail,
+            evidence: evidence.into(),
+            remedy: Some(remedy.into()),
+            place: None,
+        }
+    }
+}
+
+impl Check {
+    /// Says where in a manifest it is.
+    #[must_use]
+    fn at(self, place: Place) -> Self {
+        Self { place: Some(place), ..self }
+    }
+}
+
+impl std::fmt::Display for Check {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}: ", self.verdict.name(), self.id)?;
+        if let Some(place) = &self.place {
+            write!(f, "{place}: ")?;
+        }
+        write!(f, "{}", Shown(&self.evidence))?;
+        match &self.remedy {
+            Some(remedy) => write!(f, "\n     -> {}", Shown(remedy)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The worst verdict.
+pub fn worst(checks: &[Check]) -> Verdict {
+    checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Pass)
+}

@@ -1,0 +1,185 @@
+//! Gathers the facts: looks, and changes nothing. Each step ends after a time.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, SystemTime};
+
+use rustix::process::{Resource, getrlimit};
+use serde::Deserialize;
+use tokio::time::{Instant, timeout};
+
+use super::machine::MachineFacts;
+use super::network::{Answer, Failure, NetworkFacts};
+use super::reverse::{first_name_server, time_of_lookup};
+use super::server::ServerFacts;
+use crate::core::protocol::rendezvous_state;
+use crate::node::client::http::{self, AdminUrl};
+use crate::node::client::{self, Client, Endpoint, Options};
+
+/// Addresses of one name that are tried.
+const MOST_TRIED: usize = 8;
+
+/// Goes the way to the store. Returns a client if one answered.
+pub(crate) async fn probe_network(
+    endpoint: &Endpoint,
+    own_ip: Option<IpAddr>,
+    step: Duration,
+) -> (NetworkFacts, Option<Client>) {
+    let started = Instant::now();
+    let resolved = client::resolve(endpoint, step).await.map_err(|error| error.to_string());
+    let resolving = started.elapsed();
+    let options = Options { step, call: step, ..Options::default() };
+    let (mut tried, mut connected) = (Vec::new(), None);
+    let mut own: Vec<IpAddr> = own_ip.into_iter().collect();
+    for &addr in resolved.iter().flatten().take(MOST_TRIED) {
+        own.extend(address_towards(addr).await);
+        let outcome = match Client::connect_addr(addr, &options).await {
+            Ok(mut client) => {
+                let started = Instant::now();
+                match client.sync().await {
+                    Ok(()) => {
+                        let answer = Answer { latency: started.elapsed(), pings: client.pings() };
+                        connected.get_or_insert(client);
+                        Ok(answer)
+                    }
+                    Err(error) => Err(Failure { step: client::Step::Ping, text: error.to_string() }),
+                }
+            }
+            Err(error) => Err(Failure { step: error.step(), text: error.to_string() }),
+        };
+        tried.push((addr, outcome));
+    }
+    (NetworkFacts { endpoint: endpoint.clone(), resolved, resolving, own, tried }, connected)
+}
+
+/// This host's address on the way to `addr`. Nothing is sent.
+async fn address_towards(addr: SocketAddr) -> Option<IpAddr> {
+    let any: IpAddr = if addr.is_ipv4() { [0, 0, 0, 0].into() } else { [0_u16; 8].into() };
+    let socket = tokio::net::UdpSocket::bind((any, 0)).await.ok()?;
+    socket.connect(addr).await.ok()?;
+    // Loopback is every host's own, and says nothing of a Service.
+    socket.local_addr().ok().map(|local| local.ip()).filter(|ip| !ip.is_loopback())
+}
+
+/// Asks the admin port and, with `client`, the store itself.
+pub(crate) async fn probe_server(
+    admin: &AdminUrl,
+    store_port: u16,
+    run_id: Option<&str>,
+    client: Option<Client>,
+    step: Duration,
+) -> ServerFacts {
+    let mut facts =
+        ServerFacts { admin: admin.to_string(), run_id: run_id.map(Into::into), ..ServerFacts::default() };
+    let get = |path: String| async move { http::request(admin, "GET", &path, None, step).await };
+    match get("/readyz".into()).await {
+        Err(error) => facts.unreachable = Some(error.to_string()),
+        Ok(answer) => {
+            facts.ready = answer.is_success();
+            let server = answer.date.and_then(|date| httpdate::parse_http_date(&date).ok());
+            facts.clock_ahead = server.map(|server| seconds_ahead(server, SystemTime::now()));
+        }
+    }
+    if facts.unreachable.is_none() {
+        if let Ok(answer) = get("/metrics".into()).await {
+            facts.version = version(&String::from_utf8_lossy(&answer.body));
+        }
+        if let Some(run_id) = run_id {
+            let path = format!("/api/v1/runs/{}/announce", http::path_part(run_id));
+            if let Ok(answer) = get(path).await {
+                let announced: Option<Announced> = serde_json::from_slice(&answer.body).ok();
+                facts.torch_versions =
+                    announced.map(|announced| announced.torch_versions).unwrap_or_default();
+            }
+        }
+        if let Ok(answer) = get("/api/v1/stores".into()).await {
+            let list: Option<Stores> = serde_json::from_slice(&answer.body).ok();
+            let stores = list.map(|list| list.stores).unwrap_or_default();
+            let ours = usize::from(client.is_some());
+            let store = stores.iter().find(|store| store.port == store_port);
+            facts.others = store.map(|store| store.connections.saturating_sub(ours));
+            facts.keys = store.map_or(0, |store| store.keys);
+        }
+    }
+    if let Some(client) = client {
+        look_into_store(client, run_id, &mut facts).await;
+    }
+    facts
+}
+
+#[derive(Deserialize)]
+struct Announced {
+    torch_versions: std::collections::BTreeMap<String, Vec<String>>,
+}
+
+#[derive(Deserialize)]
+struct Stores {
+    stores: Vec<Store>,
+}
+
+#[derive(Deserialize)]
+struct Store {
+    port: u16,
+    connections: usize,
+    keys: usize,
+}
+
+/// Looks only: CHECK, and GET of what is there. An ADD would change a count, a WAIT would show up as a wait.
+async fn look_into_store(mut client: Client, run_id: Option<&str>, facts: &mut ServerFacts) {
+    facts.has_addresses = client.check(&[b"/default_pg/0//cpu//0/0"]).await.unwrap_or(false);
+    let Some(run_id) = run_id else { return };
+    let key = format!("/torch.rendezvous.{run_id}");
+    if let Ok(Some(state)) = client.try_get(key.as_bytes()).await {
+        let state = rendezvous_state::read(&state).ok().flatten();
+        facts.run_closed = state.is_some_and(|state| state.closed);
+    }
+}
+
+fn seconds_ahead(server: SystemTime, here: SystemTime) -> i64 {
+    match server.duration_since(here) {
+        Ok(ahead) => ahead.as_secs() as i64,
+        Err(behind) => -(behind.duration().as_secs() as i64),
+    }
+}
+
+/// The version in `rallypoint_build_info{version="…"}`.
+fn version(metrics: &str) -> Option<String> {
+    let line = metrics.lines().find(|line| line.starts_with("rallypoint_build_info{"))?;
+    let (_, rest) = line.split_once("version=\"")?;
+    rest.split('"').next().map(str::to_owned)
+}
+
+/// Looks at this host.
+pub(crate) async fn probe_machine(hostname: &str, towards: Option<IpAddr>, step: Duration) -> MachineFacts {
+    let limit = getrlimit(Resource::Nofile);
+    let own = timeout(step, tokio::net::lookup_host((hostname, 0))).await;
+    let own_addresses = own.ok().and_then(Result::ok).map(|addrs| addrs.map(|addr| addr.ip()).collect());
+    let file = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let name_server = first_name_server(&file("/etc/resolv.conf"));
+    let reverse_lookup = match (name_server, towards.filter(|addr| !addr.is_loopback())) {
+        (Some(server), Some(addr)) => time_of_lookup(server, addr, step).await,
+        _ => None,
+    };
+    MachineFacts {
+        hostname: hostname.to_owned(),
+        own_addresses: own_addresses.unwrap_or_default(),
+        hosts_file: file("/etc/hosts"),
+        descriptors: (limit.current, limit.maximum),
+        backlog: file("/proc/sys/net/core/somaxconn").trim().parse().ok(),
+        reverse_lookup,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_server_says_is_understood() {
+        let metrics = "# HELP x\nrallypoint_build_info{rustc=\"1.95\",version=\"0.1.0\"} 1\n";
+        assert_eq!(version(metrics).as_deref(), Some("0.1.0"));
+        assert_eq!(version("up 1\n"), None);
+        let now = SystemTime::now();
+        assert_eq!(seconds_ahead(now + Duration::from_secs(40), now), 40);
+        assert_eq!(seconds_ahead(now, now + Duration::from_secs(40)), -40);
+    }
+}

@@ -1,0 +1,210 @@
+//! The server: what the admin port says of itself and of the run, and what an earlier run left in the store.
+
+use std::collections::BTreeMap;
+
+use super::Check;
+
+/// What the admin port and the store told.
+#[derive(Debug, Clone, Default)]
+pub struct ServerFacts {
+    /// The admin port.
+    pub admin: String,
+    /// Why the admin port did not answer.
+    pub unreachable: Option<String>,
+    /// Whether the server says that it is ready.
+    pub ready: bool,
+    /// The version in its metrics.
+    pub version: Option<String>,
+    /// Seconds by which its clock is ahead of this host's.
+    pub clock_ahead: Option<i64>,
+    /// Pods of the run by their version of PyTorch.
+    pub torch_versions: BTreeMap<String, Vec<String>>,
+    /// The run, if it has a name.
+    pub run_id: Option<String>,
+    /// Whether torchrun closed the run, if the store knows it.
+    pub run_closed: bool,
+    /// Whether addresses of an env:// or static job are in the store.
+    pub has_addresses: bool,
+    /// Connections to the store besides this one, if the server tells.
+    pub others: Option<usize>,
+    /// Keys in the store, if the server tells.
+    pub keys: usize,
+}
+
+/// `Date` has whole seconds, and the answer took a moment.
+const CLOCK_TOLERANCE: i64 = 3;
+
+/// Every check of the server.
+pub fn check_server(facts: &ServerFacts) -> Vec<Check> {
+    let mut checks = vec![admin(facts)];
+    if facts.unreachable.is_none() {
+        checks.push(version(facts));
+        checks.extend(clock(facts));
+        checks.extend(torch_versions(facts));
+    }
+    checks.push(stale_keys(facts));
+    checks
+}
+
+fn admin(facts: &ServerFacts) -> Check {
+    const ID: &str = "admin-port";
+    match &facts.unreachable {
+        Some(why) => Check::warn(
+            ID,
+            format!("{}: {why}", facts.admin),
+            "without the admin port pods cannot be gathered and runs get no store of their own; name it with --admin, and \
+             open 29501 beside 29500 in the NetworkPolicy. If the store is PyTorch's own, there is none",
+        ),
+        None if !facts.ready => Check::warn(
+            ID,
+            format!("{} says that the server is starting or stopping", facts.admin),
+            "wait for it, or look at its log",
+        ),
+        None => Check::pass(ID, format!("{} is ready", facts.admin)),
+    }
+}
+
+fn version(facts: &ServerFacts) -> Check {
+    const ID: &str = "server-version";
+    let own = env!("CARGO_PKG_VERSION");
+    // The first two numbers: within them nothing that matters changes.
+    let line = |version: &str| version.split('.').take(2).map(str::to_owned).collect::<Vec<_>>();
+    match &facts.version {
+        None => Check::warn(
+            ID,
+            "the admin port does not say which rallypoint it is",
+            "is it another program's port?",
+        ),
+        Some(version) if line(version) != line(own) => Check::warn(
+            ID,
+            format!("the server is rallypoint {version}, this is {own}"),
+            "use one version for server and pods",
+        ),
+        Some(version) => Check::pass(ID, format!("the server is rallypoint {version}")),
+    }
+}
+
+fn clock(facts: &ServerFacts) -> Option<Check> {
+    const ID: &str = "clock-skew";
+    let ahead = facts.clock_ahead?;
+    if ahead.abs() <= CLOCK_TOLERANCE {
+        return Some(Check::pass(ID, "this host's clock agrees with the server's"));
+    }
+    let way = if ahead > 0 { "behind" } else { "ahead of" };
+    Some(Check::warn(
+        ID,
+        format!("this host's clock is {} s {way} the server's", ahead.abs()),
+        "torchrun's c10d backend compares the nodes' clocks to find dead ones (15 s); set them by NTP",
+    ))
+}
+
+fn torch_versions(facts: &ServerFacts) -> Option<Check> {
+    const ID: &str = "torch-versions";
+    let versions = &facts.torch_versions;
+    let line = |version: &str| version.split('.').take(2).map(str::to_owned).collect::<Vec<_>>();
+    let first = versions.keys().next()?;
+    if versions.len() == 1 {
+        return Some(Check::pass(ID, format!("every announced pod has PyTorch {first}")));
+    }
+    let shown: Vec<String> =
+        versions.iter().map(|(version, pods)| format!("{version} ({})", pods.join(", "))).collect();
+    let evidence = format!("the announced pods have different PyTorch: {}", shown.join(", "));
+    let remedy = "use one image for all pods, by its digest";
+    Some(if versions.keys().all(|version| line(version) == line(first)) {
+        Check::warn(ID, evidence, remedy)
+    } else {
+        Check::fail(ID, evidence, remedy)
+    })
+}
+
+fn stale_keys(facts: &ServerFacts) -> Check {
+    const ID: &str = "stale-keys";
+    let run = facts.run_id.as_deref().unwrap_or("?");
+    if facts.run_closed {
+        return Check::fail(
+            ID,
+            format!(
+                "run `{run}` is closed in the store: torchrun with this id ends at once with RendezvousClosedError"
+            ),
+            "use another id for each run (the Job's UID), or wait until the server forgets it (--forget-finished-after, 10 s \
+             after its last connection)",
+        );
+    }
+    match (facts.has_addresses, facts.others) {
+        (true, Some(0)) => Check::fail(
+            ID,
+            "addresses of an earlier job are in the store and nobody is connected: a new job would connect to dead ports",
+            "rallypoint drops them within --reset-when-idle; PyTorch's own server keeps them: restart it, or use rallypoint",
+        ),
+        (true, _) => Check::warn(
+            ID,
+            "addresses of a job are in the store: another job runs on it, or left them",
+            "one job at a time on one store; `rallypoint run` gives each run its own",
+        ),
+        (false, Some(0)) if facts.keys > 0 => Check::warn(
+            ID,
+            format!(
+                "{} keys are in the store and nobody is connected: a job that comes again reads them",
+                facts.keys
+            ),
+            "if they are an earlier job's, and the store is for one job at a time, run the server with --one-job on: it \
+             empties a store when its last connection has gone; `rallypoint ctl reset` does so now",
+        ),
+        (false, _) => Check::pass(ID, "nothing of an earlier job is in the way"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::doctor::Verdict;
+
+    #[test]
+    fn each_check_of_the_server_can_pass_and_fail() {
+        let good = || ServerFacts {
+            admin: "http://rally:29501".into(),
+            ready: true,
+            version: Some(env!("CARGO_PKG_VERSION").into()),
+            clock_ahead: Some(0),
+            torch_versions: BTreeMap::from([("2.15.0".into(), vec!["t-0".into()])]),
+            run_id: Some("job".into()),
+            others: Some(0),
+            ..ServerFacts::default()
+        };
+        let with = |change: &dyn Fn(&mut ServerFacts)| {
+            let mut facts = good();
+            change(&mut facts);
+            facts
+        };
+        let second = |version: &'static str| {
+            with(&move |facts| drop(facts.torch_versions.insert(version.into(), vec!["t-1".into()])))
+        };
+        #[rustfmt::skip]
+        let rows: [(&str, ServerFacts, Verdict, &str); 17] = [
+            ("admin-port", good(), Verdict::Pass, "is ready"),
+            ("admin-port", with(&|f| f.unreachable = Some("refused".into())), Verdict::Warn, "NetworkPolicy"),
+            ("admin-port", with(&|f| f.ready = false), Verdict::Warn, "starting or stopping"),
+            ("server-version", good(), Verdict::Pass, ""),
+            ("server-version", with(&|f| f.version = Some("9.9.0".into())), Verdict::Warn, "9.9.0"),
+            ("server-version", with(&|f| f.version = None), Verdict::Warn, "another program"),
+            ("clock-skew", good(), Verdict::Pass, ""),
+            ("clock-skew", with(&|f| f.clock_ahead = Some(40)), Verdict::Warn, "40 s behind"),
+            ("torch-versions", good(), Verdict::Pass, "2.15.0"),
+            ("torch-versions", second("2.15.1"), Verdict::Warn, "2.15.1 (t-1)"),
+            ("torch-versions", second("2.4.1"), Verdict::Fail, "digest"),
+            ("stale-keys", good(), Verdict::Pass, ""),
+            ("stale-keys", with(&|f| f.run_closed = true), Verdict::Fail, "RendezvousClosedError"),
+            ("stale-keys", with(&|f| f.has_addresses = true), Verdict::Fail, "dead ports"),
+            ("stale-keys", with(&|f| { f.has_addresses = true; f.others = Some(3); }), Verdict::Warn, "one job at a time"),
+            ("stale-keys", with(&|f| f.keys = 3), Verdict::Warn, "--one-job on"),
+            ("stale-keys", with(&|f| { f.keys = 3; f.others = Some(1); }), Verdict::Pass, ""),
+        ];
+        for (id, facts, verdict, word) in rows {
+            let checks = check_server(&facts);
+            let check =
+                checks.iter().find(|check| check.id == id).unwrap_or_else(|| panic!("{id}: {checks:?}"));
+            assert_eq!(check.verdict, verdict, "{check}");
+            assert!(check.to_string().contains(word), "{check}");
+        }
+    }
+}

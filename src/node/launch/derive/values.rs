@@ -1,0 +1,111 @@
+//! What is derived: the values, each with its origin.
+
+use serde::Serialize;
+
+use crate::core::ids::Nodes;
+use crate::node::endpoint::Endpoint;
+use crate::node::launch::Platform;
+
+/// A value and where it came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Derived<T> {
+    /// The value.
+    pub value: T,
+    /// The variable or flag it came from.
+    pub from: String,
+    /// Why that says it.
+    pub why: String,
+}
+
+/// Processes of one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Processes {
+    /// So many.
+    Count(u32),
+    /// What torchrun counts itself: `auto`, `gpu`, `cpu`, …
+    Auto(String),
+}
+
+impl Processes {
+    /// Reads a number from 1 on, or one of torchrun's words.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.parse() {
+            Ok(0) => None,
+            Ok(count) => Some(Self::Count(count)),
+            Err(_) if text.chars().all(|c| c.is_ascii_alphabetic()) => Some(Self::Auto(text.into())),
+            Err(_) => None,
+        }
+    }
+
+    /// The number, if it is known.
+    pub const fn count(&self) -> Option<u32> {
+        match self {
+            Self::Count(count) => Some(*count),
+            Self::Auto(_) => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Processes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Count(count) => write!(f, "{count}"),
+            Self::Auto(word) => f.write_str(word),
+        }
+    }
+}
+
+impl Serialize for Processes {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// The pod, as others are told of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Pod {
+    /// `POD_NAME`, else the host's name.
+    pub name: String,
+    /// `POD_UID`, if the pod was given it.
+    pub uid: Option<String>,
+    /// `POD_IP`, if the pod was given it.
+    pub address: Option<String>,
+}
+
+/// Who this pod, or this process, is in its job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LaunchEnv {
+    /// What made the pod.
+    pub platform: Platform,
+    /// The pod.
+    pub pod: Pod,
+    /// The pod's place among the nodes.
+    pub node_rank: Option<Derived<u32>>,
+    /// How many nodes there are.
+    pub nodes: Option<Derived<Nodes>>,
+    /// Processes of each node.
+    pub nproc_per_node: Option<Derived<Processes>>,
+    /// Where the nodes meet.
+    pub endpoint: Option<Derived<Endpoint>>,
+    /// The name of the run.
+    pub run_id: Option<Derived<String>>,
+    /// The process's rank, where each process has its own environment or a node has one process.
+    pub rank: Option<Derived<u32>>,
+    /// The number of processes, where it follows.
+    pub world_size: Option<Derived<u32>>,
+    /// The process's rank on its node.
+    pub local_rank: Option<Derived<u32>>,
+}
+
+impl LaunchEnv {
+    /// The number of nodes to wait for before anybody starts: the fewest that can start.
+    pub fn quorum(&self) -> Option<u32> {
+        self.nodes.as_ref().map(|nodes| nodes.value.min)
+    }
+
+    /// The run's name, or for a run without one the name of its store.
+    pub fn run_id_or_store(&self) -> Option<String> {
+        let named = self.run_id.as_ref().map(|run_id| run_id.value.clone());
+        named.or_else(|| Some(format!("store:{}", self.endpoint.as_ref()?.value.port())))
+    }
+}

@@ -1,0 +1,178 @@
+//! Why there is no launch environment. Each message names the variables and ends with what to do.
+
+use crate::node::endpoint::EndpointError;
+
+/// What contradicts what, or cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LaunchError {
+    /// Text where a count or an index belongs.
+    #[error("{name} is `{value}`, which is no whole number")]
+    NotANumber {
+        /// The variable or flag.
+        name: String,
+        /// Its value.
+        value: String,
+    },
+    /// A number of nodes that is neither `N` nor `MIN:MAX`.
+    #[error("{name} is `{value}`; write the number of nodes as N or MIN:MAX, with MIN from 1 to MAX")]
+    BadNodes {
+        /// The variable or flag.
+        name: String,
+        /// Its value.
+        value: String,
+    },
+    /// Two sources of one value.
+    #[error(transparent)]
+    Differ(Box<Difference>),
+    /// An index that there is no place for.
+    #[error(
+        "node rank {rank} (from {rank_from}) does not fit {nodes} nodes (from {nodes_from}): ranks are 0 to {}; was the \
+         number of pods raised without the number of nodes?",
+        nodes - 1
+    )]
+    RankBeyondNodes {
+        /// The node rank.
+        rank: u32,
+        /// Where it came from.
+        rank_from: String,
+        /// The number of nodes.
+        nodes: u32,
+        /// Where it came from.
+        nodes_from: String,
+    },
+    /// A process rank that there is no place for.
+    #[error("RANK={rank} does not fit WORLD_SIZE={world}: ranks are 0 to {}", .world.saturating_sub(1))]
+    RankBeyondWorld {
+        /// `RANK`.
+        rank: u32,
+        /// `WORLD_SIZE`.
+        world: u32,
+    },
+    /// A world size that is neither the number of pods nor that of processes.
+    #[error(
+        "WORLD_SIZE={world} fits neither {nodes} nodes nor {nodes} nodes of {processes} processes ({}); correct it, or \
+         leave it to the launcher",
+        nodes * processes
+    )]
+    WorldSize {
+        /// `WORLD_SIZE`.
+        world: u32,
+        /// The number of nodes.
+        nodes: u32,
+        /// Processes of each.
+        processes: u32,
+    },
+    /// A world that cannot be divided into nodes.
+    #[error(
+        "WORLD_SIZE={world} is no multiple of {processes} processes per node (from {from}), so the number of nodes does \
+         not follow; set --nodes (RALLYPOINT_NODES)"
+    )]
+    UnevenWorld {
+        /// `WORLD_SIZE`.
+        world: u32,
+        /// Processes of each node.
+        processes: u32,
+        /// Where their number came from.
+        from: String,
+    },
+    /// A process rank in the middle of a node, in a pod that is to start the node's launcher.
+    #[error(
+        "RANK={rank} is not the first rank of a node with {processes} processes; for a launcher of whole nodes set \
+         PET_NODE_RANK instead, for single processes set LOCAL_RANK too"
+    )]
+    RankInsideNode {
+        /// `RANK`.
+        rank: u32,
+        /// Processes of each node.
+        processes: u32,
+    },
+    /// `${POD_NAME##*-}` of a Job's pod.
+    #[error(
+        "{name}={value} is the random end of the Job pod's name `{pod}`, not an index; use JOB_COMPLETION_INDEX, which \
+         an Indexed Job sets{}",
+        .index.map(|index| format!(" (here {index})")).unwrap_or_default()
+    )]
+    RandomSuffix {
+        /// The variable that holds it.
+        name: String,
+        /// Its value.
+        value: String,
+        /// The pod.
+        pod: String,
+        /// What it should have been.
+        index: Option<u32>,
+    },
+    /// A StatefulSet's ordinal was to be read from a name that ends in random characters.
+    #[error(
+        "the pod's name `{pod}` ends in random characters, not in an ordinal; only pods of a StatefulSet are numbered by \
+         name. Set --node-rank (RALLYPOINT_NODE_RANK)"
+    )]
+    NoOrdinal {
+        /// The pod.
+        pod: String,
+    },
+    /// A host or port that cannot be one.
+    #[error("{name}: {error}")]
+    Endpoint {
+        /// The variable or flag.
+        name: String,
+        /// Why.
+        error: EndpointError,
+    },
+    /// A variable that a name is made of is missing.
+    #[error("{variable} is {}, so the name of the master cannot be made ({made}); set it in the pod's env", if *.blank { "set but empty" } else { "not set" })]
+    NamePart {
+        /// The missing variable.
+        variable: &'static str,
+        /// Whether it is there without a value.
+        blank: bool,
+        /// What the name would have been.
+        made: String,
+    },
+    /// What Kubernetes injects for a Service of that name.
+    #[error(
+        "{name}={value} is the link to a Service `{}` that Kubernetes injects into every pod, not a port; set {name} in the \
+         pod's own env, or `enableServiceLinks: false` in its spec",
+        service_of(name)
+    )]
+    ServiceLink {
+        /// The variable.
+        name: String,
+        /// Its value.
+        value: String,
+    },
+    /// A list of hosts that cannot be read.
+    #[error("SLURM_JOB_NODELIST=`{0}` names no host; set --endpoint (RALLYPOINT_ENDPOINT)")]
+    NodeList(String),
+    /// Several jobs of a JobSet, without their number.
+    #[error(
+        "JOB_INDEX={0} says that this pod is not in the first job of its JobSet, but neither the number of nodes nor \
+         REPLICATED_JOB_REPLICAS says how many pods come before it; set --node-rank (RALLYPOINT_NODE_RANK)"
+    )]
+    JobSetShape(u32),
+}
+
+/// Two sources that say different things.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{first} and {second} differ: {what} is {first_value} by the one and {second_value} by the other; unset the wrong \
+     one, or decide with {flag}"
+)]
+pub struct Difference {
+    /// What the value is, in words.
+    pub what: &'static str,
+    /// The source that comes first.
+    pub first: String,
+    /// Its value.
+    pub first_value: String,
+    /// The source that says otherwise.
+    pub second: String,
+    /// Its value.
+    pub second_value: String,
+    /// The flag that overrides both.
+    pub flag: &'static str,
+}
+
+fn service_of(name: &str) -> String {
+    name.trim_end_matches("_PORT").to_ascii_lowercase().replace('_', "-")
+}

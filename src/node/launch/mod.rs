@@ -1,0 +1,36 @@
+//! Who a process is in its job, derived from what the platform put into its environment, and what `rallypoint run` does
+//! to a command so that it meets the others on a rallypoint server.
+//!
+//! Pure: an [`Environment`] and a few facts go in, a [`LaunchEnv`] with the origin of each value comes out. Nothing here
+//! reads a variable, a file or a clock.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | `environment` | the variables, and reading numbers out of them |
+//! | `platform` | which platform made this pod, and what its variables count |
+//! | `names` | ordinals in pod names, and suffixes that only look like one |
+//! | `slurm` | the first host of a Slurm node list |
+//! | `derive` | the derivation: all sources of a value must agree |
+//! | `export` | the variables that follow, as shell, JSON or docker |
+//! | `torchrun` | the command line of torchrun: flags, `--rdzv-conf` |
+//! | `plan` | what to change about a command, by launch mode |
+#![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
+
+mod derive;
+mod environment;
+mod error;
+mod export;
+mod names;
+mod plan;
+mod platform;
+mod slurm;
+mod torchrun;
+
+pub use derive::{Derived, Given, LaunchEnv, Pod, Processes, derive, endpoint, node_rank};
+pub use environment::Environment;
+pub use error::{Difference, LaunchError};
+pub use export::{Format, variables};
+pub use names::{ordinal, random_suffix};
+pub use plan::{Mode, Plan, PlanError, Server, plan};
+pub use platform::Platform;
+pub use torchrun::{Backend, RdzvConf, Torchrun, find_torchrun, is_flag_of_torchrun};

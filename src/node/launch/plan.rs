@@ -1,0 +1,342 @@
+//! What `rallypoint run` does to a command so that it uses a rallypoint server: variables to set, flags to change, and a
+//! word on each change. The rules per launch mode were tried with torch 2.15 (`docs/launch-modes.md`).
+
+use std::time::Duration;
+
+use super::{Backend, Environment, LaunchEnv, RdzvConf, Torchrun, variables};
+use crate::node::endpoint::Endpoint;
+
+/// How the processes of a command meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// torchrun with rallypoint's plugin: agents and workers use the server.
+    Plugin,
+    /// torchrun's c10d backend: agents use the server, workers a store of rank 0's agent.
+    C10d,
+    /// torchrun's static backend: agents and workers use the server.
+    Static,
+    /// Any program with `env://` or `tcp://`.
+    Env,
+}
+
+impl Mode {
+    /// The name of the flag's value.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Plugin => "plugin",
+            Self::C10d => "c10d",
+            Self::Static => "static",
+            Self::Env => "env",
+        }
+    }
+
+    /// Chooses how to launch. What the user asked for counts, then what the command says, then what is possible.
+    pub fn choose(
+        asked: Option<Self>,
+        torchrun: Option<&Torchrun>,
+        env: &Environment,
+        launch: &LaunchEnv,
+        plugin: bool,
+    ) -> Result<Self, PlanError> {
+        let Some(torchrun) = torchrun else {
+            return match asked {
+                None | Some(Self::Env) => Ok(Self::Env),
+                Some(mode) => Err(PlanError::NotTorchrun(mode.name())),
+            };
+        };
+        if torchrun.has("standalone") {
+            return Err(PlanError::Standalone);
+        }
+        let of_flag = torchrun.backend();
+        let said = match &of_flag {
+            Some(backend) => Some(Self::of(backend)?),
+            None => env.get("PET_RDZV_BACKEND").map(|name| Self::of(&Backend::parse(name))).transpose()?,
+        };
+        let mode = match (asked, said) {
+            (Some(Self::Env), _) => return Ok(Self::Env),
+            (Some(mode), Some(said)) if of_flag.is_some() && mode != said => {
+                return Err(PlanError::FlagContradicts { asked: mode.name(), flag: said.name() });
+            }
+            (Some(mode), _) | (None, Some(mode)) => mode,
+            (None, None) if plugin => Self::Plugin,
+            (None, None) if Self::can_be_static(launch) => Self::Static,
+            (None, None) => Self::C10d,
+        };
+        match mode {
+            Self::Plugin if !plugin => Err(PlanError::NoPlugin),
+            Self::Static if !Self::can_be_static(launch) => Err(PlanError::NotStatic),
+            _ => Ok(mode),
+        }
+    }
+
+    fn of(backend: &Backend) -> Result<Self, PlanError> {
+        match backend {
+            Backend::Static => Ok(Self::Static),
+            Backend::C10d => Ok(Self::C10d),
+            Backend::Rallypoint => Ok(Self::Plugin),
+            Backend::Other(name) => Err(PlanError::OtherBackend(name.clone())),
+        }
+    }
+
+    fn can_be_static(launch: &LaunchEnv) -> bool {
+        let fixed = launch.nodes.as_ref().and_then(|nodes| nodes.value.fixed());
+        fixed.is_some_and(|nodes| nodes == 1 || launch.node_rank.is_some())
+    }
+
+    /// Whether the workers of this mode use the store itself, so that the run should have one of its own.
+    pub const fn wants_own_store(self) -> bool {
+        matches!(self, Self::Static | Self::Env)
+    }
+}
+
+/// Why a command cannot be launched in the asked-for way.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// A mode of torchrun for something else.
+    #[error("--mode {0} is for torchrun, and the command is not torchrun; use --mode env or auto")]
+    NotTorchrun(&'static str),
+    /// `--standalone`.
+    #[error(
+        "torchrun --standalone meets nobody; remove the flag, or start the command without rallypoint run"
+    )]
+    Standalone,
+    /// The flag in the command wins in torchrun.
+    #[error(
+        "--mode {asked} contradicts the command's --rdzv-backend, which means {flag}; torchrun obeys its flag, so remove \
+         it or say --mode {flag}"
+    )]
+    FlagContradicts {
+        /// The mode that was asked for.
+        asked: &'static str,
+        /// The mode that the flag means.
+        flag: &'static str,
+    },
+    /// The Python package is missing.
+    #[error(
+        "the Python package `rallypoint` with its torchrun plugin is not installed for the command's interpreter (it needs \
+         torch 2.6 or later); install it, or use --mode c10d or static"
+    )]
+    NoPlugin,
+    /// Something is missing for static.
+    #[error(
+        "the static mode needs a fixed number of nodes and the node rank; set --nodes and --node-rank, or use --mode c10d"
+    )]
+    NotStatic,
+    /// A backend that does not speak to a TCPStore.
+    #[error(
+        "--rdzv-backend={0} does not meet on rallypoint; remove it, or say --mode env to leave it as it is"
+    )]
+    OtherBackend(String),
+    /// There is no address.
+    #[error("nothing says where the server is; set --endpoint (RALLYPOINT_ENDPOINT)")]
+    NoEndpoint,
+}
+
+/// Where the server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// The store that this run uses: its own, or the main one.
+    pub store: Endpoint,
+    /// The admin port.
+    pub admin: Endpoint,
+}
+
+/// What to start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// The command.
+    pub argv: Vec<String>,
+    /// Variables to set, in addition to those that are there.
+    pub set: Vec<(String, String)>,
+    /// What was changed, for people.
+    pub notes: Vec<String>,
+}
+
+/// Makes every process a client, so that none tries to host the store: harmless with a server elsewhere, needed beside a
+/// sidecar. torch looks for this very text.
+const CLIENTS_ONLY: (&str, &str) = ("TORCHELASTIC_USE_AGENT_STORE", "True");
+/// What torch before 2.6 reads besides when it is such a client; without it `init_process_group` is a `KeyError` there.
+const FIRST_ATTEMPT: (&str, &str) = ("TORCHELASTIC_RESTART_COUNT", "0");
+/// How long torchrun's c10d backend waits in each call, if the user does not say.
+const READ_TIMEOUT: Duration = Duration::from_mins(5);
+
+/// Prepares a command. `patience` is how long a node waits for the others.
+pub fn plan(
+    mode: Mode,
+    argv: &[String],
+    torchrun: Option<&Torchrun>,
+    env: &Environment,
+    launch: &LaunchEnv,
+    server: &Server,
+    patience: Duration,
+) -> Plan {
+    let mut draft = Draft {
+        torchrun: torchrun.cloned(),
+        plan: Plan { argv: argv.to_vec(), set: Vec::new(), notes: Vec::new() },
+    };
+    let (store, admin) = (&server.store, &server.admin);
+    for (name, value, _) in variables(launch) {
+        let wanted = match name {
+            "PET_RDZV_ENDPOINT" | "PET_MASTER_ADDR" | "PET_MASTER_PORT" | "MASTER_ADDR" | "MASTER_PORT" => {
+                false
+            }
+            // c10d orders the nodes itself and warns of a rank.
+            "PET_NODE_RANK" => mode != Mode::C10d,
+            "RANK" | "WORLD_SIZE" | "LOCAL_RANK" => mode == Mode::Env && torchrun.is_none(),
+            _ => true,
+        };
+        if wanted {
+            draft.set(name, value);
+        }
+    }
+    let wanted_backend = match mode {
+        Mode::Plugin => Some("rallypoint"),
+        Mode::C10d => Some("c10d"),
+        Mode::Static => Some("static"),
+        Mode::Env => None,
+    };
+    if let Some(backend) = wanted_backend {
+        draft.set("PET_RDZV_BACKEND", backend);
+    }
+    match mode {
+        Mode::Plugin => {
+            draft.endpoint(admin, "the plugin speaks to the admin port");
+            draft.conf(env, |conf, _| {
+                // The plugin reads `timeout` as join_timeout itself.
+                let has = conf.get("join_timeout").is_some() || conf.get("timeout").is_some();
+                if !has {
+                    conf.set("join_timeout", patience.as_secs().to_string());
+                }
+            });
+        }
+        Mode::C10d => {
+            draft.endpoint(store, "the rallypoint server");
+            draft.conf(env, |conf, notes| c10d_conf(conf, notes, patience));
+            let has_local = torchrun.is_some_and(|torchrun| torchrun.has("local-addr"));
+            if let (Some(ip), false) = (&launch.pod.address, has_local || env.get("PET_LOCAL_ADDR").is_some())
+            {
+                draft.set("PET_LOCAL_ADDR", ip);
+                draft.note(format!(
+                    "PET_LOCAL_ADDR={ip}: torchrun gives the workers this instead of the host's name, which other pods may \
+                     not resolve"
+                ));
+            }
+        }
+        Mode::Static | Mode::Env => {
+            for name in ["PET_MASTER_ADDR", "MASTER_ADDR"] {
+                draft.set(name, store.host());
+            }
+            for name in ["PET_MASTER_PORT", "MASTER_PORT"] {
+                draft.set(name, store.port().to_string());
+            }
+            if mode == Mode::Static {
+                draft.set("PET_RDZV_ENDPOINT", store.to_string());
+            }
+            draft.set(CLIENTS_ONLY.0, CLIENTS_ONLY.1);
+            // torchrun counts the attempts of its workers itself.
+            if torchrun.is_none() && env.get(FIRST_ATTEMPT.0).is_none() {
+                draft.set(FIRST_ATTEMPT.0, FIRST_ATTEMPT.1);
+            }
+        }
+    }
+    let Draft { torchrun, mut plan } = draft;
+    if let Some(torchrun) = torchrun.filter(Torchrun::can_change) {
+        plan.argv = torchrun.argv().to_vec();
+    }
+    plan
+}
+
+/// Gives the c10d backend timers that fit a server which waits for slow pods.
+fn c10d_conf(conf: &mut RdzvConf, notes: &mut Vec<String>, patience: Duration) {
+    if let Some(timeout) = conf.remove("timeout") {
+        if conf.get("join_timeout").is_none() {
+            notes.push(format!(
+                "the c10d backend ignores timeout={timeout}; join_timeout={timeout} is what was meant and is set"
+            ));
+            conf.set("join_timeout", timeout);
+        } else {
+            notes.push(format!(
+                "the c10d backend ignores timeout={timeout}, so it is left out; join_timeout counts"
+            ));
+        }
+    }
+    if conf.get("join_timeout").is_none() {
+        conf.set("join_timeout", patience.as_secs().to_string());
+        notes.push(format!(
+            "join_timeout={}, as long as --gather-timeout (torchrun's own is 600)",
+            patience.as_secs()
+        ));
+    }
+    if conf.get("read_timeout").is_none() {
+        conf.set("read_timeout", READ_TIMEOUT.as_secs().to_string());
+        notes.push(format!("read_timeout={} (torchrun's own is 60)", READ_TIMEOUT.as_secs()));
+    }
+    match conf.get("is_host") {
+        Some("0" | "false" | "f" | "no" | "n") => {}
+        None => conf.set("is_host", "0"),
+        Some(said) => {
+            notes.push(format!(
+                "is_host={said} is changed to is_host=0: the server is rallypoint, no node hosts it"
+            ));
+            conf.set("is_host", "0");
+        }
+    }
+}
+
+struct Draft {
+    torchrun: Option<Torchrun>,
+    plan: Plan,
+}
+
+impl Draft {
+    fn set(&mut self, name: &str, value: impl Into<String>) {
+        self.plan.set.push((name.to_owned(), value.into()));
+    }
+
+    fn note(&mut self, note: impl Into<String>) {
+        self.plan.notes.push(note.into());
+    }
+
+    /// Changes a flag of the command, or says that it cannot be done.
+    fn change(&mut self, name: &'static str, value: &str) {
+        match &self.torchrun {
+            Some(torchrun) if torchrun.can_change() => self.torchrun = Some(torchrun.with_flag(name, value)),
+            _ => self.note(format!(
+                "--{name} stands in a shell script, where it cannot be changed; write --{name}={value} there"
+            )),
+        }
+    }
+
+    fn endpoint(&mut self, endpoint: &Endpoint, why: &str) {
+        let endpoint = endpoint.to_string();
+        let said = self.torchrun.as_ref().and_then(|torchrun| torchrun.flag("rdzv-endpoint"));
+        if let Some(said) = said.filter(|said| *said != endpoint).map(str::to_owned) {
+            self.note(format!("--rdzv-endpoint={said} is changed to {endpoint}: {why}"));
+            self.change("rdzv-endpoint", &endpoint);
+        }
+        self.set("PET_RDZV_ENDPOINT", endpoint);
+    }
+
+    /// Changes `--rdzv-conf` where the command has it, else the variable.
+    fn conf(&mut self, env: &Environment, change: impl FnOnce(&mut RdzvConf, &mut Vec<String>)) {
+        let in_command = self.torchrun.as_ref().and_then(Torchrun::conf);
+        let old =
+            in_command.clone().or_else(|| env.get("PET_RDZV_CONF").map(RdzvConf::parse)).unwrap_or_default();
+        let (mut new, mut notes) = (old.clone(), Vec::new());
+        change(&mut new, &mut notes);
+        if new == old {
+            return;
+        }
+        let text = new.to_string();
+        for note in notes {
+            self.note(format!("rdzv_conf: {note}"));
+        }
+        if in_command.is_some() {
+            self.change("rdzv-conf", &text);
+        }
+        self.set("PET_RDZV_CONF", text);
+    }
+}
+
+#[cfg(test)]
+mod tests;

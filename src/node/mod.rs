@@ -1,0 +1,17 @@
+//! What runs on a node, beside the job: who a process is, what its manifest says, and the clients of a server.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`client`] | a client of any TCPStore, and of the HTTP API |
+//! | [`doctor`] | checks that tell before a job hangs why it would |
+//! | [`endpoint`] | where a server is, as people and platforms write it |
+//! | [`launch`] | who a process is in its job, by its environment |
+//! | [`makers`] | what makes pods in Kubernetes, and what each maker gives them |
+//! | [`shell`] | which commands a shell script runs, as far as that can be read |
+
+pub mod client;
+pub mod doctor;
+pub mod endpoint;
+pub mod launch;
+pub mod makers;
+pub mod shell;

@@ -1,0 +1,170 @@
+//! `/api/v1/runs/{run_id}/announce`: the gate where pods wait for each other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+
+use super::access::{LocalAddr, PeerIp};
+use super::body::Body;
+use super::problem::Problem;
+use super::rendezvous::{label, token};
+use super::target::Named;
+use crate::api;
+use crate::core::gate::{Announcement, Member, Refused, Standing};
+use crate::core::ids::Nodes;
+use crate::server::{Server, deadline_in};
+
+/// Between two looks at one run.
+const LEAST_WAIT: Duration = Duration::from_millis(100);
+
+pub(super) async fn announce(
+    State(server): State<Arc<Server>>,
+    PeerIp(address): PeerIp,
+    local: LocalAddr,
+    Named(run_id): Named<String>,
+    Body(sent): Body<api::Announce>,
+) -> Result<(StatusCode, Json<api::AnnounceAnswer>), Problem> {
+    if server.is_idle() {
+        let why = "this pod has no store (--only-on-index), so nobody gathers here: announce to the pod that has it, by its own name";
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, why.to_owned()));
+    }
+    let run_id = super::rendezvous::run_id(&run_id)?.to_string();
+    let nodes = Nodes::parse(&sent.nodes)
+        .ok_or_else(|| Problem::bad_request(format!("`nodes` is `{}`; write N or MIN:MAX", sent.nodes)))?;
+    let wait = sent.wait_seconds.get().min(api::MAX_ANNOUNCE_WAIT);
+    label("pod", &sent.pod)?;
+    sent.torch.as_deref().map(|torch| label("torch", torch)).transpose()?;
+    let said = Announcement {
+        pod: sent.pod,
+        uid: token("uid", sent.uid)?.into(),
+        node_rank: sent.node_rank,
+        nodes,
+        address,
+        torch: sent.torch,
+        restarts: sent.restart_finished,
+    };
+    let deadline = deadline_in(wait);
+    let mut bell = server.gathering().bell();
+    loop {
+        // Seen before asking: a gate that opens in between rings again.
+        bell.borrow_and_update();
+        if server.is_stopping() {
+            let why = "the server is stopping, so nobody is let go here; announce again in a moment";
+            return Err(Problem::stopping(why));
+        }
+        let standing = server.announce(&run_id, &said).map_err(|refused| refusal(&refused))?;
+        let waits = !matches!(standing, Standing::Go(_));
+        let until = match &standing {
+            // Nobody rings when the holder of a rank is gone.
+            Standing::Parked { silent, .. } => {
+                let left = server.gathering().gates().pod_timeout().saturating_sub(*silent);
+                deadline.min(deadline_in(left.max(LEAST_WAIT)))
+            }
+            _ => deadline,
+        };
+        if waits {
+            let rung = tokio::time::timeout_at(until, bell.changed()).await.is_ok();
+            if rung || until < deadline {
+                continue;
+            }
+        }
+        let status = if waits { StatusCode::ACCEPTED } else { StatusCode::OK };
+        // All pods hear of one store in the answer that lets them go, so that none can go to another.
+        let store = if waits || !sent.store {
+            None
+        } else {
+            Some(super::routes::store_of_run(&server, local, &run_id)?)
+        };
+        return Ok((
+            status,
+            Json(api::AnnounceAnswer { store, ..answer(&server, &said, &run_id, standing) }),
+        ));
+    }
+}
+
+fn refusal(refused: &Refused) -> Problem {
+    let (status, code) = match refused {
+        Refused::Disagree { .. } => (StatusCode::CONFLICT, "mismatch"),
+        Refused::Finished { .. } => (StatusCode::CONFLICT, "finished"),
+        Refused::Rank { .. } | Refused::Text(_) => (StatusCode::BAD_REQUEST, "bad_request"),
+        Refused::NoMemory => (StatusCode::SERVICE_UNAVAILABLE, "no_memory"),
+        Refused::TooManyPods(_) | Refused::TooManyRuns => (StatusCode::SERVICE_UNAVAILABLE, "too_many"),
+    };
+    Problem::new(status, refused.to_string()).with_code(code)
+}
+
+fn answer(server: &Server, said: &Announcement, run_id: &str, standing: Standing) -> api::AnnounceAnswer {
+    let versions = server.gathering().differing_versions(run_id);
+    let warning = versions.map(|versions| format!("the pods have different versions of PyTorch: {versions}"));
+    let answer = |state, arrived, waited: Duration, detail| api::AnnounceAnswer {
+        run_id: run_id.to_owned(),
+        state,
+        expected: said.nodes.min,
+        arrived,
+        missing: Vec::new(),
+        waited_seconds: waited.as_secs_f64(),
+        detail,
+        warning: warning.clone(),
+        store: None,
+    };
+    match standing {
+        Standing::Go(opened) => {
+            let detail = format!("all {} pods are there", opened.pods);
+            answer(api::AnnounceState::Go, opened.pods, opened.after, detail)
+        }
+        Standing::Gathering(progress) => api::AnnounceAnswer {
+            missing: progress.missing.clone(),
+            ..answer(api::AnnounceState::Gathering, progress.arrived, progress.waited, progress.to_string())
+        },
+        Standing::Parked { node_rank, holder, address, .. } if holder == said.pod => {
+            let detail = format!(
+                "two live processes on `{holder}` claim node rank {node_rank}, the other one at {address}; this one waits until \
+                 that is gone. If both are meant to run, give each its own --node-rank (RALLYPOINT_NODE_RANK)"
+            );
+            answer(api::AnnounceState::Parked, 0, Duration::ZERO, detail)
+        }
+        Standing::Parked { node_rank, holder, address, .. } => {
+            let detail = format!(
+                "node rank {node_rank} is held by pod `{holder}` at {address}, which lives; this pod waits until that one \
+                 is gone. If both are meant to run, one has the wrong rank"
+            );
+            answer(api::AnnounceState::Parked, 0, Duration::ZERO, detail)
+        }
+    }
+}
+
+/// Who announced himself, without announcing anybody.
+pub(super) async fn announced(
+    State(server): State<Arc<Server>>,
+    Named(run_id): Named<String>,
+) -> Result<Json<api::Announced>, Problem> {
+    let run_id = super::rendezvous::run_id(&run_id)?.to_string();
+    let now = server.now();
+    let gates = server.gathering().gates();
+    let Some(run) = gates.run(&run_id) else {
+        let detail = format!("no pod announced itself for run `{run_id}`, or all of them are gone");
+        return Err(Problem::new(StatusCode::NOT_FOUND, detail));
+    };
+    let entry = |member: &Member| {
+        let silent = now.since(member.seen);
+        api::AnnouncedPod {
+            pod: member.said.pod.clone(),
+            uid: member.said.uid.clone(),
+            node_rank: member.said.node_rank,
+            address: member.said.address.to_string(),
+            torch: member.said.torch.clone(),
+            silent_seconds: silent.as_secs_f64(),
+            live: silent < gates.pod_timeout(),
+        }
+    };
+    Ok(Json(api::Announced {
+        nodes: run.nodes().map(|nodes| nodes.to_string()),
+        open: run.opened().is_some(),
+        pods: run.members().map(entry).collect(),
+        torch_versions: run.versions().0,
+        run_id,
+    }))
+}

@@ -1,0 +1,81 @@
+//! The route of the native barrier.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+
+use super::body::Body;
+use super::problem::Problem;
+use super::rendezvous::{label, token, wait};
+use super::target::Named;
+use crate::api;
+use crate::core::ids::{Label, count};
+use crate::core::rendezvous::barrier::{Arrival, Refusal, Standing};
+use crate::server::Server;
+
+pub(super) async fn arrive(
+    State(server): State<Arc<Server>>,
+    Named(name): Named<String>,
+    Body(body): Body<api::Arrive>,
+) -> Result<Response, Problem> {
+    let (name, wait) = (label("name", &name)?, wait(body.wait_seconds));
+    let members = body.members.as_deref().map(names).transpose()?;
+    let Some(size) = body.world_size.or(members.as_ref().map(|members| count(members.len()))) else {
+        return Err(Problem::bad_request("say how many must arrive as `world_size`, or who as `members`"));
+    };
+    let arrival = Arrival {
+        participant: label("participant", &body.participant)?,
+        arrival_id: token("arrival_id", body.arrival_id)?,
+        size,
+        members,
+        timeout: body.timeout_seconds.get(),
+    };
+    let barrier = name.to_string();
+    Ok(match server.rounds().arrive(&name, arrival, wait).await? {
+        Standing::Released { generation, size } => {
+            Json(api::ArriveReleased { state: "released".into(), barrier, generation, world_size: size })
+                .into_response()
+        }
+        Standing::Waiting { generation, arrived, size, missing, waited, .. } => {
+            let answer = api::ArriveWaiting {
+                state: "waiting".into(),
+                barrier,
+                generation,
+                arrived,
+                world_size: size,
+                missing,
+                waited_seconds: waited.as_secs_f64(),
+            };
+            (StatusCode::ACCEPTED, Json(answer)).into_response()
+        }
+    })
+}
+
+fn names(members: &[String]) -> Result<BTreeSet<Label>, Problem> {
+    let given = members.len();
+    let names = members.iter().map(|name| label("members", name)).collect::<Result<BTreeSet<_>, _>>()?;
+    if names.len() == given {
+        return Ok(names);
+    }
+    Err(Problem::bad_request("`members` names somebody twice"))
+}
+
+pub(super) fn problem(refusal: &Refusal) -> Problem {
+    let status = match refusal {
+        Refusal::Timeout { .. } => StatusCode::REQUEST_TIMEOUT,
+        Refusal::Mismatch { .. } | Refusal::Gone => StatusCode::CONFLICT,
+        Refusal::Bad(_) => StatusCode::BAD_REQUEST,
+        Refusal::TooMany(_) | Refusal::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let problem = Problem::new(status, refusal.to_string()).with_code(refusal.code());
+    match refusal {
+        Refusal::Timeout { arrived, missing, .. } => {
+            problem.with("arrived", *arrived).with("missing", missing.clone())
+        }
+        _ => problem,
+    }
+}

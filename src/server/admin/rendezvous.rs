@@ -1,0 +1,278 @@
+//! The routes of the native rendezvous: bodies of the API to events of the rendezvous, and its answers back.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+
+use super::access::{LocalAddr, Operator, PeerAddr};
+use super::body::{Body, Parts};
+use super::problem::Problem;
+use super::target::Named;
+use crate::api::{self, PeerDuration};
+use crate::core::ids::{Label, RunId, count};
+use crate::core::rendezvous::{
+    self, HeartbeatView, Join, LeaveRequest, NodeInfo, Place, Refusal, Report, Round, Wanted,
+};
+use crate::server::{Ended, Joined, Server, SharedRound};
+
+pub(super) async fn join(
+    State(server): State<Arc<Server>>,
+    Named(run): Named<String>,
+    peer: PeerAddr,
+    local: LocalAddr,
+    Body(body): Body<api::Join>,
+) -> Result<Response, Problem> {
+    let run = run_id(&run)?;
+    let (wait, with_participants) = (wait(body.wait_seconds), body.participants);
+    let join = join_event(body, peer.0.ip().to_canonical())?;
+    Ok(match server.rounds().join(&server, &run, join, wait).await? {
+        Joined::Complete { shared, rank } => complete(&server, local, &shared, rank, with_participants)?,
+        Joined::Waiting { progress, redundant } => {
+            let answer = api::JoinWaiting {
+                state: if redundant { api::JoinState::Redundant } else { api::JoinState::Waiting },
+                run_id: run.to_string(),
+                round: progress.round,
+                joined: progress.joined,
+                min_nodes: progress.min_nodes,
+                max_nodes: progress.max_nodes,
+                missing_ranks: progress.missing_ranks,
+                missing_nodes: progress.missing_nodes,
+                waited_seconds: progress.waited.as_secs_f64(),
+                deadline_seconds: progress.left.map(|left| left.as_secs_f64()),
+                reason: progress.reason,
+            };
+            (StatusCode::ACCEPTED, Json(answer)).into_response()
+        }
+    })
+}
+
+fn complete(
+    server: &Server,
+    local: LocalAddr,
+    shared: &SharedRound,
+    rank: u32,
+    with_participants: bool,
+) -> Result<Response, Problem> {
+    let round = &shared.round;
+    let answer = api::JoinComplete {
+        state: api::JoinState::Complete,
+        run_id: round.run_id.to_string(),
+        round: round.number,
+        group_rank: rank,
+        group_world_size: count(round.participants.len()),
+        store: shared.store_port.map(|port| api::StoreAddress { host: local.store_host(server), port }),
+        keep_alive_seconds: round.terms.keep_alive.as_secs_f64(),
+        keep_alive_misses: round.terms.keep_alive_misses,
+        gathered_seconds: round.gathered.as_secs_f64(),
+        participants: None,
+    };
+    if !with_participants {
+        return Ok(Json(answer).into_response());
+    }
+    let failed =
+        |error: serde_json::Error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
+    let mut head = serde_json::to_vec(&answer).map_err(failed)?;
+    // The object stays open for the list, which is the same for all and made once.
+    head.pop();
+    head.extend_from_slice(b",\"participants\":");
+    let parts = Parts([head.into(), shared.listed(list), Bytes::from_static(b"}")].into());
+    let json = [(header::CONTENT_TYPE, "application/json")];
+    Ok((json, axum::body::Body::new(parts)).into_response())
+}
+
+fn list(round: &Round) -> Bytes {
+    let participants = (0..).zip(&round.participants).map(|(rank, participant)| api::Participant {
+        group_rank: rank,
+        node: participant.node.to_string(),
+        name: participant.info.name.to_string(),
+        address: participant.info.address.to_string(),
+        role: participant.info.role.as_ref().map(Label::to_string),
+        local_world_size: participant.info.local_world_size,
+    });
+    // Strings and numbers always have a JSON form.
+    serde_json::to_vec(&participants.collect::<Vec<_>>()).unwrap_or_default().into()
+}
+
+pub(super) async fn heartbeat(
+    State(server): State<Arc<Server>>,
+    Named(run): Named<String>,
+    peer: PeerAddr,
+    Body(body): Body<api::Heartbeat>,
+) -> Result<Json<api::HeartbeatAnswer>, Problem> {
+    let run = run_id(&run)?;
+    let (wait, seen) = (wait(body.wait_seconds), action(body.seen));
+    let node = label("node", &body.node)?;
+    let address = optional("address", body.address.as_deref())?;
+    let report = Report {
+        join_id: token("join_id", body.join_id)?,
+        info: NodeInfo {
+            name: optional("name", body.name.as_deref())?.unwrap_or_else(|| node.clone()),
+            address: address.map_or_else(|| label("address", &peer.0.ip().to_canonical().to_string()), Ok)?,
+            role: None,
+            local_world_size: None,
+            torch_version: None,
+        },
+        node,
+        place: Place { round: body.round, rank: body.rank },
+        world_size: body.world_size,
+        wanted: Wanted {
+            min_nodes: body.min_nodes,
+            max_nodes: body.max_nodes.unwrap_or(body.min_nodes),
+            ..Wanted::default()
+        },
+    };
+    let HeartbeatView { action, reason, waiting } =
+        server.rounds().heartbeat(&server, &run, report, seen, wait).await?;
+    let action = match action {
+        rendezvous::Action::Continue => api::Action::Continue,
+        rendezvous::Action::Rejoin => api::Action::Rejoin,
+        rendezvous::Action::Closed => api::Action::Closed,
+    };
+    Ok(Json(api::HeartbeatAnswer { action, reason, round: body.round, num_nodes_waiting: waiting }))
+}
+
+fn action(action: api::Action) -> rendezvous::Action {
+    match action {
+        api::Action::Continue => rendezvous::Action::Continue,
+        api::Action::Rejoin => rendezvous::Action::Rejoin,
+        api::Action::Closed => rendezvous::Action::Closed,
+    }
+}
+
+pub(super) async fn leave(
+    State(server): State<Arc<Server>>,
+    Named(run): Named<String>,
+    Body(body): Body<api::Leave>,
+) -> Result<Json<api::Left>, Problem> {
+    let (run, node) = (run_id(&run)?, label("node", &body.node)?);
+    let why = optional("reason", body.reason.as_deref())?;
+    let outcome = body.outcome.map(|outcome| match outcome {
+        api::Outcome::Succeeded => rendezvous::Outcome::Succeeded,
+        api::Outcome::Failed => rendezvous::Outcome::Failed,
+    });
+    Ok(Json(api::Left { left: server.rounds().leave(&server, &run, &node, LeaveRequest { why, outcome }) }))
+}
+
+pub(super) async fn close(
+    State(server): State<Arc<Server>>,
+    Named(run): Named<String>,
+    operator: Option<Operator>,
+    Body(body): Body<api::Close>,
+) -> Result<Json<api::Closed>, Problem> {
+    let run = run_id(&run)?;
+    let (node, why) = (optional("node", body.node.as_deref())?, optional("reason", body.reason.as_deref())?);
+    let by = match (&node, operator) {
+        (Some(node), _) if server.rounds().is_member(&run, node) => format!("node {node}"),
+        (_, Some(Operator)) => "an operator".into(),
+        (Some(node), None) => {
+            let detail = format!("{node} is not in run {run}; only its nodes and operators may close it");
+            return Err(Problem::new(StatusCode::FORBIDDEN, detail).with_code("not_a_member"));
+        }
+        (None, None) => {
+            let detail = "name a node of the run as `node`, or be an operator: send the token of the server's \
+                          --token-file as `Authorization: Bearer`, or without one ask from the server's own host";
+            return Err(Problem::new(StatusCode::FORBIDDEN, detail).with_code("not_a_member"));
+        }
+    };
+    let by = why.map_or(by.clone(), |why| format!("{by} ({why})"));
+    let closed = server.rounds().close(&server, &run, &by).map_err(Ended::from)?;
+    Ok(Json(api::Closed { run_id: run.to_string(), closed }))
+}
+
+pub(super) async fn extend(
+    State(server): State<Arc<Server>>,
+    Named(run): Named<String>,
+    _operator: Operator,
+    Body(body): Body<api::Extend>,
+) -> Result<Json<api::Extended>, Problem> {
+    let run = run_id(&run)?;
+    let (round, left) = server.rounds().extend(&server, &run, body.by_seconds.get()).map_err(Ended::from)?;
+    Ok(Json(api::Extended { run_id: run.to_string(), round, deadline_seconds: left.as_secs_f64() }))
+}
+
+fn join_event(body: api::Join, peer: IpAddr) -> Result<Join, Problem> {
+    let node = label("node", &body.node)?;
+    let address = optional("address", body.address.as_deref())?;
+    Ok(Join {
+        join_id: token("join_id", body.join_id)?,
+        info: NodeInfo {
+            name: optional("name", body.name.as_deref())?.unwrap_or_else(|| node.clone()),
+            address: address.map_or_else(|| label("address", &peer.to_string()), Ok)?,
+            role: optional("role", body.role.as_deref())?,
+            local_world_size: body.local_world_size,
+            torch_version: optional("torch_version", body.torch_version.as_deref())?,
+        },
+        node,
+        rank: body.node_rank,
+        watched: body.heartbeat,
+        previous: body.previous.map(|api::Placed { round, rank }| Place { round, rank }),
+        wanted: Wanted {
+            min_nodes: body.min_nodes,
+            max_nodes: body.max_nodes.unwrap_or(body.min_nodes),
+            join_timeout: body.join_timeout_seconds.map(PeerDuration::get),
+            last_call: body.last_call_seconds.map(PeerDuration::get),
+            keep_alive: body.keep_alive_seconds.map(PeerDuration::get),
+            keep_alive_misses: body.keep_alive_misses,
+            store: body.store,
+        },
+    })
+}
+
+pub(super) fn run_id(text: &str) -> Result<RunId, Problem> {
+    label("run_id", text).map(|label| RunId::new(label.as_str().as_bytes()))
+}
+
+pub(super) fn label(name: &str, text: &str) -> Result<Label, Problem> {
+    Label::new(text).map_err(|error| Problem::bad_request(format!("`{name}` {error}")))
+}
+
+fn optional(name: &str, text: Option<&str>) -> Result<Option<Label>, Problem> {
+    text.map(|text| label(name, text)).transpose()
+}
+
+/// A text that may be empty.
+pub(super) fn token(name: &str, text: String) -> Result<Box<str>, Problem> {
+    if !text.is_empty() {
+        label(name, &text)?;
+    }
+    Ok(text.into())
+}
+
+pub(super) fn wait(given: PeerDuration) -> Duration {
+    given.get().min(api::MAX_WAIT)
+}
+
+impl From<Ended> for Problem {
+    fn from(ended: Ended) -> Self {
+        let (status, code) = match &ended {
+            Ended::Refused(refusal) => (status(refusal), refusal.code()),
+            Ended::Barrier(refusal) => return super::barriers::problem(refusal),
+            Ended::Replaced => (StatusCode::CONFLICT, "replaced"),
+            Ended::Stopping => return Self::stopping(ended.to_string()),
+        };
+        Self::new(status, ended.to_string()).with_code(code)
+    }
+}
+
+fn status(refusal: &Refusal) -> StatusCode {
+    match refusal {
+        Refusal::Closed { .. } | Refusal::GracefulExit { .. } => StatusCode::GONE,
+        Refusal::JoinTimeout { .. } => StatusCode::REQUEST_TIMEOUT,
+        Refusal::NoStore { .. }
+        | Refusal::TooManyRuns { .. }
+        | Refusal::TooManyNodes { .. }
+        | Refusal::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
+        Refusal::DuplicateRank { .. }
+        | Refusal::Mismatch { .. }
+        | Refusal::Left
+        | Refusal::NotGathering(_) => StatusCode::CONFLICT,
+        Refusal::BadRank { .. } | Refusal::BadTerms(_) => StatusCode::BAD_REQUEST,
+        Refusal::UnknownRun => StatusCode::NOT_FOUND,
+    }
+}

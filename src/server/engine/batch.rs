@@ -1,0 +1,77 @@
+//! What follows from the requests of one critical section, in its order: replies, wake-ups, observations.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use super::{Mailbox, MemoryBudget, Meter, Observations, Reservation};
+use crate::core::ids::{ConnId, Timestamp};
+use crate::core::protocol::{Reply, ReplyBuffer};
+use crate::core::store::{Effects, Event, Observed};
+
+/// One critical section's effects.
+pub(super) struct BatchEffects<'t> {
+    /// The connection whose requests are applied.
+    pub(super) own: Option<ConnId>,
+    pub(super) now: Timestamp,
+    pub(super) out: &'t mut ReplyBuffer,
+    pub(super) mailboxes: &'t mut slab::Slab<Mailbox>,
+    pub(super) meter: &'t mut Meter,
+    pub(super) events: &'t mut Vec<Event>,
+    pub(super) observations: &'t mut Observations,
+    pub(super) wakers: &'t mut Vec<Waker>,
+    /// Bytes of replies that need not be counted any more…
+    pub(super) counted: usize,
+    /// …because they are in here, until the connection counts what it keeps of them.
+    pub(super) reservation: Option<Reservation>,
+    pub(super) budget: &'t Arc<MemoryBudget>,
+}
+
+impl BatchEffects<'_> {
+    #[cold]
+    fn count_replies(&mut self) -> bool {
+        const MORE: usize = 1 << 20;
+        self.counted = self.out.len().saturating_add(MORE);
+        self.reservation.get_or_insert_with(|| self.budget.reservation()).resize(self.counted)
+    }
+}
+
+impl Effects for BatchEffects<'_> {
+    #[inline]
+    fn reply(&mut self, reply: Reply<'_>) {
+        self.out.push(reply);
+    }
+
+    #[inline]
+    fn has_room(&mut self) -> bool {
+        self.out.len() <= self.counted || self.count_replies()
+    }
+
+    fn wake(&mut self, conn: ConnId) {
+        if Some(conn) == self.own {
+            self.out.push(Reply::StopWaiting);
+            return;
+        }
+        let Some(mailbox) = self.mailboxes.get_mut(conn.slot()).filter(|mailbox| mailbox.id == conn) else {
+            return;
+        };
+        mailbox.woken = true;
+        self.meter.waits.record(self.now.since(mailbox.waiting_since));
+        self.wakers.extend(mailbox.waker.take());
+    }
+
+    fn event(&mut self, event: Event) {
+        if self.observes() {
+            self.observe(Observed::Event(event.clone()));
+        }
+        self.events.push(event);
+    }
+
+    #[inline]
+    fn observes(&self) -> bool {
+        self.observations.enabled
+    }
+
+    fn observe(&mut self, observed: Observed) {
+        self.observations.push(self.now, observed);
+    }
+}

@@ -1,0 +1,405 @@
+//! The one place with a lock: one engine holds one store, gives every connection its turn, and hands each reply and
+//! wake-up to its connection in the order of the critical section that made it.
+//!
+//! A connection may only be written to by its own task, so a wake-up for another connection is left with its
+//! mailbox: one flag, because a connection waits for one thing and is told so by one byte. The flag is taken under
+//! the same lock before that connection's next request is applied, so a CANCEL_WAIT can never overtake the wake-up
+//! it lost to.
+//!
+//! Nothing is awaited, logged or formatted while the lock is held. A panic inside it ends the process: a half
+//! applied request must not be served.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss
+    )
+)]
+
+mod batch;
+mod budget;
+mod meter;
+mod observations;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use crate::core::ids::{ConnId, Timestamp};
+use crate::core::protocol::{Reply, ReplyBuffer, Request};
+use crate::core::store::{Event, Refusal, Stats, Store, WaitView};
+use batch::BatchEffects;
+pub use budget::{BufferReservation, MemoryBudget, Reservation};
+pub use meter::{BUCKETS, Histogram, Meter, WAIT_BUCKET_FACTOR};
+use observations::Observations;
+pub use observations::Seen;
+
+/// The process's monotonic clock. The only place where the server reads time for the core.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    /// Starts at zero now.
+    pub fn start() -> Self {
+        Self { start: Instant::now() }
+    }
+
+    /// Time since the start.
+    pub fn now(&self) -> Timestamp {
+        Timestamp(self.start.elapsed())
+    }
+}
+
+/// What happened in which store.
+#[derive(Debug, Clone)]
+pub struct Notice {
+    /// The port of the store.
+    pub store: u16,
+    /// What happened.
+    pub event: Event,
+}
+
+/// Takes notices, outside the lock.
+pub trait Observer: Send + Sync {
+    /// Something happened in a store.
+    fn notice(&self, notice: Notice);
+}
+
+/// Where wake-ups for one connection are left.
+#[derive(Debug)]
+struct Mailbox {
+    id: ConnId,
+    woken: bool,
+    /// Set while the connection waits.
+    waker: Option<Waker>,
+    waiting_since: Timestamp,
+}
+
+#[derive(Debug)]
+struct State {
+    store: Store,
+    mailboxes: slab::Slab<Mailbox>,
+    serial: u32,
+    meter: Meter,
+    /// The store's bytes as last told to the budget.
+    budgeted: usize,
+    events: Vec<Event>,
+    observations: Observations,
+}
+
+/// One store and the connections to it.
+pub struct Engine {
+    port: u16,
+    clock: Clock,
+    budget: Arc<MemoryBudget>,
+    observer: Arc<dyn Observer>,
+    state: Mutex<State>,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("port", &self.port).finish_non_exhaustive()
+    }
+}
+
+/// What came of a batch.
+#[derive(Debug)]
+pub struct Submitted {
+    /// Requests applied, from the start of the batch. Fewer than given if the replies became too many to go on
+    /// before they are sent, if others must have their turn, or if one was refused.
+    pub applied: usize,
+    /// Whether others must have their turn before the rest is applied.
+    pub worked_enough: bool,
+    /// Whether the connection has a wait outstanding: it will be woken through its waker.
+    pub waiting: bool,
+    /// Why the request after the applied ones was refused.
+    pub refusal: Option<Refusal>,
+}
+
+impl Engine {
+    /// Serves `store` on `port`. What it observes of jobs is kept for [`Self::take_seen`] if `observing`.
+    pub fn new(
+        port: u16,
+        store: Store,
+        clock: Clock,
+        budget: Arc<MemoryBudget>,
+        observer: Arc<dyn Observer>,
+        observing: bool,
+    ) -> Arc<Self> {
+        let state = State {
+            store,
+            mailboxes: slab::Slab::new(),
+            serial: 0,
+            meter: Meter::default(),
+            budgeted: 0,
+            events: Vec::new(),
+            observations: Observations::new(observing),
+        };
+        Arc::new(Self { port, clock, budget, observer, state: Mutex::new(state) })
+    }
+
+    /// The port of the store.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    #[inline]
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|_| {
+            tracing::error!(store = self.port, "the store is broken by an earlier panic; the process ends");
+            std::process::abort()
+        })
+    }
+
+    /// Registers a connection.
+    pub fn connect(self: &Arc<Self>, addr: SocketAddr) -> Session {
+        let mut state = self.lock();
+        state.serial = state.serial.wrapping_add(1);
+        let serial = state.serial;
+        let entry = state.mailboxes.vacant_entry();
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "each takes a descriptor, and a process has fewer than 2^32"
+        )]
+        let id = ConnId::new(entry.key() as u32, serial);
+        entry.insert(Mailbox { id, woken: false, waker: None, waiting_since: Timestamp::default() });
+        state.store.connect(id, SocketAddr::new(addr.ip().to_canonical(), addr.port()));
+        Session { engine: Arc::clone(self), id }
+    }
+
+    /// Sizes at this moment.
+    pub fn stats(&self) -> Stats {
+        self.lock().store.stats()
+    }
+
+    /// What was counted so far.
+    pub fn meter(&self) -> Meter {
+        self.lock().meter.clone()
+    }
+
+    /// How long the oldest wait has lasted.
+    pub fn oldest_wait(&self) -> Option<Duration> {
+        let now = self.clock.now();
+        self.lock().store.oldest_wait(now)
+    }
+
+    /// Up to `most` outstanding waits, the oldest first.
+    pub fn waits(&self, most: usize, keys_each: usize) -> Vec<WaitView> {
+        let now = self.clock.now();
+        self.lock().store.waits(now, most, keys_each)
+    }
+
+    /// What the store has observed since the last call.
+    pub fn take_seen(&self) -> Seen {
+        let mut state = self.lock();
+        let seen = state.observations.take();
+        self.finish(state, Vec::new());
+        seen
+    }
+
+    /// Up to `most` waits that have lasted for `at_least`, in no order, and how many there are.
+    pub fn long_waits(&self, at_least: Duration, most: usize, keys_each: usize) -> (Vec<WaitView>, usize) {
+        let now = self.clock.now();
+        self.lock().store.long_waits(now, at_least, most, keys_each)
+    }
+
+    /// Empties the store.
+    pub fn reset(&self) {
+        self.change(None, |store, _, fx| store.reset(fx));
+        self.settle();
+    }
+
+    /// Drops the keys of one run's rendezvous; returns how many there were.
+    pub fn drop_run(&self, run_id: &[u8]) -> usize {
+        let mut before = 0;
+        self.change(None, |store, _, fx| {
+            before = store.dropped();
+            store.drop_run(run_id, fx);
+        });
+        self.settle();
+        let dropped = self.lock().store.dropped().saturating_sub(before);
+        usize::try_from(dropped).unwrap_or(usize::MAX)
+    }
+
+    /// Drops what has been idle for long enough. Cheap when nothing is due.
+    pub fn tick(&self) {
+        let now = self.clock.now();
+        if self.lock().store.next_deadline().is_some_and(|at| at <= now) {
+            self.change(None, |store, now, fx| store.tick(now, fx));
+        }
+        self.settle();
+    }
+
+    /// Goes on with what is dropped step by step until nothing is left of it, with the lock free between the steps.
+    fn settle(&self) {
+        while self.lock().store.is_unsettled() {
+            // The lock is not fair: who waits for it must have time to wake up.
+            std::thread::sleep(Duration::from_micros(100));
+            self.change(None, |_, _, _| ());
+        }
+    }
+
+    /// Runs a change that no request made; with it the connection `leaving` goes.
+    fn change(
+        &self,
+        leaving: Option<ConnId>,
+        change: impl FnOnce(&mut Store, Timestamp, &mut BatchEffects<'_>),
+    ) {
+        let now = self.clock.now();
+        let mut wakers = Vec::new();
+        let mut state = self.lock();
+        let State { store, mailboxes, meter, events, observations, .. } = &mut *state;
+        let mut effects = BatchEffects {
+            own: None,
+            now,
+            out: &mut ReplyBuffer::default(),
+            mailboxes,
+            meter,
+            events,
+            observations,
+            wakers: &mut wakers,
+            counted: usize::MAX,
+            reservation: None,
+            budget: &self.budget,
+        };
+        store.begin(&mut effects);
+        change(store, now, &mut effects);
+        if let Some(id) = leaving {
+            mailboxes.try_remove(id.slot());
+        }
+        self.finish(state, wakers);
+    }
+
+    /// Settles the books, unlocks, and then tells everybody else.
+    #[inline]
+    fn finish(&self, mut state: MutexGuard<'_, State>, wakers: Vec<Waker>) {
+        #[expect(clippy::arithmetic_side_effects, reason = "bytes in memory")]
+        let bytes = state.store.stats().bytes + state.observations.bytes();
+        if bytes != state.budgeted {
+            self.budget.adjust(state.budgeted, bytes);
+            state.budgeted = bytes;
+        }
+        let events = std::mem::take(&mut state.events);
+        drop(state);
+        for waker in wakers {
+            waker.wake();
+        }
+        for event in events {
+            self.observer.notice(Notice { store: self.port, event });
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let budgeted = self.lock().budgeted;
+        self.budget.adjust(budgeted, 0);
+    }
+}
+
+/// The engine's end of one connection. Dropping it disconnects.
+#[derive(Debug)]
+pub struct Session {
+    engine: Arc<Engine>,
+    id: ConnId,
+}
+
+impl Session {
+    /// When this many bytes of replies have gathered, the rest of a batch waits until they are sent.
+    const REPLIES_AT_ONCE: usize = 256 * 1024;
+
+    /// The connection's id.
+    pub fn id(&self) -> ConnId {
+        self.id
+    }
+
+    /// Applies a batch of requests, each with its length on the wire, in order and in one critical section, and
+    /// appends the replies to `out`, after a wake-up that came in between.
+    ///
+    /// `cannot_cancel` is for clients of PyTorch 2.0, which on a time-out simply go on: a request other than
+    /// CANCEL_WAIT then ends the outstanding wait, so that its late wake-up cannot shift the replies.
+    pub fn submit(
+        &self,
+        batch: &[(Request<'_>, usize)],
+        cannot_cancel: bool,
+        out: &mut ReplyBuffer,
+        waker: &Waker,
+    ) -> Submitted {
+        let now = self.engine.clock.now();
+        let mut submitted = Submitted { applied: 0, worked_enough: false, waiting: false, refusal: None };
+        let mut wakers = Vec::new();
+        let mut state = self.engine.lock();
+        let room = self.engine.budget.room();
+        let State { store, mailboxes, meter, events, observations, budgeted, .. } = &mut *state;
+        store.capacity.bytes = budgeted.saturating_add(room).saturating_sub(observations.bytes());
+        let unsent = out.len();
+        let own = &mut mailboxes[self.id.slot()];
+        if std::mem::take(&mut own.woken) {
+            out.push(Reply::StopWaiting);
+        }
+        let waiting_since = own.waker.as_ref().map(|_| own.waiting_since);
+        let own = Some(self.id);
+        let mut effects = BatchEffects {
+            own,
+            now,
+            out,
+            mailboxes,
+            meter,
+            events,
+            observations,
+            wakers: &mut wakers,
+            counted: Self::REPLIES_AT_ONCE,
+            reservation: None,
+            budget: &self.engine.budget,
+        };
+        store.begin(&mut effects);
+        for (request, len) in batch {
+            if cannot_cancel && !matches!(request, Request::CancelWait) {
+                store.abandon_wait(self.id);
+            }
+            if let Err(refusal) = store.apply(self.id, request, now, &mut effects) {
+                submitted.refusal = Some(refusal);
+                break;
+            }
+            if matches!(request, Request::CancelWait)
+                && let Some(since) = waiting_since
+            {
+                effects.meter.waits.record(now.since(since));
+            }
+            submitted.applied = submitted.applied.saturating_add(1);
+            effects.meter.received(*len);
+            submitted.worked_enough = store.has_worked_enough();
+            if submitted.worked_enough || effects.out.len() >= Self::REPLIES_AT_ONCE {
+                break;
+            }
+        }
+        submitted.waiting = store.is_waiting(self.id);
+        meter.sent(out.len().saturating_sub(unsent));
+        let own = &mut mailboxes[self.id.slot()];
+        if !submitted.waiting {
+            own.waker = None;
+        } else if own.waker.as_ref().is_none_or(|known| !known.will_wake(waker)) {
+            own.waker = Some(waker.clone());
+            own.waiting_since = now;
+        }
+        if !batch.is_empty() {
+            let took = self.engine.clock.now().since(now);
+            meter.record(batch[..submitted.applied].iter().map(|(request, _)| request.op()), took);
+        }
+        self.engine.finish(state, wakers);
+        submitted
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let id = self.id;
+        self.engine.change(Some(id), |store, now, fx| store.disconnect(id, now, fx));
+    }
+}

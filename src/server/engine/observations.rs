@@ -1,0 +1,144 @@
+//! What a store observed since it was last asked, kept under the engine's lock: bounded in number and bytes, and of a
+//! large rendezvous state only the newest version.
+
+use std::collections::HashMap;
+
+use crate::core::ids::Timestamp;
+use crate::core::protocol::keys::{KeyPattern, RendezvousPart, classify};
+use crate::core::store::Observed;
+
+/// What was observed, oldest first.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Each with its time.
+    pub items: Vec<(Timestamp, Observed)>,
+    /// How many did not fit.
+    pub lost: u64,
+}
+
+/// The buffer.
+#[derive(Debug, Default)]
+pub(super) struct Observations {
+    pub(super) enabled: bool,
+    seen: Seen,
+    bytes: usize,
+    /// Where the newest version of each rendezvous state is, and how many bytes its versions have together.
+    states: HashMap<Box<[u8]>, (usize, usize)>,
+}
+
+impl Observations {
+    const MOST: usize = 64 * 1024;
+    const MOST_BYTES: usize = 16 << 20;
+    /// Versions of one state up to this many bytes together are all kept: each tells who wrote what. Beyond, a new
+    /// version replaces the one before.
+    const STATE_BYTES: usize = 64 * 1024;
+    /// What an observation costs beside its bytes, roughly.
+    const ITEM_BYTES: usize = 128;
+
+    pub(super) fn new(enabled: bool) -> Self {
+        Self { enabled, ..Self::default() }
+    }
+
+    pub(super) fn push(&mut self, now: Timestamp, observed: Observed) {
+        if let Observed::Wrote { key, value, .. } = &observed
+            && is_state(key)
+        {
+            let next = self.seen.items.len();
+            let (at, bytes) = self.states.entry(key.clone()).or_insert((next, 0));
+            *bytes = bytes.saturating_add(value.len());
+            if *at < next && *bytes > Self::STATE_BYTES {
+                self.bytes =
+                    self.bytes.saturating_sub(cost(&self.seen.items[*at].1)).saturating_add(cost(&observed));
+                self.seen.items[*at] = (now, observed);
+                return;
+            }
+            *at = next;
+        }
+        let cost = cost(&observed);
+        if self.seen.items.len() >= Self::MOST || self.bytes.saturating_add(cost) > Self::MOST_BYTES {
+            self.seen.lost = self.seen.lost.saturating_add(1);
+            if let Observed::Wrote { key, .. } = &observed {
+                self.states.remove(key);
+            }
+            return;
+        }
+        self.bytes = self.bytes.saturating_add(cost);
+        self.seen.items.push((now, observed));
+    }
+
+    /// Bytes held, roughly.
+    #[inline]
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn take(&mut self) -> Seen {
+        self.bytes = 0;
+        self.states.clear();
+        std::mem::take(&mut self.seen)
+    }
+}
+
+fn is_state(key: &[u8]) -> bool {
+    matches!(classify(key), Some(KeyPattern::Rendezvous { part: RendezvousPart::State, .. }))
+}
+
+fn cost(observed: &Observed) -> usize {
+    let bytes = match observed {
+        Observed::Wrote { key, value, .. } => key.len().saturating_add(value.len()),
+        Observed::Client { key, .. } | Observed::Dropped { key } | Observed::GaveUp { key, .. } => key.len(),
+        Observed::Gone { waited_for, .. } => waited_for.as_ref().map_or(0, |key| key.len()),
+        Observed::Event(_) => 0,
+    };
+    bytes.saturating_add(Observations::ITEM_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::core::ids::ConnId;
+
+    fn wrote(key: &str, len: usize, conn: u32) -> Observed {
+        let value = Bytes::from(vec![b'x'; len]);
+        Observed::Wrote { conn: ConnId::new(conn, conn), key: key.as_bytes().into(), value }
+    }
+
+    #[test]
+    fn every_version_of_a_small_state_is_kept_and_only_the_newest_of_a_large_one() {
+        let mut observations = Observations::new(true);
+        for n in 0..10 {
+            observations.push(Timestamp::default(), wrote("/torch.rendezvous.small", 500, n));
+            observations.push(Timestamp::default(), wrote("/torch.rendezvous.large", 150_000, n));
+        }
+        let seen = observations.take();
+        let of = |name: &str| -> Vec<u32> {
+            let writer = |(_, item): &(Timestamp, Observed)| match item {
+                Observed::Wrote { key, conn, .. } if key.ends_with(name.as_bytes()) => Some(conn.serial()),
+                _ => None,
+            };
+            seen.items.iter().filter_map(writer).collect()
+        };
+        assert_eq!(of("small").len(), 10);
+        assert_eq!(of("large"), [9]);
+        observations.push(Timestamp::default(), wrote("/torch.rendezvous.large", 150_000, 11));
+        assert_eq!(observations.take().items.len(), 1, "a drain starts anew");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted() {
+        let mut observations = Observations::new(true);
+        for n in 0..Observations::MOST as u32 + 5 {
+            observations.push(Timestamp::default(), wrote("init/", 1, n));
+        }
+        let seen = observations.take();
+        assert_eq!((seen.items.len(), seen.lost), (Observations::MOST, 5));
+        for _ in 0..20 {
+            observations.push(Timestamp::default(), wrote("/default_pg/x", 1 << 20, 1));
+        }
+        let seen = observations.take();
+        assert!(seen.items.len() < 17 && seen.lost > 3, "{} {}", seen.items.len(), seen.lost);
+        assert_eq!(observations.take().lost, 0);
+    }
+}

@@ -1,0 +1,92 @@
+//! The gates of the runs behind one lock, and the bell for those who wait at them.
+
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use super::rendezvous::RUNS_SHARE;
+use crate::config::ServerConfig;
+use crate::core::gate::{Announcement, Gatherings, Refused, Run, Standing, Versions};
+use crate::core::ids::Timestamp;
+use crate::server::engine::Reservation;
+
+/// Holds pods until all of their run are there.
+#[derive(Debug)]
+pub struct Gathering {
+    gates: Mutex<Gatherings>,
+    /// What they take of the memory, and the most that they may.
+    memory: Mutex<Reservation>,
+    most_memory: usize,
+    bell: watch::Sender<()>,
+}
+
+impl Gathering {
+    pub(super) fn new(config: &ServerConfig, memory: Reservation) -> Self {
+        Self {
+            gates: Mutex::new(Gatherings::new(config.pod_timeout)),
+            memory: Mutex::new(memory),
+            most_memory: config.max_memory / RUNS_SHARE,
+            bell: watch::Sender::new(()),
+        }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Reservation> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of announced pods. The lock is for a look, not for keeping.
+    pub fn gates(&self) -> MutexGuard<'_, Gatherings> {
+        self.gates.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Rings whenever a gate opens, and when the server stops.
+    pub fn bell(&self) -> watch::Receiver<()> {
+        self.bell.subscribe()
+    }
+
+    pub(super) fn announce(
+        &self,
+        run_id: &str,
+        said: &Announcement,
+        finished: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<Standing, Refused> {
+        let standing = {
+            let (mut gates, mut memory) = (self.gates(), self.memory());
+            gates.limit_memory(self.most_memory.min(memory.most()));
+            let standing = gates.announce(run_id, said, finished, now);
+            memory.set(gates.memory());
+            standing?
+        };
+        if let Standing::Go(opened) = &standing
+            && opened.just_now
+        {
+            let secs = opened.after.as_secs_f64();
+            tracing::info!(
+                run.id = run_id,
+                pods = opened.pods,
+                last = said.pod,
+                "run {run_id}: all pods are there after {secs:.1} s"
+            );
+            self.ring();
+        }
+        Ok(standing)
+    }
+
+    pub(super) fn ring(&self) {
+        self.bell.send_replace(());
+    }
+
+    /// The versions of PyTorch of a run's pods, if there are several.
+    pub fn differing_versions(&self, run_id: &str) -> Option<Versions> {
+        let gates = self.gates();
+        gates.run(run_id).filter(|run| run.has_several_versions()).map(Run::versions)
+    }
+
+    pub(super) fn tick(&self, now: Timestamp, is_connected: impl Fn(IpAddr) -> bool) {
+        let (mut gates, mut memory) = (self.gates(), self.memory());
+        gates.tick(now, is_connected);
+        memory.set(gates.memory());
+    }
+}

@@ -1,0 +1,201 @@
+//! The metrics of a server as Prometheus text. Every name and help text is here; nothing is counted here: a scrape
+//! reads what the engines, listeners and insight have counted. No label comes from a key or a peer, but for the run
+//! id.
+
+mod runs;
+
+use prometheus::core::Collector;
+use prometheus::proto::{self, LabelPair, MetricFamily, MetricType};
+use prometheus::{Encoder, Gauge, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
+
+use crate::core::protocol::Op;
+use crate::core::store::DropCause;
+use crate::server::Server;
+use crate::server::engine::{BUCKETS, Histogram, Meter, WAIT_BUCKET_FACTOR};
+
+/// The content type of [`render`]'s text.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// All metrics of `server` at this moment.
+pub fn render(server: &Server) -> prometheus::Result<String> {
+    let registry = Registry::new();
+    let mut families = Vec::new();
+    register_process(&registry)?;
+    register_build_info(&registry)?;
+    register_events(&registry, server)?;
+    let meter = register_stores(&registry, server)?;
+    families.push(runs::register(&registry, server)?);
+    families.extend(registry.gather());
+    families.push(request_durations(&meter));
+    families.push(wait_durations(&meter));
+    families.sort_by(|a, b| a.name().cmp(b.name()));
+    let mut text = Vec::new();
+    TextEncoder::new().encode(&families, &mut text)?;
+    String::from_utf8(text).map_err(|error| prometheus::Error::Msg(error.to_string()))
+}
+
+fn register_process(registry: &Registry) -> prometheus::Result<()> {
+    registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))
+}
+
+fn register_build_info(registry: &Registry) -> prometheus::Result<()> {
+    let help = "Always 1; the labels say what runs.";
+    let info = IntGaugeVec::new(Opts::new("rallypoint_build_info", help), &["version", "rustc"])?;
+    info.with_label_values(&[env!("CARGO_PKG_VERSION"), env!("RALLYPOINT_RUSTC")]).set(1);
+    registry.register(Box::new(info))
+}
+
+fn register_events(registry: &Registry, server: &Server) -> prometheus::Result<()> {
+    let counts = server.event_counts();
+    let dropped = counter(
+        registry,
+        "rallypoint_keys_dropped_total",
+        "Keys dropped by the rules for stale keys or by an operator.",
+        &["cause"],
+    )?;
+    let resets =
+        counter(registry, "rallypoint_store_resets_total", "Times a whole store was emptied.", &["cause"])?;
+    for cause in DropCause::ALL {
+        dropped.with_label_values(&[cause.name()]).inc_by(counts.keys_dropped[cause as usize]);
+        if matches!(cause, DropCause::StoreIdle | DropCause::Operator) {
+            resets.with_label_values(&[cause.name()]).inc_by(counts.store_resets[cause as usize]);
+        }
+    }
+    counter(
+        registry,
+        "rallypoint_runs_restarted_total",
+        "Finished or closed runs that were started again.",
+        &[],
+    )?
+    .with_label_values::<&str>(&[])
+    .inc_by(counts.runs_restarted + server.with_insight(|insight, _| insight.totals().restarted));
+    Ok(())
+}
+
+/// Registers everything that the stores and listeners tell; returns their meters added up.
+fn register_stores(registry: &Registry, server: &Server) -> prometheus::Result<Meter> {
+    let connections =
+        gauge(registry, "rallypoint_connections", "Open connections to a store.", &["listener"])?;
+    let connected = counter(
+        registry,
+        "rallypoint_connections_total",
+        "Connections by what became of them; one that breaks the protocol after a good start counts twice.",
+        &["listener", "outcome"],
+    )?;
+    let keys = gauge(registry, "rallypoint_keys", "Plain keys in a store.", &["store"])?;
+    let help = "Bytes of names, values, queues and waits in a store.";
+    let bytes = gauge(registry, "rallypoint_store_bytes", help, &["store"])?;
+    let mut meter = Meter::default();
+    let mut waiters = 0;
+    let mut oldest = 0.0_f64;
+    for listener in server.listeners() {
+        let port = listener.engine().port().to_string();
+        let stats = listener.engine().stats();
+        connections.with_label_values(&[&port]).set(stats.connections as i64);
+        keys.with_label_values(&[&port]).set(stats.keys as i64);
+        bytes.with_label_values(&[&port]).set(stats.bytes as i64);
+        for (outcome, count) in listener.outcomes() {
+            connected.with_label_values(&[port.as_str(), outcome.name()]).inc_by(count);
+        }
+        waiters += stats.waiters;
+        oldest = oldest.max(listener.engine().oldest_wait().map_or(0.0, |wait| wait.as_secs_f64()));
+        meter.merge(&listener.engine().meter());
+    }
+    let help = "Connections with an outstanding WAIT or BARRIER.";
+    single(registry, IntGauge::new("rallypoint_waiters", help)?, |gauge| gauge.set(waiters as i64))?;
+    let help = "How long the oldest outstanding WAIT or BARRIER has lasted; 0 if there is none.";
+    single(registry, Gauge::new("rallypoint_oldest_wait_seconds", help)?, |gauge| gauge.set(oldest))?;
+    let help = "Bytes of requests received.";
+    counter(registry, "rallypoint_received_bytes_total", help, &[])?
+        .with_label_values::<&str>(&[])
+        .inc_by(meter.received_bytes);
+    counter(registry, "rallypoint_sent_bytes_total", "Bytes of replies.", &[])?
+        .with_label_values::<&str>(&[])
+        .inc_by(meter.sent_bytes);
+    let help = "Bytes that all stores, large buffers, admin connections and runs may hold (--max-memory).";
+    let limit = server.budget().limit() as i64;
+    single(registry, IntGauge::new("rallypoint_memory_limit_bytes", help)?, |gauge| gauge.set(limit))?;
+    let help = "Bytes that all stores, large buffers, admin connections and runs hold.";
+    let used = server.budget().used() as i64;
+    single(registry, IntGauge::new("rallypoint_memory_used_bytes", help)?, |gauge| gauge.set(used))?;
+    let requests = counter(registry, "rallypoint_requests_total", "Requests applied.", &["op"])?;
+    for op in Op::ALL {
+        requests.with_label_values(&[op.name()]).inc_by(meter.requests[op as usize].count());
+    }
+    Ok(meter)
+}
+
+fn single<M: Collector + 'static>(
+    registry: &Registry,
+    metric: M,
+    set: impl FnOnce(&M),
+) -> prometheus::Result<()> {
+    set(&metric);
+    registry.register(Box::new(metric))
+}
+
+fn gauge(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntGaugeVec> {
+    let gauge = IntGaugeVec::new(Opts::new(name, help), labels)?;
+    registry.register(Box::new(gauge.clone()))?;
+    Ok(gauge)
+}
+
+fn counter(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    labels: &[&str],
+) -> prometheus::Result<IntCounterVec> {
+    let counter = IntCounterVec::new(Opts::new(name, help), labels)?;
+    registry.register(Box::new(counter.clone()))?;
+    Ok(counter)
+}
+
+fn request_durations(meter: &Meter) -> MetricFamily {
+    let metrics = Op::ALL.iter().map(|&op| {
+        let mut label = LabelPair::default();
+        label.set_name("op".into());
+        label.set_value(op.name().into());
+        histogram(&meter.requests[op as usize], 1.0, vec![label])
+    });
+    family(
+        "rallypoint_request_duration_seconds",
+        "Server time of a request from its last byte read to its reply made; waits excluded.",
+        metrics.collect(),
+    )
+}
+
+fn wait_durations(meter: &Meter) -> MetricFamily {
+    family(
+        "rallypoint_wait_duration_seconds",
+        "How long outstanding WAITs and BARRIERs lasted until they were satisfied or cancelled.",
+        vec![histogram(&meter.waits.0, f64::from(WAIT_BUCKET_FACTOR), Vec::new())],
+    )
+}
+
+fn family(name: &str, help: &str, metrics: Vec<proto::Metric>) -> MetricFamily {
+    let mut family = MetricFamily::default();
+    family.set_name(name.into());
+    family.set_help(help.into());
+    family.set_field_type(MetricType::HISTOGRAM);
+    family.set_metric(metrics);
+    family
+}
+
+fn histogram(counted: &Histogram, factor: f64, labels: Vec<LabelPair>) -> proto::Metric {
+    let mut total = 0;
+    let buckets = BUCKETS.iter().zip(counted.counts).map(|(bound, count)| {
+        total += count;
+        let mut bucket = proto::Bucket::default();
+        bucket.set_cumulative_count(total);
+        bucket.set_upper_bound(bound * factor);
+        bucket
+    });
+    let mut histogram = proto::Histogram::default();
+    histogram.set_bucket(buckets.collect());
+    histogram.set_sample_count(counted.count());
+    histogram.set_sample_sum(counted.sum * factor);
+    let mut metric = proto::Metric::from_label(labels);
+    metric.set_histogram(histogram);
+    metric
+}

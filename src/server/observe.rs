@@ -1,0 +1,344 @@
+//! Feeds insight with what the stores observed, says in the log what it finds, and passes it on to subscribers.
+//!
+//! Runs beside the serving threads: an engine's lock is held only to swap a list, and once a second to walk the waits.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::broadcast;
+
+use super::rendezvous::{RUNS_SHARE, RoundNews};
+use super::tcp::Throttle;
+use super::{Server, StoreListener};
+use crate::config::ServerConfig;
+use crate::core::ids::{RunId, Timestamp};
+use crate::core::insight::view::{Explanation, Run, RunList, Severity, Snapshot};
+use crate::core::insight::{Change, Insight, Reason, Settings, StoreOwner};
+use crate::core::store::WaitView;
+use crate::server::engine::{Reservation, Seen};
+
+/// How often observations are taken in.
+const EVERY: Duration = Duration::from_millis(100);
+/// How often the waits are walked.
+const WAITS_EVERY: Duration = Duration::from_secs(1);
+/// A wait is one when it has lasted this long; reads of keys that are there send a WAIT too.
+const LONG_WAIT: Duration = Duration::from_secs(1);
+/// Waits looked at in one store.
+const MOST_WAITS: usize = 4096;
+/// Missing keys looked at of one wait.
+const KEYS_EACH: usize = 4;
+/// Subscribers at the same time.
+pub const MAX_SUBSCRIBERS: usize = 64;
+/// Events a subscriber may be behind.
+const BACKLOG: usize = 4096;
+
+/// One event for subscribers.
+#[derive(Debug, Clone)]
+pub struct Event {
+    /// Goes up by one with every event.
+    pub id: u64,
+    /// The event's name.
+    pub name: &'static str,
+    /// Its data as JSON.
+    pub data: Arc<str>,
+}
+
+/// Insight with what it needs to be fed.
+#[derive(Debug)]
+pub(super) struct Watch {
+    pub(super) enabled: bool,
+    settings: Settings,
+    state: Mutex<State>,
+    /// What insight takes of the memory, and the most that it may.
+    memory: Mutex<Reservation>,
+    most_memory: usize,
+    foreign: Mutex<VecDeque<(u16, IpAddr, &'static str)>>,
+    events: broadcast::Sender<Event>,
+    throttle: Throttle,
+}
+
+#[derive(Debug)]
+struct State {
+    insight: Insight,
+    last_id: u64,
+    named: BTreeSet<u16>,
+    gates: Gates,
+}
+
+/// Versions of the gates that insight knows: of all together, and of each.
+#[derive(Debug, Default)]
+struct Gates {
+    version: u64,
+    of_run: HashMap<String, u64>,
+}
+
+impl Watch {
+    pub(super) fn new(server: &ServerConfig, now: Timestamp, memory: Reservation) -> Self {
+        let config = &server.insight;
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let settings = Settings {
+            explain_after: config.explain_after,
+            max_runs: server.max_runs,
+            nodes: config.nodes,
+            epoch: unix.saturating_sub(now.0).as_secs_f64(),
+        };
+        Self {
+            enabled: config.enabled,
+            state: Mutex::new(State::new(settings.clone(), 0)),
+            memory: Mutex::new(memory),
+            most_memory: server.max_memory / RUNS_SHARE,
+            settings,
+            foreign: Mutex::default(),
+            events: broadcast::Sender::new(BACKLOG),
+            throttle: Throttle::new(Reason::CODES.len().saturating_add(1)),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|broken| {
+            tracing::error!(
+                "looking at the runs was broken by a panic, which is a bug: please report it with the lines before; what \
+                 was known of unmodified jobs is forgotten, the jobs themselves go on"
+            );
+            let mut state = broken.into_inner();
+            *state = State::new(self.settings.clone(), state.last_id);
+            self.state.clear_poison();
+            state
+        })
+    }
+
+    /// A foreign client came. Returns whether that will be told.
+    pub(super) fn foreign(&self, store: u16, peer: IpAddr, protocol: &'static str) -> bool {
+        const MOST: usize = 256;
+        if !self.enabled {
+            return false;
+        }
+        let mut foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
+        if foreign.len() < MOST {
+            foreign.push_back((store, peer, protocol));
+        }
+        true
+    }
+
+    fn take_foreign(&self) -> VecDeque<(u16, IpAddr, &'static str)> {
+        std::mem::take(&mut self.foreign.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts what is new into the log and before the subscribers.
+    fn publish(&self, state: &mut State) {
+        for news in state.insight.take_news() {
+            if let Change::Explanation { explanation, aloud: true } = &news {
+                self.log(explanation);
+            }
+            let (name, data) = match &news {
+                Change::Explanation { explanation, .. } => {
+                    ("explanation", serde_json::to_string(explanation))
+                }
+                Change::Run(summary) => ("run", serde_json::to_string(summary)),
+                Change::RunGone(gone) => ("run_gone", serde_json::to_string(gone)),
+                Change::TimelineEvent(moment) => {
+                    let run = moment.run_id.as_deref().unwrap_or_default();
+                    tracing::debug!(run.id = run, code = moment.code, "{run}: {}", moment.text);
+                    ("moment", serde_json::to_string(moment))
+                }
+            };
+            state.last_id = state.last_id.saturating_add(1);
+            if let Ok(data) = data {
+                // Nobody may be listening.
+                let _ = self.events.send(Event { id: state.last_id, name, data: data.into() });
+            }
+        }
+    }
+
+    fn log(&self, said: &Explanation) {
+        let kind = Reason::CODES.iter().position(|code| *code == said.code).unwrap_or(Reason::CODES.len());
+        let Some(held_back) = self.throttle.pass(kind) else { return };
+        let held_back = (held_back > 0).then_some(held_back);
+        let (store, code, run) = (said.store, said.code.as_str(), said.run_id.as_deref());
+        let pause = if said.remedy.is_empty() { "" } else { "; " };
+        let (text, remedy) = (&said.text, &said.remedy);
+        match said.severity {
+            Severity::Info => {
+                tracing::info!(store, run.id = run, code, held_back, "{text}{pause}{remedy}");
+            }
+            Severity::Warning => {
+                tracing::warn!(store, run.id = run, code, held_back, "{text}{pause}{remedy}");
+            }
+            Severity::Error => {
+                tracing::error!(store, run.id = run, code, held_back, "{text}{pause}{remedy}");
+            }
+        }
+    }
+}
+
+impl State {
+    fn new(settings: Settings, last_id: u64) -> Self {
+        let insight = Insight::new(settings);
+        Self { insight, last_id, named: BTreeSet::new(), gates: Gates::default() }
+    }
+
+    /// Takes in what happened in the native rendezvous.
+    fn hear(&mut self, news: &RoundNews) {
+        if news.lost > 0 {
+            self.insight.lost(news.lost);
+        }
+        for (snapshot, store) in &news.changed {
+            self.insight.observe_native(snapshot, *store);
+        }
+        for (run, fact, at) in &news.told {
+            self.insight.tell_native(run, fact, *at);
+        }
+        for run in &news.forgotten {
+            self.insight.forget_native(run);
+        }
+    }
+
+    /// Tells insight whose stores there are, before what was observed in them.
+    fn name_stores(&mut self, listeners: &[Arc<StoreListener>], owner: impl Fn(u16) -> Option<StoreOwner>) {
+        let ports: BTreeSet<u16> = listeners.iter().map(|listener| listener.engine().port()).collect();
+        for &port in self.named.difference(&ports) {
+            self.insight.forget_store(port);
+        }
+        for &port in ports.difference(&self.named) {
+            if let Some(owner) = owner(port) {
+                self.insight.own_store(port, owner);
+            }
+        }
+        self.named = ports;
+    }
+}
+
+impl Server {
+    /// One run with everything there is to say of it.
+    pub fn run(&self, run_id: &str, store: Option<u16>) -> Option<Run> {
+        // When its nodes were last heard from is asked for now: it is no change that would have been told.
+        let native = self.rounds.snapshot(&RunId::new(run_id.as_bytes()));
+        self.with_insight(|insight, now| {
+            if let Some((snapshot, _)) = native {
+                insight.refresh_native(&snapshot);
+            }
+            insight.run(run_id, store, now)
+        })
+    }
+
+    /// Looks at what the jobs do, for ever. Without insight only at native runs, which tell it themselves.
+    pub async fn watch(&self) {
+        let mut ticks = tokio::time::interval(EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut waits_at = self.clock.now();
+        loop {
+            ticks.tick().await;
+            let with_waits = self.clock.now().since(waits_at) >= WAITS_EVERY;
+            if with_waits {
+                waits_at = self.clock.now();
+            }
+            self.look(with_waits);
+        }
+    }
+
+    /// Takes in what there is.
+    fn look(&self, with_waits: bool) {
+        let listeners = self.listeners();
+        let seen: Vec<(u16, Seen)> = listeners
+            .iter()
+            .map(|listener| (listener.engine().port(), listener.engine().take_seen()))
+            .collect();
+        // After the stores: whatever a worker of a round did, the round is known.
+        let (mut state, now) = self.informed();
+        state.name_stores(&listeners, |port| self.run_stores.owner(port));
+        for (port, seen) in seen {
+            if seen.lost > 0 {
+                state.insight.lost(seen.lost);
+            }
+            for (at, observed) in seen.items {
+                state.insight.observe(port, at, observed);
+            }
+        }
+        for (port, peer, protocol) in self.watch.take_foreign() {
+            state.insight.foreign(port, peer, protocol, now);
+        }
+        if with_waits {
+            let mut share = self.watch.memory.lock().unwrap_or_else(PoisonError::into_inner);
+            let memory = state.insight.make_room(self.watch.most_memory.min(share.most()));
+            share.set(memory);
+        }
+        if with_waits && self.watch.enabled {
+            self.look_at_gates(&mut state, now);
+            for listener in &listeners {
+                let (waits, _) = listener.engine().long_waits(LONG_WAIT, MOST_WAITS, KEYS_EACH);
+                state.insight.waits(listener.engine().port(), waits, now);
+            }
+        }
+        state.insight.tick(now);
+        self.watch.publish(&mut state);
+    }
+
+    /// Hands over the gates that have changed.
+    fn look_at_gates(&self, state: &mut State, now: Timestamp) {
+        let State { insight, gates: known, .. } = state;
+        let gates = self.gathering.gates();
+        if known.version == gates.version() {
+            return;
+        }
+        known.version = gates.version();
+        known.of_run.retain(|run_id, _| {
+            let stays = gates.run(run_id).is_some();
+            if !stays {
+                insight.gate(run_id, None);
+            }
+            stays
+        });
+        for (run_id, run) in gates.runs() {
+            if known.of_run.get(run_id) != Some(&run.version()) {
+                known.of_run.insert(run_id.to_owned(), run.version());
+                insight.gate(run_id, run.snapshot(now, gates.pod_timeout()));
+            }
+        }
+    }
+
+    /// Insight with what happened in the native rendezvous until now. One lock around both, or an older state of a run
+    /// could come after a newer.
+    fn informed(&self) -> (MutexGuard<'_, State>, Timestamp) {
+        let mut state = self.watch.state();
+        state.hear(&self.rounds.take_news());
+        (state, self.clock.now())
+    }
+
+    /// Asks or tells insight, which is then at this moment.
+    pub fn with_insight<T>(&self, ask: impl FnOnce(&mut Insight, Timestamp) -> T) -> T {
+        let (mut state, now) = self.informed();
+        ask(&mut state.insight, now)
+    }
+
+    /// The runs at this moment, and everything that changes from then on.
+    /// `None` if there are [`MAX_SUBSCRIBERS`] already.
+    pub fn subscribe(&self) -> Option<(Event, broadcast::Receiver<Event>)> {
+        let (state, now) = self.informed();
+        if self.watch.events.receiver_count() >= MAX_SUBSCRIBERS {
+            return None;
+        }
+        let events = self.watch.events.subscribe();
+        let list: RunList = state.insight.list(now);
+        let snapshot = Snapshot { list, version: env!("CARGO_PKG_VERSION").to_owned() };
+        let data = serde_json::to_string(&snapshot).unwrap_or_default().into();
+        Some((Event { id: state.last_id, name: "snapshot", data }, events))
+    }
+
+    /// Up to `most` outstanding waits of all stores, the oldest first, each with up to `keys_each` of its missing keys;
+    /// and how many there are.
+    pub fn open_waits(&self, most: usize, keys_each: usize) -> (usize, Vec<(u16, WaitView)>) {
+        let mut total = 0;
+        let mut waits = Vec::new();
+        for listener in self.listeners() {
+            let engine = listener.engine();
+            total = usize::saturating_add(total, engine.stats().waiters);
+            let own = engine.waits(most, keys_each).into_iter();
+            waits.extend(own.map(|wait| (engine.port(), wait)));
+        }
+        waits.sort_by_key(|(_, wait)| std::cmp::Reverse(wait.waited));
+        waits.truncate(most);
+        (total, waits)
+    }
+}

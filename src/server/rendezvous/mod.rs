@@ -1,0 +1,6 @@
+//! The native rendezvous at work: time, locks and parked requests around the core's state machines.
+
+mod driver;
+
+pub use driver::{Ended, Joined, Rounds, SharedRound};
+pub(super) use driver::{RUNS_SHARE, RoundNews};

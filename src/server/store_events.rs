@@ -1,0 +1,134 @@
+//! Says in the log what the rules for stale keys did, and counts it. What concerns a job is said by insight.
+
+use std::sync::Mutex;
+
+use super::tcp::Throttle;
+use crate::core::ids::ShownKey;
+use crate::core::store::{DropCause, Event};
+use crate::server::engine::{Notice, Observer};
+
+/// How often each thing happened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EventCounts {
+    /// Keys dropped, by cause.
+    pub keys_dropped: [u64; DropCause::ALL.len()],
+    /// Stores emptied, by cause.
+    pub store_resets: [u64; DropCause::ALL.len()],
+    /// Finished runs started again.
+    pub runs_restarted: u64,
+}
+
+fn add(count: &mut u64, more: usize) {
+    *count = count.saturating_add(more as u64);
+}
+
+/// The observer that logs and counts.
+#[derive(Debug)]
+pub struct Notices {
+    counts: Mutex<EventCounts>,
+    throttle: Throttle,
+}
+
+/// The kinds of lines that a busy or broken job could repeat.
+#[derive(Clone, Copy)]
+enum Repeated {
+    KeysDropped,
+    UnknownKeys,
+    KeysStay,
+}
+
+impl Notices {
+    pub(super) fn new() -> Self {
+        Self { counts: Mutex::default(), throttle: Throttle::new(3) }
+    }
+
+    /// What was counted so far.
+    pub fn counts(&self) -> EventCounts {
+        self.counts.lock().map(|counts| counts.clone()).unwrap_or_default()
+    }
+
+    fn count(&self, count: impl FnOnce(&mut EventCounts)) {
+        if let Ok(mut counts) = self.counts.lock() {
+            count(&mut counts);
+        }
+    }
+
+    fn throttled(&self, kind: Repeated, log: impl FnOnce(u64)) {
+        if let Some(held_back) = self.throttle.pass(kind as usize) {
+            log(held_back);
+        }
+    }
+}
+
+impl Observer for Notices {
+    fn notice(&self, notice: Notice) {
+        let store = notice.store;
+        match &notice.event {
+            Event::KeysDropped { cause, keys, example } => {
+                self.count(|counts| add(&mut counts.keys_dropped[*cause as usize], *keys));
+                if *cause == DropCause::UnknownKey {
+                    return self.throttled(Repeated::UnknownKeys, |held_back| {
+                        let example = ShownKey(example);
+                        tracing::warn!(
+                            store,
+                            cause = cause.name(),
+                            keys,
+                            held_back,
+                            "dropped {keys} keys of a process group that this rallypoint does not know, such as \
+                             `{example}`, with the last worker: is PyTorch newer than rallypoint? Please report the \
+                             key. A program's own keys are safe under names without `default_pg/`"
+                        );
+                    });
+                }
+                self.throttled(Repeated::KeysDropped, |held_back| {
+                    let (why, example) = (explain(*cause), ShownKey(example));
+                    let cause = cause.name();
+                    tracing::info!(
+                        store,
+                        cause,
+                        keys,
+                        held_back,
+                        "dropped {keys} keys such as `{example}`: {why}"
+                    );
+                });
+            }
+            Event::StoreReset { cause, keys } => {
+                self.count(|counts| {
+                    add(&mut counts.store_resets[*cause as usize], 1);
+                    add(&mut counts.keys_dropped[*cause as usize], *keys);
+                });
+                let why = explain(*cause);
+                tracing::info!(store, cause = cause.name(), keys, "emptied the store of {keys} keys: {why}");
+            }
+            Event::KeysStay { keys, example } => self.throttled(Repeated::KeysStay, |held_back| {
+                let example = ShownKey(example);
+                tracing::info!(
+                    store,
+                    keys,
+                    held_back,
+                    "nobody is connected any more and {keys} keys stay, such as `{example}`: a job that comes again reads \
+                     them. If this store is for one job at a time, --one-job on empties it when the last has left"
+                );
+            }),
+            Event::RunRestarted { .. } => self.count(|counts| add(&mut counts.runs_restarted, 1)),
+            // Explained by insight.
+            Event::TwoWriters { .. } | Event::StaleRead { .. } => {}
+        }
+    }
+}
+
+fn explain(cause: DropCause) -> &'static str {
+    match cause {
+        DropCause::WriterGone => "the process that wrote them is gone",
+        DropCause::PairedWithGone => "their writers were paired with a process whose place another has taken",
+        DropCause::AttemptOver => "all workers of the attempt are gone",
+        DropCause::UnknownKey => "all workers of the attempt are gone, and no rule knows them",
+        DropCause::RunIdle => "the run's last connection has been gone for --forget-run-after",
+        DropCause::RunOver => "the run is over and its last connection is gone",
+        DropCause::StoreIdle => "the job's last connection has been gone for --reset-when-idle",
+        DropCause::OneJob => {
+            "the last connection has gone, and the store is for one job at a time (--one-job)"
+        }
+        DropCause::Operator => "an operator asked for it",
+    }
+}

@@ -1,0 +1,492 @@
+//! Stores of single runs: which run has which port, and which ports are free.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crate::config::ServerConfig;
+use crate::core::ids::{RunId, Timestamp};
+use crate::core::insight::StoreOwner;
+
+/// A port that was closed rests for this long if there are others: late clients of the old store had better not meet a
+/// new one.
+const REST: Duration = Duration::from_mins(10);
+/// A run that starts again and again may let one of so many ports rest. Then it gets its own back, so that the others'
+/// ports rest as they should.
+const SHARE: usize = 8;
+
+/// A run's own store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunStore {
+    /// Its port.
+    pub port: u16,
+    /// Whether it was opened just now.
+    pub is_new: bool,
+}
+
+/// Why a run got no store.
+#[derive(Debug, thiserror::Error)]
+pub enum NoStore {
+    /// Every port is in use.
+    #[error(
+        "no port left for the run's store: {in_use} of {ports} are in use by runs, and other programs hold the rest; give \
+         more with --store-ports, or close stores that are over (rallypoint ctl reset)"
+    )]
+    NoPortLeft {
+        /// Ports that have a store.
+        in_use: usize,
+        /// All ports of `--store-ports`.
+        ports: usize,
+    },
+    /// The server is about to end.
+    #[error("the server is stopping and opens no store; try again in a moment")]
+    Stopping,
+}
+
+/// Whose store it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Owner {
+    /// An unmodified job's.
+    Run(String),
+    /// One round's of a run.
+    Round(RunId, u64),
+}
+
+impl Owner {
+    fn run_id(&self) -> String {
+        match self {
+            Self::Run(run_id) => run_id.clone(),
+            Self::Round(run_id, _) => run_id.to_string(),
+        }
+    }
+}
+
+/// How long a store stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lease {
+    /// Until it had no client for the linger time.
+    WhileUsed,
+    /// As long as its round lives.
+    Held,
+    /// Until its last client has left, and for the linger time at the most.
+    Released(Timestamp),
+}
+
+#[derive(Debug)]
+struct Open {
+    owner: Owner,
+    lease: Lease,
+    /// When it was last seen with a client, or opened.
+    last_used: Timestamp,
+    /// Whether it ever had a client.
+    was_used: bool,
+}
+
+/// A port that had a store.
+#[derive(Debug)]
+struct Closed {
+    run_id: String,
+    at: Timestamp,
+}
+
+impl Open {
+    fn is_of(&self, run_id: &RunId, round: u64) -> bool {
+        matches!(&self.owner, Owner::Round(run, number) if run == run_id && *number == round)
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    open: HashMap<u16, Open>,
+    closed: HashMap<u16, Closed>,
+}
+
+impl State {
+    /// Gives up a store. `false` if `port` is none of them.
+    fn close(&mut self, port: u16, now: Timestamp) -> bool {
+        let Some(store) = self.open.remove(&port) else { return false };
+        self.closed.insert(port, Closed { run_id: store.owner.run_id(), at: now });
+        true
+    }
+}
+
+#[derive(Debug)]
+pub(in crate::server) struct RunStores {
+    ports: std::ops::RangeInclusive<u16>,
+    linger: Duration,
+    /// A store that nobody has used yet waits for as long as a join may.
+    unused_linger: Duration,
+    state: Mutex<State>,
+}
+
+impl RunStores {
+    pub(in crate::server) fn new(config: &ServerConfig) -> Self {
+        Self {
+            ports: config.store_ports.clone(),
+            linger: config.store_linger,
+            unused_linger: config.store_linger.max(config.rendezvous.join_timeout),
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// The run's store, made with `open`. Ports that another program holds are passed over.
+    pub(in crate::server) fn get_or_open(
+        &self,
+        run_id: &str,
+        now: Timestamp,
+        open: impl Fn(u16) -> io::Result<()>,
+    ) -> Result<RunStore, NoStore> {
+        let owner = Owner::Run(run_id.to_owned());
+        let mut state = self.state();
+        if let Some((&port, _)) = state.open.iter().find(|(_, store)| store.owner == owner) {
+            return Ok(RunStore { port, is_new: false });
+        }
+        let port = self.open(&mut state, owner, Lease::WhileUsed, now, open)?;
+        tracing::info!(store = port, run.id = run_id, "opened a store for run {run_id}");
+        Ok(RunStore { port, is_new: true })
+    }
+
+    /// A fresh store for a round. It is `held` until [`Self::release`], or else stays while it is used.
+    pub(in crate::server) fn open_for_round(
+        &self,
+        run_id: &RunId,
+        round: u64,
+        held: bool,
+        now: Timestamp,
+        open: impl Fn(u16) -> io::Result<()>,
+    ) -> Result<u16, NoStore> {
+        let lease = if held { Lease::Held } else { Lease::WhileUsed };
+        self.open(&mut self.state(), Owner::Round(run_id.clone(), round), lease, now, open)
+    }
+
+    /// The round is over: its store ends with its last client.
+    pub(in crate::server) fn release(&self, port: u16, run_id: &RunId, round: u64, now: Timestamp) {
+        if let Some(store) = self.state().open.get_mut(&port).filter(|store| store.is_of(run_id, round)) {
+            store.lease = Lease::Released(now);
+        }
+    }
+
+    /// Gives up a round's store. `false` if the port has another one by now.
+    pub(in crate::server) fn remove_of_round(
+        &self,
+        port: u16,
+        run_id: &RunId,
+        round: u64,
+        now: Timestamp,
+    ) -> bool {
+        let is_its = self.state().open.get(&port).is_some_and(|store| store.is_of(run_id, round));
+        is_its && self.remove(port, now)
+    }
+
+    fn open(
+        &self,
+        state: &mut State,
+        owner: Owner,
+        lease: Lease,
+        now: Timestamp,
+        open: impl Fn(u16) -> io::Result<()>,
+    ) -> Result<u16, NoStore> {
+        for port in self.free_ports(state, &owner.run_id(), now) {
+            match open(port) {
+                Ok(()) => {
+                    state.closed.remove(&port);
+                    state.open.insert(port, Open { owner, lease, last_used: now, was_used: false });
+                    return Ok(port);
+                }
+                Err(error) => tracing::warn!(port, %error, "cannot use this port of --store-ports"),
+            }
+        }
+        Err(NoStore::NoPortLeft { in_use: state.open.len(), ports: self.ports.len() })
+    }
+
+    /// The ports without a store, the best first: those that have rested, by when they were closed. If none has, or if
+    /// the run lets its whole share rest, one of its own.
+    fn free_ports(&self, state: &State, run_id: &str, now: Timestamp) -> Vec<u16> {
+        let rests = |closed: &&Closed| now.since(closed.at) < REST;
+        let share = SHARE.min(self.ports.len().div_ceil(2));
+        let own = state.closed.values().filter(rests).filter(|closed| closed.run_id == run_id).count();
+        let rank = |port: u16| {
+            let closed = state.closed.get(&port);
+            let order = match closed.filter(rests) {
+                Some(closed) if closed.run_id == run_id => {
+                    if own >= share {
+                        0
+                    } else {
+                        2
+                    }
+                }
+                Some(_) => 3,
+                None => 1,
+            };
+            (order, closed.map(|closed| closed.at), port)
+        };
+        let mut free: Vec<u16> = self.ports.clone().filter(|port| !state.open.contains_key(port)).collect();
+        free.sort_by_cached_key(|port| rank(*port));
+        free
+    }
+
+    pub(in crate::server) fn run_of(&self, port: u16) -> Option<String> {
+        self.state().open.get(&port).map(|store| store.owner.run_id())
+    }
+
+    /// What the store on `port` was opened for, as insight is told it.
+    pub(in crate::server) fn owner(&self, port: u16) -> Option<StoreOwner> {
+        self.state().open.get(&port).map(|store| match &store.owner {
+            Owner::Run(run_id) => StoreOwner::Run(run_id.clone()),
+            Owner::Round(run_id, _) => StoreOwner::Round(run_id.clone()),
+        })
+    }
+
+    /// Gives up a store. `false` if `port` is none of them.
+    pub(in crate::server) fn remove(&self, port: u16, now: Timestamp) -> bool {
+        self.state().close(port, now)
+    }
+
+    /// Gives up the store that has waited the longest for its first client, if that is longer than a used one would be
+    /// kept: another run needs the port.
+    pub(in crate::server) fn take_never_used(
+        &self,
+        now: Timestamp,
+        connections: impl Fn(u16) -> usize,
+    ) -> Option<u16> {
+        let mut state = self.state();
+        let waits = |store: &Open| store.lease == Lease::WhileUsed && !store.was_used;
+        let (port, since) = state
+            .open
+            .iter()
+            .filter(|(port, store)| waits(store) && connections(**port) == 0)
+            .map(|(&port, store)| (port, store.last_used))
+            .min_by_key(|&(_, since)| since)?;
+        (now.since(since) >= self.linger && state.close(port, now)).then_some(port)
+    }
+
+    /// Gives up the stores whose time is over and returns their ports.
+    pub(in crate::server) fn take_unused(
+        &self,
+        now: Timestamp,
+        connections: impl Fn(u16) -> usize,
+    ) -> Vec<u16> {
+        let mut state = self.state();
+        let mut unused = Vec::new();
+        for (&port, store) in &mut state.open {
+            let is_used = connections(port) > 0;
+            if is_used {
+                (store.last_used, store.was_used) = (now, true);
+            }
+            let linger = if store.was_used { self.linger } else { self.unused_linger };
+            let is_over = match store.lease {
+                Lease::WhileUsed => now.since(store.last_used) >= linger,
+                Lease::Held => false,
+                Lease::Released(at) => !is_used || now.since(at) >= self.linger,
+            };
+            if is_over {
+                unused.push(port);
+            }
+        }
+        for port in &unused {
+            state.close(*port, now);
+        }
+        unused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stores(ports: std::ops::RangeInclusive<u16>) -> RunStores {
+        RunStores::new(&ServerConfig { store_ports: ports, ..ServerConfig::default() })
+    }
+
+    fn at(secs: u64) -> Timestamp {
+        Timestamp(Duration::from_secs(secs))
+    }
+
+    #[test]
+    fn a_run_keeps_its_store_and_others_get_their_own() {
+        let stores = stores(10..=11);
+        let a = stores.get_or_open("a", at(0), |_| Ok(())).expect("a port");
+        assert_eq!(a, RunStore { port: 10, is_new: true });
+        let again = stores.get_or_open("a", at(1), |_| Ok(())).expect("a port");
+        assert_eq!(again, RunStore { port: 10, is_new: false });
+        let b = stores.get_or_open("b", at(1), |_| Ok(())).expect("a port");
+        assert_eq!((b.port, stores.run_of(11).as_deref()), (11, Some("b")));
+        let none = stores.get_or_open("c", at(1), |_| Ok(())).expect_err("no port");
+        assert!(none.to_string().contains("--store-ports"), "{none}");
+    }
+
+    #[test]
+    fn a_closed_port_rests_and_the_longest_unused_comes_first() {
+        let stores = stores(10..=11);
+        for (run, secs) in [("a", 0), ("b", 0)] {
+            stores.get_or_open(run, at(secs), |_| Ok(())).expect("a port");
+        }
+        assert!(stores.remove(11, at(5)) && stores.remove(10, at(9)) && !stores.remove(10, at(9)));
+        assert_eq!(stores.get_or_open("c", at(100), |_| Ok(())).expect("a port").port, 11, "none has rested");
+        assert_eq!(stores.get_or_open("d", at(101), |_| Ok(())).expect("a port").port, 10);
+        let none = stores.get_or_open("e", at(102), |_| Ok(())).expect_err("all are in use");
+        assert!(matches!(none, NoStore::NoPortLeft { in_use: 2, ports: 2 }), "{none}");
+    }
+
+    #[test]
+    fn a_run_that_starts_again_and_again_gets_its_own_ports_back() {
+        let stores = stores(1..=90);
+        let run = RunId::new(b"crashes");
+        let mut used = std::collections::BTreeSet::new();
+        for round in 1..1000 {
+            let port = stores.open_for_round(&run, round, true, at(0), |_| Ok(())).expect("a port");
+            used.insert(port);
+            assert!(stores.remove_of_round(port, &run, round, at(0)));
+        }
+        assert_eq!(used.len(), SHARE);
+        for n in 0..90 - SHARE {
+            let port = stores.get_or_open(&n.to_string(), at(0), |_| Ok(())).expect("a port").port;
+            assert!(!used.contains(&port), "all the others have rested");
+        }
+        assert!(used.contains(&stores.get_or_open("late", at(0), |_| Ok(())).expect("a port").port));
+    }
+
+    #[test]
+    fn a_store_without_clients_is_given_up_after_the_linger_time() {
+        let stores = stores(10..=11);
+        stores.get_or_open("used", at(0), |_| Ok(())).expect("a port");
+        stores.get_or_open("unused", at(0), |_| Ok(())).expect("a port");
+        let connections = |port| usize::from(port == 10);
+        assert_eq!(stores.take_unused(at(599), connections), [0_u16; 0]);
+        assert_eq!(stores.take_unused(at(1198), |_| 0), [0_u16; 0]);
+        assert_eq!(stores.take_unused(at(1199), |_| 0), [10]);
+        assert_eq!(
+            stores.take_unused(at(1799), |_| 0),
+            [0_u16; 0],
+            "its run may yet come, as a join may wait"
+        );
+        assert_eq!(stores.take_unused(at(1800), |_| 0), [11]);
+    }
+
+    #[test]
+    fn a_store_that_nobody_used_makes_room_after_the_linger_time() {
+        let stores = stores(10..=12);
+        for (run, secs) in [("used", 0), ("unused", 1), ("new", 2)] {
+            stores.get_or_open(run, at(secs), |_| Ok(())).expect("a port");
+        }
+        stores.take_unused(at(3), |port| usize::from(port == 10));
+        assert_eq!(stores.take_never_used(at(600), |_| 0), None);
+        assert_eq!(stores.take_never_used(at(601), |port| usize::from(port == 11)), None, "it has just come");
+        assert_eq!(stores.take_never_used(at(601), |_| 0), Some(11));
+        assert_eq!(stores.take_never_used(at(601), |_| 0), None);
+        assert_eq!(stores.get_or_open("d", at(601), |_| Ok(())).expect("a port").port, 11);
+    }
+
+    /// What happens to the stores of some runs.
+    #[derive(Debug, Clone)]
+    enum Step {
+        Open(u8),
+        /// A round of the run follows the last, whose store is closed.
+        Round(u8),
+        /// The run's clients come or go.
+        Use(u8, bool),
+        Wait(u64),
+    }
+
+    fn steps() -> impl proptest::strategy::Strategy<Value = Vec<Step>> {
+        use proptest::prelude::*;
+        let run = 0..6_u8;
+        let step = prop_oneof![
+            3 => run.clone().prop_map(Step::Open),
+            8 => prop_oneof![Just(0), run.clone()].prop_map(Step::Round),
+            4 => (run, any::<bool>()).prop_map(|(run, used)| Step::Use(run, used)),
+            3 => prop_oneof![0..5_u64, 0..900_u64].prop_map(Step::Wait),
+        ];
+        proptest::collection::vec(step, 1..200)
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+        /// Six runs with their shares and 80 ports: whatever a run does, each gets a store, and never one that has not
+        /// rested, unless it is the last of the run's own share.
+        #[test]
+        fn whatever_a_run_does_the_others_get_ports_that_have_rested(steps in steps()) {
+            const PORTS: u16 = 80;
+            let stores = stores(1..=PORTS);
+            let (mut now, mut used) = (at(0), std::collections::HashMap::<String, bool>::new());
+            let mut closed = HashMap::<u16, (Timestamp, String)>::new();
+            let mut rounds = HashMap::<u8, (u16, u64)>::new();
+            for step in steps {
+                let name = |run: u8| format!("run {run}");
+                let mut opened = None;
+                match step {
+                    Step::Open(run) => {
+                        let store = stores.get_or_open(&name(run), now, |_| Ok(())).expect("a port");
+                        opened = store.is_new.then(|| (store.port, name(run)));
+                    }
+                    Step::Round(run) => {
+                        let id = RunId::new(name(run).as_bytes());
+                        let number = rounds.get(&run).map_or(1, |(_, number)| number + 1);
+                        let port = stores.open_for_round(&id, number, true, now, |_| Ok(())).expect("a port");
+                        opened = Some((port, name(run)));
+                        if let Some((last, number)) = rounds.insert(run, (port, number)) {
+                            proptest::prop_assert!(stores.remove_of_round(last, &id, number, now));
+                            closed.insert(last, (now, name(run)));
+                        }
+                    }
+                    Step::Use(run, is) => { used.insert(name(run), is); }
+                    Step::Wait(secs) => now = now + Duration::from_secs(secs),
+                }
+                if let Some((port, run)) = opened {
+                    let rests = |port: &u16| closed.get(port).filter(|(at, _)| now.since(*at) < REST);
+                    if let Some((_, last)) = rests(&port) {
+                        let own = closed.values().filter(|(at, last)| *last == run && now.since(*at) < REST);
+                        let own = own.count();
+                        proptest::prop_assert!(*last == run && own >= SHARE, "{port} of {last} for {run}, {own}");
+                    }
+                    closed.remove(&port);
+                }
+                let owners: HashMap<u16, String> =
+                    (1..=PORTS).filter_map(|port| Some((port, stores.run_of(port)?))).collect();
+                let is_used = |port: u16| owners.get(&port).is_some_and(|run| used.get(run) == Some(&true));
+                for port in stores.take_unused(now, |port| usize::from(is_used(port))) {
+                    proptest::prop_assert!(!is_used(port));
+                    closed.insert(port, (now, owners[&port].clone()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_rounds_store_stays_while_the_round_lives_and_then_until_its_last_client_left() {
+        let run = RunId::new(b"a");
+        let stores = stores(10..=12);
+        let port = stores.open_for_round(&run, 1, true, at(0), |_| Ok(())).expect("a port");
+        assert_eq!(
+            stores.open_for_round(&run, 2, true, at(0), |_| Ok(())).expect("a port"),
+            11,
+            "a fresh one"
+        );
+        assert_eq!(stores.take_unused(at(5000), |_| 0), [0_u16; 0]);
+        stores.release(port, &run, 2, at(5000));
+        assert_eq!(stores.take_unused(at(5000), |_| 0), [0_u16; 0], "it is another round's");
+        stores.release(port, &run, 1, at(5000));
+        assert_eq!(stores.take_unused(at(5001), |_| 1), [0_u16; 0]);
+        assert_eq!(stores.take_unused(at(5002), |_| 0), [10]);
+        stores.release(11, &run, 2, at(6000));
+        assert_eq!(
+            stores.take_unused(at(6600), |_| 1),
+            [11],
+            "clients that never leave do not keep it for ever"
+        );
+        assert!(!stores.remove_of_round(10, &run, 1, at(7000)));
+    }
+
+    #[test]
+    fn a_port_that_another_program_holds_is_passed_over() {
+        let stores = stores(10..=11);
+        let open = |port| if port == 10 { Err(io::ErrorKind::AddrInUse.into()) } else { Ok(()) };
+        assert_eq!(stores.get_or_open("a", at(0), open).expect("a port").port, 11);
+    }
+}

@@ -1,0 +1,572 @@
+//! One task per connection: read, decode, submit to the engine, write.
+//!
+//! An idle connection owns no buffer: requests are read into a buffer of the thread and decoded there, replies are
+//! gathered in another, and only what is left over (the rest of a request, replies the peer does not take) moves
+//! to the connection. Nothing is read while replies wait to be taken, so a slow reader is slowed by TCP and holds
+//! at most one batch of replies.
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use bytes::{BufMut, Bytes, BytesMut};
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+
+use super::accept::{Admission, DEAD_AFTER, Outcome};
+use crate::core::protocol::{Decoded, Decoder, Dialect, ProtocolError, ReplyBuffer, Request};
+use crate::core::store::Refusal;
+use crate::server::deadline_in;
+use crate::server::engine::{BufferReservation, Session};
+
+/// Bytes read at once into the thread's buffer.
+const READ_AT_ONCE: usize = 64 * 1024;
+/// A rest of a request up to this long is completed in the thread's buffer, a longer one in its own.
+const SHORT_REST: usize = 4 * 1024;
+/// Requests applied in one critical section.
+const BATCH: usize = 64;
+/// Buffers up to this size are not counted in the memory budget.
+const UNCOUNTED: usize = SHORT_REST;
+/// Bytes a second of a request that is not at a standstill.
+const SLOWEST: f64 = 16.0 * 1024.0;
+/// How often whoever waits for memory looks for it.
+const LOOK_FOR_MEMORY: Duration = Duration::from_millis(100);
+/// Replies up to this size fit into the window of a peer that takes none of them.
+const FILLS_A_WINDOW: usize = 16 * 1024;
+
+/// The buffers that all connections of a thread share: each is empty between two polls.
+struct Scratch {
+    input: Box<[u8]>,
+    replies: ReplyBuffer,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch {
+        input: vec![0; READ_AT_ONCE].into_boxed_slice(),
+        replies: ReplyBuffer::default(),
+    });
+}
+
+fn with_scratch<T>(work: impl FnOnce(&mut [u8], &mut ReplyBuffer) -> T) -> T {
+    SCRATCH.with_borrow_mut(|Scratch { input, replies }| {
+        if !replies.is_empty() {
+            // Only a panic can have left them; they are another peer's.
+            *replies = ReplyBuffer::default();
+        }
+        let result = work(input, replies);
+        replies.shrink();
+        result
+    })
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::server) enum End {
+    /// The peer closed it.
+    #[error("closed by the peer")]
+    Closed,
+    /// The network broke it.
+    #[error("the connection broke: {0}")]
+    Io(#[from] io::Error),
+    /// The peer's bytes are wrong.
+    #[error("{0}")]
+    Protocol(#[from] ProtocolError),
+    /// The store refused a request.
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    /// The first request did not become whole in time.
+    #[error("the first request was not whole {0:?} after its first byte (--handshake-timeout)")]
+    HandshakeTimeout(Duration),
+    /// A later request stands still.
+    #[error("a request that was begun stood still for {0:?} (--request-timeout)")]
+    RequestTimeout(Duration),
+    /// The peer does not take its replies.
+    #[error("the peer took no reply for {0:?} (--write-timeout)")]
+    WriteStalled(Duration),
+    /// The connection's buffers do not fit into the memory budget.
+    #[error("no memory for the connection's buffers (--max-memory)")]
+    OutOfMemory,
+}
+
+impl End {
+    /// The other protocol that the peer talks, where its first bytes tell.
+    pub(in crate::server) fn foreign(&self) -> Option<&'static str> {
+        match self {
+            Self::Protocol(ProtocolError::Foreign(foreign)) => Some(foreign.name()),
+            _ => None,
+        }
+    }
+
+    fn outcome(&self, greeted: bool) -> Outcome {
+        match self {
+            Self::Closed | Self::Io(_) => Outcome::Ok,
+            Self::Protocol(_) if !greeted => Outcome::BadHandshake,
+            Self::Protocol(_) | Self::Refused(Refusal::NotANumber { .. }) => Outcome::ProtocolError,
+            Self::HandshakeTimeout(_) => Outcome::HandshakeTimeout,
+            Self::RequestTimeout(_) | Self::WriteStalled(_) | Self::OutOfMemory | Self::Refused(_) => {
+                Outcome::Limit
+            }
+        }
+    }
+}
+
+/// One client's connection: a future that serves it until it ends. Dropping it disconnects. A struct and no `async fn`,
+/// whose future would hold it twice.
+pub(in crate::server) struct Connection {
+    /// Dropped before the stream: the store forgets the connection before the peer can see it closed.
+    session: Session,
+    stream: TcpStream,
+    admission: Admission,
+    decoder: Decoder,
+    /// Received bytes that are not applied yet: the start of a request, or whole ones after `more_to_apply`.
+    input: BytesMut,
+    /// Bytes the request at the start of `input` has at the least.
+    need: usize,
+    /// Replies the peer has not taken yet.
+    replies: Option<Box<ReplyBuffer>>,
+    /// Whole requests may be left in `input` because replies had to go out first, or others had to have their turn.
+    more_to_apply: bool,
+    /// It is the others' turn.
+    pausing: bool,
+    /// A WAIT or BARRIER is outstanding.
+    waiting: bool,
+    /// A whole first request or hello came.
+    greeted: bool,
+    /// What ends the connection once the replies are out.
+    ending: Option<End>,
+    /// Nothing more of the request is read until there is memory for it.
+    starved: bool,
+    /// The kernel is told to be as patient as `--write-timeout`.
+    patient: bool,
+    timer: Option<Box<Deadline>>,
+    reservation: Option<Box<BufferReservation>>,
+}
+
+/// A moment that can be put off.
+struct Deadline {
+    at: Instant,
+    sleep: Pin<Box<Sleep>>,
+}
+
+impl Deadline {
+    fn after(time: Duration) -> Self {
+        let at = deadline_in(time);
+        Self { at, sleep: Box::pin(tokio::time::sleep_until(at)) }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            ready!(self.sleep.as_mut().poll(cx));
+            if Instant::now() >= self.at {
+                return Poll::Ready(());
+            }
+            self.sleep.as_mut().reset(self.at);
+        }
+    }
+}
+
+impl Connection {
+    pub(in crate::server) fn new(stream: TcpStream, session: Session, admission: Admission) -> Self {
+        let config = admission.listener.config();
+        let decoder = Decoder::new(config.limits, config.legacy_dialect);
+        Self {
+            session,
+            stream,
+            admission,
+            decoder,
+            input: BytesMut::new(),
+            need: 1,
+            replies: None,
+            more_to_apply: false,
+            pausing: false,
+            waiting: false,
+            greeted: false,
+            ending: None,
+            starved: false,
+            patient: false,
+            timer: None,
+            reservation: None,
+        }
+    }
+
+    /// Makes one step, or arranges to be woken when there is one to make.
+    fn poll_once(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        if self.replies.is_some() {
+            return self.poll_rest_of_replies(cx);
+        }
+        if let Some(end) = self.ending.take() {
+            return Poll::Ready(Err(end));
+        }
+        if std::mem::take(&mut self.pausing) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if self.more_to_apply {
+            let input = self.input.split().freeze();
+            return Poll::Ready(self.serve_frozen(&input, cx));
+        }
+        let in_own_buffer = self.input.len() > SHORT_REST || self.need > READ_AT_ONCE;
+        let read = if in_own_buffer { self.poll_read_own(cx) } else { self.poll_read_shared(cx) };
+        if read.is_pending() && !self.starved && !self.input.is_empty() {
+            ready!(self.poll_unfinished(cx))?;
+        }
+        if read.is_pending() && self.waiting {
+            return self.poll_wake_up(cx);
+        }
+        read
+    }
+
+    /// Ends the connection when the request that it has begun is late.
+    fn poll_unfinished(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        let config = self.admission.listener.config();
+        let (timeout, end): (_, fn(Duration) -> End) = if self.greeted {
+            (config.request_timeout, End::RequestTimeout)
+        } else {
+            (config.handshake_timeout, End::HandshakeTimeout)
+        };
+        match self.poll_timer(timeout, cx) {
+            Poll::Ready(()) => Poll::Ready(Err(end(timeout))),
+            Poll::Pending => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// More of an unfinished request came. That puts off its end, as long as it does not come too slowly.
+    #[expect(clippy::cast_precision_loss, reason = "the bytes of one read")]
+    fn progressed(&mut self, bytes: usize) {
+        if let Some(timer) = self.timer.as_mut().filter(|_| self.greeted) {
+            let latest = deadline_in(self.admission.listener.config().request_timeout);
+            let put_off = timer.at.checked_add(Duration::from_secs_f64(bytes as f64 / SLOWEST));
+            timer.at = put_off.map_or(latest, |at| latest.min(at));
+        }
+    }
+
+    /// Waits for memory, which others give back when their requests are whole or given up. Meanwhile the kernel keeps
+    /// what the peer sends.
+    fn poll_starved(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        // Longer than those take who came before and stand still.
+        const TIMES: u32 = 4;
+        if !std::mem::replace(&mut self.starved, true) {
+            let own = self.reservation.as_ref().map_or(0, |own| own.unfinished());
+            if self.admission.unfinished() <= own {
+                return Poll::Ready(Err(End::OutOfMemory));
+            }
+            let patience = self.admission.listener.config().request_timeout.saturating_mul(TIMES);
+            self.timer = Some(Box::new(Deadline::after(patience)));
+        }
+        let Some(timer) = &mut self.timer else { return Poll::Ready(Err(End::OutOfMemory)) };
+        let now = Instant::now();
+        if now >= timer.at {
+            return Poll::Ready(Err(End::OutOfMemory));
+        }
+        // Nothing is read, so this is how an end of the connection is seen.
+        if let Some(error) = self.stream.take_error()? {
+            return Poll::Ready(Err(error.into()));
+        }
+        timer.sleep.as_mut().reset(timer.at.min(deadline_in(LOOK_FOR_MEMORY)));
+        timer.sleep.as_mut().poll(cx).map(Ok)
+    }
+
+    /// There is memory again.
+    fn is_fed(&mut self) {
+        if std::mem::take(&mut self.starved) {
+            self.timer = None;
+        }
+    }
+
+    /// Asks the engine whether the outstanding wait is over; its waker will tell if it is not yet.
+    fn poll_wake_up(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        with_scratch(|_, replies| {
+            self.waiting = self.session.submit(&[], false, replies, cx.waker()).waiting;
+            if self.waiting { Poll::Pending } else { Poll::Ready(self.write(replies, cx)) }
+        })
+    }
+
+    /// Reads into the thread's buffer, behind the short rest of the last read.
+    fn poll_read_shared(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        let room = self.admission.listener.budget().room().min(self.admission.share.room());
+        let most = if room >= READ_AT_ONCE { READ_AT_ONCE } else { ready!(self.poll_first_request(cx))? };
+        if self.input.len() >= most {
+            return self.poll_starved(cx);
+        }
+        self.is_fed();
+        with_scratch(|input, replies| {
+            let rest = self.input.len();
+            let mut space = ReadBuf::new(&mut input[..most]);
+            space.put_slice(&self.input);
+            ready!(Pin::new(&mut self.stream).poll_read(cx, &mut space))?;
+            let filled = space.filled().len();
+            if filled == rest {
+                return Poll::Ready(Err(End::Closed));
+            }
+            let done = self.apply(&input[..filled], None, replies, cx);
+            match done {
+                0 => self.progressed(filled.saturating_sub(rest)),
+                _ => self.timer = None,
+            }
+            self.keep(&input[done..filled])?;
+            Poll::Ready(self.write(replies, cx))
+        })
+    }
+
+    /// How much may be read where there is no memory to keep any of it: the next request if it is there as a whole, else
+    /// what need not be counted.
+    fn poll_first_request(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        with_scratch(|input, _| {
+            let mut space = ReadBuf::new(input);
+            space.put_slice(&self.input);
+            if ready!(self.stream.poll_peek(cx, &mut space))? == 0 {
+                return Poll::Ready(Ok(READ_AT_ONCE));
+            }
+            Poll::Ready(Ok(match self.decoder.clone().decode(space.filled(), None) {
+                Ok(Decoded::Request { len, .. } | Decoded::Hello { len }) => len,
+                Ok(Decoded::Incomplete { .. }) => UNCOUNTED,
+                Err(_) => READ_AT_ONCE,
+            }))
+        })
+    }
+
+    /// Reads the rest of a large request into the connection's own buffer, no further than the request goes for
+    /// certain: its values may then keep the buffer.
+    fn poll_read_own(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        let missing = self.need.saturating_sub(self.input.len()).max(1);
+        if self.input.capacity() == self.input.len() {
+            // What a peer announces is not yet worth memory; what it has sent is.
+            let more = missing.min(self.input.len().max(READ_AT_ONCE).saturating_mul(4));
+            if !self.try_reserve(self.input.len().saturating_add(more), 0) {
+                return self.poll_starved(cx);
+            }
+            self.is_fed();
+            self.input.reserve(more);
+        }
+        let mut space = (&mut self.input).limit(missing);
+        let stream = Pin::new(&mut self.stream);
+        let read = ready!(tokio_util::io::poll_read_buf(stream, cx, &mut space))?;
+        if read == 0 {
+            return Poll::Ready(Err(End::Closed));
+        }
+        self.progressed(read);
+        if self.input.len() < self.need {
+            return Poll::Ready(Ok(()));
+        }
+        // Looking at the bytes in place keeps the decoder's progress; they are taken only when a request is whole.
+        let mut decoder = self.decoder.clone();
+        match decoder.decode(&self.input, None)? {
+            Decoded::Incomplete { need } => {
+                self.decoder = decoder;
+                self.need = need;
+                Poll::Ready(Ok(()))
+            }
+            Decoded::Request { .. } | Decoded::Hello { .. } => {
+                let input = self.input.split().freeze();
+                Poll::Ready(self.serve_frozen(&input, cx))
+            }
+        }
+    }
+
+    /// Serves bytes that were the connection's own buffer, and keeps what is not applied.
+    fn serve_frozen(&mut self, input: &Bytes, cx: &mut Context<'_>) -> Result<(), End> {
+        with_scratch(|_, replies| {
+            let done = self.apply(input, Some(input), replies, cx);
+            self.timer = None;
+            self.keep(&input[done..])?;
+            self.write(replies, cx)
+        })
+    }
+
+    /// Keeps received bytes that are not applied yet in a buffer of their own. Comes before [`Self::write`]: nothing
+    /// is received while replies wait.
+    fn keep(&mut self, rest: &[u8]) -> Result<(), End> {
+        self.input.clear();
+        if rest.is_empty() {
+            self.input = BytesMut::new();
+            self.reservation = None;
+            return Ok(());
+        }
+        self.reserve(rest.len(), 0)?;
+        self.input.extend_from_slice(rest);
+        Ok(())
+    }
+
+    /// Applies the whole requests in `input` and returns the number of bytes they took. Stops early when many
+    /// replies have gathered; then `more_to_apply` is set.
+    #[expect(clippy::arithmetic_side_effects, reason = "`at` and `done` count bytes of `input`")]
+    fn apply(
+        &mut self,
+        input: &[u8],
+        owner: Option<&Bytes>,
+        replies: &mut ReplyBuffer,
+        cx: &Context<'_>,
+    ) -> usize {
+        let mut done = 0;
+        self.more_to_apply = false;
+        loop {
+            let mut batch = ArrayVec::<(Request<'_>, usize), BATCH>::new();
+            let mut at = done;
+            let mut is_last = false;
+            while !batch.is_full() && !is_last {
+                match self.decoder.decode(&input[at..], owner) {
+                    Ok(Decoded::Request { request, len }) => {
+                        at += len;
+                        batch.push((request, len));
+                    }
+                    Ok(Decoded::Hello { len }) => {
+                        at += len;
+                        done = at;
+                        self.greet();
+                    }
+                    Ok(Decoded::Incomplete { need }) => {
+                        self.need = need;
+                        is_last = true;
+                    }
+                    Err(error) => {
+                        self.ending = Some(error.into());
+                        is_last = true;
+                    }
+                }
+            }
+            if batch.is_empty() {
+                return done;
+            }
+            self.greet();
+            let cannot_cancel = matches!(self.decoder.dialect(), Dialect::Legacy | Dialect::A);
+            let submitted = self.session.submit(&batch, cannot_cancel, replies, cx.waker());
+            self.waiting = submitted.waiting;
+            done += batch[..submitted.applied].iter().map(|(_, len)| len).sum::<usize>();
+            if let Some(refusal) = submitted.refusal {
+                self.ending = Some(refusal.into());
+                return done;
+            }
+            if submitted.applied < batch.len() {
+                self.ending = None;
+                self.more_to_apply = true;
+                self.pausing = submitted.worked_enough;
+                self.decoder.rewind();
+                return done;
+            }
+            if is_last {
+                return done;
+            }
+        }
+    }
+
+    fn greet(&mut self) {
+        if !self.greeted {
+            self.greeted = true;
+            self.timer = None;
+            self.admission.listener.greeted();
+        }
+    }
+
+    /// Writes what the peer takes at once. The rest moves to the connection and comes before anything else.
+    fn write(&mut self, replies: &mut ReplyBuffer, cx: &mut Context<'_>) -> Result<(), End> {
+        if replies.is_empty() {
+            return Ok(());
+        }
+        self.tell_kernel(replies.len() > FILLS_A_WINDOW);
+        let written = poll_write_some(&mut self.stream, replies, cx);
+        if !replies.is_empty() {
+            self.replies = Some(Box::new(std::mem::take(replies)));
+        }
+        if let Poll::Ready(written) = written {
+            return Ok(written?);
+        }
+        // From here on it is the peer that is waited for, and not the rest of its request.
+        self.timer = None;
+        self.starved = false;
+        self.reserve(self.input.capacity(), self.replies.as_ref().map_or(0, |rest| rest.len()))
+    }
+
+    /// For the kernel a peer that takes nothing is like a dead host, which it gives up after 20 s. Where replies are large
+    /// enough for that, it waits for as long as this server does, and a little longer, so that the end is told.
+    fn tell_kernel(&mut self, patient: bool) {
+        if patient == self.patient {
+            return;
+        }
+        self.patient = patient;
+        #[expect(clippy::arithmetic_side_effects, reason = "a quarter of a time is less than it")]
+        let allowed = self.admission.listener.config().write_timeout.saturating_add(DEAD_AFTER / 4);
+        if allowed > DEAD_AFTER {
+            let timeout = if patient { allowed } else { DEAD_AFTER };
+            // Without it the connection ends earlier.
+            let _ = SockRef::from(&self.stream).set_tcp_user_timeout(Some(timeout));
+        }
+    }
+
+    fn poll_rest_of_replies(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        let Some(replies) = &mut self.replies else { return Poll::Ready(Ok(())) };
+        let before = replies.len();
+        let written = poll_write_some(&mut self.stream, replies, cx)?;
+        if replies.is_empty() {
+            self.replies = None;
+            self.timer = None;
+            self.reserve(self.input.capacity(), 0)?;
+        } else if replies.len() < before {
+            self.timer = None;
+        }
+        if written.is_pending() {
+            let timeout = self.admission.listener.config().write_timeout;
+            if self.poll_timer(timeout, cx).is_ready() {
+                return Poll::Ready(Err(End::WriteStalled(timeout)));
+            }
+        }
+        written.map(Ok)
+    }
+
+    fn poll_timer(&mut self, after: Duration, cx: &mut Context<'_>) -> Poll<()> {
+        self.timer.get_or_insert_with(|| Box::new(Deadline::after(after))).poll(cx)
+    }
+
+    /// Counts the buffers of a request and of replies in the memory budget.
+    fn reserve(&mut self, unfinished: usize, replies: usize) -> Result<(), End> {
+        if self.try_reserve(unfinished, replies) { Ok(()) } else { Err(End::OutOfMemory) }
+    }
+
+    fn try_reserve(&mut self, unfinished: usize, replies: usize) -> bool {
+        if unfinished.saturating_add(replies) <= UNCOUNTED && self.reservation.is_none() {
+            return true;
+        }
+        let admission = &self.admission;
+        let new = || Box::new(BufferReservation::new(admission.listener.budget(), &admission.share));
+        self.reservation.get_or_insert_with(new).resize(unfinished, replies)
+    }
+}
+
+impl Future for Connection {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        loop {
+            if let Err(end) = ready!(this.poll_once(cx)) {
+                this.admission.ended(end.outcome(this.greeted), this.greeted, &end);
+                return Poll::Ready(());
+            }
+        }
+    }
+}
+
+/// Writes until everything is out or the socket takes no more.
+fn poll_write_some(
+    stream: &mut TcpStream,
+    replies: &mut ReplyBuffer,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<()>> {
+    while !replies.is_empty() {
+        let mut slices = [IoSlice::new(&[]); 16];
+        let used = replies.as_slices(&mut slices);
+        let written = match &slices[..used] {
+            [one] => Pin::new(&mut *stream).poll_write(cx, one),
+            many => Pin::new(&mut *stream).poll_write_vectored(cx, many),
+        };
+        match ready!(written)? {
+            0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            written => replies.advance(written),
+        }
+    }
+    Poll::Ready(Ok(()))
+}

@@ -1,0 +1,83 @@
+//! The threads that serve connections: each runs its own single-threaded runtime, and a connection stays on the
+//! thread it was given, so no task is ever moved or stolen.
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::Notify;
+
+/// The serving threads. Dropping this ends every connection.
+#[derive(Debug)]
+pub(in crate::server) struct Workers {
+    round_robin: Arc<RoundRobin>,
+    stop: Arc<Notify>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// The serving threads, to be given work in turn.
+#[derive(Debug, Default)]
+pub(in crate::server) struct RoundRobin {
+    handles: Vec<Handle>,
+    next: AtomicUsize,
+}
+
+impl Workers {
+    pub(in crate::server) fn start(threads: NonZeroUsize) -> io::Result<Self> {
+        let mut workers =
+            Self { round_robin: Arc::default(), stop: Arc::new(Notify::new()), threads: Vec::new() };
+        let mut handles = Vec::new();
+        for n in 0..threads.get() {
+            let stop = Arc::clone(&workers.stop);
+            let (tell, told) = mpsc::channel();
+            let thread = std::thread::Builder::new().name(format!("store-{n}")).spawn(move || {
+                match Builder::new_current_thread().enable_all().build() {
+                    Ok(runtime) => {
+                        let stopped = stop.notified();
+                        tokio::pin!(stopped);
+                        stopped.as_mut().enable();
+                        let _ = tell.send(Ok(runtime.handle().clone()));
+                        runtime.block_on(stopped);
+                    }
+                    Err(error) => {
+                        let _ = tell.send(Err(error));
+                    }
+                }
+            })?;
+            workers.threads.push(thread);
+            handles.push(told.recv().map_err(io::Error::other)??);
+        }
+        workers.round_robin = Arc::new(RoundRobin { handles, next: AtomicUsize::new(0) });
+        Ok(workers)
+    }
+
+    /// What hands out work. It may outlive the threads; tasks given to it then are dropped.
+    pub(in crate::server) fn round_robin(&self) -> &Arc<RoundRobin> {
+        &self.round_robin
+    }
+}
+
+impl RoundRobin {
+    /// Tasks that a thread is given before it is the next one's turn. Threads with little to do cost more than one with
+    /// plenty: each request finds its thread asleep. So a small job stays on one thread, and large ones are spread.
+    const IN_A_ROW: usize = 64;
+
+    /// The runtime of the thread whose turn it is.
+    #[expect(clippy::arithmetic_side_effects, reason = "there is a thread")]
+    pub(in crate::server) fn next(&self) -> &Handle {
+        let turn = self.next.fetch_add(1, Relaxed) / Self::IN_A_ROW;
+        &self.handles[turn % self.handles.len()]
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.stop.notify_waiters();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}

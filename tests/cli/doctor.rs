@@ -1,0 +1,364 @@
+//! `doctor` from outside: manifests of `tests/data/manifests`, a real server, and servers that are none.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::common::TestServer;
+use serde_json::Value;
+
+fn doctor(args: &[&str], env: &[(&str, &str)]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rallypoint"))
+        .arg("doctor")
+        .args(args)
+        .env_clear()
+        .envs(env.iter().copied())
+        .output()
+        .expect("the binary starts")
+}
+
+/// The checks of a run with `--json`, and its exit code.
+fn checks(args: &[&str], env: &[(&str, &str)]) -> (Vec<Value>, Option<i32>) {
+    read(&doctor(&[&["--json"], args].concat(), env))
+}
+
+fn read(output: &Output) -> (Vec<Value>, Option<i32>) {
+    let json: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    (json["checks"].as_array().expect("checks").clone(), output.status.code())
+}
+
+fn verdict<'c>(checks: &'c [Value], id: &str) -> &'c str {
+    let check =
+        checks.iter().find(|check| check["id"] == id).unwrap_or_else(|| panic!("no {id} in {checks:#?}"));
+    check["verdict"].as_str().expect("a verdict")
+}
+
+fn evidence(checks: &[Value], id: &str) -> String {
+    checks
+        .iter()
+        .find(|check| check["id"] == id)
+        .map(|check| check["evidence"].to_string())
+        .unwrap_or_default()
+}
+
+fn manifests() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/manifests");
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(folder).expect("the folder").map(|entry| entry.expect("an entry").path()).collect();
+    files.sort();
+    files
+}
+
+/// Each file's first line says what is to be found, and nothing else may be.
+#[test]
+fn each_manifest_shows_exactly_the_mistakes_that_it_names() {
+    let mut wrong = Vec::new();
+    let mut seen = BTreeSet::new();
+    let (mut right, mut expected_in_all, mut found_in_all) = (0, 0, 0);
+    let files = manifests();
+    for file in &files {
+        let text = std::fs::read_to_string(file).expect("text");
+        let said =
+            text.lines().next().and_then(|line| line.strip_prefix("# expect: ")).expect("what to expect");
+        let expected: BTreeSet<String> =
+            said.split(", ").filter(|expected| *expected != "nothing").map(str::to_owned).collect();
+        let (checks, code) = checks(&["--manifest", file.to_str().expect("a path")], &[]);
+        let found: BTreeSet<String> = checks
+            .iter()
+            .filter(|check| check["verdict"] != "PASS")
+            .map(|check| {
+                format!(
+                    "{} {}",
+                    check["verdict"].as_str().expect("text"),
+                    check["id"].as_str().expect("text")
+                )
+            })
+            .collect();
+        right += found.intersection(&expected).count();
+        expected_in_all += expected.len();
+        found_in_all += found.len();
+        let fails = expected.iter().any(|expected| expected.starts_with("FAIL"));
+        if found != expected || code != Some(i32::from(fails)) {
+            wrong.push(format!("{}: expected {expected:?}, found {found:?}, exit {code:?}", file.display()));
+        }
+        for check in checks.iter().filter(|check| check["verdict"] != "PASS") {
+            let place = &check["place"];
+            let whole = ["file", "object", "field"]
+                .iter()
+                .all(|part| place[part].as_str().is_some_and(|it| !it.is_empty()));
+            assert!(whole && check["remedy"].is_string(), "{check:#?}");
+        }
+        seen.extend(expected);
+    }
+    let percent = |part: usize, whole: usize| 100.0 * part as f64 / whole as f64;
+    println!(
+        "{} files: precision {:.1} %, recall {:.1} %",
+        files.len(),
+        percent(right, found_in_all),
+        percent(right, expected_in_all)
+    );
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(files.len() >= 150 && seen.len() >= 40, "every mistake has its manifest: {seen:?}");
+}
+
+/// What a script, a pipe or a person gives to `--manifest`.
+#[test]
+fn manifests_come_from_stdin_from_folders_and_from_files_of_any_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = |name: &str| {
+        std::fs::read_to_string(manifests().into_iter().find(|file| file.ends_with(name)).expect("there"))
+            .expect("text")
+    };
+    std::fs::create_dir(folder.path().join("below")).expect("a folder");
+    std::fs::write(folder.path().join("below/a,b.yaml"), text("bad-job-rank-constant.yaml"))
+        .expect("written");
+    std::fs::write(folder.path().join("notes.txt"), "no manifest").expect("written");
+    let path = folder.path().to_str().expect("a path");
+    let (of_folder, code) = checks(&["--manifest", path], &[]);
+    assert_eq!((verdict(&of_folder, "node-rank"), code), ("FAIL", Some(1)), "{of_folder:#?}");
+    assert_eq!(of_folder.len(), 1, "only the manifest is read: {of_folder:#?}");
+    let of_file = format!("{path}/below/a,b.yaml");
+    assert_eq!(verdict(&checks(&["--manifest", &of_file], &[]).0, "node-rank"), "FAIL");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rallypoint"))
+        .args(["doctor", "--json", "--manifest", "-"])
+        .env_clear()
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let manifest = text("bad-job-rank-constant.yaml");
+    child.stdin.take().expect("a pipe").write_all(manifest.as_bytes()).expect("written");
+    let output = child.wait_with_output().expect("an end");
+    assert_eq!(verdict(&read(&output).0, "node-rank"), "FAIL");
+}
+
+/// `docs/doctor.md` has each check, and no other.
+#[test]
+fn the_document_lists_every_check() {
+    fn literals(folder: &Path, found: &mut BTreeSet<String>) {
+        for entry in std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path())
+        {
+            if entry.is_dir() {
+                literals(&entry, found);
+                continue;
+            }
+            let text = std::fs::read_to_string(&entry).expect("text");
+            let code = text.split("\n#[cfg(test)]").next().unwrap_or_default();
+            if entry.ends_with("tests.rs") {
+                continue;
+            }
+            for mark in ["const ID: &str = ", "Check::pass(", "Check::warn(", "Check::fail(", " fail("] {
+                for (at, _) in code.match_indices(mark) {
+                    let rest = code[at + mark.len()..].trim_start();
+                    if let Some((id, _)) = rest.strip_prefix('"').and_then(|rest| rest.split_once('"')) {
+                        found.insert(id.to_owned());
+                    }
+                }
+            }
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut in_code = BTreeSet::new();
+    literals(&root.join("src/node/doctor"), &mut in_code);
+    let document = std::fs::read_to_string(root.join("docs/doctor.md")).expect("the document");
+    let rows = document.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+    let in_document: BTreeSet<String> = rows.map(|(id, _)| id.to_owned()).collect();
+    assert_eq!(in_document, in_code);
+}
+
+#[test]
+fn a_finding_names_file_object_and_field() {
+    let file =
+        manifests().into_iter().find(|file| file.ends_with("endpoint-selects-all.yaml")).expect("there");
+    let output = doctor(&["--manifest", file.to_str().expect("a path")], &[]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text.lines().find(|line| line.starts_with("FAIL")).expect("a finding");
+    assert!(
+        line.contains("endpoint-selects-all.yaml: Job/train spec.template.spec.containers[0].command: the endpoint `train`"),
+        "{text}"
+    );
+    assert!(text.contains("-> name the first pod, `train-0.train`, or a rallypoint server"), "{text}");
+    assert!(text.ends_with("0 passed, 0 warned, 1 failed: endpoint-selects-all\n"), "{text}");
+}
+
+#[test]
+fn strictness_and_usage_decide_the_exit_code() {
+    let file = manifests().into_iter().find(|file| file.ends_with("sleep.yaml")).expect("there");
+    let file = file.to_str().expect("a path");
+    assert_eq!(doctor(&["--manifest", file], &[]).status.code(), Some(0));
+    assert_eq!(doctor(&["--strict", "--manifest", file], &[]).status.code(), Some(1));
+    assert_eq!(doctor(&["--manifest", "/no/such/file"], &[]).status.code(), Some(2));
+    let of_the_pod = [("RALLYPOINT_ENDPOINT", "host:1")];
+    assert_eq!(doctor(&["--manifest", file], &of_the_pod).status.code(), Some(0), "offline all the same");
+}
+
+fn against(server: &TestServer, args: &[&str], env: &[(&str, &str)]) -> (Vec<Value>, Option<i32>) {
+    let (store, admin) = (server.store.to_string(), server.admin.to_string());
+    let base = ["--step-timeout=20s", "--admin", admin.as_str(), store.as_str()];
+    checks(&[&base, args].concat(), env)
+}
+
+#[test]
+fn a_healthy_pod_passes_and_looking_changes_nothing() {
+    let server = TestServer::start(&[]);
+    let env = [("PET_NODE_RANK", "0"), ("PET_NNODES", "2"), ("JOB_UID", "run")];
+    let (checks, code) = against(&server, &[], &env);
+    assert_eq!(code, Some(0), "{checks:#?}");
+    for id in [
+        "environment-consistent",
+        "name-resolves",
+        "one-address",
+        "port-open",
+        "store-answers",
+        "admin-port",
+        "server-version",
+        "clock-skew",
+        "stale-keys",
+        "run-name",
+    ] {
+        assert_eq!(verdict(&checks, id), "PASS", "{id}: {}", evidence(&checks, id));
+    }
+    assert!(evidence(&checks, "latency").contains("one round trip takes"), "slow or not: {checks:#?}");
+    let stores = crate::common::http(server.admin, "GET /api/v1/stores", "", "").json();
+    assert_eq!(stores["stores"][0]["keys"], 0);
+}
+
+#[test]
+fn versions_that_differ_among_announced_pods_fail() {
+    let server = TestServer::start(&[]);
+    for (pod, torch) in [("t-0", "2.15.0"), ("t-1", "2.4.1")] {
+        let body = format!("{{\"pod\": \"{pod}\", \"nodes\": \"3\", \"torch\": \"{torch}\"}}");
+        let json = "Content-Type: application/json\r\n";
+        assert_eq!(
+            crate::common::http(server.admin, "POST /api/v1/runs/run/announce", json, &body).status,
+            202
+        );
+    }
+    let (checks, code) = against(&server, &["--run-id=run"], &[]);
+    assert_eq!((verdict(&checks, "torch-versions"), code), ("FAIL", Some(1)));
+    assert!(evidence(&checks, "torch-versions").contains("2.4.1 (t-1)"), "{checks:#?}");
+}
+
+#[test]
+fn the_commands_flags_and_the_environment_are_checked_together() {
+    let server = TestServer::start(&[]);
+    let command = ["--", "torchrun", "--rdzv-backend=c10d", "--rdzv_conf=timeout=5", "--node_rank=1", "t.py"];
+    let env = [("PET_NNODES", "2"), ("KUBERNETES_SERVICE_HOST", "10.96.0.1"), ("RANK", "1")];
+    let (checks, code) = against(&server, &command, &env);
+    assert_eq!(verdict(&checks, "rdzv-conf-keys"), "WARN");
+    assert_eq!(verdict(&checks, "flags-of-other-backend"), "WARN");
+    assert_eq!(verdict(&checks, "ranks-beside-torchrun"), "WARN");
+    assert_eq!(
+        (verdict(&checks, "command-endpoint"), code),
+        ("FAIL", Some(1)),
+        "torchrun does not read RALLYPOINT_ENDPOINT"
+    );
+    let (checks, _) = against(&server, &["--node-rank=0"], &[("PET_NNODES", "2:1")]);
+    assert_eq!(verdict(&checks, "environment-consistent"), "FAIL");
+    assert_eq!(verdict(&checks, "store-answers"), "PASS", "the rest is looked at all the same");
+}
+
+/// A server that answers each connection in the same way.
+fn impostor(answer: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let addr = listener.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let mut stream = stream;
+                let mut heard = [0; 64];
+                let _heard = stream.read(&mut heard);
+                let _sent = stream.write_all(answer);
+                // Held open, as long as the peer wants.
+                while stream.read(&mut heard).is_ok_and(|n| n > 0) {}
+            });
+        }
+    });
+    addr
+}
+
+#[test]
+fn what_is_no_store_is_named() {
+    for (answer, word) in [
+        (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], "HTTP server"),
+        (b"-ERR unknown command\r\n", "Redis"),
+        (&[0x15, 3, 1, 0, 2, 2, 70], "TLS"),
+        (b"", "did not answer"),
+    ] {
+        let addr = impostor(answer).to_string();
+        // Only silence is waited for.
+        let step = if answer.is_empty() { "--step-timeout=2s" } else { "--step-timeout=20s" };
+        let (checks, code) = checks(&[step, &addr], &[]);
+        assert_eq!((verdict(&checks, "store-answers"), code), ("FAIL", Some(1)), "{word}");
+        assert!(
+            evidence(&checks, "store-answers").contains(word),
+            "{word}: {}",
+            evidence(&checks, "store-answers")
+        );
+        assert_eq!(verdict(&checks, "port-open"), "PASS");
+    }
+}
+
+#[test]
+fn a_closed_port_and_an_unknown_name_fail_at_their_step() {
+    let (closed, code) = checks(&["--step-timeout=1s", "127.0.0.1:1"], &[]);
+    assert_eq!((verdict(&closed, "port-open"), code), ("FAIL", Some(1)));
+    let (unknown, _) = checks(&["--step-timeout=2s", "no-such-name.invalid:29500"], &[]);
+    assert_eq!(verdict(&unknown, "name-resolves"), "FAIL");
+    assert!(!unknown.iter().any(|check| check["id"] == "port-open"), "{unknown:#?}");
+}
+
+#[test]
+fn what_a_job_left_or_another_job_uses_is_found_in_the_store() {
+    use rallypoint::node::client::{Client, Endpoint, Options};
+    let server = TestServer::start(&["--drop-spent=off", "--reset-when-idle=off", "--forget-run-after=off"]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let endpoint: Endpoint = server.store.to_string().parse().expect("an endpoint");
+    let job = runtime.block_on(async {
+        let mut job = Client::connect(&endpoint, &Options::default()).await.expect("connected");
+        job.set(b"/default_pg/0//cpu//0/0", b"10.0.0.1:1").await.expect("set");
+        job.sync().await.expect("there");
+        job
+    });
+    let (found, _) = against(&server, &["--run-id=run"], &[]);
+    assert_eq!(verdict(&found, "stale-keys"), "WARN", "{}", evidence(&found, "stale-keys"));
+    drop(job);
+    crate::common::eventually("nobody is connected", || {
+        crate::common::http(server.admin, "GET /api/v1/stores", "", "").json()["stores"][0]["connections"]
+            == 0
+    });
+    let (found, code) = against(&server, &["--run-id=run"], &[]);
+    assert_eq!((verdict(&found, "stale-keys"), code), ("FAIL", Some(1)));
+    assert!(evidence(&found, "stale-keys").contains("dead ports"));
+}
+
+/// What `doctor` finds where the name `train` means two pods and a store is in the first, or in both.
+#[test]
+fn a_name_of_every_pod_is_a_risk_and_with_several_stores_a_failure() {
+    let (first, hosts) = (TestServer::start(&[]), crate::common::hosts::train_is_two_pods());
+    let (endpoint, admin) = (format!("train:{}", first.store.port()), first.admin.to_string());
+    let look = |own_ip: &str| {
+        let args = ["doctor", "--json", "--admin", &admin, &endpoint];
+        let mut doctor = crate::common::hosts::rallypoint(hosts.path(), &args);
+        let (checks, code) = read(&doctor.env("POD_IP", own_ip).output().expect("unshare is installed"));
+        assert!(evidence(&checks, "one-address").contains("127.0.0.1, 127.0.0.2"), "{checks:#?}");
+        assert!(evidence(&checks, "store-answers").contains("answers on 127.0.0.1:"), "{checks:#?}");
+        (verdict(&checks, "one-address").to_owned(), evidence(&checks, "one-address"), code)
+    };
+    let (verdict, said, _) = look("10.0.0.1");
+    assert!(verdict == "WARN" && said.contains("if these are all pods of the job"), "{said}");
+    // PyTorch hosts a store where it finds itself, whoever else has one.
+    let (verdict, said, code) = look("127.0.0.2");
+    assert!(
+        verdict == "FAIL" && said.contains("127.0.0.2 is this host: a headless Service over all pods"),
+        "{said}"
+    );
+    assert_eq!(code, Some(1));
+    let _second = crate::common::hosts::second_store(&first);
+    let (verdict, said, code) = look("10.0.0.1");
+    assert!(verdict == "FAIL" && said.contains("a store answers on 2 of them"), "{said}");
+    assert_eq!(code, Some(1));
+}

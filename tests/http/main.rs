@@ -1,0 +1,12 @@
+//! The admin port from outside: routes, who may use them, native runs, and what is shown of jobs.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod admin;
+mod api_values;
+mod foreign_pages;
+mod foreign_text;
+mod native_runs;
+mod rendezvous;
+mod runs;

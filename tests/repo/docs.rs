@@ -1,0 +1,180 @@
+//! The documents for users: what their commands say is what the program takes, and what they name is there.
+//!
+//! A block marked "sh" holds commands. Each command line of rallypoint in one is parsed by the program; a block marked "sh tested" is run as a whole, in the
+//! repository, with a server where it says `rallypoint:29500` and `rallypoint:29501`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::common::{PATIENCE, TestServer};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+const BINARY: &str = env!("CARGO_BIN_EXE_rallypoint");
+/// A flag that no command has. The parser reads from left to right and complains of this one only if it took all before.
+const UNKNOWN: &str = "--end-of-check";
+
+/// README.md, deploy/README.md and docs/*.md.
+fn documents() -> Vec<PathBuf> {
+    let root = Path::new(ROOT);
+    let folder = root.join("docs").read_dir().expect("docs").map(|entry| entry.expect("an entry").path());
+    let mut found: Vec<PathBuf> =
+        folder.filter(|path| path.extension().is_some_and(|ext| ext == "md")).collect();
+    found.extend([root.join("README.md"), root.join("deploy/README.md")]);
+    found.sort();
+    found
+}
+
+/// The blocks of a document that are marked so, continued lines joined.
+fn blocks(text: &str, mark: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut inside = None;
+    for line in text.lines() {
+        match (&mut inside, line.trim_start().strip_prefix("```")) {
+            (None, Some(info)) => inside = Some((info.to_owned(), String::new())),
+            (Some(_), Some(_)) => found.extend(inside.take()),
+            (Some((_, block)), None) => {
+                block.push_str(line);
+                block.push('\n');
+            }
+            (None, None) => {}
+        }
+    }
+    let chosen = found.into_iter().filter(|(info, _)| info == mark);
+    chosen.map(|(_, block)| block.replace("\\\n", " ")).collect()
+}
+
+/// The arguments of every call of rallypoint in a script.
+fn calls(script: &str) -> Vec<Vec<String>> {
+    let commands = script.lines().flat_map(|line| line.split(['|', ';', '&']));
+    commands
+        .filter_map(|command| {
+            let bare = command.replace("\"$(pidof rallypoint)\"", "1");
+            let bare = bare.replace("eval \"$(", "").replace(")\"", "");
+            let words = shlex::split(&bare).unwrap_or_else(|| panic!("quotes in {command:?}"));
+            let words: Vec<String> = words.into_iter().take_while(|word| !word.starts_with('#')).collect();
+            let at = words.iter().position(|word| Path::new(word).ends_with("rallypoint"))?;
+            // Before it stands nothing, or a program that starts it.
+            let starts =
+                at == 0 || words[at - 1] == "--" || words[..at].iter().all(|word| word.contains('='));
+            starts.then(|| words[at + 1..].iter().map(|word| filled(word)).collect())
+        })
+        .collect()
+}
+
+/// An argument with values where a document has placeholders.
+fn filled(word: &str) -> String {
+    let mut word = word.replace("$NNODES", "4").replace("$PORT", "29500").replace(":PORT", ":29500");
+    for name in ["HOST", "RUN", "PID"] {
+        if word == name || word.starts_with(&format!("{name}:")) {
+            word = word.replacen(name, "1", 1);
+        }
+    }
+    word
+}
+
+fn run(arguments: &[String]) -> Output {
+    assert_cmd::Command::new(BINARY)
+        .args(arguments)
+        .env_clear()
+        .timeout(PATIENCE)
+        .output()
+        .expect("the program starts")
+}
+
+#[test]
+fn the_program_takes_every_command_line_of_the_documents() {
+    let mut seen = BTreeSet::new();
+    for document in documents() {
+        let text = std::fs::read_to_string(&document).expect("text");
+        let scripts = blocks(&text, "sh").into_iter().chain(blocks(&text, "sh tested"));
+        for mut arguments in scripts.flat_map(|script| calls(&script)) {
+            seen.extend(arguments.first().cloned());
+            let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
+            arguments.insert(end, UNKNOWN.into());
+            let output = run(&arguments);
+            let said = String::from_utf8_lossy(&output.stderr);
+            let taken = said.contains(&format!("unexpected argument '{UNKNOWN}'"));
+            assert!(
+                taken && output.status.code() == Some(2),
+                "{}: {arguments:?}: {said}",
+                document.display()
+            );
+        }
+    }
+    let some = ["serve", "run", "wait", "env", "doctor", "status", "join", "barrier", "bench"];
+    let missing: Vec<_> = some.into_iter().filter(|command| !seen.contains(*command)).collect();
+    assert!(missing.is_empty(), "no document shows {missing:?}, or they are not found");
+}
+
+#[test]
+fn blocks_that_are_marked_run() {
+    let server = TestServer::start(&[]);
+    let folder = tempfile::tempdir().expect("a folder");
+    std::os::unix::fs::symlink(BINARY, folder.path().join("rallypoint")).expect("a link");
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").expect("PATH"));
+    let mut count = 0;
+    for document in documents() {
+        let text = std::fs::read_to_string(&document).expect("text");
+        for block in blocks(&text, "sh tested") {
+            let script = block
+                .replace("rallypoint:29500", &server.store.to_string())
+                .replace("rallypoint:29501", &server.admin.to_string());
+            let shell = Command::new("sh")
+                .args(["-euc", &script])
+                .current_dir(ROOT)
+                .env_clear()
+                .env("PATH", &path)
+                .output()
+                .expect("a shell");
+            let said = String::from_utf8_lossy(&shell.stderr);
+            assert!(shell.status.success(), "{}:\n{script}\n{said}", document.display());
+            count += 1;
+        }
+    }
+    assert!(count >= 2, "only {count} blocks are marked");
+}
+
+/// A check that a document names is one that `doctor` has.
+#[test]
+fn checks_are_called_as_in_doctor() {
+    let mut source = String::new();
+    let mut folders = vec![Path::new(ROOT).join("src/node/doctor")];
+    while let Some(folder) = folders.pop() {
+        for entry in folder.read_dir().expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                source += &std::fs::read_to_string(path).expect("text");
+            }
+        }
+    }
+    let text = std::fs::read_to_string(Path::new(ROOT).join("docs/kubernetes.md")).expect("text");
+    let table = text.split("| symptom |").nth(1).expect("the table of symptoms");
+    let mut count = 0;
+    for row in table.lines().skip(2).take_while(|line| line.starts_with('|')) {
+        let cells: Vec<&str> = row.split('|').collect();
+        assert_eq!(cells.len(), 6, "{row}");
+        for check in cells[3].split('`').skip(1).step_by(2) {
+            assert!(source.contains(&format!("\"{check}\"")), "doctor has no check `{check}`");
+            count += 1;
+        }
+    }
+    assert!(count > 10, "only {count} checks found");
+}
+
+/// Links between the documents lead somewhere.
+#[test]
+fn links_lead_to_files() {
+    for document in documents() {
+        let text = std::fs::read_to_string(&document).expect("text");
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = target.split('#').next().unwrap_or_default();
+            if !target.contains("://") && !file.is_empty() {
+                let path = document.parent().expect("a folder").join(file);
+                assert!(path.exists(), "{}: {target}", document.display());
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The OpenAPI document and the server say the same: every route is described, and every description works.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::common::{HttpAnswer, TestServer, http};
+
+const METHODS: [&str; 4] = ["get", "post", "put", "delete"];
+
+fn document() -> Value {
+    serde_json::from_str(rallypoint::api::OPENAPI).expect("JSON")
+}
+
+/// Every operation: path, method, description.
+fn operations(document: &Value) -> Vec<(&str, &str, &Value)> {
+    let paths = document["paths"].as_object().expect("paths");
+    paths
+        .iter()
+        .flat_map(|(path, item)| {
+            item.as_object()
+                .expect("operations")
+                .iter()
+                .map(|(method, op)| (path.as_str(), method.as_str(), op))
+        })
+        .collect()
+}
+
+/// The routes of the router, as its source has them.
+fn routes() -> BTreeSet<(String, String)> {
+    let source = include_str!("../../src/server/admin/mod.rs");
+    let code: String =
+        source.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join(" ");
+    let mut routes = BTreeSet::new();
+    for route in code.split(".route(").skip(1) {
+        let path = route.split('"').nth(1).expect("a path");
+        let handlers = route.split(".fallback").next().unwrap_or_default();
+        for method in METHODS.iter().filter(|method| handlers.contains(&format!("{method}("))) {
+            routes.insert((path.to_owned(), (*method).to_owned()));
+        }
+    }
+    assert!(routes.len() > 10, "{routes:?}");
+    routes
+}
+
+#[test]
+fn every_route_is_described_and_nothing_else() {
+    let document = document();
+    let described: BTreeSet<(String, String)> = operations(&document)
+        .iter()
+        .map(|(path, method, _)| ((*path).to_owned(), (*method).to_owned()))
+        .collect();
+    assert_eq!(described, routes());
+}
+
+/// `value` is what `schema` says, as far as we use it.
+fn check(document: &Value, schema: &Value, value: &Value, at: &str) {
+    if let Some(name) = schema["$ref"].as_str() {
+        let schema = document.pointer(name.trim_start_matches('#')).unwrap_or_else(|| panic!("no {name}"));
+        return check(document, schema, value, at);
+    }
+    if let Some(one_of) = schema["oneOf"].as_array() {
+        let fits = one_of.iter().find(|one| (one["type"] == "null") == value.is_null());
+        return check(document, fits.unwrap_or_else(|| panic!("{at}: {value}")), value, at);
+    }
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(n) if n.is_u64() || n.is_i64() => "integer",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let types: Vec<&str> = match &schema["type"] {
+        Value::String(one) => vec![one],
+        Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
+        other => panic!("{at}: a schema with type {other}"),
+    };
+    assert!(
+        types.contains(&kind) || (kind == "integer" && types.contains(&"number")),
+        "{at}: {value} is no {types:?}"
+    );
+    if let Some(words) = schema["enum"].as_array() {
+        assert!(words.contains(value), "{at}: {value} is none of {words:?}");
+    }
+    if let Value::Array(items) = value {
+        for item in items {
+            check(document, &schema["items"], item, at);
+        }
+    }
+    let (Value::Object(fields), Some(properties)) = (value, schema["properties"].as_object()) else { return };
+    for (name, value) in fields {
+        let property = properties.get(name).unwrap_or_else(|| panic!("{at}: {name} is not described"));
+        check(document, property, value, &format!("{at}.{name}"));
+    }
+    for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        assert!(fields.contains_key(name), "{at}: {name} is missing");
+    }
+}
+
+/// Sends the example of an operation to the server.
+fn send_example(server: &TestServer, path: &str, method: &str, operation: &Value) -> HttpAnswer {
+    let mut path = path.to_owned();
+    for parameter in operation["parameters"].as_array().into_iter().flatten() {
+        let (name, example) = (parameter["name"].as_str().expect("a name"), &parameter["example"]);
+        if example.is_null() {
+            continue;
+        }
+        let text = match (name, example) {
+            ("port", _) => server.store.port().to_string(),
+            (_, Value::String(text)) => text.clone(),
+            (_, other) => other.to_string(),
+        };
+        match parameter["in"].as_str() {
+            Some("path") => path = path.replace(&format!("{{{name}}}"), &text),
+            Some("query") => path = format!("{path}?{name}={text}"),
+            other => panic!("a parameter in {other:?}"),
+        }
+    }
+    let example = &operation["requestBody"]["content"]["application/json"]["example"];
+    let (headers, body) = if example.is_null() {
+        ("", String::new())
+    } else {
+        ("Content-Type: application/json\r\n", example.to_string())
+    };
+    http(server.admin, &format!("{} {path}", method.to_uppercase()), headers, &body)
+}
+
+/// An answer that does not end: a snapshot of the runs comes first.
+fn the_stream_begins(server: &TestServer, path: &str) {
+    use std::io::{BufRead, BufReader, Write};
+    let mut stream = std::net::TcpStream::connect(server.admin).expect("the admin port listens");
+    stream.set_read_timeout(Some(crate::common::PATIENCE)).expect("a socket");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").expect("it reads");
+    let mut lines = BufReader::new(stream).lines().map(|line| line.expect("the stream goes on"));
+    assert!(lines.any(|line| line.to_lowercase() == "content-type: text/event-stream"));
+    assert!(lines.any(|line| line == "event: snapshot"));
+}
+
+#[test]
+fn every_example_works_and_its_answer_is_as_described() {
+    let document = document();
+    let server = TestServer::with_store_ports(20, &[]);
+    let mut operations = operations(&document);
+    // The examples are one story, in this order; what is not in it stands alone.
+    let story = [
+        "announce",
+        "announced",
+        "join",
+        "heartbeat",
+        "getRun",
+        "listRuns",
+        "leave",
+        "extend",
+        "close",
+        "forgetRun",
+    ];
+    operations.sort_by_key(|(_, _, op)| story.iter().position(|id| op["operationId"] == *id));
+    for (path, method, operation) in operations {
+        let at = format!("{method} {path}");
+        let example = &operation["requestBody"]["content"]["application/json"];
+        if !example.is_null() {
+            check(&document, &example["schema"], &example["example"], &at);
+        }
+        if operation["operationId"] == "extend" {
+            // It needs a round that gathers.
+            let body = r#"{"node": "waits", "min_nodes": 2, "wait_seconds": 0}"#;
+            let waits = http(
+                server.admin,
+                "POST /api/v1/runs/train-17/join",
+                "Content-Type: application/json\r\n",
+                body,
+            );
+            assert_eq!(waits.status, 202, "{waits:?}");
+            check(&document, &document["components"]["schemas"]["JoinWaiting"], &waits.json(), "join 202");
+        }
+        if operation["responses"]["200"]["content"]["text/event-stream"].is_object() {
+            the_stream_begins(&server, path);
+            continue;
+        }
+        let answer = send_example(&server, path, method, operation);
+        assert!((200..300).contains(&answer.status), "{at}: {answer:?}");
+        let described = &operation["responses"][answer.status.to_string()];
+        assert!(described.is_object(), "{at}: {} is not described", answer.status);
+        let json = &described["content"]["application/json"]["schema"];
+        if !json.is_null() {
+            check(&document, json, &answer.json(), &at);
+        }
+    }
+}
+
+#[test]
+fn a_request_that_is_wrong_gets_the_error_that_is_described() {
+    let document = document();
+    let server = TestServer::with_store_ports(20, &[]);
+    let posts = operations(&document).into_iter().filter(|(_, _, op)| op["requestBody"].is_object());
+    for (path, method, operation) in posts {
+        let path = path.replace("{run_id}", "r").replace("{name}", "b");
+        let answer = http(
+            server.admin,
+            &format!("{} {path}", method.to_uppercase()),
+            "Content-Type: application/json\r\n",
+            r#"{"no_such_field": 1}"#,
+        );
+        assert_eq!(answer.status, 422, "{path}: {answer:?}");
+        let schema = &operation["responses"]["default"]["content"]["application/problem+json"]["schema"];
+        check(&document, schema, &answer.json(), &path);
+    }
+}
+
+#[test]
+fn the_server_serves_the_document() {
+    let server = TestServer::start(&[]);
+    assert_eq!(http(server.admin, "GET /api/v1/openapi.json", "", "").json(), document());
+}

@@ -1,0 +1,306 @@
+//! More than there is room for: long polls, idle and silent connections, unfinished requests, peers that pause. Health is
+//! answered all the same, whoever has no place is told so, and nobody pays for another.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use crate::common::peer::{HELLO, wire};
+use crate::common::{HttpAnswer, PATIENCE, TestServer, connect_from, eventually, http_on};
+use rallypoint::core::protocol::Op;
+
+const MIB: usize = 1 << 20;
+
+fn address(n: u8) -> Ipv4Addr {
+    Ipv4Addr::new(127, 0, 0, n)
+}
+
+fn ask(from: u8, server: &TestServer, request: &str) -> HttpAnswer {
+    http_on(connect_from(address(from), server.admin), request, "", "")
+}
+
+#[track_caller]
+fn assert_health_is_answered(from: u8, server: &TestServer) {
+    for route in ["/livez", "/readyz", "/metrics"] {
+        let answer = ask(from, server, &format!("GET {route}"));
+        assert_eq!(answer.status, 200, "{route}: {answer:?}");
+    }
+}
+
+#[track_caller]
+fn assert_turned_away(answer: &HttpAnswer) {
+    assert_eq!(answer.status, 503, "{answer:?}");
+    assert!(answer.head.contains("retry-after: 1") && answer.json()["code"] == "busy", "{answer:?}");
+}
+
+/// The sum of a metric's series whose labels contain `label`.
+fn metric(server: &TestServer, name: &str, label: &str) -> f64 {
+    let page = ask(1, server, "GET /metrics").body;
+    let lines = page.lines().filter(|line| line.starts_with(name) && line.contains(label));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+/// A node that waits in a native run that needs more nodes than there are.
+fn long_poll(from: u8, node: usize, server: &TestServer) -> TcpStream {
+    let mut stream = connect_from(address(from), server.admin);
+    let body = format!(r#"{{"node": "{node}", "join_id": "1", "min_nodes": 5000, "wait_seconds": 60}}"#);
+    let head = format!(
+        "POST /api/v1/runs/big/join HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).expect("the admin port reads");
+    stream
+}
+
+/// How many have been answered, and how many were closed without an answer.
+fn answered(polls: &[TcpStream]) -> (usize, usize) {
+    let mut sum = (0, 0);
+    for poll in polls {
+        poll.set_nonblocking(true).expect("a socket");
+        match poll.peek(&mut [0]) {
+            Ok(1) => sum.0 += 1,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            _ => sum.1 += 1,
+        }
+    }
+    sum
+}
+
+#[test]
+fn more_long_polls_than_there_is_room_for_leave_health_and_other_addresses_alone() {
+    rallypoint::process::raise_descriptor_limit();
+    // Room for 2048 connections: 256 in the reserve, and no more than half of the others for one address.
+    let server = TestServer::start(&["--max-memory", "64MiB"]);
+    let mut polls: Vec<_> = (0..1200).map(|node| long_poll(1, node, &server)).collect();
+    eventually("those beyond the address' share are answered", || answered(&polls) == (1200 - 896, 0));
+    assert_turned_away(&ask(1, &server, "GET /api/v1/runs"));
+    assert_eq!(ask(2, &server, "GET /api/v1/runs").status, 200, "another address has its own share");
+    assert_health_is_answered(1, &server);
+
+    polls.extend((1200..2300).map(|node| long_poll(3, node, &server)));
+    eventually("all that do not fit are answered", || answered(&polls) == (2300 - 2 * 896, 0));
+    assert_turned_away(&ask(2, &server, "GET /api/v1/runs"));
+    for from in [1, 2, 3] {
+        assert_health_is_answered(from, &server);
+    }
+    let lines = server.log().lines().filter(|line| line.contains("only health and metrics")).count();
+    assert!((1..=30).contains(&lines), "{lines} lines say so");
+
+    drop(polls);
+    eventually("there is room again", || ask(1, &server, "GET /api/v1/runs").status == 200);
+}
+
+#[test]
+fn a_full_store_and_waiting_requests_together_stay_within_the_memory() {
+    const LIMIT: usize = 64 * MIB;
+    const POLLS: usize = 1700;
+    rallypoint::process::raise_descriptor_limit();
+    let server = TestServer::start(&["--max-memory", "64MiB"]);
+    let before = server.resident();
+    let mut client = greeted(4, server.store);
+    for key in 0..60 {
+        client.write_all(&set(format!("/{key}").as_bytes(), &vec![b'v'; MIB])).expect("the server reads");
+        client.write_all(&[Op::NumKeys as u8]).expect("the server reads");
+        client.read_exact(&mut [0; 8]).expect("the server answers");
+    }
+    let room = LIMIT - metric(&server, "rallypoint_memory_used_bytes", "") as usize;
+    let polls: Vec<_> =
+        (0..POLLS).map(|node| long_poll(if node < POLLS / 2 { 1 } else { 3 }, node, &server)).collect();
+    let refused = || answered(&polls);
+    eventually("those that have no place are answered", || refused().0 >= POLLS - room / (16 * 1024));
+    let grown = server.resident() - before;
+    assert!(grown <= LIMIT + LIMIT / 5, "{} MiB", grown / MIB);
+    assert!(refused().0 < POLLS && refused().1 == 0, "some wait: {:?}", refused());
+    assert_health_is_answered(1, &server);
+    assert_turned_away(&ask(2, &server, "GET /api/v1/runs"));
+    drop(polls);
+    eventually("who looks has a place, however full the store is", || {
+        ask(2, &server, "GET /api/v1/runs").status == 200
+    });
+}
+
+#[test]
+fn idle_connections_to_the_admin_port_leave_health_alone() {
+    rallypoint::process::raise_descriptor_limit();
+    let server = TestServer::start(&["--max-memory", "64MiB"]);
+    let _idle: Vec<_> = (0..2300).map(|_| connect_from(address(1), server.admin)).collect();
+    assert_health_is_answered(1, &server);
+    assert_health_is_answered(2, &server);
+}
+
+#[test]
+fn silent_connections_beyond_the_limit_on_open_files_leave_health_and_clients_alone() {
+    let server = TestServer::with_open_files(512, &[]);
+    let mut client = greeted(1, server.store);
+    set_and_get(&mut client, 100);
+    let silent: Vec<_> = (0..700).map(|_| connect_from(address(2), server.store)).collect();
+    let refused = || metric(&server, "rallypoint_connections_total", "outcome=\"limit\"");
+    eventually("the others are refused", || refused() >= 700.0 - 448.0);
+    for _ in 0..20 {
+        assert_health_is_answered(1, &server);
+    }
+    set_and_get(&mut client, 100);
+    let log = server.log();
+    assert!(log.contains("the limit on open files has room for"), "it is said at the start:\n{log}");
+    assert!(!log.contains("cannot accept"), "there is always a descriptor:\n{log}");
+    let lines = log.lines().filter(|line| line.contains("too many connections")).count();
+    assert!((1..=30).contains(&lines), "{lines} lines say so");
+    drop(silent);
+    eventually("there is room again", || metric(&server, "rallypoint_connections{", "") < 1.5);
+    set_and_get(&mut greeted(1, server.store), 100);
+}
+
+// ----- clients of a store ----------------------------------------------------------------------------------------
+
+fn greeted(from: u8, store: SocketAddr) -> TcpStream {
+    let mut stream = connect_from(address(from), store);
+    stream.set_nodelay(true).expect("a socket option");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
+    stream.set_write_timeout(Some(PATIENCE)).expect("a socket option");
+    stream.write_all(&HELLO).expect("the server reads");
+    stream
+}
+
+fn set(key: &[u8], value: &[u8]) -> Vec<u8> {
+    [&[Op::Set as u8][..], &wire(key), &wire(value)].concat()
+}
+
+fn get(key: &[u8]) -> Vec<u8> {
+    [&[Op::Get as u8][..], &wire(key)].concat()
+}
+
+/// Stores a value of `len` bytes and reads it back.
+#[track_caller]
+fn set_and_get(client: &mut TcpStream, len: usize) {
+    let value = vec![b'v'; len];
+    client.write_all(&set(b"/good", &value)).expect("the server reads");
+    client.write_all(&get(b"/good")).expect("the server reads");
+    let mut reply = vec![0; 8 + len];
+    client.read_exact(&mut reply).expect("the server answers");
+    assert_eq!(reply[8..], value[..]);
+}
+
+/// Reads until the server closes the connection. Panics if it does not.
+fn read_until_closed(stream: &mut TcpStream) {
+    match stream.read_to_end(&mut Vec::new()) {
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+        Err(error) => panic!("the server does not close the connection: {error}"),
+    }
+}
+
+#[test]
+fn unfinished_requests_are_given_up_and_no_other_client_pays_for_them() {
+    const PEERS: usize = 60;
+    let server = TestServer::start(&["--max-memory", "128MiB", "--request-timeout", "2s"]);
+    let store = server.store;
+    let unfinished = set(b"/never", &vec![b'v'; 8 * MIB]);
+    let unfinished = &unfinished[..unfinished.len() - 1];
+    std::thread::scope(|scope| {
+        for _ in 0..PEERS {
+            scope.spawn(move || {
+                let mut stream = greeted(2, store);
+                // It may be given up before all is sent.
+                let _ = stream.write_all(unfinished);
+                read_until_closed(&mut stream);
+            });
+        }
+        eventually("they hold what one address may", || {
+            metric(&server, "rallypoint_memory_used_bytes", "") > 48.0 * MIB as f64
+        });
+        let mut good = greeted(1, store);
+        for _ in 0..5 {
+            set_and_get(&mut good, 8 * MIB - 100);
+        }
+    });
+    eventually("they hold nothing any more", || {
+        metric(&server, "rallypoint_memory_used_bytes", "") < 12.0 * MIB as f64
+    });
+    assert_eq!(metric(&server, "rallypoint_connections_total", "outcome=\"limit\"") as usize, PEERS);
+    // Lines of one kind are throttled, so which of the two comes is chance.
+    let flags = ["--request-timeout", "--max-memory"];
+    eventually("the log names a flag", || flags.iter().any(|flag| server.log().contains(flag)));
+    set_and_get(&mut greeted(2, store), 8 * MIB - 100);
+}
+
+/// Nobody will give memory back by finishing a request: what is too much is refused at once, all else is served.
+#[test]
+fn a_full_store_serves_whole_requests_and_keeps_nobody_waiting_for_memory() {
+    const KEYS: usize = 1000;
+    let server = TestServer::start(&["--max-memory", "32MiB", "--request-timeout", "1h"]);
+    let mut client = greeted(1, server.store);
+    for len in [MIB, 64 * 1024, 1024] {
+        let mut key = 0;
+        loop {
+            let used = metric(&server, "rallypoint_memory_used_bytes", "") as usize;
+            if used + 2 * len > 32 * MIB {
+                break;
+            }
+            key += 1;
+            client.write_all(&set(format!("/{len}/{key}").as_bytes(), &vec![b'v'; len])).expect("it reads");
+            client.write_all(&[Op::NumKeys as u8]).expect("it reads");
+            client.read_exact(&mut [0; 8]).expect("it answers");
+        }
+    }
+    let mut check = [&[Op::Check as u8][..], &(KEYS as u64).to_le_bytes()].concat();
+    (0..KEYS).for_each(|n| check.extend(wire(format!("/there/is/no/such/key/{n}").as_bytes())));
+    assert!(check.len() > 16 * 1024, "more than may be kept uncounted");
+    client.write_all(&check).expect("it reads");
+    let mut reply = [9];
+    client.read_exact(&mut reply).expect("it answers");
+    assert_eq!(reply, [1]);
+    let _ = client.write_all(&set(b"/large", &vec![b'v'; 8 * MIB]));
+    read_until_closed(&mut client);
+    eventually("the log names the flag", || server.log().contains("--max-memory"));
+}
+
+#[test]
+fn a_large_value_over_a_slow_link_comes_through() {
+    const PIECES: usize = 64;
+    let server = TestServer::start(&["--request-timeout", "3s"]);
+    let mut slow = greeted(1, server.store);
+    let value = vec![b'v'; 8 * MIB];
+    let request = set(b"/slow", &value);
+    // More than the whole time-out in all, and less between two pieces.
+    for piece in request.chunks(request.len().div_ceil(PIECES)) {
+        slow.write_all(piece).expect("the server reads");
+        std::thread::sleep(Duration::from_millis(70));
+    }
+    slow.write_all(&get(b"/slow")).expect("the server reads");
+    let mut reply = vec![0; 8 + value.len()];
+    slow.read_exact(&mut reply).expect("the server answers");
+    assert_eq!(reply[8..], value[..]);
+}
+
+#[test]
+fn a_request_that_comes_too_slowly_is_given_up() {
+    let server = TestServer::start(&["--request-timeout", "500ms"]);
+    let mut dripping = greeted(1, server.store);
+    let mut request = set(b"/drip", &[b'v'; 8000]).into_iter();
+    let sent = request.by_ref().take_while(|byte| {
+        std::thread::sleep(Duration::from_millis(20));
+        dripping.write_all(&[*byte]).is_ok()
+    });
+    assert!(sent.count() < 8000, "a byte now and then is no progress");
+    eventually("the log names the flag", || server.log().contains("--request-timeout"));
+}
+
+/// The kernel gives up a peer that takes nothing for 20 s, unless it is told otherwise.
+#[test]
+fn a_reader_may_pause_for_as_long_as_it_was_said() {
+    const VALUE: usize = 256 * 1024;
+    let server = TestServer::start(&["--write-timeout", "1h"]);
+    // What the server cannot send, and what it has handed to the kernel.
+    let mut readers = [60, 1].map(|values| (greeted(1, server.store), values));
+    for (stream, values) in &mut readers {
+        stream.write_all(&set(b"/value", &vec![b'v'; VALUE])).expect("the server reads");
+        for _ in 0..*values {
+            stream.write_all(&get(b"/value")).expect("the server reads");
+        }
+    }
+    std::thread::sleep(Duration::from_secs(26));
+    for (stream, values) in &mut readers {
+        let mut replies = vec![0; *values * (8 + VALUE)];
+        stream.read_exact(&mut replies).expect("everything is still to be had");
+    }
+}

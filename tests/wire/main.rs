@@ -1,0 +1,10 @@
+//! The store port from outside: bytes, connections, what peers may do to each other, and a server's life.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod admission;
+mod adversarial;
+mod crowds;
+mod lifecycle;
+mod replay;
