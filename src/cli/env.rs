@@ -60,13 +60,17 @@ impl Args {
         };
         print!("{text}");
         if self.explain && self.format != Format::Json {
-            eprintln!("# platform: {}", launch.platform.name());
+            eprintln!("# platform: {}", launch.platform.name);
             for (name, value, from) in &variables {
                 eprintln!("# {name}={value}  <- {from}");
             }
         }
+        launch.notes.iter().for_each(say);
         if variables.is_empty() {
-            say("nothing in the environment says who this process is; see docs/env.md");
+            say(
+                "nothing in the environment says who this process is; set RALLYPOINT_NODE_RANK, RALLYPOINT_NODES, \
+                 RALLYPOINT_ENDPOINT and RALLYPOINT_RUN_ID",
+            );
             return Ok(Outcome::NotDone);
         }
         Ok(Outcome::Done)

@@ -107,6 +107,7 @@ impl Args {
         let env = environment();
         let torchrun = launch::find_torchrun(&self.command);
         let launch = self.launch.derive(self.endpoint.as_deref(), &env, torchrun.as_ref())?;
+        launch.notes.iter().for_each(say);
         refuse_mistakes(&env, &launch, torchrun.as_ref())?;
         let store = launch.endpoint.as_ref().map(|endpoint| endpoint.value.clone());
         let store = store.ok_or_else(|| UsageError(no_endpoint(&env)))?;

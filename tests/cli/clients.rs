@@ -284,7 +284,7 @@ fn wait_takes_the_endpoint_from_the_environment() {
     assert!(ran.err.contains(&format!("for {host}:{port} (from PET_RDZV_ENDPOINT)")), "{}", ran.err);
     let ran = Rallypoint::new().with("MASTER_ADDR", host).with("MASTER_PORT", port).run(&["wait"]);
     ran.gave("");
-    assert!(ran.err.contains("(from MASTER_ADDR)"), "{}", ran.err);
+    assert!(ran.err.contains("(from MASTER_ADDR and MASTER_PORT)"), "{}", ran.err);
 }
 
 #[test]

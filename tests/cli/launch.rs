@@ -121,6 +121,28 @@ fn env_explains_and_refuses() {
 }
 
 #[test]
+fn env_names_what_it_sees_and_does_not_use() {
+    let acme = [("ACME_NODE_RANK", "3"), ("MASTER_ADDR", "head"), ("PET_NNODES", "4")];
+    let said = output(&["env"], &acme);
+    assert_eq!(said.status.code(), Some(0));
+    assert!(!text(&said.stdout).contains("PET_NODE_RANK"), "{}", text(&said.stdout));
+    let line = "ACME_NODE_RANK=3 is not used; if it says this, set RALLYPOINT_NODE_RANK=\"$ACME_NODE_RANK\"";
+    assert!(text(&said.stderr).contains(line), "{}", text(&said.stderr));
+    // The line is right.
+    let decided = output(&["env"], &[&acme[..], &[("RALLYPOINT_NODE_RANK", "3")]].concat());
+    assert!(text(&decided.stdout).contains("PET_NODE_RANK='3'") && decided.stderr.is_empty());
+    let (checks, code) = {
+        let doctor = output(&["doctor", "--json", "--step-timeout=100ms"], &[("ACME_NODE_RANK", "3")]);
+        let json: serde_json::Value = serde_json::from_slice(&doctor.stdout).expect("JSON");
+        (json["checks"].to_string(), doctor.status.code())
+    };
+    assert!(
+        checks.contains("environment-understood") && checks.contains("ACME_NODE_RANK=3"),
+        "{code:?} {checks}"
+    );
+}
+
+#[test]
 fn four_processes_are_held_until_the_last_is_there() {
     let server = TestServer::start(&[]);
     let names = ["t-0", "t-1", "t-2", "t-3"];

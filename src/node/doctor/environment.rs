@@ -12,12 +12,19 @@ pub fn check_environment(
     let launch = match launch {
         Ok(launch) => launch,
         Err(error) => {
-            let remedy = "correct the variable; `rallypoint env --explain` shows what each value came from";
+            let remedy = "correct the variable that is wrong, or decide: --node-rank, --nodes, --nproc-per-node, --endpoint";
             return vec![Check::fail("environment-consistent", error.to_string(), remedy)];
         }
     };
     let mut checks = vec![Check::pass("environment-consistent", describe(launch))];
     checks.push(complete(launch));
+    checks.extend(launch.notes.iter().map(|note| {
+        Check::warn(
+            "environment-understood",
+            note.clone(),
+            "set what it names, if it is meant, in the pod's env",
+        )
+    }));
     checks.extend(world_size(env, launch, torchrun));
     checks.extend(ranks_beside_torchrun(env, torchrun));
     checks.push(run_id(launch));
@@ -25,7 +32,7 @@ pub fn check_environment(
 }
 
 fn describe(launch: &LaunchEnv) -> String {
-    let mut parts = vec![format!("platform {}", launch.platform.name())];
+    let mut parts = vec![format!("platform {}", launch.platform.name)];
     if let Some(rank) = &launch.node_rank {
         parts.push(format!("node rank {} from {}", rank.value, rank.from));
     }
@@ -51,7 +58,7 @@ fn complete(launch: &LaunchEnv) -> Check {
     if missing.is_empty() {
         return Check::pass(ID, "node rank, number of nodes and endpoint are known");
     }
-    let remedy = "give it to rallypoint with the flag; `rallypoint env --explain` shows what was looked at";
+    let remedy = "give it to rallypoint, or set RALLYPOINT_NODE_RANK, RALLYPOINT_NODES, RALLYPOINT_ENDPOINT in the pod's env";
     Check::warn(ID, format!("nothing says {}", missing.join(", ")), remedy)
 }
 

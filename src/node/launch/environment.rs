@@ -37,6 +37,23 @@ impl Environment {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
+    /// The variables with a value whose name fits a pattern with at most one `*`, in the order of their names.
+    pub fn matching<'e>(&'e self, pattern: &str) -> impl Iterator<Item = (&'e str, &'e str)> {
+        let (start, end) = match pattern.split_once('*') {
+            Some((start, end)) => (start.to_owned(), Some(end.to_owned())),
+            None => (pattern.to_owned(), None),
+        };
+        self.0.keys().filter_map(move |name| {
+            let fits = match &end {
+                None => *name == start,
+                Some(end) => name
+                    .strip_prefix(&start)
+                    .is_some_and(|rest| rest.len() > end.len() && rest.ends_with(end)),
+            };
+            Some((name.as_str(), self.get(name)?)).filter(|_| fits)
+        })
+    }
+
     /// Whether the process runs in a Kubernetes pod: every container there gets the address of the API server.
     pub fn in_kubernetes(&self) -> bool {
         self.has_any(&["KUBERNETES_SERVICE_HOST", "POD_NAME"])

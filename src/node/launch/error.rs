@@ -6,7 +6,7 @@ use crate::node::endpoint::EndpointError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LaunchError {
     /// Text where a count or an index belongs.
-    #[error("{name} is `{value}`, which is no whole number")]
+    #[error("{name} is `{value}`, which is no whole number; correct it, or unset it")]
     NotANumber {
         /// The variable or flag.
         name: String,
@@ -16,6 +16,14 @@ pub enum LaunchError {
     /// A number of nodes that is neither `N` nor `MIN:MAX`.
     #[error("{name} is `{value}`; write the number of nodes as N or MIN:MAX, with MIN from 1 to MAX")]
     BadNodes {
+        /// The variable or flag.
+        name: String,
+        /// Its value.
+        value: String,
+    },
+    /// A number of processes that is neither a number nor one of torchrun's words.
+    #[error("{name} is `{value}`; write the number of processes per node from 1 on, or auto, gpu, cpu")]
+    BadProcesses {
         /// The variable or flag.
         name: String,
         /// Its value.
@@ -50,17 +58,21 @@ pub enum LaunchError {
     },
     /// A world size that is neither the number of pods nor that of processes.
     #[error(
-        "WORLD_SIZE={world} fits neither {nodes} nodes nor {nodes} nodes of {processes} processes ({}); correct it, or \
-         leave it to the launcher",
-        nodes * processes
+        "WORLD_SIZE={world} fits neither {nodes} nodes (from {nodes_from}) nor {nodes} nodes of {processes} processes ({}, \
+         processes from {processes_from}); correct it, or leave it to the launcher",
+        u64::from(*.nodes) * u64::from(*.processes)
     )]
     WorldSize {
         /// `WORLD_SIZE`.
         world: u32,
         /// The number of nodes.
         nodes: u32,
+        /// Where it came from.
+        nodes_from: String,
         /// Processes of each.
         processes: u32,
+        /// Where their number came from.
+        processes_from: String,
     },
     /// A world that cannot be divided into nodes.
     #[error(
@@ -77,7 +89,7 @@ pub enum LaunchError {
     },
     /// A process rank in the middle of a node, in a pod that is to start the node's launcher.
     #[error(
-        "RANK={rank} is not the first rank of a node with {processes} processes; for a launcher of whole nodes set \
+        "RANK={rank} is not the first rank of a node with {processes} processes (from {from}); for a launcher of whole nodes set \
          PET_NODE_RANK instead, for single processes set LOCAL_RANK too"
     )]
     RankInsideNode {
@@ -85,6 +97,24 @@ pub enum LaunchError {
         rank: u32,
         /// Processes of each node.
         processes: u32,
+        /// Where their number came from.
+        from: String,
+    },
+    /// A process rank that does not fit the rank on the node.
+    #[error(
+        "RANK={rank} and LOCAL_RANK={local} do not fit {processes} processes on each node (from {from}): process {rank} \
+         is number {} of its node; correct the wrong one",
+        rank % processes
+    )]
+    LocalRank {
+        /// `RANK`.
+        rank: u32,
+        /// `LOCAL_RANK`.
+        local: u32,
+        /// Processes of each node.
+        processes: u32,
+        /// Where their number came from.
+        from: String,
     },
     /// `${POD_NAME##*-}` of a Job's pod.
     #[error(
@@ -104,12 +134,14 @@ pub enum LaunchError {
     },
     /// A StatefulSet's ordinal was to be read from a name that ends in random characters.
     #[error(
-        "the pod's name `{pod}` ends in random characters, not in an ordinal; only pods of a StatefulSet are numbered by \
+        "the pod's name `{pod}` (from {from}) ends in random characters, not in an ordinal; only pods of a StatefulSet are numbered by \
          name. Set --node-rank (RALLYPOINT_NODE_RANK)"
     )]
     NoOrdinal {
         /// The pod.
         pod: String,
+        /// Where its name came from.
+        from: &'static str,
     },
     /// A host or port that cannot be one.
     #[error("{name}: {error}")]
@@ -142,14 +174,87 @@ pub enum LaunchError {
         value: String,
     },
     /// A list of hosts that cannot be read.
-    #[error("SLURM_JOB_NODELIST=`{0}` names no host; set --endpoint (RALLYPOINT_ENDPOINT)")]
-    NodeList(String),
+    #[error("{name}=`{value}` is no list of hosts; correct it, or set --endpoint, --nodes and --node-rank")]
+    HostList {
+        /// The variable.
+        name: String,
+        /// Its value.
+        value: String,
+    },
+    /// A number of tasks that cannot be read.
+    #[error(
+        "{name}=`{value}` is no number of tasks per node, such as 8(x2),4; set --nproc-per-node or unset it"
+    )]
+    TasksPerNode {
+        /// The variable.
+        name: String,
+        /// Its value.
+        value: String,
+    },
+    /// JSON about the cluster that names nobody, or not this node.
+    #[error(
+        "{0} is no JSON with `cluster` and `task` that names this node among those that train; set --nodes \
+         (RALLYPOINT_NODES), --node-rank (RALLYPOINT_NODE_RANK) and --endpoint, or unset it"
+    )]
+    ClusterSpec(String),
     /// Several jobs of a JobSet, without their number.
     #[error(
-        "JOB_INDEX={0} says that this pod is not in the first job of its JobSet, but neither the number of nodes nor \
-         REPLICATED_JOB_REPLICAS says how many pods come before it; set --node-rank (RALLYPOINT_NODE_RANK)"
+        "{name}={job} says that this pod is not in the first job of its JobSet, but nothing says how many pods come before \
+         it (NNODES and REPLICATED_JOB_REPLICAS do, if all jobs are of one kind); set \
+         RALLYPOINT_NODE_RANK=$((PODS_BEFORE + JOB_COMPLETION_INDEX)) and RALLYPOINT_NODES"
     )]
-    JobSetShape(u32),
+    JobSetShape {
+        /// What says which job it is.
+        name: &'static str,
+        /// The job.
+        job: u32,
+    },
+    /// Several tasks of a Volcano job, of which nobody says how their pods are counted together.
+    #[error(
+        "the Volcano job has several tasks ({0}), each of which counts its pods from 0; use Volcano's pytorch plugin, or set \
+         RALLYPOINT_NODE_RANK=$((PODS_BEFORE + VC_TASK_INDEX)) in each task, and RALLYPOINT_NODES"
+    )]
+    VolcanoTasks(String),
+    /// Several groups of nodes, each with ranks of its own.
+    #[error(
+        "{name}={value}: the job on {platform} has several groups of nodes, and nothing says which of them train together; \
+         set --node-rank (RALLYPOINT_NODE_RANK) and --nodes (RALLYPOINT_NODES)"
+    )]
+    Groups {
+        /// What says so.
+        name: String,
+        /// Its value.
+        value: String,
+        /// The platform.
+        platform: &'static str,
+    },
+    /// Several launchers on one node, each of which would start all processes of the node.
+    #[error(
+        "{from} says that {tasks} processes of the job start on this node, and each would be a torchrun with the same node \
+         rank; start one on each node (srun --ntasks-per-node=1, mpirun --npernode 1)"
+    )]
+    ManyLaunchers {
+        /// How many.
+        tasks: u32,
+        /// What says so.
+        from: String,
+    },
+    /// Two pods with rank 0.
+    #[error(
+        "this pod `{pod}` has node rank 0 (from {rank_from}), but the master is another pod of the same job, `{master}` (from \
+         {master_from}), which has rank 0 too: the job has several groups of pods, each counted from 0. Set --node-rank \
+         (RALLYPOINT_NODE_RANK) to the place among all of them"
+    )]
+    SecondFirst {
+        /// This pod.
+        pod: String,
+        /// Where its rank came from.
+        rank_from: String,
+        /// The master.
+        master: String,
+        /// Where its name came from.
+        master_from: String,
+    },
 }
 
 /// Two sources that say different things.

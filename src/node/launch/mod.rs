@@ -7,9 +7,10 @@
 //! | module | what it is for |
 //! |---|---|
 //! | `environment` | the variables, and reading numbers out of them |
-//! | `platform` | which platform made this pod, and what its variables count |
+//! | `platform` | the table of platforms: what their variables say |
+//! | `hosts` | lists of hosts as platforms write them |
 //! | `names` | ordinals in pod names, and suffixes that only look like one |
-//! | `slurm` | the first host of a Slurm node list |
+//! | `slurm` | the place of a process in a Slurm job step |
 //! | `derive` | the derivation: all sources of a value must agree |
 //! | `export` | the variables that follow, as shell, JSON or docker |
 //! | `torchrun` | the command line of torchrun: flags, `--rdzv-conf` |
@@ -20,6 +21,7 @@ mod derive;
 mod environment;
 mod error;
 mod export;
+mod hosts;
 mod names;
 mod plan;
 mod platform;

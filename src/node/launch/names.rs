@@ -24,6 +24,55 @@ pub fn random_suffix(pod: &str) -> bool {
     end.len() == SUFFIX_LEN && end.chars().all(|c| SUFFIX_CHARACTERS.contains(c))
 }
 
+/// What operators call the groups of a job that has several: `JOB-master-0` and `JOB-worker-0` are two pods with the
+/// number 0.
+const ROLES: [&str; 14] = [
+    "master",
+    "worker",
+    "workers",
+    "chief",
+    "ps",
+    "launcher",
+    "leader",
+    "evaluator",
+    "scheduler",
+    "server",
+    "driver",
+    "executor",
+    "head",
+    "coordinator",
+];
+
+/// The role at the end of a name, which tells that there may be other groups of pods.
+pub(super) fn role_of(set: &str) -> Option<(&str, &str)> {
+    set.rsplit_once('-').filter(|(job, role)| !job.is_empty() && ROLES.contains(role))
+}
+
+/// Whether two different pods are of one job by their names: `js-w-0-0` and `js-w-1-0`, `j-master-0` and `j-worker-0`.
+pub(super) fn siblings(a: &str, b: &str) -> bool {
+    let family = |name| {
+        let (mut set, _) = ordinal(name)?;
+        while let Some((outer, _)) = ordinal(set) {
+            set = outer;
+        }
+        Some(set)
+    };
+    let (Some(first), Some(second)) = (family(a), family(b)) else { return false };
+    let roles = role_of(first).zip(role_of(second));
+    a != b && (first == second || roles.is_some_and(|((a, _), (b, _))| a == b))
+}
+
+/// Whether two names are of one host: the same, or one is the short form of the other.
+pub(super) fn same_host(a: &str, b: &str) -> bool {
+    let plain = |name: &str| name.trim_end_matches('.').to_ascii_lowercase();
+    let (a, b) = (plain(a), plain(b));
+    let is_address = |name: &str| name.parse::<std::net::IpAddr>().is_ok();
+    let short = |long: &str, short: &str| {
+        !is_address(long) && long.strip_prefix(short).is_some_and(|rest| rest.starts_with('.'))
+    };
+    a == b || short(&a, &b) || short(&b, &a)
+}
+
 /// The first label of a host name: the pod's own name also where the host name is an FQDN.
 pub(super) fn first_label(host: &str) -> &str {
     host.split('.').next().unwrap_or(host)
@@ -32,6 +81,29 @@ pub(super) fn first_label(host: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pods_of_one_job_are_known_by_their_names() {
+        for (a, b, expected) in [
+            ("js-w-0-0", "js-w-1-0", true),
+            ("j-master-0", "j-worker-0", true),
+            ("train-0", "train-0", false),
+            ("train-0", "train-store-0", false),
+            ("train-0", "rallypoint", false),
+        ] {
+            assert_eq!(siblings(a, b), expected, "{a} {b}");
+        }
+        for (a, b, expected) in [
+            ("head", "head.ns.svc.cluster.local", true),
+            ("Head.ns.", "head.ns", true),
+            ("head", "head2.ns", false),
+            ("head.a", "head.b", false),
+            ("10.0", "10.0.0.1", false),
+            ("10.0.0.1", "10.0.0.1", true),
+        ] {
+            assert_eq!(same_host(a, b), expected, "{a} {b}");
+        }
+    }
 
     #[test]
     fn only_a_stateful_sets_name_has_an_ordinal() {

@@ -1,139 +1,169 @@
-//! Which platform made this pod. What each of them injects was read in its source or documentation, or, where a comment
-//! says so, is only remembered; `docs/env.md` is the table for users.
+//! Which platform made this pod, and what its variables say. `table` has a row for each platform; `docs/env.md` is the
+//! same for users. A new platform is a row: the variables that it sets, what each of them says, and where that is
+//! written. Only a platform whose variables need more than that has a [`Kind`] and code in `derive`.
 
-use serde::Serialize;
+mod table;
+
+use serde::{Serialize, Serializer};
 
 use super::Environment;
-use super::names::{first_label, ordinal};
+use super::names::{first_label, ordinal, role_of};
 
-/// The platforms that are known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Platform {
-    /// `LWS_LEADER_ADDRESS`, `LWS_GROUP_SIZE`, and from 0.6 on `LWS_WORKER_INDEX`.
+/// A platform.
+#[derive(PartialEq, Eq)]
+pub struct Platform {
+    /// Its name in JSON.
+    pub id: &'static str,
+    /// Its name in messages and tables.
+    pub name: &'static str,
+    /// What it needs beyond its row.
+    pub(super) kind: Kind,
+    /// Variables that only this platform sets: any of them, each `A & B` for both, `*` for any text.
+    pub(super) mark: &'static [&'static str],
+    /// What its variables say. They are read wherever they are set.
+    pub(super) says: &'static [(&'static str, Says)],
+    /// What to do where it does not say a value.
+    pub(super) hints: &'static [(Value, &'static str)],
+    /// Where its variables are written down.
+    pub source: &'static str,
+}
+
+/// The platforms with rules of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
     LeaderWorkerSet,
-    /// Volcano: `VC_*` from its svc and env plugins; `RANK` and `WORLD_SIZE` of its pytorch plugin count pods.
     Volcano,
-    /// Slurm's `SLURM_*` in a job step.
     Slurm,
-    /// A platform that injects `POD_NAME`, `POD_NUMS`, `POD_PORT`, `SVC_NAME` into StatefulSets.
     InjectedStatefulSet,
-    /// The same platform's Jobs, which have `JOB_COMPLETION_INDEX` besides.
     InjectedJob,
-    /// Kubetorch: `KT_*`; torch's variables are set for each process.
     Kubetorch,
-    /// A JobSet whose labels the pod was given as variables.
     JobSet,
-    /// Kubeflow Trainer v2: `PET_*`, on top of a JobSet.
     TrainJob,
-    /// Kubeflow PyTorchJob v1: `MASTER_*`; `RANK` and `WORLD_SIZE` count pods; `PET_RDZV_*` with an elastic policy.
     PyTorchJob,
-    /// An Indexed Job: `JOB_COMPLETION_INDEX`.
     IndexedJob,
-    /// A StatefulSet: the ordinal in the pod's name, or the pod-index label as a variable.
     StatefulSet,
-    /// Variables of torch or torchrun that somebody set.
     Variables,
-    /// Nothing that says anything.
     Unknown,
+    /// Its row says it all.
+    Plain,
+}
+
+/// What a variable says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Says {
+    /// The node's index, from 0.
+    NodeRank,
+    /// How many nodes there are.
+    Nodes,
+    /// Processes of each node.
+    Processes,
+    /// GPUs of each node, which are not always as many processes.
+    Gpus,
+    /// The index of this process among all, as its launcher counts.
+    TaskRank,
+    /// How many processes the launcher started.
+    Tasks,
+    /// The index of this process on its node.
+    LocalTaskRank,
+    /// How many of them are on this node.
+    LocalTasks,
+    /// The names of all nodes in their order: a JSON list, or words.
+    Hosts,
+    /// The name of this node among them.
+    OwnHost,
+    /// `HOST SLOTS HOST SLOTS …`.
+    HostSlots,
+    /// JSON with `cluster` and `task`.
+    ClusterSpec,
+    /// The host of rank 0.
+    Master,
+    /// The port there.
+    MasterPort,
+    /// The name of the run. The first that is set counts.
+    RunId,
+    /// What tells apart runs with one name.
+    RunIdPart,
+    /// The number of the attempt, from 0 or from 1.
+    AttemptFrom(u32),
+    /// How many groups the job has, each with ranks of its own.
+    Groups,
+    /// The index of the group that this node is in.
+    GroupIndex,
+}
+
+/// What is derived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Value {
+    NodeRank,
+    Nodes,
+    Endpoint,
 }
 
 impl Platform {
     /// Every platform, in the order in which they are looked for.
-    pub const ALL: [Self; 13] = [
-        Self::LeaderWorkerSet,
-        Self::Volcano,
-        Self::Slurm,
-        Self::InjectedJob,
-        Self::InjectedStatefulSet,
-        Self::Kubetorch,
-        Self::JobSet,
-        Self::TrainJob,
-        Self::PyTorchJob,
-        Self::IndexedJob,
-        Self::StatefulSet,
-        Self::Variables,
-        Self::Unknown,
-    ];
+    pub const ALL: &'static [Self] = table::PLATFORMS;
 
     /// The first platform whose mark is in the environment.
-    pub(super) fn recognize(env: &Environment, hostname: &str) -> Self {
-        Self::ALL
-            .into_iter()
-            .find(|platform| platform.has_left_its_mark(env, hostname))
-            .unwrap_or(Self::Unknown)
+    pub(super) fn recognize(env: &Environment, hostname: &str) -> &'static Self {
+        let found = Self::ALL.iter().find(|platform| platform.has_left_its_mark(env, hostname));
+        found.unwrap_or(&table::UNKNOWN)
     }
 
-    fn has_left_its_mark(self, env: &Environment, hostname: &str) -> bool {
-        let has = |name| env.get(name).is_some();
+    /// The platforms that have a say here: those with a mark in the environment, and whoever set variables by hand.
+    pub(super) fn all_in(env: &Environment) -> impl Iterator<Item = &'static Self> {
+        Self::ALL.iter().filter(|platform| platform.kind == Kind::Variables || platform.has_variables(env))
+    }
+
+    fn has_variables(&self, env: &Environment) -> bool {
+        self.mark.iter().any(|mark| mark.split(" & ").all(|name| env.matching(name).next().is_some()))
+    }
+
+    fn has_left_its_mark(&self, env: &Environment, hostname: &str) -> bool {
         let host = first_label(hostname);
-        match self {
-            Self::LeaderWorkerSet => env.has_any(&["LWS_LEADER_ADDRESS", "LWS_GROUP_SIZE"]),
-            Self::Volcano => {
-                let host_list = |(name, _): (&str, &str)| name.starts_with("VC_") && name.ends_with("_HOSTS");
-                env.has_any(&["VC_TASK_INDEX", "VK_TASK_INDEX"]) || env.iter().any(host_list)
+        match self.kind {
+            Kind::TrainJob => {
+                let master = env.get("PET_MASTER_ADDR");
+                self.has_variables(env) && master.is_some_and(|master| master.contains("-node-0-0."))
             }
-            Self::Slurm => has("SLURM_JOB_ID") && env.has_any(&["SLURM_NODEID", "SLURM_PROCID"]),
-            Self::InjectedJob => has("POD_NUMS") && has("JOB_COMPLETION_INDEX"),
-            Self::InjectedStatefulSet => has("POD_NUMS"),
-            // `KT_SERVICE` is in its pod template; `KT_SERVICE_NAME` is remembered from later versions.
-            Self::Kubetorch => env.has_any(&["KT_SERVICE", "KT_SERVICE_NAME"]),
-            // Not injected by JobSet, but what its examples name the labels that they hand in.
-            Self::JobSet => env.has_any(&["JOBSET_NAME", "REPLICATED_JOB_NAME", "JOB_INDEX"]),
-            Self::TrainJob => {
-                has("JOB_COMPLETION_INDEX")
-                    && env.get("PET_MASTER_ADDR").is_some_and(|master| master.contains("-node-0-0."))
-            }
-            Self::PyTorchJob => {
+            Kind::PyTorchJob => {
                 let replica = ordinal(host)
                     .is_some_and(|(name, _)| name.ends_with("-master") || name.ends_with("-worker"));
-                replica && env.in_kubernetes() && env.has_any(&["MASTER_ADDR", "PET_RDZV_ENDPOINT"])
+                replica && env.in_kubernetes() && self.has_variables(env)
             }
-            Self::IndexedJob => has("JOB_COMPLETION_INDEX"),
-            Self::StatefulSet => {
-                let name = env.get("POD_NAME").unwrap_or(host);
-                env.has_any(&["RALLYPOINT_POD_INDEX", "POD_INDEX"])
-                    || env.in_kubernetes() && ordinal(name).is_some()
-            }
-            Self::Variables => env.has_any(&[
-                "MASTER_ADDR",
-                "PET_MASTER_ADDR",
-                "PET_RDZV_ENDPOINT",
-                "PET_NODE_RANK",
-                "PET_NNODES",
-                "NODE_RANK",
-                "RANK",
-            ]),
-            Self::Unknown => true,
-        }
-    }
-
-    /// The name in messages and tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::LeaderWorkerSet => "LeaderWorkerSet",
-            Self::Volcano => "Volcano",
-            Self::Slurm => "Slurm",
-            Self::InjectedStatefulSet => "platform with POD_NUMS, StatefulSet",
-            Self::InjectedJob => "platform with POD_NUMS, Job",
-            Self::Kubetorch => "Kubetorch",
-            Self::JobSet => "JobSet",
-            Self::TrainJob => "Kubeflow TrainJob (v2)",
-            Self::PyTorchJob => "Kubeflow PyTorchJob (v1)",
-            Self::IndexedJob => "Indexed Job",
-            Self::StatefulSet => "StatefulSet",
-            Self::Variables => "variables set by hand",
-            Self::Unknown => "unknown",
+            Kind::StatefulSet => self.has_variables(env) || env.in_kubernetes() && is_numbered(env, host),
+            Kind::Unknown => true,
+            _ => self.has_variables(env),
         }
     }
 
     /// Whether its `RANK` and `WORLD_SIZE` count pods and not processes.
-    pub const fn counts_pods(self) -> bool {
-        matches!(self, Self::PyTorchJob | Self::Volcano | Self::InjectedStatefulSet | Self::InjectedJob)
+    pub(super) const fn counts_pods(&self) -> bool {
+        matches!(self.kind, Kind::PyTorchJob | Kind::Volcano | Kind::InjectedStatefulSet | Kind::InjectedJob)
     }
 
     /// Whether its pods are numbered by name.
-    pub const fn numbers_names(self) -> bool {
-        matches!(self, Self::StatefulSet | Self::InjectedStatefulSet)
+    pub(super) const fn numbers_names(&self) -> bool {
+        matches!(self.kind, Kind::StatefulSet | Kind::InjectedStatefulSet)
+    }
+}
+
+/// Whether the pod's name has a number that can be its rank: of one group of pods only, and not that of a machine, which is
+/// the host's name of a pod on the host's network.
+fn is_numbered(env: &Environment, host: &str) -> bool {
+    let Some((set, number)) = ordinal(env.get("POD_NAME").unwrap_or(host)) else { return false };
+    let said = ["PET_NODE_RANK", "NODE_RANK"].into_iter().find_map(|name| env.get(name)?.parse().ok());
+    let of_the_host = env.get("POD_NAME").is_none();
+    role_of(set).is_none() && !(of_the_host && said.is_some_and(|said: u32| said != number))
+}
+
+impl std::fmt::Debug for Platform {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.id)
+    }
+}
+
+impl Serialize for Platform {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.id)
     }
 }

@@ -1,11 +1,29 @@
 //! Where the nodes meet, and what their run is called.
 
+use super::facts::said;
 use super::sources::Sources;
 use super::{Derivation, Derived, GIVEN, OF_COMMAND};
 use crate::node::endpoint::{Endpoint, EndpointError, parse_port};
-use crate::node::launch::names::{first_label, ordinal};
+use crate::node::launch::LaunchError;
+use crate::node::launch::names::{first_label, ordinal, role_of, same_host};
+use crate::node::launch::platform::{Kind, Says};
 use crate::node::launch::slurm::first_host;
-use crate::node::launch::{LaunchError, Platform};
+
+/// An address that may lack its port.
+#[derive(Debug, Clone, PartialEq)]
+struct Address {
+    host: String,
+    port: Option<u16>,
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.port {
+            Some(port) => write!(f, "{}:{port}", self.host),
+            None => f.write_str(&self.host),
+        }
+    }
+}
 
 impl Derivation<'_> {
     pub(super) fn endpoint(&self) -> Result<Option<Derived<Endpoint>>, LaunchError> {
@@ -20,16 +38,18 @@ impl Derivation<'_> {
             move |error| LaunchError::Endpoint { name, error }
         };
         if let Some(endpoint) = &self.given.endpoint {
-            return found(endpoint.clone(), "RALLYPOINT_ENDPOINT", GIVEN);
+            return found(endpoint.clone(), "--endpoint (RALLYPOINT_ENDPOINT)", GIVEN);
         }
         if let Some((text, from)) = self.flag("rdzv-endpoint") {
             return found(Endpoint::parse(text, TORCHRUN_PORT).map_err(wrong(&from))?, &from, OF_COMMAND);
         }
         if let Some((host, from)) = self.flag("master-addr") {
-            let port = match self.flag("master-port") {
-                Some((port, from)) => parse_port(port, port).map_err(wrong(&from))?,
-                None => self.port("PET_MASTER_PORT")?.unwrap_or(Endpoint::DEFAULT_PORT),
+            let (port, port_from) = match self.flag("master-port") {
+                Some((port, from)) => (Some(parse_port(port, port).map_err(wrong(&from))?), from),
+                None => (self.port("PET_MASTER_PORT")?, "PET_MASTER_PORT".to_owned()),
             };
+            let from = if port.is_some() { format!("{from} and {port_from}") } else { from };
+            let port = port.unwrap_or(Endpoint::DEFAULT_PORT);
             return found(Endpoint::new(host, port).map_err(wrong(&from))?, &from, OF_COMMAND);
         }
         let name = "PET_RDZV_ENDPOINT";
@@ -40,17 +60,30 @@ impl Derivation<'_> {
         let mut sources = Sources::of("the master's address", "--endpoint (RALLYPOINT_ENDPOINT)");
         for (name, port_name) in [("PET_MASTER_ADDR", "PET_MASTER_PORT"), ("MASTER_ADDR", "MASTER_PORT")] {
             let Some(host) = self.env.get(name) else { continue };
-            let port = self.port(port_name)?.unwrap_or(Endpoint::DEFAULT_PORT);
-            sources.add(
-                Some(Endpoint::new(host, port).map_err(wrong(name))?),
-                name,
-                "the address of the store",
-            );
+            let port = self.port(port_name)?;
+            // An address with a mistake in it is to be named, not compared.
+            let checked = Endpoint::new(host, port.unwrap_or(Endpoint::DEFAULT_PORT)).map_err(wrong(name))?;
+            let from = if port.is_some() { format!("{name} and {port_name}") } else { name.to_owned() };
+            let address = Address { host: checked.host().to_owned(), port };
+            sources.add(Some(address), from, "the address of the store");
         }
         if sources.found.is_empty() {
-            self.add_platforms_master(&mut sources)?;
+            return self.platforms_master();
         }
-        sources.settle(PartialEq::eq)
+        // A port that is not said contradicts nothing, and the short name of a host is the host.
+        let with_port = sources.found.iter().find(|address| address.value.port.is_some()).cloned();
+        let agree = |a: &Address, b: &Address| {
+            same_host(&a.host, &b.host) && a.port.zip(b.port).is_none_or(|(a, b)| a == b)
+        };
+        let Some(first) = sources.settle(agree)? else { return Ok(None) };
+        let port = with_port.as_ref().and_then(|address| address.value.port);
+        let from = match with_port {
+            Some(other) if first.value.port.is_none() => format!("{} and {}", first.from, other.from),
+            _ => first.from,
+        };
+        let endpoint = Endpoint::new(&first.value.host, port.unwrap_or(Endpoint::DEFAULT_PORT));
+        let why = if port.is_some() { first.why } else { format!("{}, with torch's usual port", first.why) };
+        found(endpoint.map_err(wrong(&from))?, &from, &why)
     }
 
     fn port(&self, name: &'static str) -> Result<Option<u16>, LaunchError> {
@@ -66,42 +99,75 @@ impl Derivation<'_> {
         }
     }
 
-    /// The address of pod 0, where the platform says how it is called.
-    fn add_platforms_master(&self, sources: &mut Sources<Endpoint>) -> Result<(), LaunchError> {
-        let default = Endpoint::DEFAULT_PORT;
-        let at = |host: &str, port: u16, name: &str| {
-            Endpoint::new(host, port)
-                .map(Some)
-                .map_err(|error| LaunchError::Endpoint { name: name.to_owned(), error })
+    /// The address of rank 0, where the platform says how it is called.
+    fn platforms_master(&self) -> Result<Option<Derived<Endpoint>>, LaunchError> {
+        const USUAL: &str = "with torch's usual port";
+        let at = |host: &str, port: Option<u16>, from: &str, why: &str| {
+            let endpoint = Endpoint::new(host, port.unwrap_or(Endpoint::DEFAULT_PORT))
+                .map_err(|error| LaunchError::Endpoint { name: from.to_owned(), error })?;
+            Ok(Some(Derived { value: endpoint, from: from.to_owned(), why: why.to_owned() }))
         };
-        match self.platform {
-            Platform::LeaderWorkerSet => {
+        match self.platform.kind {
+            Kind::LeaderWorkerSet => {
                 if let Some(leader) = self.env.get("LWS_LEADER_ADDRESS") {
-                    let name = "LWS_LEADER_ADDRESS";
-                    sources.add(
-                        at(leader, default, name)?,
-                        name,
-                        "the group's leader, with torch's usual port",
-                    );
+                    return at(leader, None, "LWS_LEADER_ADDRESS", &format!("the group's leader, {USUAL}"));
                 }
             }
-            Platform::Slurm => {
-                let list = self.env.get("SLURM_STEP_NODELIST").or_else(|| self.env.get("SLURM_JOB_NODELIST"));
-                if let Some(list) = list {
-                    let host = first_host(list).ok_or_else(|| LaunchError::NodeList(list.into()))?;
-                    let name = "SLURM_JOB_NODELIST";
-                    sources.add(at(&host, default, name)?, name, "the first node, with torch's usual port");
-                }
-            }
-            Platform::InjectedStatefulSet | Platform::InjectedJob => {
+            Kind::InjectedStatefulSet | Kind::InjectedJob => {
                 let (host, why) = self.first_injected_pod()?;
-                let port = self.port("POD_PORT")?.unwrap_or(default);
-                let name = "SVC_NAME, POD_NAMESPACE and POD_PORT";
-                sources.add(at(&host, port, name)?, name, why);
+                let mut from = vec!["SVC_NAME"];
+                from.extend(
+                    ["JOB_NAME", "POD_NAMESPACE", "POD_PORT"]
+                        .into_iter()
+                        .filter(|name| self.env.get(name).is_some()),
+                );
+                let port = self.port("POD_PORT")?;
+                return at(&host, port, &from.join(", "), &why);
+            }
+            Kind::Slurm => {
+                let lists = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"];
+                if let Some((name, list)) =
+                    lists.into_iter().find_map(|name| Some((name, self.env.get(name)?)))
+                {
+                    let bad = || LaunchError::HostList { name: name.into(), value: list.into() };
+                    let host = first_host(list).ok_or_else(bad)?;
+                    return at(&host, None, name, &format!("the first node, {USUAL}"));
+                }
             }
             _ => {}
         }
-        Ok(())
+        // TorchX gives rank 0 `localhost`, which is nobody else's name.
+        let local = |host: &str| host == "localhost" || host.starts_with("127.");
+        if let Some((platform, name, host)) = said(self.env, Says::Master).find(|(_, _, host)| !local(host)) {
+            let port_name = platform.says.iter().find(|(_, says)| *says == Says::MasterPort);
+            let port = match port_name {
+                Some((port, _)) => self.port(port)?.map(|number| (number, *port)),
+                None => None,
+            };
+            let why = format!("set by {}", platform.name);
+            return match port {
+                Some((number, port)) => at(host, Some(number), &format!("{name} and {port}"), &why),
+                None => at(host, None, name, &format!("{why}, {USUAL}")),
+            };
+        }
+        let members = self.members().unwrap_or_default();
+        if let Some((name, member)) = members.first() {
+            return at(&member.master, None, name, &format!("the first node that trains, {USUAL}"));
+        }
+        let lists = self.host_lists()?;
+        if let Some(list) = lists.iter().find(|list| list.is_even)
+            && let Some(host) = list.hosts.first()
+        {
+            return at(host, None, list.from, &format!("the first node of the list, {USUAL}"));
+        }
+        if self.platform.kind == Kind::Volcano
+            && let Some(task) = self.volcano_tasks().first()
+            && let Ok(Some(_)) = self.volcano_place()
+            && let Some(host) = task.hosts.first()
+        {
+            return at(host, None, task.variable, &format!("the job's first pod, {USUAL}"));
+        }
+        Ok(None)
     }
 
     /// `JOB-0.SVC.NAMESPACE`, to which the resolver adds the cluster's domain.
@@ -138,41 +204,89 @@ impl Derivation<'_> {
         if let Some((run_id, from)) = self.flag("rdzv-id") {
             return found(run_id, &from, OF_COMMAND);
         }
+        // torchrun's own default is no id.
+        let value = |name| self.env.get(name).filter(|&id| id != "none");
         for (name, why) in [
             ("PET_RDZV_ID", "torchrun's own variable"),
             ("JOB_UID", "the Job's UID, another one for each run"),
-            ("SLURM_JOB_ID", "another one for each job"),
-            ("RDZV_ID", "torchrun does not read it, rallypoint does"),
-            ("JOB_ID", "another one for each job, by its name"),
         ] {
-            // torchrun's own default is no id.
-            if let Some(run_id) = self.env.get(name).filter(|&id| id != "none") {
+            if let Some(run_id) = value(name) {
                 return found(run_id, name, why);
             }
         }
-        let namespace = self.env.get("POD_NAMESPACE").map(|name| format!("{name}.")).unwrap_or_default();
+        if let Some(run_id) = self.run_id_of_the_platform() {
+            return Some(run_id);
+        }
+        for (name, why) in [
+            ("RDZV_ID", "torchrun does not read it, rallypoint does"),
+            ("JOB_ID", "another one for each job, by its name"),
+        ] {
+            if let Some(run_id) = value(name) {
+                return found(run_id, name, why);
+            }
+        }
+        let (namespace, and) = match self.env.get("POD_NAMESPACE") {
+            Some(name) => (format!("{name}."), " and POD_NAMESPACE"),
+            None => (String::new(), ""),
+        };
+        let shared = "the job's name, the same for each run of it";
         for name in ["JOBSET_NAME", "JOB_NAME"] {
             if let Some(job) = self.env.get(name) {
-                return found(
-                    &format!("{namespace}{job}"),
-                    name,
-                    "the job's name, the same for each run of it",
-                );
+                return found(&format!("{namespace}{job}"), &format!("{name}{and}"), shared);
             }
+        }
+        if self.platform.kind == Kind::Volcano
+            && let Some((job, from)) = self.volcano_job()
+        {
+            return found(&format!("{namespace}{job}"), &format!("{from}{and}"), shared);
         }
         let (from, pod) = match self.env.get("JOB_COMPLETION_INDEX") {
             // A Job's pod has the index at the end of its host name, not of its own name.
             Some(_) => ("the host's name", first_label(&self.given.hostname)),
             None => self.pod_name(),
         };
-        let numbered = self.env.in_kubernetes() && self.platform != Platform::Kubetorch;
+        let numbered = self.env.in_kubernetes()
+            && !matches!(self.platform.kind, Kind::Kubetorch | Kind::Variables | Kind::Unknown);
         let (set, _) = ordinal(pod).filter(|_| numbered)?;
         // The leader of a LeaderWorkerSet has one number less than its workers.
-        let set = match (self.platform, self.env.get("LWS_LEADER_ADDRESS")) {
-            (Platform::LeaderWorkerSet, Some(leader)) => first_label(leader),
-            (Platform::PyTorchJob, _) => set.trim_end_matches("-master").trim_end_matches("-worker"),
-            _ => set,
+        let (set, from) = match (self.platform.kind, self.env.get("LWS_LEADER_ADDRESS")) {
+            (Kind::LeaderWorkerSet, Some(leader)) => (first_label(leader), "LWS_LEADER_ADDRESS"),
+            // The pods of other groups have another name before the number, but the same job.
+            (Kind::Volcano, _) => (set, from),
+            _ => (role_of(set).map_or(set, |(job, _)| job), from),
         };
+        let from = &format!("{from}{and}");
         found(&format!("{namespace}{set}"), from, "the name that all its pods share, the same for each run")
+    }
+
+    /// The id that a scheduler gives to a job, with what tells its attempts apart.
+    fn run_id_of_the_platform(&self) -> Option<Derived<String>> {
+        let (platform, name, id) = said(self.env, Says::RunId).next()?;
+        // AWS Batch appends the node's index to the id of the job.
+        let mut value = id.split('#').next().unwrap_or(id).to_owned();
+        let mut from = vec![name];
+        for (part, says) in platform.says {
+            let Some(text) = self.env.get(part) else { continue };
+            match *says {
+                Says::RunIdPart if text != "0" => value = format!("{value}-{text}"),
+                Says::AttemptFrom(first) => match text.parse::<u32>().ok()?.checked_sub(first) {
+                    None | Some(0) => continue,
+                    Some(retry) => value = format!("{value}-retry{retry}"),
+                },
+                _ => continue,
+            }
+            from.push(part);
+        }
+        // A step of a part of the job's nodes is a run of its own: another step counts its nodes from 0 too.
+        if let Some(step) = &self.slurm
+            && let (Some((nodes, _)), Some(all)) = (step.nodes, step.nodes_of_job)
+            && let (true, Some(id)) =
+                (name.starts_with("SLURM") && nodes < all, self.env.get("SLURM_STEP_ID"))
+        {
+            value = format!("{value}.{id}");
+            from.push("SLURM_STEP_ID");
+        }
+        let why = format!("another one for each job of {}", platform.name);
+        Some(Derived { value, from: from.join(" and "), why })
     }
 }

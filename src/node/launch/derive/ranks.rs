@@ -1,20 +1,23 @@
 //! Ranks: of the node, from whatever numbers pods, and of the process, where it follows.
 
 use super::sources::Sources;
+use super::volcano::refused_if;
 use super::{Derivation, Derived, GIVEN, OF_COMMAND, Processes};
 use crate::core::ids::Nodes;
-use crate::node::launch::names::{first_label, ordinal, random_suffix};
-use crate::node::launch::{LaunchError, Platform};
+use crate::node::endpoint::Endpoint;
+use crate::node::launch::LaunchError;
+use crate::node::launch::names::{first_label, ordinal, random_suffix, role_of, siblings};
+use crate::node::launch::platform::{Kind, Says};
+use crate::node::launch::slurm::Step;
+
+const FLAG: &str = "--node-rank (RALLYPOINT_NODE_RANK)";
 
 impl Derivation<'_> {
-    pub(super) fn node_rank(
-        &self,
-        nodes: Option<&Derived<Nodes>>,
-        processes: Option<&Derived<Processes>>,
-    ) -> Result<Option<Derived<u32>>, LaunchError> {
-        let mut sources = Sources::of("the node rank", "--node-rank (RALLYPOINT_NODE_RANK)");
+    /// The node rank as far as something other than `RANK` says it.
+    pub(super) fn place(&self, nodes: Option<&Derived<Nodes>>) -> Result<Option<Derived<u32>>, LaunchError> {
+        let mut sources = Sources::of("the node rank", FLAG);
         if self.given.node_rank.is_some() {
-            sources.add(self.given.node_rank, "--node-rank (RALLYPOINT_NODE_RANK)", GIVEN);
+            sources.add(self.given.node_rank, FLAG, GIVEN);
             return Ok(sources.found.pop());
         }
         if let Some((text, from)) = self.flag("node-rank") {
@@ -24,40 +27,60 @@ impl Derivation<'_> {
         } else {
             sources.add(self.number("PET_NODE_RANK")?, "PET_NODE_RANK", "torchrun's own variable");
         }
-        for name in ["RALLYPOINT_POD_INDEX", "POD_INDEX"] {
-            sources.add(self.number(name)?, name, "the pod's index, from its label");
+        if sources.found.is_empty() {
+            self.refuse_groups()?;
         }
+        self.add_said(Says::NodeRank, "the node's index", &mut sources, |name| self.number(name))?;
         self.add_completion_index(nodes, &mut sources)?;
-        sources.add(self.number("NODE_RANK")?, "NODE_RANK", "node rank");
-        match self.platform {
-            Platform::LeaderWorkerSet => {
-                let why = "index in the group, 0 is the leader";
-                sources.add(self.number("LWS_WORKER_INDEX")?, "LWS_WORKER_INDEX", why);
-                self.add_group_index(&mut sources);
-            }
-            Platform::Slurm => {
-                sources.add(self.number("SLURM_NODEID")?, "SLURM_NODEID", "the node's index in the job step");
-            }
-            Platform::Volcano if self.env.get("RANK").is_none() => {
-                for name in ["VC_TASK_INDEX", "VK_TASK_INDEX"] {
-                    sources.add(
-                        self.number(name)?,
-                        name,
-                        "the pod's index in its task, the only one in a job of one task",
-                    );
-                }
-            }
-            _ => {}
+        if self.sees(Kind::LeaderWorkerSet) {
+            self.add_group_index(&mut sources);
         }
-        self.add_rank(nodes, processes, &mut sources)?;
+        for list in self.host_lists()? {
+            if let Some((at, from)) = list.own {
+                sources.add(Some(at), from, "this node's place in the list");
+            }
+        }
+        for (name, member) in self.members()? {
+            sources.add(member.rank, name, "this node's place among those that train");
+        }
+        self.add_index_of_the_launcher(nodes, &mut sources)?;
+        // The RANK of Volcano's pytorch plugin counts pods of all tasks; that of a process does not say its pod.
+        let has_rank = self.env.get("RANK").is_some();
+        if self.sees(Kind::Volcano) && (!has_rank || self.is_a_process()) {
+            let nothing_else = sources.found.is_empty() && !has_rank;
+            let place = self.volcano_place().or_else(|error| refused_if(nothing_else, error))?;
+            if let Some(place) = place {
+                sources.add(place.index, place.from, "the pod's place among all tasks of the job");
+            }
+        }
         self.add_ordinal(&mut sources)?;
         let settled = sources.settle(PartialEq::eq);
         if settled.is_err() {
-            for name in ["PET_NODE_RANK", "NODE_RANK", "RANK"] {
+            for name in ["PET_NODE_RANK", "NODE_RANK"] {
                 self.refuse_random_suffix(name)?;
             }
         }
         settled
+    }
+
+    /// The node that the task of a launcher is on.
+    fn add_index_of_the_launcher(
+        &self,
+        nodes: Option<&Derived<Nodes>>,
+        sources: &mut Sources<u32>,
+    ) -> Result<(), LaunchError> {
+        if self.slurm_counts_this() {
+            let why = "the node's index in the job step";
+            sources.add(self.number("SLURM_NODEID")?, "SLURM_NODEID", why);
+        }
+        let Some(task) = &self.task else { return Ok(()) };
+        if task.is_alone() {
+            let from = task.on_this_node.as_ref().map_or("", |here| &here.from);
+            sources.add(Some(0), from, "all processes are on this node");
+        } else if task.is_the_node(nodes.and_then(|nodes| nodes.value.fixed())) {
+            sources.add(Some(task.rank.value), &*task.rank.from, "one process on each node");
+        }
+        Ok(())
     }
 
     /// The index that the Job controller gives; in a JobSet of several jobs it is the index within one of them.
@@ -67,22 +90,42 @@ impl Derivation<'_> {
         sources: &mut Sources<u32>,
     ) -> Result<(), LaunchError> {
         let Some(index) = self.number("JOB_COMPLETION_INDEX")? else { return Ok(()) };
-        let job = if self.platform == Platform::JobSet { self.number("JOB_INDEX")?.unwrap_or(0) } else { 0 };
+        let (job, from) =
+            if self.sees(Kind::JobSet) { self.job_of_the_set(index)? } else { (0, "JOB_COMPLETION_INDEX") };
         let jobs = self.number("REPLICATED_JOB_REPLICAS")?.unwrap_or(1);
-        let per_job = nodes.and_then(|nodes| nodes.value.fixed()?.checked_div(jobs));
-        match (job, per_job) {
-            (0, _) => {
+        let global = self.number("JOB_GLOBAL_INDEX")?.unwrap_or(job);
+        let total = nodes.and_then(|nodes| nodes.value.fixed());
+        let per_job = total.filter(|total| jobs > 0 && total.is_multiple_of(jobs)).map(|total| total / jobs);
+        match per_job {
+            _ if job == 0 => {
                 let why = "set by the Job controller in each pod of an Indexed Job";
                 sources.add(Some(index), "JOB_COMPLETION_INDEX", why);
             }
-            (job, Some(per_job)) if jobs > 1 => {
+            // Before this job there may be jobs of another kind, with another number of pods.
+            Some(per_job) if jobs > 1 && job < jobs && index < per_job && global == job => {
                 let why = format!("pod {index} of job {job}, {per_job} pods in each of {jobs} jobs");
-                sources.add(Some(job * per_job + index), "JOB_INDEX and JOB_COMPLETION_INDEX", why);
+                sources.add(Some(job * per_job + index), format!("{from} and JOB_COMPLETION_INDEX"), why);
             }
-            _ if sources.found.is_empty() => return Err(LaunchError::JobSetShape(job)),
+            _ if sources.found.is_empty() => {
+                return Err(LaunchError::JobSetShape { name: from, job });
+            }
             _ => {}
         }
         Ok(())
+    }
+
+    /// The number of this pod's job in its JobSet, by a label or by the host's name `SET-REPLICATED-JOB-POD`.
+    fn job_of_the_set(&self, index: u32) -> Result<(u32, &'static str), LaunchError> {
+        let (job, global) = (self.number("JOB_INDEX")?, self.number("JOB_GLOBAL_INDEX")?);
+        if let Some(global) = global.filter(|global| job.is_none_or(|job| *global > job)) {
+            return Ok((global, "JOB_GLOBAL_INDEX"));
+        }
+        if let Some(job) = job {
+            return Ok((job, "JOB_INDEX"));
+        }
+        let host = ordinal(first_label(&self.given.hostname)).filter(|(_, pod)| *pod == index);
+        let job = host.and_then(|(job, _)| ordinal(job)).map(|(_, job)| job);
+        Ok((job.unwrap_or(0), "the host's name"))
     }
 
     /// Before 0.6 a LeaderWorkerSet gave no index; its leader is `NAME-GROUP`, its workers `NAME-GROUP-INDEX`.
@@ -100,61 +143,144 @@ impl Derivation<'_> {
             }
             None => None,
         };
-        sources.add(index, from, "its place behind the leader's name in LWS_LEADER_ADDRESS");
+        let from = format!("{from} and LWS_LEADER_ADDRESS");
+        sources.add(index, from, "the pod's place behind the leader's name");
     }
 
-    /// What `RANK` says of the node, which depends on what it counts.
-    fn add_rank(
+    /// The node rank, with what `RANK` says of it. That depends on what it counts.
+    pub(super) fn node_rank(
         &self,
+        place: Option<Derived<u32>>,
+        nodes: Option<&Derived<Nodes>>,
+        processes: Option<&Derived<Processes>>,
+    ) -> Result<Option<Derived<u32>>, LaunchError> {
+        let Some(rank) = self.number("RANK")?.filter(|_| self.given.node_rank.is_none()) else {
+            return Ok(place);
+        };
+        let known = place.as_ref().map(|place| place.value);
+        let mut sources = Sources::of("the node rank", FLAG);
+        sources.found.extend(place);
+        // The task that is the node's launcher may have started this process.
+        let fixed = nodes.and_then(|nodes| nodes.value.fixed());
+        let is_a_process = self.is_a_process();
+        if let Some(task) = self.task.as_ref().filter(|task| !(is_a_process && task.is_the_node(fixed))) {
+            let each = processes.and_then(|processes| processes.value.count()).unwrap_or(1);
+            let of_the_node = !is_a_process
+                && known.is_some_and(|known| [known, known.saturating_mul(each)].contains(&rank));
+            if rank == task.rank.value || of_the_node {
+                return sources.settle(PartialEq::eq);
+            }
+            sources.what = "the rank";
+            sources.found = vec![task.rank.clone()];
+            sources.add(Some(rank), "RANK", "");
+            return sources.settle(PartialEq::eq);
+        }
+        if self.counts_pods() {
+            let why = format!("RANK counts pods on this platform ({})", self.platform.name);
+            sources.add(Some(rank), "RANK", why);
+        } else if known != Some(rank) || self.is_a_process() {
+            self.add_rank_of_process(rank, known, nodes, processes, &mut sources)?;
+        }
+        let settled = sources.settle(PartialEq::eq);
+        if settled.is_err() {
+            self.refuse_random_suffix("RANK")?;
+        }
+        settled
+    }
+
+    fn add_rank_of_process(
+        &self,
+        rank: u32,
+        known: Option<u32>,
         nodes: Option<&Derived<Nodes>>,
         processes: Option<&Derived<Processes>>,
         sources: &mut Sources<u32>,
     ) -> Result<(), LaunchError> {
-        // Slurm numbers nodes itself; what RANK is there, a script made of it.
-        let Some(rank) = self.number("RANK")?.filter(|_| self.platform != Platform::Slurm) else {
-            return Ok(());
-        };
         let world = self.number("WORLD_SIZE")?;
-        let of_a_process = self.env.get("LOCAL_RANK").is_some() && self.command.is_none();
-        if self.platform.counts_pods() && !of_a_process {
-            let why = format!("RANK counts pods on this platform ({})", self.platform.name());
-            sources.add(Some(rank), "RANK", why);
-            return Ok(());
-        }
         let fixed = nodes.and_then(|nodes| nodes.value.fixed());
-        match processes.map(|processes| processes.value.count()) {
-            // The first rank of this node, whatever the number of processes is.
-            None if sources.found.first().is_some_and(|known| is_multiple(rank, known.value)) => {}
-            None | Some(Some(1)) => sources.add(Some(rank), "RANK", "one process a pod"),
-            Some(Some(each)) if world.is_some() && world == fixed => {
+        let is_a_process = self.is_a_process();
+        let local = if is_a_process { self.number("LOCAL_RANK")? } else { None };
+        match processes.map(|processes| (processes.value.count(), &processes.from)) {
+            Some((None, _)) => {}
+            Some((Some(each), from)) if local.is_some_and(|local| local >= each || rank % each != local) => {
+                let local = local.unwrap_or_default();
+                return Err(LaunchError::LocalRank { rank, local, processes: each, from: from.clone() });
+            }
+            Some((Some(each), _)) if each > 1 && !is_a_process && world.is_some() && world == fixed => {
                 let why =
                     format!("WORLD_SIZE is the number of nodes, so RANK counts pods of {each} processes");
                 sources.add(Some(rank), "RANK", why);
             }
-            Some(Some(each)) if of_a_process || rank.is_multiple_of(each) => {
+            Some((Some(each), _)) if is_a_process || rank.is_multiple_of(each) => {
                 let why = format!("process {rank}, with {each} processes on each node");
                 sources.add(Some(rank / each), "RANK", why);
             }
-            Some(Some(each)) if sources.found.is_empty() || world.is_some() => {
-                return Err(LaunchError::RankInsideNode { rank, processes: each });
+            Some((Some(each), from)) => {
+                return Err(LaunchError::RankInsideNode { rank, processes: each, from: from.clone() });
             }
-            _ => {}
+            None => match known {
+                // The first rank of this node, or one behind it, whatever the number of processes is.
+                Some(known) if could_be_on(rank, known, local) => {}
+                Some(_) => {
+                    sources.add(Some(rank), "RANK", "no number of processes makes it a rank of this node");
+                }
+                None if self.is_one_process_a_pod() => sources.add(Some(rank), "RANK", "one process a pod"),
+                None => {}
+            },
         }
         Ok(())
     }
 
-    /// The ordinal in the name, where pods are numbered by name and are not a Job's.
     fn add_ordinal(&self, sources: &mut Sources<u32>) -> Result<(), LaunchError> {
         let by_name = self.platform.numbers_names()
-            || self.platform == Platform::PyTorchJob && self.env.get("RANK").is_none();
+            || self.platform.kind == Kind::PyTorchJob && self.env.get("RANK").is_none();
         if !by_name || self.env.get("JOB_COMPLETION_INDEX").is_some() {
             return Ok(());
         }
         let (from, pod) = self.pod_name();
-        if let Some((name, ordinal)) = ordinal(pod) {
-            sources.add(Some(ordinal), from, format!("`{pod}` is pod {ordinal} of `{name}`"));
-        } else if sources.found.is_empty() && random_suffix(pod) {
-            return Err(LaunchError::NoOrdinal { pod: pod.into() });
+        match ordinal(pod) {
+            // Two groups of pods have two pods with one number.
+            Some((set, _)) if role_of(set).is_some() && !sources.found.is_empty() => {}
+            Some((name, ordinal)) => {
+                sources.add(Some(ordinal), from, format!("`{pod}` is pod {ordinal} of `{name}`"));
+            }
+            None if sources.found.is_empty() && random_suffix(pod) => {
+                return Err(LaunchError::NoOrdinal { pod: pod.into(), from });
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Refuses rank 0 where the master is another pod of the same job, by its name: that pod has rank 0 too.
+    pub(super) fn refuse_second_first(
+        &self,
+        node_rank: Option<&Derived<u32>>,
+        endpoint: Option<&Derived<Endpoint>>,
+    ) -> Result<(), LaunchError> {
+        let (Some(rank), Some(endpoint)) = (node_rank.filter(|rank| rank.value == 0), endpoint) else {
+            return Ok(());
+        };
+        if self.given.node_rank.is_some() || self.given.endpoint.is_some() {
+            return Ok(());
+        }
+        let master = first_label(endpoint.value.host());
+        let own = first_label(&self.given.hostname);
+        let of_one_set = self.env.get("JOBSET_NAME").is_some_and(|set| {
+            let of_the_set = |name: &str| name.strip_prefix(set).is_some_and(|rest| rest.starts_with('-'));
+            own != master
+                && of_the_set(own)
+                && of_the_set(master)
+                && ordinal(own).is_some()
+                && ordinal(master).is_some()
+        });
+        if of_one_set || siblings(own, master) {
+            return Err(LaunchError::SecondFirst {
+                pod: own.into(),
+                rank_from: rank.from.clone(),
+                master: master.into(),
+                master_from: endpoint.from.clone(),
+            });
         }
         Ok(())
     }
@@ -171,11 +297,8 @@ impl Derivation<'_> {
             Some(Derived { value, from: from.to_owned(), why: why.to_owned() })
         };
         let fixed = nodes.and_then(|nodes| nodes.value.fixed());
-        let each = processes.map_or(Some(1), |processes| processes.value.count());
-        if self.platform == Platform::Slurm && each.is_some_and(|each| each > 1) {
-            let why = "Slurm starts each process as a task";
-            let of = |name| Ok(self.number(name)?.and_then(|number| value(number, name, why)));
-            return Ok((of("SLURM_PROCID")?, of("SLURM_NTASKS")?, of("SLURM_LOCALID")?));
+        if let Some(task) = self.task.as_ref().filter(|task| !task.is_the_node(fixed)) {
+            return Ok((Some(task.rank.clone()), task.tasks.clone(), task.local_rank.clone()));
         }
         if self.command.is_none()
             && let (Some(rank), Some(world), Some(local)) =
@@ -188,20 +311,51 @@ impl Derivation<'_> {
                 value(local, "LOCAL_RANK", why),
             ));
         }
-        let world = fixed.zip(each).and_then(|(nodes, each)| {
-            value(nodes.saturating_mul(each), "nodes and processes", &format!("{nodes} nodes of {each}"))
+        let each = match processes {
+            Some(processes) => processes.value.count(),
+            None => Some(1).filter(|_| {
+                let several = self.slurm.as_ref().is_some_and(Step::has_several_tasks_on_a_node);
+                let rank = self.env.get("RANK").and_then(|rank| rank.parse().ok());
+                let counts_nodes =
+                    self.env.get("WORLD_SIZE").is_some() && rank == node_rank.map(|place| place.value);
+                let is_of_node = rank.is_none() || counts_nodes;
+                !several && is_of_node && self.gpus().is_none() && !self.is_a_process()
+            }),
+        };
+        let from = |nodes: &Derived<Nodes>| match processes {
+            Some(processes) => format!("{} and {}", nodes.from, processes.from),
+            None => nodes.from.clone(),
+        };
+        let world = fixed.zip(each).and_then(|(count, each)| {
+            let why = format!("{count} nodes of {each}");
+            value(count.saturating_mul(each), &nodes.map(from).unwrap_or_default(), &why)
         });
         if each != Some(1) {
             return Ok((None, world, None));
         }
         let why = "one process a node, so its rank is the node's";
-        let rank = node_rank.and_then(|rank| value(rank.value, &rank.from, why));
-        let local = rank.as_ref().and_then(|_| value(0, "nodes and processes", why));
+        let rank = node_rank.filter(|_| world.is_some());
+        let rank = rank.and_then(|rank| value(rank.value, &rank.from, why));
+        let local = rank.as_ref().and_then(|rank| value(0, &rank.from, why));
         Ok((rank, world, local))
     }
 }
 
-/// Whether `rank` can be the first rank of node `node`.
-const fn is_multiple(rank: u32, node: u32) -> bool {
-    if node == 0 { rank == 0 } else { rank >= node && rank.is_multiple_of(node) }
+/// Whether process `rank`, with the number `local` on its node if that is known, can be on node `node`: if each node has
+/// as many processes.
+const fn could_be_on(rank: u32, node: u32, local: Option<u32>) -> bool {
+    match local {
+        None => {
+            if node == 0 {
+                rank == 0
+            } else {
+                rank >= node && rank.is_multiple_of(node)
+            }
+        }
+        Some(local) => match rank.checked_sub(local) {
+            None => false,
+            Some(first) if node == 0 => first == 0,
+            Some(first) => first.is_multiple_of(node) && first / node > local,
+        },
+    }
 }

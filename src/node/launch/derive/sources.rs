@@ -5,7 +5,7 @@ use crate::node::launch::{Difference, LaunchError};
 
 /// The sources of one value, best first.
 pub(super) struct Sources<T> {
-    what: &'static str,
+    pub(super) what: &'static str,
     flag: &'static str,
     pub(super) found: Vec<Derived<T>>,
 }

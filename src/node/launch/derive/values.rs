@@ -76,7 +76,7 @@ pub struct Pod {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LaunchEnv {
     /// What made the pod.
-    pub platform: Platform,
+    pub platform: &'static Platform,
     /// The pod.
     pub pod: Pod,
     /// The pod's place among the nodes.
@@ -95,6 +95,8 @@ pub struct LaunchEnv {
     pub world_size: Option<Derived<u32>>,
     /// The process's rank on its node.
     pub local_rank: Option<Derived<u32>>,
+    /// What nobody said, and how to say it; what was seen and not used.
+    pub notes: Vec<String>,
 }
 
 impl LaunchEnv {
