@@ -7,24 +7,24 @@ use tokio::sync::watch;
 
 use super::rendezvous::RUNS_SHARE;
 use crate::config::ServerConfig;
-use crate::core::gate::{Announcement, Gatherings, Refused, Run, Standing, Versions};
+use crate::core::gate::{Announcement, Gate, Gates, PodRefusal, PodStanding, Versions};
 use crate::core::ids::Timestamp;
 use crate::server::engine::Reservation;
 
 /// Holds pods until all of their run are there.
 #[derive(Debug)]
-pub struct Gathering {
-    gates: Mutex<Gatherings>,
+pub struct PodGates {
+    gates: Mutex<Gates>,
     /// What they take of the memory, and the most that they may.
     memory: Mutex<Reservation>,
     most_memory: usize,
     bell: watch::Sender<()>,
 }
 
-impl Gathering {
+impl PodGates {
     pub(super) fn new(config: &ServerConfig, memory: Reservation) -> Self {
         Self {
-            gates: Mutex::new(Gatherings::new(config.pod_timeout)),
+            gates: Mutex::new(Gates::new(config.pod_timeout)),
             memory: Mutex::new(memory),
             most_memory: config.max_memory / RUNS_SHARE,
             bell: watch::Sender::new(()),
@@ -36,7 +36,7 @@ impl Gathering {
     }
 
     /// What is known of announced pods. The lock is for a look, not for keeping.
-    pub fn gates(&self) -> MutexGuard<'_, Gatherings> {
+    pub fn look(&self) -> MutexGuard<'_, Gates> {
         self.gates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -51,15 +51,15 @@ impl Gathering {
         said: &Announcement,
         finished: Option<Timestamp>,
         now: Timestamp,
-    ) -> Result<Standing, Refused> {
+    ) -> Result<PodStanding, PodRefusal> {
         let standing = {
-            let (mut gates, mut memory) = (self.gates(), self.memory());
+            let (mut gates, mut memory) = (self.look(), self.memory());
             gates.limit_memory(self.most_memory.min(memory.most()));
             let standing = gates.announce(run_id, said, finished, now);
             memory.set(gates.memory());
             standing?
         };
-        if let Standing::Go(opened) = &standing
+        if let PodStanding::Go(opened) = &standing
             && opened.just_now
         {
             let secs = opened.after.as_secs_f64();
@@ -80,12 +80,12 @@ impl Gathering {
 
     /// The versions of PyTorch of a run's pods, if there are several.
     pub fn differing_versions(&self, run_id: &str) -> Option<Versions> {
-        let gates = self.gates();
-        gates.run(run_id).filter(|run| run.has_several_versions()).map(Run::versions)
+        let gates = self.look();
+        gates.of(run_id).filter(|gate| gate.has_several_versions()).map(Gate::versions)
     }
 
     pub(super) fn tick(&self, now: Timestamp, is_connected: impl Fn(IpAddr) -> bool) {
-        let (mut gates, mut memory) = (self.gates(), self.memory());
+        let (mut gates, mut memory) = (self.look(), self.memory());
         gates.tick(now, is_connected);
         memory.set(gates.memory());
     }

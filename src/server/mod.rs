@@ -35,12 +35,12 @@ use tokio::io::unix::AsyncFd;
 use tokio::task::AbortHandle;
 
 use crate::config::ServerConfig;
-use crate::core::gate::{Announcement, Refused, Standing};
+use crate::core::gate::{Announcement, PodRefusal, PodStanding};
 use crate::core::ids::{RunId, Timestamp};
 use crate::core::store::{Capacity, Store};
 use crate::server::engine::{Clock, Engine, MemoryBudget, Reservation};
 pub use deadline::deadline_in;
-pub use gate::Gathering;
+pub use gate::PodGates;
 pub use limits::{DescriptorShares, default_max_memory, somaxconn};
 use observe::Watch;
 pub use observe::{Event as InsightEvent, MAX_SUBSCRIBERS};
@@ -84,7 +84,7 @@ pub struct Server {
     stores: DashMap<u16, OpenStore>,
     run_stores: RunStores,
     rounds: Rounds,
-    gathering: Gathering,
+    gates: PodGates,
     workers: Workers,
     stopping: AtomicBool,
 }
@@ -107,7 +107,7 @@ impl Server {
         let server = Arc::new(Self {
             rounds: Rounds::new(&shared.config, clock, &shared.budget),
             run_stores: RunStores::new(&shared.config),
-            gathering: Gathering::new(&shared.config, shared.budget.reservation()),
+            gates: PodGates::new(&shared.config, shared.budget.reservation()),
             shared: Arc::new(shared),
             clock,
             notices: Arc::new(Notices::new()),
@@ -281,11 +281,11 @@ impl Server {
     }
 
     /// Takes the announcement of a pod.
-    pub fn announce(&self, run_id: &str, said: &Announcement) -> Result<Standing, Refused> {
+    pub fn announce(&self, run_id: &str, said: &Announcement) -> Result<PodStanding, PodRefusal> {
         // Of a pod that waits already this has been asked.
-        let waits = self.gathering.gates().is_waiting(run_id, said);
+        let waits = self.gates.look().is_waiting(run_id, said);
         let finished = if waits { None } else { self.with_insight(|insight, _| insight.finished(run_id)) };
-        self.gathering.announce(run_id, said, finished, self.clock.now())
+        self.gates.announce(run_id, said, finished, self.clock.now())
     }
 
     /// Whether this server has no store to serve: `--only-on-index` names another pod.
@@ -294,8 +294,8 @@ impl Server {
     }
 
     /// The gates of the runs.
-    pub fn gathering(&self) -> &Gathering {
-        &self.gathering
+    pub fn gates(&self) -> &PodGates {
+        &self.gates
     }
 
     /// The time of this server's life.
@@ -356,7 +356,7 @@ impl Server {
             for listener in self.listeners() {
                 listener.engine().tick();
             }
-            self.gathering.tick(self.clock.now(), |addr| self.shared.places.has(addr));
+            self.gates.tick(self.clock.now(), |addr| self.shared.places.has(addr));
             for port in self.run_stores.take_unused(self.clock.now(), |port| self.clients_of(port)) {
                 tracing::info!(
                     store = port,
@@ -371,7 +371,7 @@ impl Server {
     pub async fn drain(&self) {
         self.stopping.store(true, Relaxed);
         self.rounds.stop();
-        self.gathering.ring();
+        self.gates.ring();
         self.stores.iter().for_each(|store| store.stop_accepting());
         let left = async {
             while self.connections() > 0 {

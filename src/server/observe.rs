@@ -64,12 +64,12 @@ struct State {
     insight: Insight,
     last_id: u64,
     named: BTreeSet<u16>,
-    gates: Gates,
+    gates: KnownGates,
 }
 
 /// Versions of the gates that insight knows: of all together, and of each.
 #[derive(Debug, Default)]
-struct Gates {
+struct KnownGates {
     version: u64,
     of_run: HashMap<String, u64>,
 }
@@ -176,7 +176,7 @@ impl Watch {
 impl State {
     fn new(settings: Settings, last_id: u64) -> Self {
         let insight = Insight::new(settings);
-        Self { insight, last_id, named: BTreeSet::new(), gates: Gates::default() }
+        Self { insight, last_id, named: BTreeSet::new(), gates: KnownGates::default() }
     }
 
     /// Takes in what happened in the native rendezvous.
@@ -278,22 +278,22 @@ impl Server {
     /// Hands over the gates that have changed.
     fn look_at_gates(&self, state: &mut State, now: Timestamp) {
         let State { insight, gates: known, .. } = state;
-        let gates = self.gathering.gates();
+        let gates = self.gates.look();
         if known.version == gates.version() {
             return;
         }
         known.version = gates.version();
         known.of_run.retain(|run_id, _| {
-            let stays = gates.run(run_id).is_some();
+            let stays = gates.of(run_id).is_some();
             if !stays {
                 insight.gate(run_id, None);
             }
             stays
         });
-        for (run_id, run) in gates.runs() {
-            if known.of_run.get(run_id) != Some(&run.version()) {
-                known.of_run.insert(run_id.to_owned(), run.version());
-                insight.gate(run_id, run.snapshot(now, gates.pod_timeout()));
+        for (run_id, gate) in gates.all() {
+            if known.of_run.get(run_id) != Some(&gate.version()) {
+                known.of_run.insert(run_id.to_owned(), gate.version());
+                insight.gate(run_id, gate.snapshot(now, gates.pod_timeout()));
             }
         }
     }

@@ -2,9 +2,9 @@
 //!
 //! It holds pods *before* PyTorch starts, whose own timers a server cannot lengthen, and it is how the server learns the
 //! number of nodes and the names of the missing for unmodified jobs. A gate opens once: later every pod passes at once,
-//! but for one whose node rank another live pod holds. A pod is live for [`Gatherings::pod_timeout`] after it was last
+//! but for one whose node rank another live pod holds. A pod is live for [`Gates::pod_timeout`] after it was last
 //! heard of: an announcement (a waiting pod repeats it every few seconds), or an open connection from its address to any
-//! store (which the shell reports with [`Gatherings::tick`]). Pods behind one address keep each other alive.
+//! store (which the shell reports with [`Gates::tick`]). Pods behind one address keep each other alive.
 //!
 //! A pod is known by its name and its node rank, so that two commands on one host are two. A pod that comes under both
 //! with another UID is the successor of the one before it, which is taken for gone until it speaks again: then two live
@@ -32,8 +32,8 @@ use std::time::Duration;
 
 use crate::core::ids::Nodes;
 use crate::core::ids::Timestamp;
-pub use progress::{Missing, Progress, Versions};
-pub use snapshot::Snapshot;
+pub use progress::{GateProgress, Missing, Versions};
+pub use snapshot::GateSnapshot;
 
 /// Pods of one run at the most.
 pub const MAX_PODS: usize = 100_000;
@@ -65,11 +65,11 @@ pub struct Announcement {
 
 /// Where an announced pod stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum PodStanding {
     /// It may start.
     Go(Opened),
     /// Others are missing.
-    Gathering(Progress),
+    Waiting(GateProgress),
     /// Another live pod has its node rank.
     Parked {
         /// The rank.
@@ -96,7 +96,7 @@ pub struct Opened {
 
 /// Why an announcement is not taken. The message says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum PodRefusal {
     /// Two numbers of nodes in one run.
     #[error(
         "this pod expects {said} nodes, but pod `{other}` expects {expected} for run `{run_id}`; every pod of a run must \
@@ -184,7 +184,7 @@ pub struct Member {
 
 /// One run's gate.
 #[derive(Debug, Clone)]
-pub struct Run {
+pub struct Gate {
     members: BTreeMap<Key, Member>,
     /// Pods that were not taken: their node rank is held, or they expect another number of nodes.
     turned_away: BTreeMap<Place, Member>,
@@ -203,8 +203,8 @@ pub struct Run {
 
 /// The gates of all runs.
 #[derive(Debug)]
-pub struct Gatherings {
-    runs: HashMap<String, Run>,
+pub struct Gates {
+    by_run: HashMap<String, Gate>,
     pod_timeout: Duration,
     /// Bytes that all pods may take.
     max_memory: usize,
@@ -212,10 +212,10 @@ pub struct Gatherings {
     version: u64,
 }
 
-impl Gatherings {
+impl Gates {
     /// `pod_timeout` is how long a pod counts after it was last heard of.
     pub fn new(pod_timeout: Duration) -> Self {
-        Self { runs: HashMap::new(), pod_timeout, max_memory: usize::MAX, version: 0 }
+        Self { by_run: HashMap::new(), pod_timeout, max_memory: usize::MAX, version: 0 }
     }
 
     /// How many bytes all pods may take from now on.
@@ -225,7 +225,7 @@ impl Gatherings {
 
     /// Bytes that all pods take, here and wherever they are shown.
     pub fn memory(&self) -> usize {
-        self.runs.values().map(Run::memory).sum()
+        self.by_run.values().map(Gate::memory).sum()
     }
 
     /// How long a pod counts after it was last heard of.
@@ -235,7 +235,7 @@ impl Gatherings {
 
     /// Whether the pod waits already, so that its announcement is a repeated one.
     pub fn is_waiting(&self, run_id: &str, said: &Announcement) -> bool {
-        self.runs.get(run_id).is_some_and(|run| run.opened.is_none() && run.knows(said))
+        self.by_run.get(run_id).is_some_and(|gate| gate.opened.is_none() && gate.knows(said))
     }
 
     /// Takes an announcement, or the same one again. `finished` is when the run's training ended, if it did; nobody has
@@ -246,27 +246,27 @@ impl Gatherings {
         said: &Announcement,
         finished: Option<Timestamp>,
         now: Timestamp,
-    ) -> Result<Standing, Refused> {
+    ) -> Result<PodStanding, PodRefusal> {
         check(run_id, said)?;
         if let (Some(at), false) = (finished, said.restarts) {
-            return Err(Refused::Finished { run_id: run_id.to_owned(), ago: now.since(at) });
+            return Err(PodRefusal::Finished { run_id: run_id.to_owned(), ago: now.since(at) });
         }
-        if !self.runs.contains_key(run_id) && self.runs.len() >= MAX_RUNS {
-            return Err(Refused::TooManyRuns);
+        if !self.by_run.contains_key(run_id) && self.by_run.len() >= MAX_RUNS {
+            return Err(PodRefusal::TooManyRuns);
         }
-        let is_known = self.runs.get(run_id).is_some_and(|run| run.knows(said));
+        let is_known = self.by_run.get(run_id).is_some_and(|gate| gate.knows(said));
         if !is_known && self.memory().saturating_add(said.memory()) > self.max_memory {
-            return Err(Refused::NoMemory);
+            return Err(PodRefusal::NoMemory);
         }
         let timeout = self.pod_timeout;
-        let run = self.runs.entry(run_id.to_owned()).or_insert_with(|| Run::new(now));
-        if finished.is_some_and(|at| run.since <= at) {
-            *run = Run::new(now);
+        let gate = self.by_run.entry(run_id.to_owned()).or_insert_with(|| Gate::new(now));
+        if finished.is_some_and(|at| gate.since <= at) {
+            *gate = Gate::new(now);
         }
-        let standing = run.announce(run_id, said, now, timeout);
-        if std::mem::take(&mut run.has_changed) {
+        let standing = gate.announce(run_id, said, now, timeout);
+        if std::mem::take(&mut gate.has_changed) {
             self.version = self.version.saturating_add(1);
-            run.version = self.version;
+            gate.version = self.version;
         }
         standing
     }
@@ -274,17 +274,17 @@ impl Gatherings {
     /// Takes note of the pods that are connected, and forgets runs of which nobody has been heard for the pod timeout.
     pub fn tick(&mut self, now: Timestamp, is_connected: impl Fn(IpAddr) -> bool) {
         let (timeout, version) = (self.pod_timeout, &mut self.version);
-        self.runs.retain(|_, run| {
-            for member in run.members.values_mut().filter(|member| is_connected(member.said.address)) {
+        self.by_run.retain(|_, gate| {
+            for member in gate.members.values_mut().filter(|member| is_connected(member.said.address)) {
                 member.seen = now;
             }
-            let turned_away = run.turned_away.len();
-            run.turned_away.retain(|_, pod| now.since(pod.seen) < timeout);
-            run.replaced.retain(|_, seen| now.since(*seen) < timeout);
-            let live = run.live(now, timeout).count();
-            if (live, run.turned_away.len()) != (run.live, turned_away) {
+            let turned_away = gate.turned_away.len();
+            gate.turned_away.retain(|_, pod| now.since(pod.seen) < timeout);
+            gate.replaced.retain(|_, seen| now.since(*seen) < timeout);
+            let live = gate.live(now, timeout).count();
+            if (live, gate.turned_away.len()) != (gate.live, turned_away) {
                 *version = version.saturating_add(1);
-                (run.live, run.version) = (live, *version);
+                (gate.live, gate.version) = (live, *version);
             }
             live > 0
         });
@@ -295,35 +295,35 @@ impl Gatherings {
         self.version
     }
 
-    /// The run, if anybody announced himself for it.
-    pub fn run(&self, run_id: &str) -> Option<&Run> {
-        self.runs.get(run_id)
+    /// The gate of a run, if anybody announced himself for it.
+    pub fn of(&self, run_id: &str) -> Option<&Gate> {
+        self.by_run.get(run_id)
     }
 
-    /// All runs by id, in no order.
-    pub fn runs(&self) -> impl Iterator<Item = (&str, &Run)> {
-        self.runs.iter().map(|(run_id, run)| (run_id.as_str(), run))
+    /// All gates by run id, in no order.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &Gate)> {
+        self.by_run.iter().map(|(run_id, gate)| (run_id.as_str(), gate))
     }
 }
 
-fn check(run_id: &str, said: &Announcement) -> Result<(), Refused> {
+fn check(run_id: &str, said: &Announcement) -> Result<(), PodRefusal> {
     let fits = |text: &str| (1..=MAX_TEXT).contains(&text.len());
     if !fits(run_id) {
-        return Err(Refused::Text("a run id"));
+        return Err(PodRefusal::Text("a run id"));
     }
     if !fits(&said.pod) {
-        return Err(Refused::Text("the name of a pod"));
+        return Err(PodRefusal::Text("the name of a pod"));
     }
     if said.uid.len() > MAX_TEXT || said.torch.as_ref().is_some_and(|torch| torch.len() > MAX_TEXT) {
-        return Err(Refused::Text("a UID or a version"));
+        return Err(PodRefusal::Text("a UID or a version"));
     }
     match said.node_rank {
-        Some(rank) if rank >= said.nodes.max => Err(Refused::Rank { rank, nodes: said.nodes }),
+        Some(rank) if rank >= said.nodes.max => Err(PodRefusal::Rank { rank, nodes: said.nodes }),
         _ => Ok(()),
     }
 }
 
-impl Run {
+impl Gate {
     fn new(now: Timestamp) -> Self {
         Self {
             members: BTreeMap::new(),
@@ -361,7 +361,7 @@ impl Run {
         said: &Announcement,
         now: Timestamp,
         timeout: Duration,
-    ) -> Result<Standing, Refused> {
+    ) -> Result<PodStanding, PodRefusal> {
         self.largest = self.largest.max(said.memory());
         let known = self.knows(said);
         let speaks_again =
@@ -379,7 +379,7 @@ impl Run {
             let live = last.members.into_iter().filter(|(_, member)| is_live(&member));
             self.replaced.extend(live.map(|(key, member)| (key, member.seen)).take(MAX_TURNED_AWAY));
         } else if let Some(holder) = holder {
-            let standing = Standing::Parked {
+            let standing = PodStanding::Parked {
                 node_rank: said.node_rank.unwrap_or_default(),
                 holder: holder.said.pod.clone(),
                 address: holder.said.address,
@@ -394,7 +394,7 @@ impl Run {
             self.members.values().filter(is_other).find(|other| other.said.nodes != said.nodes)
             && self.opened.is_none()
         {
-            let refused = Refused::Disagree {
+            let refused = PodRefusal::Disagree {
                 run_id: run_id.to_owned(),
                 said: said.nodes,
                 other: other.said.pod.clone(),
@@ -404,7 +404,7 @@ impl Run {
             return Err(refused);
         }
         if !known && self.members.len() >= MAX_PODS {
-            return Err(Refused::TooManyPods(run_id.to_owned()));
+            return Err(PodRefusal::TooManyPods(run_id.to_owned()));
         }
         self.take_in(said, beside, now, timeout);
         Ok(self.standing(said.nodes, now, timeout))
@@ -445,18 +445,18 @@ impl Run {
     }
 
     /// Opens the gate if all are there, and says how things stand.
-    fn standing(&mut self, nodes: Nodes, now: Timestamp, timeout: Duration) -> Standing {
+    fn standing(&mut self, nodes: Nodes, now: Timestamp, timeout: Duration) -> PodStanding {
         if let Some(opened) = self.opened {
-            return Standing::Go(Opened { just_now: false, ..opened });
+            return PodStanding::Go(Opened { just_now: false, ..opened });
         }
         let live = self.live(now, timeout).count();
         if live >= nodes.min as usize {
             let opened = Opened { after: now.since(self.since), pods: live, just_now: true };
             self.opened = Some(opened);
             self.has_changed = true;
-            return Standing::Go(opened);
+            return PodStanding::Go(opened);
         }
-        Standing::Gathering(Progress::of(self, nodes, now, timeout))
+        PodStanding::Waiting(GateProgress::of(self, nodes, now, timeout))
     }
 
     fn live(&self, now: Timestamp, timeout: Duration) -> impl Iterator<Item = &Member> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use super::{Member, Run};
+use super::{Gate, Member};
 use crate::core::ids::Nodes;
 use crate::core::ids::Timestamp;
 
@@ -12,7 +12,7 @@ const SHOWN: usize = 10;
 
 /// How far a gathering is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Progress {
+pub struct GateProgress {
     /// Pods to wait for.
     pub expected: u32,
     /// Pods that are there.
@@ -36,17 +36,17 @@ pub struct Missing {
 
 impl Missing {
     /// The first pods that are missing, by rank. Without ranks nobody can be named.
-    pub(super) fn of(run: &Run, nodes: Nodes, now: Timestamp, timeout: Duration, most: usize) -> Vec<Self> {
+    pub(super) fn of(gate: &Gate, nodes: Nodes, now: Timestamp, timeout: Duration, most: usize) -> Vec<Self> {
         let by_rank: HashMap<u32, &Member> =
-            run.members().filter_map(|member| Some((member.said.node_rank?, member))).collect();
+            gate.members().filter_map(|member| Some((member.said.node_rank?, member))).collect();
         if by_rank.is_empty() {
             return Vec::new();
         }
         let is_live = |member: &Member| now.since(member.seen) < timeout;
-        let pattern = run.members().find_map(|member| {
+        let pattern = gate.members().find_map(|member| {
             let pattern = NamePattern::of(&member.said.pod, member.said.node_rank?)?;
             // A host of several pods is not named after one of them.
-            let of_name = run.members().filter(|other| other.said.pod == member.said.pod);
+            let of_name = gate.members().filter(|other| other.said.pod == member.said.pod);
             (of_name.take(2).count() == 1).then_some(pattern)
         });
         let missing = (0..nodes.min).filter_map(|rank| match by_rank.get(&rank) {
@@ -75,12 +75,12 @@ impl std::fmt::Display for Missing {
     }
 }
 
-impl Progress {
-    pub(super) fn of(run: &Run, nodes: Nodes, now: Timestamp, timeout: Duration) -> Self {
-        let arrived = run.live(now, timeout).count();
-        let missing = Missing::of(run, nodes, now, timeout, SHOWN);
+impl GateProgress {
+    pub(super) fn of(gate: &Gate, nodes: Nodes, now: Timestamp, timeout: Duration) -> Self {
+        let arrived = gate.live(now, timeout).count();
+        let missing = Missing::of(gate, nodes, now, timeout, SHOWN);
         let missing = missing.iter().map(Missing::to_string).collect();
-        Self { expected: nodes.min, arrived, missing, waited: now.since(run.since()) }
+        Self { expected: nodes.min, arrived, missing, waited: now.since(gate.since()) }
     }
 
     /// How many are missing.
@@ -89,7 +89,7 @@ impl Progress {
     }
 }
 
-impl std::fmt::Display for Progress {
+impl std::fmt::Display for GateProgress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} of {} pods are there", self.arrived, self.expected)?;
         if !self.missing.is_empty() {
@@ -131,9 +131,9 @@ impl NamePattern {
 pub struct Versions(pub BTreeMap<String, Vec<String>>);
 
 impl Versions {
-    pub(super) fn of(run: &Run) -> Self {
+    pub(super) fn of(gate: &Gate) -> Self {
         let mut versions: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for member in run.members() {
+        for member in gate.members() {
             if let Some(torch) = &member.said.torch {
                 versions.entry(torch.clone()).or_default().push(member.said.pod.clone());
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Announcement, Member, Missing, Run, Versions};
+use super::{Announcement, Gate, Member, Missing, Versions};
 use crate::core::ids::Nodes;
 use crate::core::ids::Timestamp;
 
@@ -11,7 +11,7 @@ const MOST_MISSING: usize = 1024;
 
 /// One run's gate at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct GateSnapshot {
     /// The first announcement.
     pub since: Timestamp,
     /// How many nodes the run has.
@@ -28,12 +28,12 @@ pub struct Snapshot {
     pub versions: Option<Versions>,
 }
 
-impl Run {
+impl Gate {
     /// The gate as it is now. `None` if nobody is there.
-    pub fn snapshot(&self, now: Timestamp, timeout: Duration) -> Option<Snapshot> {
+    pub fn snapshot(&self, now: Timestamp, timeout: Duration) -> Option<GateSnapshot> {
         let nodes = self.nodes()?;
         let said = |member: &Member| member.said.clone();
-        Some(Snapshot {
+        Some(GateSnapshot {
             since: self.since,
             nodes,
             is_open: self.opened.is_some(),

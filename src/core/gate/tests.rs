@@ -5,7 +5,7 @@ use super::*;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 struct World {
-    gates: Gatherings,
+    gates: Gates,
     now: Timestamp,
     finished: Option<Timestamp>,
     restarts: bool,
@@ -13,7 +13,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        Self { gates: Gatherings::new(TIMEOUT), now: Timestamp::default(), finished: None, restarts: false }
+        Self { gates: Gates::new(TIMEOUT), now: Timestamp::default(), finished: None, restarts: false }
     }
 
     fn after(&mut self, secs: u64) -> &mut Self {
@@ -22,7 +22,7 @@ impl World {
     }
 
     /// Pod `name` with its ordinal as rank, of `nodes`.
-    fn pod(&mut self, name: &str, uid: &str, nodes: &str) -> Result<Standing, Refused> {
+    fn pod(&mut self, name: &str, uid: &str, nodes: &str) -> Result<PodStanding, PodRefusal> {
         let rank = name.split('-').nth(1).and_then(|rank| rank.parse().ok());
         self.said(name, uid, rank, nodes)
     }
@@ -33,7 +33,7 @@ impl World {
         uid: &str,
         node_rank: Option<u32>,
         nodes: &str,
-    ) -> Result<Standing, Refused> {
+    ) -> Result<PodStanding, PodRefusal> {
         let said = Announcement {
             pod: name.into(),
             uid: uid.into(),
@@ -46,18 +46,18 @@ impl World {
         self.gates.announce("run", &said, self.finished, self.now)
     }
 
-    fn snapshot(&self) -> Snapshot {
-        self.gates.run("run").and_then(|run| run.snapshot(self.now, TIMEOUT)).expect("somebody is there")
+    fn snapshot(&self) -> GateSnapshot {
+        self.gates.of("run").and_then(|gate| gate.snapshot(self.now, TIMEOUT)).expect("somebody is there")
     }
 }
 
-fn goes(standing: Result<Standing, Refused>) -> bool {
-    matches!(standing.expect("taken"), Standing::Go(_))
+fn goes(standing: Result<PodStanding, PodRefusal>) -> bool {
+    matches!(standing.expect("taken"), PodStanding::Go(_))
 }
 
-fn progress(standing: Result<Standing, Refused>) -> String {
+fn progress(standing: Result<PodStanding, PodRefusal>) -> String {
     match standing.expect("taken") {
-        Standing::Gathering(progress) => progress.to_string(),
+        PodStanding::Waiting(progress) => progress.to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -74,9 +74,9 @@ fn the_gate_opens_when_all_are_there_and_stays_open() {
         progress(world.after(5).pod("t-0", "a", "3")),
         "2 of 3 pods are there; missing: t-1 (node rank 1)"
     );
-    let Ok(Standing::Go(opened)) = world.after(7).pod("t-1", "b", "3") else { panic!("all are there") };
+    let Ok(PodStanding::Go(opened)) = world.after(7).pod("t-1", "b", "3") else { panic!("all are there") };
     assert_eq!((opened.after, opened.pods, opened.just_now), (Duration::from_secs(12), 3, true));
-    let Ok(Standing::Go(opened)) = world.pod("t-0", "a", "3") else { panic!("open") };
+    let Ok(PodStanding::Go(opened)) = world.pod("t-0", "a", "3") else { panic!("open") };
     assert!(!opened.just_now);
 }
 
@@ -93,7 +93,7 @@ fn a_replaced_pod_passes_while_others_of_its_run_live() {
     }
     assert!(goes(world.pod("t-1", "b2", "2")));
     let members: Vec<_> =
-        world.gates.run("run").expect("there").members().map(|m| m.said.uid.clone()).collect();
+        world.gates.of("run").expect("there").members().map(|m| m.said.uid.clone()).collect();
     assert_eq!(members, ["a", "b2"]);
 }
 
@@ -102,7 +102,7 @@ fn a_rank_that_a_live_pod_holds_is_not_given_twice() {
     let mut world = World::new();
     world.said("job-0-aaaaa", "a", Some(0), "2").expect("taken");
     assert!(goes(world.said("job-1-bbbbb", "b", Some(1), "2")));
-    let Ok(Standing::Parked { node_rank, holder, silent, .. }) =
+    let Ok(PodStanding::Parked { node_rank, holder, silent, .. }) =
         world.after(10).said("job-1-ccccc", "c", Some(1), "2")
     else {
         panic!("parked")
@@ -112,7 +112,7 @@ fn a_rank_that_a_live_pod_holds_is_not_given_twice() {
     let now = world.after(25).now;
     world.gates.tick(now, |addr| addr == IpAddr::from([10, 0, 0, 0]));
     assert!(goes(world.said("job-1-ccccc", "c", Some(1), "2")));
-    assert_eq!(world.gates.run("run").expect("there").members().count(), 2, "the old holder is dropped");
+    assert_eq!(world.gates.of("run").expect("there").members().count(), 2, "the old holder is dropped");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_second_run_under_the_same_id_gathers_again() {
     assert!(goes(world.pod("t-2", "c2", "3")));
     let now = world.after(31).now;
     world.gates.tick(now, |_| false);
-    assert!(world.gates.run("run").is_none(), "and is forgotten when nobody is left");
+    assert!(world.gates.of("run").is_none(), "and is forgotten when nobody is left");
 }
 
 #[test]
@@ -163,9 +163,9 @@ fn what_cannot_be_right_is_refused_with_the_reason() {
     assert!(error.contains("expects 8 nodes") && error.contains("`t-0` expects 4"), "{error}");
     let error = world.pod("t-4", "b", "4").expect_err("no place").to_string();
     assert!(error.contains("ranks are 0 to 3"), "{error}");
-    assert_eq!(world.said("", "b", None, "4"), Err(Refused::Text("the name of a pod")));
+    assert_eq!(world.said("", "b", None, "4"), Err(PodRefusal::Text("the name of a pod")));
     let long = "x".repeat(257);
-    assert_eq!(world.said(&long, "b", None, "4"), Err(Refused::Text("the name of a pod")));
+    assert_eq!(world.said(&long, "b", None, "4"), Err(PodRefusal::Text("the name of a pod")));
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn the_number_of_runs_is_bounded() {
     for n in 0..MAX_RUNS {
         world.gates.announce(&format!("run-{n}"), &said(n), None, world.now).expect("room");
     }
-    assert_eq!(world.gates.announce("one more", &said(0), None, world.now), Err(Refused::TooManyRuns));
+    assert_eq!(world.gates.announce("one more", &said(0), None, world.now), Err(PodRefusal::TooManyRuns));
     world.gates.announce("run-0", &said(1), None, world.now).expect("a known run");
 }
 
@@ -193,9 +193,9 @@ fn different_versions_are_named_with_their_pods() {
     for (name, uid) in [("t-0", "a"), ("t-1", "a"), ("t-2", "bb")] {
         world.pod(name, uid, "4").expect("taken");
     }
-    let run = world.gates.run("run").expect("there");
-    assert!(run.has_several_versions());
-    assert_eq!(run.versions().to_string(), "2.1 (t-0, t-1), 2.2 (t-2)");
+    let gate = world.gates.of("run").expect("there");
+    assert!(gate.has_several_versions());
+    assert_eq!(gate.versions().to_string(), "2.1 (t-0, t-1), 2.2 (t-2)");
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn others_see_a_gate_change_when_something_changes() {
     assert_eq!(away(&world), [""; 0]);
     let now = world.after(31).now;
     world.gates.tick(now, |_| false);
-    assert!(changed(&world) && world.gates.run("run").is_none());
+    assert!(changed(&world) && world.gates.of("run").is_none());
 }
 
 #[test]
@@ -280,7 +280,8 @@ fn two_live_ones_that_claim_one_place_are_named() {
     progress(world.said("host", "a", Some(0), "2"));
     progress(world.said("host", "b", Some(0), "2"));
     for _ in 0..3 {
-        let Ok(Standing::Parked { node_rank, holder, .. }) = world.after(5).said("host", "a", Some(0), "2")
+        let Ok(PodStanding::Parked { node_rank, holder, .. }) =
+            world.after(5).said("host", "a", Some(0), "2")
         else {
             panic!("the first one lives, and its place is taken")
         };
@@ -344,8 +345,8 @@ proptest! {
                     world.gates.tick(world.now, |_| false);
                 }
             }
-            let ranks: Vec<u32> = world.gates.run("run").into_iter()
-                .flat_map(super::Run::members).filter_map(|member| member.said.node_rank).collect();
+            let ranks: Vec<u32> = world.gates.of("run").into_iter()
+                .flat_map(super::Gate::members).filter_map(|member| member.said.node_rank).collect();
             let distinct: std::collections::BTreeSet<&u32> = ranks.iter().collect();
             prop_assert_eq!(distinct.len(), ranks.len());
         }
@@ -356,7 +357,7 @@ proptest! {
             }
         }
         for pod in 0..4 {
-            prop_assert!(matches!(announce(&mut world, &lives, pod), Standing::Go(_)), "{pod}");
+            prop_assert!(matches!(announce(&mut world, &lives, pod), PodStanding::Go(_)), "{pod}");
         }
     }
 }

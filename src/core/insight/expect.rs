@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::view::{Expected, ExpectedFrom};
-use crate::core::gate::{Announcement, Snapshot};
+use crate::core::gate::{Announcement, GateSnapshot};
 
 /// What an operator expects of a run: the body of `PUT /api/v1/runs/{run_id}/expect`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -30,13 +30,13 @@ pub(super) struct Plan {
 /// The pods that announced themselves.
 #[derive(Debug, Clone)]
 struct Gate {
-    snapshot: Snapshot,
+    snapshot: GateSnapshot,
     /// Pods by what their agents may call themselves; `None` where that is several.
     by_host: HashMap<String, Option<usize>>,
 }
 
 impl Gate {
-    fn new(snapshot: Snapshot) -> Self {
+    fn new(snapshot: GateSnapshot) -> Self {
         let mut by_host: HashMap<String, Option<usize>> = HashMap::new();
         for (at, pod) in snapshot.pods.iter().enumerate() {
             let hosts = [Some(pod.pod.clone()), host_of_job(&pod.pod), Some(pod.address.to_string())];
@@ -61,13 +61,13 @@ impl Plan {
     }
 
     /// The pods as they are now.
-    pub(super) fn set_gate(&mut self, snapshot: Option<Snapshot>) {
+    pub(super) fn set_gate(&mut self, snapshot: Option<GateSnapshot>) {
         self.gate = snapshot.map(Gate::new);
         self.version = self.version.saturating_add(1);
     }
 
     /// The pods that announced themselves, if somebody did.
-    pub(super) fn gate(&self) -> Option<&Snapshot> {
+    pub(super) fn gate(&self) -> Option<&GateSnapshot> {
         self.gate.as_ref().map(|gate| &gate.snapshot)
     }
 

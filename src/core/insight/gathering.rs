@@ -9,7 +9,7 @@ use super::expect::Plan;
 use super::reason::{Names, Reason, Secs};
 use super::run::{Run, RunKey};
 use super::view::{MissingNode, Node, NodeState, RunKind};
-use crate::core::gate::{Announcement, Missing, Snapshot};
+use crate::core::gate::{Announcement, GateSnapshot, Missing};
 use crate::core::ids::{RunId, Timestamp, count};
 
 /// Pods shown of one run.
@@ -22,7 +22,7 @@ fn key_of(run_id: &str) -> RunKey {
 
 impl Insight {
     /// The start gate of a run has changed; `None`: its pods are gone.
-    pub fn gate(&mut self, run_id: &str, gate: Option<Snapshot>) {
+    pub fn gate(&mut self, run_id: &str, gate: Option<GateSnapshot>) {
         if gate.is_none() && !self.plans.contains_key(run_id) {
             return;
         }
@@ -141,7 +141,7 @@ fn label(missing: &Missing) -> String {
 }
 
 /// The pods as nodes that have not joined.
-pub(super) fn nodes(gate: &Snapshot) -> Vec<Node> {
+pub(super) fn nodes(gate: &GateSnapshot) -> Vec<Node> {
     let mut pods: Vec<&Announcement> = gate.pods.iter().collect();
     pods.sort_by_key(|pod| (pod.node_rank.is_none(), pod.node_rank));
     let mut of_name = BTreeMap::<&str, u32>::new();
@@ -173,7 +173,7 @@ pub(super) fn nodes(gate: &Snapshot) -> Vec<Node> {
 }
 
 /// Pods that did not announce themselves.
-pub(super) fn missing(gate: &Snapshot) -> impl Iterator<Item = MissingNode> {
+pub(super) fn missing(gate: &GateSnapshot) -> impl Iterator<Item = MissingNode> {
     gate.missing.iter().map(|missing| MissingNode {
         name: missing.pod.clone(),
         rank: Some(missing.node_rank),

@@ -12,7 +12,7 @@ use super::view::{ExitCounts, Expected, ExpectedFrom, MissingNode, RunKind, RunS
 use super::world::World;
 use super::{Insight, StoreOwner};
 use crate::core::ids::{RunId, Timestamp, count};
-use crate::core::rendezvous::{Break, Fact, NodeSnapshot, NodeState, RoundState, Snapshot};
+use crate::core::rendezvous::{Break, Fact, NodeSnapshot, NodeState, RoundState, RunSnapshot};
 
 /// What only a native run has.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(super) struct Native {
 
 impl Insight {
     /// The native rendezvous shows a run that has changed, with the port of its round's store.
-    pub fn observe_native(&mut self, snapshot: &Snapshot, store: Option<u16>) {
+    pub fn observe_native(&mut self, snapshot: &RunSnapshot, store: Option<u16>) {
         let key = RunKey::native(&snapshot.run_id);
         let name = snapshot.run_id.to_string();
         let opened = || {
@@ -55,7 +55,7 @@ impl Insight {
     }
 
     /// Takes in when the nodes of a run were last heard from. That alone is no change.
-    pub fn refresh_native(&mut self, snapshot: &Snapshot) {
+    pub fn refresh_native(&mut self, snapshot: &RunSnapshot) {
         let Some(run) = self.runs.get_mut(&RunKey::native(&snapshot.run_id)) else { return };
         let seen: HashMap<&str, &NodeSnapshot> =
             snapshot.nodes.iter().map(|node| (node.node.as_str(), node)).collect();
@@ -116,7 +116,7 @@ impl Run {
         self.native.as_ref().map(|native| native.state)
     }
 
-    fn fold_native(&mut self, snapshot: &Snapshot, store: Option<u16>) {
+    fn fold_native(&mut self, snapshot: &RunSnapshot, store: Option<u16>) {
         let now = snapshot.at;
         let terms = &snapshot.terms;
         let state = match snapshot.state {
@@ -167,7 +167,7 @@ impl Run {
         self.closes_at = snapshot.deadline.filter(|_| gathers).map(|left| now + left);
     }
 
-    fn fold_native_nodes(&mut self, snapshot: &Snapshot, gathers: bool) {
+    fn fold_native_nodes(&mut self, snapshot: &RunSnapshot, gathers: bool) {
         let now = snapshot.at;
         let before: HashMap<String, (Place, Timestamp)> = std::mem::take(&mut self.nodes)
             .into_iter()
@@ -262,12 +262,12 @@ fn ago(now: Timestamp, time: Duration) -> Timestamp {
 }
 
 /// Whether some nodes have done their work, and all others are still at it.
-fn are_exiting(snapshot: &Snapshot) -> bool {
+fn are_exiting(snapshot: &RunSnapshot) -> bool {
     snapshot.succeeded > 0 && snapshot.succeeded.saturating_add(snapshot.in_round) == snapshot.round_size
 }
 
 /// Nodes without a place, the oldest first, with the node that has the rank they want if that is why.
-fn spares(snapshot: &Snapshot) -> Vec<(String, Option<String>, Timestamp)> {
+fn spares(snapshot: &RunSnapshot) -> Vec<(String, Option<String>, Timestamp)> {
     let holder = |wanted: u32| {
         let has = |node: &&NodeSnapshot| matches!(node.state, NodeState::InRound { rank } if rank == wanted);
         let name = snapshot.nodes.iter().find(has).map_or("another node", |node| node.info.name.as_str());
@@ -283,7 +283,7 @@ fn spares(snapshot: &Snapshot) -> Vec<(String, Option<String>, Timestamp)> {
 }
 
 /// Who is missing, as far as the rendezvous knows: nodes of the last round, else ranks that nobody holds.
-fn missing(snapshot: &Snapshot, gathers: bool) -> Vec<MissingNode> {
+fn missing(snapshot: &RunSnapshot, gathers: bool) -> Vec<MissingNode> {
     if !gathers {
         return Vec::new();
     }

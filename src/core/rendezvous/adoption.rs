@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::run::{Current, HeartbeatView, Member, Run, Seat, Work};
-use super::{Break, Decision, Fact, Label, NodeInfo, Place, Refusal, Round, Wanted, Who};
+use super::{Break, Decision, Fact, Label, NodeInfo, Place, Round, RunRefusal, Wanted, Who};
 use crate::core::ids::{Timestamp, count};
 
 /// After the first report of a round its other nodes have this long to report.
@@ -31,11 +31,11 @@ pub struct Report {
 }
 
 impl Report {
-    pub(super) fn check(&self) -> Result<(), Refusal> {
+    pub(super) fn check(&self) -> Result<(), RunRefusal> {
         self.wanted.check()?;
         self.place.check()?;
         if self.place.rank >= self.world_size || self.world_size > self.wanted.max_nodes {
-            return Err(Refusal::BadTerms(
+            return Err(RunRefusal::BadTerms(
                 "rank must be less than world_size, and world_size at most max_nodes".into(),
             ));
         }
@@ -44,8 +44,8 @@ impl Report {
 }
 
 impl Place {
-    pub(super) fn check(self) -> Result<(), Refusal> {
-        if self.round > 0 { Ok(()) } else { Err(Refusal::BadTerms("round must be 1 or more".into())) }
+    pub(super) fn check(self) -> Result<(), RunRefusal> {
+        if self.round > 0 { Ok(()) } else { Err(RunRefusal::BadTerms("round must be 1 or more".into())) }
     }
 
     /// Whether a server that never saw that round believes in it.

@@ -37,7 +37,7 @@ pub struct Arrival {
 
 /// How an arrival stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum ArrivalStanding {
     /// Not all are there.
     Waiting {
         /// Which use of the barrier.
@@ -64,7 +64,7 @@ pub enum Standing {
 
 /// Why an arrival is over without a release.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum ArrivalRefusal {
     /// Its time is over.
     #[error("barrier {barrier}: {arrived} of {size} arrived within {} s; {}", after.as_secs_f64(), missing_text(.missing, size.saturating_sub(*.arrived)))]
     Timeout {
@@ -117,7 +117,7 @@ fn missing_text(missing: &[String], count: u32) -> String {
     if missing.is_empty() { format!("{count} are missing") } else { format!("missing: {}", some_of(missing)) }
 }
 
-impl Refusal {
+impl ArrivalRefusal {
     /// A name for programs.
     pub const fn code(&self) -> &'static str {
         match self {
@@ -233,12 +233,12 @@ impl Barriers {
         name: &Label,
         arrival: Arrival,
         now: Timestamp,
-    ) -> Result<(Standing, Vec<Label>), Refusal> {
+    ) -> Result<(ArrivalStanding, Vec<Label>), ArrivalRefusal> {
         check(&arrival)?;
         if !self.by_name.contains_key(name) {
             self.tidy(now);
             if self.by_name.len() >= self.limit {
-                return Err(Refusal::TooMany(self.limit));
+                return Err(ArrivalRefusal::TooMany(self.limit));
             }
         }
         self.tidy_by(now + self.patience);
@@ -250,7 +250,7 @@ impl Barriers {
             known.last_seen = now;
         }
         match self.standing(name, &participant, &arrival_id, now) {
-            Err(Refusal::Gone) => {
+            Err(ArrivalRefusal::Gone) => {
                 self.arrive_anew(name, Arrival { participant, arrival_id, size, members, timeout }, now)
             }
             known => known.map(|standing| (standing, Vec::new())),
@@ -262,19 +262,19 @@ impl Barriers {
         name: &Label,
         arrival: Arrival,
         now: Timestamp,
-    ) -> Result<(Standing, Vec<Label>), Refusal> {
+    ) -> Result<(ArrivalStanding, Vec<Label>), ArrivalRefusal> {
         let Arrival { participant, arrival_id, size, members, timeout } = arrival;
         let members_memory =
             members.iter().flatten().map(|name| MEMBER.saturating_add(name.as_str().len())).sum::<usize>();
         if [self.memory(), ARRIVAL, members_memory].into_iter().sum::<usize>() > self.max_memory {
-            return Err(Refusal::NoMemory);
+            return Err(ArrivalRefusal::NoMemory);
         }
-        let Some(barrier) = self.by_name.get_mut(name) else { return Err(Refusal::Gone) };
+        let Some(barrier) = self.by_name.get_mut(name) else { return Err(ArrivalRefusal::Gone) };
         if barrier.arrived.keys().all(|other| *other == participant) {
             (barrier.size, barrier.members, barrier.first) = (size, members, Some(participant.clone()));
             barrier.members_memory = members_memory;
         } else if barrier.size != size || barrier.members != members {
-            return Err(Refusal::Mismatch {
+            return Err(ArrivalRefusal::Mismatch {
                 barrier: name.clone(),
                 first: barrier.first.clone().unwrap_or_else(|| participant.clone()),
                 participant,
@@ -294,7 +294,7 @@ impl Barriers {
         let arrived = std::mem::take(&mut barrier.arrived);
         barrier.last_use = arrived.into_iter().map(|(who, arrived)| (who, arrived.id)).collect();
         let woken = barrier.last_use.keys().cloned().collect();
-        Ok((Standing::Released { generation: barrier.released, size: barrier.last_size }, woken))
+        Ok((ArrivalStanding::Released { generation: barrier.released, size: barrier.last_size }, woken))
     }
 
     /// How an arrival stands. One whose time is over is taken back.
@@ -304,22 +304,25 @@ impl Barriers {
         participant: &Label,
         arrival_id: &str,
         now: Timestamp,
-    ) -> Result<Standing, Refusal> {
-        let barrier = self.by_name.get_mut(name).ok_or(Refusal::Gone)?;
+    ) -> Result<ArrivalStanding, ArrivalRefusal> {
+        let barrier = self.by_name.get_mut(name).ok_or(ArrivalRefusal::Gone)?;
         if barrier.last_use.get(participant).is_some_and(|id| **id == *arrival_id) {
-            return Ok(Standing::Released { generation: barrier.released, size: barrier.last_size });
+            return Ok(ArrivalStanding::Released { generation: barrier.released, size: barrier.last_size });
         }
-        let mine =
-            barrier.arrived.get(participant).filter(|mine| *mine.id == *arrival_id).ok_or(Refusal::Gone)?;
+        let mine = barrier
+            .arrived
+            .get(participant)
+            .filter(|mine| *mine.id == *arrival_id)
+            .ok_or(ArrivalRefusal::Gone)?;
         let (arrived, size, missing) = (count(barrier.arrived.len()), barrier.size, barrier.missing());
         let left = mine.left(now);
         if left.is_zero() {
             let after = mine.timeout;
             barrier.arrived.remove(participant);
-            return Err(Refusal::Timeout { barrier: name.clone(), arrived, size, missing, after });
+            return Err(ArrivalRefusal::Timeout { barrier: name.clone(), arrived, size, missing, after });
         }
         let waited = now.since(mine.since);
-        Ok(Standing::Waiting {
+        Ok(ArrivalStanding::Waiting {
             generation: barrier.released.saturating_add(1),
             arrived,
             size,
@@ -383,16 +386,16 @@ impl Barriers {
     }
 }
 
-fn check(arrival: &Arrival) -> Result<(), Refusal> {
+fn check(arrival: &Arrival) -> Result<(), ArrivalRefusal> {
     if arrival.size == 0 || arrival.size > MAX_SIZE {
-        return Err(Refusal::Bad(format!("world_size must be from 1 to {MAX_SIZE}")));
+        return Err(ArrivalRefusal::Bad(format!("world_size must be from 1 to {MAX_SIZE}")));
     }
     match &arrival.members {
         Some(members) if members.len() != arrival.size as usize => {
-            Err(Refusal::Bad("world_size must be the number of members".into()))
+            Err(ArrivalRefusal::Bad("world_size must be the number of members".into()))
         }
         Some(members) if !members.contains(&arrival.participant) => {
-            Err(Refusal::Bad(format!("{} is not one of the members", arrival.participant)))
+            Err(ArrivalRefusal::Bad(format!("{} is not one of the members", arrival.participant)))
         }
         _ => Ok(()),
     }
@@ -423,19 +426,25 @@ mod tests {
     fn the_last_arrival_releases_all_and_retries_hear_the_same() {
         let (mut barriers, name) = (barriers(), label("b"));
         let (first, _) = barriers.arrive(&name, arrival("a", "1", 2), at(0)).expect("waits");
-        assert!(matches!(first, Standing::Waiting { generation: 1, arrived: 1, size: 2, .. }), "{first:?}");
+        assert!(
+            matches!(first, ArrivalStanding::Waiting { generation: 1, arrived: 1, size: 2, .. }),
+            "{first:?}"
+        );
         let (again, _) = barriers.arrive(&name, arrival("a", "1", 2), at(1)).expect("waits");
-        assert!(matches!(again, Standing::Waiting { arrived: 1, .. }), "a retry does not arrive twice");
+        assert!(
+            matches!(again, ArrivalStanding::Waiting { arrived: 1, .. }),
+            "a retry does not arrive twice"
+        );
         let (last, mut woken) = barriers.arrive(&name, arrival("b", "1", 2), at(2)).expect("released");
         woken.sort();
         assert_eq!(
             (last, woken),
-            (Standing::Released { generation: 1, size: 2 }, vec![label("a"), label("b")])
+            (ArrivalStanding::Released { generation: 1, size: 2 }, vec![label("a"), label("b")])
         );
         let (retry, _) = barriers.arrive(&name, arrival("a", "1", 2), at(3)).expect("released");
-        assert_eq!(retry, Standing::Released { generation: 1, size: 2 });
+        assert_eq!(retry, ArrivalStanding::Released { generation: 1, size: 2 });
         let (next, _) = barriers.arrive(&name, arrival("a", "2", 2), at(3)).expect("waits");
-        assert!(matches!(next, Standing::Waiting { generation: 2, arrived: 1, .. }), "{next:?}");
+        assert!(matches!(next, ArrivalStanding::Waiting { generation: 2, arrived: 1, .. }), "{next:?}");
     }
 
     #[test]
@@ -450,7 +459,7 @@ mod tests {
         assert_eq!(error.to_string(), "barrier b: 1 of 3 arrived within 300 s; missing: b, c");
         assert_eq!(
             barriers.standing(&name, &label("a"), "1", at(300)),
-            Err(Refusal::Gone),
+            Err(ArrivalRefusal::Gone),
             "it is taken back"
         );
     }
@@ -460,7 +469,7 @@ mod tests {
         let (mut barriers, name) = (barriers(), label("b"));
         barriers.arrive(&name, arrival("a", "1", 2), at(0)).expect("waits");
         let (alone, _) = barriers.arrive(&name, arrival("b", "1", 2), at(15)).expect("waits");
-        assert!(matches!(alone, Standing::Waiting { arrived: 1, .. }), "{alone:?}");
+        assert!(matches!(alone, ArrivalStanding::Waiting { arrived: 1, .. }), "{alone:?}");
     }
 
     #[test]
@@ -494,7 +503,10 @@ mod tests {
         for name in ["x", "y"] {
             barriers.arrive(&label(name), arrival("a", "1", 1), at(0)).expect("released");
         }
-        assert_eq!(barriers.arrive(&label("z"), arrival("a", "1", 1), at(1)), Err(Refusal::TooMany(2)));
+        assert_eq!(
+            barriers.arrive(&label("z"), arrival("a", "1", 1), at(1)),
+            Err(ArrivalRefusal::TooMany(2))
+        );
         barriers.arrive(&label("z"), arrival("a", "1", 1), at(61)).expect("room");
     }
 }

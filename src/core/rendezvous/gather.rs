@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::reason::{secs, some_of};
 use super::round::{Claim, assign_ranks};
 use super::run::{Member, Run, Seat};
-use super::{Decision, Fact, Label, Participant, Progress, Refusal, Round, Terms, Who};
+use super::{Decision, Fact, Label, Participant, Round, RoundProgress, RunRefusal, Terms, Who};
 use crate::core::ids::Timestamp;
 
 /// Names and ranks that an answer lists at the most.
@@ -124,7 +124,7 @@ impl Run {
         let (joined, after) = (self.gathering, now.since(first_join));
         self.tell(Fact::TimedOut { round, after, missing: missing.clone() }, out);
         let (run, min_nodes) = (self.id.clone(), self.terms.min_nodes);
-        let why = Refusal::JoinTimeout { run, round, joined, min_nodes, after, missing };
+        let why = RunRefusal::JoinTimeout { run, round, joined, min_nodes, after, missing };
         let nodes: Vec<Label> =
             self.walk().filter(|(_, m)| m.seat == Seat::Gathering).map(|(node, _)| node.clone()).collect();
         for node in nodes {
@@ -138,9 +138,9 @@ impl Run {
         by: Duration,
         now: Timestamp,
         out: &mut Vec<Decision>,
-    ) -> Result<(u64, Duration), Refusal> {
+    ) -> Result<(u64, Duration), RunRefusal> {
         let terms = self.terms;
-        let Some(gather) = &mut self.gather else { return Err(Refusal::NotGathering(self.id.clone())) };
+        let Some(gather) = &mut self.gather else { return Err(RunRefusal::NotGathering(self.id.clone())) };
         gather.deadline = (gather.deadline + by).min(now + MAX_LEFT);
         gather.plan_announcement(&terms);
         let left = gather.deadline.since(now);
@@ -208,7 +208,7 @@ impl Run {
         }
     }
 
-    pub(super) fn progress(&self, node: &Label, now: Timestamp) -> Option<Progress> {
+    pub(super) fn progress(&self, node: &Label, now: Timestamp) -> Option<RoundProgress> {
         let member = self.members.get(node)?;
         let Terms { min_nodes, max_nodes, .. } = self.terms;
         let redundant = member.seat == Seat::Redundant;
@@ -228,7 +228,7 @@ impl Run {
                 self.missing(now)
             ),
         };
-        Some(Progress {
+        Some(RoundProgress {
             round: self.next_round(),
             joined: self.gathering,
             min_nodes,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::gather::Gather;
-use super::run::{Member, Run, Seat, Standing, Work, look};
-use super::{Break, Decision, Fact, Join, Label, Place, Refusal, Terms, Who};
+use super::run::{JoinStanding, Member, Run, Seat, Work, look};
+use super::{Break, Decision, Fact, Join, Label, Place, RunRefusal, Terms, Who};
 use crate::core::ids::Timestamp;
 
 /// A closed run whose last node is gone can be joined again after this time.
@@ -17,7 +17,7 @@ impl Run {
         defaults: &Terms,
         now: Timestamp,
         out: &mut Vec<Decision>,
-    ) -> Result<Standing, Refusal> {
+    ) -> Result<JoinStanding, RunRefusal> {
         if self.members.get(&join.node).is_some_and(|member| member.join_id == join.join_id) {
             self.unpark(&join.node, now);
             self.refuse_contenders(&join.node, now, out);
@@ -26,12 +26,12 @@ impl Run {
         self.reopen_if_over(&join, now, out)?;
         self.take_over_terms(&join, defaults)?;
         if let Some(rank) = join.rank.filter(|&rank| rank >= self.terms.max_nodes) {
-            return Err(Refusal::BadRank { rank, max_nodes: self.terms.max_nodes });
+            return Err(RunRefusal::BadRank { rank, max_nodes: self.terms.max_nodes });
         }
         let contends = self.rank_is_held(&join)?;
         let limit = (self.terms.max_nodes as usize).saturating_mul(2).saturating_add(64);
         if self.members.len() >= limit && !self.members.contains_key(&join.node) {
-            return Err(Refusal::TooManyNodes { run: self.id.clone(), limit });
+            return Err(RunRefusal::TooManyNodes { run: self.id.clone(), limit });
         }
         let previous = self.rejoin(&join, out).or(join.previous.map(|place| place.rank));
         self.learn_place(join.previous, join.info.who(), out);
@@ -65,11 +65,11 @@ impl Run {
         join: &Join,
         now: Timestamp,
         out: &mut Vec<Decision>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RunRefusal> {
         let Some(closed) = &self.closed else { return Ok(()) };
         let over = self.idle_since.is_some_and(|since| now.since(since.max(closed.at)) >= REOPEN_AFTER);
         if !over {
-            return Err(Refusal::Closed { run: self.id.clone(), by: closed.by.clone() });
+            return Err(RunRefusal::Closed { run: self.id.clone(), by: closed.by.clone() });
         }
         self.closed = None;
         self.clear();
@@ -82,7 +82,7 @@ impl Run {
 
     /// The first node settles the terms; the others must agree. Of a learned run only the numbers of nodes are known, so the
     /// first join after it settles the rest.
-    fn take_over_terms(&mut self, join: &Join, defaults: &Terms) -> Result<(), Refusal> {
+    fn take_over_terms(&mut self, join: &Join, defaults: &Terms) -> Result<(), RunRefusal> {
         let alone = self.live() == 0
             || (self.live() == 1
                 && self.members.get(&join.node).is_some_and(|m| !matches!(m.seat, Seat::Ended(_))));
@@ -94,7 +94,7 @@ impl Run {
                 }
                 if !differences.is_empty() {
                     let (run, settled_by) = (self.id.clone(), settled_by.clone());
-                    return Err(Refusal::Mismatch { run, settled_by, differences });
+                    return Err(RunRefusal::Mismatch { run, settled_by, differences });
                 }
                 if !self.terms_are_learned {
                     return Ok(());
@@ -110,7 +110,7 @@ impl Run {
 
     /// Whether another node holds the rank. One that is surely alive keeps it; for one that has not been heard from just
     /// now the newcomer waits, because it may be that node's replacement.
-    fn rank_is_held(&self, join: &Join) -> Result<bool, Refusal> {
+    fn rank_is_held(&self, join: &Join) -> Result<bool, RunRefusal> {
         let Some(rank) = join.rank else { return Ok(false) };
         let Some(holder) = self.ranks.get(&rank).filter(|holder| **holder != join.node) else {
             return Ok(false);
@@ -118,7 +118,7 @@ impl Run {
         match self.members.get(holder) {
             Some(member) if member.parked => {
                 let (holder, newcomer) = (member.info.who(), join.info.who());
-                Err(Refusal::DuplicateRank { rank, holder, newcomer })
+                Err(RunRefusal::DuplicateRank { rank, holder, newcomer })
             }
             _ => Ok(true),
         }
@@ -143,7 +143,7 @@ impl Run {
             if let Some(newcomer) = self.members.get(&contender).map(|member| member.info.who()) {
                 self.end(
                     &contender,
-                    Refusal::DuplicateRank { rank, holder: holder.clone(), newcomer },
+                    RunRefusal::DuplicateRank { rank, holder: holder.clone(), newcomer },
                     now,
                     out,
                 );

@@ -38,11 +38,11 @@ use std::time::Duration;
 use crate::core::ids::{Label, RunId, Timestamp};
 pub use adoption::Report;
 pub use node::{Join, LeaveRequest, NodeInfo, Outcome, Place};
-pub use reason::{Break, Fact, Refusal, Who};
+pub use reason::{Break, Fact, RunRefusal, Who};
 pub use round::{Participant, Round};
 use run::Run;
-pub use run::{Action, HeartbeatView, Progress, Standing};
-pub use snapshot::{NodeSnapshot, NodeState, RoundState, Snapshot};
+pub use run::{Action, HeartbeatView, JoinStanding, RoundProgress};
+pub use snapshot::{NodeSnapshot, NodeState, RoundState, RunSnapshot};
 pub use terms::{Difference, Terms, Wanted};
 
 /// A run without live nodes is shown for this long, then forgotten.
@@ -118,7 +118,7 @@ impl Rendezvous {
     }
 
     /// A node joins, or asks again how its join stands.
-    pub fn join(&mut self, run: &RunId, join: Join, now: Timestamp) -> Result<Standing, Refusal> {
+    pub fn join(&mut self, run: &RunId, join: Join, now: Timestamp) -> Result<JoinStanding, RunRefusal> {
         join.wanted.check()?;
         join.previous.map_or(Ok(()), Place::check)?;
         if !self.runs.contains_key(run) {
@@ -127,7 +127,7 @@ impl Rendezvous {
         }
         self.make_memory(run, &join.node, now)?;
         let defaults = self.defaults;
-        self.with(run, |run, out| run.join(join, &defaults, now, out)).unwrap_or(Err(Refusal::UnknownRun))
+        self.with(run, |run, out| run.join(join, &defaults, now, out)).unwrap_or(Err(RunRefusal::UnknownRun))
     }
 
     /// The join's poll waits at the server from now on: the node is alive until [`Self::unpark`].
@@ -146,12 +146,12 @@ impl Rendezvous {
     }
 
     /// How the join of `node` stands. An error is its end.
-    pub fn standing(&self, run: &RunId, node: &Label) -> Result<Standing, Refusal> {
-        self.runs.get(run).ok_or(Refusal::UnknownRun)?.standing(node)
+    pub fn standing(&self, run: &RunId, node: &Label) -> Result<JoinStanding, RunRefusal> {
+        self.runs.get(run).ok_or(RunRefusal::UnknownRun)?.standing(node)
     }
 
     /// How far the round is that `node` waits for.
-    pub fn progress(&self, run: &RunId, node: &Label, now: Timestamp) -> Option<Progress> {
+    pub fn progress(&self, run: &RunId, node: &Label, now: Timestamp) -> Option<RoundProgress> {
         self.runs.get(run)?.progress(node, now)
     }
 
@@ -162,7 +162,7 @@ impl Rendezvous {
         run: &RunId,
         report: Report,
         now: Timestamp,
-    ) -> Result<HeartbeatView, Refusal> {
+    ) -> Result<HeartbeatView, RunRefusal> {
         report.check()?;
         if !self.runs.contains_key(run) {
             if !report.place.can_be_learned() {
@@ -173,7 +173,7 @@ impl Rendezvous {
             self.begin(Run::new(run.clone(), terms, now));
         }
         self.make_memory(run, &report.node, now)?;
-        self.with(run, |run, out| run.heartbeat(report, now, out)).ok_or(Refusal::UnknownRun)
+        self.with(run, |run, out| run.heartbeat(report, now, out)).ok_or(RunRefusal::UnknownRun)
     }
 
     /// What the node shall do, without saying that it is alive.
@@ -195,13 +195,18 @@ impl Rendezvous {
     }
 
     /// Closes the run: who waits is turned away. `false` if it was closed already.
-    pub fn close(&mut self, run: &RunId, by: &str, now: Timestamp) -> Result<bool, Refusal> {
-        self.with(run, |run, out| run.close(by, now, out)).ok_or(Refusal::UnknownRun)
+    pub fn close(&mut self, run: &RunId, by: &str, now: Timestamp) -> Result<bool, RunRefusal> {
+        self.with(run, |run, out| run.close(by, now, out)).ok_or(RunRefusal::UnknownRun)
     }
 
     /// Moves the deadline of the round that gathers; returns its number and the time left.
-    pub fn extend(&mut self, run: &RunId, by: Duration, now: Timestamp) -> Result<(u64, Duration), Refusal> {
-        self.with(run, |run, out| run.extend(by, now, out)).unwrap_or(Err(Refusal::UnknownRun))
+    pub fn extend(
+        &mut self,
+        run: &RunId,
+        by: Duration,
+        now: Timestamp,
+    ) -> Result<(u64, Duration), RunRefusal> {
+        self.with(run, |run, out| run.extend(by, now, out)).unwrap_or(Err(RunRefusal::UnknownRun))
     }
 
     /// The round that was just completed has no store: its nodes are told so, and the round is over.
@@ -232,14 +237,14 @@ impl Rendezvous {
     }
 
     /// Every run as it is now, by id.
-    pub fn snapshot(&self, now: Timestamp) -> Vec<Snapshot> {
+    pub fn snapshot(&self, now: Timestamp) -> Vec<RunSnapshot> {
         let mut runs: Vec<_> = self.runs.values().map(|run| run.snapshot(now)).collect();
         runs.sort_by(|a, b| a.run_id.cmp(&b.run_id));
         runs
     }
 
     /// A run as it is now.
-    pub fn snapshot_of(&self, run: &RunId, now: Timestamp) -> Option<Snapshot> {
+    pub fn snapshot_of(&self, run: &RunId, now: Timestamp) -> Option<RunSnapshot> {
         self.runs.get(run).map(|run| run.snapshot(now))
     }
 
@@ -284,11 +289,12 @@ impl Rendezvous {
     }
 
     /// Forgets a run if there are too many for another one.
-    fn make_room(&mut self, newcomer: &RunId, now: Timestamp) -> Result<(), Refusal> {
+    fn make_room(&mut self, newcomer: &RunId, now: Timestamp) -> Result<(), RunRefusal> {
         if self.runs.len() < self.max_runs {
             return Ok(());
         }
-        let other = self.dispensable(newcomer, now).ok_or(Refusal::TooManyRuns { limit: self.max_runs })?;
+        let other =
+            self.dispensable(newcomer, now).ok_or(RunRefusal::TooManyRuns { limit: self.max_runs })?;
         self.forget(&other);
         Ok(())
     }
@@ -307,7 +313,7 @@ impl Rendezvous {
 
     /// Sees to it that there is memory for `node`, if it is new. Room is made by the nodes of runs that are over, the oldest
     /// first, of which only the number stays, and then by whole runs.
-    fn make_memory(&mut self, run: &RunId, node: &Label, now: Timestamp) -> Result<(), Refusal> {
+    fn make_memory(&mut self, run: &RunId, node: &Label, now: Timestamp) -> Result<(), RunRefusal> {
         /// More than a node with the longest texts takes.
         const NODE: usize = 8192;
         if self.runs.get(run).is_some_and(|run| run.members.contains_key(node)) {
@@ -318,7 +324,7 @@ impl Rendezvous {
             if let Some(oldest) = over.min().map(|(_, id)| id.clone()) {
                 self.with(&oldest, |run, out| run.summarize(now, out));
             } else {
-                let other = self.dispensable(run, now).ok_or(Refusal::NoMemory)?;
+                let other = self.dispensable(run, now).ok_or(RunRefusal::NoMemory)?;
                 self.forget(&other);
             }
         }

@@ -48,7 +48,7 @@ fn differing(differences: &[Difference]) -> String {
 
 /// Why a join or another request is turned away.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum RunRefusal {
     /// The run is closed.
     #[error(
         "run {run} was closed by {by}; start a new run with another run id, or wait until its last node is gone"
@@ -163,7 +163,7 @@ pub enum Refusal {
     NotGathering(RunId),
 }
 
-impl Refusal {
+impl RunRefusal {
     /// A name for programs.
     pub const fn code(&self) -> &'static str {
         match self {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::adoption::Adoption;
 use super::gather::Gather;
 use super::{
-    Break, Decision, Fact, Label, LeaveRequest, NodeInfo, Outcome, Participant, RETENTION, Refusal, Round,
+    Break, Decision, Fact, Label, LeaveRequest, NodeInfo, Outcome, Participant, RETENTION, Round, RunRefusal,
     Terms, Who,
 };
 use crate::core::ids::{RunId, Timestamp, count};
@@ -19,7 +19,7 @@ const OWN_LAG: Duration = Duration::from_secs(2);
 
 /// How a node's join stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum JoinStanding {
     /// It has a place in the round that gathers.
     Waiting,
     /// It waits for a free place.
@@ -35,7 +35,7 @@ pub enum Standing {
 
 /// How far the round is that a node waits for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Progress {
+pub struct RoundProgress {
     /// Its number.
     pub round: u64,
     /// Nodes that have a place.
@@ -80,7 +80,7 @@ pub struct HeartbeatView {
 
 impl HeartbeatView {
     pub(super) fn forgotten() -> Self {
-        Self { action: Action::Rejoin, reason: Refusal::UnknownRun.to_string(), waiting: 0 }
+        Self { action: Action::Rejoin, reason: RunRefusal::UnknownRun.to_string(), waiting: 0 }
     }
 }
 
@@ -94,7 +94,7 @@ pub(super) enum Seat {
     /// In the current round.
     InRound(u32),
     /// Its join is over; kept for retries.
-    Ended(Refusal),
+    Ended(RunRefusal),
 }
 
 /// A node.
@@ -414,7 +414,7 @@ impl Run {
     }
 
     /// A node's join is over, and its retries hear why.
-    pub(super) fn end(&mut self, node: &Label, why: Refusal, now: Timestamp, out: &mut Vec<Decision>) {
+    pub(super) fn end(&mut self, node: &Label, why: RunRefusal, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(mut member) = self.vacate(node) else { return };
         member.seat = Seat::Ended(why);
         member.parked = false;
@@ -454,15 +454,15 @@ impl Run {
         self.members_check = Some(self.members_check.map_or(at, |earlier| earlier.min(at)));
     }
 
-    pub(super) fn standing(&self, node: &Label) -> Result<Standing, Refusal> {
-        let member = self.members.get(node).ok_or(Refusal::Left)?;
+    pub(super) fn standing(&self, node: &Label) -> Result<JoinStanding, RunRefusal> {
+        let member = self.members.get(node).ok_or(RunRefusal::Left)?;
         match (&member.seat, &self.current) {
             (Seat::InRound(rank), Some(current)) => {
-                Ok(Standing::Complete { round: Arc::clone(&current.round), rank: *rank })
+                Ok(JoinStanding::Complete { round: Arc::clone(&current.round), rank: *rank })
             }
             (Seat::Ended(why), _) => Err(why.clone()),
-            (Seat::Redundant, _) => Ok(Standing::Redundant),
-            _ => Ok(Standing::Waiting),
+            (Seat::Redundant, _) => Ok(JoinStanding::Redundant),
+            _ => Ok(JoinStanding::Waiting),
         }
     }
 
@@ -540,7 +540,8 @@ impl Run {
             .collect();
         for (node, redundant) in waiting {
             let (run, by) = (self.id.clone(), by.to_owned());
-            let why = if redundant { Refusal::GracefulExit { run, by } } else { Refusal::Closed { run, by } };
+            let why =
+                if redundant { RunRefusal::GracefulExit { run, by } } else { RunRefusal::Closed { run, by } };
             self.end(&node, why, now, out);
         }
         self.settle(now, out);
@@ -660,7 +661,12 @@ impl Run {
         let nodes: Vec<Label> =
             self.walk().filter(|(_, m)| matches!(m.seat, Seat::InRound(_))).map(|(n, _)| n.clone()).collect();
         for node in nodes {
-            self.end(&node, Refusal::NoStore { run: self.id.clone(), round, why: why.to_owned() }, now, out);
+            self.end(
+                &node,
+                RunRefusal::NoStore { run: self.id.clone(), round, why: why.to_owned() },
+                now,
+                out,
+            );
         }
         self.settle(now, out);
     }

@@ -74,7 +74,7 @@ pub struct NodeSnapshot {
 
 /// A run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct RunSnapshot {
     /// The moment: all times are told from here.
     pub at: Timestamp,
     /// Its id.
@@ -116,7 +116,7 @@ pub struct Snapshot {
 }
 
 impl Run {
-    pub(super) fn snapshot(&self, now: Timestamp) -> Snapshot {
+    pub(super) fn snapshot(&self, now: Timestamp) -> RunSnapshot {
         let mut nodes: Vec<(u64, NodeSnapshot)> = self
             .walk()
             .filter_map(|(node, member)| {
@@ -161,7 +161,7 @@ impl Run {
             (None, Some(_)) => self.next_round(),
             (None, None) => self.last_round,
         };
-        Snapshot {
+        RunSnapshot {
             at: now,
             run_id: self.id.clone(),
             round,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Refusal;
+use super::RunRefusal;
 
 /// More nodes than any job has.
 const MAX_NODES: u32 = 100_000;
@@ -95,8 +95,8 @@ impl std::fmt::Display for Difference {
 }
 
 impl Wanted {
-    pub(super) fn check(&self) -> Result<(), Refusal> {
-        let bad = |what: &str| Err(Refusal::BadTerms(what.to_owned()));
+    pub(super) fn check(&self) -> Result<(), RunRefusal> {
+        let bad = |what: &str| Err(RunRefusal::BadTerms(what.to_owned()));
         if self.min_nodes == 0 {
             return bad("min_nodes must be 1 or more");
         }

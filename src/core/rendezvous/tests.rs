@@ -79,10 +79,10 @@ impl Table {
     }
 
     /// Joins, and leaves a poll waiting if there is no answer yet.
-    fn join(&mut self, join: Join) -> Result<Standing, Refusal> {
+    fn join(&mut self, join: Join) -> Result<JoinStanding, RunRefusal> {
         let node = join.node.clone();
         let joined = self.core.join(&run(), join, self.now);
-        if matches!(joined, Ok(Standing::Waiting | Standing::Redundant)) {
+        if matches!(joined, Ok(JoinStanding::Waiting | JoinStanding::Redundant)) {
             self.core.park(&run(), &node);
         }
         self.collect();
@@ -124,7 +124,7 @@ impl Table {
 
     fn rank(&self, node: &str) -> Option<u32> {
         match self.core.standing(&run(), &label(node)) {
-            Ok(Standing::Complete { rank, .. }) => Some(rank),
+            Ok(JoinStanding::Complete { rank, .. }) => Some(rank),
             _ => None,
         }
     }
@@ -137,7 +137,7 @@ impl Table {
         self.core.action(&run(), &label(node), round).action
     }
 
-    fn snapshot(&self) -> Snapshot {
+    fn snapshot(&self) -> RunSnapshot {
         self.core.snapshot_of(&run(), self.now).expect("a run")
     }
 
@@ -172,9 +172,9 @@ const SECOND: Duration = Duration::from_secs(1);
 #[test]
 fn a_fixed_round_is_complete_with_its_last_node() {
     let mut table = Table::new();
-    assert_eq!(table.join(join("a", 2, 2)), Ok(Standing::Waiting));
+    assert_eq!(table.join(join("a", 2, 2)), Ok(JoinStanding::Waiting));
     table.advance(3 * SECOND);
-    assert!(matches!(table.join(join("b", 2, 2)), Ok(Standing::Complete { rank: 1, .. })));
+    assert!(matches!(table.join(join("b", 2, 2)), Ok(JoinStanding::Complete { rank: 1, .. })));
     assert_eq!(table.ranks(&["a", "b"]), [Some(0), Some(1)]);
     table.told("round 1 complete: 2 nodes in 3.0 s; last: b (10.0.0.1)");
 }
@@ -203,7 +203,7 @@ fn a_retry_joins_only_once_and_hears_the_same() {
     table.all_join(&["a", "a", "a"], 2, 2);
     assert_eq!(table.core.snapshot(table.now)[0].waiting, 1);
     table.join(join("b", 2, 2)).expect("complete");
-    assert!(matches!(table.join(join("a", 2, 2)), Ok(Standing::Complete { rank: 0, .. })));
+    assert!(matches!(table.join(join("a", 2, 2)), Ok(JoinStanding::Complete { rank: 0, .. })));
     assert_eq!(table.completed.len(), 1);
     assert_eq!(table.action("b", 1), Action::Continue);
 }
@@ -216,7 +216,7 @@ fn a_late_node_waits_and_the_others_are_told_to_join_again_with_their_ranks() {
     for node in ["a", "b", "c"] {
         assert_eq!(table.beat(node, 1), Action::Continue);
     }
-    assert_eq!(table.join(join("d", 2, 4)), Ok(Standing::Waiting));
+    assert_eq!(table.join(join("d", 2, 4)), Ok(JoinStanding::Waiting));
     assert_eq!(
         (table.action("a", 1), table.core.action(&run(), &label("a"), 1).waiting),
         (Action::Rejoin, 1)
@@ -242,7 +242,7 @@ fn nodes_beyond_the_maximum_stand_by_until_a_place_is_free() {
     table.all_join(&["a", "b"], 2, 2);
     assert_eq!(table.beat("a", 1), Action::Continue);
     table.beat("b", 1);
-    assert_eq!(table.join(join("spare", 2, 2)), Ok(Standing::Redundant));
+    assert_eq!(table.join(join("spare", 2, 2)), Ok(JoinStanding::Redundant));
     assert_eq!(table.action("a", 1), Action::Continue, "a spare disturbs nobody");
     assert!(table.leave("b"));
     assert_eq!(table.action("a", 1), Action::Rejoin);
@@ -352,7 +352,7 @@ fn a_replacement_waits_for_the_rank_of_a_silent_node_and_gets_it() {
     table.beat("b", 1);
     table.cut("b");
     let replacement = || Join { rank: Some(1), ..join("b2", 2, 2) };
-    assert_eq!(table.join(replacement()), Ok(Standing::Redundant));
+    assert_eq!(table.join(replacement()), Ok(JoinStanding::Redundant));
     assert!(table.reason("b2").contains("node rank 1 is held by b (10.0.0.1), not heard from for 0.0 s"));
     table.advance(15 * SECOND);
     table.join(Join { rank: Some(0), ..again("a", "2", 2, 2) }).expect("complete");
@@ -368,7 +368,7 @@ fn a_replacement_is_refused_when_the_silent_node_comes_back() {
     table.beat("a", 1);
     table.beat("b", 1);
     table.cut("b");
-    assert_eq!(table.join(Join { rank: Some(1), ..join("b2", 2, 2) }), Ok(Standing::Redundant));
+    assert_eq!(table.join(Join { rank: Some(1), ..join("b2", 2, 2) }), Ok(JoinStanding::Redundant));
     table.beat("b", 1);
     assert_eq!(table.ended, ["b2"]);
     let refusal = table.core.standing(&run(), &label("b2")).expect_err("refused");
@@ -554,7 +554,11 @@ fn after_a_restart_nodes_that_do_not_report_are_waited_for_and_then_given_up() {
     table.core.heartbeat(&run(), report("a", 3, 0, 2, 2), table.now).expect("a view");
     table.core.park_in_round(&run(), &label("a"), 3);
     table.collect();
-    assert_eq!(table.join(join("fresh", 1, 2)), Ok(Standing::Redundant), "the place may be another node's");
+    assert_eq!(
+        table.join(join("fresh", 1, 2)),
+        Ok(JoinStanding::Redundant),
+        "the place may be another node's"
+    );
     table.advance(60 * SECOND);
     table.told("1 of 2 nodes did not report after the server was restarted");
     assert_eq!(table.action("a", 3), Action::Rejoin);

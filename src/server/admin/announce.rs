@@ -13,7 +13,7 @@ use super::problem::Problem;
 use super::rendezvous::{label, token};
 use super::target::Named;
 use crate::api;
-use crate::core::gate::{Announcement, Member, Refused, Standing};
+use crate::core::gate::{Announcement, Member, PodRefusal, PodStanding};
 use crate::core::ids::Nodes;
 use crate::server::{Server, deadline_in};
 
@@ -47,7 +47,7 @@ pub(super) async fn announce(
         restarts: sent.restart_finished,
     };
     let deadline = deadline_in(wait);
-    let mut bell = server.gathering().bell();
+    let mut bell = server.gates().bell();
     loop {
         // Seen before asking: a gate that opens in between rings again.
         bell.borrow_and_update();
@@ -56,11 +56,11 @@ pub(super) async fn announce(
             return Err(Problem::stopping(why));
         }
         let standing = server.announce(&run_id, &said).map_err(|refused| refusal(&refused))?;
-        let waits = !matches!(standing, Standing::Go(_));
+        let waits = !matches!(standing, PodStanding::Go(_));
         let until = match &standing {
             // Nobody rings when the holder of a rank is gone.
-            Standing::Parked { silent, .. } => {
-                let left = server.gathering().gates().pod_timeout().saturating_sub(*silent);
+            PodStanding::Parked { silent, .. } => {
+                let left = server.gates().look().pod_timeout().saturating_sub(*silent);
                 deadline.min(deadline_in(left.max(LEAST_WAIT)))
             }
             _ => deadline,
@@ -85,19 +85,19 @@ pub(super) async fn announce(
     }
 }
 
-fn refusal(refused: &Refused) -> Problem {
+fn refusal(refused: &PodRefusal) -> Problem {
     let (status, code) = match refused {
-        Refused::Disagree { .. } => (StatusCode::CONFLICT, "mismatch"),
-        Refused::Finished { .. } => (StatusCode::CONFLICT, "finished"),
-        Refused::Rank { .. } | Refused::Text(_) => (StatusCode::BAD_REQUEST, "bad_request"),
-        Refused::NoMemory => (StatusCode::SERVICE_UNAVAILABLE, "no_memory"),
-        Refused::TooManyPods(_) | Refused::TooManyRuns => (StatusCode::SERVICE_UNAVAILABLE, "too_many"),
+        PodRefusal::Disagree { .. } => (StatusCode::CONFLICT, "mismatch"),
+        PodRefusal::Finished { .. } => (StatusCode::CONFLICT, "finished"),
+        PodRefusal::Rank { .. } | PodRefusal::Text(_) => (StatusCode::BAD_REQUEST, "bad_request"),
+        PodRefusal::NoMemory => (StatusCode::SERVICE_UNAVAILABLE, "no_memory"),
+        PodRefusal::TooManyPods(_) | PodRefusal::TooManyRuns => (StatusCode::SERVICE_UNAVAILABLE, "too_many"),
     };
     Problem::new(status, refused.to_string()).with_code(code)
 }
 
-fn answer(server: &Server, said: &Announcement, run_id: &str, standing: Standing) -> api::AnnounceAnswer {
-    let versions = server.gathering().differing_versions(run_id);
+fn answer(server: &Server, said: &Announcement, run_id: &str, standing: PodStanding) -> api::AnnounceAnswer {
+    let versions = server.gates().differing_versions(run_id);
     let warning = versions.map(|versions| format!("the pods have different versions of PyTorch: {versions}"));
     let answer = |state, arrived, waited: Duration, detail| api::AnnounceAnswer {
         run_id: run_id.to_owned(),
@@ -111,22 +111,22 @@ fn answer(server: &Server, said: &Announcement, run_id: &str, standing: Standing
         store: None,
     };
     match standing {
-        Standing::Go(opened) => {
+        PodStanding::Go(opened) => {
             let detail = format!("all {} pods are there", opened.pods);
             answer(api::AnnounceState::Go, opened.pods, opened.after, detail)
         }
-        Standing::Gathering(progress) => api::AnnounceAnswer {
+        PodStanding::Waiting(progress) => api::AnnounceAnswer {
             missing: progress.missing.clone(),
             ..answer(api::AnnounceState::Gathering, progress.arrived, progress.waited, progress.to_string())
         },
-        Standing::Parked { node_rank, holder, address, .. } if holder == said.pod => {
+        PodStanding::Parked { node_rank, holder, address, .. } if holder == said.pod => {
             let detail = format!(
                 "two live processes on `{holder}` claim node rank {node_rank}, the other one at {address}; this one waits until \
                  that is gone. If both are meant to run, give each its own --node-rank (RALLYPOINT_NODE_RANK)"
             );
             answer(api::AnnounceState::Parked, 0, Duration::ZERO, detail)
         }
-        Standing::Parked { node_rank, holder, address, .. } => {
+        PodStanding::Parked { node_rank, holder, address, .. } => {
             let detail = format!(
                 "node rank {node_rank} is held by pod `{holder}` at {address}, which lives; this pod waits until that one \
                  is gone. If both are meant to run, one has the wrong rank"
@@ -143,8 +143,8 @@ pub(super) async fn announced(
 ) -> Result<Json<api::Announced>, Problem> {
     let run_id = super::rendezvous::run_id(&run_id)?.to_string();
     let now = server.now();
-    let gates = server.gathering().gates();
-    let Some(run) = gates.run(&run_id) else {
+    let gates = server.gates().look();
+    let Some(gate) = gates.of(&run_id) else {
         let detail = format!("no pod announced itself for run `{run_id}`, or all of them are gone");
         return Err(Problem::new(StatusCode::NOT_FOUND, detail));
     };
@@ -161,10 +161,10 @@ pub(super) async fn announced(
         }
     };
     Ok(Json(api::Announced {
-        nodes: run.nodes().map(|nodes| nodes.to_string()),
-        open: run.opened().is_some(),
-        pods: run.members().map(entry).collect(),
-        torch_versions: run.versions().0,
+        nodes: gate.nodes().map(|nodes| nodes.to_string()),
+        open: gate.opened().is_some(),
+        pods: gate.members().map(entry).collect(),
+        torch_versions: gate.versions().0,
         run_id,
     }))
 }

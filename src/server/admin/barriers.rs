@@ -14,7 +14,7 @@ use super::rendezvous::{label, token, wait};
 use super::target::Named;
 use crate::api;
 use crate::core::ids::{Label, count};
-use crate::core::rendezvous::barrier::{Arrival, Refusal, Standing};
+use crate::core::rendezvous::barrier::{Arrival, ArrivalRefusal, ArrivalStanding};
 use crate::server::Server;
 
 pub(super) async fn arrive(
@@ -36,11 +36,11 @@ pub(super) async fn arrive(
     };
     let barrier = name.to_string();
     Ok(match server.rounds().arrive(&name, arrival, wait).await? {
-        Standing::Released { generation, size } => {
+        ArrivalStanding::Released { generation, size } => {
             Json(api::ArriveReleased { state: "released".into(), barrier, generation, world_size: size })
                 .into_response()
         }
-        Standing::Waiting { generation, arrived, size, missing, waited, .. } => {
+        ArrivalStanding::Waiting { generation, arrived, size, missing, waited, .. } => {
             let answer = api::ArriveWaiting {
                 state: "waiting".into(),
                 barrier,
@@ -64,16 +64,16 @@ fn names(members: &[String]) -> Result<BTreeSet<Label>, Problem> {
     Err(Problem::bad_request("`members` names somebody twice"))
 }
 
-pub(super) fn problem(refusal: &Refusal) -> Problem {
+pub(super) fn problem(refusal: &ArrivalRefusal) -> Problem {
     let status = match refusal {
-        Refusal::Timeout { .. } => StatusCode::REQUEST_TIMEOUT,
-        Refusal::Mismatch { .. } | Refusal::Gone => StatusCode::CONFLICT,
-        Refusal::Bad(_) => StatusCode::BAD_REQUEST,
-        Refusal::TooMany(_) | Refusal::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
+        ArrivalRefusal::Timeout { .. } => StatusCode::REQUEST_TIMEOUT,
+        ArrivalRefusal::Mismatch { .. } | ArrivalRefusal::Gone => StatusCode::CONFLICT,
+        ArrivalRefusal::Bad(_) => StatusCode::BAD_REQUEST,
+        ArrivalRefusal::TooMany(_) | ArrivalRefusal::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
     };
     let problem = Problem::new(status, refusal.to_string()).with_code(refusal.code());
     match refusal {
-        Refusal::Timeout { arrived, missing, .. } => {
+        ArrivalRefusal::Timeout { arrived, missing, .. } => {
             problem.with("arrived", *arrived).with("missing", missing.clone())
         }
         _ => problem,

@@ -17,7 +17,7 @@ use super::target::Named;
 use crate::api::{self, PeerDuration};
 use crate::core::ids::{Label, RunId, count};
 use crate::core::rendezvous::{
-    self, HeartbeatView, Join, LeaveRequest, NodeInfo, Place, Refusal, Report, Round, Wanted,
+    self, HeartbeatView, Join, LeaveRequest, NodeInfo, Place, Report, Round, RunRefusal, Wanted,
 };
 use crate::server::{Ended, Joined, Server, SharedRound};
 
@@ -260,19 +260,19 @@ impl From<Ended> for Problem {
     }
 }
 
-fn status(refusal: &Refusal) -> StatusCode {
+fn status(refusal: &RunRefusal) -> StatusCode {
     match refusal {
-        Refusal::Closed { .. } | Refusal::GracefulExit { .. } => StatusCode::GONE,
-        Refusal::JoinTimeout { .. } => StatusCode::REQUEST_TIMEOUT,
-        Refusal::NoStore { .. }
-        | Refusal::TooManyRuns { .. }
-        | Refusal::TooManyNodes { .. }
-        | Refusal::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
-        Refusal::DuplicateRank { .. }
-        | Refusal::Mismatch { .. }
-        | Refusal::Left
-        | Refusal::NotGathering(_) => StatusCode::CONFLICT,
-        Refusal::BadRank { .. } | Refusal::BadTerms(_) => StatusCode::BAD_REQUEST,
-        Refusal::UnknownRun => StatusCode::NOT_FOUND,
+        RunRefusal::Closed { .. } | RunRefusal::GracefulExit { .. } => StatusCode::GONE,
+        RunRefusal::JoinTimeout { .. } => StatusCode::REQUEST_TIMEOUT,
+        RunRefusal::NoStore { .. }
+        | RunRefusal::TooManyRuns { .. }
+        | RunRefusal::TooManyNodes { .. }
+        | RunRefusal::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
+        RunRefusal::DuplicateRank { .. }
+        | RunRefusal::Mismatch { .. }
+        | RunRefusal::Left
+        | RunRefusal::NotGathering(_) => StatusCode::CONFLICT,
+        RunRefusal::BadRank { .. } | RunRefusal::BadTerms(_) => StatusCode::BAD_REQUEST,
+        RunRefusal::UnknownRun => StatusCode::NOT_FOUND,
     }
 }

@@ -15,10 +15,10 @@ use tokio::time::Instant;
 
 use crate::config::ServerConfig;
 use crate::core::ids::{Label, RunId, Timestamp};
-use crate::core::rendezvous::barrier::{self, Arrival, Barriers};
+use crate::core::rendezvous::barrier::{Arrival, ArrivalRefusal, ArrivalStanding, Barriers};
 use crate::core::rendezvous::{
-    Action, Decision, Fact, HeartbeatView, Join, LeaveRequest, Progress, Refusal, Rendezvous, Report, Round,
-    Snapshot, Standing,
+    Action, Decision, Fact, HeartbeatView, Join, JoinStanding, LeaveRequest, Rendezvous, Report, Round,
+    RoundProgress, RunRefusal, RunSnapshot,
 };
 use crate::server::engine::{Clock, MemoryBudget, Reservation};
 use crate::server::tcp::Throttle;
@@ -63,7 +63,7 @@ pub enum Joined {
     /// Not yet.
     Waiting {
         /// How far it is.
-        progress: Progress,
+        progress: RoundProgress,
         /// Whether the node has no place.
         redundant: bool,
     },
@@ -74,10 +74,10 @@ pub enum Joined {
 pub enum Ended {
     /// The rendezvous turned it away.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] RunRefusal),
     /// The barrier turned it away.
     #[error(transparent)]
-    Barrier(#[from] barrier::Refusal),
+    Barrier(#[from] ArrivalRefusal),
     /// A newer request of the same node took its place.
     #[error("a newer request of this node took the place of this one; are two processes using one node id?")]
     Replaced,
@@ -90,7 +90,7 @@ pub enum Ended {
 #[derive(Debug, Default)]
 pub(in crate::server) struct RoundNews {
     /// The runs that changed as they are now, with the port of their round's store.
-    pub(in crate::server) changed: Vec<(Snapshot, Option<u16>)>,
+    pub(in crate::server) changed: Vec<(RunSnapshot, Option<u16>)>,
     /// The runs that are not known any more.
     pub(in crate::server) forgotten: Vec<RunId>,
     /// What there is to tell, in order.
@@ -228,7 +228,7 @@ impl Rounds {
         drop(parked);
         match done {
             // Whoever stands behind this server next gathers the round anew.
-            Ok(Some(Joined::Waiting { .. })) | Err(Ended::Refused(Refusal::NoStore { .. }))
+            Ok(Some(Joined::Waiting { .. })) | Err(Ended::Refused(RunRefusal::NoStore { .. }))
                 if server.is_stopping() =>
             {
                 Err(Ended::Stopping)
@@ -292,7 +292,7 @@ impl Rounds {
     }
 
     /// Closes a run. `false` if it was closed already.
-    pub fn close(&self, server: &Server, run: &RunId, by: &str) -> Result<bool, Refusal> {
+    pub fn close(&self, server: &Server, run: &RunId, by: &str) -> Result<bool, RunRefusal> {
         let mut state = self.lock();
         let closed = state.core.close(run, by, self.clock.now());
         self.carry_out(&mut state, server);
@@ -300,7 +300,7 @@ impl Rounds {
     }
 
     /// Moves the deadline of the round that gathers; returns its number and the time left.
-    pub fn extend(&self, server: &Server, run: &RunId, by: Duration) -> Result<(u64, Duration), Refusal> {
+    pub fn extend(&self, server: &Server, run: &RunId, by: Duration) -> Result<(u64, Duration), RunRefusal> {
         let mut state = self.lock();
         let extended = state.core.extend(run, by, self.clock.now());
         self.carry_out(&mut state, server);
@@ -313,7 +313,7 @@ impl Rounds {
         name: &Label,
         arrival: Arrival,
         wait: Duration,
-    ) -> Result<barrier::Standing, Ended> {
+    ) -> Result<ArrivalStanding, Ended> {
         let until = deadline_in(wait);
         let (participant, arrival_id) = (arrival.participant.clone(), arrival.arrival_id.clone());
         let key = Waits::Barrier(name.clone(), participant.clone());
@@ -322,7 +322,7 @@ impl Rounds {
             let standing = state.arrive(name, arrival, self.clock.now())?;
             // The same participant's older request.
             state.polls.remove(&key);
-            let barrier::Standing::Waiting { left, .. } = standing else { return Ok(standing) };
+            let ArrivalStanding::Waiting { left, .. } = standing else { return Ok(standing) };
             state.barriers.park(name, &participant);
             let (waiting, ticket) = state.enter(key.clone());
             self.rearm(&mut state);
@@ -339,7 +339,7 @@ impl Rounds {
     }
 
     /// A run as it is now, with the port of its round's store.
-    pub(in crate::server) fn snapshot(&self, run: &RunId) -> Option<(Snapshot, Option<u16>)> {
+    pub(in crate::server) fn snapshot(&self, run: &RunId) -> Option<(RunSnapshot, Option<u16>)> {
         self.lock().snapshot(run, self.clock.now())
     }
 
@@ -479,7 +479,7 @@ impl Rounds {
         }
     }
 
-    fn log_refusal(&self, run: &RunId, node: &Label, refusal: &Refusal) {
+    fn log_refusal(&self, run: &RunId, node: &Label, refusal: &RunRefusal) {
         if let Some(held_back) = self.throttle.pass(0) {
             let code = refusal.code();
             tracing::warn!(run.id = %run, %node, code, held_back, "turned away a join: {refusal}");
@@ -509,7 +509,7 @@ impl State {
         self.core.next_deadline().into_iter().chain(self.barriers.next_deadline()).min()
     }
 
-    fn snapshot(&self, run: &RunId, now: Timestamp) -> Option<(Snapshot, Option<u16>)> {
+    fn snapshot(&self, run: &RunId, now: Timestamp) -> Option<(RunSnapshot, Option<u16>)> {
         let snapshot = self.core.snapshot_of(run, now)?;
         let shared = self.rounds.get(run).filter(|shared| shared.round.number == snapshot.round);
         let port = shared.and_then(|shared| shared.store_port);
@@ -546,7 +546,7 @@ impl State {
         name: &Label,
         arrival: Arrival,
         now: Timestamp,
-    ) -> Result<barrier::Standing, barrier::Refusal> {
+    ) -> Result<ArrivalStanding, ArrivalRefusal> {
         self.barriers.limit_memory(self.most_memory.min(self.barriers_memory.most()));
         let arrived = self.barriers.arrive(name, arrival, now);
         self.barriers_memory.set(self.barriers.memory());
@@ -568,20 +568,20 @@ impl State {
         &mut self,
         run: &RunId,
         node: &Label,
-        standing: Result<Standing, Refusal>,
+        standing: Result<JoinStanding, RunRefusal>,
         now: Option<Timestamp>,
     ) -> Result<Option<Joined>, Ended> {
         // Completing may have failed for want of a store after the join was taken.
         let standing = standing.and_then(|_| self.core.standing(run, node))?;
         let redundant = match standing {
-            Standing::Complete { round, rank } => {
+            JoinStanding::Complete { round, rank } => {
                 // A round that was learned after a restart has no answer any more: its join was answered long ago.
                 let shared = self.rounds.get(run).filter(|shared| shared.round.number == round.number);
-                let shared = Arc::clone(shared.ok_or(Refusal::UnknownRun)?);
+                let shared = Arc::clone(shared.ok_or(RunRefusal::UnknownRun)?);
                 return Ok(Some(Joined::Complete { shared, rank }));
             }
-            Standing::Redundant => true,
-            Standing::Waiting => false,
+            JoinStanding::Redundant => true,
+            JoinStanding::Waiting => false,
         };
         let progress = now.and_then(|now| self.core.progress(run, node, now));
         Ok(progress.map(|progress| Joined::Waiting { progress, redundant }))

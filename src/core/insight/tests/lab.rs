@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::pickle::StateModel;
-use crate::core::gate::{Announcement, Gatherings};
+use crate::core::gate::{Announcement, Gates};
 use crate::core::ids::Nodes;
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::insight::view::{self, Explanation, Severity};
@@ -90,7 +90,7 @@ impl Lab {
 
     /// The start gate of `run`: its pods as name, node rank, number of nodes; and those that were turned away.
     pub(super) fn gate(&mut self, run: &str, pods: &[(&str, u32, u32)], turned_away: &[(&str, u32, u32)]) {
-        let mut gates = Gatherings::new(Duration::from_secs(30));
+        let mut gates = Gates::new(Duration::from_secs(30));
         for &(pod, rank, nodes) in pods.iter().chain(turned_away) {
             let said = Announcement {
                 pod: pod.into(),
@@ -104,7 +104,7 @@ impl Lab {
             // Whether it is taken is what is asked for below.
             let _ = gates.announce(run, &said, None, self.now);
         }
-        let snapshot = gates.run(run).and_then(|run| run.snapshot(self.now, gates.pod_timeout()));
+        let snapshot = gates.of(run).and_then(|run| run.snapshot(self.now, gates.pod_timeout()));
         let away = snapshot.as_ref().map_or(0, |snapshot| snapshot.turned_away.len());
         assert_eq!(away, turned_away.len());
         self.insight.gate(run, snapshot);

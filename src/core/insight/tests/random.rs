@@ -7,7 +7,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::lab::{Lab, gloo};
-use crate::core::gate::{Announcement, Gatherings};
+use crate::core::gate::{Announcement, Gates};
 use crate::core::ids::Nodes;
 use crate::core::ids::{ConnId, RunId, Timestamp};
 use crate::core::insight::{Insight, Settings};
@@ -114,7 +114,7 @@ proptest! {
     #[test]
     fn nothing_observed_breaks_it(steps in prop::collection::vec(step(), 0..80)) {
         let mut insight = Insight::new(Settings { max_runs: MAX_RUNS, ..Settings::default() });
-        let mut gates = Gatherings::new(Duration::from_secs(30));
+        let mut gates = Gates::new(Duration::from_secs(30));
         let mut now = Timestamp::default();
         for step in steps {
             match step {
@@ -143,7 +143,7 @@ proptest! {
                         restarts: false,
                     };
                     let _ = gates.announce(&run, &said, insight.finished(&run), now);
-                    let gate = gates.run(&run).and_then(|run| run.snapshot(now, gates.pod_timeout()));
+                    let gate = gates.of(&run).and_then(|run| run.snapshot(now, gates.pod_timeout()));
                     insight.gate(&run, gate.filter(|_| pod > 0));
                 }
                 Step::Forget(run) => {

@@ -23,7 +23,7 @@ fn meeting(nodes: u32) -> usize {
     let mut seen = vec![false; nodes as usize];
     for n in 0..nodes {
         match core.standing(&run(), &label(&format!("node-{n}"))).expect("complete") {
-            Standing::Complete { rank, .. } => seen[rank as usize] = true,
+            JoinStanding::Complete { rank, .. } => seen[rank as usize] = true,
             other => panic!("{other:?}"),
         }
     }

@@ -164,10 +164,10 @@ impl World {
         current.adoption.as_ref().map(|_| (current.round.number, current.unreported() > 0))
     }
 
-    fn take_answer(&mut self, n: usize, answer: Result<Standing, Refusal>) {
+    fn take_answer(&mut self, n: usize, answer: Result<JoinStanding, RunRefusal>) {
         let node = &mut self.nodes[n];
         match answer {
-            Ok(Standing::Complete { round, rank }) => {
+            Ok(JoinStanding::Complete { round, rank }) => {
                 let world = (round.participants.len() as u32).max(rank + 1);
                 node.place = Some((round.number, rank, world));
                 node.waits = false;
@@ -183,7 +183,7 @@ impl World {
             if self.nodes[n].waits {
                 let standing = self.table.core.standing(&run(), &label(&name(n)));
                 // A server that was restarted does not know it; its retry will join again.
-                if !matches!(standing, Err(Refusal::Left | Refusal::UnknownRun)) {
+                if !matches!(standing, Err(RunRefusal::Left | RunRefusal::UnknownRun)) {
                     self.take_answer(n, standing);
                 }
             }
