@@ -9,8 +9,8 @@ use axum::http::StatusCode;
 
 use super::access::{LocalAddr, PeerIp};
 use super::body::Body;
+use super::fields::{label, token};
 use super::problem::Problem;
-use super::rendezvous::{label, token};
 use super::target::Named;
 use crate::api;
 use crate::core::gate::{Announcement, Member, PodRefusal, PodStanding};
@@ -31,7 +31,7 @@ pub(super) async fn announce(
         let why = "this pod has no store (--only-on-index), so nobody gathers here: announce to the pod that has it, by its own name";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, why.to_owned()));
     }
-    let run_id = super::rendezvous::run_id(&run_id)?.to_string();
+    let run_id = super::fields::run_id(&run_id)?.to_string();
     let nodes = Nodes::parse(&sent.nodes)
         .ok_or_else(|| Problem::bad_request(format!("`nodes` is `{}`; write N or MIN:MAX", sent.nodes)))?;
     let wait = sent.wait_seconds.get().min(api::MAX_ANNOUNCE_WAIT);
@@ -141,7 +141,7 @@ pub(super) async fn announced(
     State(server): State<Arc<Server>>,
     Named(run_id): Named<String>,
 ) -> Result<Json<api::Announced>, Problem> {
-    let run_id = super::rendezvous::run_id(&run_id)?.to_string();
+    let run_id = super::fields::run_id(&run_id)?.to_string();
     let now = server.now();
     let gates = server.gates().look();
     let Some(gate) = gates.of(&run_id) else {

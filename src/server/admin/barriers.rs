@@ -9,8 +9,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
 use super::body::Body;
+use super::fields::{label, token, wait};
 use super::problem::Problem;
-use super::rendezvous::{label, token, wait};
 use super::target::Named;
 use crate::api;
 use crate::core::ids::{Label, count};
@@ -64,18 +64,20 @@ fn names(members: &[String]) -> Result<BTreeSet<Label>, Problem> {
     Err(Problem::bad_request("`members` names somebody twice"))
 }
 
-pub(super) fn problem(refusal: &ArrivalRefusal) -> Problem {
-    let status = match refusal {
-        ArrivalRefusal::Timeout { .. } => StatusCode::REQUEST_TIMEOUT,
-        ArrivalRefusal::Mismatch { .. } | ArrivalRefusal::Gone => StatusCode::CONFLICT,
-        ArrivalRefusal::Bad(_) => StatusCode::BAD_REQUEST,
-        ArrivalRefusal::TooMany(_) | ArrivalRefusal::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
-    };
-    let problem = Problem::new(status, refusal.to_string()).with_code(refusal.code());
-    match refusal {
-        ArrivalRefusal::Timeout { arrived, missing, .. } => {
-            problem.with("arrived", *arrived).with("missing", missing.clone())
+impl From<ArrivalRefusal> for Problem {
+    fn from(refusal: ArrivalRefusal) -> Self {
+        let status = match refusal {
+            ArrivalRefusal::Timeout { .. } => StatusCode::REQUEST_TIMEOUT,
+            ArrivalRefusal::Mismatch { .. } | ArrivalRefusal::Gone => StatusCode::CONFLICT,
+            ArrivalRefusal::Bad(_) => StatusCode::BAD_REQUEST,
+            ArrivalRefusal::TooMany(_) | ArrivalRefusal::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        let problem = Self::new(status, refusal.to_string()).with_code(refusal.code());
+        match refusal {
+            ArrivalRefusal::Timeout { arrived, missing, .. } => {
+                problem.with("arrived", arrived).with("missing", missing)
+            }
+            _ => problem,
         }
-        _ => problem,
     }
 }

@@ -43,6 +43,7 @@ mod access;
 mod announce;
 mod barriers;
 mod body;
+mod fields;
 mod host;
 mod page;
 mod problem;

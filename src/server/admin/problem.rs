@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use crate::core::ids::Shown;
+use crate::server::Ended;
 
 /// Seconds until it is worth asking again where the server cannot do now what it is asked for.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
@@ -57,6 +58,17 @@ impl Problem {
 
     pub(super) fn timeout() -> Self {
         Self::new(StatusCode::REQUEST_TIMEOUT, "the request did not become whole in time; send it again")
+    }
+}
+
+impl From<Ended> for Problem {
+    fn from(ended: Ended) -> Self {
+        match ended {
+            Ended::Refused(refusal) => refusal.into(),
+            Ended::Barrier(refusal) => refusal.into(),
+            Ended::Replaced => Self::new(StatusCode::CONFLICT, ended.to_string()).with_code("replaced"),
+            Ended::Stopping => Self::stopping(ended.to_string()),
+        }
     }
 }
 

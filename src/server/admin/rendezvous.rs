@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
@@ -12,14 +11,15 @@ use bytes::Bytes;
 
 use super::access::{LocalAddr, Operator, PeerAddr};
 use super::body::{Body, Parts};
+use super::fields::{label, optional, run_id, token, wait};
 use super::problem::Problem;
 use super::target::Named;
 use crate::api::{self, PeerDuration};
-use crate::core::ids::{Label, RunId, count};
+use crate::core::ids::{Label, count};
 use crate::core::rendezvous::{
     self, HeartbeatView, Join, LeaveRequest, NodeInfo, Place, Report, Round, RunRefusal, Wanted,
 };
-use crate::server::{Ended, Joined, Server, SharedRound};
+use crate::server::{Joined, Server, SharedRound};
 
 pub(super) async fn join(
     State(server): State<Arc<Server>>,
@@ -69,7 +69,7 @@ fn complete(
         store: shared.store_port.map(|port| api::StoreAddress { host: local.store_host(server), port }),
         keep_alive_seconds: round.terms.keep_alive.as_secs_f64(),
         keep_alive_misses: round.terms.keep_alive_misses,
-        gathered_seconds: round.gathered.as_secs_f64(),
+        gathered_seconds: round.took.as_secs_f64(),
         participants: None,
     };
     if !with_participants {
@@ -181,7 +181,7 @@ pub(super) async fn close(
         }
     };
     let by = why.map_or(by.clone(), |why| format!("{by} ({why})"));
-    let closed = server.rounds().close(&server, &run, &by).map_err(Ended::from)?;
+    let closed = server.rounds().close(&server, &run, &by)?;
     Ok(Json(api::Closed { run_id: run.to_string(), closed }))
 }
 
@@ -192,7 +192,7 @@ pub(super) async fn extend(
     Body(body): Body<api::Extend>,
 ) -> Result<Json<api::Extended>, Problem> {
     let run = run_id(&run)?;
-    let (round, left) = server.rounds().extend(&server, &run, body.by_seconds.get()).map_err(Ended::from)?;
+    let (round, left) = server.rounds().extend(&server, &run, body.by_seconds.get())?;
     Ok(Json(api::Extended { run_id: run.to_string(), round, deadline_seconds: left.as_secs_f64() }))
 }
 
@@ -224,55 +224,22 @@ fn join_event(body: api::Join, peer: IpAddr) -> Result<Join, Problem> {
     })
 }
 
-pub(super) fn run_id(text: &str) -> Result<RunId, Problem> {
-    label("run_id", text).map(|label| RunId::new(label.as_str().as_bytes()))
-}
-
-pub(super) fn label(name: &str, text: &str) -> Result<Label, Problem> {
-    Label::new(text).map_err(|error| Problem::bad_request(format!("`{name}` {error}")))
-}
-
-fn optional(name: &str, text: Option<&str>) -> Result<Option<Label>, Problem> {
-    text.map(|text| label(name, text)).transpose()
-}
-
-/// A text that may be empty.
-pub(super) fn token(name: &str, text: String) -> Result<Box<str>, Problem> {
-    if !text.is_empty() {
-        label(name, &text)?;
-    }
-    Ok(text.into())
-}
-
-pub(super) fn wait(given: PeerDuration) -> Duration {
-    given.get().min(api::MAX_WAIT)
-}
-
-impl From<Ended> for Problem {
-    fn from(ended: Ended) -> Self {
-        let (status, code) = match &ended {
-            Ended::Refused(refusal) => (status(refusal), refusal.code()),
-            Ended::Barrier(refusal) => return super::barriers::problem(refusal),
-            Ended::Replaced => (StatusCode::CONFLICT, "replaced"),
-            Ended::Stopping => return Self::stopping(ended.to_string()),
+impl From<RunRefusal> for Problem {
+    fn from(refusal: RunRefusal) -> Self {
+        let status = match &refusal {
+            RunRefusal::Closed { .. } | RunRefusal::GracefulExit { .. } => StatusCode::GONE,
+            RunRefusal::JoinTimeout { .. } => StatusCode::REQUEST_TIMEOUT,
+            RunRefusal::NoStore { .. }
+            | RunRefusal::TooManyRuns { .. }
+            | RunRefusal::TooManyNodes { .. }
+            | RunRefusal::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
+            RunRefusal::DuplicateRank { .. }
+            | RunRefusal::Mismatch { .. }
+            | RunRefusal::Left
+            | RunRefusal::NotForming(_) => StatusCode::CONFLICT,
+            RunRefusal::BadRank { .. } | RunRefusal::BadTerms(_) => StatusCode::BAD_REQUEST,
+            RunRefusal::UnknownRun => StatusCode::NOT_FOUND,
         };
-        Self::new(status, ended.to_string()).with_code(code)
-    }
-}
-
-fn status(refusal: &RunRefusal) -> StatusCode {
-    match refusal {
-        RunRefusal::Closed { .. } | RunRefusal::GracefulExit { .. } => StatusCode::GONE,
-        RunRefusal::JoinTimeout { .. } => StatusCode::REQUEST_TIMEOUT,
-        RunRefusal::NoStore { .. }
-        | RunRefusal::TooManyRuns { .. }
-        | RunRefusal::TooManyNodes { .. }
-        | RunRefusal::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
-        RunRefusal::DuplicateRank { .. }
-        | RunRefusal::Mismatch { .. }
-        | RunRefusal::Left
-        | RunRefusal::NotGathering(_) => StatusCode::CONFLICT,
-        RunRefusal::BadRank { .. } | RunRefusal::BadTerms(_) => StatusCode::BAD_REQUEST,
-        RunRefusal::UnknownRun => StatusCode::NOT_FOUND,
+        Self::new(status, refusal.to_string()).with_code(refusal.code())
     }
 }

@@ -120,7 +120,7 @@ pub(super) async fn open_store(
     local: super::access::LocalAddr,
     Body(OpenStore { run_id }): Body<OpenStore>,
 ) -> Result<(StatusCode, Json<StoreAddress>), Problem> {
-    super::rendezvous::run_id(&run_id)?;
+    super::fields::run_id(&run_id)?;
     let store = server.store_for_run(&run_id).map_err(|error| no_store(&error))?;
     let host = local.store_host(&server);
     let status = if store.is_new { StatusCode::CREATED } else { StatusCode::OK };

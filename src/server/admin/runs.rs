@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::access::Operator;
 use super::body::Body;
+use super::fields::label;
 use super::problem::Problem;
-use super::rendezvous::label;
 use super::target::{Named, Params};
 use crate::core::insight::Expectation;
 use crate::core::insight::view::{Run, RunList};
@@ -89,7 +89,7 @@ pub(super) async fn expect(
             format!("a run has 1 to {MAX_NODES} nodes, min at most max, and at most {MAX_NAMES} names");
         return Err(Problem::bad_request(detail));
     }
-    super::rendezvous::run_id(&run_id)?;
+    super::fields::run_id(&run_id)?;
     body.names.iter().try_for_each(|name| label("names", name).map(drop))?;
     let expectation = Expectation { min, max, names: body.names };
     if !server.with_insight(|insight, _| insight.expect(&run_id, expectation)) {
