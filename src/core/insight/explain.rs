@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::explanation_log::{Subject, Topic};
 use super::graph::Graph;
 use super::reason::{Names, Reason, Secs, Unit};
-use super::run::{GATHER, Run, RunKey};
+use super::run::{Run, RunKey, SETTLE};
 use super::view::{Expected, ExpectedFrom, RunKind, RunState, TimelineEvent};
 use super::{Change, Clash, Insight, Role};
 use super::{conditions, gathering};
@@ -240,7 +240,7 @@ impl Insight {
             let due: Vec<_> = store
                 .given_up
                 .iter()
-                .filter(|(_, given_up)| now.since(given_up.at) >= GATHER)
+                .filter(|(_, given_up)| now.since(given_up.at) >= SETTLE)
                 .map(|(key, _)| key.clone())
                 .collect();
             for key in due {
@@ -286,7 +286,7 @@ impl Insight {
         }
         let mut due: Vec<(u16, Vec<Clash>)> = Vec::new();
         for store in self.stores.values_mut() {
-            if store.clashes.first().is_some_and(|clash| now.since(clash.at) >= GATHER) {
+            if store.clashes.first().is_some_and(|clash| now.since(clash.at) >= SETTLE) {
                 due.push((store.port, std::mem::take(&mut store.clashes)));
             }
         }

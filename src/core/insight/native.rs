@@ -21,7 +21,7 @@ pub(super) struct Native {
     pub(super) expected: Expected,
     /// The store that its workers use.
     pub(super) store: Option<u16>,
-    /// What the round that gathers waits for, and since when.
+    /// What the round that forms waits for, and since when.
     waits: Option<(String, Timestamp)>,
     pub(super) missing: Vec<MissingNode>,
     /// Nodes that have done their work, once there is one.
@@ -74,7 +74,7 @@ impl Insight {
     /// The native rendezvous tells something about a run.
     pub fn tell_native(&mut self, run: &RunId, fact: &Fact, at: Timestamp) {
         match fact {
-            Fact::Complete { gathered, .. } => self.totals.completed(*gathered),
+            Fact::Complete { took, .. } => self.totals.completed(*took),
             Fact::TimedOut { .. } => self.totals.rounds[1] = self.totals.rounds[1].saturating_add(1),
             Fact::Closed { .. } => self.totals.rounds[2] = self.totals.rounds[2].saturating_add(1),
             Fact::WaiterLost { .. } | Fact::Broken { why: Break::Lost { .. }, .. } => {
@@ -120,7 +120,7 @@ impl Run {
         let now = snapshot.at;
         let terms = &snapshot.terms;
         let state = match snapshot.state {
-            RoundState::Gathering | RoundState::Breaking => RunState::Joining,
+            RoundState::Forming | RoundState::Breaking => RunState::Joining,
             RoundState::LastCall => RunState::LastCall,
             RoundState::Complete if are_exiting(snapshot) => RunState::Exiting,
             RoundState::Complete => RunState::Running,
@@ -143,7 +143,7 @@ impl Run {
         self.exit_done = snapshot.finished_for.map(|since| ago(now, since));
         self.over_at = state.is_over().then(|| self.over_at.unwrap_or(now));
         self.completed = snapshot.complete_for.filter(|_| !gathers).map(|since| ago(now, since));
-        self.started = match (snapshot.gathering_for, snapshot.gathered, self.completed) {
+        self.started = match (snapshot.forming_for, snapshot.took, self.completed) {
             (Some(gathering), ..) if gathers => Some(ago(now, gathering)),
             (_, Some(gathered), Some(completed)) => Some(ago(completed, gathered)),
             _ => self.started,

@@ -24,7 +24,7 @@ pub(super) const MOST_NODES: usize = 16_384;
 /// Moments kept of one run.
 pub(super) const MOST_MOMENTS: usize = 256;
 /// What happens at the same time is told together after this long.
-pub(super) const GATHER: Duration = Duration::from_millis(1500);
+pub(super) const SETTLE: Duration = Duration::from_millis(1500);
 
 /// Names a run: its store and its id; without an id there is one run a store.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -318,7 +318,7 @@ impl Run {
         if let Some(state) = self.native_state() {
             return state;
         }
-        let settled = |at: Option<Timestamp>| at.is_some_and(|at| now.since(at) >= GATHER);
+        let settled = |at: Option<Timestamp>| at.is_some_and(|at| now.since(at) >= SETTLE);
         if self.exit_done.is_some() {
             return RunState::Finished;
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use super::run::GATHER;
+use super::run::SETTLE;
 use super::view::ExpectedFrom;
 use crate::core::ids::{ConnId, Timestamp, count, is_plain};
 
@@ -120,7 +120,7 @@ impl World {
         let now = info.joined;
         let gone: Option<Vec<Timestamp>> = self.ranks.values().map(|info| info.gone).collect();
         let is_long_over =
-            gone.and_then(|gone| gone.into_iter().max()).is_some_and(|at| now.since(at) >= GATHER);
+            gone.and_then(|gone| gone.into_iter().max()).is_some_and(|at| now.since(at) >= SETTLE);
         if is_long_over || attempt != self.attempt {
             self.begin(attempt, BTreeMap::new());
         } else if self.completed.is_some() {
@@ -145,7 +145,7 @@ impl World {
         if let Some(size) = info.size {
             // Nearly always they agree: then none is looked for.
             if self.differ.is_none() && self.last_size.is_some_and(|last| last != size) {
-                self.differ = self.find_different(rank, size, holder.is_none().then_some(now + GATHER));
+                self.differ = self.find_different(rank, size, holder.is_none().then_some(now + SETTLE));
             }
             self.last_size = Some(size);
             if self.size.is_none_or(|(_, from)| from == ExpectedFrom::GlooAddress) {

@@ -107,7 +107,7 @@ impl Run {
         let Place { round, rank } = report.place;
         let who = report.info.who();
         let newer = match &self.current {
-            // Nodes that gather have other terms: it is no round of theirs.
+            // Nodes of a forming round have other terms: it is no round of theirs.
             None if self.live() > 0 && !self.terms_fit(&report) => false,
             None => round > self.last_round,
             // One that was completed here, or whose nodes are all there, is never given up for a report.
@@ -167,7 +167,7 @@ impl Run {
             terms: self.terms,
             participants: Vec::new(),
             completed: now,
-            gathered: Duration::ZERO,
+            took: Duration::ZERO,
         };
         let adoption =
             Adoption { ranks: HashSet::new(), world_size: report.world_size, until: Some(now + GRACE) };

@@ -1,4 +1,4 @@
-//! The round that gathers: when it is complete, when it is given up, and what it waits for.
+//! The round that forms: when it is complete, when it is given up, and what it waits for.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ const EXPIRING: Duration = Duration::from_mins(5);
 /// Nobody waits longer than this, however often the deadline is moved.
 const MAX_LEFT: Duration = Duration::from_hours(7 * 24);
 
-/// A round that gathers.
+/// A round that forms.
 #[derive(Debug)]
-pub(super) struct Gather {
+pub(super) struct Forming {
     pub(super) first_join: Timestamp,
     pub(super) deadline: Timestamp,
     /// With enough nodes there, it is complete at this time.
@@ -28,17 +28,17 @@ pub(super) struct Gather {
     pub(super) last: Who,
 }
 
-impl Gather {
+impl Forming {
     pub(super) fn start(first: Who, terms: &Terms, now: Timestamp) -> Self {
-        let mut gather = Self {
+        let mut forming = Self {
             first_join: now,
             deadline: now + terms.join_timeout,
             last_call: None,
             announce_at: None,
             last: first,
         };
-        gather.plan_announcement(terms);
-        gather
+        forming.plan_announcement(terms);
+        forming
     }
 
     fn plan_announcement(&mut self, terms: &Terms) {
@@ -53,38 +53,38 @@ impl Gather {
 }
 
 impl Run {
-    /// Completes the round that gathers if it is time, gives it up if its time is over.
+    /// Completes the round that forms if it is time, gives it up if its time is over.
     pub(super) fn advance(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
-        if self.gathering == 0 || self.closed.is_some() {
-            self.gather = None;
+        if self.joined == 0 || self.closed.is_some() {
+            self.forming = None;
             return;
         }
         let expected = self.expected();
-        let is_enough = self.gathering >= self.terms.min_nodes;
-        let is_full = self.gathering >= self.terms.max_nodes;
-        let Some(gather) = &mut self.gather else { return };
+        let is_enough = self.joined >= self.terms.min_nodes;
+        let is_full = self.joined >= self.terms.max_nodes;
+        let Some(forming) = &mut self.forming else { return };
         if is_enough && expected == 0 {
-            gather.last_call.get_or_insert(now + self.terms.last_call);
+            forming.last_call.get_or_insert(now + self.terms.last_call);
         } else {
-            gather.last_call = None;
+            forming.last_call = None;
         }
-        let late = gather.deadline <= now;
-        if is_full || gather.last_call.is_some_and(|at| at <= now) || (is_enough && late) {
+        let late = forming.deadline <= now;
+        if is_full || forming.last_call.is_some_and(|at| at <= now) || (is_enough && late) {
             self.complete(now, out);
         } else if late {
             self.give_up(now, out);
-        } else if gather.announce_at.is_some_and(|at| at <= now) {
-            gather.announce_at = None;
-            let left = gather.deadline.since(now);
+        } else if forming.announce_at.is_some_and(|at| at <= now) {
+            forming.announce_at = None;
+            let left = forming.deadline.since(now);
             let (round, missing) = (self.next_round(), self.missing(now));
             self.tell(Fact::Expiring { round, left, missing }, out);
         }
     }
 
     fn complete(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
-        let Some(gather) = &self.gather else { return };
+        let Some(forming) = &self.forming else { return };
         let mut nodes: Vec<(&Label, &Member)> =
-            self.walk().filter(|(_, member)| member.seat == Seat::Gathering).collect();
+            self.walk().filter(|(_, member)| member.seat == Seat::Forming).collect();
         nodes.sort_by_key(|(_, member)| member.serial);
         let claims: Vec<Claim> =
             nodes.iter().map(|(_, m)| Claim { requested: m.rank, previous: m.previous }).collect();
@@ -99,18 +99,12 @@ impl Run {
                 watched: m.watched,
             })
             .collect();
-        let gathered = now.since(gather.first_join);
+        let took = now.since(forming.first_join);
         let number = self.next_round();
-        let fact = Fact::Complete { round: number, nodes: ids.len(), gathered, last: gather.last.clone() };
+        let fact = Fact::Complete { round: number, nodes: ids.len(), took, last: forming.last.clone() };
         let mixed = mixed_releases(&participants);
-        let round = Round {
-            run_id: self.id.clone(),
-            number,
-            terms: self.terms,
-            participants,
-            completed: now,
-            gathered,
-        };
+        let round =
+            Round { run_id: self.id.clone(), number, terms: self.terms, participants, completed: now, took };
         self.tell(fact, out);
         if let Some(mixed) = mixed {
             self.tell(Fact::MixedReleases(mixed), out);
@@ -119,18 +113,18 @@ impl Run {
     }
 
     fn give_up(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
-        let Some(first_join) = self.gather.as_ref().map(|gather| gather.first_join) else { return };
+        let Some(first_join) = self.forming.as_ref().map(|forming| forming.first_join) else { return };
         let (round, missing) = (self.next_round(), self.missing(now));
-        let (joined, after) = (self.gathering, now.since(first_join));
+        let (joined, after) = (self.joined, now.since(first_join));
         self.tell(Fact::TimedOut { round, after, missing: missing.clone() }, out);
         let (run, min_nodes) = (self.id.clone(), self.terms.min_nodes);
         let why = RunRefusal::JoinTimeout { run, round, joined, min_nodes, after, missing };
         let nodes: Vec<Label> =
-            self.walk().filter(|(_, m)| m.seat == Seat::Gathering).map(|(node, _)| node.clone()).collect();
+            self.walk().filter(|(_, m)| m.seat == Seat::Forming).map(|(node, _)| node.clone()).collect();
         for node in nodes {
             self.end(&node, why.clone(), now, out);
         }
-        self.gather = None;
+        self.forming = None;
     }
 
     pub(super) fn extend(
@@ -140,18 +134,18 @@ impl Run {
         out: &mut Vec<Decision>,
     ) -> Result<(u64, Duration), RunRefusal> {
         let terms = self.terms;
-        let Some(gather) = &mut self.gather else { return Err(RunRefusal::NotGathering(self.id.clone())) };
-        gather.deadline = (gather.deadline + by).min(now + MAX_LEFT);
-        gather.plan_announcement(&terms);
-        let left = gather.deadline.since(now);
+        let Some(forming) = &mut self.forming else { return Err(RunRefusal::NotForming(self.id.clone())) };
+        forming.deadline = (forming.deadline + by).min(now + MAX_LEFT);
+        forming.plan_announcement(&terms);
+        let left = forming.deadline.since(now);
         let round = self.next_round();
         self.tell(Fact::Extended { round, by, left }, out);
         Ok((round, left))
     }
 
-    /// Ranks that nobody holds, if every node that gathers asked for one.
+    /// Ranks that nobody holds, if every node of it asked for one.
     pub(super) fn missing_ranks(&self) -> Vec<u32> {
-        if self.with_rank < self.gathering || self.gathering == 0 {
+        if self.with_rank < self.joined || self.joined == 0 {
             return Vec::new();
         }
         (0..self.terms.max_nodes).filter(|rank| !self.ranks.contains_key(rank)).take(LISTED).collect()
@@ -172,7 +166,7 @@ impl Run {
         names.into_iter().map(|(_, name)| name).collect()
     }
 
-    /// What the round that gathers waits for, in words.
+    /// What the round that forms waits for, in words.
     pub(super) fn missing(&self, now: Timestamp) -> String {
         let Terms { min_nodes, max_nodes, .. } = self.terms;
         let expected = self.expected();
@@ -186,9 +180,9 @@ impl Run {
             }
             return text;
         }
-        if self.gathering < min_nodes {
+        if self.joined < min_nodes {
             let ranks: Vec<String> = self.missing_ranks().iter().map(u32::to_string).collect();
-            let needed = min_nodes.saturating_sub(self.gathering);
+            let needed = min_nodes.saturating_sub(self.joined);
             let more = if needed == 1 {
                 "1 more node is needed".into()
             } else {
@@ -200,7 +194,7 @@ impl Run {
                 format!("{more}; node ranks not there: {}", some_of(&ranks))
             };
         }
-        match self.gather.as_ref().and_then(|gather| gather.last_call) {
+        match self.forming.as_ref().and_then(|forming| forming.last_call) {
             Some(at) => {
                 format!("enough nodes are there; {} left for more, up to {max_nodes}", secs(at.since(now)))
             }
@@ -223,20 +217,20 @@ impl Run {
             }
             _ => format!(
                 "{} of {} nodes joined; {}",
-                self.gathering,
+                self.joined,
                 needed(min_nodes, max_nodes),
                 self.missing(now)
             ),
         };
         Some(RoundProgress {
             round: self.next_round(),
-            joined: self.gathering,
+            joined: self.joined,
             min_nodes,
             max_nodes,
             missing_ranks: self.missing_ranks(),
             missing_nodes: self.missing_nodes(),
             waited: now.since(member.joined),
-            left: self.gather.as_ref().filter(|_| !redundant).map(|gather| gather.deadline.since(now)),
+            left: self.forming.as_ref().filter(|_| !redundant).map(|forming| forming.deadline.since(now)),
             reason,
         })
     }

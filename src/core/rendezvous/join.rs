@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::gather::Gather;
+use super::forming::Forming;
 use super::run::{JoinStanding, Member, Run, Seat, Work, look};
 use super::{Break, Decision, Fact, Join, Label, Place, RunRefusal, Terms, Who};
 use crate::core::ids::Timestamp;
@@ -166,28 +166,28 @@ impl Run {
         }
     }
 
-    /// Moves a redundant member into the round that gathers.
+    /// Moves a redundant member into the round that forms.
     fn give_place(&mut self, node: &Label, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(member) = self.members.get_mut(node) else { return };
-        member.seat = Seat::Gathering;
+        member.seat = Seat::Forming;
         self.redundant.remove(&member.serial);
-        self.gathering = self.gathering.saturating_add(1);
+        self.joined = self.joined.saturating_add(1);
         if let Some(rank) = member.rank {
             self.with_rank = self.with_rank.saturating_add(1);
             self.ranks.insert(rank, node.clone());
         }
         let who = member.info.who();
-        if let Some(gather) = &mut self.gather {
-            gather.last = who;
+        if let Some(forming) = &mut self.forming {
+            forming.last = who;
         } else {
-            self.gather = Some(Gather::start(who.clone(), &self.terms, now));
+            self.forming = Some(Forming::start(who.clone(), &self.terms, now));
             let Terms { min_nodes, max_nodes, .. } = self.terms;
             let needed = if min_nodes == max_nodes {
                 min_nodes.to_string()
             } else {
                 format!("{min_nodes} to {max_nodes}")
             };
-            self.tell(Fact::Gathers { round: self.next_round(), first: who, needed }, out);
+            self.tell(Fact::Forms { round: self.next_round(), first: who, needed }, out);
         }
     }
 

@@ -3,10 +3,10 @@
 //! A pure function of what happened and when: it reads no clock, locks and logs nothing, and knows neither HTTP nor
 //! the store. `server::rendezvous` hands it events with the present moment and carries out its [`Decision`]s.
 //!
-//! A *run* is one job. Its nodes *gather* until there are enough of them, then the *round* is complete and each has a
-//! rank. Nodes that come later wait for the next round; when some wait, or a node of the round is gone or joins again,
-//! the others are told to join again, and the next round completes once nobody of the last one is still expected.
-//! While a round lives no other one of its run is complete.
+//! A *run* is one job. Its nodes join a round that *forms* until there are enough of them; then the *round* is complete
+//! and each has a rank. Nodes that come later wait for the next round; when some wait, or a node of the round is gone or
+//! joins again, the others are told to join again, and the next round completes once nobody of the last one is still
+//! expected. While a round lives no other one of its run is complete.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
 #![cfg_attr(
     not(test),
@@ -21,7 +21,7 @@
 
 mod adoption;
 pub mod barrier;
-mod gather;
+mod forming;
 mod join;
 mod node;
 mod reason;
@@ -199,7 +199,7 @@ impl Rendezvous {
         self.with(run, |run, out| run.close(by, now, out)).ok_or(RunRefusal::UnknownRun)
     }
 
-    /// Moves the deadline of the round that gathers; returns its number and the time left.
+    /// Moves the deadline of the round that forms; returns its number and the time left.
     pub fn extend(
         &mut self,
         run: &RunId,

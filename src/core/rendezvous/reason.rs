@@ -82,7 +82,7 @@ pub enum RunRefusal {
         joined: u32,
         /// Nodes that were needed.
         min_nodes: u32,
-        /// How long the round gathered.
+        /// How long the round formed.
         after: Duration,
         /// Who is missing, in words.
         missing: String,
@@ -158,9 +158,9 @@ pub enum RunRefusal {
     /// Nothing is known of this run.
     #[error("there is no such run; `GET /api/v1/runs` lists them")]
     UnknownRun,
-    /// The run does not gather.
+    /// No round of the run forms.
     #[error("no round of run {0} gathers now, so there is no deadline to extend")]
-    NotGathering(RunId),
+    NotForming(RunId),
 }
 
 impl RunRefusal {
@@ -179,7 +179,7 @@ impl RunRefusal {
             Self::NoMemory => "no_memory",
             Self::Left => "left",
             Self::UnknownRun => "unknown_run",
-            Self::NotGathering(_) => "not_gathering",
+            Self::NotForming(_) => "not_gathering",
         }
     }
 }
@@ -230,7 +230,7 @@ pub enum Break {
 pub enum Fact {
     /// The first node of a round is there.
     #[error("round {round} gathers: {first} is there, {needed} needed")]
-    Gathers {
+    Forms {
         /// The round.
         round: u64,
         /// Who came first.
@@ -239,14 +239,14 @@ pub enum Fact {
         needed: String,
     },
     /// A round is complete.
-    #[error("round {round} complete: {nodes} nodes in {}; last: {last}", secs(*.gathered))]
+    #[error("round {round} complete: {nodes} nodes in {}; last: {last}", secs(*.took))]
     Complete {
         /// The round.
         round: u64,
         /// Its nodes.
         nodes: usize,
         /// From first join to completion.
-        gathered: Duration,
+        took: Duration,
         /// Who came last.
         last: Who,
     },
@@ -281,7 +281,7 @@ pub enum Fact {
     TimedOut {
         /// The round.
         round: u64,
-        /// How long it gathered.
+        /// How long it formed.
         after: Duration,
         /// What is missing, in words.
         missing: String,
@@ -346,7 +346,7 @@ impl Fact {
     /// A name for programs.
     pub const fn code(&self) -> &'static str {
         match self {
-            Self::Gathers { .. } => "run_started",
+            Self::Forms { .. } => "run_started",
             Self::Complete { .. } => "round_complete",
             Self::Broken { why, .. } => match why {
                 Break::Lost { .. } => "node_died",
@@ -370,7 +370,7 @@ impl Fact {
     /// What to do about it; empty if there is nothing to do.
     pub const fn remedy(&self) -> &'static str {
         match self {
-            Self::Gathers { .. }
+            Self::Forms { .. }
             | Self::Complete { .. }
             | Self::Extended { .. }
             | Self::Closed { .. }
@@ -394,7 +394,7 @@ impl Fact {
     pub const fn is_warning(&self) -> bool {
         !matches!(
             self,
-            Self::Gathers { .. }
+            Self::Forms { .. }
                 | Self::Complete { .. }
                 | Self::Extended { .. }
                 | Self::Closed { .. }

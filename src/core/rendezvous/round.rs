@@ -38,7 +38,7 @@ pub struct Round {
     /// When it became complete.
     pub completed: Timestamp,
     /// From its first join to its completion.
-    pub gathered: Duration,
+    pub took: Duration,
 }
 
 /// What is known of a node when ranks are given out.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::adoption::Adoption;
-use super::gather::Gather;
+use super::forming::Forming;
 use super::{
     Break, Decision, Fact, Label, LeaveRequest, NodeInfo, Outcome, Participant, RETENTION, Round, RunRefusal,
     Terms, Who,
@@ -20,7 +20,7 @@ const OWN_LAG: Duration = Duration::from_secs(2);
 /// How a node's join stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JoinStanding {
-    /// It has a place in the round that gathers.
+    /// It has a place in the round that forms.
     Waiting,
     /// It waits for a free place.
     Redundant,
@@ -87,8 +87,8 @@ impl HeartbeatView {
 /// Where a node stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Seat {
-    /// In the round that gathers.
-    Gathering,
+    /// In the round that forms.
+    Forming,
     /// Waits for a place.
     Redundant,
     /// In the current round.
@@ -153,7 +153,7 @@ struct Signal {
 pub(super) struct Outline {
     signal: Signal,
     serials: u64,
-    gathering: u32,
+    joined: u32,
     redundant: usize,
     present: u32,
     unreported: u32,
@@ -191,16 +191,16 @@ pub(super) struct Run {
     pub(super) last_round: u64,
     pub(super) members: HashMap<Label, Member>,
     pub(super) current: Option<Current>,
-    pub(super) gather: Option<Gather>,
+    pub(super) forming: Option<Forming>,
     pub(super) closed: Option<Closed>,
     pub(super) work: Work,
-    /// Members in the round that gathers.
-    pub(super) gathering: u32,
+    /// Members in the round that forms.
+    pub(super) joined: u32,
     /// Those of them that asked for a rank.
     pub(super) with_rank: u32,
     /// Members without a place, the oldest first.
     pub(super) redundant: BTreeMap<u64, Label>,
-    /// Who holds which requested rank: members that gather or are watched in the current round.
+    /// Who holds which requested rank: members of the forming round or are watched in the current round.
     pub(super) ranks: HashMap<u32, Label>,
     pub(super) serials: u64,
     signal: Signal,
@@ -238,10 +238,10 @@ impl Run {
             last_round: 0,
             members: HashMap::new(),
             current: None,
-            gather: None,
+            forming: None,
             closed: None,
             work: Work::default(),
-            gathering: 0,
+            joined: 0,
             with_rank: 0,
             redundant: BTreeMap::new(),
             ranks: HashMap::new(),
@@ -331,25 +331,25 @@ impl Run {
         Outline {
             signal: self.signal_now(),
             serials: self.serials,
-            gathering: self.gathering,
+            joined: self.joined,
             redundant: self.redundant.len(),
             present: current.map_or(0, |current| current.present),
             unreported: current.map_or(0, Current::unreported),
-            deadline: self.gather.as_ref().map(|gather| gather.deadline),
-            last_call: self.gather.as_ref().is_some_and(|gather| gather.last_call.is_some()),
+            deadline: self.forming.as_ref().map(|forming| forming.deadline),
+            last_call: self.forming.as_ref().is_some_and(|forming| forming.last_call.is_some()),
             is_idle: self.idle_since.is_some(),
         }
     }
 
     /// When this run wants to be looked at.
     pub(super) fn check_at(&self) -> Option<Timestamp> {
-        let gather = self.gather.as_ref().map(Gather::check_at);
+        let forming = self.forming.as_ref().map(Forming::check_at);
         let adoption = self.current.as_ref().and_then(|c| c.adoption.as_ref()).and_then(Adoption::check_at);
         let idle = self.idle_since.map(|since| since + self.retention());
-        [gather, adoption, idle, self.members_check].into_iter().flatten().min()
+        [forming, adoption, idle, self.members_check].into_iter().flatten().min()
     }
 
-    /// The number of the round that gathers, or will.
+    /// The number of the round that forms, or will.
     pub(super) fn next_round(&self) -> u64 {
         self.last_round.saturating_add(1)
     }
@@ -361,11 +361,11 @@ impl Run {
 
     /// Nodes that must be there or are waited for.
     pub(super) fn live(&self) -> usize {
-        (self.gathering.saturating_add(self.expected()) as usize).saturating_add(self.redundant.len())
+        (self.joined.saturating_add(self.expected()) as usize).saturating_add(self.redundant.len())
     }
 
     pub(super) fn has_place(&self) -> bool {
-        self.gathering.saturating_add(self.expected()) < self.terms.max_nodes
+        self.joined.saturating_add(self.expected()) < self.terms.max_nodes
     }
 
     pub(super) fn is_live(&self, node: &Label) -> bool {
@@ -378,8 +378,8 @@ impl Run {
         self.parked = self.parked.saturating_sub(member.parked.into());
         self.members_memory = self.members_memory.saturating_sub(member.memory(node));
         match member.seat {
-            Seat::Gathering => {
-                self.gathering = self.gathering.saturating_sub(1);
+            Seat::Forming => {
+                self.joined = self.joined.saturating_sub(1);
                 self.with_rank = self.with_rank.saturating_sub(member.rank.is_some().into());
             }
             Seat::Redundant => {
@@ -467,7 +467,7 @@ impl Run {
     }
 
     pub(super) fn action(&self, node: &Label, round: u64) -> HeartbeatView {
-        let waiting = self.gathering;
+        let waiting = self.joined;
         let view = |action, reason: String| HeartbeatView { action, reason, waiting };
         if let Some(closed) = &self.closed {
             return view(Action::Closed, format!("the run was closed by {}", closed.by));
@@ -535,7 +535,7 @@ impl Run {
         self.tell(Fact::Closed { by: by.to_owned() }, out);
         let waiting: Vec<(Label, bool)> = self
             .walk()
-            .filter(|(_, member)| matches!(member.seat, Seat::Gathering | Seat::Redundant))
+            .filter(|(_, member)| matches!(member.seat, Seat::Forming | Seat::Redundant))
             .map(|(node, member)| (node.clone(), member.seat == Seat::Redundant))
             .collect();
         for (node, redundant) in waiting {
@@ -583,7 +583,7 @@ impl Run {
             Seat::InRound(rank) if self.closed.is_none() => {
                 self.break_round(Break::Lost { who, rank, silent }, out);
             }
-            Seat::Gathering | Seat::Redundant => self.tell(Fact::WaiterLost { who, silent }, out),
+            Seat::Forming | Seat::Redundant => self.tell(Fact::WaiterLost { who, silent }, out),
             _ => {}
         }
     }
@@ -636,9 +636,9 @@ impl Run {
                 self.ranks.remove(&rank);
             }
         }
-        self.gathering = 0;
+        self.joined = 0;
         self.with_rank = 0;
-        self.gather = None;
+        self.forming = None;
         self.last_round = round.number;
         self.holds_store = self.terms.store;
         self.work = Work { nodes: count(nodes.len()), ..Work::default() };
@@ -675,7 +675,7 @@ impl Run {
         Signal {
             closed: self.closed.is_some(),
             broken: self.current.as_ref().is_some_and(|c| c.broken.is_some()),
-            nodes_wait: self.gathering > 0,
+            nodes_wait: self.joined > 0,
             round: self.current.as_ref().map_or(0, |c| c.round.number),
         }
     }

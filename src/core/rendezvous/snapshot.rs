@@ -9,9 +9,9 @@ use crate::core::ids::{RunId, Timestamp, count};
 /// How a run's rounds stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RoundState {
-    /// A round gathers.
-    Gathering,
-    /// A round gathers, has enough nodes, and waits a little for more.
+    /// A round forms.
+    Forming,
+    /// A round forms, has enough nodes, and waits a little for more.
     LastCall,
     /// A round is complete.
     Complete,
@@ -23,20 +23,6 @@ pub enum RoundState {
     Idle,
 }
 
-impl RoundState {
-    /// A word.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Gathering => "gathering",
-            Self::LastCall => "last_call",
-            Self::Complete => "complete",
-            Self::Breaking => "breaking",
-            Self::Closed => "closed",
-            Self::Idle => "idle",
-        }
-    }
-}
-
 /// Where a node stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeState {
@@ -45,7 +31,7 @@ pub enum NodeState {
         /// Its rank.
         rank: u32,
     },
-    /// In the round that gathers.
+    /// In the round that forms.
     Waiting {
         /// The rank it asked for.
         rank: Option<u32>,
@@ -79,7 +65,7 @@ pub struct RunSnapshot {
     pub at: Timestamp,
     /// Its id.
     pub run_id: RunId,
-    /// The round that is complete, or else the one that gathers, or the last one.
+    /// The round that is complete, or else the one that forms, or the last one.
     pub round: u64,
     /// How it stands.
     pub state: RoundState,
@@ -93,12 +79,12 @@ pub struct RunSnapshot {
     pub redundant: u32,
     /// Every node: by rank, then who waits in the order of joining.
     pub nodes: Vec<NodeSnapshot>,
-    /// Since the first join of the round that gathers.
-    pub gathering_for: Option<Duration>,
+    /// Since the first join of the round that forms.
+    pub forming_for: Option<Duration>,
     /// Until it is given up.
     pub deadline: Option<Duration>,
-    /// How long the complete round took to gather.
-    pub gathered: Option<Duration>,
+    /// How long the complete round took to form.
+    pub took: Option<Duration>,
     /// Since the complete round is complete.
     pub complete_for: Option<Duration>,
     /// Nodes that the last round had when it was complete.
@@ -109,7 +95,7 @@ pub struct RunSnapshot {
     pub succeeded: u32,
     /// Since all of them had: the run has finished.
     pub finished_for: Option<Duration>,
-    /// Requested ranks that nobody holds in the round that gathers, if all ask for theirs. A few of them.
+    /// Requested ranks that nobody holds in the round that forms, if all ask for theirs. A few of them.
     pub missing_ranks: Vec<u32>,
     /// What is waited for or why the round is to be given up, in words.
     pub reason: String,
@@ -122,7 +108,7 @@ impl Run {
             .filter_map(|(node, member)| {
                 let (order, state) = match member.seat {
                     Seat::InRound(rank) => (u64::from(rank), NodeState::InRound { rank }),
-                    Seat::Gathering => (1 << 40 | member.serial, NodeState::Waiting { rank: member.rank }),
+                    Seat::Forming => (1 << 40 | member.serial, NodeState::Waiting { rank: member.rank }),
                     Seat::Redundant => {
                         let contended = member.rank.filter(|rank| self.ranks.contains_key(rank));
                         (1 << 50 | member.serial, NodeState::Redundant { contended })
@@ -140,23 +126,23 @@ impl Run {
         nodes.sort_by_key(|(order, _)| *order);
         let current = self.current.as_ref();
         let broken = current.and_then(|c| c.broken.as_ref());
-        let state = match (&self.closed, current, &self.gather) {
+        let state = match (&self.closed, current, &self.forming) {
             (Some(_), ..) => RoundState::Closed,
             (_, Some(_), Some(_)) => RoundState::Breaking,
             (_, Some(_), None) if broken.is_some() => RoundState::Breaking,
             (_, Some(_), None) => RoundState::Complete,
-            (_, None, Some(gather)) if gather.last_call.is_some() => RoundState::LastCall,
-            (_, None, Some(_)) => RoundState::Gathering,
+            (_, None, Some(forming)) if forming.last_call.is_some() => RoundState::LastCall,
+            (_, None, Some(_)) => RoundState::Forming,
             (_, None, None) => RoundState::Idle,
         };
-        let reason = match (&self.closed, broken, &self.gather) {
+        let reason = match (&self.closed, broken, &self.forming) {
             (Some(closed), ..) => format!("closed by {}", closed.by),
             (_, Some(why), None) => why.to_string(),
             (_, Some(why), Some(_)) => format!("{why}; {}", self.missing(now)),
             (_, None, Some(_)) => self.missing(now),
             (_, None, None) => String::new(),
         };
-        let round = match (current, &self.gather) {
+        let round = match (current, &self.forming) {
             (Some(current), _) => current.round.number,
             (None, Some(_)) => self.next_round(),
             (None, None) => self.last_round,
@@ -168,18 +154,18 @@ impl Run {
             state,
             terms: self.terms,
             in_round: current.map_or(0, |c| c.present),
-            waiting: self.gathering,
+            waiting: self.joined,
             redundant: count(self.redundant.len()),
             nodes: nodes.into_iter().map(|(_, node)| node).collect(),
-            gathering_for: self.gather.as_ref().map(|gather| now.since(gather.first_join)),
-            deadline: self.gather.as_ref().map(|gather| gather.deadline.since(now)),
-            gathered: current.map(|c| c.round.gathered),
+            forming_for: self.forming.as_ref().map(|forming| now.since(forming.first_join)),
+            deadline: self.forming.as_ref().map(|forming| forming.deadline.since(now)),
+            took: current.map(|c| c.round.took),
             complete_for: current.map(|c| now.since(c.round.completed)),
             round_size: self.work.nodes,
             let_go: self.let_go,
             succeeded: self.work.succeeded,
             finished_for: self.work.finished.map(|at| now.since(at)),
-            missing_ranks: if self.gather.is_some() { self.missing_ranks() } else { Vec::new() },
+            missing_ranks: if self.forming.is_some() { self.missing_ranks() } else { Vec::new() },
             reason,
         }
     }

@@ -18,7 +18,7 @@ pub struct Terms {
     pub min_nodes: u32,
     /// The most nodes of a round.
     pub max_nodes: u32,
-    /// How long a round may gather, from its first join.
+    /// How long a round may form, from its first join.
     pub join_timeout: Duration,
     /// How long a round that has enough nodes waits for more.
     pub last_call: Duration,

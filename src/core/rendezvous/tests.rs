@@ -396,7 +396,7 @@ fn a_deadline_is_announced_can_be_extended_and_then_names_who_is_missing() {
     table.join(Join { rank: Some(0), ..join("a", 3, 3) }).expect("a place");
     table.advance(Duration::from_mins(25));
     table.told("round 1 will be given up in 300 s: 2 more nodes are needed; node ranks not there: 1, 2");
-    let extended = table.core.extend(&run(), Duration::from_mins(10), table.now).expect("it gathers");
+    let extended = table.core.extend(&run(), Duration::from_mins(10), table.now).expect("it forms");
     assert_eq!(extended, (1, Duration::from_mins(15)));
     table.advance(Duration::from_mins(14));
     assert!(table.ended.is_empty());
@@ -711,10 +711,10 @@ fn a_report_that_is_not_taken_over_changes_nothing() {
     let other = RunId::new(b"other");
     table.core.heartbeat(&other, report("stranger", u64::MAX, 0, 1, 1), table.now).expect("a view");
     assert!(table.core.snapshot_of(&other, table.now).is_none());
-    // Nodes that gather have terms; a report of others is none of their round.
+    // Nodes of a forming round have terms; a report of others is none of their round.
     table.core.join(&other, join("a", 2, 2), table.now).expect("a place");
     table.core.heartbeat(&other, report("stranger", 5, 0, 1, 1), table.now).expect("a view");
-    assert_eq!(table.core.snapshot_of(&other, table.now).expect("gathers").round, 1);
+    assert_eq!(table.core.snapshot_of(&other, table.now).expect("forms").round, 1);
 }
 
 #[test]

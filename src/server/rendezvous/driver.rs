@@ -227,7 +227,7 @@ impl Rounds {
         drop(state);
         drop(parked);
         match done {
-            // Whoever stands behind this server next gathers the round anew.
+            // Whoever stands behind this server next forms the round anew.
             Ok(Some(Joined::Waiting { .. })) | Err(Ended::Refused(RunRefusal::NoStore { .. }))
                 if server.is_stopping() =>
             {
@@ -299,7 +299,7 @@ impl Rounds {
         closed
     }
 
-    /// Moves the deadline of the round that gathers; returns its number and the time left.
+    /// Moves the deadline of the round that forms; returns its number and the time left.
     pub fn extend(&self, server: &Server, run: &RunId, by: Duration) -> Result<(u64, Duration), RunRefusal> {
         let mut state = self.lock();
         let extended = state.core.extend(run, by, self.clock.now());

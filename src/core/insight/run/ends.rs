@@ -1,6 +1,6 @@
 //! How a run ends, as a whole at the exit barrier or node by node.
 
-use super::{GATHER, MOST_NODES, Place, Run};
+use super::{MOST_NODES, Place, Run, SETTLE};
 use crate::core::ids::{ConnId, Timestamp, count};
 use crate::core::insight::reason::{Names, Reason, Secs, Unit};
 
@@ -68,7 +68,7 @@ impl Run {
     /// Tells the deaths that have been gathered.
     pub(in crate::core::insight) fn tell_deaths(&mut self, now: Timestamp, expected: Option<u32>) {
         let Some(first) = self.dying.first() else { return };
-        if now.since(first.at) < GATHER {
+        if now.since(first.at) < SETTLE {
             return;
         }
         let dying = std::mem::take(&mut self.dying);

@@ -1,6 +1,6 @@
 //! The workers' ranks: all of them have met, or some are lost on the way.
 
-use super::{GATHER, Run};
+use super::{Run, SETTLE};
 use crate::core::ids::Timestamp;
 use crate::core::insight::reason::{Names, Reason, Secs};
 
@@ -23,7 +23,7 @@ impl Run {
     /// Tells which ranks ended before all had met.
     pub(in crate::core::insight) fn tell_lost_ranks(&mut self, now: Timestamp) {
         let Some(&(_, first)) = self.world.lost.first() else { return };
-        if now.since(first) < GATHER {
+        if now.since(first) < SETTLE {
             return;
         }
         let lost = std::mem::take(&mut self.world.lost);

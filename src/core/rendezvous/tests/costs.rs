@@ -33,7 +33,7 @@ fn meeting(nodes: u32) -> usize {
 
 #[test]
 fn a_meeting_takes_a_few_decisions_however_many_nodes_there_are() {
-    // Gathers and its signal, then complete with its fact and signal.
+    // Forms and its signal, then complete with its fact and signal.
     assert_eq!(meeting(10), meeting(1000));
 }
 

@@ -62,7 +62,7 @@ struct Node {
 struct Before {
     /// The nodes of the current round that are surely alive.
     nodes: BTreeSet<(u64, String)>,
-    /// How long the round that gathers still has.
+    /// How long the round that forms still has.
     deadline: Option<Duration>,
     /// No node of the round may still report.
     is_whole: bool,
