@@ -61,6 +61,7 @@ fn register_events(registry: &Registry, server: &Server) -> prometheus::Result<(
             resets.with_label_values(&[cause.name()]).inc_by(counts.store_resets[cause as usize]);
         }
     }
+    let restarted = server.with_insight(|insight, _| insight.totals().restarted);
     counter(
         registry,
         "rallypoint_runs_restarted_total",
@@ -68,7 +69,7 @@ fn register_events(registry: &Registry, server: &Server) -> prometheus::Result<(
         &[],
     )?
     .with_label_values::<&str>(&[])
-    .inc_by(counts.runs_restarted + server.with_insight(|insight, _| insight.totals().restarted));
+    .inc_by(counts.runs_restarted.saturating_add(restarted));
     Ok(())
 }
 
@@ -91,18 +92,18 @@ fn register_stores(registry: &Registry, server: &Server) -> prometheus::Result<M
     for listener in server.listeners() {
         let port = listener.engine().port().to_string();
         let stats = listener.engine().stats();
-        connections.with_label_values(&[&port]).set(stats.connections as i64);
-        keys.with_label_values(&[&port]).set(stats.keys as i64);
-        bytes.with_label_values(&[&port]).set(stats.bytes as i64);
+        connections.with_label_values(&[&port]).set(level(stats.connections));
+        keys.with_label_values(&[&port]).set(level(stats.keys));
+        bytes.with_label_values(&[&port]).set(level(stats.bytes));
         for (outcome, count) in listener.outcomes() {
             connected.with_label_values(&[port.as_str(), outcome.name()]).inc_by(count);
         }
-        waiters += stats.waiters;
+        waiters = usize::saturating_add(waiters, stats.waiters);
         oldest = oldest.max(listener.engine().oldest_wait().map_or(0.0, |wait| wait.as_secs_f64()));
         meter.merge(&listener.engine().meter());
     }
     let help = "Connections with an outstanding WAIT or BARRIER.";
-    single(registry, IntGauge::new("rallypoint_waiters", help)?, |gauge| gauge.set(waiters as i64))?;
+    single(registry, IntGauge::new("rallypoint_waiters", help)?, |gauge| gauge.set(level(waiters)))?;
     let help = "How long the oldest outstanding WAIT or BARRIER has lasted; 0 if there is none.";
     single(registry, Gauge::new("rallypoint_oldest_wait_seconds", help)?, |gauge| gauge.set(oldest))?;
     let help = "Bytes of requests received.";
@@ -113,16 +114,21 @@ fn register_stores(registry: &Registry, server: &Server) -> prometheus::Result<M
         .with_label_values::<&str>(&[])
         .inc_by(meter.sent_bytes);
     let help = "Bytes that all stores, large buffers, admin connections and runs may hold (--max-memory).";
-    let limit = server.budget().limit() as i64;
+    let limit = level(server.budget().limit());
     single(registry, IntGauge::new("rallypoint_memory_limit_bytes", help)?, |gauge| gauge.set(limit))?;
     let help = "Bytes that all stores, large buffers, admin connections and runs hold.";
-    let used = server.budget().used() as i64;
+    let used = level(server.budget().used());
     single(registry, IntGauge::new("rallypoint_memory_used_bytes", help)?, |gauge| gauge.set(used))?;
     let requests = counter(registry, "rallypoint_requests_total", "Requests applied.", &["op"])?;
     for op in Op::ALL {
         requests.with_label_values(&[op.name()]).inc_by(meter.requests[op as usize].count());
     }
     Ok(meter)
+}
+
+/// A number as a gauge takes it.
+fn level(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 fn single<M: Collector + 'static>(
@@ -185,7 +191,7 @@ fn family(name: &str, help: &str, metrics: Vec<proto::Metric>) -> MetricFamily {
 fn histogram(counted: &Histogram, factor: f64, labels: Vec<LabelPair>) -> proto::Metric {
     let mut total = 0;
     let buckets = BUCKETS.iter().zip(counted.counts).map(|(bound, count)| {
-        total += count;
+        total = u64::saturating_add(total, count);
         let mut bucket = proto::Bucket::default();
         bucket.set_cumulative_count(total);
         bucket.set_upper_bound(bound * factor);

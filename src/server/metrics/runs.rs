@@ -65,16 +65,16 @@ impl Series {
         if run.kind != RunKind::Env {
             // Nobody joins, waits or is missing in a run that is over.
             let unless_over = |count: u32| if run.state.is_over() { 0 } else { count };
-            self.round.with_label_values(&[&label]).set(run.round as i64);
+            self.round.with_label_values(&[&label]).set(i64::try_from(run.round).unwrap_or(i64::MAX));
             set(&self.joined, unless_over(run.nodes.joined));
-            set(&self.waiting, unless_over(run.nodes.waiting + run.nodes.redundant));
+            set(&self.waiting, unless_over(run.nodes.waiting.saturating_add(run.nodes.redundant)));
             if let Some(expected) = run.nodes.expected {
                 set(&self.expected, expected.min);
                 set(&self.missing, unless_over(run.nodes.missing.unwrap_or(0)));
             }
         }
         if let Some(ranks) = &run.ranks {
-            set(&self.ranks_joined, ranks.joined - ranks.gone);
+            set(&self.ranks_joined, ranks.joined.saturating_sub(ranks.gone));
             if let Some(expected) = ranks.expected {
                 set(&self.ranks_expected, expected);
             }
@@ -127,7 +127,7 @@ pub(super) fn register(registry: &Registry, server: &Server) -> prometheus::Resu
 fn join_durations(totals: &Totals) -> MetricFamily {
     let mut total = 0;
     let buckets = JOIN_BUCKETS.iter().zip(&totals.join_seconds).map(|(bound, count)| {
-        total += count;
+        total = u64::saturating_add(total, *count);
         let mut bucket = proto::Bucket::default();
         bucket.set_cumulative_count(total);
         bucket.set_upper_bound(*bound);
