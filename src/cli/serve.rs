@@ -543,7 +543,7 @@ async fn serve_until_stopped(
     admin_socket: std::net::TcpListener,
     mut signals: StopSignals,
 ) -> anyhow::Result<()> {
-    let admin = tokio::spawn(admin::serve(admin_socket, Arc::clone(&server))?);
+    let _admin = admin::serve(admin_socket, Arc::clone(&server))?;
     let background = tokio::spawn(Arc::clone(&server).look_after());
     let signal = signals.next().await;
     let clients = server.connections();
@@ -553,7 +553,6 @@ async fn serve_until_stopped(
         signal = signals.next() => tracing::info!("stopped at once by a second signal, {signal}"),
     }
     background.abort();
-    admin.abort();
     Ok(())
 }
 

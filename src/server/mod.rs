@@ -92,7 +92,7 @@ pub struct Server {
 impl Server {
     /// Starts serving on sockets that are bound already, one store each.
     pub fn start(config: ServerConfig, sockets: Vec<std::net::TcpListener>) -> io::Result<Arc<Self>> {
-        let workers = Workers::start(config.threads)?;
+        let workers = Workers::start("store", config.threads)?;
         let clock = Clock::start();
         let budget = MemoryBudget::new(config.max_memory);
         let watch = Arc::new(Watch::new(&config, clock.now(), budget.reservation()));

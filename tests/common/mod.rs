@@ -8,6 +8,7 @@ use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -178,6 +179,15 @@ pub(crate) fn connect_from(source: Ipv4Addr, server: SocketAddr) -> std::net::Tc
     socket.bind(&SocketAddr::from((source, 0)).into()).expect("every 127.x.y.z is ours");
     socket.connect(&server.into()).expect("the server listens");
     socket.into()
+}
+
+/// Tells threads to stop, also when the test fails.
+pub(crate) struct StopOnDrop<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
 }
 
 /// Waits until `there` comes true.

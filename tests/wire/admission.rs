@@ -3,10 +3,11 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use crate::common::peer::{HELLO, wire};
-use crate::common::{HttpAnswer, PATIENCE, TestServer, connect_from, eventually, http_on};
+use crate::common::{HttpAnswer, PATIENCE, StopOnDrop, TestServer, connect_from, eventually, http_on};
 use rallypoint::core::protocol::Op;
 
 const MIB: usize = 1 << 20;
@@ -40,15 +41,20 @@ fn metric(server: &TestServer, name: &str, label: &str) -> f64 {
     lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
-/// A node that waits in a native run that needs more nodes than there are.
-fn long_poll(from: u8, node: usize, server: &TestServer) -> TcpStream {
-    let mut stream = connect_from(address(from), server.admin);
-    let body = format!(r#"{{"node": "{node}", "join_id": "1", "min_nodes": 5000, "wait_seconds": 60}}"#);
+/// Joins a native run that needs more nodes than there are.
+fn join(stream: &mut TcpStream, node: usize, terms: &str) {
+    let body = format!(r#"{{"node": "{node}", "join_id": "1", "min_nodes": 10000, {terms}}}"#);
     let head = format!(
         "POST /api/v1/runs/big/join HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all(format!("{head}{body}").as_bytes()).expect("the admin port reads");
+}
+
+/// A node that waits for the others.
+fn long_poll(from: u8, node: usize, server: &TestServer) -> TcpStream {
+    let mut stream = connect_from(address(from), server.admin);
+    join(&mut stream, node, r#""wait_seconds": 60"#);
     stream
 }
 
@@ -126,6 +132,54 @@ fn idle_connections_to_the_admin_port_leave_health_alone() {
     let _idle: Vec<_> = (0..2300).map(|_| connect_from(address(1), server.admin)).collect();
     assert_health_is_answered(1, &server);
     assert_health_is_answered(2, &server);
+}
+
+/// A request of the API waits for its turn behind all others; health waits for no turn.
+#[test]
+fn a_flood_of_expensive_requests_leaves_health_alone() {
+    const NODES: usize = 500;
+    const AT_ONCE: usize = 16;
+    const LOOKS: usize = 7;
+    let servers = [(); 2].map(|()| TestServer::start(&["--explain-after", "1h"]));
+    for server in &servers {
+        let mut nodes = connect_from(address(1), server.admin);
+        for node in 0..NODES {
+            join(&mut nodes, node, r#""keep_alive_seconds": 600, "wait_seconds": 0"#);
+            let answer = nodes.read(&mut [0; 4096]).expect("the admin port answers");
+            assert!(answer > 0, "node {node} is turned away");
+        }
+    }
+    let [attacked, twin] = &servers;
+    let look = |server: &TestServer, request: &str| {
+        let started = Instant::now();
+        let answer = ask(2, server, request);
+        assert_eq!(answer.status, 200, "{request}: {answer:?}");
+        started.elapsed()
+    };
+    let stop = AtomicBool::new(false);
+    let (stop, answered) = (&stop, &AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let flooding = move || {
+            while !stop.load(Relaxed) {
+                look(attacked, "GET /api/v1/runs/big");
+                answered.fetch_add(1, Relaxed);
+            }
+        };
+        (0..AT_ONCE).for_each(|_| drop(scope.spawn(flooding)));
+        let _stopped = StopOnDrop(stop);
+        eventually("the flood is there", || answered.load(Relaxed) >= AT_ONCE);
+        let median = |server, request: &str| {
+            let mut times: Vec<_> = (0..LOOKS).map(|_| look(server, request)).collect();
+            times.sort_unstable();
+            times[LOOKS / 2]
+        };
+        let turn = median(attacked, "GET /api/v1/runs/big");
+        for route in ["GET /livez", "GET /readyz", "GET /metrics"] {
+            let (here, there) = (median(attacked, route), median(twin, route));
+            println!("{route}: {here:?} in the flood, {there:?} without; a request of the API {turn:?}");
+            assert!(10 * here.saturating_sub(there) < turn, "{route}: {here:?}, {there:?} without; {turn:?}");
+        }
+    });
 }
 
 #[test]

@@ -14,7 +14,7 @@ use rallypoint::core::protocol::Op;
 use socket2::SockRef;
 
 use crate::common::peer::{HELLO, wire};
-use crate::common::{PATIENCE, TestServer, eventually, http};
+use crate::common::{PATIENCE, StopOnDrop, TestServer, eventually, http};
 
 const MIB: usize = 1 << 20;
 
@@ -192,12 +192,6 @@ impl Scene {
 
     /// As [`Self::assert_others_are_served`], while `attack` runs. It must return soon after the flag is set.
     fn assert_others_are_served_during(&mut self, attack: impl Fn(&AtomicBool) + Sync) {
-        struct StopOnDrop<'a>(&'a AtomicBool);
-        impl Drop for StopOnDrop<'_> {
-            fn drop(&mut self) {
-                self.0.store(true, Relaxed);
-            }
-        }
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| attack(&stop));

@@ -3,25 +3,33 @@
 //! Everybody is accepted. Who finds a place may ask for everything, and wait for long. Who finds none comes into a small
 //! reserve, where health and metrics are answered and all else is turned away with 503. In the reserve a newcomer takes
 //! the place of the oldest: whoever asks is answered, and whoever is silent keeps nobody out.
+//!
+//! Health is answered whatever else is asked for. One thread reads all connections and answers `/livez` and `/readyz`: it
+//! waits for no lock, and nothing that it does grows with the jobs. A thread beside it makes `/metrics`, one page at a
+//! time. The API is answered on the thread that started all this.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use axum::response::Response;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::AbortHandle;
+use tokio::runtime::Handle;
+use tokio::task::{AbortHandle, JoinSet};
 use tower::ServiceExt;
 
 use super::problem::Problem;
-use super::{ANSWER_TIMEOUT, MAX_BODY, REQUEST_TIMEOUT, probes, router};
+use super::{ANSWER_TIMEOUT, MAX_BODY, REQUEST_TIMEOUT, all, api_routes, guarded, probes};
+use crate::server::tcp::Workers;
 use crate::server::{Place, Places, Server, Throttle, keep_running};
 
 /// What a connection takes whose request waits, or has waited (15 KiB were measured). It counts for `--max-memory`.
@@ -42,19 +50,31 @@ enum Repeated {
     TurnedAway,
 }
 
-/// Serves the admin port for ever, on the runtime that this is called on.
-pub fn serve(
-    listener: std::net::TcpListener,
-    server: Arc<Server>,
-) -> io::Result<impl Future<Output = ()> + Send> {
-    let listener = Arc::new(TcpListener::from_std(listener)?);
-    Ok(keep_running("admin", move || {
+/// The admin port is served until this is dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct Serving(
+    #[expect(dead_code, reason = "what it does when it is dropped is what it is for")] Workers,
+);
+
+/// Serves the admin port. The API is answered on the runtime that this is called on.
+pub fn serve(listener: std::net::TcpListener, server: Arc<Server>) -> io::Result<Serving> {
+    let thread = Workers::start("admin", NonZeroUsize::MIN)?;
+    let runtime = thread.round_robin().next().clone();
+    let listener = {
+        let _entered = runtime.enter();
+        Arc::new(TcpListener::from_std(listener)?)
+    };
+    let api_runtime = Handle::current();
+    runtime.spawn(keep_running("admin", move || {
         let (listener, server) = (Arc::clone(&listener), Arc::clone(&server));
-        async move { accept(&listener, server).await }
-    }))
+        let api_runtime = api_runtime.clone();
+        async move { accept(&listener, server, api_runtime).await }
+    }));
+    Ok(Serving(thread))
 }
 
-async fn accept(listener: &TcpListener, server: Arc<Server>) {
+async fn accept(listener: &TcpListener, server: Arc<Server>, api_runtime: Handle) {
     let config = server.config();
     let by_memory = (config.max_memory / SHARE / CONNECTION_MEMORY).max(LEAST_CONNECTIONS);
     let connections = config.max_admin_connections.min(by_memory);
@@ -63,7 +83,9 @@ async fn accept(listener: &TcpListener, server: Arc<Server>) {
     let most_each = config.max_connections_per_address.min(most.div_ceil(2));
     let places = Arc::new(Places::new(most, most_each));
     let throttle = Throttle::new(2);
-    let (everything, little) = (router(Arc::clone(&server)), turning_away(Arc::clone(&server)));
+    let api = api_routes().layer(axum::middleware::from_fn_with_state(api_runtime, answered_on));
+    let everything = all(api, Arc::clone(&server));
+    let little = turning_away(Arc::clone(&server));
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -113,7 +135,18 @@ fn turning_away(server: Arc<Server>) -> Router {
                       /readyz and /metrics are answered now, so try again in a moment";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).with_code("busy")
     }
-    super::guarded(probes().fallback(turn_away), server)
+    guarded(probes().fallback(turn_away), server)
+}
+
+/// Has a request answered on another runtime; whoever goes away takes the work along.
+async fn answered_on(State(runtime): State<Handle>, request: Request, next: Next) -> Response {
+    let mut work = JoinSet::new();
+    work.spawn_on(next.run(request), &runtime);
+    if let Some(Ok(response)) = work.join_next().await {
+        return response;
+    }
+    let detail = "this request ended in a panic, which is a bug: please report it with the server's log";
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail).into_response()
 }
 
 /// Connections without a place, the oldest first.
@@ -164,5 +197,53 @@ async fn serve_connection(stream: TcpStream, peer: SocketAddr, router: Router, k
         .await;
     if let Err(error) = served {
         tracing::debug!(%peer, %error, "an admin connection ended");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+    use axum::routing::get;
+
+    async fn panics() {
+        panic!("injected");
+    }
+
+    /// A handler that tells when it is dropped.
+    struct Held(Arc<tokio::sync::Notify>);
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            self.0.notify_one();
+        }
+    }
+
+    #[test]
+    fn a_request_that_panics_is_answered_and_one_that_is_given_up_is_worked_on_no_longer() {
+        let gone = Arc::new(tokio::sync::Notify::new());
+        let given_up = Arc::clone(&gone);
+        let wait = move || {
+            let held = Held(given_up);
+            async move {
+                std::future::pending::<()>().await;
+                drop(held);
+            }
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let router = Router::new()
+            .route("/panic", get(panics))
+            .route("/wait", get(wait))
+            .layer(axum::middleware::from_fn_with_state(runtime.handle().clone(), answered_on));
+        let ask = |path: &str| {
+            let request = Request::get(path).body(Body::empty()).expect("a request");
+            router.clone().oneshot(request)
+        };
+        runtime.block_on(async {
+            let answer = ask("/panic").await.expect("an answer");
+            assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+            assert!(tokio::time::timeout(Duration::from_millis(50), ask("/wait")).await.is_err());
+            tokio::time::timeout(REQUEST_TIMEOUT, gone.notified()).await.expect("it is worked on no longer");
+        });
     }
 }

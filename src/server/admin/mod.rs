@@ -3,7 +3,7 @@
 //! | route | who may | what |
 //! |---|---|---|
 //! | `GET /` | all | the page: runs, nodes and ranks, live |
-//! | `GET /livez` | all | the event loop turns |
+//! | `GET /livez` | all | the admin port's event loop turns |
 //! | `GET /readyz` | all | every listener is bound and new clients are welcome |
 //! | `GET /metrics` | all | Prometheus text |
 //! | `GET /api/v1/stores` | all | the stores with their sizes |
@@ -63,7 +63,7 @@ use axum::routing::{delete, get, post, put};
 
 use crate::api;
 use crate::server::Server;
-pub use accept::serve;
+pub use accept::{Serving, serve};
 
 /// Bytes of a request's body at the most.
 const MAX_BODY: usize = 64 * 1024;
@@ -74,7 +74,19 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2 * REQUEST_TIMEOUT.as_secs
 
 /// The admin port's routes.
 pub fn router(server: Arc<Server>) -> Router {
-    let routes = probes()
+    all(api_routes(), server)
+}
+
+/// The routes of the API with everything else.
+fn all(api: Router<Arc<Server>>, server: Arc<Server>) -> Router {
+    let routes =
+        probes().merge(api).fallback(routes::not_found).method_not_allowed_fallback(routes::not_allowed);
+    guarded(routes, server)
+}
+
+/// All but [`probes`].
+fn api_routes() -> Router<Arc<Server>> {
+    Router::new()
         .route("/", get(page::page))
         .route("/api/v1/stores", get(routes::stores).post(routes::open_store))
         .route("/api/v1/stores/{port}", delete(routes::reset_store))
@@ -91,10 +103,7 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/api/v1/runs/{run_id}/extend", post(rendezvous::extend))
         .route("/api/v1/barriers/{name}/arrive", post(barriers::arrive))
         .route("/api/v1/openapi.json", get(routes::openapi))
-        .fallback(routes::not_found)
-        .method_not_allowed_fallback(routes::not_allowed)
-        .layer(DefaultBodyLimit::max(MAX_BODY));
-    guarded(routes, server)
+        .layer(DefaultBodyLimit::max(MAX_BODY))
 }
 
 /// Notes on a request where it came from, and the server's own address that it came in on; [`router`] wants both.

@@ -35,10 +35,11 @@ pub(super) async fn readyz(State(server): State<Arc<Server>>) -> Result<&'static
 }
 
 pub(super) async fn metrics(State(server): State<Arc<Server>>) -> Result<impl IntoResponse, Problem> {
-    match metrics::render(&server) {
-        Ok(text) => Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text)),
-        Err(error) => Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
-    }
+    let failed = |error: String| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error);
+    // It waits for locks, which whoever asks for health must not.
+    let page = tokio::task::spawn_blocking(move || metrics::render(&server)).await;
+    let page = page.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error.to_string()))?;
+    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], page))
 }
 
 pub(super) async fn openapi() -> impl IntoResponse {

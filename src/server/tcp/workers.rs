@@ -1,5 +1,5 @@
 //! The threads that serve connections: each runs its own single-threaded runtime, and a connection stays on the
-//! thread it was given, so no task is ever moved or stolen.
+//! thread it was given, so no task is ever moved or stolen. The stores have some, the admin port has one.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -26,15 +26,15 @@ pub(in crate::server) struct RoundRobin {
 }
 
 impl Workers {
-    pub(in crate::server) fn start(threads: NonZeroUsize) -> io::Result<Self> {
+    pub(in crate::server) fn start(name: &str, threads: NonZeroUsize) -> io::Result<Self> {
         let mut workers =
             Self { round_robin: Arc::default(), stop: Arc::new(Notify::new()), threads: Vec::new() };
         let mut handles = Vec::new();
         for n in 0..threads.get() {
             let stop = Arc::clone(&workers.stop);
             let (tell, told) = mpsc::channel();
-            let thread = std::thread::Builder::new().name(format!("store-{n}")).spawn(move || {
-                match Builder::new_current_thread().enable_all().build() {
+            let thread = std::thread::Builder::new().name(format!("{name}-{n}")).spawn(move || {
+                match Builder::new_current_thread().enable_all().max_blocking_threads(1).build() {
                     Ok(runtime) => {
                         let stopped = stop.notified();
                         tokio::pin!(stopped);
