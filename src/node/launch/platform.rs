@@ -1,6 +1,7 @@
 //! Which platform made this pod, and what its variables say. `table` has a row for each platform; `docs/env.md` is the
 //! same for users. A new platform is a row: the variables that it sets, what each of them says, and where that is
-//! written. Only a platform whose variables need more than that has a [`Kind`] and code in `derive`.
+//! written. What a maker of pods in Kubernetes gives them stands in [`crate::node::makers`] and is taken from there.
+//! Only a platform whose variables need more than that has code in `derive`, by its [`Kind`].
 
 mod table;
 
@@ -8,6 +9,7 @@ use serde::{Serialize, Serializer};
 
 use super::Environment;
 use super::names::{first_label, ordinal, role_of};
+use crate::node::makers::{Holds, Maker, Variable};
 
 /// A platform.
 #[derive(PartialEq, Eq)]
@@ -20,28 +22,23 @@ pub struct Platform {
     pub(super) kind: Kind,
     /// Variables that only this platform sets: any of them, each `A & B` for both, `*` for any text.
     pub(super) mark: &'static [&'static str],
-    /// What its variables say. They are read wherever they are set.
-    pub(super) says: &'static [(&'static str, Says)],
+    /// What variables say that are not in the makers' table: of other platforms, and what users hand in.
+    says: &'static [(&'static str, Says)],
     /// What to do where it does not say a value.
     pub(super) hints: &'static [(Value, &'static str)],
-    /// Where its variables are written down.
-    pub source: &'static str,
+    /// Where its variables are written down, if they are not a maker's.
+    source: &'static str,
 }
 
-/// The platforms with rules of their own.
+/// What kind of platform it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    LeaderWorkerSet,
-    Volcano,
+    /// A maker of pods in Kubernetes.
+    Maker(Maker),
     Slurm,
     InjectedStatefulSet,
     InjectedJob,
     Kubetorch,
-    JobSet,
-    TrainJob,
-    PyTorchJob,
-    IndexedJob,
-    StatefulSet,
     Variables,
     Unknown,
     /// Its row says it all.
@@ -91,6 +88,32 @@ pub(super) enum Says {
     GroupIndex,
 }
 
+/// Variables that `derive` has rules for, whoever sets them.
+const BY_NAME: [&str; 5] = ["JOB_COMPLETION_INDEX", "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"];
+
+impl Says {
+    /// What a variable says that a maker injects.
+    fn of(variable: &Variable) -> Option<Self> {
+        if BY_NAME.contains(&variable.name) || variable.name.starts_with("PET_") {
+            return None;
+        }
+        match variable.holds {
+            Holds::Index => Some(Self::NodeRank),
+            Holds::Nodes => Some(Self::Nodes),
+            Holds::Processes => Some(Self::Processes),
+            Holds::Master => Some(Self::Master),
+            Holds::Port(_) => Some(Self::MasterPort),
+            // An index or a list of one role says no node's rank before all roles are known. The rest is torch's.
+            Holds::IndexInRole
+            | Holds::Hosts
+            | Holds::World
+            | Holds::Endpoint
+            | Holds::Backend(_)
+            | Holds::Other => None,
+        }
+    }
+}
+
 /// What is derived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value {
@@ -114,6 +137,26 @@ impl Platform {
         Self::ALL.iter().filter(|platform| platform.kind == Kind::Variables || platform.has_variables(env))
     }
 
+    /// The maker of pods that it is.
+    const fn maker(&self) -> Option<Maker> {
+        match self.kind {
+            Kind::Maker(maker) => Some(maker),
+            _ => None,
+        }
+    }
+
+    /// What its variables say. They are read wherever they are set.
+    pub(super) fn says(&self) -> impl Iterator<Item = (&'static str, Says)> {
+        let injected = self.maker().map_or(&[][..], |maker| maker.facts().variables);
+        let injected = injected.iter().filter_map(|variable| Some((variable.name, Says::of(variable)?)));
+        injected.chain(self.says.iter().copied())
+    }
+
+    /// Where its variables are written down.
+    pub fn source(&self) -> &'static str {
+        self.maker().map_or(self.source, |maker| maker.facts().source)
+    }
+
     fn has_variables(&self, env: &Environment) -> bool {
         self.mark.iter().any(|mark| mark.split(" & ").all(|name| env.matching(name).next().is_some()))
     }
@@ -121,29 +164,34 @@ impl Platform {
     fn has_left_its_mark(&self, env: &Environment, hostname: &str) -> bool {
         let host = first_label(hostname);
         match self.kind {
-            Kind::TrainJob => {
+            Kind::Maker(maker @ Maker::TrainJob) => {
+                let mut like = maker.facts().master.split("{name}");
                 let master = env.get("PET_MASTER_ADDR");
-                self.has_variables(env) && master.is_some_and(|master| master.contains("-node-0-0."))
+                self.has_variables(env) && master.is_some_and(|master| like.all(|part| master.contains(part)))
             }
-            Kind::PyTorchJob => {
+            Kind::Maker(Maker::PyTorchJob) => {
                 let replica = ordinal(host)
                     .is_some_and(|(name, _)| name.ends_with("-master") || name.ends_with("-worker"));
                 replica && env.in_kubernetes() && self.has_variables(env)
             }
-            Kind::StatefulSet => self.has_variables(env) || env.in_kubernetes() && is_numbered(env, host),
+            Kind::Maker(Maker::StatefulSet) => {
+                self.has_variables(env) || env.in_kubernetes() && is_numbered(env, host)
+            }
             Kind::Unknown => true,
             _ => self.has_variables(env),
         }
     }
 
     /// Whether its `RANK` and `WORLD_SIZE` count pods and not processes.
-    pub(super) const fn counts_pods(&self) -> bool {
-        matches!(self.kind, Kind::PyTorchJob | Kind::Volcano | Kind::InjectedStatefulSet | Kind::InjectedJob)
+    pub(super) fn counts_pods(&self) -> bool {
+        let ranks_pods = |variable: &Variable| variable.name == "RANK" && variable.holds == Holds::Index;
+        matches!(self.kind, Kind::InjectedStatefulSet | Kind::InjectedJob)
+            || self.maker().is_some_and(|maker| maker.facts().variables.iter().any(ranks_pods))
     }
 
     /// Whether its pods are numbered by name.
     pub(super) const fn numbers_names(&self) -> bool {
-        matches!(self.kind, Kind::StatefulSet | Kind::InjectedStatefulSet)
+        matches!(self.kind, Kind::Maker(Maker::StatefulSet) | Kind::InjectedStatefulSet)
     }
 }
 

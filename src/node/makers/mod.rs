@@ -1,7 +1,7 @@
 //! What makes pods in Kubernetes, and what each maker gives to its pods: variables, labels, names, Services, an index.
 //!
-//! One table (`table`) for everybody who needs such a fact: `doctor --manifest` judges files by it, and `env` can read
-//! the variables that it names. Each row says where it was read. Pure data.
+//! One table (`table`) for everybody who needs such a fact: `doctor --manifest` judges files by it, and `env` reads the
+//! variables that it names. Each row says where it was read. Pure data.
 //!
 //! In names, `{name}` is the object's name, `{role}` the replica type, task or replicated Job, `{job}` the number of the
 //! replicated Job, `{group}` that of the group, `{index}` that of the pod.
@@ -65,6 +65,8 @@ pub struct Facts {
     pub hosts: &'static [&'static str],
     /// What stands after a host name and a dot; empty if the pod template says it.
     pub subdomain: &'static str,
+    /// The host that it names as master, with placeholders; empty if it names none, or one that is known only later.
+    pub master: &'static str,
     /// The Services that it makes.
     pub services: &'static [Service],
     /// How a container learns its pod's index, as one would write it into a manifest.

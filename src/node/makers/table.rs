@@ -18,6 +18,21 @@ const fn label(key: &'static str, value: LabelValue) -> Label {
     Label { key, value }
 }
 
+/// The labels of what is below, and those of its own.
+const fn and<const N: usize, const M: usize, const ALL: usize>(
+    below: [Label; N],
+    own: [Label; M],
+) -> [Label; ALL] {
+    assert!(N + M == ALL, "as many labels as there are");
+    let mut all = [label("", Later); ALL];
+    let mut at = 0;
+    while at < ALL {
+        all[at] = if at < N { below[at] } else { own[at - N] };
+        at += 1;
+    }
+    all
+}
+
 /// The row of a maker that gives nothing, for the others to be written as what they add.
 const NOTHING: Facts = Facts {
     maker: Maker::Unknown,
@@ -28,6 +43,7 @@ const NOTHING: Facts = Facts {
     labels: &[],
     hosts: &[],
     subdomain: "",
+    master: "",
     services: &[],
     index: None,
     run_id: None,
@@ -44,7 +60,47 @@ const JOB_LABELS: [Label; 4] = [
     label("controller-uid", Later),
     label("batch.kubernetes.io/controller-uid", Later),
 ];
-const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
+const INDEXED_JOB_LABELS: [Label; 5] =
+    and(JOB_LABELS, [label("batch.kubernetes.io/job-completion-index", PodIndex)]);
+
+const JOB_SET_LABELS: [Label; 19] = and(
+    INDEXED_JOB_LABELS,
+    [
+        label("jobset.sigs.k8s.io/jobset-name", Name),
+        label("jobset.sigs.k8s.io/jobset-uid", Later),
+        label("jobset.sigs.k8s.io/replicatedjob-name", Role),
+        label("jobset.sigs.k8s.io/replicatedjob-replicas", Later),
+        label("jobset.sigs.k8s.io/global-replicas", Later),
+        label("jobset.sigs.k8s.io/restart-attempt", Later),
+        label("jobset.sigs.k8s.io/job-restart-attempt", Later),
+        label("jobset.sigs.k8s.io/job-index", Group),
+        label("jobset.sigs.k8s.io/job-global-index", Group),
+        label("jobset.sigs.k8s.io/job-group-index", Group),
+        label("jobset.sigs.k8s.io/job-key", Later),
+        label("jobset.sigs.k8s.io/group-name", Later),
+        label("jobset.sigs.k8s.io/group-replicas", Later),
+        label("jobset.sigs.k8s.io/coordinator", Later),
+    ],
+);
+
+/// Its pods are those of Indexed Jobs.
+const JOB_SET: Facts = Facts {
+    maker: Maker::JobSet,
+    name: "JobSet",
+    source: "kubernetes-sigs/jobset v0.12.0, pkg/controllers/jobset_controller.go, api/jobset/v1alpha2/jobset_types.go, \
+             pkg/webhooks/jobset_webhook.go (Indexed by default; jobset-uid from v0.9.0 on)",
+    variables: &[variable("JOB_COMPLETION_INDEX", IndexInRole)],
+    labels: &JOB_SET_LABELS,
+    hosts: &["{name}-{role}-{job}-{index}"],
+    subdomain: "{name}",
+    services: &[Service { name: "{name}", of_all: true, not_ready: true, when: When::Always }],
+    index: Some(Index::Variable("JOB_COMPLETION_INDEX")),
+    run_id: Some("metadata.labels['jobset.sigs.k8s.io/jobset-uid']"),
+    ..NOTHING
+};
+
+const TRAIN_JOB_LABELS: [Label; 20] =
+    and(JOB_SET_LABELS, [label("trainer.kubeflow.org/trainjob-ancestor-step", Later)]);
 
 /// A Service per pod, named as the pod. It names the pod only once that is Ready.
 const SERVICE_PER_POD: [Service; 1] =
@@ -72,13 +128,7 @@ pub(super) static TABLE: [Facts; 15] = [
         name: "Indexed Job",
         source: JOB_SOURCE,
         variables: &[variable("JOB_COMPLETION_INDEX", NodeIndex)],
-        labels: &[
-            JOB_LABELS[0],
-            JOB_LABELS[1],
-            JOB_LABELS[2],
-            JOB_LABELS[3],
-            label(COMPLETION_INDEX, PodIndex),
-        ],
+        labels: &INDEXED_JOB_LABELS,
         hosts: &["{name}-{index}"],
         index: Some(Index::Variable("JOB_COMPLETION_INDEX")),
         run_id: Some(JOB_UID),
@@ -132,40 +182,7 @@ pub(super) static TABLE: [Facts; 15] = [
         index: Some(Index::Variable("LWS_WORKER_INDEX")),
         ..NOTHING
     },
-    Facts {
-        maker: Maker::JobSet,
-        name: "JobSet",
-        source: "kubernetes-sigs/jobset v0.12.0, pkg/controllers/jobset_controller.go, api/jobset/v1alpha2/jobset_types.go, \
-                 pkg/webhooks/jobset_webhook.go (Indexed by default; jobset-uid from v0.9.0 on)",
-        variables: &[variable("JOB_COMPLETION_INDEX", IndexInRole)],
-        labels: &[
-            label("jobset.sigs.k8s.io/jobset-name", Name),
-            label("jobset.sigs.k8s.io/jobset-uid", Later),
-            label("jobset.sigs.k8s.io/replicatedjob-name", Role),
-            label("jobset.sigs.k8s.io/replicatedjob-replicas", Later),
-            label("jobset.sigs.k8s.io/global-replicas", Later),
-            label("jobset.sigs.k8s.io/restart-attempt", Later),
-            label("jobset.sigs.k8s.io/job-restart-attempt", Later),
-            label("jobset.sigs.k8s.io/job-index", Group),
-            label("jobset.sigs.k8s.io/job-global-index", Group),
-            label("jobset.sigs.k8s.io/job-group-index", Group),
-            label("jobset.sigs.k8s.io/job-key", Later),
-            label("jobset.sigs.k8s.io/group-name", Later),
-            label("jobset.sigs.k8s.io/group-replicas", Later),
-            label("jobset.sigs.k8s.io/coordinator", Later),
-            label("job-name", Later),
-            label("batch.kubernetes.io/job-name", Later),
-            label("controller-uid", Later),
-            label("batch.kubernetes.io/controller-uid", Later),
-            label(COMPLETION_INDEX, PodIndex),
-        ],
-        hosts: &["{name}-{role}-{job}-{index}"],
-        subdomain: "{name}",
-        services: &[Service { name: "{name}", of_all: true, not_ready: true, when: When::Always }],
-        index: Some(Index::Variable("JOB_COMPLETION_INDEX")),
-        run_id: Some("metadata.labels['jobset.sigs.k8s.io/jobset-uid']"),
-        ..NOTHING
-    },
+    JOB_SET,
     Facts {
         maker: Maker::PyTorchJob,
         name: "PyTorchJob",
@@ -190,6 +207,7 @@ pub(super) static TABLE: [Facts; 15] = [
         ],
         labels: &KUBEFLOW_LABELS,
         hosts: &["{name}-{role}-{index}"],
+        master: "{name}-master-0",
         services: &SERVICE_PER_POD,
         index: Some(Index::Field("metadata.labels['training.kubeflow.org/replica-index']")),
         ..NOTHING
@@ -207,23 +225,10 @@ pub(super) static TABLE: [Facts; 15] = [
             variable("JOB_COMPLETION_INDEX", NodeIndex),
         ],
         prefixes: &["JAX_", "OMPI_", "XGBOOST_", "DMLC_", "FLUX_"],
-        labels: &[
-            label("jobset.sigs.k8s.io/jobset-name", Name),
-            label("jobset.sigs.k8s.io/jobset-uid", Later),
-            label("jobset.sigs.k8s.io/replicatedjob-name", Role),
-            label("jobset.sigs.k8s.io/job-index", Later),
-            label("jobset.sigs.k8s.io/restart-attempt", Later),
-            label("trainer.kubeflow.org/trainjob-ancestor-step", Later),
-            label("batch.kubernetes.io/job-name", Later),
-            label("batch.kubernetes.io/controller-uid", Later),
-            label(COMPLETION_INDEX, PodIndex),
-        ],
+        labels: &TRAIN_JOB_LABELS,
         hosts: &["{name}-node-0-{index}"],
-        subdomain: "{name}",
-        services: &[Service { name: "{name}", of_all: true, not_ready: true, when: When::Always }],
-        index: Some(Index::Variable("JOB_COMPLETION_INDEX")),
-        run_id: Some("metadata.labels['jobset.sigs.k8s.io/jobset-uid']"),
-        ..NOTHING
+        master: "{name}-node-0-0.{name}",
+        ..JOB_SET
     },
     Facts {
         maker: Maker::MpiJob,
@@ -259,6 +264,7 @@ pub(super) static TABLE: [Facts; 15] = [
         ],
         labels: &KUBEFLOW_LABELS,
         hosts: &["{name}-{role}-{index}"],
+        master: "{name}-worker-0",
         services: &SERVICE_PER_POD,
         index: Some(Index::Variable("PROCESS_ID")),
         ..NOTHING
@@ -306,6 +312,7 @@ pub(super) static TABLE: [Facts; 15] = [
             label("volcano.sh/partition-id", Later),
         ],
         hosts: &["{name}-{role}-{index}"],
+        master: "{name}-master-0.{name}",
         subdomain: "{name}",
         services: &[Service { name: "{name}", of_all: true, not_ready: false, when: When::Plugin("svc") }],
         index: Some(Index::Field("metadata.labels['volcano.sh/task-index']")),

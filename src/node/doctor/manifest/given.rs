@@ -45,14 +45,8 @@ fn held(pods: &Pods, holds: Holds, name: &str) -> Text {
             number(pods.nodes.zip(each).map(|(nodes, each)| nodes.saturating_mul(each)))
         }
         Holds::Processes => pods.processes.clone().map_or_else(unknown, Text::known),
-        Holds::Master if pods.name.is_empty() => unknown(),
-        Holds::Master => match pods.maker {
-            Maker::PyTorchJob => Text::known(format!("{}-master-0", pods.name)),
-            Maker::JaxJob => Text::known(format!("{}-worker-0", pods.name)),
-            Maker::TrainJob => Text::known(format!("{}-node-0-0.{}", pods.name, pods.name)),
-            Maker::VolcanoJob => Text::known(format!("{}-master-0.{}", pods.name, pods.name)),
-            _ => unknown(),
-        },
+        Holds::Master if pods.name.is_empty() || pods.facts().master.is_empty() => unknown(),
+        Holds::Master => Text::known(pods.facts().master.replace("{name}", &pods.name)),
         Holds::Endpoint => {
             let host = elastic("rdzvHost").unwrap_or_else(|| format!("{}-worker-0", pods.name));
             Text::known(format!("{host}:{}", elastic("rdzvPort").unwrap_or_else(|| "23456".into())))

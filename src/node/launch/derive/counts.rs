@@ -7,6 +7,7 @@ use super::{Derivation, Derived, GIVEN, OF_COMMAND, Processes};
 use crate::core::ids::Nodes;
 use crate::node::launch::LaunchError;
 use crate::node::launch::platform::{Kind, Says};
+use crate::node::makers::Maker;
 
 impl Derivation<'_> {
     pub(super) fn processes(&self) -> Result<Option<Derived<Processes>>, LaunchError> {
@@ -74,7 +75,7 @@ impl Derivation<'_> {
             sources.add(Some(Nodes::exactly(member.nodes)), name, "the nodes that train");
         }
         self.add_nodes_of_the_launcher(&mut sources);
-        if self.sees(Kind::Volcano) && self.env.get("WORLD_SIZE").is_none() {
+        if self.sees(Kind::Maker(Maker::VolcanoJob)) && self.env.get("WORLD_SIZE").is_none() {
             let place = self.volcano_place().or_else(|error| refused_if(sources.found.is_empty(), error))?;
             if let Some(count) = place.and_then(|place| place.pods) {
                 let from: Vec<&str> = self.volcano_tasks().iter().map(|task| task.variable).collect();

@@ -51,7 +51,7 @@ pub(super) fn said(
     what: Says,
 ) -> impl Iterator<Item = (&'static Platform, &'static str, &str)> {
     Platform::all_in(env)
-        .flat_map(|platform| platform.says.iter().map(move |(name, says)| (platform, *name, *says)))
+        .flat_map(|platform| platform.says().map(move |(name, says)| (platform, name, says)))
         .filter(move |(_, _, says)| *says == what)
         .filter_map(|(platform, name, _)| Some((platform, name, env.get(name)?)))
 }
@@ -129,7 +129,7 @@ impl Derivation<'_> {
         for (platform, name, text) in said(self.env, Says::Hosts) {
             let bad = || LaunchError::HostList { name: name.into(), value: text.into() };
             let hosts = hosts(text).ok_or_else(bad)?;
-            let own = platform.says.iter().find(|(_, says)| *says == Says::OwnHost);
+            let own = platform.says().find(|(_, says)| *says == Says::OwnHost);
             let own = own.and_then(|(own, _)| {
                 let at = place_of(&hosts, self.env.get(own)?)?;
                 Some((at, format!("{own} in {name}")))

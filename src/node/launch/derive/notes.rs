@@ -113,7 +113,7 @@ impl Derivation<'_> {
     /// Variables that look as if they said a value, with the line that would say it.
     fn foreign(&self, value: Value, ours: &str, ends: &[&str]) -> Vec<String> {
         let used = |name: &str| {
-            Platform::all_in(self.env).any(|platform| platform.says.iter().any(|(known, _)| *known == name))
+            Platform::all_in(self.env).any(|platform| platform.says().any(|(known, _)| known == name))
         };
         let fits = |name: &str, text: &str| {
             let ends_so = ends.iter().any(|end| {

@@ -8,6 +8,7 @@ use crate::node::launch::LaunchError;
 use crate::node::launch::names::{first_label, ordinal, role_of, same_host};
 use crate::node::launch::platform::{Kind, Says};
 use crate::node::launch::slurm::first_host;
+use crate::node::makers::Maker;
 
 /// An address that may lack its port.
 #[derive(Debug, Clone, PartialEq)]
@@ -108,11 +109,6 @@ impl Derivation<'_> {
             Ok(Some(Derived { value: endpoint, from: from.to_owned(), why: why.to_owned() }))
         };
         match self.platform.kind {
-            Kind::LeaderWorkerSet => {
-                if let Some(leader) = self.env.get("LWS_LEADER_ADDRESS") {
-                    return at(leader, None, "LWS_LEADER_ADDRESS", &format!("the group's leader, {USUAL}"));
-                }
-            }
             Kind::InjectedStatefulSet | Kind::InjectedJob => {
                 let (host, why) = self.first_injected_pod()?;
                 let mut from = vec!["SVC_NAME"];
@@ -139,9 +135,9 @@ impl Derivation<'_> {
         // TorchX gives rank 0 `localhost`, which is nobody else's name.
         let local = |host: &str| host == "localhost" || host.starts_with("127.");
         if let Some((platform, name, host)) = said(self.env, Says::Master).find(|(_, _, host)| !local(host)) {
-            let port_name = platform.says.iter().find(|(_, says)| *says == Says::MasterPort);
+            let port_name = platform.says().find(|(_, says)| *says == Says::MasterPort);
             let port = match port_name {
-                Some((port, _)) => self.port(port)?.map(|number| (number, *port)),
+                Some((port, _)) => self.port(port)?.map(|number| (number, port)),
                 None => None,
             };
             let why = format!("set by {}", platform.name);
@@ -160,7 +156,7 @@ impl Derivation<'_> {
         {
             return at(host, None, list.from, &format!("the first node of the list, {USUAL}"));
         }
-        if self.platform.kind == Kind::Volcano
+        if self.platform.kind == Kind::Maker(Maker::VolcanoJob)
             && let Some(task) = self.volcano_tasks().first()
             && let Ok(Some(_)) = self.volcano_place()
             && let Some(host) = task.hosts.first()
@@ -235,7 +231,7 @@ impl Derivation<'_> {
                 return found(&format!("{namespace}{job}"), &format!("{name}{and}"), shared);
             }
         }
-        if self.platform.kind == Kind::Volcano
+        if self.platform.kind == Kind::Maker(Maker::VolcanoJob)
             && let Some((job, from)) = self.volcano_job()
         {
             return found(&format!("{namespace}{job}"), &format!("{from}{and}"), shared);
@@ -250,9 +246,11 @@ impl Derivation<'_> {
         let (set, _) = ordinal(pod).filter(|_| numbered)?;
         // The leader of a LeaderWorkerSet has one number less than its workers.
         let (set, from) = match (self.platform.kind, self.env.get("LWS_LEADER_ADDRESS")) {
-            (Kind::LeaderWorkerSet, Some(leader)) => (first_label(leader), "LWS_LEADER_ADDRESS"),
+            (Kind::Maker(Maker::LeaderWorkerSet), Some(leader)) => {
+                (first_label(leader), "LWS_LEADER_ADDRESS")
+            }
             // The pods of other groups have another name before the number, but the same job.
-            (Kind::Volcano, _) => (set, from),
+            (Kind::Maker(Maker::VolcanoJob), _) => (set, from),
             _ => (role_of(set).map_or(set, |(job, _)| job), from),
         };
         let from = &format!("{from}{and}");
@@ -265,9 +263,9 @@ impl Derivation<'_> {
         // AWS Batch appends the node's index to the id of the job.
         let mut value = id.split('#').next().unwrap_or(id).to_owned();
         let mut from = vec![name];
-        for (part, says) in platform.says {
+        for (part, says) in platform.says() {
             let Some(text) = self.env.get(part) else { continue };
-            match *says {
+            match says {
                 Says::RunIdPart if text != "0" => value = format!("{value}-{text}"),
                 Says::AttemptFrom(first) => match text.parse::<u32>().ok()?.checked_sub(first) {
                     None | Some(0) => continue,

@@ -9,6 +9,7 @@ use crate::node::launch::LaunchError;
 use crate::node::launch::names::{first_label, ordinal, random_suffix, role_of, siblings};
 use crate::node::launch::platform::{Kind, Says};
 use crate::node::launch::slurm::Step;
+use crate::node::makers::Maker;
 
 const FLAG: &str = "--node-rank (RALLYPOINT_NODE_RANK)";
 
@@ -32,7 +33,7 @@ impl Derivation<'_> {
         }
         self.add_said(Says::NodeRank, "the node's index", &mut sources, |name| self.number(name))?;
         self.add_completion_index(nodes, &mut sources)?;
-        if self.sees(Kind::LeaderWorkerSet) {
+        if self.sees(Kind::Maker(Maker::LeaderWorkerSet)) {
             self.add_group_index(&mut sources);
         }
         for list in self.host_lists()? {
@@ -46,7 +47,7 @@ impl Derivation<'_> {
         self.add_index_of_the_launcher(nodes, &mut sources)?;
         // The RANK of Volcano's pytorch plugin counts pods of all tasks; that of a process does not say its pod.
         let has_rank = self.env.get("RANK").is_some();
-        if self.sees(Kind::Volcano) && (!has_rank || self.is_a_process()) {
+        if self.sees(Kind::Maker(Maker::VolcanoJob)) && (!has_rank || self.is_a_process()) {
             let nothing_else = sources.found.is_empty() && !has_rank;
             let place = self.volcano_place().or_else(|error| refused_if(nothing_else, error))?;
             if let Some(place) = place {
@@ -90,8 +91,11 @@ impl Derivation<'_> {
         sources: &mut Sources<u32>,
     ) -> Result<(), LaunchError> {
         let Some(index) = self.number("JOB_COMPLETION_INDEX")? else { return Ok(()) };
-        let (job, from) =
-            if self.sees(Kind::JobSet) { self.job_of_the_set(index)? } else { (0, "JOB_COMPLETION_INDEX") };
+        let (job, from) = if self.sees(Kind::Maker(Maker::JobSet)) {
+            self.job_of_the_set(index)?
+        } else {
+            (0, "JOB_COMPLETION_INDEX")
+        };
         let jobs = self.number("REPLICATED_JOB_REPLICAS")?.unwrap_or(1);
         let global = self.number("JOB_GLOBAL_INDEX")?.unwrap_or(job);
         let total = nodes.and_then(|nodes| nodes.value.fixed());
@@ -233,7 +237,7 @@ impl Derivation<'_> {
 
     fn add_ordinal(&self, sources: &mut Sources<u32>) -> Result<(), LaunchError> {
         let by_name = self.platform.numbers_names()
-            || self.platform.kind == Kind::PyTorchJob && self.env.get("RANK").is_none();
+            || self.platform.kind == Kind::Maker(Maker::PyTorchJob) && self.env.get("RANK").is_none();
         if !by_name || self.env.get("JOB_COMPLETION_INDEX").is_some() {
             return Ok(());
         }

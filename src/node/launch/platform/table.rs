@@ -5,6 +5,7 @@ use super::Says::{
     MasterPort, NodeRank, Nodes, OwnHost, Processes, RunId, RunIdPart, TaskRank, Tasks,
 };
 use super::{Kind, Platform, Value};
+use crate::node::makers::Maker;
 
 /// What a row has if it does not say otherwise.
 const ROW: Platform =
@@ -16,19 +17,15 @@ pub(super) const PLATFORMS: &[Platform] = &[
     Platform {
         id: "leader-worker-set",
         name: "LeaderWorkerSet",
-        kind: Kind::LeaderWorkerSet,
+        kind: Kind::Maker(Maker::LeaderWorkerSet),
         mark: &["LWS_LEADER_ADDRESS", "LWS_GROUP_SIZE", "LWS_WORKER_INDEX"],
-        // The index from 0.6 on.
-        says: &[("LWS_WORKER_INDEX", NodeRank), ("LWS_GROUP_SIZE", Nodes)],
-        source: "kubernetes-sigs/lws, pkg/utils/pod/pod_utils.go",
         ..ROW
     },
     Platform {
         id: "volcano",
         name: "Volcano",
-        kind: Kind::Volcano,
+        kind: Kind::Maker(Maker::VolcanoJob),
         mark: &["VC_TASK_INDEX", "VK_TASK_INDEX", "VC_*_HOSTS"],
-        source: "volcano-sh/volcano, pkg/controllers/job/plugins/{svc,env,distributed-framework/pytorch}",
         ..ROW
     },
     Platform {
@@ -87,39 +84,30 @@ pub(super) const PLATFORMS: &[Platform] = &[
     Platform {
         id: "job-set",
         name: "JobSet",
-        kind: Kind::JobSet,
+        kind: Kind::Maker(Maker::JobSet),
         // Not injected by JobSet, but what its examples name the labels that they hand in.
         mark: &["JOBSET_NAME", "REPLICATED_JOB_NAME", "JOB_INDEX", "JOB_GLOBAL_INDEX"],
-        source: "kubernetes-sigs/jobset, api/jobset/v1alpha2/jobset_types.go (labels)",
         ..ROW
     },
     Platform {
         id: "train-job",
         name: "Kubeflow TrainJob (v2)",
-        kind: Kind::TrainJob,
+        kind: Kind::Maker(Maker::TrainJob),
         mark: &["JOB_COMPLETION_INDEX & PET_MASTER_ADDR"],
-        source: "kubeflow/trainer, pkg/runtime/framework/plugins/torch/torch.go",
         ..ROW
     },
     Platform {
         id: "py-torch-job",
         name: "Kubeflow PyTorchJob (v1)",
-        kind: Kind::PyTorchJob,
+        kind: Kind::Maker(Maker::PyTorchJob),
         mark: &["MASTER_ADDR", "PET_RDZV_ENDPOINT"],
-        source: "kubeflow/training-operator, pkg/controller.v1/pytorch/envvar.go",
         ..ROW
     },
     Platform {
         id: "jax-job",
         name: "Kubeflow JAXJob (v1)",
+        kind: Kind::Maker(Maker::JaxJob),
         mark: &["COORDINATOR_ADDRESS & PROCESS_ID"],
-        says: &[
-            ("PROCESS_ID", NodeRank),
-            ("NUM_PROCESSES", Nodes),
-            ("COORDINATOR_ADDRESS", Master),
-            ("COORDINATOR_PORT", MasterPort),
-        ],
-        source: "kubeflow/training-operator, pkg/controller.v1/jax/envvar.go",
         ..ROW
     },
     Platform {
@@ -403,18 +391,16 @@ pub(super) const PLATFORMS: &[Platform] = &[
     Platform {
         id: "indexed-job",
         name: "Indexed Job",
-        kind: Kind::IndexedJob,
+        kind: Kind::Maker(Maker::IndexedJob),
         mark: &["JOB_COMPLETION_INDEX"],
-        source: "kubernetes.io: concepts/workloads/controllers/job, completion mode",
         ..ROW
     },
     Platform {
         id: "stateful-set",
         name: "StatefulSet",
-        kind: Kind::StatefulSet,
+        kind: Kind::Maker(Maker::StatefulSet),
         mark: &["RALLYPOINT_POD_INDEX", "POD_INDEX"],
         says: &[("RALLYPOINT_POD_INDEX", NodeRank), ("POD_INDEX", NodeRank)],
-        source: "kubernetes.io: concepts/workloads/controllers/statefulset, pod index label",
         ..ROW
     },
     Platform {

@@ -18,7 +18,11 @@ fn part<'t>(text: &'t str, from: &str, to: &str) -> &'t str {
 #[test]
 fn the_document_has_every_platform_with_rules_of_its_own_in_order() {
     let text = document();
-    let table = part(&text, "### Platforms with rules of their own", "### Platforms by their variables");
+    let table = part(
+        &text,
+        "### Makers of pods, Slurm, and others with rules of their own",
+        "### Platforms by their variables",
+    );
     let rows: Vec<&str> = table
         .lines()
         .filter_map(|line| line.strip_prefix("| ")?.split(" | ").next())
@@ -35,6 +39,7 @@ fn the_document_has_every_platform_with_rules_of_its_own_in_order() {
         include_str!("../volcano.rs"),
         include_str!("../../slurm.rs"),
         include_str!("../../platform/table.rs"),
+        include_str!("../../../makers/table.rs"),
     ]
     .concat();
     for name in table.split('`').skip(1).step_by(2) {
@@ -50,7 +55,7 @@ fn the_document_has_the_rows_of_the_table() {
     );
     for platform in Platform::ALL.iter().filter(|platform| platform.kind == Kind::Plain) {
         let cell = |meanings: &[Says]| {
-            let names = platform.says.iter().filter(|(_, says)| {
+            let names = platform.says().filter(|(_, says)| {
                 meanings.contains(says)
                     || matches!(says, Says::AttemptFrom(_)) && meanings.contains(&Says::RunId)
             });
@@ -76,9 +81,42 @@ fn the_document_has_the_rows_of_the_table() {
 #[test]
 fn every_row_says_where_it_is_written() {
     for platform in Platform::ALL.iter().filter(|platform| platform.kind != Kind::Unknown) {
-        assert!(!platform.source.is_empty() && !platform.mark.is_empty(), "{}", platform.name);
+        assert!(!platform.source().is_empty() && !platform.mark.is_empty(), "{}", platform.name);
         let same =
             Platform::ALL.iter().filter(|other| other.id == platform.id || other.name == platform.name);
         assert_eq!(same.count(), 1, "{}", platform.name);
+    }
+}
+
+/// What a maker injects stands in the makers' table alone, and only what it injects is its mark.
+#[test]
+fn what_makers_inject_is_said_once() {
+    /// Users hand these in.
+    const NOT_INJECTED: [&str; 6] = [
+        "JOBSET_NAME",
+        "REPLICATED_JOB_NAME",
+        "JOB_INDEX",
+        "JOB_GLOBAL_INDEX",
+        "RALLYPOINT_POD_INDEX",
+        "POD_INDEX",
+    ];
+    let mut said = Vec::new();
+    for platform in Platform::ALL {
+        let mut names: Vec<&str> = platform.says().map(|(name, _)| name).collect();
+        names.sort_unstable();
+        let all = names.len();
+        names.dedup();
+        assert_eq!(names.len(), all, "{} says a variable twice", platform.name);
+        let Kind::Maker(maker) = platform.kind else { continue };
+        let injected: Vec<String> =
+            maker.facts().variables.iter().map(|variable| variable.name.replace("{role}", "*")).collect();
+        for mark in platform.mark.iter().flat_map(|mark| mark.split(" & ")) {
+            let known = injected.iter().any(|name| name == mark) || NOT_INJECTED.contains(&mark);
+            assert!(known, "{}: {mark}", platform.name);
+        }
+        said.extend(names);
+    }
+    for name in ["LWS_LEADER_ADDRESS", "LWS_GROUP_SIZE", "LWS_WORKER_INDEX", "PROCESS_ID", "NUM_PROCESSES"] {
+        assert!(said.contains(&name), "{name}");
     }
 }

@@ -319,7 +319,7 @@ proptest! {
             ], 12),
         torchrun in any::<bool>(),
     ) {
-        let mut known: Vec<&str> = Platform::ALL.iter().flat_map(|platform| platform.says.iter().map(|(name, _)| *name)).collect();
+        let mut known: Vec<&str> = Platform::ALL.iter().flat_map(|platform| platform.says().map(|(name, _)| name)).collect();
         known.extend(["RANK", "WORLD_SIZE", "LOCAL_RANK", "PET_NODE_RANK", "PET_NNODES", "PET_NPROC_PER_NODE", "MASTER_ADDR", "MASTER_PORT",
             "PET_RDZV_ENDPOINT", "SLURM_NODEID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_NNODES", "SLURM_STEP_ID", "SLURM_TASKS_PER_NODE",
             "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES", "VC_A_HOSTS", "VC_B_HOSTS", "VC_TASK_INDEX", "JOB_COMPLETION_INDEX", "JOB_INDEX",
