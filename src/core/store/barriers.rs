@@ -1,8 +1,8 @@
 //! BARRIER: arrivals are counted in the key, and only arrivals release.
 
 use super::capacity::Refusal;
-use super::keyspace::SlotId;
 use super::number::{decimal, parse_counter};
+use super::slot::SlotId;
 use super::waiters::{Registrations, Wait, WaitOn};
 use super::{Effects, Store};
 use crate::core::ids::{ConnId, Timestamp};

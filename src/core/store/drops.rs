@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::Store;
 use super::effects::{DropCause, Effects, Event, Observed};
-use super::keyspace::SlotId;
+use super::slot::SlotId;
 
 /// The whole store is being emptied: of all that was there before `age` began.
 #[derive(Debug)]

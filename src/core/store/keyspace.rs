@@ -10,20 +10,9 @@ use bytes::Bytes;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use slab::Slab;
 
-use super::stale::Record;
+use super::slot::{SlotId, left_behind};
+use super::stale::record::Record;
 use super::waiters::WaitList;
-
-/// Where a name's slot is. Valid while the slot exists.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct SlotId(u32);
-
-impl SlotId {
-    #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "2^32 slots need more than 800 GB")]
-    const fn at(index: usize) -> Self {
-        Self(index as u32)
-    }
-}
 
 /// Items of a queue, oldest first.
 #[derive(Debug, Default)]
@@ -135,7 +124,7 @@ impl KeySpace {
         let (slots, hasher) = (&mut self.slots, &self.hasher);
         slots.shrink_to_fit();
         self.places = slots.capacity();
-        self.index.shrink_to_fit(|id| hasher.hash_one(&*slots[id.0 as usize].key));
+        self.index.shrink_to_fit(|id| hasher.hash_one(&*slots[id.place()].key));
         self.trim_at = slots.len() / 2;
     }
 
@@ -163,7 +152,7 @@ impl KeySpace {
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Option<SlotId> {
         let hash = self.hasher.hash_one(key);
-        self.index.find(hash, |id| &*self.slots[id.0 as usize].key == key).copied()
+        self.index.find(hash, |id| &*self.slots[id.place()].key == key).copied()
     }
 
     /// The slot of `key`, and whether it was made just now.
@@ -171,7 +160,7 @@ impl KeySpace {
     pub(super) fn find_or_insert(&mut self, key: &[u8]) -> (SlotId, bool) {
         let hash = self.hasher.hash_one(key);
         let slots = &mut self.slots;
-        if let Some(&id) = self.index.find(hash, |id| &*slots[id.0 as usize].key == key) {
+        if let Some(&id) = self.index.find(hash, |id| &*slots[id.place()].key == key) {
             return (id, false);
         }
         let slot = Slot {
@@ -190,7 +179,7 @@ impl KeySpace {
         }
         let id = SlotId::at(place);
         let hasher = &self.hasher;
-        self.index.insert_unique(hash, id, |id| hasher.hash_one(&*slots[id.0 as usize].key));
+        self.index.insert_unique(hash, id, |id| hasher.hash_one(&*slots[id.place()].key));
         self.bytes += key.len() + Self::SLOT_BYTES;
         self.count_places();
         (id, true)
@@ -200,27 +189,27 @@ impl KeySpace {
     pub(super) fn slot(&self, id: SlotId) -> &Slot {
         #[cfg(test)]
         super::tests::work::step();
-        &self.slots[id.0 as usize]
+        &self.slots[id.place()]
     }
 
     #[inline]
     pub(super) fn slot_mut(&mut self, id: SlotId) -> &mut Slot {
         #[cfg(test)]
         super::tests::work::step();
-        &mut self.slots[id.0 as usize]
+        &mut self.slots[id.place()]
     }
 
     /// The slot, if it still exists. A slot id that was kept may by now belong to another name.
     pub(super) fn get(&self, id: SlotId) -> Option<&Slot> {
         #[cfg(test)]
         super::tests::work::step();
-        self.slots.get(id.0 as usize)
+        self.slots.get(id.place())
     }
 
     /// Replaces the plain value and returns the one before.
     #[inline]
     pub(super) fn set_value(&mut self, id: SlotId, value: Option<Bytes>) -> Option<Bytes> {
-        let slot = &mut self.slots[id.0 as usize];
+        let slot = &mut self.slots[id.place()];
         slot.written = self.age;
         self.bytes += value.as_ref().map_or(0, Bytes::len);
         self.plain += usize::from(value.is_some());
@@ -232,7 +221,7 @@ impl KeySpace {
 
     pub(super) fn push_item(&mut self, id: SlotId, item: Bytes) {
         self.bytes += item.len() + size_of::<Bytes>();
-        let slot = &mut self.slots[id.0 as usize];
+        let slot = &mut self.slots[id.place()];
         slot.written = self.age;
         if slot.queue.is_none() {
             self.bytes += Queue::BYTES;
@@ -241,7 +230,7 @@ impl KeySpace {
     }
 
     pub(super) fn pop_item(&mut self, id: SlotId) -> Option<Bytes> {
-        let items = &mut self.slots[id.0 as usize].queue.as_mut()?.items;
+        let items = &mut self.slots[id.place()].queue.as_mut()?.items;
         let item = items.pop_front()?;
         if left_behind(items.capacity(), 4 * items.len()) > 0 {
             items.shrink_to(2 * items.len());
@@ -252,7 +241,7 @@ impl KeySpace {
 
     /// Takes all items of a queue out. Each counts until [`Self::forget_item`].
     pub(super) fn take_items(&mut self, id: SlotId) -> VecDeque<Bytes> {
-        let queue = self.slots[id.0 as usize].queue.as_mut();
+        let queue = self.slots[id.place()].queue.as_mut();
         queue.map(|queue| std::mem::take(&mut queue.items)).unwrap_or_default()
     }
 
@@ -263,7 +252,7 @@ impl KeySpace {
 
     /// Frees what the slot no longer needs, and the slot itself if nothing needs it: then returns its record.
     pub(super) fn release(&mut self, id: SlotId) -> Option<Box<Record>> {
-        let slot = &mut self.slots[id.0 as usize];
+        let slot = &mut self.slots[id.place()];
         if slot.queue.take_if(|queue| queue.items.is_empty() && queue.offered == 0).is_some() {
             self.bytes -= Queue::BYTES;
         }
@@ -275,7 +264,7 @@ impl KeySpace {
         if let Ok(entry) = self.index.find_entry(hash, |&other| other == id) {
             entry.remove();
         }
-        let slot = self.slots.remove(id.0 as usize);
+        let slot = self.slots.remove(id.place());
         self.bytes -= slot.key.len() + Self::SLOT_BYTES;
         if self.left > 0 && self.slots.len() <= self.trim_at {
             self.trim();
@@ -287,10 +276,4 @@ impl KeySpace {
     pub(super) fn iter(&self) -> impl Iterator<Item = (SlotId, &Slot)> {
         self.slots.iter().map(|(at, slot)| (SlotId::at(at), slot))
     }
-}
-
-/// How much of `room` that was made for many is left now that there are `len`: little is not worth counting.
-pub(super) fn left_behind(room: usize, len: usize) -> usize {
-    const LITTLE: usize = 1024;
-    room.saturating_sub(len.max(LITTLE))
 }

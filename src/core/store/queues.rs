@@ -3,7 +3,8 @@
 use bytes::Bytes;
 
 use super::capacity::Refusal;
-use super::keyspace::{Queue, SlotId};
+use super::keyspace::Queue;
+use super::slot::SlotId;
 use super::waiters::WaitOn;
 use super::{Effects, Store};
 use crate::core::ids::ConnId;

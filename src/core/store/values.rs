@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use super::capacity::Refusal;
-use super::keyspace::SlotId;
 use super::number::{decimal, parse_counter};
+use super::slot::SlotId;
 use super::stale::StaleKeys;
 use super::{Effects, Event, Observed, Store};
 use crate::core::ids::{ConnId, Timestamp};

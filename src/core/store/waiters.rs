@@ -4,7 +4,7 @@
 use slab::Slab;
 use smallvec::SmallVec;
 
-use super::keyspace::{SlotId, left_behind};
+use super::slot::{SlotId, left_behind};
 use crate::core::ids::{ConnId, Timestamp};
 
 const NONE: u32 = u32::MAX;
@@ -158,11 +158,10 @@ pub(super) enum WaitOn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::store::keyspace::KeySpace;
 
     #[test]
     fn lists_keep_their_order_through_removals_anywhere() {
-        let slot = KeySpace::default().find_or_insert(b"k").0;
+        let slot = SlotId::at(0);
         let conn = |n| ConnId::new(n, n);
         for gone in 0..5_usize {
             let (mut all, mut list) = (Registrations::default(), WaitList::default());

@@ -3,7 +3,7 @@
 //! A wait knows how many of its keys are missing; whoever makes a key appear or disappear tells the waiters of that
 //! key, and of no other.
 
-use super::keyspace::SlotId;
+use super::slot::SlotId;
 use super::waiters::{Wait, WaitOn};
 use super::{Effects, Store};
 use crate::core::ids::{ConnId, Timestamp};

@@ -4,7 +4,7 @@ use hashbrown::HashMap;
 
 use super::ranges::RangeSet;
 use crate::core::ids::count;
-use crate::core::store::keyspace::SlotId;
+use crate::core::store::slot::SlotId;
 
 /// A group. Never reused, so what a connection remembers of a group that is gone harms nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

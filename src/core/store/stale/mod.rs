@@ -15,13 +15,13 @@
 //!
 //! This module decides what to drop; the store drops it.
 
+mod due;
 mod groups;
 #[cfg(test)]
 mod invariants;
 mod ranges;
+pub(super) mod record;
 mod runs;
-
-mod due;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -29,13 +29,15 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use super::keyspace::{KeySpace, Slot, SlotId};
+use super::keyspace::{KeySpace, Slot};
+use super::slot::SlotId;
 use super::{DropCause, Event};
 use crate::core::ids::{ConnId, RunId, Timestamp};
 use crate::core::protocol::keys::{KeyPattern, RendezvousPart, classify};
 use due::{Due, Of};
 use groups::{GroupId, Groups};
 use ranges::RangeSet;
+use record::{Kind, Record};
 use runs::{RunKey, Runs};
 
 /// When keys are dropped without a client asking for it. `None` switches a rule off.
@@ -64,46 +66,6 @@ impl Default for StaleKeyConfig {
             forget_finished_after: Some(Duration::from_secs(10)),
             reset_when_idle: Some(Duration::from_secs(30)),
             one_job: false,
-        }
-    }
-}
-
-/// What is known of one of PyTorch's own keys, beside its value.
-#[derive(Debug)]
-pub(super) struct Record {
-    kind: Kind,
-    run: Option<RunKey>,
-    /// The connection that wrote the present value.
-    writer: Option<ConnId>,
-    /// When that connection closed; only where spent addresses are kept.
-    writer_gone_at: Option<Timestamp>,
-    /// Position among the group's addresses.
-    at: u32,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    WorkerCount,
-    /// `rank` is that of the process that writes it, `is_first` whether that is the first key it writes.
-    Address {
-        group: GroupId,
-        rank: u32,
-        is_first: bool,
-        by_agent: bool,
-    },
-    AttemptLeftover,
-    Unknown,
-    Message,
-    Rendezvous(RendezvousPart),
-}
-
-impl Kind {
-    /// Why rule 2 drops it.
-    fn attempt_over(self) -> Option<DropCause> {
-        match self {
-            Self::AttemptLeftover => Some(DropCause::AttemptOver),
-            Self::Unknown => Some(DropCause::UnknownKey),
-            _ => None,
         }
     }
 }
@@ -137,11 +99,6 @@ struct Notes {
     /// What it read, by group: in [`Self::MOST_READ`] groups at the most.
     read: HashMap<GroupId, Read>,
     runs: SmallVec<[RunKey; 2]>,
-}
-
-impl Record {
-    /// What a record costs, with its places in the lists of others, roughly.
-    const BYTES: usize = size_of::<Self>() + 40;
 }
 
 impl Notes {

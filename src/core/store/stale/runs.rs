@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use super::push_pruned;
 use crate::core::ids::{RunId, Timestamp};
 use crate::core::store::DropCause;
-use crate::core::store::keyspace::SlotId;
+use crate::core::store::slot::SlotId;
 
 /// A run. Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

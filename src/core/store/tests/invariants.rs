@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-use super::super::keyspace::{KeySpace, Queue, Slot, SlotId, left_behind};
+use super::super::keyspace::{KeySpace, Queue, Slot};
+use super::super::slot::{SlotId, left_behind};
 use super::super::waiters::{RegistrationId, WaitOn};
 use super::super::{Session, Store};
 use crate::core::ids::ConnId;

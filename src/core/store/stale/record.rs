@@ -1,0 +1,52 @@
+//! What the rules know of one name.
+
+use super::groups::GroupId;
+use super::runs::RunKey;
+use crate::core::ids::{ConnId, Timestamp};
+use crate::core::protocol::keys::RendezvousPart;
+use crate::core::store::DropCause;
+
+/// What is known of one of PyTorch's own keys, beside its value.
+#[derive(Debug)]
+pub(in crate::core::store) struct Record {
+    pub(super) kind: Kind,
+    pub(super) run: Option<RunKey>,
+    /// The connection that wrote the present value.
+    pub(super) writer: Option<ConnId>,
+    /// When that connection closed; only where spent addresses are kept.
+    pub(super) writer_gone_at: Option<Timestamp>,
+    /// Position among the group's addresses.
+    pub(super) at: u32,
+}
+
+impl Record {
+    /// What a record costs, with its places in the lists of others, roughly.
+    pub(super) const BYTES: usize = size_of::<Self>() + 40;
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    WorkerCount,
+    /// `rank` is that of the process that writes it, `is_first` whether that is the first key it writes.
+    Address {
+        group: GroupId,
+        rank: u32,
+        is_first: bool,
+        by_agent: bool,
+    },
+    AttemptLeftover,
+    Unknown,
+    Message,
+    Rendezvous(RendezvousPart),
+}
+
+impl Kind {
+    /// Why rule 2 drops it.
+    pub(super) fn attempt_over(self) -> Option<DropCause> {
+        match self {
+            Self::AttemptLeftover => Some(DropCause::AttemptOver),
+            Self::Unknown => Some(DropCause::UnknownKey),
+            _ => None,
+        }
+    }
+}
