@@ -18,9 +18,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
-use super::accept::{Admission, DEAD_AFTER, Outcome};
-use crate::core::protocol::{Decoded, Decoder, Dialect, ProtocolError, ReplyBuffer, Request};
-use crate::core::store::Refusal;
+use super::admission::Admission;
+use super::end::End;
+use crate::core::protocol::{Decoded, Decoder, Dialect, ReplyBuffer, Request};
 use crate::server::deadline_in;
 use crate::server::engine::{BufferReservation, Session};
 
@@ -38,6 +38,9 @@ const SLOWEST: f64 = 16.0 * 1024.0;
 const LOOK_FOR_MEMORY: Duration = Duration::from_millis(100);
 /// Replies up to this size fit into the window of a peer that takes none of them.
 const FILLS_A_WINDOW: usize = 16 * 1024;
+
+/// A dead host is noticed after this long without an answer.
+pub(super) const DEAD_AFTER: Duration = Duration::from_secs(20);
 
 /// The buffers that all connections of a thread share: each is empty between two polls.
 struct Scratch {
@@ -62,57 +65,6 @@ fn with_scratch<T>(work: impl FnOnce(&mut [u8], &mut ReplyBuffer) -> T) -> T {
         replies.shrink();
         result
     })
-}
-
-/// Why a connection ended.
-#[derive(Debug, thiserror::Error)]
-pub(in crate::server) enum End {
-    /// The peer closed it.
-    #[error("closed by the peer")]
-    Closed,
-    /// The network broke it.
-    #[error("the connection broke: {0}")]
-    Io(#[from] io::Error),
-    /// The peer's bytes are wrong.
-    #[error("{0}")]
-    Protocol(#[from] ProtocolError),
-    /// The store refused a request.
-    #[error("{0}")]
-    Refused(#[from] Refusal),
-    /// The first request did not become whole in time.
-    #[error("the first request was not whole {0:?} after its first byte (--handshake-timeout)")]
-    HandshakeTimeout(Duration),
-    /// A later request stands still.
-    #[error("a request that was begun stood still for {0:?} (--request-timeout)")]
-    RequestTimeout(Duration),
-    /// The peer does not take its replies.
-    #[error("the peer took no reply for {0:?} (--write-timeout)")]
-    WriteStalled(Duration),
-    /// The connection's buffers do not fit into the memory budget.
-    #[error("no memory for the connection's buffers (--max-memory)")]
-    OutOfMemory,
-}
-
-impl End {
-    /// The other protocol that the peer talks, where its first bytes tell.
-    pub(in crate::server) fn foreign(&self) -> Option<&'static str> {
-        match self {
-            Self::Protocol(ProtocolError::Foreign(foreign)) => Some(foreign.name()),
-            _ => None,
-        }
-    }
-
-    fn outcome(&self, greeted: bool) -> Outcome {
-        match self {
-            Self::Closed | Self::Io(_) => Outcome::Ok,
-            Self::Protocol(_) if !greeted => Outcome::BadHandshake,
-            Self::Protocol(_) | Self::Refused(Refusal::NotANumber { .. }) => Outcome::ProtocolError,
-            Self::HandshakeTimeout(_) => Outcome::HandshakeTimeout,
-            Self::RequestTimeout(_) | Self::WriteStalled(_) | Self::OutOfMemory | Self::Refused(_) => {
-                Outcome::Limit
-            }
-        }
-    }
 }
 
 /// One client's connection: a future that serves it until it ends. Dropping it disconnects. A struct and no `async fn`,

@@ -1,13 +1,18 @@
 //! The store port: accepting connections, admitting them, and one task for each on a worker.
 
 mod accept;
+mod admission;
 mod connection;
+mod end;
 mod places;
 mod throttle;
 mod workers;
 
-pub(in crate::server) use accept::{ENOUGH_BACKLOG, KINDS_OF_LINES, Shared};
-pub use accept::{Outcome, StoreListener, bind};
+pub(in crate::server) use accept::ENOUGH_BACKLOG;
+pub use accept::bind;
+pub use admission::StoreListener;
+pub(in crate::server) use admission::{KINDS_OF_LINES, Shared};
+pub use end::Outcome;
 pub use places::{Place, Places};
 pub use throttle::Throttle;
 pub(in crate::server) use workers::Workers;
