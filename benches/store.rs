@@ -24,7 +24,7 @@ impl Effects for Sink {
         self.out.push(reply);
     }
 
-    fn wake(&mut self, _: ConnId) {
+    fn wake(&mut self, _: ConnId, _: Timestamp) {
         self.woken += 1;
     }
 

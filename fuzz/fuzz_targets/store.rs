@@ -151,7 +151,7 @@ impl Effects for Seen {
         }
     }
 
-    fn wake(&mut self, conn: ConnId) {
+    fn wake(&mut self, conn: ConnId, _: Timestamp) {
         self.woken.push(conn);
     }
 
@@ -288,7 +288,7 @@ impl World {
         assert_eq!(stats.connections, self.clients.iter().flatten().count());
         assert_eq!(stats.waiters, self.waits.iter().filter(|&&waits| waits).count());
         for (client, conn) in self.clients.iter().enumerate() {
-            assert_eq!(conn.is_some_and(|conn| self.store.is_waiting(conn)), self.waits[client]);
+            assert_eq!(conn.is_some_and(|conn| self.store.waiting_since(conn).is_some()), self.waits[client]);
         }
         for wait in self.store.waits(self.now, usize::MAX, usize::MAX) {
             let on_queue = wait.missing.is_empty() && !self.queues.is_empty();

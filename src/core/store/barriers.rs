@@ -24,8 +24,8 @@ impl Store {
         let earlier = self.arrivals_at(conn, key);
         match earlier {
             Some(_) => self.forget_wait(conn),
-            None => self.abandon_wait(conn),
-        }
+            None => self.end_wait(conn),
+        };
         let id = self.slot_for(conn, key, fx);
         self.write(conn, id, text, fx);
         if count >= world_size {
@@ -62,8 +62,9 @@ impl Store {
         to_wake.extend(self.registrations.iter(&barrier.arrivals));
         self.work += to_wake.len();
         for conn in to_wake.drain(..) {
-            self.forget_wait(conn);
-            fx.wake(conn);
+            if let Some(since) = self.forget_wait(conn) {
+                fx.wake(conn, since);
+            }
         }
         self.to_wake = to_wake;
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::core::ids::{ConnId, RunId};
+use crate::core::ids::{ConnId, RunId, Timestamp};
 use crate::core::protocol::Reply;
 
 /// Takes what follows from one request, in the order in which the peers must see it.
@@ -19,8 +19,9 @@ pub trait Effects {
         true
     }
 
-    /// Ends the wait of `conn` with [`Reply::StopWaiting`]. `conn` may be the requesting connection itself.
-    fn wake(&mut self, conn: ConnId);
+    /// Ends the wait that `conn` began at `since` with [`Reply::StopWaiting`]. `conn` may be the requesting connection
+    /// itself.
+    fn wake(&mut self, conn: ConnId, since: Timestamp);
 
     /// Something an operator may want to know. Rare: never one per request.
     fn event(&mut self, event: Event);
@@ -77,8 +78,6 @@ pub enum Observed {
     Gone {
         /// Which.
         conn: ConnId,
-        /// A key it was still waiting for.
-        waited_for: Option<Box<[u8]>>,
     },
     /// A rare fact.
     Event(Event),

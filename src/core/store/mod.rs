@@ -114,14 +114,13 @@ impl Store {
         if self.session(conn).is_none() {
             return;
         }
-        let waited_for = if fx.observes() { self.awaited_job_key(conn) } else { None };
         self.end_wait(conn);
         self.pass_on_offer(conn, fx);
         self.sessions[conn.slot()] = None;
         self.connections = self.connections.saturating_sub(1);
         let left = self.stale.on_disconnect(&mut self.keys, conn, now);
         if left.was_of_job && fx.observes() {
-            fx.observe(Observed::Gone { conn, waited_for: waited_for.map(|(key, _)| key) });
+            fx.observe(Observed::Gone { conn });
         }
         self.settle(fx);
         if left.worker_share != 0 {

@@ -61,14 +61,14 @@ impl Store {
             wait.is_some_and(|wait| matches!(wait.on, WaitOn::Keys { missing: 0, .. }))
         });
         let Some(conn) = ready else { return };
-        self.end_wait(conn);
+        let Some(since) = self.end_wait(conn) else { return };
         if let Some(queue) = &mut self.keys.slot_mut(id).queue {
             queue.offered = queue.offered.saturating_add(1);
         }
         if let Some(session) = self.session_mut(conn) {
             session.offered = Some(id);
         }
-        fx.wake(conn);
+        fx.wake(conn, since);
     }
 
     /// A connection that was woken for an item takes it with its next request, or the item is offered to another.

@@ -21,7 +21,7 @@ pub(super) mod work;
 mod world;
 
 use super::{Effects, Event, Observed};
-use crate::core::ids::ConnId;
+use crate::core::ids::{ConnId, Timestamp};
 use crate::core::protocol::{
     Decoded, Decoder, Dialect, LegacyRelease, Limits, Op, Reply, Request, encode_hello, encode_request,
 };
@@ -73,7 +73,7 @@ impl Effects for Recorder {
         self.effects.push(Effect::Reply(reply.into()));
     }
 
-    fn wake(&mut self, conn: ConnId) {
+    fn wake(&mut self, conn: ConnId, _: Timestamp) {
         self.effects.push(Effect::Wake(conn));
     }
 

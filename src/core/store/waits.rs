@@ -54,8 +54,8 @@ impl Store {
             }
         });
         for conn in to_wake.drain(..) {
-            if self.end_wait(conn) {
-                fx.wake(conn);
+            if let Some(since) = self.end_wait(conn) {
+                fx.wake(conn, since);
             }
         }
         self.to_wake = to_wake;
@@ -82,21 +82,18 @@ impl Store {
         }
     }
 
-    /// Ends a wait before its condition: a barrier arrival is withdrawn. `false` if there was none.
-    pub(super) fn end_wait(&mut self, conn: ConnId) -> bool {
-        let Some(wait) = self.session(conn).and_then(|session| session.wait.as_ref()) else {
-            return false;
-        };
+    /// Ends a wait before its condition: a barrier arrival is withdrawn. Returns when it began, if there was one.
+    pub(super) fn end_wait(&mut self, conn: ConnId) -> Option<Timestamp> {
+        let wait = self.session(conn)?.wait.as_ref()?;
         if let WaitOn::Barrier { registration, arrivals, life, .. } = wait.on {
             self.withdraw_arrivals(self.registrations.get(registration).slot, arrivals, life);
         }
-        self.forget_wait(conn);
-        true
+        self.forget_wait(conn)
     }
 
-    /// Removes the registrations of a wait that is over.
-    pub(super) fn forget_wait(&mut self, conn: ConnId) {
-        let Some(wait) = self.session_mut(conn).and_then(|session| session.wait.take()) else { return };
+    /// Removes the registrations of a wait that is over. Returns when it began.
+    pub(super) fn forget_wait(&mut self, conn: ConnId) -> Option<Timestamp> {
+        let wait = self.session_mut(conn)?.wait.take()?;
         self.waiting -= 1;
         match wait.on {
             WaitOn::Keys { registrations, .. } => {
@@ -118,6 +115,7 @@ impl Store {
                 self.release(id);
             }
         }
+        Some(wait.since)
     }
 
     /// The first missing key of PyTorch's own that `conn` waits for, and since when.
@@ -129,9 +127,9 @@ impl Store {
         Some((slot.key().into(), wait.since))
     }
 
-    /// Whether `conn` has a WAIT or BARRIER outstanding.
-    pub fn is_waiting(&self, conn: ConnId) -> bool {
-        self.session(conn).is_some_and(|session| session.wait.is_some())
+    /// Since when `conn` has a WAIT or BARRIER outstanding, if it has.
+    pub fn waiting_since(&self, conn: ConnId) -> Option<Timestamp> {
+        Some(self.session(conn)?.wait.as_ref()?.since)
     }
 
     /// Ends the outstanding wait of a client that cannot cancel (PyTorch 2.0) and has plainly moved on.

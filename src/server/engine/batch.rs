@@ -46,7 +46,8 @@ impl Effects for BatchEffects<'_> {
         self.out.len() <= self.counted || self.count_replies()
     }
 
-    fn wake(&mut self, conn: ConnId) {
+    fn wake(&mut self, conn: ConnId, since: Timestamp) {
+        self.meter.waits.record(self.now.since(since));
         if Some(conn) == self.own {
             self.out.push(Reply::StopWaiting);
             return;
@@ -55,7 +56,6 @@ impl Effects for BatchEffects<'_> {
             return;
         };
         mailbox.woken = true;
-        self.meter.waits.record(self.now.since(mailbox.waiting_since));
         self.wakers.extend(mailbox.waker.take());
     }
 

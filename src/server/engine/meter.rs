@@ -70,7 +70,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Counts a batch that took `took` in all.
+    /// Counts the requests of a batch that took `took` in all.
     #[inline]
     #[expect(clippy::arithmetic_side_effects, reason = "the divisor is 1 or more")]
     #[expect(clippy::cast_possible_truncation, reason = "nobody holds the lock for centuries")]

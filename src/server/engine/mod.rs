@@ -23,10 +23,12 @@ mod batch;
 mod budget;
 mod meter;
 mod observations;
+#[cfg(test)]
+mod tests;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::core::ids::{ConnId, Timestamp};
@@ -78,7 +80,14 @@ struct Mailbox {
     woken: bool,
     /// Set while the connection waits.
     waker: Option<Waker>,
-    waiting_since: Timestamp,
+}
+
+impl Mailbox {
+    fn leave_waker(&mut self, waker: &Waker) {
+        if self.waker.as_ref().is_none_or(|known| !known.will_wake(waker)) {
+            self.waker = Some(waker.clone());
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -168,7 +177,7 @@ impl Engine {
             reason = "each takes a descriptor, and a process has fewer than 2^32"
         )]
         let id = ConnId::new(entry.key() as u32, serial);
-        entry.insert(Mailbox { id, woken: false, waker: None, waiting_since: Timestamp::default() });
+        entry.insert(Mailbox { id, woken: false, waker: None });
         state.store.connect(id, SocketAddr::new(addr.ip().to_canonical(), addr.port()));
         Session { engine: Arc::clone(self), id }
     }
@@ -343,7 +352,6 @@ impl Session {
         if std::mem::take(&mut own.woken) {
             out.push(Reply::StopWaiting);
         }
-        let waiting_since = own.waker.as_ref().map(|_| own.waiting_since);
         let own = Some(self.id);
         let mut effects = BatchEffects {
             own,
@@ -363,13 +371,15 @@ impl Session {
             if cannot_cancel && !matches!(request, Request::CancelWait) {
                 store.abandon_wait(self.id);
             }
+            let cancelled = match request {
+                Request::CancelWait => store.waiting_since(self.id),
+                _ => None,
+            };
             if let Err(refusal) = store.apply(self.id, request, now, &mut effects) {
                 submitted.refusal = Some(refusal);
                 break;
             }
-            if matches!(request, Request::CancelWait)
-                && let Some(since) = waiting_since
-            {
+            if let Some(since) = cancelled {
                 effects.meter.waits.record(now.since(since));
             }
             submitted.applied = submitted.applied.saturating_add(1);
@@ -379,21 +389,32 @@ impl Session {
                 break;
             }
         }
-        submitted.waiting = store.is_waiting(self.id);
+        submitted.waiting = store.waiting_since(self.id).is_some();
         meter.sent(out.len().saturating_sub(unsent));
         let own = &mut mailboxes[self.id.slot()];
-        if !submitted.waiting {
+        if submitted.waiting {
+            own.leave_waker(waker);
+        } else {
             own.waker = None;
-        } else if own.waker.as_ref().is_none_or(|known| !known.will_wake(waker)) {
-            own.waker = Some(waker.clone());
-            own.waiting_since = now;
         }
-        if !batch.is_empty() {
-            let took = self.engine.clock.now().since(now);
-            meter.record(batch[..submitted.applied].iter().map(|(request, _)| request.op()), took);
-        }
+        let took = self.engine.clock.now().since(now);
+        meter.record(batch[..submitted.applied].iter().map(|(request, _)| request.op()), took);
         self.engine.finish(state, wakers);
         submitted
+    }
+
+    /// Takes the wake-up that ends the outstanding wait, as a reply in `out`; `waker` is told when there is one.
+    pub fn poll_wake_up(&self, out: &mut ReplyBuffer, waker: &Waker) -> Poll<()> {
+        let mut state = self.engine.lock();
+        let own = &mut state.mailboxes[self.id.slot()];
+        if !std::mem::take(&mut own.woken) {
+            own.leave_waker(waker);
+            return Poll::Pending;
+        }
+        let unsent = out.len();
+        out.push(Reply::StopWaiting);
+        state.meter.sent(out.len().saturating_sub(unsent));
+        Poll::Ready(())
     }
 }
 

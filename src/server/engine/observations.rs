@@ -87,8 +87,7 @@ fn cost(observed: &Observed) -> usize {
     let bytes = match observed {
         Observed::Wrote { key, value, .. } => key.len().saturating_add(value.len()),
         Observed::Client { key, .. } | Observed::Dropped { key } | Observed::GaveUp { key, .. } => key.len(),
-        Observed::Gone { waited_for, .. } => waited_for.as_ref().map_or(0, |key| key.len()),
-        Observed::Event(_) => 0,
+        Observed::Gone { .. } | Observed::Event(_) => 0,
     };
     bytes.saturating_add(Observations::ITEM_BYTES)
 }

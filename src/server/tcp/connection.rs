@@ -233,8 +233,9 @@ impl Connection {
     /// Asks the engine whether the outstanding wait is over; its waker will tell if it is not yet.
     fn poll_wake_up(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         with_scratch(|_, replies| {
-            self.waiting = self.session.submit(&[], false, replies, cx.waker()).waiting;
-            if self.waiting { Poll::Pending } else { Poll::Ready(self.write(replies, cx)) }
+            ready!(self.session.poll_wake_up(replies, cx.waker()));
+            self.waiting = false;
+            Poll::Ready(self.write(replies, cx))
         })
     }
 

@@ -27,7 +27,7 @@ impl Effects for Recorder {
         self.replies += 1;
     }
 
-    fn wake(&mut self, _: ConnId) {}
+    fn wake(&mut self, _: ConnId, _: Timestamp) {}
 
     fn event(&mut self, event: Event) {
         self.seen.push((self.now, Observed::Event(event)));

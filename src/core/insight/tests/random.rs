@@ -86,7 +86,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (conn(), key(), value()).prop_map(move |(conn, key, value)| {
             Step::Observe(Observed::Wrote { conn, key: bytes(key), value: Bytes::from(value) })
         }),
-        2 => conn().prop_map(|conn| Step::Observe(Observed::Gone { conn, waited_for: None })),
+        2 => conn().prop_map(|conn| Step::Observe(Observed::Gone { conn })),
         1 => key().prop_map(move |key| Step::Observe(Observed::Dropped { key: bytes(key) })),
         1 => (conn(), key()).prop_map(move |(conn, key)| {
             Step::Observe(Observed::GaveUp { conn, key: bytes(key), waited: Duration::from_mins(1) })

@@ -136,7 +136,7 @@ impl Client {
     }
 
     pub(super) fn is_waiting(&self) -> bool {
-        self.world.inner().store.is_waiting(self.conn)
+        self.world.inner().store.waiting_since(self.conn).is_some()
     }
 
     /// Whether the wait was ended by another's request since the last call.

@@ -133,7 +133,11 @@ impl Table {
     fn check_against(&self, model: &Model) {
         let inner = self.world.inner();
         for (n, client) in self.clients.iter().enumerate() {
-            assert_eq!(inner.store.is_waiting(client.conn), model.is_waiting(n), "client {n} waits?");
+            assert_eq!(
+                inner.store.waiting_since(client.conn).is_some(),
+                model.is_waiting(n),
+                "client {n} waits?"
+            );
         }
         let mut plain = model.plain.clone();
         let mut queues = model.queues.clone();
