@@ -42,10 +42,10 @@ fn metric(server: &TestServer, name: &str, label: &str) -> f64 {
 }
 
 /// Joins a native run that needs more nodes than there are.
-fn join(stream: &mut TcpStream, node: usize, terms: &str) {
+fn join(stream: &mut TcpStream, run: &str, node: usize, terms: &str) {
     let body = format!(r#"{{"node": "{node}", "join_id": "1", "min_nodes": 10000, {terms}}}"#);
     let head = format!(
-        "POST /api/v1/runs/big/join HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        "POST /api/v1/runs/{run}/join HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all(format!("{head}{body}").as_bytes()).expect("the admin port reads");
@@ -54,7 +54,7 @@ fn join(stream: &mut TcpStream, node: usize, terms: &str) {
 /// A node that waits for the others.
 fn long_poll(from: u8, node: usize, server: &TestServer) -> TcpStream {
     let mut stream = connect_from(address(from), server.admin);
-    join(&mut stream, node, r#""wait_seconds": 60"#);
+    join(&mut stream, "big", node, r#""wait_seconds": 60"#);
     stream
 }
 
@@ -125,6 +125,36 @@ fn a_full_store_and_waiting_requests_together_stay_within_the_memory() {
     });
 }
 
+/// The limit on open files decides how many of them find a place, an eighth of it; the others are turned away.
+#[test]
+fn six_thousand_long_polls_stay_within_the_memory() {
+    const LIMIT: usize = 200 * MIB;
+    const POLLS: usize = 6000;
+    const EACH_RUN: usize = 50;
+    rallypoint::process::raise_descriptor_limit();
+    let server = TestServer::start(&["--max-memory", "200MiB"]);
+    let before = server.resident();
+    let mut polls = Vec::new();
+    for n in 0..POLLS {
+        let mut poll = connect_from(address(u8::try_from(n % 8).expect("small") + 1), server.admin);
+        let run = format!("run-{}", n / EACH_RUN);
+        join(&mut poll, &run, n, r#""store": false, "wait_seconds": 60"#);
+        polls.push(poll);
+    }
+    let waiting = || metric(&server, "rallypoint_rendezvous_joined_nodes", "") as usize;
+    eventually("each waits or is turned away", || waiting() + answered(&polls).0 >= POLLS);
+    let (refused, broken) = answered(&polls);
+    let grown = server.resident() - before;
+    println!(
+        "{} of {POLLS} wait, {refused} are turned away, memory grew by {} KiB",
+        POLLS - refused,
+        grown / 1024
+    );
+    assert!(POLLS - refused >= 1000 && broken == 0, "{refused} are turned away, {broken} are broken");
+    assert!(grown <= LIMIT + LIMIT / 5, "{} MiB", grown / MIB);
+    assert_health_is_answered(1, &server);
+}
+
 #[test]
 fn idle_connections_to_the_admin_port_leave_health_alone() {
     rallypoint::process::raise_descriptor_limit();
@@ -144,7 +174,7 @@ fn a_flood_of_expensive_requests_leaves_health_alone() {
     for server in &servers {
         let mut nodes = connect_from(address(1), server.admin);
         for node in 0..NODES {
-            join(&mut nodes, node, r#""keep_alive_seconds": 600, "wait_seconds": 0"#);
+            join(&mut nodes, "big", node, r#""keep_alive_seconds": 600, "wait_seconds": 0"#);
             let answer = nodes.read(&mut [0; 4096]).expect("the admin port answers");
             assert!(answer > 0, "node {node} is turned away");
         }

@@ -7,8 +7,10 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use rallypoint::core::protocol::Op;
 use serde_json::{Value, json};
 
+use crate::common::peer::{Peer, wire};
 use crate::common::{HttpAnswer, TestServer, eventually, http};
 
 const JSON: &str = "Content-Type: application/json\r\n";
@@ -53,7 +55,7 @@ fn a_run_s_store_waits_for_its_first_client_as_long_as_a_join_may() {
     let open = |run: &str| post(server.admin, "/api/v1/stores", &json!({"run_id": run}));
     let (slow, used) = (port_of(&open("slow")), port_of(&open("used")));
     let store = SocketAddr::from(([127, 0, 0, 1], u16::try_from(used).expect("a port")));
-    let client = crate::common::peer::Peer::greet(store);
+    let client = Peer::greet(store);
     eventually("it is seen", || {
         let stores = http(server.admin, "GET /api/v1/stores", "", "").json();
         stores["stores"].as_array().is_some_and(|stores| stores.iter().any(|store| store["connections"] == 1))
@@ -216,4 +218,70 @@ fn barriers_and_announced_pods_stay_within_the_memory() {
     assert_eq!(statuses.iter().copied().collect::<BTreeSet<u16>>(), BTreeSet::from([202, 503]));
     assert_within_limit(&server, before);
     assert_eq!(join(&server, "another", &json!({"store": false})).status, 200, "runs have their own share");
+}
+
+/// What an agent of a static torchrun does, for all nodes of its run, and a deletion of all its keys: what is left of
+/// the run is what was seen of it.
+fn unmodified_run(server: &TestServer, run: &str, nodes: usize) -> Peer {
+    let role = br#"{"role": "default", "rank": 0, "local_world_size": 8}"#;
+    let keys: Vec<_> =
+        (0..nodes).map(|node| wire(format!("/{run}/torchelastic/role_info/{node}").as_bytes())).collect();
+    let mut agent = Peer::greet(server.store);
+    for key in &keys {
+        agent.send(&[&[Op::Set as u8][..], key, &wire(role)].concat());
+    }
+    for key in &keys {
+        agent.send(&[&[Op::Delete as u8][..], key].concat());
+    }
+    agent
+}
+
+/// The sum of a metric's series whose labels contain `label`.
+fn metric(server: &TestServer, name: &str, label: &str) -> usize {
+    let page = http(server.admin, "GET /metrics", "", "").body;
+    let lines = page.lines().filter(|line| line.starts_with(name) && line.contains(label));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>() as usize
+}
+
+fn used(server: &TestServer) -> usize {
+    metric(server, "rallypoint_memory_used_bytes", "")
+}
+
+#[test]
+fn what_is_seen_of_unmodified_runs_counts_for_the_memory() {
+    const RUNS: usize = 300;
+    const NODES: usize = 300;
+    const LIMIT: usize = 64 * MIB;
+    let [seeing, blind] = ["on", "off"].map(|insight| {
+        let server = TestServer::start(&["--max-memory", "64MiB", "--insight", insight]);
+        let before = server.resident();
+        let agents: Vec<_> =
+            (0..RUNS).map(|run| unmodified_run(&server, &format!("run-{run}"), NODES)).collect();
+        eventually("all is done", || {
+            metric(&server, "rallypoint_requests_total", "\"delete\"") == RUNS * NODES
+        });
+        (server, before, agents)
+    });
+    let grown = || seeing.0.resident() - seeing.1;
+    eventually("it is counted", || used(&seeing.0) > grown() / 2);
+    println!("{} KiB are counted, memory grew by {} KiB", used(&seeing.0) / 1024, grown() / 1024);
+    assert!(grown() <= LIMIT + LIMIT / 5, "{} MiB", grown() / MIB);
+    assert!(used(&blind.0) < MIB, "the stores are empty, and nothing was looked at");
+    drop(seeing.2);
+    eventually("runs that are over make room", || used(&seeing.0) < LIMIT / 4);
+}
+
+#[test]
+fn unmodified_runs_that_are_over_stay_within_the_memory() {
+    let server = TestServer::start(&["--max-memory", "16MiB"]);
+    let before = server.resident();
+    for run in 0..120 {
+        drop(unmodified_run(&server, &format!("run-{run}"), 400));
+        if run % 10 == 9 {
+            // Room is made once a second.
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    }
+    assert_within_limit(&server, before);
+    assert_eq!(metric(&server, "rallypoint_connections_total", "\"limit\""), 0, "nobody was refused");
 }
