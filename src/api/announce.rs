@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::StoreAddress;
 
@@ -13,7 +14,7 @@ use super::PeerDuration;
 pub const MAX_ANNOUNCE_WAIT: Duration = Duration::from_secs(8);
 
 /// `POST /api/v1/runs/{run_id}/announce`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Announce {
     /// The pod's name: the same in every repetition. With the node rank it says which place the pod takes.
@@ -42,7 +43,7 @@ pub struct Announce {
 }
 
 /// Where an announced pod stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AnnounceState {
     /// It may start.
@@ -54,7 +55,7 @@ pub enum AnnounceState {
 }
 
 /// 200: `go`. 202: not yet; ask again with the same body.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AnnounceAnswer {
     /// Where the pod stands.
     pub state: AnnounceState,
@@ -71,6 +72,7 @@ pub struct AnnounceAnswer {
     /// How things stand, in words.
     pub detail: String,
     /// What does not keep anybody, but will hurt.
+    #[schema(required)]
     pub warning: Option<String>,
     /// With `go`: the run's own store, if it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,11 +80,12 @@ pub struct AnnounceAnswer {
 }
 
 /// `GET /api/v1/runs/{run_id}/announce`: the pods of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Announced {
     /// The run.
     pub run_id: String,
     /// `N` or `MIN:MAX`.
+    #[schema(required)]
     pub nodes: Option<String>,
     /// Whether the pods were let go.
     pub open: bool,
@@ -93,17 +96,19 @@ pub struct Announced {
 }
 
 /// A pod that announced itself.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AnnouncedPod {
     /// Its name.
     pub pod: String,
     /// What tells it from others of its name.
     pub uid: String,
     /// Its place among the nodes.
+    #[schema(required)]
     pub node_rank: Option<u32>,
     /// Where it connects from.
     pub address: String,
     /// Its version of PyTorch.
+    #[schema(required)]
     pub torch: Option<String>,
     /// Since it was last heard of.
     pub silent_seconds: f64,

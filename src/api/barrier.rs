@@ -1,11 +1,12 @@
 //! Arriving at a barrier.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::PeerDuration;
 
 /// `POST /api/v1/barriers/{name}/arrive`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Arrive {
     /// Who arrives: the same in every retry, and no other's.
@@ -33,7 +34,7 @@ fn default_timeout() -> PeerDuration {
 }
 
 /// 200: all have arrived.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ArriveReleased {
     /// Always `released`.
     pub state: String,
@@ -46,7 +47,7 @@ pub struct ArriveReleased {
 }
 
 /// 202: not yet. Ask again with the same body.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ArriveWaiting {
     /// Always `waiting`.
     pub state: String,

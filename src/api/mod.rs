@@ -1,5 +1,5 @@
 //! The bodies of the HTTP API's requests and answers, for the server that takes them and the commands that send them.
-//! `openapi.json` beside this file is the same in the form that other programs read.
+//! The OpenAPI document is made of them, by [`crate::server::admin::openapi`].
 #![cfg_attr(
     not(test),
     deny(
@@ -13,21 +13,33 @@
 
 mod announce;
 mod barrier;
+mod expect;
+mod explanations;
+mod problem;
 mod rendezvous;
+mod runs;
+mod stores;
 mod time;
+mod waits;
 
 use std::time::Duration;
 
 pub use announce::{Announce, AnnounceAnswer, AnnounceState, Announced, AnnouncedPod, MAX_ANNOUNCE_WAIT};
 pub use barrier::{Arrive, ArriveReleased, ArriveWaiting};
+pub use expect::{Expect, Expects, Forgotten};
+pub use explanations::{Explanation, Severity, TimelineEvent};
+pub use problem::Problem;
 pub use rendezvous::{
     Action, Close, Closed, Extend, Extended, Heartbeat, HeartbeatAnswer, Join, JoinComplete, JoinState,
     JoinWaiting, Leave, Left, Outcome, Participant, Placed, StoreAddress,
 };
+pub use runs::{
+    ExitCounts, Expected, ExpectedFrom, MissingNode, Node, NodeCounts, NodeState, Rank, RankCounts, RankGrid,
+    Run, RunGone, RunKind, RunList, RunState, RunSummary, Snapshot,
+};
+pub use stores::{OpenStore, RunStore, Store, StoreList, StoreReset};
 pub use time::{BadDuration, PeerDuration};
-
-/// The OpenAPI 3.1 description of every route.
-pub const OPENAPI: &str = include_str!("openapi.json");
+pub use waits::{Wait, WaitList};
 
 /// The longest that a request may wait for news.
 pub const MAX_WAIT: Duration = Duration::from_mins(1);

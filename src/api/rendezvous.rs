@@ -1,11 +1,12 @@
 //! Joining, keep-alive, leaving, closing and extending.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::PeerDuration;
 
 /// `POST /api/v1/runs/{run_id}/join`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Join {
     /// Who joins: the same in every retry, and no other node's.
@@ -68,7 +69,7 @@ pub struct Join {
 }
 
 /// A place in a round.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Placed {
     /// The round's number, from 1.
@@ -78,7 +79,7 @@ pub struct Placed {
 }
 
 /// How a join stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum JoinState {
     /// The round is complete and the node is in it.
@@ -90,7 +91,7 @@ pub enum JoinState {
 }
 
 /// 200: the round is complete. `participants` is there if it was asked for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JoinComplete {
     /// Always `complete`.
     pub state: JoinState,
@@ -103,6 +104,7 @@ pub struct JoinComplete {
     /// How many nodes are in the round.
     pub group_world_size: u32,
     /// The workers' store; none if the run wants none.
+    #[schema(required)]
     pub store: Option<StoreAddress>,
     /// Heartbeats are expected this often.
     pub keep_alive_seconds: f64,
@@ -116,7 +118,7 @@ pub struct JoinComplete {
 }
 
 /// Where a store listens.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StoreAddress {
     /// `--advertise-host`, by default the server's address that the request came in on.
     pub host: String,
@@ -125,7 +127,7 @@ pub struct StoreAddress {
 }
 
 /// A node of a complete round, as its peers see it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Participant {
     /// Its rank.
     pub group_rank: u32,
@@ -136,13 +138,15 @@ pub struct Participant {
     /// Where peers reach it.
     pub address: String,
     /// Its role.
+    #[schema(required)]
     pub role: Option<String>,
     /// Its processes.
+    #[schema(required)]
     pub local_world_size: Option<u32>,
 }
 
 /// 202: not yet. Ask again with the same body; the place is kept until the keep-alive runs out.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JoinWaiting {
     /// `waiting` or `redundant`.
     pub state: JoinState,
@@ -163,13 +167,14 @@ pub struct JoinWaiting {
     /// Since this node's join.
     pub waited_seconds: f64,
     /// Until the round's deadline; none for a redundant node.
+    #[schema(required)]
     pub deadline_seconds: Option<f64>,
     /// What is waited for, in words.
     pub reason: String,
 }
 
 /// `POST /api/v1/runs/{run_id}/heartbeat`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Heartbeat {
     /// Who.
@@ -203,7 +208,7 @@ pub struct Heartbeat {
 }
 
 /// What a node of a complete round shall do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
     /// Go on.
@@ -216,7 +221,7 @@ pub enum Action {
 }
 
 /// Answer to a heartbeat.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HeartbeatAnswer {
     /// What to do.
     pub action: Action,
@@ -229,7 +234,7 @@ pub struct HeartbeatAnswer {
 }
 
 /// `POST /api/v1/runs/{run_id}/leave`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Leave {
     /// Who.
@@ -244,7 +249,7 @@ pub struct Leave {
 }
 
 /// How a node's work ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// Well: the others go on without the node. When it is so for all nodes of the round, the run has finished.
@@ -254,14 +259,14 @@ pub enum Outcome {
 }
 
 /// Answer to a leave.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Left {
     /// Whether the node was there.
     pub left: bool,
 }
 
 /// `POST /api/v1/runs/{run_id}/close`
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Close {
     /// A node of the run may close it. Without, it takes an operator.
@@ -273,7 +278,7 @@ pub struct Close {
 }
 
 /// Answer to a close.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Closed {
     /// The run.
     pub run_id: String,
@@ -282,7 +287,7 @@ pub struct Closed {
 }
 
 /// `POST /api/v1/runs/{run_id}/extend`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Extend {
     /// How much later the deadline of the round that gathers shall be.
@@ -290,7 +295,7 @@ pub struct Extend {
 }
 
 /// Answer to an extend.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Extended {
     /// The run.
     pub run_id: String,

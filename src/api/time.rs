@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// A duration in a request, in seconds. Bounded where it is read, so that nothing that counts with it can overflow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "f64", into = "f64")]
+#[schema(value_type = f64, minimum = 0, maximum = 604_800)]
 pub struct PeerDuration(Duration);
 
 /// Why a number is no [`PeerDuration`].

@@ -10,7 +10,9 @@ use super::news::{News, Reason};
 use super::poll::unique_token;
 use super::terminal::say as say_line;
 use super::wait;
-use crate::api::{Announce, AnnounceAnswer, AnnounceState, MAX_ANNOUNCE_WAIT, PeerDuration, StoreAddress};
+use crate::api::{
+    Announce, AnnounceAnswer, AnnounceState, MAX_ANNOUNCE_WAIT, OpenStore, PeerDuration, StoreAddress,
+};
 use crate::node::client::http::{self, AdminUrl};
 use crate::node::client::{Endpoint, Seconds};
 use crate::node::launch::LaunchEnv;
@@ -233,7 +235,8 @@ pub(super) async fn own_store(
     let started = Instant::now();
     let mut news = News::default();
     loop {
-        let asked = http::post(admin, "/api/v1/stores", None, &json!({ "run_id": run_id }), GRACE).await;
+        let asked =
+            http::post(admin, "/api/v1/stores", None, &OpenStore { run_id: run_id.to_owned() }, GRACE).await;
         let text = match asked {
             Ok(answer) if answer.is_success() => {
                 let opened = serde_json::from_slice::<StoreAddress>(&answer.body).ok();

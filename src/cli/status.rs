@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 use self::text_writer::{TextWriter, clean};
 use super::units::duration;
 use super::{Outcome, UsageError, run_client, terminal};
-use crate::core::insight::view::{Run, RunKind, RunList, RunSummary};
+use crate::api::{Run, RunKind, RunList, RunSummary};
 use crate::node::client::http::{self, AdminUrl, DEFAULT_ADMIN};
 
 const AFTER_HELP: &str = "`#` is there, `x` is gone again, `.` is missing. On a terminal --watch redraws in place; \

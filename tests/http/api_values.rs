@@ -93,7 +93,9 @@ fn collect(document: &Value, schema: &Value, at: &str, fields: &mut Vec<(String,
     if let Some(kind) = kinds.iter().find(|kind| ["number", "integer", "string"].contains(kind)) {
         fields.push((at.to_owned(), (*kind).to_owned()));
     }
-    for one in schema["oneOf"].as_array().into_iter().flatten() {
+    for one in
+        ["oneOf", "allOf"].into_iter().flat_map(|several| schema[several].as_array().into_iter().flatten())
+    {
         collect(document, one, at, fields);
     }
     if !schema["items"].is_null() {
@@ -105,7 +107,7 @@ fn collect(document: &Value, schema: &Value, at: &str, fields: &mut Vec<(String,
 }
 
 fn operations() -> Vec<Operation> {
-    let document: Value = serde_json::from_str(rallypoint::api::OPENAPI).expect("JSON");
+    let document: Value = serde_json::from_str(rallypoint::server::admin::openapi()).expect("JSON");
     let mut operations = Vec::new();
     for (path, item) in document["paths"].as_object().expect("paths") {
         for (method, operation) in item.as_object().expect("operations") {

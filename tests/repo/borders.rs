@@ -11,7 +11,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
     ("core/gate", &["core/ids"], &["tokio", "tracing"]),
     (
         "core/insight",
-        &["core/gate", "core/ids", "core/protocol", "core/rendezvous", "core/store"],
+        &["api", "core/gate", "core/ids", "core/protocol", "core/rendezvous", "core/store"],
         &["tokio", "tokio_util", "tracing", "axum"],
     ),
     ("api", &[], &["tokio", "axum", "bytes"]),
@@ -27,6 +27,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
     (
         "node/doctor",
         &[
+            "api",
             "core/ids",
             "core/protocol",
             "node/client",
@@ -41,6 +42,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
     (
         "server",
         &[
+            "api",
             "config",
             "core/gate",
             "core/ids",
@@ -54,7 +56,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         "server/metrics",
-        &["core/insight", "core/protocol", "core/store", "server", "server/engine"],
+        &["api", "core/insight", "core/protocol", "core/store", "server", "server/engine"],
         &["axum", "tracing"],
     ),
     (

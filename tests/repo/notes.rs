@@ -61,7 +61,7 @@ fn every_test_and_recording_that_the_notes_name_exists() {
                 let of_file = |path: &str| path.ends_with(&format!("/{file}"));
                 sources.iter().any(|(path, text)| of_file(path) && defines(text, test))
             } else if [".json", ".jsonl"].iter().any(|end| name.ends_with(end)) {
-                recordings.iter().any(|path| path.ends_with(name))
+                root().join(name).is_file() || recordings.iter().any(|path| path.ends_with(name))
             } else if [".rs", ".py"].iter().any(|end| name.ends_with(end)) && !name.contains('*') {
                 root().join(name).is_file()
             } else {

@@ -6,7 +6,7 @@ use super::render::{self, time_of_day};
 use super::text_writer::clean;
 use super::words::count;
 use super::{Look, RunKey};
-use crate::core::insight::view::{Explanation, RunList, RunState, RunSummary, Severity};
+use crate::api::{Explanation, RunList, RunState, RunSummary, Severity};
 
 /// The lines that tell how `after` differs from `before`. The first look tells everything.
 pub(super) fn lines(before: Option<&Look>, after: &Look) -> Vec<String> {

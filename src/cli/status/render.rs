@@ -10,9 +10,7 @@ use super::bar::Bar;
 use super::text_writer::{Span, TextWriter, clean};
 use super::words::{after_first, count, elapsed, names, ranges};
 use super::{Details, RunKey};
-use crate::core::insight::view::{
-    Explanation, Node, NodeState, Run, RunKind, RunList, RunState, RunSummary, Severity, Wait,
-};
+use crate::api::{Explanation, Node, NodeState, Run, RunKind, RunList, RunState, RunSummary, Severity, Wait};
 
 /// Names in one list; the rest is a number.
 const NAMES: usize = 5;

@@ -4,7 +4,7 @@ use super::expect::Plan;
 use super::graph::still_running;
 use super::reason::{Names, Reason, Secs};
 use super::run::{Place, Run};
-use super::view::{Expected, RunKind, RunState};
+use crate::api::{Expected, RunKind, RunState};
 use crate::core::ids::{Timestamp, count};
 
 /// What holds in one run, beside what its waits tell.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::view::{Expected, ExpectedFrom};
+use crate::api::{Expected, ExpectedFrom};
 use crate::core::gate::{Announcement, GateSnapshot};
 
 /// What an operator expects of a run: the body of `PUT /api/v1/runs/{run_id}/expect`.

@@ -6,9 +6,9 @@ use super::explanation_log::{Subject, Topic};
 use super::graph::Graph;
 use super::reason::{Names, Reason, Secs, Unit};
 use super::run::{Run, RunKey, SETTLE};
-use super::view::{Expected, ExpectedFrom, RunKind, RunState, TimelineEvent};
 use super::{Change, Clash, Insight, Role};
 use super::{conditions, gathering};
+use crate::api::{Expected, ExpectedFrom, RunKind, RunState, TimelineEvent};
 use crate::core::ids::{ConnId, ShownKey, Timestamp, count};
 
 /// Two agents' runs in one store are two jobs when both have been there this long.

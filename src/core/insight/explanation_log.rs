@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::reason::Reason;
 use super::run::RunKey;
-use super::view::{Explanation, Severity};
+use crate::api::{Explanation, Severity};
 use crate::core::ids::Timestamp;
 
 /// What an explanation is about. While a topic is held its text may change, but it is one explanation.

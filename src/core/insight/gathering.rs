@@ -8,7 +8,7 @@ use super::Insight;
 use super::expect::Plan;
 use super::reason::{Names, Reason, Secs};
 use super::run::{Run, RunKey};
-use super::view::{MissingNode, Node, NodeState, RunKind};
+use crate::api::{MissingNode, Node, NodeState, RunKind};
 use crate::core::gate::{Announcement, GateSnapshot, Missing};
 use crate::core::ids::{RunId, Timestamp, count};
 

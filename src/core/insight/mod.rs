@@ -29,7 +29,6 @@ mod run;
 mod show;
 #[cfg(test)]
 mod tests;
-pub mod view;
 mod waits;
 mod world;
 
@@ -38,6 +37,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::api::{Explanation, RunGone, RunKind, RunSummary, TimelineEvent};
 use crate::core::ids::{ConnId, RunId, Timestamp};
 pub use expect::Expectation;
 use expect::Plan;
@@ -45,7 +45,6 @@ use explanation_log::ExplanationLog;
 pub use reason::{Names, Reason, Said, Secs, Unit, Whereabouts};
 use run::{Run, RunKey};
 pub use show::RunFigures;
-use view::{Explanation, RunGone, RunKind, RunSummary, TimelineEvent};
 use waits::Waiting;
 
 /// How insight is set.

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::reason::{Names, Reason, Said, Secs};
 use super::run::{Node, NodeId, Place, Run, RunKey};
-use super::view::{ExitCounts, Expected, ExpectedFrom, MissingNode, RunKind, RunState, Severity};
 use super::world::World;
 use super::{Insight, StoreOwner};
+use crate::api::{ExitCounts, Expected, ExpectedFrom, MissingNode, RunKind, RunState, Severity};
 use crate::core::ids::{RunId, Timestamp, count};
 use crate::core::rendezvous::{Break, Fact, NodeSnapshot, NodeState, RoundState, RunSnapshot};
 

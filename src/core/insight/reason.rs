@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-use super::view::{ExpectedFrom, Severity};
+use crate::api::{ExpectedFrom, Severity};
 
 /// A duration in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]

@@ -15,8 +15,8 @@ pub(super) use self::node::{Node, NodeId, Place};
 use super::expect::{Plan, short};
 use super::native::Native;
 use super::reason::{Names, Reason};
-use super::view::{Expected, ExpectedFrom, RunKind, RunState};
 use super::world::World;
+use crate::api::{Expected, ExpectedFrom, RunKind, RunState};
 use crate::core::ids::{ConnId, RunId, Timestamp, count};
 
 /// Nodes that are tracked in one run.

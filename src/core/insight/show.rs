@@ -7,11 +7,11 @@ use super::expect::Plan;
 use super::gathering;
 use super::graph::{Graph, Traced};
 use super::run::{NodeId, Place, Run, RunKey};
-use super::view::{
+use super::{Insight, StoreWatch};
+use crate::api::{
     self, ExitCounts, Expected, Explanation, MissingNode, NodeCounts, NodeState, Rank, RankCounts, RankGrid,
     RunKind, RunList, RunSummary, TimelineEvent, Wait, WaitList,
 };
-use super::{Insight, StoreWatch};
 use crate::core::ids::{ShownKey, Timestamp, count};
 use crate::core::store::WaitView;
 
@@ -81,7 +81,7 @@ impl Insight {
 
     /// `GET /api/v1/runs/{run_id}`. Where runs of several stores have this id, the one that is not over and came last,
     /// unless a store is named.
-    pub fn run(&self, run_id: &str, store: Option<u16>, now: Timestamp) -> Option<view::Run> {
+    pub fn run(&self, run_id: &str, store: Option<u16>, now: Timestamp) -> Option<api::Run> {
         let keys = self.keys_of(run_id, store);
         let found = keys.iter().filter_map(|key| self.runs.get(key));
         let run = found.max_by_key(|run| (!run.state.is_over(), run.has_agents(), run.first_seen))?;
@@ -95,7 +95,7 @@ impl Insight {
             text: text.clone(),
         });
         let headline = self.log.headlines().remove(&run.key);
-        Some(view::Run {
+        Some(api::Run {
             now: self.unix(now),
             summary: self.summary(run, headline, now),
             participants: match (run.kind, plan.gate()) {
@@ -167,7 +167,7 @@ impl Insight {
         }
     }
 
-    fn nodes(&self, run: &Run) -> Vec<view::Node> {
+    fn nodes(&self, run: &Run) -> Vec<api::Node> {
         let mut nodes: Vec<&super::run::Node> = run.nodes.iter().collect();
         nodes.sort_by_key(|node| (node.rank.is_none(), node.rank, node.joined));
         let started = run.started;
@@ -183,7 +183,7 @@ impl Insight {
                 NodeId::Native { info, .. } => Some(info),
                 _ => None,
             };
-            view::Node {
+            api::Node {
                 node_id: node.node_id(),
                 name: node.name.clone(),
                 peer: said.map(|said| said.address.to_string()).or(node.peer.map(|peer| peer.to_string())),

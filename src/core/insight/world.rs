@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use super::run::SETTLE;
-use super::view::ExpectedFrom;
+use crate::api::ExpectedFrom;
 use crate::core::ids::{ConnId, Timestamp, count, is_plain};
 
 /// Ranks that are tracked in one run.

@@ -4,13 +4,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
 use rustix::process::{Resource, getrlimit};
-use serde::Deserialize;
 use tokio::time::{Instant, timeout};
 
 use super::machine::MachineFacts;
 use super::network::{Answer, Failure, NetworkFacts};
 use super::reverse::{first_name_server, time_of_lookup};
 use super::server::ServerFacts;
+use crate::api;
 use crate::core::protocol::rendezvous_state;
 use crate::node::client::http::{self, AdminUrl};
 use crate::node::client::{self, Client, Endpoint, Options};
@@ -86,13 +86,13 @@ pub(crate) async fn probe_server(
         if let Some(run_id) = run_id {
             let path = format!("/api/v1/runs/{}/announce", http::path_part(run_id));
             if let Ok(answer) = get(path).await {
-                let announced: Option<Announced> = serde_json::from_slice(&answer.body).ok();
+                let announced: Option<api::Announced> = serde_json::from_slice(&answer.body).ok();
                 facts.torch_versions =
                     announced.map(|announced| announced.torch_versions).unwrap_or_default();
             }
         }
         if let Ok(answer) = get("/api/v1/stores".into()).await {
-            let list: Option<Stores> = serde_json::from_slice(&answer.body).ok();
+            let list: Option<api::StoreList> = serde_json::from_slice(&answer.body).ok();
             let stores = list.map(|list| list.stores).unwrap_or_default();
             let ours = usize::from(client.is_some());
             let store = stores.iter().find(|store| store.port == store_port);
@@ -104,23 +104,6 @@ pub(crate) async fn probe_server(
         look_into_store(client, run_id, &mut facts).await;
     }
     facts
-}
-
-#[derive(Deserialize)]
-struct Announced {
-    torch_versions: std::collections::BTreeMap<String, Vec<String>>,
-}
-
-#[derive(Deserialize)]
-struct Stores {
-    stores: Vec<Store>,
-}
-
-#[derive(Deserialize)]
-struct Store {
-    port: u16,
-    connections: usize,
-    keys: usize,
 }
 
 /// Looks only: CHECK, and GET of what is there. An ADD would change a count, a WAIT would show up as a wait.

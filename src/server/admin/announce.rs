@@ -11,7 +11,7 @@ use super::access::{LocalAddr, PeerIp};
 use super::body::Body;
 use super::fields::{label, token};
 use super::problem::Problem;
-use super::target::Named;
+use super::target::{Named, RunPath};
 use crate::api;
 use crate::core::gate::{Announcement, Member, PodRefusal, PodStanding};
 use crate::core::ids::Nodes;
@@ -20,6 +20,15 @@ use crate::server::{Server, deadline_in};
 /// Between two looks at one run.
 const LEAST_WAIT: Duration = Duration::from_millis(100);
 
+/// Announces a pod at its run's start gate and waits for the others.
+#[utoipa::path(
+    post,
+    path = "/api/v1/runs/{run_id}/announce",
+    operation_id = "announce",
+    params(RunPath),
+    request_body(content = api::Announce, example = json!({"pod": "trainer-0", "uid": "5f2c", "node_rank": 0, "nodes": "1", "torch": "2.15.0", "wait_seconds": 0})),
+    responses((status = 200, description = "The pod may start.", body = api::AnnounceAnswer), (status = 202, description = "Not yet; ask again with the same body.", body = api::AnnounceAnswer))
+)]
 pub(super) async fn announce(
     State(server): State<Arc<Server>>,
     PeerIp(address): PeerIp,
@@ -136,7 +145,14 @@ fn answer(server: &Server, said: &Announcement, run_id: &str, standing: PodStand
     }
 }
 
-/// Who announced himself, without announcing anybody.
+/// The pods that announced themselves.
+#[utoipa::path(
+    get,
+    path = "/api/v1/runs/{run_id}/announce",
+    operation_id = "announced",
+    params(RunPath),
+    responses((status = 200, description = "The pods.", body = api::Announced))
+)]
 pub(super) async fn announced(
     State(server): State<Arc<Server>>,
     Named(run_id): Named<String>,

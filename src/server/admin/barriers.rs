@@ -11,12 +11,22 @@ use axum::response::{IntoResponse, Response};
 use super::body::Body;
 use super::fields::{label, token, wait};
 use super::problem::Problem;
-use super::target::Named;
+use super::target::{BarrierPath, Named};
 use crate::api;
 use crate::core::ids::{Label, count};
 use crate::core::rendezvous::barrier::{Arrival, ArrivalRefusal, ArrivalStanding};
 use crate::server::Server;
 
+/// Arrives at a barrier; waits for the others.
+#[utoipa::path(
+    post,
+    path = "/api/v1/barriers/{name}/arrive",
+    operation_id = "arrive",
+    params(BarrierPath),
+    request_body(content = api::Arrive, example = json!({"participant": "trainer-0", "arrival_id": "1", "world_size": 1, "timeout_seconds": 300,
+        "wait_seconds": 15})),
+    responses((status = 200, description = "All have arrived.", body = api::ArriveReleased), (status = 202, description = "Not yet: send the same again.", body = api::ArriveWaiting))
+)]
 pub(super) async fn arrive(
     State(server): State<Arc<Server>>,
     Named(name): Named<String>,
@@ -74,9 +84,7 @@ impl From<ArrivalRefusal> for Problem {
         };
         let problem = Self::new(status, refusal.to_string()).with_code(refusal.code());
         match refusal {
-            ArrivalRefusal::Timeout { arrived, missing, .. } => {
-                problem.with("arrived", arrived).with("missing", missing)
-            }
+            ArrivalRefusal::Timeout { arrived, missing, .. } => problem.at_barrier(arrived, missing),
             _ => problem,
         }
     }

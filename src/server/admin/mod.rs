@@ -45,6 +45,7 @@ mod barriers;
 mod body;
 mod fields;
 mod host;
+mod openapi;
 mod page;
 mod problem;
 mod rendezvous;
@@ -59,11 +60,13 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::Request;
-use axum::routing::{delete, get, post, put};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::api;
 use crate::server::Server;
 pub use accept::{Serving, serve};
+pub use openapi::document as openapi;
 
 /// Bytes of a request's body at the most.
 const MAX_BODY: usize = 64 * 1024;
@@ -78,31 +81,32 @@ pub fn router(server: Arc<Server>) -> Router {
 }
 
 /// The routes of the API with everything else.
-fn all(api: Router<Arc<Server>>, server: Arc<Server>) -> Router {
-    let routes =
-        probes().merge(api).fallback(routes::not_found).method_not_allowed_fallback(routes::not_allowed);
+fn all(api: OpenApiRouter<Arc<Server>>, server: Arc<Server>) -> Router {
+    let routes = Router::from(probes().merge(api))
+        .fallback(routes::not_found)
+        .method_not_allowed_fallback(routes::not_allowed);
     guarded(routes, server)
 }
 
 /// All but [`probes`].
-fn api_routes() -> Router<Arc<Server>> {
-    Router::new()
-        .route("/", get(page::page))
-        .route("/api/v1/stores", get(routes::stores).post(routes::open_store))
-        .route("/api/v1/stores/{port}", delete(routes::reset_store))
-        .route("/api/v1/runs/{run_id}/announce", get(announce::announced).post(announce::announce))
-        .route("/api/v1/waits", get(routes::waits))
-        .route("/api/v1/runs", get(runs::list))
-        .route("/api/v1/runs/{run_id}", get(runs::one).delete(runs::forget))
-        .route("/api/v1/runs/{run_id}/expect", put(runs::expect))
-        .route("/api/v1/events", get(runs::events))
-        .route("/api/v1/runs/{run_id}/join", post(rendezvous::join))
-        .route("/api/v1/runs/{run_id}/heartbeat", post(rendezvous::heartbeat))
-        .route("/api/v1/runs/{run_id}/leave", post(rendezvous::leave))
-        .route("/api/v1/runs/{run_id}/close", post(rendezvous::close))
-        .route("/api/v1/runs/{run_id}/extend", post(rendezvous::extend))
-        .route("/api/v1/barriers/{name}/arrive", post(barriers::arrive))
-        .route("/api/v1/openapi.json", get(routes::openapi))
+fn api_routes() -> OpenApiRouter<Arc<Server>> {
+    OpenApiRouter::new()
+        .routes(routes!(page::page))
+        .routes(routes!(routes::stores, routes::open_store))
+        .routes(routes!(routes::reset_store))
+        .routes(routes!(announce::announced, announce::announce))
+        .routes(routes!(routes::waits))
+        .routes(routes!(runs::list))
+        .routes(routes!(runs::one, runs::forget))
+        .routes(routes!(runs::expect))
+        .routes(routes!(runs::events))
+        .routes(routes!(rendezvous::join))
+        .routes(routes!(rendezvous::heartbeat))
+        .routes(routes!(rendezvous::leave))
+        .routes(routes!(rendezvous::close))
+        .routes(routes!(rendezvous::extend))
+        .routes(routes!(barriers::arrive))
+        .routes(routes!(routes::openapi))
         .layer(DefaultBodyLimit::max(MAX_BODY))
 }
 
@@ -116,11 +120,11 @@ pub fn arrived<B>(mut request: Request<B>, peer: SocketAddr, local: Option<Socke
 }
 
 /// What must be answered whatever the load.
-fn probes() -> Router<Arc<Server>> {
-    Router::new()
-        .route("/livez", get(routes::livez))
-        .route("/readyz", get(routes::readyz))
-        .route("/metrics", get(routes::metrics))
+fn probes() -> OpenApiRouter<Arc<Server>> {
+    OpenApiRouter::new()
+        .routes(routes!(routes::livez))
+        .routes(routes!(routes::readyz))
+        .routes(routes!(routes::metrics))
 }
 
 /// Routes for those who may come in.

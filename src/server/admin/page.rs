@@ -30,6 +30,13 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
+/// The page: runs, nodes and ranks, live.
+#[utoipa::path(
+    get,
+    path = "/",
+    operation_id = "page",
+    responses((status = 200, description = "HTML, one file.", body = String, content_type = "text/html"))
+)]
 pub(super) async fn page() -> impl IntoResponse {
     let headers = [
         (header::CONTENT_SECURITY_POLICY, POLICY.as_str()),

@@ -3,8 +3,8 @@
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
 
+use crate::api;
 use crate::core::ids::Shown;
 use crate::server::Ended;
 
@@ -12,39 +12,31 @@ use crate::server::Ended;
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// An error answer.
-#[derive(Debug, Serialize)]
-pub(super) struct Problem {
-    title: &'static str,
-    status: u16,
-    detail: String,
-    /// What happened, for programs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    code: Option<&'static str>,
-    /// What else is known of it.
-    #[serde(flatten)]
-    more: serde_json::Map<String, serde_json::Value>,
-}
+#[derive(Debug)]
+pub(super) struct Problem(api::Problem);
 
 impl Problem {
     pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let title = status.canonical_reason().unwrap_or("Error");
-        Self {
-            title,
+        Self(api::Problem {
+            title: title.into(),
             status: status.as_u16(),
             // It may quote what was sent.
             detail: Shown(&detail.into()).to_string(),
             code: None,
-            more: serde_json::Map::new(),
-        }
+            arrived: None,
+            missing: None,
+        })
     }
 
     pub(super) fn with_code(mut self, code: &'static str) -> Self {
-        self.code = Some(code);
+        self.0.code = Some(code.into());
         self
     }
 
-    pub(super) fn with(mut self, name: &str, value: impl Into<serde_json::Value>) -> Self {
-        self.more.insert(name.to_owned(), value.into());
+    /// Who had arrived when a barrier's time was over, and who had not.
+    pub(super) fn at_barrier(mut self, arrived: u32, missing: Vec<String>) -> Self {
+        (self.0.arrived, self.0.missing) = (Some(arrived), Some(missing));
         self
     }
 
@@ -74,9 +66,9 @@ impl From<Ended> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut answer =
-            (status, [(header::CONTENT_TYPE, "application/problem+json")], Json(self)).into_response();
+            (status, [(header::CONTENT_TYPE, "application/problem+json")], Json(self.0)).into_response();
         if status == StatusCode::SERVICE_UNAVAILABLE {
             answer.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
         }

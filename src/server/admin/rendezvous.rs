@@ -13,7 +13,7 @@ use super::access::{LocalAddr, Operator, PeerAddr};
 use super::body::{Body, Parts};
 use super::fields::{label, optional, run_id, token, wait};
 use super::problem::Problem;
-use super::target::Named;
+use super::target::{Named, RunPath};
 use crate::api::{self, PeerDuration};
 use crate::core::ids::{Label, count};
 use crate::core::rendezvous::{
@@ -21,6 +21,16 @@ use crate::core::rendezvous::{
 };
 use crate::server::{Joined, Server, SharedRound};
 
+/// Joins the run's next round; waits for it.
+#[utoipa::path(
+    post,
+    path = "/api/v1/runs/{run_id}/join",
+    operation_id = "join",
+    params(RunPath),
+    request_body(content = api::Join, example = json!({"node": "trainer-0-5f2c", "join_id": "1", "name": "trainer-0", "node_rank": 0, "min_nodes": 1,
+        "participants": true, "wait_seconds": 15})),
+    responses((status = 200, description = "The round is complete.", body = api::JoinComplete), (status = 202, description = "Not yet: send the same again.", body = api::JoinWaiting))
+)]
 pub(super) async fn join(
     State(server): State<Arc<Server>>,
     Named(run): Named<String>,
@@ -99,6 +109,16 @@ fn list(round: &Round) -> Bytes {
     serde_json::to_vec(&participants.collect::<Vec<_>>()).unwrap_or_default().into()
 }
 
+/// Keeps a node's place in its round; waits for a change.
+#[utoipa::path(
+    post,
+    path = "/api/v1/runs/{run_id}/heartbeat",
+    operation_id = "heartbeat",
+    params(RunPath),
+    request_body(content = api::Heartbeat, example = json!({"node": "trainer-0-5f2c", "join_id": "1", "round": 1, "rank": 0, "world_size": 1, "min_nodes": 1,
+        "seen": "continue", "wait_seconds": 0.1})),
+    responses((status = 200, description = "What to do.", body = api::HeartbeatAnswer))
+)]
 pub(super) async fn heartbeat(
     State(server): State<Arc<Server>>,
     Named(run): Named<String>,
@@ -145,6 +165,15 @@ fn action(action: api::Action) -> rendezvous::Action {
     }
 }
 
+/// Leaves the run.
+#[utoipa::path(
+    post,
+    path = "/api/v1/runs/{run_id}/leave",
+    operation_id = "leave",
+    params(RunPath),
+    request_body(content = api::Leave, example = json!({"node": "trainer-0-5f2c", "reason": "drained"})),
+    responses((status = 200, description = "Done.", body = api::Left))
+)]
 pub(super) async fn leave(
     State(server): State<Arc<Server>>,
     Named(run): Named<String>,
@@ -159,6 +188,16 @@ pub(super) async fn leave(
     Ok(Json(api::Left { left: server.rounds().leave(&server, &run, &node, LeaveRequest { why, outcome }) }))
 }
 
+/// Closes the run. A node of the run may; without `node` it takes an operator.
+#[utoipa::path(
+    post,
+    path = "/api/v1/runs/{run_id}/close",
+    operation_id = "close",
+    params(RunPath),
+    request_body(content = api::Close, example = json!({"reason": "done"})),
+    responses((status = 200, description = "Done.", body = api::Closed)),
+    security((), ("token" = []))
+)]
 pub(super) async fn close(
     State(server): State<Arc<Server>>,
     Named(run): Named<String>,
@@ -185,6 +224,16 @@ pub(super) async fn close(
     Ok(Json(api::Closed { run_id: run.to_string(), closed }))
 }
 
+/// Moves the deadline of the round that gathers.
+#[utoipa::path(
+    post,
+    path = "/api/v1/runs/{run_id}/extend",
+    operation_id = "extend",
+    params(RunPath),
+    request_body(content = api::Extend, example = json!({"by_seconds": 600})),
+    responses((status = 200, description = "Done.", body = api::Extended)),
+    security((), ("token" = []))
+)]
 pub(super) async fn extend(
     State(server): State<Arc<Server>>,
     Named(run): Named<String>,

@@ -6,13 +6,15 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::access::Operator;
 use super::body::Body;
 use super::problem::Problem;
-use super::target::{Named, Params};
-use crate::core::insight::view::WaitList;
+use super::target::{Named, Params, StorePath};
+use crate::api;
+use crate::api::WaitList;
 use crate::server::metrics;
 use crate::server::{NoStore, Server};
 
@@ -23,10 +25,24 @@ const WAITS_SHOWN: usize = 1000;
 /// Waits shown at the most.
 const MAX_WAITS_SHOWN: usize = 10_000;
 
+/// The event loop turns.
+#[utoipa::path(
+    get,
+    path = "/livez",
+    operation_id = "livez",
+    responses((status = 200, description = "It does.", body = String, content_type = "text/plain"))
+)]
 pub(super) async fn livez() -> &'static str {
     "ok\n"
 }
 
+/// Every listener is bound and new clients are welcome.
+#[utoipa::path(
+    get,
+    path = "/readyz",
+    operation_id = "readyz",
+    responses((status = 200, description = "Ready.", body = String, content_type = "text/plain"))
+)]
 pub(super) async fn readyz(State(server): State<Arc<Server>>) -> Result<&'static str, Problem> {
     if server.is_ready() {
         return Ok("ok\n");
@@ -34,6 +50,13 @@ pub(super) async fn readyz(State(server): State<Arc<Server>>) -> Result<&'static
     Err(Problem::stopping("the server is stopping"))
 }
 
+/// Prometheus text.
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    operation_id = "metrics",
+    responses((status = 200, description = "All metrics.", body = String, content_type = "text/plain"))
+)]
 pub(super) async fn metrics(State(server): State<Arc<Server>>) -> Result<impl IntoResponse, Problem> {
     let failed = |error: String| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error);
     // It waits for locks, which whoever asks for health must not.
@@ -42,8 +65,15 @@ pub(super) async fn metrics(State(server): State<Arc<Server>>) -> Result<impl In
     Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], page))
 }
 
+/// This document.
+#[utoipa::path(
+    get,
+    path = "/api/v1/openapi.json",
+    operation_id = "openapi",
+    responses((status = 200, description = "This document.", body = Object))
+)]
 pub(super) async fn openapi() -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "application/json")], crate::api::OPENAPI)
+    ([(header::CONTENT_TYPE, "application/json")], super::openapi::document())
 }
 
 pub(super) async fn not_found() -> Problem {
@@ -54,27 +84,17 @@ pub(super) async fn not_allowed() -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this route does not take this method")
 }
 
-/// One store.
-#[derive(Debug, Serialize)]
-pub(super) struct StoreEntry {
-    port: u16,
-    /// The run it was opened for.
-    run_id: Option<String>,
-    keys: usize,
-    bytes: usize,
-    connections: usize,
-    waiters: usize,
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct StoreList {
-    stores: Vec<StoreEntry>,
-}
-
-pub(super) async fn stores(State(server): State<Arc<Server>>) -> Json<StoreList> {
+/// The stores with their sizes.
+#[utoipa::path(
+    get,
+    path = "/api/v1/stores",
+    operation_id = "listStores",
+    responses((status = 200, description = "The stores.", body = api::StoreList))
+)]
+pub(super) async fn stores(State(server): State<Arc<Server>>) -> Json<api::StoreList> {
     let entry = |listener: Arc<crate::server::StoreListener>| {
         let (port, stats) = (listener.engine().port(), listener.engine().stats());
-        StoreEntry {
+        api::Store {
             port,
             run_id: server.run_of(port),
             keys: stats.keys,
@@ -83,15 +103,26 @@ pub(super) async fn stores(State(server): State<Arc<Server>>) -> Json<StoreList>
             waiters: stats.waiters,
         }
     };
-    Json(StoreList { stores: server.listeners().into_iter().map(entry).collect() })
+    Json(api::StoreList { stores: server.listeners().into_iter().map(entry).collect() })
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WaitQuery {
+    /// How many to show, at most 10000. By default 1000.
+    #[param(example = 10)]
     limit: Option<usize>,
 }
 
+/// Outstanding WAITs and BARRIERs, the oldest first.
+#[utoipa::path(
+    get,
+    path = "/api/v1/waits",
+    operation_id = "listWaits",
+    params(WaitQuery),
+    responses((status = 200, description = "The waits.", body = WaitList))
+)]
 pub(super) async fn waits(
     State(server): State<Arc<Server>>,
     Params(query): Params<WaitQuery>,
@@ -102,30 +133,24 @@ pub(super) async fn waits(
     Json(list)
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct OpenStore {
-    run_id: String,
-}
-
-/// A run's own store, as its workers reach it.
-#[derive(Debug, Serialize)]
-pub(super) struct StoreAddress {
-    run_id: String,
-    host: String,
-    port: u16,
-}
-
+/// A store of its own for a run.
+#[utoipa::path(
+    post,
+    path = "/api/v1/stores",
+    operation_id = "openStore",
+    request_body(content = api::OpenStore, example = json!({"run_id": "train-17"})),
+    responses((status = 200, description = "The store it had.", body = api::RunStore), (status = 201, description = "A new store.", body = api::RunStore))
+)]
 pub(super) async fn open_store(
     State(server): State<Arc<Server>>,
     local: super::access::LocalAddr,
-    Body(OpenStore { run_id }): Body<OpenStore>,
-) -> Result<(StatusCode, Json<StoreAddress>), Problem> {
+    Body(api::OpenStore { run_id }): Body<api::OpenStore>,
+) -> Result<(StatusCode, Json<api::RunStore>), Problem> {
     super::fields::run_id(&run_id)?;
     let store = server.store_for_run(&run_id).map_err(|error| no_store(&error))?;
     let host = local.store_host(&server);
     let status = if store.is_new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, Json(StoreAddress { run_id, host, port: store.port })))
+    Ok((status, Json(api::RunStore { run_id, host, port: store.port })))
 }
 
 /// The run's own store as an answer names it, opened if it is not there yet.
@@ -133,9 +158,9 @@ pub(super) fn store_of_run(
     server: &Server,
     local: super::access::LocalAddr,
     run_id: &str,
-) -> Result<crate::api::StoreAddress, Problem> {
+) -> Result<api::StoreAddress, Problem> {
     let store = server.store_for_run(run_id).map_err(|error| no_store(&error))?;
-    Ok(crate::api::StoreAddress { host: local.store_host(server), port: store.port })
+    Ok(api::StoreAddress { host: local.store_host(server), port: store.port })
 }
 
 fn no_store(error: &NoStore) -> Problem {
@@ -145,19 +170,22 @@ fn no_store(error: &NoStore) -> Problem {
     }
 }
 
-#[derive(Debug, Serialize)]
-pub(super) struct ResetDone {
-    port: u16,
-    reset: bool,
-}
-
+/// Empties a store; a run's own store is closed.
+#[utoipa::path(
+    delete,
+    path = "/api/v1/stores/{port}",
+    operation_id = "resetStore",
+    params(StorePath),
+    responses((status = 200, description = "Done.", body = api::StoreReset)),
+    security((), ("token" = []))
+)]
 pub(super) async fn reset_store(
     State(server): State<Arc<Server>>,
     _operator: Operator,
     Named(port): Named<u16>,
-) -> Result<Json<ResetDone>, Problem> {
+) -> Result<Json<api::StoreReset>, Problem> {
     if server.reset(port) {
-        return Ok(Json(ResetDone { port, reset: true }));
+        return Ok(Json(api::StoreReset { port, reset: true }));
     }
     let open: Vec<String> =
         server.listeners().iter().map(|listener| listener.engine().port().to_string()).collect();

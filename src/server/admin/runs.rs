@@ -9,15 +9,16 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::Stream;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::access::Operator;
 use super::body::Body;
 use super::fields::label;
 use super::problem::Problem;
-use super::target::{Named, Params};
+use super::target::{Named, Params, RunPath};
+use crate::api::{self, Run, RunList};
 use crate::core::insight::Expectation;
-use crate::core::insight::view::{Run, RunList};
 use crate::server::{InsightEvent, MAX_SUBSCRIBERS, Server};
 
 /// A comment goes out when nothing has happened for this long.
@@ -26,17 +27,33 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const MAX_NODES: u32 = 1_000_000;
 const MAX_NAMES: usize = 16_384;
 
+/// Every run, native or not: who has joined, who is missing, what matters most.
+#[utoipa::path(
+    get,
+    path = "/api/v1/runs",
+    operation_id = "listRuns",
+    responses((status = 200, description = "The runs.", body = RunList))
+)]
 pub(super) async fn list(State(server): State<Arc<Server>>) -> Json<RunList> {
     Json(server.with_insight(|insight, now| insight.list(now)))
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RunQuery {
-    /// The port of the store, where runs of several stores have one id.
+    /// The store's port, where runs of several stores have this id. Without it the run that is not over and came last.
     store: Option<u16>,
 }
 
+/// One run with its nodes, ranks, waits and explanations.
+#[utoipa::path(
+    get,
+    path = "/api/v1/runs/{run_id}",
+    operation_id = "getRun",
+    params(RunPath, RunQuery),
+    responses((status = 200, description = "The run.", body = Run))
+)]
 pub(super) async fn one(
     State(server): State<Arc<Server>>,
     Named(run_id): Named<String>,
@@ -53,30 +70,22 @@ fn no_such_run(run_id: &str) -> Problem {
     Problem::new(StatusCode::NOT_FOUND, detail)
 }
 
-/// How many nodes to expect: `nodes`, or `min` and `max`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Expect {
-    nodes: Option<u32>,
-    min: Option<u32>,
-    max: Option<u32>,
-    #[serde(default)]
-    names: Vec<String>,
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct Expected {
-    run_id: String,
-    min: u32,
-    max: u32,
-}
-
+/// How many nodes to expect of an unmodified job.
+#[utoipa::path(
+    put,
+    path = "/api/v1/runs/{run_id}/expect",
+    operation_id = "expectNodes",
+    params(("run_id" = String, Path, description = "The run's id.", example = "train-18")),
+    request_body(content = api::Expect, example = json!({"nodes": 4, "names": ["train-18-0", "train-18-1"]})),
+    responses((status = 200, description = "Noted.", body = api::Expects)),
+    security((), ("token" = []))
+)]
 pub(super) async fn expect(
     State(server): State<Arc<Server>>,
     _operator: Operator,
     Named(run_id): Named<String>,
-    Body(body): Body<Expect>,
-) -> Result<Json<Expected>, Problem> {
+    Body(body): Body<api::Expect>,
+) -> Result<Json<api::Expects>, Problem> {
     const EXAMPLE: &str = "send {\"nodes\": 4}, or {\"min\": 2, \"max\": 4}, and \"names\" if they are known";
     let (min, max) = match (body.nodes, body.min, body.max) {
         (Some(nodes), None, None) => (nodes, nodes),
@@ -96,26 +105,41 @@ pub(super) async fn expect(
         let detail = "too many runs are expected already; DELETE /api/v1/runs/{run_id} forgets one";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     }
-    Ok(Json(Expected { run_id, min, max }))
+    Ok(Json(api::Expects { run_id, min, max }))
 }
 
-#[derive(Debug, Serialize)]
-pub(super) struct Forgotten {
-    run_id: String,
-    dropped_keys: usize,
-}
-
+/// Forgets a run and drops its rendezvous' keys.
+///
+/// A native run is closed, and forgotten when its last node is gone.
+#[utoipa::path(
+    delete,
+    path = "/api/v1/runs/{run_id}",
+    operation_id = "forgetRun",
+    params(RunPath),
+    responses((status = 200, description = "Done.", body = api::Forgotten)),
+    security((), ("token" = []))
+)]
 pub(super) async fn forget(
     State(server): State<Arc<Server>>,
     _operator: Operator,
     Named(run_id): Named<String>,
-) -> Result<Json<Forgotten>, Problem> {
+) -> Result<Json<api::Forgotten>, Problem> {
     match server.forget_run(&run_id) {
-        Some(dropped_keys) => Ok(Json(Forgotten { run_id, dropped_keys })),
+        Some(dropped_keys) => Ok(Json(api::Forgotten { run_id, dropped_keys })),
         None => Err(no_such_run(&run_id)),
     }
 }
 
+/// The runs live, as server-sent events.
+///
+/// First `snapshot` (RunList with `version`), then `run` (RunSummary), `run_gone`, `explanation`, `moment` as they come. A
+/// subscriber that does not keep up is closed; it connects again and gets a new snapshot.
+#[utoipa::path(
+    get,
+    path = "/api/v1/events",
+    operation_id = "events",
+    responses((status = 200, description = "The stream; it does not end.", body = String, content_type = "text/event-stream"))
+)]
 pub(super) async fn events(
     State(server): State<Arc<Server>>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {

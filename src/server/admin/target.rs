@@ -3,6 +3,7 @@
 use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
+use utoipa::IntoParams;
 
 use super::problem::Problem;
 
@@ -31,3 +32,33 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
         query.map(|Query(params)| Self(params)).map_err(|error| Problem::bad_request(error.body_text()))
     }
 }
+
+/// What `{run_id}` is in a path, for the OpenAPI document.
+#[derive(IntoParams)]
+#[into_params(names("run_id"), parameter_in = Path)]
+#[expect(dead_code, reason = "describes what `Named` reads")]
+pub(super) struct RunPath(
+    /// The run's id.
+    #[param(example = "train-17")]
+    String,
+);
+
+/// What `{port}` is in a path, for the OpenAPI document.
+#[derive(IntoParams)]
+#[into_params(names("port"), parameter_in = Path)]
+#[expect(dead_code, reason = "describes what `Named` reads")]
+pub(super) struct StorePath(
+    /// The store's port.
+    #[param(example = 29500)]
+    u16,
+);
+
+/// What `{name}` is in a path, for the OpenAPI document.
+#[derive(IntoParams)]
+#[into_params(names("name"), parameter_in = Path)]
+#[expect(dead_code, reason = "describes what `Named` reads")]
+pub(super) struct BarrierPath(
+    /// The barrier's name.
+    #[param(example = "epoch")]
+    String,
+);

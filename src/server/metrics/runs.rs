@@ -5,7 +5,7 @@ use prometheus::proto::{self, MetricFamily};
 use prometheus::{IntGaugeVec, Registry};
 
 use super::{counter, family, gauge};
-use crate::core::insight::view::{RunKind, RunState};
+use crate::api::{RunKind, RunState};
 use crate::core::insight::{JOIN_BUCKETS, RunFigures, Totals};
 use crate::server::Server;
 

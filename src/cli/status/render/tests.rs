@@ -1,7 +1,5 @@
 use super::*;
-use crate::core::insight::view::{
-    ExitCounts, Expected, ExpectedFrom, MissingNode, NodeCounts, RankCounts, RankGrid,
-};
+use crate::api::{ExitCounts, Expected, ExpectedFrom, MissingNode, NodeCounts, RankCounts, RankGrid};
 
 fn four() -> Run {
     serde_json::from_str(include_str!("../../../../tests/data/insight/run_4_nodes_one_missing.json"))

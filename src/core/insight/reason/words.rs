@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::{Reason, Unit, Whereabouts};
-use crate::core::insight::view::ExpectedFrom;
+use crate::api::ExpectedFrom;
 
 impl Unit {
     pub(in crate::core::insight) fn count(self, n: u32) -> String {

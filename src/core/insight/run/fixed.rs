@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 
 use super::{MOST_NODES, Node, NodeId, Place, Run};
+use crate::api::{ExpectedFrom, RunKind};
 use crate::core::ids::{ConnId, Timestamp, count};
 use crate::core::insight::expect::Plan;
 use crate::core::insight::reason::{Reason, Secs};
-use crate::core::insight::view::{ExpectedFrom, RunKind};
 
 impl Run {
     /// Static: node `rank` wrote its role.

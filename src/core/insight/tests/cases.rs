@@ -1,7 +1,7 @@
 //! The fifteen things that go wrong, each with its healthy twin that stays silent.
 
 use super::lab::{Lab, PORT, gloo};
-use crate::core::insight::view::{ExpectedFrom, NodeState, RunKind, RunState};
+use crate::api::{ExpectedFrom, NodeState, RunKind, RunState};
 use crate::core::insight::{Expectation, Settings};
 use crate::core::store::StaleKeyConfig;
 

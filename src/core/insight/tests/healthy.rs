@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::lab::Lab;
 use super::replay::{self, Script};
+use crate::api::RunState;
 use crate::core::insight::Settings;
-use crate::core::insight::view::RunState;
 use crate::core::store::StaleKeyConfig;
 
 /// Pauses between two looks in milliseconds, as they are on a machine that has other things to do.

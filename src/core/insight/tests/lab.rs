@@ -5,10 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::pickle::StateModel;
+use crate::api::{self, Explanation, Severity};
 use crate::core::gate::{Announcement, Gates};
 use crate::core::ids::Nodes;
 use crate::core::ids::{ConnId, Timestamp};
-use crate::core::insight::view::{self, Explanation, Severity};
 use crate::core::insight::{Change, Insight, Settings};
 use crate::core::protocol::{KeyList, PairList, Payload, Reply, Request};
 use crate::core::store::{Capacity, Effects, Event, Observed, StaleKeyConfig, Store};
@@ -323,7 +323,7 @@ impl Lab {
         self.said.iter().filter(is_one).map(|(_, said)| said.text.as_str()).collect()
     }
 
-    pub(super) fn run(&self, run_id: &str) -> view::Run {
+    pub(super) fn run(&self, run_id: &str) -> api::Run {
         self.insight.run(run_id, None, self.now).unwrap_or_else(|| panic!("no run {run_id}"))
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::core::insight::view::{ExpectedFrom, Severity};
+use crate::api::{ExpectedFrom, Severity};
 use crate::core::insight::{Names, Reason, Said, Secs, Unit, Whereabouts};
 
 fn names(names: &[&str]) -> Names {
@@ -396,7 +396,7 @@ fn names_are_listed_and_the_rest_counted() {
 
 #[test]
 fn the_example_documents_are_what_the_types_say() {
-    use crate::core::insight::view::{Run, RunList, WaitList};
+    use crate::api::{Run, RunList, WaitList};
     let read = |name: &str| {
         let path = format!("{}/tests/data/insight/{name}", env!("CARGO_MANIFEST_DIR"));
         std::fs::read_to_string(path).expect("an example")

@@ -5,9 +5,12 @@
 //! may be added; readers ignore what they do not know.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{Explanation, TimelineEvent, Wait};
 
 /// `GET /api/v1/runs`: every run, the one that needs attention most first.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RunList {
     /// The moment of this document.
     pub now: f64,
@@ -20,7 +23,7 @@ pub struct RunList {
 }
 
 /// How a run's processes find each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RunKind {
     /// torchrun with `--rdzv-backend=c10d`.
@@ -52,7 +55,7 @@ impl RunKind {
 }
 
 /// Where a run stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
     /// Nodes are still missing.
@@ -96,7 +99,7 @@ impl RunState {
 }
 
 /// Where an expected number comes from, the most reliable first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ExpectedFrom {
     /// `PUT /api/v1/runs/{run_id}/expect`.
@@ -118,7 +121,7 @@ pub enum ExpectedFrom {
 }
 
 /// An expected number of nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Expected {
     /// So many are needed.
     pub min: u32,
@@ -129,7 +132,7 @@ pub struct Expected {
 }
 
 /// Nodes by what they do.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct NodeCounts {
     /// In the round; for `gathering` the pods that have announced themselves.
     pub joined: u32,
@@ -140,39 +143,44 @@ pub struct NodeCounts {
     /// In the round by the state, but their connection is gone.
     pub gone: u32,
     /// How many there should be; `null` while nobody has said so.
+    #[schema(required)]
     pub expected: Option<Expected>,
     /// `expected.min - joined`, not below 0; `null` if nobody knows.
+    #[schema(required)]
     pub missing: Option<u32>,
 }
 
 /// Worker ranks by what they do. Only where the workers use this server.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct RankCounts {
     /// Ranks that have published their address.
     pub joined: u32,
     /// Of these, ranks whose connection is gone.
     pub gone: u32,
     /// The world size, where it is known.
+    #[schema(required)]
     pub expected: Option<u32>,
     /// Worker processes that are connected, whether their rank is known or not (NCCL ranks beyond 0 tell none).
     pub connected: u32,
 }
 
 /// Agents at the barrier behind the training.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExitCounts {
     /// Nodes that have finished.
     pub arrived: u32,
     /// Nodes of the round.
+    #[schema(required)]
     pub expected: Option<u32>,
 }
 
-/// A run in few words: an element of [`RunList`], and the data of the event `run`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// A run in few words: an element of `RunList`, and the data of the event `run`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RunSummary {
     /// The rendezvous id; `store:PORT` for a run without one.
     pub run_id: String,
     /// The port of the store the run uses; `null` for a native run between rounds, and for `gathering`.
+    #[schema(required)]
     pub store: Option<u16>,
     /// How its processes find each other.
     pub kind: RunKind,
@@ -186,23 +194,28 @@ pub struct RunSummary {
     /// Its nodes. For `env` all numbers are 0.
     pub nodes: NodeCounts,
     /// Its worker ranks, where they use this server.
+    #[schema(required)]
     pub ranks: Option<RankCounts>,
     /// Its exit barrier, once a node has arrived there.
+    #[schema(required)]
     pub exit: Option<ExitCounts>,
     /// The first sign of the round.
     pub started_at: f64,
     /// Since when it is in this state.
     pub state_since: f64,
     /// When the round was complete.
+    #[schema(required)]
     pub completed_at: Option<f64>,
     /// When the round closes, where that is set: the end of the last call, or of a native run's join time.
+    #[schema(required)]
     pub deadline: Option<f64>,
     /// What matters most about it now; `null` while all is well.
+    #[schema(required)]
     pub explanation: Option<Explanation>,
 }
 
 /// `GET /api/v1/runs/{run_id}`: everything about one run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Run {
     /// The moment of this document.
     pub now: f64,
@@ -214,6 +227,7 @@ pub struct Run {
     /// Nodes that are missing and have a name or a rank; `nodes.missing` may be more.
     pub missing: Vec<MissingNode>,
     /// Its worker ranks.
+    #[schema(required)]
     pub rank_grid: Option<RankGrid>,
     /// Outstanding waits of its processes that have lasted over a second, the oldest first, at most 1000.
     pub waits: Vec<Wait>,
@@ -222,11 +236,12 @@ pub struct Run {
     /// What happened, oldest first, at most 256.
     pub timeline: Vec<TimelineEvent>,
     /// Where the workers' own store is, if it is not here.
+    #[schema(required)]
     pub workers_store: Option<String>,
 }
 
 /// What a node does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
     /// It has announced itself and not joined yet.
@@ -244,52 +259,65 @@ pub enum NodeState {
 }
 
 /// One node (agent) of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Node {
     /// Unique within the run: `addr_pid_localid` for torchrun's c10d, `node-RANK` for static.
     pub node_id: String,
     /// For people: the pod's name, the host name, or the address.
     pub name: String,
     /// Address and port of its connection; for the kinds `native` and `gathering` the address where its peers reach it.
+    #[schema(required)]
     pub peer: Option<String>,
     /// The agent's process id.
+    #[schema(required)]
     pub pid: Option<u32>,
     /// Its group rank, once the round is complete.
+    #[schema(required)]
     pub rank: Option<u32>,
     /// What it does.
     pub state: NodeState,
     /// When it joined this round.
+    #[schema(required)]
     pub joined_at: Option<f64>,
     /// How long after the first node of the round.
+    #[schema(required)]
     pub after_seconds: Option<f64>,
     /// When it was last heard of, by this server's clock.
+    #[schema(required)]
     pub last_heartbeat: Option<f64>,
     /// When its connection closed.
+    #[schema(required)]
     pub gone_at: Option<f64>,
     /// The first of its workers' global ranks.
+    #[schema(required)]
     pub base_rank: Option<u32>,
     /// How many workers it has.
+    #[schema(required)]
     pub local_world_size: Option<u32>,
 }
 
 /// A node that should be there.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MissingNode {
     /// For people, where it is known: it announced itself or was there in an earlier round.
+    #[schema(required)]
     pub name: Option<String>,
     /// Its node rank, where it is known.
+    #[schema(required)]
     pub rank: Option<u32>,
     /// How it is known: `announced`, `earlier_round`, `role_exchange`, `named` (by PUT …/expect), `died`, or
     /// `node_rank` (no pod that announced itself has that rank).
     pub known_from: String,
     /// When it was last seen.
+    #[schema(required)]
     pub last_seen: Option<f64>,
 }
 
 /// The worker ranks of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RankGrid {
     /// The world size, where it is known.
+    #[schema(required)]
     pub world_size: Option<u32>,
     /// One character a rank, from rank 0: `.` not seen, `j` address published, `x` its connection is gone.
     pub states: String,
@@ -298,117 +326,32 @@ pub struct RankGrid {
 }
 
 /// One worker rank.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Rank {
     /// The global rank.
     pub rank: u32,
     /// Its host name, as it published it.
+    #[schema(required)]
     pub host: Option<String>,
     /// Address and port of its connection.
+    #[schema(required)]
     pub peer: Option<String>,
     /// Its process id.
+    #[schema(required)]
     pub pid: Option<u32>,
     /// When it published its address.
     pub joined_at: f64,
     /// When its connection closed.
+    #[schema(required)]
     pub gone_at: Option<f64>,
-}
-
-/// One outstanding WAIT or BARRIER: an element of [`WaitList`] and of [`Run::waits`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Wait {
-    /// The port of the store.
-    pub store: u16,
-    /// The run it belongs to, where that is known.
-    pub run_id: Option<String>,
-    /// Who waits: address and port.
-    pub peer: Option<String>,
-    /// Its process id, where it told it.
-    pub pid: Option<u32>,
-    /// Who waits, for people: `rank 3`, `node train-llm-2`.
-    pub who: Option<String>,
-    /// `wait` or `barrier`.
-    pub op: String,
-    /// For how long.
-    pub waited_seconds: f64,
-    /// Number of keys the wait names.
-    pub keys: usize,
-    /// Up to ten keys that are still missing; for a barrier its key.
-    pub missing: Vec<String>,
-    /// Arrivals the barrier waits for.
-    pub world_size: Option<i64>,
-    /// Who must write the missing key, where the key tells: `rank 0`, `node rank 2 (train-llm-2)`.
-    pub writer: Option<String>,
-    /// Why it lasts, in a sentence: what the writer itself does, down to the root of the chain.
-    pub reason: Option<String>,
-}
-
-/// `GET /api/v1/waits`: outstanding waits of all stores, the oldest first.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct WaitList {
-    /// Number of all outstanding waits, shown or not.
-    pub total: usize,
-    /// The waits.
-    pub waits: Vec<Wait>,
-}
-
-/// How much an explanation matters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// Good to know.
-    Info,
-    /// Something is waited for, or looks wrong.
-    Warning,
-    /// The run will not get on by itself.
-    Error,
-}
-
-/// One thing there is to say, the same in log, API, status, page: an element of many documents, and the data of the
-/// event `explanation`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Explanation {
-    /// Names it for as long as it holds.
-    pub id: u64,
-    /// The run it is about.
-    pub run_id: Option<String>,
-    /// The store it is about.
-    pub store: Option<u16>,
-    /// What kind of thing: the headings of `docs/explanations.md`, such as `nodes_missing`.
-    pub code: String,
-    /// How much it matters.
-    pub severity: Severity,
-    /// Since when it is so.
-    pub since: f64,
-    /// Whether it still holds. A fact that has happened stays shown for a while with `false`.
-    pub holds: bool,
-    /// What is the matter, in a sentence.
-    pub text: String,
-    /// What to do about it; empty if there is nothing to do.
-    pub remedy: String,
-    /// Everything in the sentence as fields.
-    pub facts: serde_json::Value,
-}
-
-/// Something that happened: an element of [`Run::timeline`], and the data of the event `moment`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TimelineEvent {
-    /// When.
-    pub at: f64,
-    /// The run it happened to.
-    pub run_id: Option<String>,
-    /// What kind of thing: `node_joined`, `round_complete`, … or the code of an explanation.
-    pub code: String,
-    /// What happened, in a sentence.
-    pub text: String,
 }
 
 /// The data of the event `snapshot`, the first of `GET /api/v1/events`.
 ///
-/// After it come, each with an `id`: `run` ([`RunSummary`]: new or changed), `run_gone` ([`RunGone`]), `explanation`
-/// ([`Explanation`]: new, said again, or over), `moment` ([`TimelineEvent`]). A comment line comes every 15 s when nothing
+/// After it come, each with an `id`: `run` (`RunSummary`: new or changed), `run_gone` (`RunGone`), `explanation`
+/// (`Explanation`: new, said again, or over), `moment` (`TimelineEvent`). A comment line comes every 15 s when nothing
 /// happens. A subscriber that does not keep up is closed; it connects again and gets a new snapshot.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Snapshot {
     /// The runs as in `GET /api/v1/runs`.
     #[serde(flatten)]
@@ -418,10 +361,11 @@ pub struct Snapshot {
 }
 
 /// The data of the event `run_gone`: the run is no longer shown.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunGone {
     /// The run.
     pub run_id: String,
     /// Its store.
+    #[schema(required)]
     pub store: Option<u16>,
 }

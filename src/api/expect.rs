@@ -1,0 +1,42 @@
+//! What operators tell the server of a run.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// How many nodes to expect: `nodes`, or `min` and `max`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Expect {
+    /// So many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<u32>,
+    /// The least.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min: Option<u32>,
+    /// The most. By default `min`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<u32>,
+    /// Their names, so that those who are missing can be named.
+    #[serde(default)]
+    pub names: Vec<String>,
+}
+
+/// What is expected now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Expects {
+    /// The run.
+    pub run_id: String,
+    /// The least nodes.
+    pub min: u32,
+    /// The most.
+    pub max: u32,
+}
+
+/// A run that was forgotten.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Forgotten {
+    /// The run.
+    pub run_id: String,
+    /// How many keys of its rendezvous were dropped.
+    pub dropped_keys: usize,
+}

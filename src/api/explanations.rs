@@ -1,0 +1,59 @@
+//! What there is to say of runs: the same in log, API, `status` and page.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// How much an explanation matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Good to know.
+    Info,
+    /// Something is waited for, or looks wrong.
+    Warning,
+    /// The run will not get on by itself.
+    Error,
+}
+
+/// One thing there is to say, the same in log, API, status, page: an element of many documents, and the data of the
+/// event `explanation`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Explanation {
+    /// Names it for as long as it holds.
+    pub id: u64,
+    /// The run it is about.
+    #[schema(required)]
+    pub run_id: Option<String>,
+    /// The store it is about.
+    #[schema(required)]
+    pub store: Option<u16>,
+    /// What kind of thing: the headings of `docs/explanations.md`, such as `nodes_missing`.
+    pub code: String,
+    /// How much it matters.
+    pub severity: Severity,
+    /// Since when it is so.
+    pub since: f64,
+    /// Whether it still holds. A fact that has happened stays shown for a while with `false`.
+    pub holds: bool,
+    /// What is the matter, in a sentence.
+    pub text: String,
+    /// What to do about it; empty if there is nothing to do.
+    pub remedy: String,
+    /// Everything in the sentence as fields.
+    #[schema(value_type = Object)]
+    pub facts: serde_json::Value,
+}
+
+/// Something that happened: an element of a run's `timeline`, and the data of the event `moment`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TimelineEvent {
+    /// When.
+    pub at: f64,
+    /// The run it happened to.
+    #[schema(required)]
+    pub run_id: Option<String>,
+    /// What kind of thing: `node_joined`, `round_complete`, … or the code of an explanation.
+    pub code: String,
+    /// What happened, in a sentence.
+    pub text: String,
+}

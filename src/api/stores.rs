@@ -1,0 +1,57 @@
+//! The stores, and the waits in them.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// One store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Store {
+    /// Its port.
+    pub port: u16,
+    /// The run it was opened for.
+    #[schema(required)]
+    pub run_id: Option<String>,
+    /// Keys and queues.
+    pub keys: usize,
+    /// What they hold, in bytes.
+    pub bytes: usize,
+    /// Clients that are connected.
+    pub connections: usize,
+    /// Those that wait for keys.
+    pub waiters: usize,
+}
+
+/// `GET /api/v1/stores`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StoreList {
+    /// By port.
+    pub stores: Vec<Store>,
+}
+
+/// `POST /api/v1/stores`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OpenStore {
+    /// The run.
+    pub run_id: String,
+}
+
+/// A run's own store, as its workers reach it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RunStore {
+    /// The run.
+    pub run_id: String,
+    /// `--advertise-host`, by default the server's address that the request came in on.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+/// `DELETE /api/v1/stores/{port}`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StoreReset {
+    /// The store.
+    pub port: u16,
+    /// Always true.
+    pub reset: bool,
+}
