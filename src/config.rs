@@ -1,4 +1,4 @@
-//! What a server is told: one validated value, whose defaults are those of the command line.
+//! What a server is told: one validated value. The command line takes its defaults from here.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
@@ -79,6 +79,7 @@ impl Default for ServerConfig {
             token: None,
             limits: Limits::default(),
             legacy_dialect: LegacyRelease::default(),
+            // As many as 100,000 ranks and their launchers need.
             max_connections: 250_000,
             max_connections_per_address: 250_000,
             max_admin_connections: 65_536,

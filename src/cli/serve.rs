@@ -1,4 +1,4 @@
-//! `rallypoint serve`: flags to [`ServerConfig`], binding, logging, signals.
+//! `rallypoint serve`: flags to [`ServerConfig`], whose defaults are theirs, binding, logging, signals.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::launch::{environment, hostname};
-use super::units::{MaybeOff, duration, duration_or_off, on_or_off, positive_duration, size};
+use super::units::{MaybeOff, duration, duration_or_off, on_or_off, positive_duration, size, size_text};
 use super::{Outcome, UsageError, token};
 use crate::config::{InsightConfig, ServerConfig};
 use crate::core::protocol::{LegacyRelease, Limits};
@@ -24,9 +24,6 @@ use crate::process;
 use crate::server::admin;
 use crate::server::{self, DescriptorShares, Server};
 
-/// Of `--max-connections`, where it is not given: as many as 100,000 ranks and their launchers need.
-const MAX_CONNECTIONS: usize = 250_000;
-
 /// Run the server: one store for each --listen, and the admin port.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -35,13 +32,13 @@ pub(super) struct Args {
         long,
         env = "RALLYPOINT_LISTEN",
         value_name = "ADDR",
-        default_value = "[::]:29500",
+        default_values_t = ServerConfig::default().listen,
         value_delimiter = ','
     )]
     listen: Vec<SocketAddr>,
 
     /// Address of the admin port: health, metrics, API
-    #[arg(long, env = "RALLYPOINT_ADMIN", value_name = "ADDR", default_value = "[::]:29501")]
+    #[arg(long, env = "RALLYPOINT_ADMIN", value_name = "ADDR", default_value_t = ServerConfig::default().admin)]
     admin: SocketAddr,
 
     /// Serve only where the pod's index is N; elsewhere stay up idle and healthy
@@ -61,7 +58,7 @@ pub(super) struct Args {
     token_file: Option<PathBuf>,
 
     /// PyTorch release behind clients that send no hello, where their bytes do not tell
-    #[arg(long, env = "RALLYPOINT_LEGACY_DIALECT", value_name = "RELEASE", default_value = "2.1")]
+    #[arg(long, env = "RALLYPOINT_LEGACY_DIALECT", value_name = "RELEASE", default_value = legacy_dialect())]
     legacy_dialect: LegacyDialect,
 
     /// Longest key
@@ -69,7 +66,7 @@ pub(super) struct Args {
         long,
         env = "RALLYPOINT_MAX_KEY",
         value_name = "SIZE",
-        default_value = "8KiB",
+        default_value = bytes(|config| config.limits.key),
         value_parser = |text: &str| size_up_to(text, 16 << 20)
     )]
     max_key: usize,
@@ -79,7 +76,7 @@ pub(super) struct Args {
         long,
         env = "RALLYPOINT_MAX_VALUE",
         value_name = "SIZE",
-        default_value = "8MiB",
+        default_value = bytes(|config| config.limits.value),
         value_parser = |text: &str| size_up_to(text, 1 << 30)
     )]
     max_value: usize,
@@ -89,13 +86,13 @@ pub(super) struct Args {
         long,
         env = "RALLYPOINT_MAX_KEYS_PER_REQUEST",
         value_name = "N",
-        default_value_t = 131_072,
+        default_value_t = ServerConfig::default().limits.keys_per_request as u32,
         value_parser = clap::value_parser!(u32).range(1..=16_777_216)
     )]
     max_keys_per_request: u32,
 
     /// Most names in one store
-    #[arg(long, env = "RALLYPOINT_MAX_KEYS", value_name = "N", default_value_t = 10_000_000)]
+    #[arg(long, env = "RALLYPOINT_MAX_KEYS", value_name = "N", default_value_t = ServerConfig::default().max_keys)]
     max_keys: usize,
 
     /// Memory for all stores, large buffers and runs [default: 75% of the control group's limit, else 1GiB]
@@ -103,11 +100,11 @@ pub(super) struct Args {
     max_memory: Option<usize>,
 
     /// Most connections to all stores together
-    #[arg(long, env = "RALLYPOINT_MAX_CONNECTIONS", value_name = "N", default_value_t = MAX_CONNECTIONS)]
+    #[arg(long, env = "RALLYPOINT_MAX_CONNECTIONS", value_name = "N", default_value_t = ServerConfig::default().max_connections)]
     max_connections: usize,
 
     /// Most connections from one address
-    #[arg(long, env = "RALLYPOINT_MAX_CONNECTIONS_PER_ADDRESS", value_name = "N", default_value_t = 250_000)]
+    #[arg(long, env = "RALLYPOINT_MAX_CONNECTIONS_PER_ADDRESS", value_name = "N", default_value_t = ServerConfig::default().max_connections_per_address)]
     max_connections_per_address: usize,
 
     /// Time from a connection's first byte to its whole first request
@@ -115,21 +112,21 @@ pub(super) struct Args {
         long,
         env = "RALLYPOINT_HANDSHAKE_TIMEOUT",
         value_name = "TIME",
-        default_value = "10s",
+        default_value = time(|config| config.handshake_timeout),
         value_parser = duration
     )]
     handshake_timeout: Duration,
 
     /// How long a request that a client has begun may stand still; one slower than 16 KiB/s stands still
-    #[arg(long, env = "RALLYPOINT_REQUEST_TIMEOUT", value_name = "TIME", default_value = "30s", value_parser = duration)]
+    #[arg(long, env = "RALLYPOINT_REQUEST_TIMEOUT", value_name = "TIME", default_value = time(|config| config.request_timeout), value_parser = duration)]
     request_timeout: Duration,
 
     /// How long a client may take none of its replies
-    #[arg(long, env = "RALLYPOINT_WRITE_TIMEOUT", value_name = "TIME", default_value = "60s", value_parser = duration)]
+    #[arg(long, env = "RALLYPOINT_WRITE_TIMEOUT", value_name = "TIME", default_value = time(|config| config.write_timeout), value_parser = duration)]
     write_timeout: Duration,
 
     /// Drop addresses whose writer is gone (on or off)
-    #[arg(long, env = "RALLYPOINT_DROP_SPENT", value_name = "ON|OFF", default_value = "on", value_parser = on_or_off,
+    #[arg(long, env = "RALLYPOINT_DROP_SPENT", value_name = "ON|OFF", default_value = switch(|config| config.stale_keys.drop_spent), value_parser = on_or_off,
         action = clap::ArgAction::Set)]
     drop_spent: bool,
 
@@ -138,7 +135,7 @@ pub(super) struct Args {
         long,
         env = "RALLYPOINT_FORGET_RUN_AFTER",
         value_name = "TIME",
-        default_value = "60s",
+        default_value_t = MaybeOff(ServerConfig::default().stale_keys.forget_run_after),
         value_parser = duration_or_off
     )]
     forget_run_after: MaybeOff,
@@ -148,7 +145,7 @@ pub(super) struct Args {
         long,
         env = "RALLYPOINT_FORGET_FINISHED_AFTER",
         value_name = "TIME",
-        default_value = "10s",
+        default_value_t = MaybeOff(ServerConfig::default().stale_keys.forget_finished_after),
         value_parser = duration_or_off
     )]
     forget_finished_after: MaybeOff,
@@ -158,14 +155,14 @@ pub(super) struct Args {
         long,
         env = "RALLYPOINT_RESET_WHEN_IDLE",
         value_name = "TIME",
-        default_value = "30s",
+        default_value_t = MaybeOff(ServerConfig::default().stale_keys.reset_when_idle),
         value_parser = duration_or_off
     )]
     reset_when_idle: MaybeOff,
 
     /// One job at a time on each store: it is emptied when its last connection has gone, whatever its keys (on
     /// or off). For programs whose keys no rule knows; a key that must outlive its clients needs a store of its own
-    #[arg(long, env = "RALLYPOINT_ONE_JOB", value_name = "ON|OFF", default_value = "off", value_parser = on_or_off,
+    #[arg(long, env = "RALLYPOINT_ONE_JOB", value_name = "ON|OFF", default_value = switch(|config| config.stale_keys.one_job), value_parser = on_or_off,
         action = clap::ArgAction::Set)]
     one_job: bool,
 
@@ -174,24 +171,24 @@ pub(super) struct Args {
     nodes: Option<(u32, u32)>,
 
     /// Look at the jobs' traffic: who has joined, who is missing, what everybody waits for (on or off)
-    #[arg(long, env = "RALLYPOINT_INSIGHT", value_name = "ON|OFF", default_value = "on", value_parser = on_or_off,
+    #[arg(long, env = "RALLYPOINT_INSIGHT", value_name = "ON|OFF", default_value = switch(|config| config.insight.enabled), value_parser = on_or_off,
         action = clap::ArgAction::Set)]
     insight: bool,
 
     /// Say what is waited for when it has lasted this long
-    #[arg(long, env = "RALLYPOINT_EXPLAIN_AFTER", value_name = "TIME", default_value = "30s", value_parser = duration)]
+    #[arg(long, env = "RALLYPOINT_EXPLAIN_AFTER", value_name = "TIME", default_value = time(|config| config.insight.explain_after), value_parser = duration)]
     explain_after: Duration,
 
     /// Ports for stores of single runs
-    #[arg(long, env = "RALLYPOINT_STORE_PORTS", value_name = "FIRST-LAST", default_value = "29510-29599")]
+    #[arg(long, env = "RALLYPOINT_STORE_PORTS", value_name = "FIRST-LAST", default_value_t = PortRange(ServerConfig::default().store_ports))]
     store_ports: PortRange,
 
     /// Close a run's store when it has had no client for this long; one that nobody has used yet, after --join-timeout
-    #[arg(long, env = "RALLYPOINT_STORE_LINGER", value_name = "TIME", default_value = "10m", value_parser = duration)]
+    #[arg(long, env = "RALLYPOINT_STORE_LINGER", value_name = "TIME", default_value = time(|config| config.store_linger), value_parser = duration)]
     store_linger: Duration,
 
     /// An announced pod that is neither heard of nor connected for this long is gone: its node rank is free
-    #[arg(long, env = "RALLYPOINT_POD_TIMEOUT", value_name = "TIME", default_value = "30s", value_parser = duration)]
+    #[arg(long, env = "RALLYPOINT_POD_TIMEOUT", value_name = "TIME", default_value = time(|config| config.pod_timeout), value_parser = duration)]
     pod_timeout: Duration,
 
     /// Host name that a run's store is announced with [default: the address that the request came in on]
@@ -204,15 +201,15 @@ pub(super) struct Args {
     allow_host: Vec<String>,
 
     /// Native rendezvous: how long a round may gather from its first join, unless a run's first join says otherwise
-    #[arg(long, env = "RALLYPOINT_JOIN_TIMEOUT", value_name = "TIME", default_value = "30m", value_parser = duration)]
+    #[arg(long, env = "RALLYPOINT_JOIN_TIMEOUT", value_name = "TIME", default_value = time(|config| config.rendezvous.join_timeout), value_parser = duration)]
     join_timeout: Duration,
 
     /// Native rendezvous: how long a round that has enough nodes waits for more
-    #[arg(long, env = "RALLYPOINT_LAST_CALL", value_name = "TIME", default_value = "30s", value_parser = duration)]
+    #[arg(long, env = "RALLYPOINT_LAST_CALL", value_name = "TIME", default_value = time(|config| config.rendezvous.last_call), value_parser = duration)]
     last_call: Duration,
 
     /// Native rendezvous: a node must be heard from this often
-    #[arg(long, env = "RALLYPOINT_KEEP_ALIVE", value_name = "TIME", default_value = "5s", value_parser = positive_duration)]
+    #[arg(long, env = "RALLYPOINT_KEEP_ALIVE", value_name = "TIME", default_value = time(|config| config.rendezvous.keep_alive), value_parser = positive_duration)]
     keep_alive: Duration,
 
     /// Native rendezvous: a node not heard from for this many intervals is lost
@@ -220,17 +217,17 @@ pub(super) struct Args {
         long,
         env = "RALLYPOINT_KEEP_ALIVE_MISSES",
         value_name = "N",
-        default_value_t = 3,
+        default_value_t = ServerConfig::default().rendezvous.keep_alive_misses,
         value_parser = clap::value_parser!(u32).range(1..=1000)
     )]
     keep_alive_misses: u32,
 
     /// Most runs at the same time, of unmodified jobs and of the native rendezvous, and native barriers
-    #[arg(long, env = "RALLYPOINT_MAX_RUNS", value_name = "N", default_value_t = 1000)]
+    #[arg(long, env = "RALLYPOINT_MAX_RUNS", value_name = "N", default_value_t = ServerConfig::default().max_runs)]
     max_runs: usize,
 
     /// How long to wait for clients to leave when stopping (SIGTERM, SIGINT, SIGHUP); a second signal ends it at once
-    #[arg(long, env = "RALLYPOINT_DRAIN", value_name = "TIME", default_value = "30s", value_parser = duration)]
+    #[arg(long, env = "RALLYPOINT_DRAIN", value_name = "TIME", default_value = time(|config| config.drain), value_parser = duration)]
     drain: Duration,
 
     /// How log lines look
@@ -254,10 +251,43 @@ enum LegacyDialect {
     V2_1,
 }
 
+impl LegacyDialect {
+    const fn release(self) -> LegacyRelease {
+        match self {
+            Self::V2_0 => LegacyRelease::V2_0,
+            Self::V2_1 => LegacyRelease::V2_1,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum LogFormat {
     Text,
     Json,
+}
+
+/// The name of the default.
+fn legacy_dialect() -> &'static str {
+    let is_default = |one: &&LegacyDialect| one.release() == ServerConfig::default().legacy_dialect;
+    let one = LegacyDialect::value_variants().iter().find(is_default);
+    one.and_then(LegacyDialect::to_possible_value).map_or("", |one| shown(one.get_name()))
+}
+
+/// A default of the server as the command line shows it. Clap keeps these for as long as the program runs.
+fn shown(text: impl ToString) -> &'static str {
+    text.to_string().leak()
+}
+
+fn time(of: fn(&ServerConfig) -> Duration) -> &'static str {
+    shown(humantime::format_duration(of(&ServerConfig::default())))
+}
+
+fn bytes(of: fn(&ServerConfig) -> usize) -> &'static str {
+    shown(size_text(of(&ServerConfig::default())))
+}
+
+fn switch(of: fn(&ServerConfig) -> bool) -> &'static str {
+    if of(&ServerConfig::default()) { "on" } else { "off" }
 }
 
 /// A size with a bound: beyond it the dialects could not be told apart, or one request could fill the memory.
@@ -269,6 +299,12 @@ fn size_up_to(text: &str, most: usize) -> Result<usize, String> {
 /// `FIRST-LAST`.
 #[derive(Debug, Clone)]
 struct PortRange(std::ops::RangeInclusive<u16>);
+
+impl std::fmt::Display for PortRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-{}", self.0.start(), self.0.end())
+    }
+}
 
 impl std::str::FromStr for PortRange {
     type Err = String;
@@ -322,7 +358,7 @@ impl Args {
                 config.max_connections, config.max_admin_connections
             );
             // What nobody asked for is not missed.
-            if self.max_connections == MAX_CONNECTIONS {
+            if self.max_connections == ServerConfig::default().max_connections {
                 tracing::info!(descriptors, "{room}");
             } else {
                 tracing::warn!(descriptors, "{room}");
@@ -356,10 +392,7 @@ impl Args {
                 value: self.max_value,
                 keys_per_request: self.max_keys_per_request as usize,
             },
-            legacy_dialect: match self.legacy_dialect {
-                LegacyDialect::V2_0 => LegacyRelease::V2_0,
-                LegacyDialect::V2_1 => LegacyRelease::V2_1,
-            },
+            legacy_dialect: self.legacy_dialect.release(),
             max_connections: self.max_connections.min(shares.stores),
             max_admin_connections: shares.admin,
             max_connections_per_address: self.max_connections_per_address,

@@ -38,6 +38,15 @@ pub(super) fn positive_peer_duration(text: &str) -> Result<PeerDuration, String>
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MaybeOff(pub(super) Option<Duration>);
 
+impl std::fmt::Display for MaybeOff {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(time) => humantime::format_duration(time).fmt(f),
+            None => f.write_str("off"),
+        }
+    }
+}
+
 /// Reads a duration or `off`.
 pub(super) fn duration_or_off(text: &str) -> Result<MaybeOff, String> {
     match text {
@@ -65,6 +74,13 @@ pub(super) fn size(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Writes a size so that [`size`] reads the same again.
+pub(super) fn size_text(bytes: usize) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let whole = units.into_iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift);
+    whole.map_or_else(|| bytes.to_string(), |(shift, unit)| format!("{}{unit}", bytes >> shift))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,11 +95,16 @@ mod tests {
         assert!(
             size("many").is_err() && size("0").is_err() && size("-1KiB").is_err() && size("inf").is_err()
         );
+        for bytes in [1, 8192, 8 << 20, 3 << 30, 1025] {
+            assert_eq!(size(&size_text(bytes)), Ok(bytes));
+        }
         assert_eq!(duration("1h 30m"), Ok(Duration::from_mins(90)));
         assert!(duration("30").is_err());
         assert!(duration("100years").is_ok() && duration("101years").is_err());
         assert!(duration("18446744073709551615s").is_err());
         assert!(peer_duration("7d").is_ok() && peer_duration("8d").is_err());
-        assert_eq!(duration_or_off("off"), Ok(MaybeOff(None)));
+        for maybe in [MaybeOff(None), MaybeOff(Some(Duration::from_mins(90)))] {
+            assert_eq!(duration_or_off(&maybe.to_string()), Ok(maybe));
+        }
     }
 }

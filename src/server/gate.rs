@@ -24,7 +24,7 @@ pub struct PodGates {
 impl PodGates {
     pub(super) fn new(config: &ServerConfig, memory: Reservation) -> Self {
         Self {
-            gates: Mutex::new(Gates::new(config.pod_timeout)),
+            gates: Mutex::new(Gates::new(config.pod_timeout, config.max_runs)),
             memory: Mutex::new(memory),
             most_memory: config.max_memory / RUNS_SHARE,
             bell: watch::Sender::new(()),

@@ -37,8 +37,6 @@ pub use snapshot::GateSnapshot;
 
 /// Pods of one run at the most.
 pub const MAX_PODS: usize = 100_000;
-/// Runs at the same time at the most.
-pub const MAX_RUNS: usize = 1000;
 /// Pods of one run that are remembered although they were turned away or have a successor.
 const MAX_TURNED_AWAY: usize = 256;
 /// Bytes of a pod's name, UID or version, and of a run id.
@@ -142,8 +140,8 @@ pub enum PodRefusal {
     #[error("the server has no memory left for another announced pod; give it more with --max-memory")]
     NoMemory,
     /// The server is full.
-    #[error("{MAX_RUNS} runs gather pods on this server, which is the most")]
-    TooManyRuns,
+    #[error("{0} runs gather pods on this server, which is the most (--max-runs)")]
+    TooManyRuns(usize),
 }
 
 /// A name and a node rank.
@@ -206,6 +204,8 @@ pub struct Gate {
 pub struct Gates {
     by_run: HashMap<String, Gate>,
     pod_timeout: Duration,
+    /// Runs at the same time at the most.
+    max_runs: usize,
     /// Bytes that all pods may take.
     max_memory: usize,
     /// Goes up with every change that others see; a repeated announcement is none.
@@ -213,9 +213,9 @@ pub struct Gates {
 }
 
 impl Gates {
-    /// `pod_timeout` is how long a pod counts after it was last heard of.
-    pub fn new(pod_timeout: Duration) -> Self {
-        Self { by_run: HashMap::new(), pod_timeout, max_memory: usize::MAX, version: 0 }
+    /// `pod_timeout` is how long a pod counts after it was last heard of, `max_runs` how many runs there may be.
+    pub fn new(pod_timeout: Duration, max_runs: usize) -> Self {
+        Self { by_run: HashMap::new(), pod_timeout, max_runs, max_memory: usize::MAX, version: 0 }
     }
 
     /// How many bytes all pods may take from now on.
@@ -251,8 +251,8 @@ impl Gates {
         if let (Some(at), false) = (finished, said.restarts) {
             return Err(PodRefusal::Finished { run_id: run_id.to_owned(), ago: now.since(at) });
         }
-        if !self.by_run.contains_key(run_id) && self.by_run.len() >= MAX_RUNS {
-            return Err(PodRefusal::TooManyRuns);
+        if !self.by_run.contains_key(run_id) && self.by_run.len() >= self.max_runs {
+            return Err(PodRefusal::TooManyRuns(self.max_runs));
         }
         let is_known = self.by_run.get(run_id).is_some_and(|gate| gate.knows(said));
         if !is_known && self.memory().saturating_add(said.memory()) > self.max_memory {

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
+const MAX_RUNS: usize = 7;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 struct World {
@@ -13,7 +14,12 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        Self { gates: Gates::new(TIMEOUT), now: Timestamp::default(), finished: None, restarts: false }
+        Self {
+            gates: Gates::new(TIMEOUT, MAX_RUNS),
+            now: Timestamp::default(),
+            finished: None,
+            restarts: false,
+        }
     }
 
     fn after(&mut self, secs: u64) -> &mut Self {
@@ -183,7 +189,10 @@ fn the_number_of_runs_is_bounded() {
     for n in 0..MAX_RUNS {
         world.gates.announce(&format!("run-{n}"), &said(n), None, world.now).expect("room");
     }
-    assert_eq!(world.gates.announce("one more", &said(0), None, world.now), Err(PodRefusal::TooManyRuns));
+    assert_eq!(
+        world.gates.announce("one more", &said(0), None, world.now),
+        Err(PodRefusal::TooManyRuns(MAX_RUNS))
+    );
     world.gates.announce("run-0", &said(1), None, world.now).expect("a known run");
 }
 

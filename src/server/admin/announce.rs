@@ -100,7 +100,9 @@ fn refusal(refused: &PodRefusal) -> Problem {
         PodRefusal::Finished { .. } => (StatusCode::CONFLICT, "finished"),
         PodRefusal::Rank { .. } | PodRefusal::Text(_) => (StatusCode::BAD_REQUEST, "bad_request"),
         PodRefusal::NoMemory => (StatusCode::SERVICE_UNAVAILABLE, "no_memory"),
-        PodRefusal::TooManyPods(_) | PodRefusal::TooManyRuns => (StatusCode::SERVICE_UNAVAILABLE, "too_many"),
+        PodRefusal::TooManyPods(_) | PodRefusal::TooManyRuns(_) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "too_many")
+        }
     };
     Problem::new(status, refused.to_string()).with_code(code)
 }

@@ -114,7 +114,7 @@ proptest! {
     #[test]
     fn nothing_observed_breaks_it(steps in prop::collection::vec(step(), 0..80)) {
         let mut insight = Insight::new(Settings { max_runs: MAX_RUNS, ..Settings::default() });
-        let mut gates = Gates::new(Duration::from_secs(30));
+        let mut gates = Gates::new(Duration::from_secs(30), 1000);
         let mut now = Timestamp::default();
         for step in steps {
             match step {
