@@ -4,12 +4,11 @@
 //! looks a name up once. A slot exists while anything needs it.
 
 use std::collections::VecDeque;
-use std::hash::BuildHasher;
 
 use bytes::Bytes;
-use hashbrown::{DefaultHashBuilder, HashTable};
 use slab::Slab;
 
+use super::index::Index;
 use super::slot::{SlotId, left_behind};
 use super::stale::record::Record;
 use super::waiters::WaitList;
@@ -80,8 +79,7 @@ impl Slot {
 /// All slots, by name.
 #[derive(Debug, Default)]
 pub(super) struct KeySpace {
-    hasher: DefaultHashBuilder,
-    index: HashTable<SlotId>,
+    index: Index,
     slots: Slab<Slot>,
     /// Places of slots, with those that are free.
     places: usize,
@@ -121,11 +119,9 @@ impl KeySpace {
     /// Gives back the places behind the last name.
     #[cold]
     fn trim(&mut self) {
-        let (slots, hasher) = (&mut self.slots, &self.hasher);
-        slots.shrink_to_fit();
-        self.places = slots.capacity();
-        self.index.shrink_to_fit(|id| hasher.hash_one(&*slots[id.place()].key));
-        self.trim_at = slots.len() / 2;
+        self.slots.shrink_to_fit();
+        self.places = self.slots.capacity();
+        self.trim_at = self.slots.len() / 2;
     }
 
     #[inline]
@@ -151,17 +147,17 @@ impl KeySpace {
 
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Option<SlotId> {
-        let hash = self.hasher.hash_one(key);
-        self.index.find(hash, |id| &*self.slots[id.place()].key == key).copied()
+        let is_it = |place| &*self.slots[SlotId::of(place).place()].key == key;
+        self.index.find(self.index.hash(key), is_it).map(SlotId::of)
     }
 
     /// The slot of `key`, and whether it was made just now.
     #[inline]
     pub(super) fn find_or_insert(&mut self, key: &[u8]) -> (SlotId, bool) {
-        let hash = self.hasher.hash_one(key);
-        let slots = &mut self.slots;
-        if let Some(&id) = self.index.find(hash, |id| &*slots[id.place()].key == key) {
-            return (id, false);
+        let hash = self.index.hash(key);
+        let is_it = |place| &*self.slots[SlotId::of(place).place()].key == key;
+        if let Some(place) = self.index.find(hash, is_it) {
+            return (SlotId::of(place), false);
         }
         let slot = Slot {
             key: key.into(),
@@ -172,14 +168,13 @@ impl KeySpace {
             written: 0,
             record: None,
         };
-        let place = slots.insert(slot);
+        let place = self.slots.insert(slot);
         if place >= self.places {
             self.places = place + 1;
             self.trim_at = self.places / 4;
         }
         let id = SlotId::at(place);
-        let hasher = &self.hasher;
-        self.index.insert_unique(hash, id, |id| hasher.hash_one(&*slots[id.place()].key));
+        self.index.insert(hash, id.number());
         self.bytes += key.len() + Self::SLOT_BYTES;
         self.count_places();
         (id, true)
@@ -260,10 +255,7 @@ impl KeySpace {
         if slot.is_needed() {
             return None;
         }
-        let hash = self.hasher.hash_one(&*slot.key);
-        if let Ok(entry) = self.index.find_entry(hash, |&other| other == id) {
-            entry.remove();
-        }
+        self.index.remove(self.index.hash(&slot.key), id.number());
         let slot = self.slots.remove(id.place());
         self.bytes -= slot.key.len() + Self::SLOT_BYTES;
         if self.left > 0 && self.slots.len() <= self.trim_at {

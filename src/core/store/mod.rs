@@ -21,6 +21,7 @@ mod barriers;
 mod capacity;
 mod drops;
 mod effects;
+mod index;
 mod keyspace;
 mod number;
 mod queues;
@@ -314,7 +315,7 @@ impl Store {
 
     fn release(&mut self, id: SlotId) {
         if let Some(record) = self.keys.release(id) {
-            self.stale.on_slot_freed(&record);
+            self.stale.on_slot_freed(&mut self.keys, id, &record);
         }
     }
 

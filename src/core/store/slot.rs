@@ -11,6 +11,18 @@ impl SlotId {
         Self(index as u32)
     }
 
+    /// The slot at a place that the index knows.
+    #[inline]
+    pub(super) const fn of(place: u32) -> Self {
+        Self(place)
+    }
+
+    /// Its place as the index knows it.
+    #[inline]
+    pub(super) const fn number(self) -> u32 {
+        self.0
+    }
+
     /// Its place among the slots.
     #[inline]
     pub(super) const fn place(self) -> usize {

@@ -11,12 +11,20 @@ impl StaleKeys {
         self.check_addresses(keys, &is_live);
         self.check_runs(keys);
         self.check_bytes(keys);
+        let mut leftovers = 0;
         for (id, slot) in keys.iter() {
             assert_eq!(slot.record.is_some(), classify(slot.key()).is_some());
             if record_of(keys, id).is_some_and(|record| record.kind.attempt_over().is_some()) {
-                assert!(self.leftovers.contains(&id), "a leftover that rule 2 does not know");
+                let at = slot.record.as_ref().map_or(0, |record| record.at as usize);
+                assert_eq!(
+                    self.leftovers.as_slice().get(at),
+                    Some(&id),
+                    "a leftover that rule 2 does not know"
+                );
+                leftovers += 1;
             }
         }
+        assert_eq!(leftovers, self.leftovers.as_slice().len());
         assert!(self.reset_at.is_none() || self.job_connections == 0, "a job in use is to be reset");
     }
 
@@ -61,7 +69,9 @@ impl StaleKeys {
             let Some(writer) = record.writer else { continue };
             assert_eq!(is_live(writer), record.writer_gone_at.is_none());
             assert!(is_live(writer) || !self.config.drop_spent, "a spent address is kept");
-            let knows = |notes: &Notes| notes.conn != writer || notes.wrote.contains(&id);
+            let knows = |notes: &Notes| {
+                notes.conn != writer || notes.wrote.as_slice().get(record.in_wrote as usize) == Some(&id)
+            };
             assert!(self.notes().all(knows), "its writer does not know of {:?}", slot.key());
             assert_eq!(self.groups.addresses(group).get(record.at as usize), Some(&id));
             addresses.entry(group).or_default().insert(id);
@@ -78,7 +88,11 @@ impl StaleKeys {
         for (id, _) in keys.iter() {
             if let Some(run) = record_of(keys, id).and_then(|record| record.run) {
                 expected.entry(run).or_default().0 += 1;
-                assert!(self.runs.slots(run).contains(&id), "a name its run does not know");
+                let record = record_of(keys, id).expect("it has a run");
+                let names = self.runs.slots(run);
+                assert_eq!(names.get(record.in_run as usize), Some(&id), "a name its run does not know");
+                let end = self.runs.ends(run).get(record.at as usize);
+                assert!(!record.kind.is_end() || end == Some(&id), "an end its run does not know");
             }
         }
         for &run in self.notes().flat_map(|notes| &notes.runs) {

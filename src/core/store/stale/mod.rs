@@ -19,6 +19,7 @@ mod due;
 mod groups;
 #[cfg(test)]
 mod invariants;
+mod members;
 mod ranges;
 pub(super) mod record;
 mod runs;
@@ -36,6 +37,7 @@ use crate::core::ids::{ConnId, RunId, Timestamp};
 use crate::core::protocol::keys::{KeyPattern, RendezvousPart, classify};
 use due::{Due, Of};
 use groups::{GroupId, Groups};
+use members::Members;
 use ranges::RangeSet;
 use record::{Kind, Record};
 use runs::{RunKey, Runs};
@@ -94,8 +96,8 @@ struct Notes {
     role: Role,
     /// What it added to `init/`.
     worker_share: i64,
-    /// Addresses it wrote. May name slots that are gone or were written by others since.
-    wrote: Vec<SlotId>,
+    /// Addresses of which it is the writer.
+    wrote: Members,
     /// What it read, by group: in [`Self::MOST_READ`] groups at the most.
     read: HashMap<GroupId, Read>,
     runs: SmallVec<[RunKey; 2]>,
@@ -155,7 +157,7 @@ pub(super) struct StaleKeys {
     agents: usize,
     /// What workers that are gone had added to `init/`.
     gone_worker_share: i64,
-    leftovers: Vec<SlotId>,
+    leftovers: Members,
     groups: Groups,
     runs: Runs,
     restarted: VecDeque<RunId>,
@@ -179,7 +181,7 @@ impl StaleKeys {
             workers: 0,
             agents: 0,
             gone_worker_share: 0,
-            leftovers: Vec::new(),
+            leftovers: Members::default(),
             groups: Groups::default(),
             runs: Runs::default(),
             restarted: VecDeque::new(),
@@ -227,13 +229,12 @@ impl StaleKeys {
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn on_new_slot(&mut self, keys: &mut KeySpace, id: SlotId) {
         let Some(pattern) = classify(keys.slot(id).key()) else { return };
-        let is_of = |id, run| record_of(keys, id).is_some_and(|record| record.run == Some(run));
         let (kind, run) = match pattern {
             KeyPattern::WorkerCount => (Kind::WorkerCount, None),
             KeyPattern::Address(address) => {
                 let group = self.groups.enter(address.group);
                 let by_agent = address.run_id.is_some();
-                let run = address.run_id.and_then(|run_id| self.runs.enter(run_id, id, false, is_of));
+                let run = address.run_id.and_then(|run_id| self.runs.enter(run_id, id));
                 let (rank, is_first) = (address.writer(), address.is_first());
                 (Kind::Address { group, rank, is_first, by_agent }, run)
             }
@@ -241,34 +242,38 @@ impl StaleKeys {
             KeyPattern::Unknown => (Kind::Unknown, None),
             KeyPattern::Message => (Kind::Message, None),
             KeyPattern::Rendezvous { run_id, part, .. } => {
-                let is_end = matches!(
-                    part,
-                    RendezvousPart::State
-                        | RendezvousPart::ExitBarrierDone { .. }
-                        | RendezvousPart::ExitBarrier { .. }
-                );
-                (Kind::Rendezvous(part), self.runs.enter(run_id, id, is_end, is_of))
+                (Kind::Rendezvous(part), self.runs.enter(run_id, id))
             }
         };
+        let (run, in_run) = run.map_or((None, 0), |(run, at)| (Some(run), at));
+        let at = match run {
+            Some(run) if kind.is_end() => self.runs.add_end(run, id),
+            _ if kind.attempt_over().is_some() => self.leftovers.add(id),
+            _ => 0,
+        };
         self.bytes += Record::BYTES;
-        keys.slot_mut(id).record =
-            Some(Box::new(Record { kind, run, writer: None, writer_gone_at: None, at: 0 }));
-        if kind.attempt_over().is_some() {
-            let is_leftover =
-                |id| record_of(keys, id).is_some_and(|record| record.kind.attempt_over().is_some());
-            push_pruned(&mut self.leftovers, id, is_leftover);
-        }
+        let record = Record { kind, run, writer: None, writer_gone_at: None, at, in_run, in_wrote: 0 };
+        keys.slot_mut(id).record = Some(Box::new(record));
     }
 
-    /// A name that has a record is gone.
+    /// The name `id`, which had a record, is gone.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
-    pub(super) fn on_slot_freed(&mut self, record: &Record) {
+    pub(super) fn on_slot_freed(&mut self, keys: &mut KeySpace, id: SlotId, record: &Record) {
         self.bytes -= Record::BYTES;
         if let Kind::Address { group, .. } = record.kind {
             self.groups.leave(group);
         }
+        if record.kind.attempt_over().is_some() {
+            let moved = self.leftovers.remove(record.at, id);
+            put(keys, moved, |it| it.at = record.at);
+        }
         if let Some(run) = record.run {
-            self.runs.leave(run);
+            if record.kind.is_end() {
+                let moved = self.runs.remove_end(run, record.at, id);
+                put(keys, moved, |it| it.at = record.at);
+            }
+            let moved = self.runs.leave(run, record.in_run, id);
+            put(keys, moved, |it| it.in_run = record.in_run);
         }
     }
 
@@ -277,7 +282,10 @@ impl StaleKeys {
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn on_touch(&mut self, keys: &KeySpace, conn: ConnId, id: SlotId) -> bool {
         let Some(record) = record_of(keys, id) else { return false };
-        let notes = notes_of(&mut self.notes, conn);
+        if self.notes.len() <= conn.slot() {
+            self.notes.resize_with(conn.slot().saturating_add(1), || None);
+        }
+        let notes = &mut self.notes[conn.slot()];
         let mut is_news = notes.is_none();
         let notes = notes.get_or_insert_with(|| {
             self.job_connections += 1;
@@ -287,7 +295,7 @@ impl StaleKeys {
                 conn,
                 role: Role::Unknown,
                 worker_share: 0,
-                wrote: Vec::new(),
+                wrote: Members::default(),
                 read: HashMap::new(),
                 runs: SmallVec::new(),
             })
@@ -335,6 +343,13 @@ impl StaleKeys {
         if before.is_none() {
             record.at = self.groups.add(group, id);
         }
+        let in_wrote = record.in_wrote;
+        if let Some(notes) = notes_of(&mut self.notes, conn) {
+            record.in_wrote = notes.wrote.add(id);
+        }
+        if let Some(before) = before {
+            self.remove_from_wrote(keys, before, in_wrote, id);
+        }
         if let Some(notes) = notes_of(&mut self.notes, conn)
             && let Some(read) = notes.read.get_mut(&group)
         {
@@ -344,10 +359,6 @@ impl StaleKeys {
             self.spend_paired(keys, group, rank, id, &mut written.drops);
         }
         written.other_writer = before.filter(|_| !was_gone);
-        if let Some(notes) = notes_of(&mut self.notes, conn) {
-            let is_own = |id| record_of(keys, id).is_some_and(|record| record.writer == Some(conn));
-            push_pruned(&mut notes.wrote, id, is_own);
-        }
         written
     }
 
@@ -367,7 +378,7 @@ impl StaleKeys {
             return None;
         }
         let stale_since = record.writer_gone_at;
-        let notes = notes_of(&mut self.notes, conn).as_mut()?;
+        let notes = notes_of(&mut self.notes, conn)?;
         if room {
             self.groups.note_read(group, rank);
             self.bytes -= notes.prune_read(&self.groups);
@@ -406,33 +417,45 @@ impl StaleKeys {
         {
             self.runs.reopen(run);
         }
-        if record.writer.take().is_some()
+        if let Some(writer) = record.writer.take()
             && let Kind::Address { group, .. } = record.kind
         {
+            let in_wrote = record.in_wrote;
             self.remove_from_group(keys, group, id);
+            self.remove_from_wrote(keys, writer, in_wrote, id);
         }
+    }
+
+    /// Takes an address out of the list of what `writer` wrote, unless that is being dropped already.
+    fn remove_from_wrote(&mut self, keys: &mut KeySpace, writer: ConnId, at: u32, id: SlotId) {
+        let moved = notes_of(&mut self.notes, writer).and_then(|notes| notes.wrote.remove(at, id));
+        put(keys, moved, |it| it.in_wrote = at);
     }
 
     /// Takes an address out of its group's list.
     fn remove_from_group(&mut self, keys: &mut KeySpace, group: GroupId, id: SlotId) {
         let Some(at) = record_of(keys, id).map(|record| record.at) else { return };
-        if let Some(moved) = self.groups.remove(group, at, id)
-            && let Some(record) = &mut keys.slot_mut(moved).record
-        {
-            record.at = at;
-        }
+        let moved = self.groups.remove(group, at, id);
+        put(keys, moved, |it| it.at = at);
     }
 
     /// `conn` is gone.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn on_disconnect(&mut self, keys: &mut KeySpace, conn: ConnId, now: Timestamp) -> Left {
         let mut left = Left::default();
-        let Some(notes) = notes_of(&mut self.notes, conn).take() else { return left };
+        let notes =
+            self.notes.get_mut(conn.slot()).and_then(|notes| notes.take_if(|notes| notes.conn == conn));
+        let Some(notes) = notes else { return left };
         self.job_connections -= 1;
         left.was_of_job = true;
         let age = keys.new_age();
         self.bytes -= notes.read_bytes();
-        self.due.push_back(Due::new(notes.wrote, Of::Writer(conn, now), DropCause::WriterGone, age));
+        self.due.push_back(Due::new(
+            notes.wrote.into_vec(),
+            Of::Writer(conn, now),
+            DropCause::WriterGone,
+            age,
+        ));
         match notes.role {
             Role::Worker => self.workers -= 1,
             Role::Agent => self.agents -= 1,
@@ -444,7 +467,7 @@ impl StaleKeys {
         if notes.role != Role::Agent || self.job_connections == 0 {
             left.worker_share = self.end_attempt(age);
         }
-        let mut readable = LONGEST_STATE;
+        let mut readable = Readable { bytes: LONGEST_STATE, ends: MOST_ENDS };
         for &run in &notes.runs {
             if self.runs.disconnect(run) {
                 self.on_run_idle(keys, run, now, age, &mut readable);
@@ -466,7 +489,7 @@ impl StaleKeys {
         if !no_worker {
             return 0;
         }
-        let ids = self.leftovers.clone();
+        let ids = self.leftovers.as_slice().to_vec();
         self.due.push_back(Due::new(ids, Of::Attempt { only_agents }, DropCause::AttemptOver, age));
         std::mem::take(&mut self.gone_worker_share)
     }
@@ -538,13 +561,23 @@ impl StaleKeys {
         }
     }
 
-    /// The last connection of `run` has gone. Reads states of up to `readable` bytes together.
-    fn on_run_idle(&mut self, keys: &KeySpace, run: RunKey, now: Timestamp, age: u64, readable: &mut usize) {
+    /// The last connection of `run` has gone. Reads what is `readable` of it.
+    fn on_run_idle(
+        &mut self,
+        keys: &KeySpace,
+        run: RunKey,
+        now: Timestamp,
+        age: u64,
+        readable: &mut Readable,
+    ) {
         let mut closed = false;
         let mut all_at_exit = false;
         let mut has_rounds = false;
         let mut over = Vec::new();
-        for &id in self.runs.ends(run) {
+        let ends = self.runs.ends(run);
+        let looked_at = ends.len().min(readable.ends);
+        readable.ends = readable.ends.saturating_sub(looked_at);
+        for &id in &ends[..looked_at] {
             let Some(slot) = keys.get(id) else { continue };
             let Some(record) = slot.record.as_ref().filter(|record| record.run == Some(run)) else {
                 continue;
@@ -552,7 +585,7 @@ impl StaleKeys {
             match record.kind {
                 Kind::Rendezvous(RendezvousPart::State) => {
                     has_rounds = true;
-                    closed |= slot.value().is_some_and(|value| is_closed(value, readable));
+                    closed |= slot.value().is_some_and(|value| is_closed(value, &mut readable.bytes));
                 }
                 Kind::Rendezvous(RendezvousPart::ExitBarrierDone { in_round }) => {
                     all_at_exit |= slot.value().is_some();
@@ -647,39 +680,36 @@ fn record_of(keys: &KeySpace, id: SlotId) -> Option<&Record> {
 /// The rank and the notes of the live connection that wrote the address `id`.
 fn writer_of<'n>(
     keys: &KeySpace,
-    all: &'n mut Vec<Option<Box<Notes>>>,
+    all: &'n mut [Option<Box<Notes>>],
     id: SlotId,
 ) -> Option<(u32, &'n mut Notes)> {
     let Record { kind: Kind::Address { rank, .. }, writer: Some(writer), .. } = record_of(keys, id)? else {
         return None;
     };
-    Some((*rank, notes_of(all, *writer).as_mut()?))
+    Some((*rank, notes_of(all, *writer)?))
 }
 
-fn notes_of(all: &mut Vec<Option<Box<Notes>>>, conn: ConnId) -> &mut Option<Box<Notes>> {
-    if all.len() <= conn.slot() {
-        all.resize_with(conn.slot().saturating_add(1), || None);
-    }
-    let notes = &mut all[conn.slot()];
-    notes.take_if(|notes| notes.conn != conn);
-    notes
+fn notes_of(all: &mut [Option<Box<Notes>>], conn: ConnId) -> Option<&mut Notes> {
+    all.get_mut(conn.slot())?.as_deref_mut().filter(|notes| notes.conn == conn)
 }
 
-/// Appends to a list of ids that may have become wrong; those are thrown out before the list grows.
-fn push_pruned(ids: &mut Vec<SlotId>, id: SlotId, is_right: impl Fn(SlotId) -> bool) {
-    if ids.len() == ids.capacity() {
-        ids.retain(|&id| is_right(id));
-        // The same name may stand in the list twice.
-        ids.sort_unstable();
-        ids.dedup();
-        // As much room again: the next time is as many ids away as this time cost.
-        ids.reserve(ids.len());
+/// The name that took the position of another, if one did, is told so.
+fn put(keys: &mut KeySpace, moved: Option<SlotId>, set: impl FnOnce(&mut Record)) {
+    if let Some(record) = moved.and_then(|id| keys.slot_mut(id).record.as_mut()) {
+        set(record);
     }
-    ids.push(id);
 }
 
 /// Bytes of the states that are read when a connection goes: one of more than 2000 nodes is longer.
 const LONGEST_STATE: usize = 256 * 1024;
+/// Names that are read when a connection goes: more than any run has nodes.
+const MOST_ENDS: usize = 16 * 1024;
+
+/// What may still be read of how runs ended.
+struct Readable {
+    bytes: usize,
+    ends: usize,
+}
 
 /// Whether torchrun's c10d state says `closed`. A state that cannot be read, or that is longer than `readable`, is
 /// taken as open: its keys go later. The bound keeps hostile values from holding up the store (a peer's worst costs

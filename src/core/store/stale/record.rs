@@ -15,8 +15,12 @@ pub(in crate::core::store) struct Record {
     pub(super) writer: Option<ConnId>,
     /// When that connection closed; only where spent addresses are kept.
     pub(super) writer_gone_at: Option<Timestamp>,
-    /// Position among the group's addresses.
+    /// Position among its like: the addresses of its group, the leftovers, or the ends of its run.
     pub(super) at: u32,
+    /// Position among the names of its run.
+    pub(super) in_run: u32,
+    /// Position among what its writer wrote.
+    pub(super) in_wrote: u32,
 }
 
 impl Record {
@@ -41,6 +45,12 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    /// Whether its value may tell that its run is over.
+    pub(super) fn is_end(self) -> bool {
+        use RendezvousPart::{ExitBarrier, ExitBarrierDone, State};
+        matches!(self, Self::Rendezvous(State | ExitBarrierDone { .. } | ExitBarrier { .. }))
+    }
+
     /// Why rule 2 drops it.
     pub(super) fn attempt_over(self) -> Option<DropCause> {
         match self {

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::push_pruned;
+use super::members::Members;
 use crate::core::ids::{RunId, Timestamp};
 use crate::core::store::DropCause;
 use crate::core::store::slot::SlotId;
@@ -17,11 +17,9 @@ struct Run {
     /// Connections that touched one of its keys.
     connections: usize,
     /// Names that belong to it.
-    names: usize,
-    /// Those names; may name slots that belong to others by now.
-    slots: Vec<SlotId>,
+    slots: Members,
     /// Those of them that tell whether it is over.
-    ends: Vec<SlotId>,
+    ends: Members,
     forget_at: Option<Timestamp>,
     closed: bool,
     finished: bool,
@@ -45,15 +43,8 @@ impl Runs {
     /// The keys of further runs are ordinary keys: only a reset drops them.
     const TRACKED: usize = 1000;
 
-    /// The run called `id`, which one more name, `slot`, belongs to now. `is_end` if its value may tell that the run
-    /// is over; `is_of` tells whether a name is a run's.
-    pub(super) fn enter(
-        &mut self,
-        id: &[u8],
-        slot: SlotId,
-        is_end: bool,
-        is_of: impl Fn(SlotId, RunKey) -> bool,
-    ) -> Option<RunKey> {
+    /// The run called `id`, which one more name, `slot`, belongs to now, and the name's position among those of the run.
+    pub(super) fn enter(&mut self, id: &[u8], slot: SlotId) -> Option<(RunKey, u32)> {
         let id = RunId::new(id);
         let key = match self.by_id.get(&id) {
             Some(&key) => key,
@@ -65,9 +56,8 @@ impl Runs {
                 let run = Run {
                     id,
                     connections: 0,
-                    names: 0,
-                    slots: Vec::new(),
-                    ends: Vec::new(),
+                    slots: Members::default(),
+                    ends: Members::default(),
                     forget_at: None,
                     closed: false,
                     finished: false,
@@ -77,24 +67,28 @@ impl Runs {
             }
         };
         let run = self.by_key.get_mut(&key)?;
-        run.names += 1;
-        push_pruned(&mut run.slots, slot, |slot| is_of(slot, key));
-        if is_end {
-            push_pruned(&mut run.ends, slot, |slot| is_of(slot, key));
-        }
-        Some(key)
+        Some((key, run.slots.add(slot)))
     }
 
-    /// One name less belongs to the run.
-    pub(super) fn leave(&mut self, key: RunKey) {
-        if let Some(run) = self.by_key.get_mut(&key) {
-            run.names -= 1;
-            self.remove_if_empty(key);
-        }
+    /// The name `slot` of the run tells whether it is over. Returns its position among those that do.
+    pub(super) fn add_end(&mut self, key: RunKey, slot: SlotId) -> u32 {
+        self.by_key.get_mut(&key).map_or(0, |run| run.ends.add(slot))
+    }
+
+    /// The name at position `at` does not belong to the run any more. Returns the one that took its position.
+    pub(super) fn leave(&mut self, key: RunKey, at: u32, slot: SlotId) -> Option<SlotId> {
+        let moved = self.by_key.get_mut(&key)?.slots.remove(at, slot);
+        self.remove_if_empty(key);
+        moved
+    }
+
+    /// As [`Self::leave`], among those that tell whether it is over.
+    pub(super) fn remove_end(&mut self, key: RunKey, at: u32, slot: SlotId) -> Option<SlotId> {
+        self.by_key.get_mut(&key)?.ends.remove(at, slot)
     }
 
     fn remove_if_empty(&mut self, key: RunKey) {
-        if self.by_key.get(&key).is_some_and(|run| run.names == 0 && run.connections == 0)
+        if self.by_key.get(&key).is_some_and(|run| run.slots.as_slice().is_empty() && run.connections == 0)
             && let Some(run) = self.by_key.remove(&key)
         {
             self.by_id.remove(&run.id);
@@ -180,19 +174,19 @@ impl Runs {
         self.by_id.get(&RunId::new(id)).copied()
     }
 
-    /// The names of a run; each must be checked to belong to it still.
+    /// The names of a run.
     pub(super) fn slots(&self, key: RunKey) -> &[SlotId] {
-        self.by_key.get(&key).map_or(&[], |run| &run.slots)
+        self.by_key.get(&key).map_or(&[], |run| run.slots.as_slice())
     }
 
     /// As [`Self::slots`], but only those that tell whether it is over.
     pub(super) fn ends(&self, key: RunKey) -> &[SlotId] {
-        self.by_key.get(&key).map_or(&[], |run| &run.ends)
+        self.by_key.get(&key).map_or(&[], |run| run.ends.as_slice())
     }
 
     #[cfg(test)]
     pub(super) fn names_and_connections(&self) -> HashMap<RunKey, (usize, usize)> {
-        self.by_key.iter().map(|(&key, run)| (key, (run.names, run.connections))).collect()
+        self.by_key.iter().map(|(&key, run)| (key, (run.slots.as_slice().len(), run.connections))).collect()
     }
 
     #[cfg(test)]
@@ -200,9 +194,10 @@ impl Runs {
         assert!(self.finished.len() <= Self::TRACKED);
         for (key, run) in &self.by_key {
             assert_eq!(self.by_id.get(&run.id), Some(key));
-            assert!(run.names > 0 || run.connections > 0, "an unused run");
+            let names = run.slots.as_slice().len();
+            assert!(names > 0 || run.connections > 0, "an unused run");
             assert!(run.forget_at.is_none() || run.connections == 0 || run.closed, "a run in use is to go");
-            assert!(run.connections > 0 || !run.finished || run.forget_at.is_some() || run.names > 0);
+            assert!(run.connections > 0 || !run.finished || run.forget_at.is_some() || names > 0);
         }
         assert_eq!(self.by_id.len(), self.by_key.len());
     }

@@ -204,6 +204,44 @@ fn names_that_come_and_go_cost_the_same_each_time() {
     }
 }
 
+/// No list and no table of names is gone through when it grows, nor when somebody leaves.
+#[test]
+fn a_name_among_many_costs_no_more_than_among_few() {
+    const NAMES: usize = 60_000;
+    let forms: [fn(usize) -> String; 6] = [
+        |n| format!("/{n}"),
+        |n| format!("/default_pg/0//cpu//0/{n}"),
+        |n| format!("/default_pg/0//{n}//cpu//0/0"),
+        |n| format!("/default_pg/0//cuda//{n}"),
+        |n| format!("/default_pg/0//store_based_barrier_key:{n}"),
+        |n| format!("/torch.rendezvous.job.0/torchelastic/agent/terminal_state/{n}"),
+    ];
+    for form in forms {
+        let world = World::unchecked();
+        let [writer, other] = world.clients();
+        other.set(form(NAMES), "1");
+        let most = (0..NAMES).map(|n| work::of(|| writer.set(form(n), "1"))).max();
+        assert!(most < Some(2000), "{}: {most:?}", form(0));
+        let most = (0..NAMES / 2).map(|n| work::of(|| assert_eq!(writer.delete(form(n)), 1))).max();
+        assert!(most < Some(2000), "{}: {most:?}", form(0));
+        world.inner().check_now();
+    }
+}
+
+#[test]
+fn leaving_a_run_costs_no_more_where_very_many_names_may_tell_of_its_end() {
+    let leaving = |names| {
+        let world = World::unchecked();
+        let [agent] = world.clients();
+        (0..names).for_each(|n| {
+            agent.set(format!("/torch.rendezvous.job.0/torchelastic/agent/terminal_state/{n}"), "1");
+        });
+        work::of(|| agent.leave())
+    };
+    assert!(leaving(100) < 1000);
+    assert_eq!(leaving(40_000), leaving(80_000));
+}
+
 #[test]
 fn groups_that_come_and_go_cost_their_reader_the_same_each_time() {
     assert_about_linear(2000, |times| {
