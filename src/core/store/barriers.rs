@@ -17,16 +17,18 @@ impl Store {
         now: Timestamp,
         fx: &mut impl Effects,
     ) -> Result<(), Refusal> {
-        let count = self.counter(key, "barrier")?.wrapping_add(1);
+        let looked = self.keys.look(key);
+        let count = self.counter(key, looked, "barrier")?.wrapping_add(1);
         let text = decimal(count);
-        self.room_for_value(key, text.len().saturating_add(Registrations::BYTES))?;
+        self.room_for_value(key, looked, text.len().saturating_add(Registrations::BYTES))?;
         // A connection waits for one thing. Arriving again where it waits already is one more arrival.
         let earlier = self.arrivals_at(conn, key);
         match earlier {
             Some(_) => self.forget_wait(conn),
             None => self.end_wait(conn),
         };
-        let id = self.slot_for(conn, key, fx);
+        // The end of its wait may have taken the name.
+        let id = self.slot_for(conn, key, self.keys.look(key), fx);
         self.write(conn, id, text, fx);
         if count >= world_size {
             fx.reply(Reply::StopWaiting);

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::Store;
-use super::keyspace::KeySpace;
+use super::keyspace::{KeySpace, Looked};
 use super::stale::StaleKeys;
 use super::waiters::Registrations;
 use crate::core::protocol::{List, Pairs};
@@ -62,8 +62,8 @@ impl Store {
 
     /// As [`Self::room_for`], for one value that may replace another. Replacing by less always fits.
     #[inline]
-    pub(super) fn room_for_value(&self, key: &[u8], value: usize) -> Result<(), Refusal> {
-        let found = self.keys.find(key).map(|id| self.keys.slot(id));
+    pub(super) fn room_for_value(&self, key: &[u8], looked: Looked, value: usize) -> Result<(), Refusal> {
+        let found = looked.id.map(|id| self.keys.slot(id));
         let freed = found.and_then(|slot| slot.value()).map_or(0, Bytes::len);
         match found {
             Some(_) if value <= freed => Ok(()),

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use slab::Slab;
 
-use super::index::Index;
+use super::index::{Hashed, Index};
 use super::slot::{SlotId, left_behind};
 use super::stale::record::Record;
 use super::waiters::WaitList;
@@ -74,6 +74,13 @@ impl Slot {
     fn is_needed(&self) -> bool {
         self.value.is_some() || self.queue.is_some() || self.barrier.is_some() || !self.waiters.is_empty()
     }
+}
+
+/// What a look for a name has found.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Looked {
+    hash: Hashed,
+    pub(super) id: Option<SlotId>,
 }
 
 /// All slots, by name.
@@ -145,20 +152,22 @@ impl KeySpace {
         self.places
     }
 
+    /// Looks `key` up. What is found holds until a name comes or goes.
     #[inline]
-    pub(super) fn find(&self, key: &[u8]) -> Option<SlotId> {
-        let is_it = |place| &*self.slots[SlotId::of(place).place()].key == key;
-        self.index.find(self.index.hash(key), is_it).map(SlotId::of)
-    }
-
-    /// The slot of `key`, and whether it was made just now.
-    #[inline]
-    pub(super) fn find_or_insert(&mut self, key: &[u8]) -> (SlotId, bool) {
+    pub(super) fn look(&self, key: &[u8]) -> Looked {
         let hash = self.index.hash(key);
         let is_it = |place| &*self.slots[SlotId::of(place).place()].key == key;
-        if let Some(place) = self.index.find(hash, is_it) {
-            return (SlotId::of(place), false);
-        }
+        Looked { hash, id: self.index.find(hash, is_it).map(SlotId::of) }
+    }
+
+    #[inline]
+    pub(super) fn find(&self, key: &[u8]) -> Option<SlotId> {
+        self.look(key).id
+    }
+
+    /// A slot for `key`, which was looked up and is not there.
+    #[inline]
+    pub(super) fn insert(&mut self, key: &[u8], Looked { hash, .. }: Looked) -> SlotId {
         let slot = Slot {
             key: key.into(),
             value: None,
@@ -177,7 +186,7 @@ impl KeySpace {
         self.index.insert(hash, id.number());
         self.bytes += key.len() + Self::SLOT_BYTES;
         self.count_places();
-        (id, true)
+        id
     }
 
     #[inline]

@@ -39,7 +39,7 @@ use crate::core::protocol::{Reply, Request};
 pub use capacity::{Capacity, Refusal};
 use drops::Sweep;
 pub use effects::{DropCause, Effects, Event, Observed};
-use keyspace::KeySpace;
+use keyspace::{KeySpace, Looked};
 use number::{decimal, parse_counter};
 use slot::SlotId;
 pub use stale::StaleKeyConfig;
@@ -200,7 +200,8 @@ impl Store {
             Request::MultiSet(pairs) => {
                 self.room_for_pairs(pairs)?;
                 for (key, value) in pairs.iter() {
-                    self.store_value(conn, key, value.to_stored(), fx);
+                    let looked = self.keys.look(key);
+                    self.store_value(conn, key, looked, value.to_stored(), fx);
                 }
             }
             Request::CancelWait => {
@@ -280,12 +281,15 @@ impl Store {
 
     /// The slot to write `key` in, known to the rules for stale keys.
     #[inline]
-    fn slot_for(&mut self, conn: ConnId, key: &[u8], fx: &mut impl Effects) -> SlotId {
-        let (id, is_new) = self.keys.find_or_insert(key);
-        if is_new {
-            self.stale.on_new_slot(&mut self.keys, id);
-        }
+    fn slot_for(&mut self, conn: ConnId, key: &[u8], looked: Looked, fx: &mut impl Effects) -> SlotId {
+        let id = looked.id.unwrap_or_else(|| self.new_slot(key, looked));
         self.touch(conn, id, fx);
+        id
+    }
+
+    fn new_slot(&mut self, key: &[u8], looked: Looked) -> SlotId {
+        let id = self.keys.insert(key, looked);
+        self.stale.on_new_slot(&mut self.keys, id);
         id
     }
 

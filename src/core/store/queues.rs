@@ -17,17 +17,14 @@ impl Store {
         item: Payload<'_>,
         fx: &mut impl Effects,
     ) -> Result<(), Refusal> {
-        let known = self.keys.find(key).is_some();
+        let looked = self.keys.look(key);
         let item_bytes = item.as_slice().len().saturating_add(size_of::<Bytes>());
-        if known {
+        if looked.id.is_some() {
             self.room_for(item_bytes.saturating_add(Queue::BYTES), 0)?;
         } else {
             self.room_for_name(key, item_bytes.saturating_add(Queue::BYTES))?;
         }
-        let (id, is_new) = self.keys.find_or_insert(key);
-        if is_new {
-            self.stale.on_new_slot(&mut self.keys, id);
-        }
+        let id = looked.id.unwrap_or_else(|| self.new_slot(key, looked));
         self.stale.on_plain_use();
         let appeared = !self.keys.slot(id).is_present();
         self.keys.push_item(id, item.to_stored());

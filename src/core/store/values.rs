@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::capacity::Refusal;
+use super::keyspace::Looked;
 use super::number::{decimal, parse_counter};
 use super::slot::SlotId;
 use super::stale::StaleKeys;
@@ -18,13 +19,21 @@ impl Store {
         value: Payload<'_>,
         fx: &mut impl Effects,
     ) -> Result<(), Refusal> {
-        self.room_for_value(key, value.as_slice().len())?;
-        self.store_value(conn, key, value.to_stored(), fx);
+        let looked = self.keys.look(key);
+        self.room_for_value(key, looked, value.as_slice().len())?;
+        self.store_value(conn, key, looked, value.to_stored(), fx);
         Ok(())
     }
 
-    pub(super) fn store_value(&mut self, conn: ConnId, key: &[u8], value: Bytes, fx: &mut impl Effects) {
-        let id = self.slot_for(conn, key, fx);
+    pub(super) fn store_value(
+        &mut self,
+        conn: ConnId,
+        key: &[u8],
+        looked: Looked,
+        value: Bytes,
+        fx: &mut impl Effects,
+    ) {
+        let id = self.slot_for(conn, key, looked, fx);
         self.start_new_barrier_life(id);
         self.write(conn, id, value, fx);
     }
@@ -73,11 +82,11 @@ impl Store {
         desired: Payload<'_>,
         fx: &mut impl Effects,
     ) -> Result<(), Refusal> {
-        let found = self.keys.find(key);
-        if let Some(id) = found {
+        let looked = self.keys.look(key);
+        if let Some(id) = looked.id {
             self.touch(conn, id, fx);
         }
-        match found.and_then(|id| self.keys.slot(id).value()) {
+        match looked.id.and_then(|id| self.keys.slot(id).value()) {
             Some(current) if current != expected => {
                 fx.reply(Reply::Value(current));
                 return Ok(());
@@ -89,10 +98,10 @@ impl Store {
             }
             _ => {}
         }
-        self.room_for_value(key, desired.as_slice().len())?;
+        self.room_for_value(key, looked, desired.as_slice().len())?;
         let value = desired.to_stored();
         fx.reply(Reply::Value(&value));
-        self.store_value(conn, key, value, fx);
+        self.store_value(conn, key, looked, value, fx);
         Ok(())
     }
 
@@ -122,10 +131,11 @@ impl Store {
         delta: i64,
         fx: &mut impl Effects,
     ) -> Result<(), Refusal> {
-        let sum = self.counter(key, "add")?.wrapping_add(delta);
+        let looked = self.keys.look(key);
+        let sum = self.counter(key, looked, "add")?.wrapping_add(delta);
         let text = decimal(sum);
-        self.room_for_value(key, text.len())?;
-        let id = self.slot_for(conn, key, fx);
+        self.room_for_value(key, looked, text.len())?;
+        let id = self.slot_for(conn, key, looked, fx);
         if self.keys.slot(id).record.is_some() {
             self.stale.on_count(&self.keys, conn, id, delta);
         }
@@ -136,8 +146,8 @@ impl Store {
 
     /// The number in `key`; 0 if there is none.
     #[expect(clippy::arithmetic_side_effects, reason = "work grows with bytes in memory")]
-    pub(super) fn counter(&mut self, key: &[u8], op: &'static str) -> Result<i64, Refusal> {
-        match self.keys.find(key).and_then(|id| self.keys.slot(id).value()) {
+    pub(super) fn counter(&mut self, key: &[u8], looked: Looked, op: &'static str) -> Result<i64, Refusal> {
+        match looked.id.and_then(|id| self.keys.slot(id).value()) {
             None => Ok(0),
             Some(text) => {
                 // Blanks and zeros may come before it for megabytes.
@@ -170,9 +180,10 @@ impl Store {
         more: &[u8],
         fx: &mut impl Effects,
     ) -> Result<(), Refusal> {
-        let held = self.keys.find(key).and_then(|id| self.keys.slot(id).value()).map_or(0, Bytes::len);
-        self.room_for_value(key, held.saturating_add(more.len()))?;
-        let id = self.slot_for(conn, key, fx);
+        let looked = self.keys.look(key);
+        let held = looked.id.and_then(|id| self.keys.slot(id).value()).map_or(0, Bytes::len);
+        self.room_for_value(key, looked, held.saturating_add(more.len()))?;
+        let id = self.slot_for(conn, key, looked, fx);
         let was_present = self.keys.slot(id).is_present();
         self.work += held / Self::BYTES_A_STEP;
         // Taken out so that its buffer can grow in place.

@@ -25,7 +25,7 @@ impl Store {
         let mut registrations = smallvec::SmallVec::new();
         let mut missing = 0;
         for key in keys {
-            let id = self.slot_for(conn, key, fx);
+            let id = self.slot_for(conn, key, self.keys.look(key), fx);
             let slot = self.keys.slot_mut(id);
             if self.registrations.is_last(slot.waiters, conn) {
                 // Named twice.
