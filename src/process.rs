@@ -1,4 +1,14 @@
 //! What the system knows about a process: how many files it may open, its CPU time, its memory.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss
+    )
+)]
 
 use std::io;
 use std::path::PathBuf;
@@ -31,7 +41,7 @@ pub fn local_ports() -> usize {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let mut bounds = text.split_ascii_whitespace().map(str::parse::<usize>);
     match (bounds.next(), bounds.next()) {
-        (Some(Ok(low)), Some(Ok(high))) if low <= high => high - low + 1,
+        (Some(Ok(low)), Some(Ok(high))) if low <= high => high.saturating_sub(low).saturating_add(1),
         _ => DEFAULT,
     }
 }
@@ -89,8 +99,8 @@ impl Process {
             };
             let mut numbers = text.split_ascii_whitespace().map(|number| number.parse().unwrap_or(0));
             let mut next = || Duration::from_nanos(numbers.next().unwrap_or(0));
-            sum.ran += next();
-            sum.queued += next();
+            sum.ran = sum.ran.saturating_add(next());
+            sum.queued = sum.queued.saturating_add(next());
         }
         if sum.ran.is_zero() { self.cpu_in_ticks() } else { Ok(sum) }
     }
@@ -101,8 +111,9 @@ impl Process {
         let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields);
         let ticks: u64 =
             fields.split_ascii_whitespace().skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum();
-        let per_second = rustix::param::clock_ticks_per_second().max(1);
-        Ok(CpuTime { ran: Duration::from_secs_f64(ticks as f64 / per_second as f64), queued: Duration::ZERO })
+        let per_second = u32::try_from(rustix::param::clock_ticks_per_second()).unwrap_or(u32::MAX);
+        let ran = Duration::from_secs(ticks).checked_div(per_second).unwrap_or_default();
+        Ok(CpuTime { ran, queued: Duration::ZERO })
     }
 
     /// Memory now.
@@ -111,7 +122,7 @@ impl Process {
         let field = |name: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(name))?;
             let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-            Some(kib * 1024)
+            Some(kib.saturating_mul(1024))
         };
         Ok(Memory {
             resident: field("VmRSS:").unwrap_or_default(),

@@ -69,7 +69,7 @@ impl Args {
             format!("{}: {} of {} arrived{missing}", waiting.barrier, waiting.arrived, waiting.world_size)
         };
         // The server knows who is missing when the time is over, so it is given the moment to say so.
-        let patience = self.timeout.get() + Duration::from_secs(2);
+        let patience = self.timeout.get().saturating_add(Duration::from_secs(2));
         let released = run_client(async {
             let released = poll::until_done(&self.admin, &path, patience, body, reason).await;
             released.map_err(poll::Ended::into_error)

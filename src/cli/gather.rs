@@ -167,7 +167,7 @@ async fn until_several_stores(store: &Endpoint) -> Reason {
         if let Some(reason) = wait::several_stores(store).await {
             return reason;
         }
-        pause = SELDOM.min(pause * 2);
+        pause = SELDOM.min(pause.saturating_mul(2));
     }
 }
 
@@ -186,7 +186,7 @@ async fn announce(
     loop {
         let left = patience.whole.saturating_sub(started.elapsed());
         let wait = MAX_ANNOUNCE_WAIT.min(left);
-        let asked = http::post(admin, &path, None, &payload.body(wait), wait + GRACE).await;
+        let asked = http::post(admin, &path, None, &payload.body(wait), wait.saturating_add(GRACE)).await;
         let ended = |outcome| Gathered { waited: started.elapsed(), outcome };
         let unreachable = |text| Reason { step: "announce", text: format!("{admin}: {text}") };
         let (reason, at_once) = match asked {

@@ -36,11 +36,11 @@ impl News {
             self.last = Some(reason.clone());
             self.pause = Self::FIRST_PAUSE;
         } else if waited >= self.again_at {
-            self.pause = (self.pause * 2).min(Self::LONGEST_PAUSE);
+            self.pause = self.pause.saturating_mul(2).min(Self::LONGEST_PAUSE);
         } else {
             return None;
         }
-        self.again_at = waited + self.pause;
+        self.again_at = waited.saturating_add(self.pause);
         Some(format!("{} ({} so far, {} left)", reason.text, Seconds(waited), Seconds(left)))
     }
 }

@@ -26,7 +26,7 @@ pub(super) async fn unless_stopped<T>(
         _ = interrupt.recv() => SignalKind::interrupt().as_raw_value(),
     };
     say(format_args!("stopped by signal {number} while waiting"));
-    Ok(Err(Outcome::Code(128 + number as u8)))
+    Ok(Err(Outcome::Code(code_of_signal(number))))
 }
 
 /// What a program prints, if it ends well in time.
@@ -123,8 +123,14 @@ fn reap() -> io::Result<Option<(Pid, WaitStatus)>> {
 /// The exit code as a shell gives it.
 fn exit_code(status: WaitStatus) -> u8 {
     match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => code as u8,
-        (None, Some(signal)) => 128_u8.saturating_add(signal as u8),
+        // The kernel has eight bits of it.
+        (Some(code), _) => u8::try_from(code).unwrap_or(u8::MAX),
+        (None, Some(signal)) => code_of_signal(signal),
         (None, None) => 1,
     }
+}
+
+/// The exit code of whoever was ended by a signal.
+fn code_of_signal(signal: i32) -> u8 {
+    u8::try_from(signal.saturating_add(128)).unwrap_or(u8::MAX)
 }

@@ -379,7 +379,8 @@ impl Args {
     }
 
     fn config(&self, descriptors: Option<u64>) -> anyhow::Result<ServerConfig> {
-        let shares = DescriptorShares::of(descriptors, self.listen.len() + self.store_ports.0.len());
+        let shares =
+            DescriptorShares::of(descriptors, self.listen.len().saturating_add(self.store_ports.0.len()));
         let token = self.token_file.as_deref().map(token).transpose()?;
         Ok(ServerConfig {
             listen: self.listen.clone(),

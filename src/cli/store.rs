@@ -241,7 +241,7 @@ impl Args {
                 let (mut deleted, mut absent) = (0, Vec::new());
                 for key in keys {
                     if client.delete(&self.wire(key)).await.map_err(explain)? {
-                        deleted += 1;
+                        deleted = usize::saturating_add(deleted, 1);
                     } else {
                         absent.push(key);
                     }
@@ -309,7 +309,7 @@ impl Args {
             .filter_map(|key| if self.raw { Some(&key[..]) } else { key.strip_prefix(b"/") })
             .collect();
         if shown.len() < keys.len() {
-            let others = keys.len() - shown.len();
+            let others = keys.len().saturating_sub(shown.len());
             say(format_args!("{others} more without PyTorch's leading `/`; --raw shows them"));
         }
         let text = shown.iter().flat_map(|key| format!("{}\n", on_one_line(key)).into_bytes()).collect();
@@ -360,7 +360,7 @@ fn missing<K: AsRef<OsStr>>(keys: &[K]) -> anyhow::Error {
     let mut names: Vec<String> =
         keys.iter().take(SHOWN).map(|key| format!("`{}`", ShownKey(key.as_ref().as_bytes()))).collect();
     if keys.len() > SHOWN {
-        names.push(format!("{} more", keys.len() - SHOWN));
+        names.push(format!("{} more", keys.len().saturating_sub(SHOWN)));
     }
     anyhow!("missing: {}", names.join(", "))
 }

@@ -68,10 +68,8 @@ pub(super) fn on_or_off(text: &str) -> Result<bool, String> {
 pub(super) fn size(text: &str) -> Result<usize, String> {
     const MOST: u64 = 1_000_000_000_000_000;
     let size: ByteSize = text.trim().parse().map_err(|_| "write it like 8192, 8KiB, 1Gi or 1.5GiB")?;
-    match size.as_u64() {
-        bytes @ 1..=MOST => Ok(bytes as usize),
-        _ => Err("must be between 1 B and 1 PB".into()),
-    }
+    let bytes = Some(size.as_u64()).filter(|bytes| (1..=MOST).contains(bytes));
+    bytes.and_then(|bytes| usize::try_from(bytes).ok()).ok_or_else(|| "must be between 1 B and 1 PB".into())
 }
 
 /// Writes a size so that [`size`] reads the same again.

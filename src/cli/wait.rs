@@ -18,6 +18,7 @@ use crate::node::client::http::AdminUrl;
 use crate::node::client::{self, Client, ConnectError, Endpoint, Options, Seconds};
 use crate::node::doctor::{Check, Verdict, check_network, probe};
 use crate::node::launch::LaunchEnv;
+use crate::server::deadline_in;
 
 const AFTER_HELP: &str = "Each try resolves the name, connects, says hello and pings. stderr says which step fails and \
                           why. Exit code: 0 it answers, 1 it did not in time, 2 usage";
@@ -129,12 +130,12 @@ pub(super) async fn wait(
     interval: Duration,
     say: &mut impl FnMut(String),
 ) -> Ended {
-    let started = Instant::now();
+    let (started, deadline) = (Instant::now(), deadline_in(timeout));
     let mut news = News::default();
     let mut warned = Vec::new();
     loop {
         let left = timeout.saturating_sub(started.elapsed());
-        let error = match attempt(endpoint, started + timeout, &mut warned, say).await {
+        let error = match attempt(endpoint, deadline, &mut warned, say).await {
             Ok(client) => {
                 return Ended { waited: started.elapsed(), outcome: Ok(client.peer()) };
             }
@@ -222,7 +223,7 @@ pub(super) async fn several_stores(store: &Endpoint) -> Option<Reason> {
 fn several(endpoint: &Endpoint, addrs: &[SocketAddr]) -> Option<String> {
     const SHOWN: usize = 4;
     let v4 = addrs.iter().filter(|addr| addr.is_ipv4()).count();
-    if v4 <= 1 && addrs.len() - v4 <= 1 {
+    if v4 <= 1 && addrs.len().saturating_sub(v4) <= 1 {
         return None;
     }
     let mut shown: Vec<String> = addrs.iter().take(SHOWN).map(|addr| addr.ip().to_string()).collect();

@@ -1,4 +1,14 @@
 //! Requests to rallypoint's own HTTP API on a link that has not said hello.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss
+    )
+)]
 
 use std::io;
 
@@ -30,7 +40,8 @@ fn length(answer: &[u8]) -> io::Result<Option<usize>> {
     let text = String::from_utf8_lossy(&answer[..head]).to_ascii_lowercase();
     let body =
         text.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
-    body.map(|body| Some(head + 4 + body)).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    body.map(|body| Some(head.saturating_add(4).saturating_add(body)))
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 fn read(answer: &[u8]) -> io::Result<(u16, Value)> {
@@ -38,7 +49,7 @@ fn read(answer: &[u8]) -> io::Result<(u16, Value)> {
     let status =
         String::from_utf8_lossy(&answer[..head]).split(' ').nth(1).and_then(|code| code.parse().ok());
     let status = status.ok_or(io::ErrorKind::InvalidData)?;
-    Ok((status, serde_json::from_slice(answer.get(head + 4..).unwrap_or_default())?))
+    Ok((status, serde_json::from_slice(answer.get(head.saturating_add(4)..).unwrap_or_default())?))
 }
 
 #[cfg(test)]

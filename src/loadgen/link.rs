@@ -1,5 +1,15 @@
 //! One connection of the load generator: frames out, replies in. Unlike [`crate::node::client`] it sets no timer for each
 //! call and allocates nothing for each request; a section as a whole has a time limit.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss
+    )
+)]
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
@@ -73,7 +83,7 @@ impl Dialer {
     }
 
     async fn connect(&self, number: usize) -> io::Result<TcpStream> {
-        let stream = match self.sources.get(number % self.sources.len().max(1)) {
+        let stream = match number.checked_rem(self.sources.len()).and_then(|nth| self.sources.get(nth)) {
             None => TcpStream::connect(self.target).await?,
             Some(&source) => {
                 let socket = match source {
@@ -150,10 +160,10 @@ impl Link {
             Answer::Value => self.skip_value(op).await,
             Answer::Values(count) => {
                 // Many small ones are read in few calls.
-                self.input.reserve((count * 64).min(LARGE_BUFFER));
+                self.input.reserve(count.saturating_mul(64).min(LARGE_BUFFER));
                 let mut bytes = 0;
                 for _ in 0..count {
-                    bytes += self.skip_value(op).await?;
+                    bytes = u64::saturating_add(bytes, self.skip_value(op).await?);
                 }
                 Ok(bytes)
             }
@@ -190,12 +200,12 @@ impl Link {
         let ready = missing.min(self.input.len());
         value.extend_from_slice(&self.input[..ready]);
         self.input.advance(ready);
-        missing -= ready;
+        missing = missing.saturating_sub(ready);
         while missing > 0 {
             let mut rest = (&mut self.stream).take(missing as u64);
             match rest.read_buf(value).await {
                 Ok(0) => return Err(Error::Closed { op }),
-                Ok(read) => missing -= read,
+                Ok(read) => missing = missing.saturating_sub(read),
                 Err(error) => return Err(Error::broken(op, error)),
             }
         }
@@ -241,19 +251,17 @@ impl Link {
             }
             let ready = missing.min(self.input.len());
             self.input.advance(ready);
-            missing -= ready;
+            missing = missing.saturating_sub(ready);
         }
         Ok(len as u64)
     }
 
     async fn value_len(&mut self, op: Op) -> Result<usize, Error> {
         /// No server takes a value as large as this.
-        const LIMIT: u64 = 1 << 30;
+        const LIMIT: usize = 1 << 30;
         self.fill(8, op).await?;
-        match self.input.get_u64_le() {
-            len if len <= LIMIT => Ok(len as usize),
-            _ => Err(Error::Garbage { op }),
-        }
+        let len = usize::try_from(self.input.get_u64_le()).ok();
+        len.filter(|&len| len <= LIMIT).ok_or(Error::Garbage { op })
     }
 
     async fn write(&mut self, bytes: &[u8], op: Op) -> Result<(), Error> {

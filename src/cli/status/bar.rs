@@ -16,15 +16,21 @@ impl Bar {
     /// A bar for a line of so many columns. `gone` are some of the `joined`. Without a total nobody knows what is missing.
     ///
     /// Nothing that is there, gone or missing is rounded away, as long as the bar has room.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "products of a u32 and 24 fit, and no part is more than the whole that it is taken from"
+    )]
     pub(super) fn new(joined: u32, gone: u32, total: Option<u32>, line: usize) -> Self {
-        let cells = (line / 5).clamp(8, 24) as u64;
-        let Some(total) = total.map(|total| u64::from(total.max(joined))).filter(|&total| total > 0) else {
-            return Self { there: 0, gone: 0, missing: cells as usize, known: false };
+        let cells = (line / 5).clamp(8, 24);
+        let Some(total) = total.map(|total| total.max(joined)).filter(|&total| total > 0) else {
+            return Self { there: 0, gone: 0, missing: cells, known: false };
         };
-        let gone = u64::from(gone.min(joined));
-        let alive = u64::from(joined) - gone;
-        let share = |n: u64| if n == 0 { 0 } else { (n * cells / total).max(1) };
-        let (mut gone, mut missing) = (share(gone), share(total - u64::from(joined)));
+        let gone = gone.min(joined);
+        let alive = joined - gone;
+        let part = |n: u32| u64::from(n) * cells as u64 / u64::from(total);
+        // Of 24 cells.
+        let share = |n: u32| if n == 0 { 0 } else { usize::try_from(part(n)).unwrap_or(cells).max(1) };
+        let (mut gone, mut missing) = (share(gone), share(total - joined));
         if alive == 0 {
             // What is rounded down goes to whoever there is.
             if missing > 0 { missing = cells - gone } else { gone = cells }
@@ -32,7 +38,7 @@ impl Bar {
             missing = cells - gone - 1;
         }
         let there = cells - gone - missing;
-        Self { there: there as usize, gone: gone as usize, missing: missing as usize, known: true }
+        Self { there, gone, missing, known: true }
     }
 
     pub(super) fn spans(self) -> Vec<Span> {

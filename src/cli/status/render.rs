@@ -365,8 +365,8 @@ fn timeline(out: &mut TextWriter, run: &Run) {
 pub(super) fn time_of_day(unix: f64) -> String {
     /// A day in the year 9999; what is later is no time that anybody means.
     const LATEST: f64 = 253_370_764_800.0;
-    let at = std::time::UNIX_EPOCH
-        + Duration::from_secs_f64(if unix.is_finite() { unix.clamp(0.0, LATEST) } else { 0.0 });
+    let since = Duration::from_secs_f64(if unix.is_finite() { unix.clamp(0.0, LATEST) } else { 0.0 });
+    let at = std::time::UNIX_EPOCH.checked_add(since).unwrap_or(std::time::UNIX_EPOCH);
     humantime::format_rfc3339_seconds(at).to_string()[11..19].to_owned()
 }
 

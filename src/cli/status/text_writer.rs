@@ -80,7 +80,7 @@ impl TextWriter {
             } else {
                 self.lines.push(std::mem::take(&mut line));
                 match piece.as_slice() {
-                    [only] if indent + wanted > self.width => {
+                    [only] if indent.saturating_add(wanted) > self.width => {
                         self.sentence(indent, indent, only.style, &only.text);
                         line = self.lines.pop().unwrap_or_default();
                     }
@@ -107,7 +107,8 @@ impl TextWriter {
             .subsequent_indent(&rest)
             .word_splitter(textwrap::WordSplitter::NoHyphenation);
         for line in textwrap::wrap(text, options) {
-            let (margin, words) = line.split_at(line.len() - line.trim_start_matches(' ').len());
+            let words = line.trim_start_matches(' ');
+            let margin = &line[..line.len().saturating_sub(words.len())];
             self.lines.push(vec![Span::plain(margin), Span::new(style, words)]);
         }
     }

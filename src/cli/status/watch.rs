@@ -142,17 +142,17 @@ impl Screen {
             0 => String::new(),
             lines => format!("\x1b[{lines}F{CLEAR_BELOW}"),
         };
-        let shown = if all.len() > room { room - 1 } else { all.len() };
+        let shown = if all.len() > room { room.saturating_sub(1) } else { all.len() };
         for line in &all[..shown] {
             drawn.push_str(line);
             drawn.push('\n');
         }
         if shown < all.len() {
-            let more = format!("({} more lines)", all.len() - shown);
+            let more = format!("({} more lines)", all.len().saturating_sub(shown));
             drawn.push_str(cut(&more, width));
             drawn.push('\n');
         }
-        self.lines = if shown < all.len() { shown + 1 } else { shown };
+        self.lines = if shown < all.len() { shown.saturating_add(1) } else { shown };
         self.width = width;
         drawn
     }

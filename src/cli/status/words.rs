@@ -1,6 +1,7 @@
 //! Small things in words: how long, which ranks, who.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 /// How long: `0.4 s`, `41 s`, `2 min 5 s`, `1 h 3 min`, `3 d 2 h`. Nonsense is `0 s`.
 pub(super) fn elapsed(seconds: f64) -> String {
@@ -11,7 +12,7 @@ pub(super) fn elapsed(seconds: f64) -> String {
         let tenths = format!("{seconds:.1}");
         return format!("{} s", tenths.strip_suffix(".0").unwrap_or(&tenths));
     }
-    let whole = seconds.round() as u64; // saturates
+    let whole = Duration::try_from_secs_f64(seconds.round()).unwrap_or(Duration::MAX).as_secs();
     let (days, hours, minutes, seconds) = (whole / 86_400, whole / 3600 % 24, whole / 60 % 60, whole % 60);
     let (big, small) = match (days, hours, minutes) {
         (0, 0, 0) => return format!("{seconds} s"),
@@ -41,18 +42,18 @@ pub(super) fn ranges(numbers: impl IntoIterator<Item = u64>, most: usize) -> Str
     let mut range: Option<(u64, u64)> = None;
     let mut put = |(first, last): (u64, u64)| {
         if shown == most {
-            left += last - first + 1;
+            left = left.saturating_add(last.saturating_sub(first)).saturating_add(1);
             return;
         }
         let comma = if shown > 0 { ", " } else { "" };
-        let dash = if last == first + 1 { format!(", {last}") } else { format!("-{last}") };
+        let dash = if Some(last) == first.checked_add(1) { format!(", {last}") } else { format!("-{last}") };
         let dash = if first == last { String::new() } else { dash };
         let _ = write!(text, "{comma}{first}{dash}");
-        shown += 1;
+        shown = usize::saturating_add(shown, 1);
     };
     for n in numbers {
         range = match range {
-            Some((first, last)) if n == last + 1 => Some((first, n)),
+            Some((first, last)) if Some(n) == last.checked_add(1) => Some((first, n)),
             other => {
                 if let Some(whole) = other {
                     put(whole);
@@ -73,7 +74,7 @@ pub(super) fn ranges(numbers: impl IntoIterator<Item = u64>, most: usize) -> Str
 /// At most `most` names, then how many more there are. `total` may be more than there are names.
 pub(super) fn names(names: &[String], most: usize, total: usize) -> String {
     let shown = &names[..names.len().min(most)];
-    let left = total.max(names.len()) - shown.len();
+    let left = total.max(names.len()).saturating_sub(shown.len());
     match (shown.is_empty(), left) {
         (_, 0) => shown.join(", "),
         (true, left) => left.to_string(),

@@ -2,6 +2,16 @@
 //! oneself in it, and again with what the store holds if another node was faster.
 //!
 //! Left out is what nodes write while they wait for more than five seconds: each its keep-alive, which others then lose to.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss
+    )
+)]
 
 mod state;
 
@@ -10,6 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Error, Frame, Link, Session, Units};
+use crate::core::ids::count;
 use crate::core::protocol::rendezvous_state::NO_STATE;
 use crate::core::protocol::{KeyList, Op, Payload, Request};
 use state::Node;
@@ -30,9 +41,10 @@ pub(super) fn cas(session: &mut Session<'_>) -> Result<(), Error> {
         let key = Arc::clone(&used);
         async move {
             let started = Instant::now();
-            let until = started + limit;
+            let until = started.checked_add(limit).unwrap_or(started);
             if !think.is_zero() {
-                tokio::time::sleep(SKEW.mul_f64(link.number as f64 / nodes as f64)).await;
+                let skew = SKEW.saturating_mul(count(link.number)).checked_div(count(nodes));
+                tokio::time::sleep(skew.unwrap_or_default()).await;
             }
             if let Some(participants) = join(&mut link, key.as_bytes(), think, until).await? {
                 link.tally.took("node", started.elapsed());
@@ -79,7 +91,7 @@ async fn join(link: &mut Link, key: &[u8], think: Duration, until: Instant) -> R
         let participants = state::participants(&held).unwrap_or_default();
         if !think.is_zero() {
             // As `_record` alone takes a node about a millisecond, the timer's steps are just right.
-            tokio::time::sleep(think * participants as u32).await;
+            tokio::time::sleep(think.saturating_mul(count(participants))).await;
         }
         let started = Instant::now();
         let first;
@@ -102,9 +114,9 @@ async fn join(link: &mut Link, key: &[u8], think: Duration, until: Instant) -> R
         link.value(Op::CompareSet, &mut seen).await?;
         link.tally.took("attempt", started.elapsed());
         let desired_len = desired.iter().map(|piece| piece.len()).sum::<usize>();
-        count_bytes(link, head.len() + 16 + held.len() + desired_len, seen.len());
+        count_bytes(link, [head.len(), 16, held.len(), desired_len].iter().sum(), seen.len());
         if is_concatenation(&seen, &desired) {
-            return Ok(Some(participants + 1));
+            return Ok(participants.checked_add(1));
         }
         std::mem::swap(&mut held, &mut seen);
     }
@@ -133,14 +145,14 @@ async fn read(link: &mut Link, key: &[u8], value: &mut Vec<u8>) -> Result<(), Er
     link.release(Op::Wait).await?;
     link.send(&get).await?;
     link.value(Op::Get, value).await?;
-    count_bytes(link, wait.bytes.len() + get.bytes.len(), 1 + value.len());
+    count_bytes(link, [wait.bytes.len(), get.bytes.len()].iter().sum(), value.len().saturating_add(1));
     Ok(())
 }
 
 /// Counts a request, and its reply of one value.
 fn count_bytes(link: &Link, request: usize, value: usize) {
     link.tally.fact("sent_bytes", request as u64);
-    link.tally.fact("received_bytes", 8 + value as u64);
+    link.tally.fact("received_bytes", (value as u64).saturating_add(8));
 }
 
 /// What a COMPARE_SET begins with: all but its two values.
@@ -148,7 +160,7 @@ fn compare_set_head(key: &[u8]) -> Vec<u8> {
     let nothing = Request::CompareSet { key, expected: b"", desired: Payload::borrowed(b"") };
     let mut head = Frame::of(&nothing).bytes;
     // The lengths of two empty values.
-    head.truncate(head.len() - 16);
+    head.truncate(head.len().saturating_sub(16));
     head
 }
 

@@ -8,6 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::wire::deadline_in;
 use super::{Answerer, Endpoint, StepError};
 use crate::core::protocol::{Dialect, Request, encode_hello, encode_request};
 
@@ -61,11 +62,11 @@ pub async fn open(addr: SocketAddr, limit: Duration) -> Result<TcpStream, StepEr
 /// Servers of PyTorch 2.2 to 2.4 close on PING, so after a close the question is asked again in the form of a count of
 /// keys, on a new connection.
 pub(super) async fn greet(addr: SocketAddr, limit: Duration) -> Result<Greeted, StepError> {
-    let deadline = Instant::now() + limit;
+    let (soon, deadline) = (deadline_in(limit.mul_f32(0.75)), deadline_in(limit));
     let pid = std::process::id();
     let nonce = pid.to_le_bytes();
     let mut probe = Probe::start(addr, &Request::Ping { nonce: pid }, limit).await?;
-    if probe.read(4, deadline - limit.mul_f32(0.25)).await.is_err() {
+    if probe.read(4, soon).await.is_err() {
         probe.nudge(nonce, deadline, limit).await?;
     }
     if probe.answer == nonce {
@@ -76,7 +77,7 @@ pub(super) async fn greet(addr: SocketAddr, limit: Duration) -> Result<Greeted, 
     }
     let left = deadline.saturating_duration_since(Instant::now()).max(LEAST);
     let mut probe = Probe::start(addr, &Request::NumKeys, left).await?;
-    let silent = probe.read(8, deadline.max(Instant::now() + LEAST)).await.is_err();
+    let silent = probe.read(8, deadline.max(deadline_in(LEAST))).await.is_err();
     match probe.answer[..] {
         // More keys than memory can hold are the text of another protocol.
         [_, _, _, _, _, 0, 0, 0] => Ok(Greeted { stream: probe.stream, pings: false }),

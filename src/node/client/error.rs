@@ -227,7 +227,7 @@ impl std::fmt::Display for Seconds {
             let text = text.trim_end_matches('0').trim_end_matches('.');
             return write!(f, "{text}s");
         }
-        let whole = seconds.round() as u64;
+        let whole = Duration::try_from_secs_f64(seconds.round()).unwrap_or(Duration::MAX).as_secs();
         match (whole / 3600, whole / 60 % 60, whole % 60) {
             (0, 0, s) => write!(f, "{s}s"),
             (0, m, 0) => write!(f, "{m}m"),

@@ -229,7 +229,7 @@ async fn answer(stream: TcpStream, request: Request<String>) -> Result<Answer, F
         }
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(Failure::Body)?.into_data() else { continue };
-            if bytes.len() + data.len() > MAX_BODY {
+            if bytes.len().saturating_add(data.len()) > MAX_BODY {
                 return Err(Failure::TooLarge);
             }
             bytes.extend_from_slice(&data);

@@ -17,6 +17,12 @@ use crate::core::protocol::{Dialect, Op, Request, encode_request};
 /// Room made for bytes to come. What a server announces is never allocated before it arrives.
 const READ_AHEAD: usize = 256 * 1024;
 
+/// When `limit` is over, from now. A limit beyond the clock is none that anybody sees the end of.
+#[expect(clippy::arithmetic_side_effects, reason = "the clock of a computer counts further than a year")]
+pub(super) fn deadline_in(limit: Duration) -> Instant {
+    Instant::now() + limit.min(Duration::from_hours(365 * 24))
+}
+
 #[derive(Debug)]
 pub(super) struct Wire {
     stream: TcpStream,
@@ -77,9 +83,7 @@ impl Wire {
     /// Gives the call under way `limit` from now on.
     pub(super) fn allow(&mut self, limit: Duration) {
         self.started = Instant::now();
-        // A limit beyond the clock is no limit that anybody sees the end of.
-        let year = Duration::from_hours(365 * 24);
-        self.deadline = self.started + limit.min(year);
+        self.deadline = deadline_in(limit);
     }
 
     /// Ends a call whose reply was read whole.
@@ -116,17 +120,17 @@ impl Wire {
             return Err(too_large);
         };
         // The length counts too: a reply of very many empty strings is large as well.
-        self.budget = self.budget.saturating_sub(len + 8);
+        self.budget = self.budget.saturating_sub(len).saturating_sub(8);
         self.fill(len).await?;
         Ok(self.input.split_to(len).freeze())
     }
 
     /// A list of `count` strings.
     pub(super) async fn strings(&mut self, count: u64) -> Result<Vec<Bytes>, Error> {
-        if count > self.budget as u64 / 8 {
+        let Some(count) = usize::try_from(count).ok().filter(|&count| count <= self.budget / 8) else {
             return Err(Error::TooLarge { op: self.op, limit: self.max_reply });
-        }
-        let mut strings = Vec::with_capacity((count as usize).min(1024));
+        };
+        let mut strings = Vec::with_capacity(count.min(1024));
         for _ in 0..count {
             strings.push(self.string().await?);
         }
@@ -150,7 +154,7 @@ impl Wire {
     /// Reads until `len` bytes are there. Cancel-safe: what was read stays.
     async fn fill(&mut self, len: usize) -> Result<(), Error> {
         while self.input.len() < len {
-            self.input.reserve((len - self.input.len()).clamp(64, READ_AHEAD));
+            self.input.reserve(len.saturating_sub(self.input.len()).clamp(64, READ_AHEAD));
             match timeout_at(self.deadline, self.stream.read_buf(&mut self.input)).await {
                 Ok(Ok(0)) => return Err(Error::Closed { op: self.op }),
                 Ok(Ok(_)) => {}

@@ -78,7 +78,8 @@ fn name_resolves(facts: &NetworkFacts) -> Check {
 
 fn list(addrs: &[SocketAddr]) -> String {
     let shown: Vec<String> = addrs.iter().take(4).map(|addr| addr.ip().to_string()).collect();
-    let more = if addrs.len() > 4 { format!(" and {} more", addrs.len() - 4) } else { String::new() };
+    let more =
+        if addrs.len() > 4 { format!(" and {} more", addrs.len().saturating_sub(4)) } else { String::new() };
     format!("{}{more}", shown.join(", "))
 }
 
@@ -88,7 +89,7 @@ fn one_address(facts: &NetworkFacts, addrs: &[SocketAddr]) -> Check {
                           is_host=0 with c10d";
     let v4 = addrs.iter().filter(|addr| addr.is_ipv4()).count();
     // One of each family is one host.
-    if v4 <= 1 && addrs.len() - v4 <= 1 {
+    if v4 <= 1 && addrs.len().saturating_sub(v4) <= 1 {
         return Check::pass(ID, "the name means one host");
     }
     let (host, all) = (facts.endpoint.host(), list(addrs));

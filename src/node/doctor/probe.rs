@@ -119,8 +119,8 @@ async fn look_into_store(mut client: Client, run_id: Option<&str>, facts: &mut S
 
 fn seconds_ahead(server: SystemTime, here: SystemTime) -> i64 {
     match server.duration_since(here) {
-        Ok(ahead) => ahead.as_secs() as i64,
-        Err(behind) => -(behind.duration().as_secs() as i64),
+        Ok(ahead) => i64::try_from(ahead.as_secs()).unwrap_or(i64::MAX),
+        Err(behind) => i64::try_from(behind.duration().as_secs()).map_or(i64::MIN, i64::saturating_neg),
     }
 }
 

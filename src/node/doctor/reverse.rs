@@ -49,7 +49,7 @@ fn question(addr: IpAddr) -> Vec<u8> {
     // An id, "recursion desired", one question.
     let mut bytes = vec![0x72, 0x70, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.split('.') {
-        bytes.push(label.len() as u8);
+        bytes.push(u8::try_from(label.len()).unwrap_or(u8::MAX));
         bytes.extend_from_slice(label.as_bytes());
     }
     // The end of the name, type PTR, class IN.

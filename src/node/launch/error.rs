@@ -36,7 +36,7 @@ pub enum LaunchError {
     #[error(
         "node rank {rank} (from {rank_from}) does not fit {nodes} nodes (from {nodes_from}): ranks are 0 to {}; was the \
          number of pods raised without the number of nodes?",
-        nodes - 1
+        nodes.saturating_sub(1)
     )]
     RankBeyondNodes {
         /// The node rank.
@@ -60,7 +60,7 @@ pub enum LaunchError {
     #[error(
         "WORLD_SIZE={world} fits neither {nodes} nodes (from {nodes_from}) nor {nodes} nodes of {processes} processes ({}, \
          processes from {processes_from}); correct it, or leave it to the launcher",
-        u64::from(*.nodes) * u64::from(*.processes)
+        u64::from(*.nodes).saturating_mul((*.processes).into())
     )]
     WorldSize {
         /// `WORLD_SIZE`.
@@ -104,7 +104,7 @@ pub enum LaunchError {
     #[error(
         "RANK={rank} and LOCAL_RANK={local} do not fit {processes} processes on each node (from {from}): process {rank} \
          is number {} of its node; correct the wrong one",
-        rank % processes
+        rank.checked_rem(*.processes).unwrap_or_default()
     )]
     LocalRank {
         /// `RANK`.

@@ -72,7 +72,7 @@ impl ClusterSpec {
             let hosts = spec.cluster.get(role).map_or(&[][..], Vec::as_slice);
             if role == spec.task.role {
                 hosts.get(usize::try_from(index).ok()?)?;
-                rank = Some(u32::try_from(all.len()).ok()? + index);
+                rank = Some(u32::try_from(all.len()).ok()?.checked_add(index)?);
             }
             all.extend(hosts);
         }

@@ -79,7 +79,8 @@ impl Step {
             return even.then_some((first, per_node.from));
         }
         let ((tasks, from), (nodes, _)) = self.tasks.zip(self.nodes)?;
-        (nodes > 0 && tasks.is_multiple_of(nodes)).then(|| (tasks / nodes, from))
+        let each = tasks.checked_div(nodes)?;
+        (tasks.is_multiple_of(nodes)).then_some((each, from))
     }
 
     /// Whether nodes have several tasks.
@@ -133,7 +134,7 @@ pub(super) fn first_host(list: &str) -> Option<String> {
     // `rack[1-2]node[1-8]` has a second part behind the first bracket.
     let tail = match rest.find(',') {
         Some(0) => "",
-        Some(end) => &rest[..end.max(rest.find(']').map_or(0, |at| at + 1))],
+        Some(end) => &rest[..end.max(rest.find(']').map_or(0, |at| at.saturating_add(1)))],
         None => rest,
     };
     let tail = if tail.is_empty() { String::new() } else { first_host(tail)? };

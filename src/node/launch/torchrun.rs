@@ -136,6 +136,7 @@ fn flag_name(word: &str) -> Option<&'static str> {
 
 impl Torchrun {
     /// Reads a command; `None` if it is not torchrun.
+    #[expect(clippy::arithmetic_side_effects, reason = "positions in a list of words")]
     pub fn parse(argv: &[String]) -> Option<Self> {
         let entry = argv.iter().enumerate().position(|(at, word)| {
             let module = matches!(word.as_str(), "torch.distributed.run" | "torch.distributed.launch")
@@ -210,6 +211,7 @@ impl Torchrun {
     }
 
     /// Sets a flag's value where it stands, or appends it before the program.
+    #[expect(clippy::arithmetic_side_effects, reason = "positions in a list of words")]
     #[must_use]
     pub fn with_flag(&self, name: &'static str, value: &str) -> Self {
         let mut argv = self.argv.clone();

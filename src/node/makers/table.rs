@@ -19,6 +19,7 @@ const fn label(key: &'static str, value: LabelValue) -> Label {
 }
 
 /// The labels of what is below, and those of its own.
+#[expect(clippy::arithmetic_side_effects, reason = "worked out when this is compiled")]
 const fn and<const N: usize, const M: usize, const ALL: usize>(
     below: [Label; N],
     own: [Label; M],

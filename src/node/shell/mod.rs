@@ -94,6 +94,7 @@ pub enum Called<'w> {
 }
 
 /// Reads the arguments of a shell, without its own name.
+#[expect(clippy::arithmetic_side_effects, reason = "positions in a list of words")]
 pub fn called(arguments: &[Text]) -> Called<'_> {
     let mut is_script = false;
     let mut at = 0;

@@ -58,11 +58,11 @@ impl Shell<'_> {
         }
         match Parser::new(text.as_bytes(), &ParserOptions::default()).parse_program() {
             Ok(program) => {
-                self.depth += 1;
+                self.depth = self.depth.saturating_add(1);
                 for list in &program.complete_commands {
                     self.list(list);
                 }
-                self.depth -= 1;
+                self.depth = self.depth.saturating_sub(1);
             }
             Err(error) => {
                 let words = error.to_string();
@@ -86,7 +86,7 @@ impl Shell<'_> {
             functions: HashMap::new(),
             written: HashMap::new(),
             file: self.file,
-            depth: self.depth + 1,
+            depth: self.depth.saturating_add(1),
             conditional: 0,
             reading: Reading::default(),
         };
@@ -182,9 +182,9 @@ impl Shell<'_> {
     /// Runs something that may not run.
     fn maybe(&mut self, run: impl FnOnce(&mut Self)) {
         let before = Rc::clone(&self.variables);
-        self.conditional += 1;
+        self.conditional = self.conditional.saturating_add(1);
         run(self);
-        self.conditional -= 1;
+        self.conditional = self.conditional.saturating_sub(1);
         let after = std::mem::replace(&mut self.variables, before);
         self.join(&after);
     }
@@ -193,7 +193,7 @@ impl Shell<'_> {
     fn ways(&mut self, ways: &[(Option<&CompoundList>, &CompoundList)], falls_through: bool) {
         let start = Rc::clone(&self.variables);
         let mut ends = Vec::new();
-        self.conditional += 1;
+        self.conditional = self.conditional.saturating_add(1);
         for (condition, body) in ways {
             self.variables = Rc::clone(&start);
             if let Some(condition) = condition {
@@ -202,7 +202,7 @@ impl Shell<'_> {
             self.list(body);
             ends.push(Rc::clone(&self.variables));
         }
-        self.conditional -= 1;
+        self.conditional = self.conditional.saturating_sub(1);
         let mut ends = ends.into_iter();
         self.variables = if falls_through { start } else { ends.next().unwrap_or(start) };
         for end in ends {
@@ -371,11 +371,11 @@ impl Shell<'_> {
         }
         if let Some(body) = self.functions.get(&first).cloned() {
             if self.depth < DEPTH {
-                self.depth += 1;
+                self.depth = self.depth.saturating_add(1);
                 let before = std::mem::replace(&mut self.positional, words[1..].to_vec());
                 self.compound(&body);
                 self.positional = before;
-                self.depth -= 1;
+                self.depth = self.depth.saturating_sub(1);
             }
             return;
         }

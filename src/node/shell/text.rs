@@ -170,7 +170,7 @@ impl Text {
         let mut left = Self(self.0[..n].to_vec());
         left.push(Part::Known(before.into()));
         let mut right = Self::known(after);
-        right.extend(Self(self.0[n + 1..].to_vec()));
+        right.extend(Self(self.0.iter().skip(n).skip(1).cloned().collect()));
         Some((left, right))
     }
 

@@ -201,9 +201,11 @@ impl Shell<'_> {
             Parameter::Positional(0) | Parameter::Special(SpecialParameter::ShellName) => {
                 Text::unknown(source, false)
             }
-            Parameter::Positional(n) => {
-                self.positional.get(*n as usize - 1).cloned().unwrap_or_else(|| Text::unknown(source, false))
-            }
+            Parameter::Positional(n) => self
+                .positional
+                .get((*n as usize).saturating_sub(1))
+                .cloned()
+                .unwrap_or_else(|| Text::unknown(source, false)),
             Parameter::Special(SpecialParameter::ProcessId) => Text::of(Part::Of(Source::Drawn)),
             Parameter::NamedWithIndex { name, index } => match self.variables.get(name) {
                 Some(Variable::Array(items)) => {

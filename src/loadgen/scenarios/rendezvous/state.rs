@@ -8,6 +8,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use crate::core::ids::count;
+
 /// Base64 of a node's entry in `participants`.
 const PARTICIPANT: usize = 96;
 /// Base64 of a node's entry in `last_heartbeats`.
@@ -58,9 +60,9 @@ pub(super) fn parts(state: &[u8]) -> Option<Parts> {
     }
     let others = entries / (PARTICIPANT + HEARTBEAT);
     Some(Parts {
-        participants: others + 1,
-        participants_end: HEAD + others * PARTICIPANT,
-        heartbeats_end: state.len() - TAIL,
+        participants: others.checked_add(1)?,
+        participants_end: others.checked_mul(PARTICIPANT)?.checked_add(HEAD)?,
+        heartbeats_end: state.len().checked_sub(TAIL)?,
     })
 }
 
@@ -101,7 +103,7 @@ pub(super) fn heartbeat(others: usize) -> [u8; HEARTBEAT] {
     let mut entry = Vec::with_capacity(HEARTBEAT / 4 * 3);
     // The node from the memo; the time; SETITEM.
     entry.push(b'j');
-    entry.extend_from_slice(&(MEMO_OF_SECOND + others as u32 - 1).to_le_bytes());
+    entry.extend_from_slice(&MEMO_OF_SECOND.wrapping_add(count(others)).wrapping_sub(1).to_le_bytes());
     moment(&mut entry);
     entry.push(b's');
     let mut heartbeat = [0; HEARTBEAT];
@@ -119,7 +121,7 @@ fn name(number: usize, len: usize) -> String {
 }
 
 fn pid(number: usize) -> [u8; 4] {
-    (1000 + number as u32).to_le_bytes()
+    count(number).saturating_add(1000).to_le_bytes()
 }
 
 /// Everything up to the first participant, with the numbers of the memo entries in brackets.
@@ -152,7 +154,7 @@ fn head(pickle: &mut Vec<u8>, number: usize) {
     pickle.extend_from_slice(b"\x93\x94)\x81\x94}\x94(");
     memoized(pickle, "addr");
     // The name takes what is left of the head's length; behind it come 38 bytes.
-    let len = HEAD_BYTES - pickle.len() - 2 - BEHIND_NAME;
+    let len = HEAD_BYTES.saturating_sub(pickle.len()).saturating_sub(2 + BEHIND_NAME);
     memoized(pickle, &name(number, len));
     memoized(pickle, "pid");
     pickle.push(b'J');
@@ -190,7 +192,7 @@ fn memoized(pickle: &mut Vec<u8>, words: &str) {
 
 fn text(pickle: &mut Vec<u8>, words: &str) {
     pickle.push(0x8c);
-    pickle.push(words.len() as u8);
+    pickle.push(u8::try_from(words.len()).unwrap_or(u8::MAX));
     pickle.extend_from_slice(words.as_bytes());
 }
 

@@ -131,9 +131,9 @@ impl Container {
         let mut text = Text::default();
         let mut missing = Vec::new();
         let mut rest = written;
-        while let Some(at) = rest.find('$') {
-            text.push(Part::Known(rest[..at].into()));
-            rest = &rest[at + 1..];
+        while let Some((before, behind)) = rest.split_once('$') {
+            text.push(Part::Known(before.into()));
+            rest = behind;
             if let Some(after) = rest.strip_prefix('$') {
                 text.push(Part::Known("$".into()));
                 rest = after;
@@ -182,7 +182,7 @@ impl Container {
             // What stands before it is seen as a command of its own: `rallypoint run --`, `numactl`, …
             let before: Vec<Text> = self.argv[..at].iter().map(&mut expand).collect();
             let words: Vec<Text> =
-                self.argv[at + 1..].iter().map(|word| Text::known(self.for_shell(word))).collect();
+                self.argv.iter().skip(at).skip(1).map(|word| Text::known(self.for_shell(word))).collect();
             match shell::called(&words) {
                 shell::Called::Script(script, arguments) => {
                     let positional = arguments.get(1..).unwrap_or_default();

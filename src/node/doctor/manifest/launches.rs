@@ -255,7 +255,7 @@ fn flag(words: &[Text], names: &[&str]) -> Option<Told> {
         if !names.contains(&name.as_str()) {
             continue;
         }
-        let text = if inline { word.split_once('=')?.1 } else { words.get(n + 1)?.clone() };
+        let text = if inline { word.split_once('=')?.1 } else { words.get(n..)?.get(1)?.clone() };
         return Some(Told { text, by: format!("--{}", plain.split('=').next().unwrap_or(plain)) });
     }
     None
@@ -267,10 +267,10 @@ fn accelerate(command: &Command, at: usize) -> Option<Launch> {
         .iter()
         .position(|word| basename(word) == "accelerate" || word == "accelerate.commands.launch")?;
     let is_module = plain[entry].starts_with("accelerate.");
-    if !is_module && plain.get(entry + 1).map(String::as_str) != Some("launch") {
+    if !is_module && plain[entry..].get(1).map(String::as_str) != Some("launch") {
         return None;
     }
-    let words = &command.words[entry + 1..];
+    let words = command.words[entry..].get(1..).unwrap_or_default();
     let backend = flag(words, &["rdzv-backend"]);
     let backend = backend.map_or(Backend::Static, |told| {
         told.text.literal().map_or_else(|| Backend::Other("$".into()), Backend::parse)
@@ -294,10 +294,12 @@ fn deepspeed(command: &Command, at: usize) -> Option<Launch> {
     let entry = plain.iter().position(|word| {
         matches!(basename(word), "deepspeed" | "deepspeed.launcher.runner" | "deepspeed.launcher.launch")
     })?;
-    if entry > 0 && plain[entry - 1].starts_with("--") || plain.iter().any(|word| basename(word) == "pip") {
+    if plain[..entry].last().is_some_and(|word| word.starts_with("--"))
+        || plain.iter().any(|word| basename(word) == "pip")
+    {
         return None;
     }
-    let words = &command.words[entry + 1..];
+    let words = command.words[entry..].get(1..).unwrap_or_default();
     Some(Launch {
         host: flag(words, &["master-addr"]),
         port: flag(words, &["master-port"]),

@@ -54,8 +54,8 @@ pub(super) fn read(files: &[(String, String)], checks: &mut Vec<Check>) -> Vec<O
             continue;
         }
         let before = objects.len();
-        for (n, document) in documents(text).into_iter().enumerate() {
-            let name = format!("document {}", n + 1);
+        for (n, document) in (1..).zip(documents(text)) {
+            let name = format!("document {n}");
             match parse(document) {
                 Ok((value, duplicate)) => {
                     if let Some(words) = duplicate {
@@ -110,7 +110,7 @@ fn documents(text: &str) -> Vec<&str> {
         if line.starts_with("---") && line[3..].chars().next().is_none_or(char::is_whitespace) {
             starts.push(at);
         }
-        at += line.len();
+        at = usize::saturating_add(at, line.len());
     }
     starts.push(text.len());
     starts

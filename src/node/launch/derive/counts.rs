@@ -131,10 +131,10 @@ impl Derivation<'_> {
         }
         match processes.map(|processes| (processes.value.count(), &processes.from)) {
             Some((Some(each), from)) if self.task.is_none() => {
-                if !world.is_multiple_of(each) {
+                let Some(nodes) = world.checked_div(each).filter(|_| world.is_multiple_of(each)) else {
                     return Err(LaunchError::UnevenWorld { world, processes: each, from: from.clone() });
-                }
-                derived(world / each, format!("{world} processes, {each} on each node by {from}"))
+                };
+                derived(nodes, format!("{world} processes, {each} on each node by {from}"))
             }
             None if place.is_none() && self.is_one_process_a_pod() => {
                 derived(world, "one process a pod, since nothing says how many".into())
@@ -170,8 +170,9 @@ impl Derivation<'_> {
         }
         let (Some(world), Some(nodes)) = (self.number("WORLD_SIZE")?, nodes) else { return Ok(None) };
         let fixed = nodes.value.fixed().filter(|&count| world > count && world.is_multiple_of(count));
-        Ok(fixed.map(|count| Derived {
-            value: Processes::Count(world / count),
+        let each = fixed.and_then(|count| Some((count, world.checked_div(count)?)));
+        Ok(each.map(|(count, each)| Derived {
+            value: Processes::Count(each),
             from: format!("WORLD_SIZE and {}", nodes.from),
             why: format!("{world} processes on {count} nodes"),
         }))

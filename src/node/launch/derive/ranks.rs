@@ -99,7 +99,8 @@ impl Derivation<'_> {
         let jobs = self.number("REPLICATED_JOB_REPLICAS")?.unwrap_or(1);
         let global = self.number("JOB_GLOBAL_INDEX")?.unwrap_or(job);
         let total = nodes.and_then(|nodes| nodes.value.fixed());
-        let per_job = total.filter(|total| jobs > 0 && total.is_multiple_of(jobs)).map(|total| total / jobs);
+        let even = total.filter(|total| total.is_multiple_of(jobs));
+        let per_job = even.and_then(|total| total.checked_div(jobs));
         match per_job {
             _ if job == 0 => {
                 let why = "set by the Job controller in each pod of an Indexed Job";
@@ -108,7 +109,8 @@ impl Derivation<'_> {
             // Before this job there may be jobs of another kind, with another number of pods.
             Some(per_job) if jobs > 1 && job < jobs && index < per_job && global == job => {
                 let why = format!("pod {index} of job {job}, {per_job} pods in each of {jobs} jobs");
-                sources.add(Some(job * per_job + index), format!("{from} and JOB_COMPLETION_INDEX"), why);
+                let rank = job.checked_mul(per_job).and_then(|first| first.checked_add(index));
+                sources.add(rank, format!("{from} and JOB_COMPLETION_INDEX"), why);
             }
             _ if sources.found.is_empty() => {
                 return Err(LaunchError::JobSetShape { name: from, job });
@@ -206,7 +208,9 @@ impl Derivation<'_> {
         let local = if is_a_process { self.number("LOCAL_RANK")? } else { None };
         match processes.map(|processes| (processes.value.count(), &processes.from)) {
             Some((None, _)) => {}
-            Some((Some(each), from)) if local.is_some_and(|local| local >= each || rank % each != local) => {
+            Some((Some(each), from))
+                if local.is_some_and(|local| local >= each || rank.checked_rem(each) != Some(local)) =>
+            {
                 let local = local.unwrap_or_default();
                 return Err(LaunchError::LocalRank { rank, local, processes: each, from: from.clone() });
             }
@@ -217,7 +221,7 @@ impl Derivation<'_> {
             }
             Some((Some(each), _)) if is_a_process || rank.is_multiple_of(each) => {
                 let why = format!("process {rank}, with {each} processes on each node");
-                sources.add(Some(rank / each), "RANK", why);
+                sources.add(rank.checked_div(each), "RANK", why);
             }
             Some((Some(each), from)) => {
                 return Err(LaunchError::RankInsideNode { rank, processes: each, from: from.clone() });
@@ -359,7 +363,9 @@ const fn could_be_on(rank: u32, node: u32, local: Option<u32>) -> bool {
         Some(local) => match rank.checked_sub(local) {
             None => false,
             Some(first) if node == 0 => first == 0,
-            Some(first) => first.is_multiple_of(node) && first / node > local,
+            Some(first) => {
+                first.is_multiple_of(node) && matches!(first.checked_div(node), Some(rank) if rank > local)
+            }
         },
     }
 }

@@ -70,8 +70,12 @@ impl Derivation<'_> {
                     && master.hosts.len() == 1 =>
             {
                 let from = "this pod's name in VC_MASTER_HOSTS and VC_WORKER_HOSTS".to_owned();
-                let index = master.own.or_else(|| Some(workers.own? + 1));
-                Ok(Some(VolcanoPlace { index, pods: count(workers).map(|workers| workers + 1), from }))
+                let index = master.own.or_else(|| workers.own?.checked_add(1));
+                Ok(Some(VolcanoPlace {
+                    index,
+                    pods: count(workers).and_then(|workers| workers.checked_add(1)),
+                    from,
+                }))
             }
             several => {
                 let variables: Vec<&str> = several.iter().map(|task| task.variable).collect();
