@@ -1,5 +1,5 @@
 //! The bodies of the HTTP API's requests and answers, for the server that takes them and the commands that send them.
-//! The OpenAPI document is made of them, by [`crate::server::admin::openapi`].
+//! The OpenAPI document is made of them (`server/admin/openapi.rs`).
 #![cfg_attr(
     not(test),
     deny(

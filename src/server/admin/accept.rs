@@ -135,7 +135,7 @@ fn turning_away(server: Arc<Server>) -> Router {
                       /readyz and /metrics are answered now, so try again in a moment";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).with_code("busy")
     }
-    guarded(Router::from(probes()).fallback(turn_away), server)
+    guarded(probes().fallback(turn_away), server)
 }
 
 /// Has a request answered on another runtime; whoever goes away takes the work along.

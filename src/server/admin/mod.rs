@@ -60,13 +60,12 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::Request;
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
+use axum::routing::{delete, get, post, put};
 
 use crate::api;
 use crate::server::Server;
 pub use accept::{Serving, serve};
-pub use openapi::document as openapi;
+pub use openapi::{OPENAPI, document as openapi};
 
 /// Bytes of a request's body at the most.
 const MAX_BODY: usize = 64 * 1024;
@@ -75,39 +74,66 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest that a request may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2 * REQUEST_TIMEOUT.as_secs() + api::MAX_WAIT.as_secs());
 
+/// A router, and the description of the same routes: neither can have one that the other has not. A test asks for each
+/// path that the handlers' descriptions name.
+macro_rules! routes {
+    ($(#[$doc:meta])* $router:ident, $described:ident: $($method:ident $path:literal $module:ident::$handler:ident,)*) => {
+        $(#[$doc])*
+        fn $router() -> Router<Arc<Server>> {
+            Router::new()$(.route($path, $method($module::$handler)))*
+        }
+
+        #[derive(utoipa::OpenApi)]
+        #[openapi(paths($($module::$handler),*))]
+        struct $described;
+    };
+}
+
+routes! {
+    /// What must be answered whatever the load.
+    probes, Probes:
+    get "/livez" routes::livez,
+    get "/readyz" routes::readyz,
+    get "/metrics" routes::metrics,
+}
+
+routes! {
+    /// All but [`probes`].
+    api_routes, Api:
+    get "/" page::page,
+    get "/api/v1/stores" routes::stores,
+    post "/api/v1/stores" routes::open_store,
+    delete "/api/v1/stores/{port}" routes::reset_store,
+    get "/api/v1/runs/{run_id}/announce" announce::announced,
+    post "/api/v1/runs/{run_id}/announce" announce::announce,
+    get "/api/v1/waits" routes::waits,
+    get "/api/v1/runs" runs::list,
+    get "/api/v1/runs/{run_id}" runs::one,
+    delete "/api/v1/runs/{run_id}" runs::forget,
+    put "/api/v1/runs/{run_id}/expect" runs::expect,
+    get "/api/v1/events" runs::events,
+    post "/api/v1/runs/{run_id}/join" rendezvous::join,
+    post "/api/v1/runs/{run_id}/heartbeat" rendezvous::heartbeat,
+    post "/api/v1/runs/{run_id}/leave" rendezvous::leave,
+    post "/api/v1/runs/{run_id}/close" rendezvous::close,
+    post "/api/v1/runs/{run_id}/extend" rendezvous::extend,
+    post "/api/v1/barriers/{name}/arrive" barriers::arrive,
+    get "/api/v1/openapi.json" routes::openapi,
+}
+
 /// The admin port's routes.
 pub fn router(server: Arc<Server>) -> Router {
     all(api_routes(), server)
 }
 
 /// The routes of the API with everything else.
-fn all(api: OpenApiRouter<Arc<Server>>, server: Arc<Server>) -> Router {
-    let routes = Router::from(probes().merge(api))
+fn all(api: Router<Arc<Server>>, server: Arc<Server>) -> Router {
+    let routes = probes()
+        .merge(api)
         .fallback(routes::not_found)
-        .method_not_allowed_fallback(routes::not_allowed);
+        .method_not_allowed_fallback(routes::not_allowed)
+        .layer(DefaultBodyLimit::max(MAX_BODY));
     guarded(routes, server)
-}
-
-/// All but [`probes`].
-fn api_routes() -> OpenApiRouter<Arc<Server>> {
-    OpenApiRouter::new()
-        .routes(routes!(page::page))
-        .routes(routes!(routes::stores, routes::open_store))
-        .routes(routes!(routes::reset_store))
-        .routes(routes!(announce::announced, announce::announce))
-        .routes(routes!(routes::waits))
-        .routes(routes!(runs::list))
-        .routes(routes!(runs::one, runs::forget))
-        .routes(routes!(runs::expect))
-        .routes(routes!(runs::events))
-        .routes(routes!(rendezvous::join))
-        .routes(routes!(rendezvous::heartbeat))
-        .routes(routes!(rendezvous::leave))
-        .routes(routes!(rendezvous::close))
-        .routes(routes!(rendezvous::extend))
-        .routes(routes!(barriers::arrive))
-        .routes(routes!(routes::openapi))
-        .layer(DefaultBodyLimit::max(MAX_BODY))
 }
 
 /// Notes on a request where it came from, and the server's own address that it came in on; [`router`] wants both.
@@ -117,14 +143,6 @@ pub fn arrived<B>(mut request: Request<B>, peer: SocketAddr, local: Option<Socke
         request.extensions_mut().insert(access::LocalAddr(local.ip().to_canonical()));
     }
     request
-}
-
-/// What must be answered whatever the load.
-fn probes() -> OpenApiRouter<Arc<Server>> {
-    OpenApiRouter::new()
-        .routes(routes!(routes::livez))
-        .routes(routes!(routes::readyz))
-        .routes(routes!(routes::metrics))
 }
 
 /// Routes for those who may come in.

@@ -73,7 +73,7 @@ pub(super) async fn metrics(State(server): State<Arc<Server>>) -> Result<impl In
     responses((status = 200, description = "This document.", body = Object))
 )]
 pub(super) async fn openapi() -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "application/json")], super::openapi::document())
+    ([(header::CONTENT_TYPE, "application/json")], super::OPENAPI)
 }
 
 pub(super) async fn not_found() -> Problem {
