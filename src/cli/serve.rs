@@ -580,7 +580,7 @@ async fn serve_until_stopped(
     let _admin = admin::serve(admin_socket, Arc::clone(&server))?;
     let background = tokio::spawn(Arc::clone(&server).look_after());
     let signal = signals.next().await;
-    let clients = server.connections();
+    let clients = server.stores().connections();
     tracing::info!(clients, "stopping ({signal}): no new connections; waiting for clients to leave");
     tokio::select! {
         () = server.drain() => tracing::info!("stopped"),

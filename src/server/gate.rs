@@ -45,13 +45,17 @@ impl PodGates {
         self.bell.subscribe()
     }
 
+    /// Takes the announcement of a pod. `finished` tells when its run's training ended; of a pod that waits already it is
+    /// not asked.
     pub(super) fn announce(
         &self,
         run_id: &str,
         said: &Announcement,
-        finished: Option<Timestamp>,
+        finished: impl FnOnce() -> Option<Timestamp>,
         now: Timestamp,
     ) -> Result<PodStanding, PodRefusal> {
+        let waits = self.look().is_waiting(run_id, said);
+        let finished = if waits { None } else { finished() };
         let standing = {
             let (mut gates, mut memory) = (self.look(), self.memory());
             gates.limit_memory(self.most_memory.min(memory.most()));

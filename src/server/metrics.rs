@@ -61,7 +61,7 @@ fn register_events(registry: &Registry, server: &Server) -> prometheus::Result<(
             resets.with_label_values(&[cause.name()]).inc_by(counts.store_resets[cause as usize]);
         }
     }
-    let restarted = server.with_insight(|insight, _| insight.totals().restarted);
+    let restarted = server.watch().with_insight(|insight, _| insight.totals().restarted);
     counter(
         registry,
         "rallypoint_runs_restarted_total",
@@ -89,7 +89,7 @@ fn register_stores(registry: &Registry, server: &Server) -> prometheus::Result<M
     let mut meter = Meter::default();
     let mut waiters = 0;
     let mut oldest = 0.0_f64;
-    for listener in server.listeners() {
+    for listener in server.stores().listeners() {
         let port = listener.engine().port().to_string();
         let stats = listener.engine().stats();
         connections.with_label_values(&[&port]).set(level(stats.connections));
@@ -114,10 +114,10 @@ fn register_stores(registry: &Registry, server: &Server) -> prometheus::Result<M
         .with_label_values::<&str>(&[])
         .inc_by(meter.sent_bytes);
     let help = "Bytes that all stores, large buffers, admin connections and runs may hold (--max-memory).";
-    let limit = level(server.budget().limit());
+    let limit = level(server.stores().budget().limit());
     single(registry, IntGauge::new("rallypoint_memory_limit_bytes", help)?, |gauge| gauge.set(limit))?;
     let help = "Bytes that all stores, large buffers, admin connections and runs hold.";
-    let used = level(server.budget().used());
+    let used = level(server.stores().budget().used());
     single(registry, IntGauge::new("rallypoint_memory_used_bytes", help)?, |gauge| gauge.set(used))?;
     let requests = counter(registry, "rallypoint_requests_total", "Requests applied.", &["op"])?;
     for op in Op::ALL {

@@ -2,22 +2,20 @@
 //!
 //! Runs beside the serving threads: an engine's lock is held only to swap a list, and once a second to walk the waits.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::net::IpAddr;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::broadcast;
 
-use super::rendezvous::{RUNS_SHARE, RoundNews};
-use super::tcp::Throttle;
-use super::{Server, StoreListener};
+use super::gate::PodGates;
+use super::rendezvous::{RUNS_SHARE, RoundNews, Rounds};
+use super::stores::StoreHost;
+use super::tcp::{Foreign, StoreListener, Throttle};
 use crate::api::{Explanation, Run, RunList, Severity, Snapshot};
-use crate::config::ServerConfig;
 use crate::core::ids::{RunId, Timestamp};
 use crate::core::insight::{Change, Insight, Reason, Settings, StoreOwner};
-use crate::core::store::WaitView;
-use crate::server::engine::{Reservation, Seen};
+use crate::server::engine::{Clock, Reservation, Seen};
 
 /// How often observations are taken in.
 const EVERY: Duration = Duration::from_millis(100);
@@ -45,16 +43,19 @@ pub struct Event {
     pub data: Arc<str>,
 }
 
-/// Insight with what it needs to be fed.
+/// Insight with what feeds it.
 #[derive(Debug)]
-pub(super) struct Watch {
-    pub(super) enabled: bool,
+pub struct Watch {
+    clock: Clock,
+    stores: Arc<StoreHost>,
+    rounds: Arc<Rounds>,
+    gates: Arc<PodGates>,
+    enabled: bool,
     settings: Settings,
     state: Mutex<State>,
     /// What insight takes of the memory, and the most that it may.
     memory: Mutex<Reservation>,
     most_memory: usize,
-    foreign: Mutex<VecDeque<(u16, IpAddr, &'static str)>>,
     events: broadcast::Sender<Event>,
     throttle: Throttle,
 }
@@ -75,7 +76,13 @@ struct KnownGates {
 }
 
 impl Watch {
-    pub(super) fn new(server: &ServerConfig, now: Timestamp, memory: Reservation) -> Self {
+    pub(super) fn new(
+        stores: Arc<StoreHost>,
+        rounds: Arc<Rounds>,
+        gates: Arc<PodGates>,
+        clock: Clock,
+    ) -> Self {
+        let (server, now) = (stores.config(), clock.now());
         let config = &server.insight;
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let settings = Settings {
@@ -87,12 +94,15 @@ impl Watch {
         Self {
             enabled: config.enabled,
             state: Mutex::new(State::new(settings.clone(), 0)),
-            memory: Mutex::new(memory),
+            memory: Mutex::new(stores.budget().reservation()),
             most_memory: server.max_memory / RUNS_SHARE,
             settings,
-            foreign: Mutex::default(),
             events: broadcast::Sender::new(BACKLOG),
             throttle: Throttle::new(Reason::CODES.len().saturating_add(1)),
+            clock,
+            stores,
+            rounds,
+            gates,
         }
     }
 
@@ -107,23 +117,6 @@ impl Watch {
             self.state.clear_poison();
             state
         })
-    }
-
-    /// A foreign client came. Returns whether that will be told.
-    pub(super) fn foreign(&self, store: u16, peer: IpAddr, protocol: &'static str) -> bool {
-        const MOST: usize = 256;
-        if !self.enabled {
-            return false;
-        }
-        let mut foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
-        if foreign.len() < MOST {
-            foreign.push_back((store, peer, protocol));
-        }
-        true
-    }
-
-    fn take_foreign(&self) -> VecDeque<(u16, IpAddr, &'static str)> {
-        std::mem::take(&mut self.foreign.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Puts what is new into the log and before the subscribers.
@@ -210,7 +203,7 @@ impl State {
     }
 }
 
-impl Server {
+impl Watch {
     /// One run with everything there is to say of it.
     pub fn run(&self, run_id: &str, store: Option<u16>) -> Option<Run> {
         // When its nodes were last heard from is asked for now: it is no change that would have been told.
@@ -224,7 +217,7 @@ impl Server {
     }
 
     /// Looks at what the jobs do, for ever. Without insight only at native runs, which tell it themselves.
-    pub async fn watch(&self) {
+    pub(super) async fn keep_looking(&self) {
         let mut ticks = tokio::time::interval(EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut waits_at = self.clock.now();
@@ -240,14 +233,14 @@ impl Server {
 
     /// Takes in what there is.
     fn look(&self, with_waits: bool) {
-        let listeners = self.listeners();
+        let listeners = self.stores.listeners();
         let seen: Vec<(u16, Seen)> = listeners
             .iter()
             .map(|listener| (listener.engine().port(), listener.engine().take_seen()))
             .collect();
         // After the stores: whatever a worker of a round did, the round is known.
         let (mut state, now) = self.informed();
-        state.name_stores(&listeners, |port| self.run_stores.owner(port));
+        state.name_stores(&listeners, |port| self.stores.owner(port));
         for (port, seen) in seen {
             if seen.lost > 0 {
                 state.insight.lost(seen.lost);
@@ -256,15 +249,15 @@ impl Server {
                 state.insight.observe(port, at, observed);
             }
         }
-        for (port, peer, protocol) in self.watch.take_foreign() {
-            state.insight.foreign(port, peer, protocol, now);
+        for Foreign { store, peer, protocol } in self.stores.take_foreign() {
+            state.insight.foreign(store, peer, protocol, now);
         }
         if with_waits {
-            let mut share = self.watch.memory.lock().unwrap_or_else(PoisonError::into_inner);
-            let memory = state.insight.make_room(self.watch.most_memory.min(share.most()));
+            let mut share = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+            let memory = state.insight.make_room(self.most_memory.min(share.most()));
             share.set(memory);
         }
-        if with_waits && self.watch.enabled {
+        if with_waits && self.enabled {
             self.look_at_gates(&mut state, now);
             for listener in &listeners {
                 let (waits, _) = listener.engine().long_waits(LONG_WAIT, MOST_WAITS, KEYS_EACH);
@@ -272,7 +265,7 @@ impl Server {
             }
         }
         state.insight.tick(now);
-        self.watch.publish(&mut state);
+        self.publish(&mut state);
     }
 
     /// Hands over the gates that have changed.
@@ -301,7 +294,7 @@ impl Server {
     /// Insight with what happened in the native rendezvous until now. One lock around both, or an older state of a run
     /// could come after a newer.
     fn informed(&self) -> (MutexGuard<'_, State>, Timestamp) {
-        let mut state = self.watch.state();
+        let mut state = self.state();
         state.hear(&self.rounds.take_news());
         (state, self.clock.now())
     }
@@ -316,29 +309,13 @@ impl Server {
     /// `None` if there are [`MAX_SUBSCRIBERS`] already.
     pub fn subscribe(&self) -> Option<(Event, broadcast::Receiver<Event>)> {
         let (state, now) = self.informed();
-        if self.watch.events.receiver_count() >= MAX_SUBSCRIBERS {
+        if self.events.receiver_count() >= MAX_SUBSCRIBERS {
             return None;
         }
-        let events = self.watch.events.subscribe();
+        let events = self.events.subscribe();
         let list: RunList = state.insight.list(now);
         let snapshot = Snapshot { list, version: env!("CARGO_PKG_VERSION").to_owned() };
         let data = serde_json::to_string(&snapshot).unwrap_or_default().into();
         Some((Event { id: state.last_id, name: "snapshot", data }, events))
-    }
-
-    /// Up to `most` outstanding waits of all stores, the oldest first, each with up to `keys_each` of its missing keys;
-    /// and how many there are.
-    pub fn open_waits(&self, most: usize, keys_each: usize) -> (usize, Vec<(u16, WaitView)>) {
-        let mut total = 0;
-        let mut waits = Vec::new();
-        for listener in self.listeners() {
-            let engine = listener.engine();
-            total = usize::saturating_add(total, engine.stats().waiters);
-            let own = engine.waits(most, keys_each).into_iter();
-            waits.extend(own.map(|wait| (engine.port(), wait)));
-        }
-        waits.sort_by_key(|(_, wait)| std::cmp::Reverse(wait.waited));
-        waits.truncate(most);
-        (total, waits)
     }
 }

@@ -338,11 +338,11 @@ impl Barriers {
         waiting.map(|(name, barrier)| (name, count(barrier.arrived.len()), barrier.size))
     }
 
-    /// A poll of the arrival waits from now on.
-    pub fn park(&mut self, name: &Label, participant: &Label) {
-        if let Some(arrived) = self.arrived_mut(name, participant) {
-            arrived.parked = true;
-        }
+    /// A poll of the arrival waits from now on. `false` if it is not here.
+    pub fn park(&mut self, name: &Label, participant: &Label) -> bool {
+        let Some(arrived) = self.arrived_mut(name, participant) else { return false };
+        arrived.parked = true;
+        true
     }
 
     /// The poll is over.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::forming::Forming;
-use super::run::{JoinStanding, Member, Run, Seat, Work, look};
+use super::run::{Member, Run, Seat, Work, look};
 use super::{Break, Decision, Fact, Join, Label, Place, RunRefusal, Terms, Who};
 use crate::core::ids::Timestamp;
 
@@ -17,11 +17,11 @@ impl Run {
         defaults: &Terms,
         now: Timestamp,
         out: &mut Vec<Decision>,
-    ) -> Result<JoinStanding, RunRefusal> {
+    ) -> Result<(), RunRefusal> {
         if self.members.get(&join.node).is_some_and(|member| member.join_id == join.join_id) {
             self.unpark(&join.node, now);
             self.refuse_contenders(&join.node, now, out);
-            return self.standing(&join.node);
+            return self.not_ended(&join.node);
         }
         self.reopen_if_over(&join, now, out)?;
         self.take_over_terms(&join, defaults)?;
@@ -56,7 +56,15 @@ impl Run {
         }
         self.watch_for(now);
         self.settle(now, out);
-        self.standing(&node)
+        self.not_ended(&node)
+    }
+
+    /// Whether the join is not over; the error says how it ended.
+    fn not_ended(&self, node: &Label) -> Result<(), RunRefusal> {
+        match self.members.get(node).map(|member| &member.seat) {
+            Some(Seat::Ended(why)) => Err(why.clone()),
+            _ => Ok(()),
+        }
     }
 
     /// A closed run that is over can be started again.

@@ -117,8 +117,9 @@ impl Rendezvous {
         self.memory
     }
 
-    /// A node joins, or asks again how its join stands.
-    pub fn join(&mut self, run: &RunId, join: Join, now: Timestamp) -> Result<JoinStanding, RunRefusal> {
+    /// A node joins, or asks again. How its join stands is told by [`Self::standing`], once the decisions that follow
+    /// from it are carried out.
+    pub fn join(&mut self, run: &RunId, join: Join, now: Timestamp) -> Result<(), RunRefusal> {
         join.wanted.check()?;
         join.previous.map_or(Ok(()), Place::check)?;
         if !self.runs.contains_key(run) {
@@ -130,9 +131,10 @@ impl Rendezvous {
         self.with(run, |run, out| run.join(join, &defaults, now, out)).unwrap_or(Err(RunRefusal::UnknownRun))
     }
 
-    /// The join's poll waits at the server from now on: the node is alive until [`Self::unpark`].
-    pub fn park(&mut self, run: &RunId, node: &Label) {
-        self.with(run, |run, _| run.park(node));
+    /// The join's poll waits at the server from now on: the node is alive until [`Self::unpark`]. `false` if it is not
+    /// here.
+    pub fn park(&mut self, run: &RunId, node: &Label) -> bool {
+        self.with(run, |run, _| run.park(node)).unwrap_or(false)
     }
 
     /// The same for a heartbeat, if the node is in that round. `false` if it is not.

@@ -82,6 +82,7 @@ impl Table {
     fn join(&mut self, join: Join) -> Result<JoinStanding, RunRefusal> {
         let node = join.node.clone();
         let joined = self.core.join(&run(), join, self.now);
+        let joined = joined.and_then(|()| self.core.standing(&run(), &node));
         if matches!(joined, Ok(JoinStanding::Waiting | JoinStanding::Redundant)) {
             self.core.park(&run(), &node);
         }

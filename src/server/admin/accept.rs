@@ -75,7 +75,7 @@ pub fn serve(listener: std::net::TcpListener, server: Arc<Server>) -> io::Result
 }
 
 async fn accept(listener: &TcpListener, server: Arc<Server>, api_runtime: Handle) {
-    let config = server.config();
+    let config = server.stores().config();
     let by_memory = (config.max_memory / SHARE / CONNECTION_MEMORY).max(LEAST_CONNECTIONS);
     let connections = config.max_admin_connections.min(by_memory);
     let mut reserve = Reserve::new((connections / 4).clamp(1, RESERVE));
@@ -111,7 +111,7 @@ async fn accept(listener: &TcpListener, server: Arc<Server>, api_runtime: Handle
             tracing::warn!(
                 %peer,
                 held_back,
-                memory_left = server.budget().room(),
+                memory_left = server.stores().budget().room(),
                 "the admin port has {} connections, of {most} and {most_each} from one address: only health and metrics \
                  are answered to more; the limits follow --max-memory, --max-connections-per-address and the limit on \
                  open files",

@@ -23,7 +23,7 @@ pub(super) struct LocalAddr(pub(super) IpAddr);
 impl LocalAddr {
     /// The host that a store of `server` is announced with to whoever asked here.
     pub(super) fn store_host(self, server: &Server) -> String {
-        server.config().advertise_host.clone().unwrap_or_else(|| self.0.to_string())
+        server.stores().config().advertise_host.clone().unwrap_or_else(|| self.0.to_string())
     }
 }
 
@@ -75,7 +75,7 @@ pub(super) async fn only_allowed(
     next: Next,
 ) -> Response {
     match peer_ip(request.extensions()) {
-        Some(ip) if server.config().allows(ip) => next.run(request).await,
+        Some(ip) if server.stores().config().allows(ip) => next.run(request).await,
         _ => Problem::new(StatusCode::FORBIDDEN, "this address is not allowed here; see --allow")
             .into_response(),
     }
@@ -88,7 +88,7 @@ pub(super) async fn only_own_names(
     next: Next,
 ) -> Response {
     let over_loopback = peer_ip(request.extensions()).is_none_or(|ip| ip.is_loopback());
-    super::host::only_own(&server.config().own_names, over_loopback, request, next).await
+    super::host::only_own(&server.stores().config().own_names, over_loopback, request, next).await
 }
 
 /// Proof that a request may change what others use.
@@ -111,7 +111,7 @@ impl FromRequestParts<Arc<Server>> for Operator {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, server: &Arc<Server>) -> Result<Self, Problem> {
-        let Some(token) = &server.config().token else {
+        let Some(token) = &server.stores().config().token else {
             return match peer_ip(&parts.extensions) {
                 Some(ip) if ip.is_loopback() => Ok(Self),
                 _ => Err(Problem::new(

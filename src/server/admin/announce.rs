@@ -60,7 +60,7 @@ pub(super) async fn announce(
     loop {
         // Seen before asking: a gate that opens in between rings again.
         bell.borrow_and_update();
-        if server.is_stopping() {
+        if server.stores().is_stopping() {
             let why = "the server is stopping, so nobody is let go here; announce again in a moment";
             return Err(Problem::stopping(why));
         }

@@ -41,7 +41,7 @@ pub(super) async fn join(
     let run = run_id(&run)?;
     let (wait, with_participants) = (wait(body.wait_seconds), body.participants);
     let join = join_event(body, peer.0.ip().to_canonical())?;
-    Ok(match server.rounds().join(&server, &run, join, wait).await? {
+    Ok(match server.rounds().join(&run, join, wait).await? {
         Joined::Complete { shared, rank } => complete(&server, local, &shared, rank, with_participants)?,
         Joined::Waiting { progress, redundant } => {
             let answer = api::JoinWaiting {
@@ -76,7 +76,7 @@ fn complete(
         round: round.number,
         group_rank: rank,
         group_world_size: count(round.participants.len()),
-        store: shared.store_port.map(|port| api::StoreAddress { host: local.store_host(server), port }),
+        store: shared.store_port().map(|port| api::StoreAddress { host: local.store_host(server), port }),
         keep_alive_seconds: round.terms.keep_alive.as_secs_f64(),
         keep_alive_misses: round.terms.keep_alive_misses,
         gathered_seconds: round.took.as_secs_f64(),
@@ -148,7 +148,7 @@ pub(super) async fn heartbeat(
         },
     };
     let HeartbeatView { action, reason, waiting } =
-        server.rounds().heartbeat(&server, &run, report, seen, wait).await?;
+        server.rounds().heartbeat(&run, report, seen, wait).await?;
     let action = match action {
         rendezvous::Action::Continue => api::Action::Continue,
         rendezvous::Action::Rejoin => api::Action::Rejoin,
@@ -185,7 +185,7 @@ pub(super) async fn leave(
         api::Outcome::Succeeded => rendezvous::Outcome::Succeeded,
         api::Outcome::Failed => rendezvous::Outcome::Failed,
     });
-    Ok(Json(api::Left { left: server.rounds().leave(&server, &run, &node, LeaveRequest { why, outcome }) }))
+    Ok(Json(api::Left { left: server.rounds().leave(&run, &node, LeaveRequest { why, outcome }) }))
 }
 
 /// Closes the run. A node of the run may; without `node` it takes an operator.
@@ -220,7 +220,7 @@ pub(super) async fn close(
         }
     };
     let by = why.map_or(by.clone(), |why| format!("{by} ({why})"));
-    let closed = server.rounds().close(&server, &run, &by)?;
+    let closed = server.rounds().close(&run, &by)?;
     Ok(Json(api::Closed { run_id: run.to_string(), closed }))
 }
 
@@ -241,7 +241,7 @@ pub(super) async fn extend(
     Body(body): Body<api::Extend>,
 ) -> Result<Json<api::Extended>, Problem> {
     let run = run_id(&run)?;
-    let (round, left) = server.rounds().extend(&server, &run, body.by_seconds.get())?;
+    let (round, left) = server.rounds().extend(&run, body.by_seconds.get())?;
     Ok(Json(api::Extended { run_id: run.to_string(), round, deadline_seconds: left.as_secs_f64() }))
 }
 

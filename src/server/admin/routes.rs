@@ -96,14 +96,14 @@ pub(super) async fn stores(State(server): State<Arc<Server>>) -> Json<api::Store
         let (port, stats) = (listener.engine().port(), listener.engine().stats());
         api::Store {
             port,
-            run_id: server.run_of(port),
+            run_id: server.stores().run_of(port),
             keys: stats.keys,
             bytes: stats.bytes,
             connections: stats.connections,
             waiters: stats.waiters,
         }
     };
-    Json(api::StoreList { stores: server.listeners().into_iter().map(entry).collect() })
+    Json(api::StoreList { stores: server.stores().listeners().into_iter().map(entry).collect() })
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -128,8 +128,8 @@ pub(super) async fn waits(
     Params(query): Params<WaitQuery>,
 ) -> Json<WaitList> {
     let limit = query.limit.unwrap_or(WAITS_SHOWN).min(MAX_WAITS_SHOWN);
-    let (total, waits) = server.open_waits(limit, KEYS_SHOWN);
-    let list = server.with_insight(|insight, now| insight.explain_waits(total, waits, now));
+    let (total, waits) = server.stores().open_waits(limit, KEYS_SHOWN);
+    let list = server.watch().with_insight(|insight, now| insight.explain_waits(total, waits, now));
     Json(list)
 }
 
@@ -147,7 +147,7 @@ pub(super) async fn open_store(
     Body(api::OpenStore { run_id }): Body<api::OpenStore>,
 ) -> Result<(StatusCode, Json<api::RunStore>), Problem> {
     super::fields::run_id(&run_id)?;
-    let store = server.store_for_run(&run_id).map_err(|error| no_store(&error))?;
+    let store = server.stores().store_for_run(&run_id).map_err(|error| no_store(&error))?;
     let host = local.store_host(&server);
     let status = if store.is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(api::RunStore { run_id, host, port: store.port })))
@@ -159,7 +159,7 @@ pub(super) fn store_of_run(
     local: super::access::LocalAddr,
     run_id: &str,
 ) -> Result<api::StoreAddress, Problem> {
-    let store = server.store_for_run(run_id).map_err(|error| no_store(&error))?;
+    let store = server.stores().store_for_run(run_id).map_err(|error| no_store(&error))?;
     Ok(api::StoreAddress { host: local.store_host(server), port: store.port })
 }
 
@@ -184,11 +184,11 @@ pub(super) async fn reset_store(
     _operator: Operator,
     Named(port): Named<u16>,
 ) -> Result<Json<api::StoreReset>, Problem> {
-    if server.reset(port) {
+    if server.stores().reset(port) {
         return Ok(Json(api::StoreReset { port, reset: true }));
     }
     let open: Vec<String> =
-        server.listeners().iter().map(|listener| listener.engine().port().to_string()).collect();
+        server.stores().listeners().iter().map(|listener| listener.engine().port().to_string()).collect();
     let detail = format!("no store listens on port {port}; the stores are on {}", open.join(", "));
     Err(Problem::new(StatusCode::NOT_FOUND, detail))
 }

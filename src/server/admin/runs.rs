@@ -35,7 +35,7 @@ const MAX_NAMES: usize = 16_384;
     responses((status = 200, description = "The runs.", body = RunList))
 )]
 pub(super) async fn list(State(server): State<Arc<Server>>) -> Json<RunList> {
-    Json(server.with_insight(|insight, now| insight.list(now)))
+    Json(server.watch().with_insight(|insight, now| insight.list(now)))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -59,7 +59,7 @@ pub(super) async fn one(
     Named(run_id): Named<String>,
     Params(query): Params<RunQuery>,
 ) -> Result<Json<Run>, Problem> {
-    server.run(&run_id, query.store).map(Json).ok_or_else(|| no_such_run(&run_id))
+    server.watch().run(&run_id, query.store).map(Json).ok_or_else(|| no_such_run(&run_id))
 }
 
 fn no_such_run(run_id: &str) -> Problem {
@@ -101,7 +101,7 @@ pub(super) async fn expect(
     super::fields::run_id(&run_id)?;
     body.names.iter().try_for_each(|name| label("names", name).map(drop))?;
     let expectation = Expectation { min, max, names: body.names };
-    if !server.with_insight(|insight, _| insight.expect(&run_id, expectation)) {
+    if !server.watch().with_insight(|insight, _| insight.expect(&run_id, expectation)) {
         let detail = "too many runs are expected already; DELETE /api/v1/runs/{run_id} forgets one";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     }
@@ -143,7 +143,7 @@ pub(super) async fn forget(
 pub(super) async fn events(
     State(server): State<Arc<Server>>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
-    let Some((snapshot, events)) = server.subscribe() else {
+    let Some((snapshot, events)) = server.watch().subscribe() else {
         let detail = format!("{MAX_SUBSCRIBERS} subscribers are here already; poll /api/v1/runs instead");
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     };

@@ -97,7 +97,7 @@ impl Series {
 /// Registers what insight tells; returns the family that the registry cannot make.
 pub(super) fn register(registry: &Registry, server: &Server) -> prometheus::Result<MetricFamily> {
     let (figures, totals) =
-        server.with_insight(|insight, now| (insight.figures(now), insight.totals().clone()));
+        server.watch().with_insight(|insight, now| (insight.figures(now), insight.totals().clone()));
     let series = Series::new(registry)?;
     for figures in &figures {
         series.set(figures);

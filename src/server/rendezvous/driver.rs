@@ -1,28 +1,29 @@
 //! Drives the native rendezvous: one lock around all runs, one timer for the next deadline, and the requests that wait
 //! here until something has changed for them.
 //!
-//! A waiting request is one entry and one oneshot channel. It is woken once, by what it waits for, and then reads how it
-//! stands. Nothing is awaited while the lock is held; opening and closing a store is, because no request may see a round
+//! Nothing is awaited or logged while the lock is held; stores are opened and closed, because no request may see a round
 //! that is complete and has no store yet.
 
 use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::config::ServerConfig;
+use super::parking::{Awaited, Parking, Ticket, Woken};
 use crate::core::ids::{Label, RunId, Timestamp};
 use crate::core::rendezvous::barrier::{Arrival, ArrivalRefusal, ArrivalStanding, Barriers};
 use crate::core::rendezvous::{
     Action, Decision, Fact, HeartbeatView, Join, JoinStanding, LeaveRequest, Rendezvous, Report, Round,
     RoundProgress, RunRefusal, RunSnapshot,
 };
-use crate::server::engine::{Clock, MemoryBudget, Reservation};
+use crate::server::deadline_in;
+use crate::server::engine::{Clock, Reservation};
+use crate::server::stores::{HostLine, RoundStore, StoreHost};
 use crate::server::tcp::Throttle;
-use crate::server::{Server, deadline_in};
 
 /// Runs, barriers, gates and what is shown of them may each take this part of the memory.
 pub(in crate::server) const RUNS_SHARE: usize = 8;
@@ -32,8 +33,8 @@ pub(in crate::server) const RUNS_SHARE: usize = 8;
 pub struct SharedRound {
     /// The round.
     pub round: Arc<Round>,
-    /// The port of its workers' store.
-    pub store_port: Option<u16>,
+    /// Its workers' store.
+    store: Option<RoundStore>,
     listed: OnceLock<Bytes>,
 }
 
@@ -41,7 +42,12 @@ impl SharedRound {
     /// What stays when nobody can ask for the nodes any more.
     fn without_nodes(&self) -> Self {
         let round = Round { participants: Vec::new(), ..(*self.round).clone() };
-        Self { round: Arc::new(round), store_port: self.store_port, listed: OnceLock::new() }
+        Self { round: Arc::new(round), store: self.store.clone(), listed: OnceLock::new() }
+    }
+
+    /// The port of its workers' store.
+    pub fn store_port(&self) -> Option<u16> {
+        self.store.as_ref().map(RoundStore::port)
     }
 
     /// The list of participants, made once for all that ask.
@@ -99,30 +105,6 @@ pub(in crate::server) struct RoundNews {
     pub(in crate::server) lost: u64,
 }
 
-/// A request that waits here.
-#[derive(Debug)]
-struct Poll {
-    ticket: u64,
-    /// `None` once it is woken.
-    tell: Option<oneshot::Sender<()>>,
-}
-
-impl Poll {
-    fn wake(&mut self) {
-        if let Some(tell) = self.tell.take() {
-            // A request that is gone takes itself out.
-            let _ = tell.send(());
-        }
-    }
-}
-
-/// What a waiting request is to be found by.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Waits {
-    Join(RunId, Label),
-    Barrier(Label, Label),
-}
-
 #[derive(Debug)]
 struct State {
     core: Rendezvous,
@@ -131,11 +113,8 @@ struct State {
     most_memory: usize,
     runs_memory: Reservation,
     barriers_memory: Reservation,
-    polls: HashMap<Waits, Poll>,
-    /// Heartbeats by run, because all of a run's are woken together.
-    heartbeats: HashMap<RunId, HashMap<Label, Poll>>,
+    parking: Parking,
     rounds: HashMap<RunId, Arc<SharedRound>>,
-    tickets: u64,
     told: Vec<(RunId, Fact, Timestamp)>,
     /// Facts that nobody took in time.
     lost: u64,
@@ -143,104 +122,157 @@ struct State {
     armed: Option<Timestamp>,
 }
 
+/// A line for the log.
+#[derive(Debug)]
+enum Line {
+    /// A join was turned away.
+    TurnedAway { run: RunId, node: Label, refusal: RunRefusal },
+    /// The server's stores have something to say.
+    Stores(HostLine),
+}
+
+/// Lines that wait until the lock is free.
+#[derive(Debug)]
+struct Unsaid<'a> {
+    lines: Vec<Line>,
+    /// Broken nodes could repeat their joins.
+    throttle: &'a Throttle,
+}
+
+impl Drop for Unsaid<'_> {
+    fn drop(&mut self) {
+        for line in self.lines.drain(..) {
+            match line {
+                Line::TurnedAway { run, node, refusal } => {
+                    if let Some(held_back) = self.throttle.pass(0) {
+                        let code = refusal.code();
+                        tracing::warn!(run.id = %run, %node, code, held_back, "turned away a join: {refusal}");
+                    }
+                }
+                Line::Stores(line) => line.log(),
+            }
+        }
+    }
+}
+
+/// All runs under their lock. What there is to log is said when it is free again: fields are dropped in this order.
+#[derive(Debug)]
+struct Locked<'a> {
+    state: MutexGuard<'a, State>,
+    unsaid: Unsaid<'a>,
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
 /// All runs and barriers of the server.
 #[derive(Debug)]
 pub struct Rounds {
     clock: Clock,
+    /// Where the rounds' stores are opened.
+    stores: Arc<StoreHost>,
     state: Mutex<State>,
     /// The next deadline has come nearer.
     sooner: Notify,
-    /// Broken nodes could repeat their joins.
     throttle: Throttle,
 }
 
 impl Rounds {
-    pub(in crate::server) fn new(config: &ServerConfig, clock: Clock, budget: &Arc<MemoryBudget>) -> Self {
+    pub(in crate::server) fn new(stores: Arc<StoreHost>, clock: Clock) -> Self {
+        let (config, budget) = (stores.config(), stores.budget());
         let state = State {
             core: Rendezvous::new(config.rendezvous, config.max_runs),
             most_memory: config.max_memory / RUNS_SHARE,
             runs_memory: budget.reservation(),
             barriers_memory: budget.reservation(),
             barriers: Barriers::new(config.rendezvous.patience(), config.max_runs),
-            polls: HashMap::new(),
-            heartbeats: HashMap::new(),
+            parking: Parking::default(),
             rounds: HashMap::new(),
-            tickets: 0,
             told: Vec::new(),
             lost: 0,
             armed: None,
         };
-        Self { clock, state: Mutex::new(state), sooner: Notify::new(), throttle: Throttle::new(1) }
+        Self { clock, stores, state: Mutex::new(state), sooner: Notify::new(), throttle: Throttle::new(1) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|_| {
+    fn lock(&self) -> Locked<'_> {
+        let state = self.state.lock().unwrap_or_else(|_| {
             tracing::error!("the rendezvous is broken by an earlier panic; the process ends");
             std::process::abort()
-        })
+        });
+        Locked { state, unsaid: Unsaid { lines: Vec::new(), throttle: &self.throttle } }
     }
 
     /// Joins, and waits up to `wait` for the round. Dropped, it keeps the node's place for the keep-alive's time.
-    pub async fn join(
-        &self,
-        server: &Server,
-        run: &RunId,
-        join: Join,
-        wait: Duration,
-    ) -> Result<Joined, Ended> {
-        if server.is_stopping() {
+    pub async fn join(&self, run: &RunId, join: Join, wait: Duration) -> Result<Joined, Ended> {
+        if self.stores.is_stopping() {
             return Err(Ended::Stopping);
         }
         let until = deadline_in(wait);
         let node = join.node.clone();
-        let key = Waits::Join(run.clone(), node.clone());
-        let (waiting, parked) = {
+        let mut parked = {
             let mut state = self.lock();
-            let now = self.clock.now();
             state.limit_runs();
-            let joined = state.core.join(run, join, now);
+            let joined = state.core.join(run, join, self.clock.now());
             if joined.is_ok() {
                 // Whatever waits here for this node is an older request.
-                state.polls.remove(&key);
-                if let Some(polls) = state.heartbeats.get_mut(run) {
-                    polls.remove(&node);
-                }
+                state.parking.replace(&Awaited::Round(run.clone()), &node);
+                state.parking.replace(&Awaited::Change(run.clone()), &node);
             }
-            self.carry_out(&mut state, server);
-            if let Err(refusal) = &joined {
-                self.log_refusal(run, &node, refusal);
+            self.carry_out(&mut state);
+            if let Err(refusal) = joined {
+                let (run, node, refusal) = (run.clone(), node, refusal);
+                state.unsaid.lines.push(Line::TurnedAway { run, node, refusal: refusal.clone() });
+                return Err(refusal.into());
             }
-            if let Some(done) = state.joined(run, &node, joined, None)? {
-                return Ok(done);
+            match state.core.standing(run, &node)? {
+                JoinStanding::Complete { round, rank } => return Ok(state.complete(run, &round, rank)?),
+                JoinStanding::Redundant | JoinStanding::Waiting => {}
             }
-            state.core.park(run, &node);
-            let waiting = state.enter(key.clone());
-            (waiting.0, Parked { rounds: self, key, ticket: waiting.1 })
+            let counts = state.core.park(run, &node);
+            self.park(&mut state, Awaited::Round(run.clone()), &node, counts)
         };
-        let woken = tokio::time::timeout_at(until, waiting).await;
-        if matches!(woken, Ok(Err(_))) {
+        if parked.ticket.wait(until).await == Woken::Replaced {
             return Err(Ended::Replaced);
         }
-        let mut state = self.lock();
-        let standing = state.core.standing(run, &node);
-        let done = state.joined(run, &node, standing, Some(self.clock.now()));
-        drop(state);
+        let answer = self.answer(run, &node);
         drop(parked);
-        match done {
+        match answer {
             // Whoever stands behind this server next forms the round anew.
-            Ok(Some(Joined::Waiting { .. })) | Err(Ended::Refused(RunRefusal::NoStore { .. }))
-                if server.is_stopping() =>
+            Ok(Joined::Waiting { .. }) | Err(Ended::Refused(RunRefusal::NoStore { .. }))
+                if self.stores.is_stopping() =>
             {
                 Err(Ended::Stopping)
             }
-            done => done?.ok_or(Ended::Replaced),
+            answer => answer,
         }
+    }
+
+    /// The answer to a join that has waited long enough.
+    fn answer(&self, run: &RunId, node: &Label) -> Result<Joined, Ended> {
+        let state = self.lock();
+        let standing = state.core.standing(run, node)?;
+        if let JoinStanding::Complete { round, rank } = standing {
+            return Ok(state.complete(run, &round, rank)?);
+        }
+        let progress = state.core.progress(run, node, self.clock.now()).ok_or(Ended::Replaced)?;
+        Ok(Joined::Waiting { progress, redundant: standing == JoinStanding::Redundant })
     }
 
     /// Takes a heartbeat, and waits up to `wait` while there is nothing else to do than `seen`.
     pub async fn heartbeat(
         &self,
-        server: &Server,
         run: &RunId,
         report: Report,
         seen: Action,
@@ -252,11 +284,11 @@ impl Rounds {
             let mut state = self.lock();
             state.limit_runs();
             let view = state.core.heartbeat(run, report, self.clock.now());
-            self.carry_out(&mut state, server);
+            self.carry_out(&mut state);
             view?
         };
         while view.action == seen && Instant::now() < until {
-            let (waiting, parked) = {
+            let mut parked = {
                 let mut state = self.lock();
                 // It may have changed since it was looked at.
                 view = state.core.action(run, &node, round);
@@ -264,25 +296,24 @@ impl Rounds {
                     break;
                 }
                 let counts = state.core.park_in_round(run, &node, round);
-                let (waiting, ticket) = state.enter_heartbeat(run, &node);
-                (waiting, ParkedHeartbeat { rounds: self, run, node: &node, ticket, counts })
+                self.park(&mut state, Awaited::Change(run.clone()), &node, counts)
             };
-            let woken = tokio::time::timeout_at(until, waiting).await;
+            let woken = parked.ticket.wait(until).await;
             drop(parked);
-            if matches!(woken, Ok(Err(_))) {
-                // A newer heartbeat or join of the node is here.
-                return Ok(self.lock().core.action(run, &node, round));
-            }
             view = self.lock().core.action(run, &node, round);
+            if woken == Woken::Replaced {
+                // A newer heartbeat or join of the node is here.
+                break;
+            }
         }
         Ok(view)
     }
 
     /// A node goes. `false` if it was not there.
-    pub fn leave(&self, server: &Server, run: &RunId, node: &Label, said: LeaveRequest) -> bool {
+    pub fn leave(&self, run: &RunId, node: &Label, said: LeaveRequest) -> bool {
         let mut state = self.lock();
         let left = state.core.leave(run, node, said, self.clock.now());
-        self.carry_out(&mut state, server);
+        self.carry_out(&mut state);
         left
     }
 
@@ -292,18 +323,18 @@ impl Rounds {
     }
 
     /// Closes a run. `false` if it was closed already.
-    pub fn close(&self, server: &Server, run: &RunId, by: &str) -> Result<bool, RunRefusal> {
+    pub fn close(&self, run: &RunId, by: &str) -> Result<bool, RunRefusal> {
         let mut state = self.lock();
         let closed = state.core.close(run, by, self.clock.now());
-        self.carry_out(&mut state, server);
+        self.carry_out(&mut state);
         closed
     }
 
     /// Moves the deadline of the round that forms; returns its number and the time left.
-    pub fn extend(&self, server: &Server, run: &RunId, by: Duration) -> Result<(u64, Duration), RunRefusal> {
+    pub fn extend(&self, run: &RunId, by: Duration) -> Result<(u64, Duration), RunRefusal> {
         let mut state = self.lock();
         let extended = state.core.extend(run, by, self.clock.now());
-        self.carry_out(&mut state, server);
+        self.carry_out(&mut state);
         extended
     }
 
@@ -316,21 +347,19 @@ impl Rounds {
     ) -> Result<ArrivalStanding, Ended> {
         let until = deadline_in(wait);
         let (participant, arrival_id) = (arrival.participant.clone(), arrival.arrival_id.clone());
-        let key = Waits::Barrier(name.clone(), participant.clone());
-        let (waiting, parked) = {
+        let (mut parked, until) = {
             let mut state = self.lock();
             let standing = state.arrive(name, arrival, self.clock.now())?;
+            let awaited = Awaited::Release(name.clone());
             // The same participant's older request.
-            state.polls.remove(&key);
+            state.parking.replace(&awaited, &participant);
             let ArrivalStanding::Waiting { left, .. } = standing else { return Ok(standing) };
-            state.barriers.park(name, &participant);
-            let (waiting, ticket) = state.enter(key.clone());
+            let counts = state.barriers.park(name, &participant);
+            let parked = self.park(&mut state, awaited, &participant, counts);
             self.rearm(&mut state);
-            let until = until.min(deadline_in(left));
-            (tokio::time::timeout_at(until, waiting), Parked { rounds: self, key, ticket })
+            (parked, until.min(deadline_in(left)))
         };
-        let woken = waiting.await;
-        if matches!(woken, Ok(Err(_))) {
+        if parked.ticket.wait(until).await == Woken::Replaced {
             return Err(Ended::Replaced);
         }
         let standing = self.lock().barriers.standing(name, &participant, &arrival_id, self.clock.now());
@@ -365,22 +394,20 @@ impl Rounds {
     }
 
     /// Closes a run and forgets it when its last node is gone. `false` if there is no such run.
-    pub(in crate::server) fn remove(&self, server: &Server, run: &RunId, by: &str) -> bool {
+    pub(in crate::server) fn remove(&self, run: &RunId, by: &str) -> bool {
         let mut state = self.lock();
         let removed = state.core.remove(run, by, self.clock.now());
-        self.carry_out(&mut state, server);
+        self.carry_out(&mut state);
         removed
     }
 
     /// The server stops: joins that wait are answered so.
     pub(in crate::server) fn stop(&self) {
-        let mut state = self.lock();
-        let joins = state.polls.iter_mut().filter(|(waits, _)| matches!(waits, Waits::Join(..)));
-        joins.for_each(|(_, poll)| poll.wake());
+        self.lock().parking.wake_joins();
     }
 
     /// Lets deadlines pass, for ever.
-    pub(in crate::server) async fn keep_time(&self, server: &Server) {
+    pub(in crate::server) async fn keep_time(&self) {
         loop {
             let next = {
                 let mut state = self.lock();
@@ -397,12 +424,17 @@ impl Rounds {
             state.barriers.tick(self.clock.now());
             let barriers = state.barriers.memory();
             state.barriers_memory.set(barriers);
-            self.carry_out(&mut state, server);
+            self.carry_out(&mut state);
         }
     }
 
+    /// Parks a request. `counts`: the core takes it as a sign of life for as long as it waits.
+    fn park(&self, state: &mut State, awaited: Awaited, who: &Label, counts: bool) -> Parked<'_> {
+        Parked { rounds: self, ticket: state.parking.park(awaited, who), counts }
+    }
+
     /// Does what the rendezvous has decided.
-    fn carry_out(&self, state: &mut State, server: &Server) {
+    fn carry_out(&self, state: &mut Locked<'_>) {
         loop {
             let decisions = state.core.take_decisions();
             if decisions.is_empty() {
@@ -410,21 +442,12 @@ impl Rounds {
             }
             for decision in decisions {
                 match decision {
-                    Decision::Completed(round) => self.complete(state, server, &round),
-                    Decision::Ended(run, node) => state.wake(&Waits::Join(run, node)),
-                    Decision::Notify(run) => {
-                        state
-                            .heartbeats
-                            .get_mut(&run)
-                            .into_iter()
-                            .flatten()
-                            .for_each(|(_, poll)| poll.wake());
-                    }
+                    Decision::Completed(round) => self.complete(state, &round),
+                    Decision::Ended(run, node) => state.parking.wake(&Awaited::Round(run), &node),
+                    Decision::Notify(run) => state.parking.wake_all(&Awaited::Change(run)),
                     Decision::Release(run) => {
-                        if let Some(shared) = state.rounds.get(&run)
-                            && let Some(port) = shared.store_port
-                        {
-                            server.release_of_round(port, &run, shared.round.number);
+                        if let Some(store) = state.rounds.get(&run).and_then(|shared| shared.store.as_ref()) {
+                            self.stores.release(store);
                         }
                     }
                     Decision::Dissolved(run) => {
@@ -454,35 +477,29 @@ impl Rounds {
     }
 
     /// Opens the round's store, closes the last round's, and wakes those who waited for it.
-    fn complete(&self, state: &mut State, server: &Server, round: &Arc<Round>) {
-        let (run, number) = (&round.run_id, round.number);
-        let mut store_port = None;
+    fn complete(&self, state: &mut Locked<'_>, round: &Arc<Round>) {
+        let mut store = None;
         if round.terms.store {
             let held = round.participants.iter().any(|participant| participant.watched);
-            match server.open_for_round(run, number, held) {
-                Ok(port) => store_port = Some(port),
+            let mut said = Vec::new();
+            let opened = self.stores.open_for_round(&round.run_id, round.number, held, &mut said);
+            state.unsaid.lines.extend(said.into_iter().map(Line::Stores));
+            match opened {
+                Ok(opened) => store = Some(opened),
                 Err(error) => {
-                    state.core.no_store(run, &error.to_string(), self.clock.now());
+                    state.core.no_store(&round.run_id, &error.to_string(), self.clock.now());
                     return;
                 }
             }
         }
-        let shared = SharedRound { round: Arc::clone(round), store_port, listed: OnceLock::new() };
-        let last = state.rounds.insert(run.clone(), Arc::new(shared));
-        if let Some(last) = last
-            && let Some(port) = last.store_port
-        {
-            server.close_of_round(port, run, last.round.number);
+        let shared = SharedRound { round: Arc::clone(round), store, listed: OnceLock::new() };
+        let last = state.rounds.insert(round.run_id.clone(), Arc::new(shared));
+        if let Some(store) = last.as_ref().and_then(|last| last.store.as_ref()) {
+            self.stores.close_of_round(store);
         }
+        let awaited = Awaited::Round(round.run_id.clone());
         for participant in &round.participants {
-            state.wake(&Waits::Join(run.clone(), participant.node.clone()));
-        }
-    }
-
-    fn log_refusal(&self, run: &RunId, node: &Label, refusal: &RunRefusal) {
-        if let Some(held_back) = self.throttle.pass(0) {
-            let code = refusal.code();
-            tracing::warn!(run.id = %run, %node, code, held_back, "turned away a join: {refusal}");
+            state.parking.wake(&awaited, &participant.node);
         }
     }
 }
@@ -512,27 +529,8 @@ impl State {
     fn snapshot(&self, run: &RunId, now: Timestamp) -> Option<(RunSnapshot, Option<u16>)> {
         let snapshot = self.core.snapshot_of(run, now)?;
         let shared = self.rounds.get(run).filter(|shared| shared.round.number == snapshot.round);
-        let port = shared.and_then(|shared| shared.store_port);
+        let port = shared.and_then(|shared| shared.store_port());
         Some((snapshot, port))
-    }
-
-    /// Registers a waiting request, in place of an older one of the same.
-    fn enter(&mut self, key: Waits) -> (oneshot::Receiver<()>, u64) {
-        let (poll, waiting, ticket) = self.poll();
-        self.polls.insert(key, poll);
-        (waiting, ticket)
-    }
-
-    fn enter_heartbeat(&mut self, run: &RunId, node: &Label) -> (oneshot::Receiver<()>, u64) {
-        let (poll, waiting, ticket) = self.poll();
-        self.heartbeats.entry(run.clone()).or_default().insert(node.clone(), poll);
-        (waiting, ticket)
-    }
-
-    fn poll(&mut self) -> (Poll, oneshot::Receiver<()>, u64) {
-        let (tell, waiting) = oneshot::channel();
-        self.tickets = self.tickets.wrapping_add(1);
-        (Poll { ticket: self.tickets, tell: Some(tell) }, waiting, self.tickets)
     }
 
     /// Runs may grow by what is left of their part, and of the whole.
@@ -552,89 +550,39 @@ impl State {
         self.barriers_memory.set(self.barriers.memory());
         let (standing, woken) = arrived?;
         for other in woken {
-            self.wake(&Waits::Barrier(name.clone(), other));
+            self.parking.wake(&Awaited::Release(name.clone()), &other);
         }
         Ok(standing)
     }
 
-    fn wake(&mut self, key: &Waits) {
-        if let Some(poll) = self.polls.get_mut(key) {
-            poll.wake();
-        }
-    }
-
-    /// The answer to a join that stands so; one that waits is answered only if `now` is given.
-    fn joined(
-        &mut self,
-        run: &RunId,
-        node: &Label,
-        standing: Result<JoinStanding, RunRefusal>,
-        now: Option<Timestamp>,
-    ) -> Result<Option<Joined>, Ended> {
-        // Completing may have failed for want of a store after the join was taken.
-        let standing = standing.and_then(|_| self.core.standing(run, node))?;
-        let redundant = match standing {
-            JoinStanding::Complete { round, rank } => {
-                // A round that was learned after a restart has no answer any more: its join was answered long ago.
-                let shared = self.rounds.get(run).filter(|shared| shared.round.number == round.number);
-                let shared = Arc::clone(shared.ok_or(RunRefusal::UnknownRun)?);
-                return Ok(Some(Joined::Complete { shared, rank }));
-            }
-            JoinStanding::Redundant => true,
-            JoinStanding::Waiting => false,
-        };
-        let progress = now.and_then(|now| self.core.progress(run, node, now));
-        Ok(progress.map(|progress| Joined::Waiting { progress, redundant }))
+    /// The answer to a node whose join stands so.
+    fn complete(&self, run: &RunId, round: &Round, rank: u32) -> Result<Joined, RunRefusal> {
+        // A round that was learned after a restart has no answer any more: its join was answered long ago.
+        let shared = self.rounds.get(run).filter(|shared| shared.round.number == round.number);
+        let shared = Arc::clone(shared.ok_or(RunRefusal::UnknownRun)?);
+        Ok(Joined::Complete { shared, rank })
     }
 }
 
-/// A request that waits for a round or a barrier. Dropped, also because its connection broke, it is over.
+/// A request that waits here. Dropped, also because its connection broke, it is over.
 struct Parked<'a> {
     rounds: &'a Rounds,
-    key: Waits,
-    ticket: u64,
+    ticket: Ticket,
+    /// Whether it says that whoever sent it is alive: not if the node is elsewhere by now.
+    counts: bool,
 }
 
 impl Drop for Parked<'_> {
     fn drop(&mut self) {
         let mut state = self.rounds.lock();
-        if state.polls.get(&self.key).is_none_or(|poll| poll.ticket != self.ticket) {
+        if !state.parking.leave(&self.ticket) || !self.counts {
             return;
         }
-        state.polls.remove(&self.key);
-        let now = self.rounds.clock.now();
-        match &self.key {
-            Waits::Join(run, node) => state.core.unpark(run, node, now),
-            Waits::Barrier(name, participant) => state.barriers.unpark(name, participant, now),
+        let (who, now) = (&self.ticket.who, self.rounds.clock.now());
+        match &self.ticket.awaited {
+            Awaited::Round(run) | Awaited::Change(run) => state.core.unpark(run, who, now),
+            Awaited::Release(barrier) => state.barriers.unpark(barrier, who, now),
         }
         self.rounds.rearm(&mut state);
-    }
-}
-
-/// A heartbeat that waits.
-struct ParkedHeartbeat<'a> {
-    rounds: &'a Rounds,
-    run: &'a RunId,
-    node: &'a Label,
-    ticket: u64,
-    /// Whether it says that the node is alive: not if the node is elsewhere by now.
-    counts: bool,
-}
-
-impl Drop for ParkedHeartbeat<'_> {
-    fn drop(&mut self) {
-        let mut state = self.rounds.lock();
-        let Some(polls) = state.heartbeats.get_mut(self.run) else { return };
-        if polls.get(self.node).is_none_or(|poll| poll.ticket != self.ticket) {
-            return;
-        }
-        polls.remove(self.node);
-        if polls.is_empty() {
-            state.heartbeats.remove(self.run);
-        }
-        if self.counts {
-            state.core.unpark(self.run, self.node, self.rounds.clock.now());
-            self.rounds.rearm(&mut state);
-        }
     }
 }

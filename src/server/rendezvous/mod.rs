@@ -1,6 +1,7 @@
 //! The native rendezvous at work: time, locks and parked requests around the core's state machines.
 
 mod driver;
+mod parking;
 
 pub use driver::{Ended, Joined, Rounds, SharedRound};
 pub(super) use driver::{RUNS_SHARE, RoundNews};

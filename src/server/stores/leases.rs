@@ -1,7 +1,6 @@
-//! Stores of single runs: which run has which port, and which ports are free.
+//! Stores of single runs and rounds: who has which port, and which ports are free. Logs nothing: locks may be held.
 
 use std::collections::HashMap;
-use std::io;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -23,6 +22,21 @@ pub struct RunStore {
     pub port: u16,
     /// Whether it was opened just now.
     pub is_new: bool,
+}
+
+/// A round's store. Whoever has this may give it up, as long as its port is not another one's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::server) struct RoundStore {
+    port: u16,
+    run_id: RunId,
+    round: u64,
+}
+
+impl RoundStore {
+    /// Its port.
+    pub(in crate::server) fn port(&self) -> u16 {
+        self.port
+    }
 }
 
 /// Why a run got no store.
@@ -91,8 +105,8 @@ struct Closed {
 }
 
 impl Open {
-    fn is_of(&self, run_id: &RunId, round: u64) -> bool {
-        matches!(&self.owner, Owner::Round(run, number) if run == run_id && *number == round)
+    fn is(&self, store: &RoundStore) -> bool {
+        matches!(&self.owner, Owner::Round(run, round) if *run == store.run_id && *round == store.round)
     }
 }
 
@@ -112,7 +126,7 @@ impl State {
 }
 
 #[derive(Debug)]
-pub(in crate::server) struct RunStores {
+pub(in crate::server) struct Leases {
     ports: std::ops::RangeInclusive<u16>,
     linger: Duration,
     /// A store that nobody has used yet waits for as long as a join may.
@@ -120,7 +134,7 @@ pub(in crate::server) struct RunStores {
     state: Mutex<State>,
 }
 
-impl RunStores {
+impl Leases {
     pub(in crate::server) fn new(config: &ServerConfig) -> Self {
         Self {
             ports: config.store_ports.clone(),
@@ -134,12 +148,12 @@ impl RunStores {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// The run's store, made with `open`. Ports that another program holds are passed over.
+    /// The run's store, made with `open`. Ports that it cannot use are passed over.
     pub(in crate::server) fn get_or_open(
         &self,
         run_id: &str,
         now: Timestamp,
-        open: impl Fn(u16) -> io::Result<()>,
+        open: impl FnMut(u16) -> bool,
     ) -> Result<RunStore, NoStore> {
         let owner = Owner::Run(run_id.to_owned());
         let mut state = self.state();
@@ -147,7 +161,6 @@ impl RunStores {
             return Ok(RunStore { port, is_new: false });
         }
         let port = self.open(&mut state, owner, Lease::WhileUsed, now, open)?;
-        tracing::info!(store = port, run.id = run_id, "opened a store for run {run_id}");
         Ok(RunStore { port, is_new: true })
     }
 
@@ -158,29 +171,24 @@ impl RunStores {
         round: u64,
         held: bool,
         now: Timestamp,
-        open: impl Fn(u16) -> io::Result<()>,
-    ) -> Result<u16, NoStore> {
+        open: impl FnMut(u16) -> bool,
+    ) -> Result<RoundStore, NoStore> {
         let lease = if held { Lease::Held } else { Lease::WhileUsed };
-        self.open(&mut self.state(), Owner::Round(run_id.clone(), round), lease, now, open)
+        let port = self.open(&mut self.state(), Owner::Round(run_id.clone(), round), lease, now, open)?;
+        Ok(RoundStore { port, run_id: run_id.clone(), round })
     }
 
     /// The round is over: its store ends with its last client.
-    pub(in crate::server) fn release(&self, port: u16, run_id: &RunId, round: u64, now: Timestamp) {
-        if let Some(store) = self.state().open.get_mut(&port).filter(|store| store.is_of(run_id, round)) {
-            store.lease = Lease::Released(now);
+    pub(in crate::server) fn release(&self, store: &RoundStore, now: Timestamp) {
+        if let Some(open) = self.state().open.get_mut(&store.port).filter(|open| open.is(store)) {
+            open.lease = Lease::Released(now);
         }
     }
 
-    /// Gives up a round's store. `false` if the port has another one by now.
-    pub(in crate::server) fn remove_of_round(
-        &self,
-        port: u16,
-        run_id: &RunId,
-        round: u64,
-        now: Timestamp,
-    ) -> bool {
-        let is_its = self.state().open.get(&port).is_some_and(|store| store.is_of(run_id, round));
-        is_its && self.remove(port, now)
+    /// Gives up a round's store. `false` if its port has another one by now.
+    pub(in crate::server) fn give_up(&self, store: &RoundStore, now: Timestamp) -> bool {
+        let is_its = self.state().open.get(&store.port).is_some_and(|open| open.is(store));
+        is_its && self.remove(store.port, now)
     }
 
     fn open(
@@ -189,16 +197,13 @@ impl RunStores {
         owner: Owner,
         lease: Lease,
         now: Timestamp,
-        open: impl Fn(u16) -> io::Result<()>,
+        mut open: impl FnMut(u16) -> bool,
     ) -> Result<u16, NoStore> {
         for port in self.free_ports(state, &owner.run_id(), now) {
-            match open(port) {
-                Ok(()) => {
-                    state.closed.remove(&port);
-                    state.open.insert(port, Open { owner, lease, last_used: now, was_used: false });
-                    return Ok(port);
-                }
-                Err(error) => tracing::warn!(port, %error, "cannot use this port of --store-ports"),
+            if open(port) {
+                state.closed.remove(&port);
+                state.open.insert(port, Open { owner, lease, last_used: now, was_used: false });
+                return Ok(port);
             }
         }
         Err(NoStore::NoPortLeft { in_use: state.open.len(), ports: self.ports.len() })
@@ -299,8 +304,8 @@ impl RunStores {
 mod tests {
     use super::*;
 
-    fn stores(ports: std::ops::RangeInclusive<u16>) -> RunStores {
-        RunStores::new(&ServerConfig { store_ports: ports, ..ServerConfig::default() })
+    fn stores(ports: std::ops::RangeInclusive<u16>) -> Leases {
+        Leases::new(&ServerConfig { store_ports: ports, ..ServerConfig::default() })
     }
 
     fn at(secs: u64) -> Timestamp {
@@ -310,13 +315,13 @@ mod tests {
     #[test]
     fn a_run_keeps_its_store_and_others_get_their_own() {
         let stores = stores(10..=11);
-        let a = stores.get_or_open("a", at(0), |_| Ok(())).expect("a port");
+        let a = stores.get_or_open("a", at(0), |_| true).expect("a port");
         assert_eq!(a, RunStore { port: 10, is_new: true });
-        let again = stores.get_or_open("a", at(1), |_| Ok(())).expect("a port");
+        let again = stores.get_or_open("a", at(1), |_| true).expect("a port");
         assert_eq!(again, RunStore { port: 10, is_new: false });
-        let b = stores.get_or_open("b", at(1), |_| Ok(())).expect("a port");
+        let b = stores.get_or_open("b", at(1), |_| true).expect("a port");
         assert_eq!((b.port, stores.run_of(11).as_deref()), (11, Some("b")));
-        let none = stores.get_or_open("c", at(1), |_| Ok(())).expect_err("no port");
+        let none = stores.get_or_open("c", at(1), |_| true).expect_err("no port");
         assert!(none.to_string().contains("--store-ports"), "{none}");
     }
 
@@ -324,12 +329,12 @@ mod tests {
     fn a_closed_port_rests_and_the_longest_unused_comes_first() {
         let stores = stores(10..=11);
         for (run, secs) in [("a", 0), ("b", 0)] {
-            stores.get_or_open(run, at(secs), |_| Ok(())).expect("a port");
+            stores.get_or_open(run, at(secs), |_| true).expect("a port");
         }
         assert!(stores.remove(11, at(5)) && stores.remove(10, at(9)) && !stores.remove(10, at(9)));
-        assert_eq!(stores.get_or_open("c", at(100), |_| Ok(())).expect("a port").port, 11, "none has rested");
-        assert_eq!(stores.get_or_open("d", at(101), |_| Ok(())).expect("a port").port, 10);
-        let none = stores.get_or_open("e", at(102), |_| Ok(())).expect_err("all are in use");
+        assert_eq!(stores.get_or_open("c", at(100), |_| true).expect("a port").port, 11, "none has rested");
+        assert_eq!(stores.get_or_open("d", at(101), |_| true).expect("a port").port, 10);
+        let none = stores.get_or_open("e", at(102), |_| true).expect_err("all are in use");
         assert!(matches!(none, NoStore::NoPortLeft { in_use: 2, ports: 2 }), "{none}");
     }
 
@@ -339,23 +344,23 @@ mod tests {
         let run = RunId::new(b"crashes");
         let mut used = std::collections::BTreeSet::new();
         for round in 1..1000 {
-            let port = stores.open_for_round(&run, round, true, at(0), |_| Ok(())).expect("a port");
-            used.insert(port);
-            assert!(stores.remove_of_round(port, &run, round, at(0)));
+            let store = stores.open_for_round(&run, round, true, at(0), |_| true).expect("a port");
+            used.insert(store.port());
+            assert!(stores.give_up(&store, at(0)));
         }
         assert_eq!(used.len(), SHARE);
         for n in 0..90 - SHARE {
-            let port = stores.get_or_open(&n.to_string(), at(0), |_| Ok(())).expect("a port").port;
+            let port = stores.get_or_open(&n.to_string(), at(0), |_| true).expect("a port").port;
             assert!(!used.contains(&port), "all the others have rested");
         }
-        assert!(used.contains(&stores.get_or_open("late", at(0), |_| Ok(())).expect("a port").port));
+        assert!(used.contains(&stores.get_or_open("late", at(0), |_| true).expect("a port").port));
     }
 
     #[test]
     fn a_store_without_clients_is_given_up_after_the_linger_time() {
         let stores = stores(10..=11);
-        stores.get_or_open("used", at(0), |_| Ok(())).expect("a port");
-        stores.get_or_open("unused", at(0), |_| Ok(())).expect("a port");
+        stores.get_or_open("used", at(0), |_| true).expect("a port");
+        stores.get_or_open("unused", at(0), |_| true).expect("a port");
         let connections = |port| usize::from(port == 10);
         assert_eq!(stores.take_unused(at(599), connections), [0_u16; 0]);
         assert_eq!(stores.take_unused(at(1198), |_| 0), [0_u16; 0]);
@@ -372,14 +377,14 @@ mod tests {
     fn a_store_that_nobody_used_makes_room_after_the_linger_time() {
         let stores = stores(10..=12);
         for (run, secs) in [("used", 0), ("unused", 1), ("new", 2)] {
-            stores.get_or_open(run, at(secs), |_| Ok(())).expect("a port");
+            stores.get_or_open(run, at(secs), |_| true).expect("a port");
         }
         stores.take_unused(at(3), |port| usize::from(port == 10));
         assert_eq!(stores.take_never_used(at(600), |_| 0), None);
         assert_eq!(stores.take_never_used(at(601), |port| usize::from(port == 11)), None, "it has just come");
         assert_eq!(stores.take_never_used(at(601), |_| 0), Some(11));
         assert_eq!(stores.take_never_used(at(601), |_| 0), None);
-        assert_eq!(stores.get_or_open("d", at(601), |_| Ok(())).expect("a port").port, 11);
+        assert_eq!(stores.get_or_open("d", at(601), |_| true).expect("a port").port, 11);
     }
 
     /// What happens to the stores of some runs.
@@ -416,23 +421,23 @@ mod tests {
             let stores = stores(1..=PORTS);
             let (mut now, mut used) = (at(0), std::collections::HashMap::<String, bool>::new());
             let mut closed = HashMap::<u16, (Timestamp, String)>::new();
-            let mut rounds = HashMap::<u8, (u16, u64)>::new();
+            let mut rounds = HashMap::<u8, RoundStore>::new();
             for step in steps {
                 let name = |run: u8| format!("run {run}");
                 let mut opened = None;
                 match step {
                     Step::Open(run) => {
-                        let store = stores.get_or_open(&name(run), now, |_| Ok(())).expect("a port");
+                        let store = stores.get_or_open(&name(run), now, |_| true).expect("a port");
                         opened = store.is_new.then(|| (store.port, name(run)));
                     }
                     Step::Round(run) => {
                         let id = RunId::new(name(run).as_bytes());
-                        let number = rounds.get(&run).map_or(1, |(_, number)| number + 1);
-                        let port = stores.open_for_round(&id, number, true, now, |_| Ok(())).expect("a port");
-                        opened = Some((port, name(run)));
-                        if let Some((last, number)) = rounds.insert(run, (port, number)) {
-                            proptest::prop_assert!(stores.remove_of_round(last, &id, number, now));
-                            closed.insert(last, (now, name(run)));
+                        let number = rounds.get(&run).map_or(1, |last| last.round + 1);
+                        let store = stores.open_for_round(&id, number, true, now, |_| true).expect("a port");
+                        opened = Some((store.port(), name(run)));
+                        if let Some(last) = rounds.insert(run, store) {
+                            proptest::prop_assert!(stores.give_up(&last, now));
+                            closed.insert(last.port(), (now, name(run)));
                         }
                     }
                     Step::Use(run, is) => { used.insert(name(run), is); }
@@ -462,31 +467,28 @@ mod tests {
     fn a_rounds_store_stays_while_the_round_lives_and_then_until_its_last_client_left() {
         let run = RunId::new(b"a");
         let stores = stores(10..=12);
-        let port = stores.open_for_round(&run, 1, true, at(0), |_| Ok(())).expect("a port");
-        assert_eq!(
-            stores.open_for_round(&run, 2, true, at(0), |_| Ok(())).expect("a port"),
-            11,
-            "a fresh one"
-        );
+        let first = stores.open_for_round(&run, 1, true, at(0), |_| true).expect("a port");
+        let second = stores.open_for_round(&run, 2, true, at(0), |_| true).expect("a port");
+        assert_eq!((first.port(), second.port()), (10, 11), "a fresh one");
         assert_eq!(stores.take_unused(at(5000), |_| 0), [0_u16; 0]);
-        stores.release(port, &run, 2, at(5000));
+        stores.release(&RoundStore { round: 2, ..first.clone() }, at(5000));
         assert_eq!(stores.take_unused(at(5000), |_| 0), [0_u16; 0], "it is another round's");
-        stores.release(port, &run, 1, at(5000));
+        stores.release(&first, at(5000));
         assert_eq!(stores.take_unused(at(5001), |_| 1), [0_u16; 0]);
         assert_eq!(stores.take_unused(at(5002), |_| 0), [10]);
-        stores.release(11, &run, 2, at(6000));
+        stores.release(&second, at(6000));
         assert_eq!(
             stores.take_unused(at(6600), |_| 1),
             [11],
             "clients that never leave do not keep it for ever"
         );
-        assert!(!stores.remove_of_round(10, &run, 1, at(7000)));
+        assert!(!stores.give_up(&first, at(7000)));
     }
 
     #[test]
     fn a_port_that_another_program_holds_is_passed_over() {
         let stores = stores(10..=11);
-        let open = |port| if port == 10 { Err(io::ErrorKind::AddrInUse.into()) } else { Ok(()) };
+        let open = |port| port != 10;
         assert_eq!(stores.get_or_open("a", at(0), open).expect("a port").port, 11);
     }
 }

@@ -1,6 +1,9 @@
-//! The stores of single runs and rounds, and the ports that they lease.
+//! The stores that this server hosts, and the ports that single runs and rounds lease.
 
+mod host;
 mod leases;
 
-pub(super) use leases::RunStores;
+pub(super) use host::HostLine;
+pub use host::StoreHost;
+pub(super) use leases::RoundStore;
 pub use leases::{NoStore, RunStore};

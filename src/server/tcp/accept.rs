@@ -17,11 +17,12 @@ use super::admission::{Admission, CANNOT_ACCEPT, StoreListener};
 use super::connection::{Connection, DEAD_AFTER};
 use super::end::Outcome;
 use super::workers::RoundRobin;
+use crate::server::limits::somaxconn;
 
 /// Connections the kernel may hold ready for us. It cuts this to `net.core.somaxconn`.
 const BACKLOG: i32 = 65_535;
 /// Below this many a start of some hundred ranks at once may meet refused connections.
-pub(in crate::server) const ENOUGH_BACKLOG: i32 = 1024;
+const ENOUGH_BACKLOG: i32 = 1024;
 
 impl StoreListener {
     /// Accepts until dropped. Errors (out of descriptors, say) are reported and outlived.
@@ -101,6 +102,17 @@ fn accept_one(listener: &std::net::TcpListener) -> io::Result<(std::net::TcpStre
 fn is_peers_fault(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
+}
+
+/// Says so if the kernel will refuse connections that come in a burst.
+pub fn warn_of_small_backlog() {
+    if let Some(somaxconn) = somaxconn().filter(|&somaxconn| somaxconn < ENOUGH_BACKLOG) {
+        tracing::warn!(
+            somaxconn,
+            "the kernel queues only {somaxconn} new connections; many ranks that start at once may be refused: \
+             set net.core.somaxconn to {ENOUGH_BACKLOG} or more"
+        );
+    }
 }
 
 /// Binds a listening socket whose connections notice dead hosts. `[::]` takes IPv4 too, and is `0.0.0.0` where

@@ -8,12 +8,12 @@ use dashmap::DashMap;
 use tokio::task::AbortHandle;
 
 use super::end::{End, Outcome};
+use super::foreign::{Foreign, ForeignClients};
 use super::places::Places;
 use super::throttle::Throttle;
 use crate::config::ServerConfig;
 use crate::core::ids::ConnId;
 use crate::server::engine::{Engine, MemoryBudget};
-use crate::server::observe::Watch;
 
 /// The kinds of lines that peers could repeat: one for each outcome, and that nothing can be accepted.
 pub(in crate::server) const KINDS_OF_LINES: usize = Outcome::ALL.len() + 1;
@@ -28,7 +28,7 @@ pub(in crate::server) struct Shared {
     /// What the unfinished requests of each address may hold together.
     pub(in crate::server) shares: DashMap<IpAddr, Arc<MemoryBudget>>,
     pub(in crate::server) throttle: Throttle,
-    pub(in crate::server) watch: Arc<Watch>,
+    pub(in crate::server) foreign: ForeignClients,
 }
 
 /// One listening port and everyone who came in through it.
@@ -76,9 +76,10 @@ impl StoreListener {
     fn ended(&self, peer: SocketAddr, id: ConnId, outcome: Outcome, greeted: bool, end: &End) {
         if outcome != Outcome::Ok {
             self.count(outcome);
-            let is_told = end
-                .foreign()
-                .is_some_and(|protocol| self.shared.watch.foreign(self.engine.port(), peer.ip(), protocol));
+            let store = self.engine.port();
+            let is_told = end.foreign().is_some_and(|protocol| {
+                self.shared.foreign.came(Foreign { store, peer: peer.ip(), protocol })
+            });
             if !is_told {
                 self.warn(outcome, peer, end);
             }

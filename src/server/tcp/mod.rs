@@ -4,15 +4,16 @@ mod accept;
 mod admission;
 mod connection;
 mod end;
+mod foreign;
 mod places;
 mod throttle;
 mod workers;
 
-pub(in crate::server) use accept::ENOUGH_BACKLOG;
-pub use accept::bind;
+pub use accept::{bind, warn_of_small_backlog};
 pub use admission::StoreListener;
 pub(in crate::server) use admission::{KINDS_OF_LINES, Shared};
 pub use end::Outcome;
+pub(in crate::server) use foreign::{Foreign, ForeignClients};
 pub use places::{Place, Places};
 pub use throttle::Throttle;
 pub(in crate::server) use workers::Workers;

@@ -1,0 +1,305 @@
+//! The stores that are served here: their listeners, the threads that serve them, and the leases of those that belong
+//! to a run or to one round of it.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use dashmap::DashMap;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::task::AbortHandle;
+
+use super::leases::{Leases, NoStore, RoundStore, RunStore};
+use crate::config::ServerConfig;
+use crate::core::ids::RunId;
+use crate::core::insight::StoreOwner;
+use crate::core::store::{Capacity, Store, WaitView};
+use crate::server::engine::{Clock, Engine, MemoryBudget};
+use crate::server::store_events::Notices;
+use crate::server::supervise::keep_running;
+use crate::server::tcp::{Foreign, Shared, StoreListener, Workers, bind};
+
+/// A listening store.
+#[derive(Debug)]
+struct OpenStore {
+    listener: Arc<StoreListener>,
+    socket: Arc<std::net::TcpListener>,
+    accepting: AbortHandle,
+}
+
+impl OpenStore {
+    /// Refuses newcomers from now on. The task ends a moment later; the port is free for another store at once.
+    fn stop_accepting(&self) {
+        self.accepting.abort();
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+}
+
+/// Something to say of the stores, by whoever opened one: it may hold a lock, and says it when that is free.
+#[derive(Debug)]
+pub(in crate::server) enum HostLine {
+    /// Another program has the port.
+    PortTaken(u16, io::Error),
+    /// A store that nobody has used made room.
+    MadeRoom(u16),
+}
+
+impl HostLine {
+    pub(in crate::server) fn log(&self) {
+        match self {
+            Self::PortTaken(port, error) => {
+                tracing::warn!(port, %error, "cannot use this port of --store-ports");
+            }
+            Self::MadeRoom(port) => tracing::info!(
+                store = port,
+                "closed a run's store that nobody has used: another run needs its port"
+            ),
+        }
+    }
+}
+
+/// All stores of the server.
+#[derive(Debug)]
+pub struct StoreHost {
+    shared: Arc<Shared>,
+    clock: Clock,
+    notices: Arc<Notices>,
+    open: DashMap<u16, OpenStore>,
+    leases: Leases,
+    workers: Workers,
+    stopping: AtomicBool,
+}
+
+impl StoreHost {
+    /// Starts the threads; no store is open yet.
+    pub(in crate::server) fn start(shared: Shared, clock: Clock, notices: Arc<Notices>) -> io::Result<Self> {
+        Ok(Self {
+            workers: Workers::start("store", shared.config.threads)?,
+            leases: Leases::new(&shared.config),
+            shared: Arc::new(shared),
+            clock,
+            notices,
+            open: DashMap::new(),
+            stopping: AtomicBool::new(false),
+        })
+    }
+
+    /// Serves one more store on `socket`.
+    pub(in crate::server) fn open(&self, socket: std::net::TcpListener) -> io::Result<u16> {
+        let port = socket.local_addr()?.port();
+        let config = self.config();
+        let capacity = Capacity { keys: config.max_keys, bytes: config.max_memory };
+        let store = Store::new(capacity, config.stale_keys.clone());
+        let engine = Engine::new(
+            port,
+            store,
+            self.clock,
+            Arc::clone(&self.shared.budget),
+            Arc::clone(&self.notices) as _,
+            config.insight.enabled,
+        );
+        let listener = StoreListener::new(Arc::clone(&self.shared), engine);
+        let (accepting, round_robin) = (Arc::clone(&listener), Arc::clone(self.workers.round_robin()));
+        let socket = Arc::new(socket);
+        let bound = Arc::clone(&socket);
+        let accepting = self.workers.round_robin().next().spawn(keep_running("accept", move || {
+            let (accepting, round_robin) = (Arc::clone(&accepting), Arc::clone(&round_robin));
+            let socket = Arc::clone(&bound);
+            async move {
+                #[expect(
+                    deprecated,
+                    reason = "unsound for a type whose descriptor can change; this one's cannot"
+                )]
+                match AsyncFd::with_interest(socket, Interest::READABLE) {
+                    Ok(socket) => accepting.accept(socket, round_robin).await,
+                    Err(error) => tracing::error!(port, %error, "cannot accept connections"),
+                }
+            }
+        }));
+        self.open.insert(port, OpenStore { listener, socket, accepting: accepting.abort_handle() });
+        Ok(port)
+    }
+
+    /// Closes a store by force: its listener, its connections, its keys.
+    fn close(&self, port: u16) {
+        if let Some((_, store)) = self.open.remove(&port) {
+            store.stop_accepting();
+            store.listener.close_all();
+        }
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &ServerConfig {
+        &self.shared.config
+    }
+
+    /// What all stores may hold.
+    pub fn budget(&self) -> &Arc<MemoryBudget> {
+        &self.shared.budget
+    }
+
+    /// The stores, by port.
+    pub fn listeners(&self) -> Vec<Arc<StoreListener>> {
+        let mut listeners: Vec<_> = self.open.iter().map(|store| Arc::clone(&store.listener)).collect();
+        listeners.sort_by_key(|listener| listener.engine().port());
+        listeners
+    }
+
+    /// The store on `port`.
+    pub fn listener(&self, port: u16) -> Option<Arc<StoreListener>> {
+        self.open.get(&port).map(|store| Arc::clone(&store.listener))
+    }
+
+    /// Open connections to all stores.
+    pub fn connections(&self) -> usize {
+        self.shared.places.taken()
+    }
+
+    /// Whether `addr` has a connection to any store.
+    pub(in crate::server) fn is_connected(&self, addr: IpAddr) -> bool {
+        self.shared.places.has(addr)
+    }
+
+    /// Open connections to the store on `port`.
+    fn clients_of(&self, port: u16) -> usize {
+        self.listener(port).map_or(0, |listener| listener.engine().stats().connections)
+    }
+
+    /// Clients of another protocol that came since the last call.
+    pub(in crate::server) fn take_foreign(&self) -> impl Iterator<Item = Foreign> {
+        self.shared.foreign.take().into_iter()
+    }
+
+    /// Up to `most` outstanding waits of all stores, the oldest first, each with up to `keys_each` of its missing keys;
+    /// and how many there are.
+    pub fn open_waits(&self, most: usize, keys_each: usize) -> (usize, Vec<(u16, WaitView)>) {
+        let mut total = 0;
+        let mut waits = Vec::new();
+        for listener in self.listeners() {
+            let engine = listener.engine();
+            total = usize::saturating_add(total, engine.stats().waiters);
+            let own = engine.waits(most, keys_each).into_iter();
+            waits.extend(own.map(|wait| (engine.port(), wait)));
+        }
+        waits.sort_by_key(|(_, wait)| std::cmp::Reverse(wait.waited));
+        waits.truncate(most);
+        (total, waits)
+    }
+
+    /// The run's own store, opened if it is not there yet.
+    pub fn store_for_run(&self, run_id: &str) -> Result<RunStore, NoStore> {
+        let mut said = Vec::new();
+        let store = self.with_port(&mut said, |open| self.leases.get_or_open(run_id, self.clock.now(), open));
+        said.iter().for_each(HostLine::log);
+        if let Ok(RunStore { port, is_new: true }) = store {
+            tracing::info!(store = port, run.id = run_id, "opened a store for run {run_id}");
+        }
+        store
+    }
+
+    /// Opens a fresh store for a round's workers. It is `held` until it is released, or else stays while it is used.
+    pub(in crate::server) fn open_for_round(
+        &self,
+        run_id: &RunId,
+        round: u64,
+        held: bool,
+        said: &mut Vec<HostLine>,
+    ) -> Result<RoundStore, NoStore> {
+        self.with_port(said, |open| self.leases.open_for_round(run_id, round, held, self.clock.now(), open))
+    }
+
+    /// Closes a round's store by force: the fence against its workers.
+    pub(in crate::server) fn close_of_round(&self, store: &RoundStore) {
+        if self.leases.give_up(store, self.clock.now()) {
+            self.close(store.port());
+        }
+    }
+
+    /// Leaves a round's store to its last clients.
+    pub(in crate::server) fn release(&self, store: &RoundStore) {
+        self.leases.release(store, self.clock.now());
+    }
+
+    /// Leases a port and opens a store on it. If no port is left, the store that has waited the longest for a first client
+    /// makes room.
+    fn with_port<T>(
+        &self,
+        said: &mut Vec<HostLine>,
+        lease: impl Fn(&mut dyn FnMut(u16) -> bool) -> Result<T, NoStore>,
+    ) -> Result<T, NoStore> {
+        if self.is_stopping() {
+            return Err(NoStore::Stopping);
+        }
+        loop {
+            let leased = lease(&mut |port| {
+                let opened = bind(self.run_store_addr(port)).and_then(|socket| self.open(socket));
+                opened.map_err(|error| said.push(HostLine::PortTaken(port, error))).is_ok()
+            });
+            if !matches!(leased, Err(NoStore::NoPortLeft { .. })) {
+                return leased;
+            }
+            let unused = self.leases.take_never_used(self.clock.now(), |port| self.clients_of(port));
+            let Some(port) = unused else { return leased };
+            said.push(HostLine::MadeRoom(port));
+            self.close(port);
+        }
+    }
+
+    /// Run stores listen where the first store does.
+    fn run_store_addr(&self, port: u16) -> SocketAddr {
+        let first = self.config().listen.first().map(SocketAddr::ip);
+        SocketAddr::new(first.unwrap_or(std::net::Ipv6Addr::UNSPECIFIED.into()), port)
+    }
+
+    /// The run whose own store is on `port`.
+    pub fn run_of(&self, port: u16) -> Option<String> {
+        self.leases.run_of(port)
+    }
+
+    /// What the store on `port` was opened for, as insight is told it.
+    pub(in crate::server) fn owner(&self, port: u16) -> Option<StoreOwner> {
+        self.leases.owner(port)
+    }
+
+    /// Empties the store on `port`; a run's own store is closed. `false` if there is none.
+    pub fn reset(&self, port: u16) -> bool {
+        let Some(listener) = self.listener(port) else { return false };
+        listener.engine().reset();
+        if self.leases.remove(port, self.clock.now()) {
+            self.close(port);
+        }
+        true
+    }
+
+    /// Drops the keys of a run's rendezvous in all stores; returns how many there were.
+    pub(in crate::server) fn drop_run(&self, run_id: &[u8]) -> usize {
+        self.listeners().iter().map(|listener| listener.engine().drop_run(run_id)).sum()
+    }
+
+    /// Looks after what only time changes.
+    pub(in crate::server) fn tick(&self) {
+        for listener in self.listeners() {
+            listener.engine().tick();
+        }
+        for port in self.leases.take_unused(self.clock.now(), |port| self.clients_of(port)) {
+            tracing::info!(
+                store = port,
+                "closed a run's store: its round is over, or it had no client for --store-linger"
+            );
+            self.close(port);
+        }
+    }
+
+    /// Whether the server is about to end: nothing new is begun.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Relaxed)
+    }
+
+    /// Takes no new client, and opens no store any more.
+    pub(in crate::server) fn stop(&self) {
+        self.stopping.store(true, Relaxed);
+        self.open.iter().for_each(|store| store.stop_accepting());
+    }
+}

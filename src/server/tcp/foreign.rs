@@ -1,0 +1,44 @@
+//! Clients of other protocols that came to a store port. Insight says who they are, once for each.
+
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+
+/// One of them.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::server) struct Foreign {
+    /// The port of the store.
+    pub(in crate::server) store: u16,
+    pub(in crate::server) peer: IpAddr,
+    pub(in crate::server) protocol: &'static str,
+}
+
+/// Those that came since it was last asked.
+#[derive(Debug)]
+pub(in crate::server) struct ForeignClients {
+    /// Whether anybody asks.
+    are_told: bool,
+    seen: Mutex<Vec<Foreign>>,
+}
+
+impl ForeignClients {
+    const MOST: usize = 256;
+
+    pub(in crate::server) fn new(are_told: bool) -> Self {
+        Self { are_told, seen: Mutex::default() }
+    }
+
+    /// Takes note of one. Returns whether that will be told.
+    pub(super) fn came(&self, foreign: Foreign) -> bool {
+        if self.are_told {
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            if seen.len() < Self::MOST {
+                seen.push(foreign);
+            }
+        }
+        self.are_told
+    }
+
+    pub(in crate::server) fn take(&self) -> Vec<Foreign> {
+        std::mem::take(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
