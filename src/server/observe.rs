@@ -15,18 +15,14 @@ use super::tcp::{Foreign, StoreListener, Throttle};
 use crate::api::{Explanation, Run, RunList, Severity, Snapshot};
 use crate::core::ids::{RunId, Timestamp};
 use crate::core::insight::{Change, Insight, Reason, Settings, StoreOwner};
-use crate::server::engine::{Clock, Reservation, Seen};
+use crate::server::engine::{Clock, LongWaits, Reservation, Seen};
 
 /// How often observations are taken in.
 const EVERY: Duration = Duration::from_millis(100);
 /// How often the waits are walked.
 const WAITS_EVERY: Duration = Duration::from_secs(1);
-/// A wait is one when it has lasted this long; reads of keys that are there send a WAIT too.
-const LONG_WAIT: Duration = Duration::from_secs(1);
-/// Waits looked at in one store.
-const MOST_WAITS: usize = 4096;
-/// Missing keys looked at of one wait.
-const KEYS_EACH: usize = 4;
+/// The waits of one store that are looked at. Shorter ones are none: reads of keys that are there send a WAIT too.
+const WAITS: LongWaits = LongWaits { at_least: Duration::from_secs(1), most: 4096, keys_each: 4 };
 /// Subscribers at the same time.
 pub const MAX_SUBSCRIBERS: usize = 64;
 /// Events a subscriber may be behind.
@@ -188,6 +184,19 @@ impl State {
         }
     }
 
+    /// Takes in what was seen in one store.
+    fn take_in(&mut self, port: u16, seen: Seen, now: Timestamp) {
+        if seen.lost > 0 {
+            self.insight.lost(seen.lost);
+        }
+        for (at, observed) in seen.items {
+            self.insight.observe(port, at, observed);
+        }
+        if let Some(waits) = seen.waits {
+            self.insight.waits(port, waits, now);
+        }
+    }
+
     /// Tells insight whose stores there are, before what was observed in them.
     fn name_stores(&mut self, listeners: &[Arc<StoreListener>], owner: impl Fn(u16) -> Option<StoreOwner>) {
         let ports: BTreeSet<u16> = listeners.iter().map(|listener| listener.engine().port()).collect();
@@ -234,20 +243,16 @@ impl Watch {
     /// Takes in what there is.
     fn look(&self, with_waits: bool) {
         let listeners = self.stores.listeners();
+        let waits = (with_waits && self.enabled).then_some(WAITS);
         let seen: Vec<(u16, Seen)> = listeners
             .iter()
-            .map(|listener| (listener.engine().port(), listener.engine().take_seen()))
+            .map(|listener| (listener.engine().port(), listener.engine().take_seen(waits)))
             .collect();
         // After the stores: whatever a worker of a round did, the round is known.
         let (mut state, now) = self.informed();
         state.name_stores(&listeners, |port| self.stores.owner(port));
         for (port, seen) in seen {
-            if seen.lost > 0 {
-                state.insight.lost(seen.lost);
-            }
-            for (at, observed) in seen.items {
-                state.insight.observe(port, at, observed);
-            }
+            state.take_in(port, seen, now);
         }
         for Foreign { store, peer, protocol } in self.stores.take_foreign() {
             state.insight.foreign(store, peer, protocol, now);
@@ -259,10 +264,6 @@ impl Watch {
         }
         if with_waits && self.enabled {
             self.look_at_gates(&mut state, now);
-            for listener in &listeners {
-                let (waits, _) = listener.engine().long_waits(LONG_WAIT, MOST_WAITS, KEYS_EACH);
-                state.insight.waits(listener.engine().port(), waits, now);
-            }
         }
         state.insight.tick(now);
         self.publish(&mut state);

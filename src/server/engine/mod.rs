@@ -38,7 +38,7 @@ use batch::BatchEffects;
 pub use budget::{BufferReservation, MemoryBudget, Reservation};
 pub use meter::{BUCKETS, Histogram, Meter, WAIT_BUCKET_FACTOR};
 use observations::Observations;
-pub use observations::Seen;
+pub use observations::{LongWaits, Seen};
 
 /// The process's monotonic clock. The only place where the server reads time for the core.
 #[derive(Debug, Clone, Copy)]
@@ -204,18 +204,16 @@ impl Engine {
         self.lock().store.waits(now, most, keys_each)
     }
 
-    /// What the store has observed since the last call.
-    pub fn take_seen(&self) -> Seen {
+    /// What the store has observed since the last call, and the waits that are asked for.
+    pub fn take_seen(&self, waits: Option<LongWaits>) -> Seen {
+        let now = self.clock.now();
         let mut state = self.lock();
-        let seen = state.observations.take();
+        let mut seen = state.observations.take();
+        seen.waits = waits.map(|LongWaits { at_least, most, keys_each }| {
+            state.store.long_waits(now, at_least, most, keys_each).0
+        });
         self.finish(state, Vec::new());
         seen
-    }
-
-    /// Up to `most` waits that have lasted for `at_least`, in no order, and how many there are.
-    pub fn long_waits(&self, at_least: Duration, most: usize, keys_each: usize) -> (Vec<WaitView>, usize) {
-        let now = self.clock.now();
-        self.lock().store.long_waits(now, at_least, most, keys_each)
     }
 
     /// Empties the store.

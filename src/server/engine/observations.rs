@@ -2,10 +2,11 @@
 //! large rendezvous state only the newest version.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use crate::core::ids::Timestamp;
 use crate::core::protocol::keys::{KeyPattern, RendezvousPart, classify};
-use crate::core::store::Observed;
+use crate::core::store::{Observed, WaitView};
 
 /// What was observed, oldest first.
 #[derive(Debug, Default)]
@@ -14,6 +15,19 @@ pub struct Seen {
     pub items: Vec<(Timestamp, Observed)>,
     /// How many did not fit.
     pub lost: u64,
+    /// The waits that have lasted long enough, in no order, if they were asked for.
+    pub waits: Option<Vec<WaitView>>,
+}
+
+/// Which waits to show.
+#[derive(Debug, Clone, Copy)]
+pub struct LongWaits {
+    /// Those that have lasted for so long.
+    pub at_least: Duration,
+    /// So many of them at the most.
+    pub most: usize,
+    /// And of each so many of its missing keys.
+    pub keys_each: usize,
 }
 
 /// The buffer.
