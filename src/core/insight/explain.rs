@@ -6,10 +6,11 @@ use super::explanation_log::{Subject, Topic};
 use super::graph::Graph;
 use super::reason::{Names, Reason, Secs, Unit};
 use super::run::{Run, RunKey, SETTLE};
-use super::{Change, Clash, Insight, Role};
+use super::{Change, Clash, Insight};
 use super::{conditions, gathering};
 use crate::api::{Expected, ExpectedFrom, RunKind, RunState, TimelineEvent};
 use crate::core::ids::{ConnId, ShownKey, Timestamp, count};
+use crate::core::protocol::keys::Role;
 
 /// Two agents' runs in one store are two jobs when both have been there this long.
 const SETTLED: Duration = Duration::from_secs(2);

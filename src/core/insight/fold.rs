@@ -6,10 +6,12 @@ use super::graph::Graph;
 use super::reason::{Reason, Secs};
 use super::run::{Run, RunKey};
 use super::world::{RankInfo, read_gloo};
-use super::{Clash, Client, GivenUp, Insight, Role, StoreOwner};
+use super::{Clash, Client, GivenUp, Insight, StoreOwner};
 use crate::api::RunKind;
 use crate::core::ids::{ConnId, RunId, ShownKey, Timestamp};
-use crate::core::protocol::keys::{Address, AddressKind, KeyPattern, Leftover, RendezvousPart, classify};
+use crate::core::protocol::keys::{
+    Address, AddressKind, KeyPattern, Leftover, RendezvousPart, Role, classify,
+};
 use crate::core::protocol::rendezvous_state;
 use crate::core::store::{DropCause, Event, Observed};
 
@@ -44,19 +46,20 @@ impl Insight {
 
     /// A connection uses one of PyTorch's keys for the first time.
     fn enter(&mut self, store: u16, conn: ConnId, key: &[u8], at: Timestamp) {
-        match classify(key) {
-            Some(KeyPattern::Rendezvous { run_id, part, round }) => {
+        let Some(pattern) = classify(key) else { return };
+        match (pattern.user(), pattern) {
+            (Role::Agent, KeyPattern::Rendezvous { run_id, part, round }) => {
                 let is_static = !matches!(part, RendezvousPart::State) && round.is_none();
                 let kind = if is_static { RunKind::Static } else { RunKind::C10d };
                 self.enter_agent(store, conn, run_id, kind, at);
             }
-            Some(KeyPattern::Address(Address { run_id: Some(run_id), .. })) => {
+            (Role::Agent, KeyPattern::Address(Address { run_id: Some(run_id), .. })) => {
                 self.enter_agent(store, conn, run_id, RunKind::Static, at);
             }
-            Some(KeyPattern::WorkerCount) | None => {}
-            Some(_) => {
+            (Role::Worker, _) => {
                 self.enter_worker(store, conn, at);
             }
+            _ => {}
         }
     }
 

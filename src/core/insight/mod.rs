@@ -39,6 +39,7 @@ use std::time::Duration;
 
 use crate::api::{Explanation, RunGone, RunKind, RunSummary, TimelineEvent};
 use crate::core::ids::{ConnId, RunId, Timestamp};
+use crate::core::protocol::keys::Role;
 pub use expect::Expectation;
 use expect::Plan;
 use explanation_log::ExplanationLog;
@@ -82,14 +83,6 @@ pub enum Change {
     RunGone(RunGone),
     /// Something happened.
     TimelineEvent(TimelineEvent),
-}
-
-/// What a connection is in a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Unknown,
-    Agent,
-    Worker,
 }
 
 #[derive(Debug)]

@@ -30,6 +30,40 @@ pub enum KeyPattern<'k> {
     },
 }
 
+/// What a process is in a job, as the keys that it uses tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Role {
+    /// It has only counted itself.
+    #[default]
+    Unknown,
+    /// One of the job's own processes.
+    Worker,
+    /// torchrun's agent: it used a key of the rendezvous.
+    Agent,
+}
+
+impl Role {
+    /// What the same process is that now uses a key of `user`. An agent stays one: it uses keys of workers too.
+    #[must_use]
+    pub fn with(self, user: Self) -> Self {
+        match (self, user) {
+            (Self::Agent, _) | (_, Self::Unknown) => self,
+            _ => user,
+        }
+    }
+}
+
+impl KeyPattern<'_> {
+    /// Whose key it is.
+    pub fn user(&self) -> Role {
+        match self {
+            Self::WorkerCount => Role::Unknown,
+            Self::Rendezvous { .. } | Self::Address(Address { run_id: Some(_), .. }) => Role::Agent,
+            _ => Role::Worker,
+        }
+    }
+}
+
 /// An address-like key: who wrote it among whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address<'k> {

@@ -34,7 +34,7 @@ use super::keyspace::{KeySpace, Slot};
 use super::slot::SlotId;
 use super::{DropCause, Event};
 use crate::core::ids::{ConnId, RunId, Timestamp};
-use crate::core::protocol::keys::{KeyPattern, RendezvousPart, classify};
+use crate::core::protocol::keys::{KeyPattern, RendezvousPart, Role, classify};
 use due::{Due, Of};
 use groups::{GroupId, Groups};
 use members::Members;
@@ -70,15 +70,6 @@ impl Default for StaleKeyConfig {
             one_job: false,
         }
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Role {
-    #[default]
-    Unknown,
-    Worker,
-    /// torchrun's agent: it touched a rendezvous key.
-    Agent,
 }
 
 /// The ranks of one group whose addresses a connection read.
@@ -229,14 +220,14 @@ impl StaleKeys {
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn on_new_slot(&mut self, keys: &mut KeySpace, id: SlotId) {
         let Some(pattern) = classify(keys.slot(id).key()) else { return };
+        let user = pattern.user();
         let (kind, run) = match pattern {
             KeyPattern::WorkerCount => (Kind::WorkerCount, None),
             KeyPattern::Address(address) => {
                 let group = self.groups.enter(address.group);
-                let by_agent = address.run_id.is_some();
                 let run = address.run_id.and_then(|run_id| self.runs.enter(run_id, id));
                 let (rank, is_first) = (address.writer(), address.is_first());
-                (Kind::Address { group, rank, is_first, by_agent }, run)
+                (Kind::Address { group, rank, is_first }, run)
             }
             KeyPattern::AttemptLeftover(_) => (Kind::AttemptLeftover, None),
             KeyPattern::Unknown => (Kind::Unknown, None),
@@ -252,7 +243,7 @@ impl StaleKeys {
             _ => 0,
         };
         self.bytes += Record::BYTES;
-        let record = Record { kind, run, writer: None, writer_gone_at: None, at, in_run, in_wrote: 0 };
+        let record = Record { kind, user, run, writer: None, writer_gone_at: None, at, in_run, in_wrote: 0 };
         keys.slot_mut(id).record = Some(Box::new(record));
     }
 
@@ -300,12 +291,7 @@ impl StaleKeys {
                 runs: SmallVec::new(),
             })
         });
-        let role = match record.kind {
-            Kind::WorkerCount => notes.role,
-            Kind::Rendezvous(_) | Kind::Address { by_agent: true, .. } => Role::Agent,
-            _ if notes.role == Role::Agent => Role::Agent,
-            _ => Role::Worker,
-        };
+        let role = notes.role.with(record.user);
         if role != notes.role {
             self.workers -= usize::from(notes.role == Role::Worker);
             self.workers += usize::from(role == Role::Worker);

@@ -3,13 +3,15 @@
 use super::groups::GroupId;
 use super::runs::RunKey;
 use crate::core::ids::{ConnId, Timestamp};
-use crate::core::protocol::keys::RendezvousPart;
+use crate::core::protocol::keys::{RendezvousPart, Role};
 use crate::core::store::DropCause;
 
 /// What is known of one of PyTorch's own keys, beside its value.
 #[derive(Debug)]
 pub(in crate::core::store) struct Record {
     pub(super) kind: Kind,
+    /// Whose key it is.
+    pub(super) user: Role,
     pub(super) run: Option<RunKey>,
     /// The connection that wrote the present value.
     pub(super) writer: Option<ConnId>,
@@ -36,7 +38,6 @@ pub(super) enum Kind {
         group: GroupId,
         rank: u32,
         is_first: bool,
-        by_agent: bool,
     },
     AttemptLeftover,
     Unknown,

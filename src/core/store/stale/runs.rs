@@ -1,15 +1,16 @@
 //! The torchrun runs that use the store, and how long each has been idle.
 
 use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU64;
 
 use super::members::Members;
 use crate::core::ids::{RunId, Timestamp};
 use crate::core::store::DropCause;
 use crate::core::store::slot::SlotId;
 
-/// A run. Never reused.
+/// A run. Never reused, and never zero, so that an option of it takes no more room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct RunKey(u64);
+pub(super) struct RunKey(NonZeroU64);
 
 #[derive(Debug)]
 struct Run {
@@ -50,8 +51,8 @@ impl Runs {
             Some(&key) => key,
             None if self.by_key.len() >= Self::TRACKED => return None,
             None => {
+                let key = RunKey(NonZeroU64::MIN.saturating_add(self.made));
                 self.made += 1;
-                let key = RunKey(self.made);
                 self.by_id.insert(id.clone(), key);
                 let run = Run {
                     id,
