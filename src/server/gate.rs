@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use super::rendezvous::RUNS_SHARE;
+use super::limits::RUNS_SHARE;
 use crate::config::ServerConfig;
 use crate::core::gate::{Announcement, Gate, Gates, PodRefusal, PodStanding, Versions};
 use crate::core::ids::Timestamp;

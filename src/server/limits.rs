@@ -1,5 +1,8 @@
 //! Limits of the process and the machine.
 
+/// Runs, barriers, gates and what is shown of them may each take this part of the memory.
+pub(super) const RUNS_SHARE: usize = 8;
+
 /// How the limit on open files is shared out, so that neither port can take what the other needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DescriptorShares {

@@ -11,7 +11,7 @@
 )]
 
 pub mod admin;
-mod deadline;
+pub mod clock;
 pub mod engine;
 mod gate;
 mod limits;
@@ -32,8 +32,8 @@ use dashmap::DashMap;
 use crate::config::ServerConfig;
 use crate::core::gate::{Announcement, PodRefusal, PodStanding};
 use crate::core::ids::{RunId, Timestamp};
-use crate::server::engine::{Clock, MemoryBudget, Reservation};
-pub use deadline::deadline_in;
+use crate::server::clock::Clock;
+use crate::server::engine::{MemoryBudget, Reservation};
 pub use gate::PodGates;
 pub use limits::{DescriptorShares, default_max_memory, somaxconn};
 pub use observe::{Event as InsightEvent, MAX_SUBSCRIBERS, Watch};

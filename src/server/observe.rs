@@ -9,13 +9,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::broadcast;
 
 use super::gate::PodGates;
-use super::rendezvous::{RUNS_SHARE, RoundNews, Rounds};
+use super::limits::RUNS_SHARE;
+use super::rendezvous::{RoundNews, Rounds};
 use super::stores::StoreHost;
 use super::tcp::{Foreign, StoreListener, Throttle};
 use crate::api::{Explanation, Run, RunList, Severity, Snapshot};
 use crate::core::ids::{RunId, Timestamp};
 use crate::core::insight::{Change, Insight, Reason, Settings, StoreOwner};
-use crate::server::engine::{Clock, LongWaits, Reservation, Seen};
+use crate::server::clock::Clock;
+use crate::server::engine::{LongWaits, Reservation, Seen};
 
 /// How often observations are taken in.
 const EVERY: Duration = Duration::from_millis(100);

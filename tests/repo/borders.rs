@@ -38,7 +38,8 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
         ],
         &["axum", "prometheus", "tracing"],
     ),
-    ("server/engine", &["core/ids", "core/protocol", "core/store"], &["tokio_util", "axum"]),
+    ("server/clock", &["core/ids"], &["axum", "tracing"]),
+    ("server/engine", &["core/ids", "core/protocol", "core/store", "server/clock"], &["tokio_util", "axum"]),
     (
         "server",
         &[
@@ -50,6 +51,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
             "core/protocol",
             "core/rendezvous",
             "core/store",
+            "server/clock",
             "server/engine",
         ],
         &["axum", "prometheus"],
@@ -69,6 +71,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
             "core/insight",
             "core/rendezvous",
             "server",
+            "server/clock",
             "server/engine",
             "server/metrics",
         ],

@@ -15,7 +15,8 @@ use super::target::{Named, RunPath};
 use crate::api;
 use crate::core::gate::{Announcement, Member, PodRefusal, PodStanding};
 use crate::core::ids::Nodes;
-use crate::server::{Server, deadline_in};
+use crate::server::Server;
+use crate::server::clock::deadline_in;
 
 /// Between two looks at one run.
 const LEAST_WAIT: Duration = Duration::from_millis(100);

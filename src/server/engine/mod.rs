@@ -29,34 +29,17 @@ mod tests;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::protocol::{Reply, ReplyBuffer, Request};
 use crate::core::store::{Event, Refusal, Stats, Store, WaitView};
+use crate::server::clock::Clock;
 use batch::BatchEffects;
 pub use budget::{BufferReservation, MemoryBudget, Reservation};
 pub use meter::{BUCKETS, Histogram, Meter, WAIT_BUCKET_FACTOR};
 use observations::Observations;
 pub use observations::{LongWaits, Seen};
-
-/// The process's monotonic clock. The only place where the server reads time for the core.
-#[derive(Debug, Clone, Copy)]
-pub struct Clock {
-    start: Instant,
-}
-
-impl Clock {
-    /// Starts at zero now.
-    pub fn start() -> Self {
-        Self { start: Instant::now() }
-    }
-
-    /// Time since the start.
-    pub fn now(&self) -> Timestamp {
-        Timestamp(self.start.elapsed())
-    }
-}
 
 /// What happened in which store.
 #[derive(Debug, Clone)]

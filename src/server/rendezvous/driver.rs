@@ -20,13 +20,11 @@ use crate::core::rendezvous::{
     Action, Decision, Fact, HeartbeatView, Join, JoinStanding, LeaveRequest, Rendezvous, Report, Round,
     RoundProgress, RunRefusal, RunSnapshot,
 };
-use crate::server::deadline_in;
-use crate::server::engine::{Clock, Reservation};
+use crate::server::clock::{Clock, deadline_in};
+use crate::server::engine::Reservation;
+use crate::server::limits::RUNS_SHARE;
 use crate::server::stores::{HostLine, RoundStore, StoreHost};
 use crate::server::tcp::Throttle;
-
-/// Runs, barriers, gates and what is shown of them may each take this part of the memory.
-pub(in crate::server) const RUNS_SHARE: usize = 8;
 
 /// A complete round and what all its nodes are told alike.
 #[derive(Debug)]
@@ -232,8 +230,8 @@ impl Rounds {
             }
             self.carry_out(&mut state);
             if let Err(refusal) = joined {
-                let (run, node, refusal) = (run.clone(), node, refusal);
-                state.unsaid.lines.push(Line::TurnedAway { run, node, refusal: refusal.clone() });
+                let line = Line::TurnedAway { run: run.clone(), node, refusal: refusal.clone() };
+                state.unsaid.lines.push(line);
                 return Err(refusal.into());
             }
             match state.core.standing(run, &node)? {

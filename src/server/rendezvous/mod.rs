@@ -3,5 +3,5 @@
 mod driver;
 mod parking;
 
+pub(super) use driver::RoundNews;
 pub use driver::{Ended, Joined, Rounds, SharedRound};
-pub(super) use driver::{RUNS_SHARE, RoundNews};

@@ -126,7 +126,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::server::deadline_in;
+    use crate::server::clock::deadline_in;
 
     fn change(run: &str) -> Awaited {
         Awaited::Change(RunId::new(run.as_bytes()))

@@ -21,7 +21,7 @@ use tokio::time::{Instant, Sleep};
 use super::admission::Admission;
 use super::end::End;
 use crate::core::protocol::{Decoded, Decoder, Dialect, ReplyBuffer, Request};
-use crate::server::deadline_in;
+use crate::server::clock::deadline_in;
 use crate::server::engine::{BufferReservation, Session};
 
 /// Bytes read at once into the thread's buffer.

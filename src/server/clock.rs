@@ -1,8 +1,28 @@
-//! Moments until which something is waited for.
+//! The process's time: the moment that the core is told, and moments until which something is waited for.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::core::ids::Timestamp;
+
+/// The process's monotonic clock. The only place where the server reads time for the core.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    start: std::time::Instant,
+}
+
+impl Clock {
+    /// Starts at zero now.
+    pub fn start() -> Self {
+        Self { start: std::time::Instant::now() }
+    }
+
+    /// Time since the start.
+    pub fn now(&self) -> Timestamp {
+        Timestamp(self.start.elapsed())
+    }
+}
 
 /// Longer than anything waits.
 const FAR: Duration = Duration::from_hours(10 * 365 * 24);
