@@ -15,8 +15,9 @@ use super::units::{duration, positive_peer_duration};
 use super::{Outcome, UsageError, run_client, token};
 use crate::api::{self, PeerDuration};
 use crate::config::Token;
+use crate::core::ids::Elapsed;
 use crate::node::client::http::{self, AdminUrl, Answer, DEFAULT_ADMIN, HttpError};
-use crate::node::client::{Endpoint, Seconds, parse_port};
+use crate::node::client::{Endpoint, parse_port};
 
 /// Change a running server.
 #[derive(Debug, clap::Args)]
@@ -188,7 +189,7 @@ impl Extend {
     fn run(self) -> anyhow::Result<Outcome> {
         let body = api::Extend { by_seconds: self.by };
         self.operator.change_run(&self.run_id, "extend", &body, |done: &api::Extended| {
-            let left = Seconds(Duration::from_secs_f64(done.deadline_seconds.clamp(0.0, 1e9)));
+            let left = Elapsed(Duration::from_secs_f64(done.deadline_seconds.clamp(0.0, 1e9)));
             format!("run {} round {} has {left} left", done.run_id, done.round)
         })
     }

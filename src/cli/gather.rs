@@ -13,8 +13,9 @@ use super::wait;
 use crate::api::{
     Announce, AnnounceAnswer, AnnounceState, MAX_ANNOUNCE_WAIT, OpenStore, PeerDuration, StoreAddress,
 };
+use crate::core::ids::Elapsed;
+use crate::node::client::Endpoint;
 use crate::node::client::http::{self, AdminUrl};
-use crate::node::client::{Endpoint, Seconds};
 use crate::node::launch::LaunchEnv;
 
 /// How long an answer may take beyond what was asked for.
@@ -127,12 +128,12 @@ impl Gathered {
                     "run `{}`: {} after {}",
                     payload.run_id,
                     go.detail,
-                    Seconds(self.waited)
+                    Elapsed(self.waited)
                 ));
                 Ok(go)
             }
             Err(reason) => {
-                bail!("run `{}`: gave up after {}: {}", payload.run_id, Seconds(self.waited), reason.text)
+                bail!("run `{}`: gave up after {}: {}", payload.run_id, Elapsed(self.waited), reason.text)
             }
         }
     }
@@ -254,7 +255,7 @@ pub(super) async fn own_store(
             bail!(
                 "no store of its own for run `{run_id}` after {}: {admin}: {text}; --own-store off, on every node, uses the \
                  main one",
-                Seconds(waited)
+                Elapsed(waited)
             );
         }
         let reason = Reason {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::node::client::{ConnectError, Seconds};
+use crate::core::ids::Elapsed;
+use crate::node::client::ConnectError;
 
 /// Why it is not done yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +42,7 @@ impl News {
             return None;
         }
         self.again_at = waited.saturating_add(self.pause);
-        Some(format!("{} ({} so far, {} left)", reason.text, Seconds(waited), Seconds(left)))
+        Some(format!("{} ({} so far, {} left)", reason.text, Elapsed(waited), Elapsed(left)))
     }
 }
 
@@ -63,6 +64,6 @@ mod tests {
         }
         assert_eq!(said, [0, 5, 15, 35, 75, 155, 315]);
         let last = news.line(&reason("no name"), Duration::from_secs(12), Duration::from_secs(588));
-        assert_eq!(last.as_deref(), Some("no name (12s so far, 9m 48s left)"));
+        assert_eq!(last.as_deref(), Some("no name (12 s so far, 9 min 48 s left)"));
     }
 }

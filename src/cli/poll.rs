@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::UsageError;
 use super::terminal::say as say_line;
 use crate::api::PeerDuration;
-use crate::node::client::Seconds;
+use crate::core::ids::Elapsed;
 use crate::node::client::http::{self, AdminUrl, Answer};
 
 /// How long one request waits at the server.
@@ -27,7 +27,7 @@ pub(super) enum Ended {
     #[error("{}", .0.text())]
     Refused(Answer),
     /// The time is over; the text says what was waited for.
-    #[error("gave up after {after}: {what}", after = Seconds(*.0), what = .1)]
+    #[error("gave up after {after}: {what}", after = Elapsed(*.0), what = .1)]
     Late(Duration, String),
     /// The answer cannot be understood.
     #[error("the server's answer is not understood: {0}")]

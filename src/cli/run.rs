@@ -13,8 +13,9 @@ use super::launch::{LaunchArgs, environment, no_endpoint};
 use super::terminal::say;
 use super::units::{MaybeOff, duration, duration_or_off};
 use super::{Outcome, UsageError, process, run_client, wait};
+use crate::core::ids::Elapsed;
+use crate::node::client::Endpoint;
 use crate::node::client::http::AdminUrl;
-use crate::node::client::{Endpoint, Seconds};
 use crate::node::doctor::{Verdict, check_command, check_environment};
 use crate::node::launch::{self, Environment, LaunchEnv, Mode, Plan, Server, Torchrun};
 
@@ -141,11 +142,11 @@ impl Args {
     ) -> anyhow::Result<Plan> {
         let pause = Duration::from_secs(1);
         let mut line = |line: String| say(line);
-        say(format_args!("waiting up to {} for {store}", Seconds(self.timeout)));
+        say(format_args!("waiting up to {} for {store}", Elapsed(self.timeout)));
         let ended = wait::wait(store, self.timeout, pause, &mut line).await;
         let addr = match ended.outcome {
             Ok(addr) => addr,
-            Err(reason) => bail!("gave up on {store} after {}: {}", Seconds(ended.waited), reason.text),
+            Err(reason) => bail!("gave up on {store} after {}: {}", Elapsed(ended.waited), reason.text),
         };
         let admin = match &self.admin {
             Some(admin) => admin.clone(),

@@ -270,20 +270,20 @@ enum LogFormat {
 fn legacy_dialect() -> &'static str {
     let is_default = |one: &&LegacyDialect| one.release() == ServerConfig::default().legacy_dialect;
     let one = LegacyDialect::value_variants().iter().find(is_default);
-    one.and_then(LegacyDialect::to_possible_value).map_or("", |one| shown(one.get_name()))
+    one.and_then(LegacyDialect::to_possible_value).map_or("", |one| shown(&one.get_name()))
 }
 
 /// A default of the server as the command line shows it. Clap keeps these for as long as the program runs.
-fn shown(text: impl ToString) -> &'static str {
+fn shown(text: &dyn ToString) -> &'static str {
     text.to_string().leak()
 }
 
 fn time(of: fn(&ServerConfig) -> Duration) -> &'static str {
-    shown(humantime::format_duration(of(&ServerConfig::default())))
+    shown(&humantime::format_duration(of(&ServerConfig::default())))
 }
 
 fn bytes(of: fn(&ServerConfig) -> usize) -> &'static str {
-    shown(size_text(of(&ServerConfig::default())))
+    shown(&size_text(of(&ServerConfig::default())))
 }
 
 fn switch(of: fn(&ServerConfig) -> bool) -> &'static str {

@@ -14,8 +14,9 @@ use super::news::{News, Reason};
 use super::terminal::{print_line, say};
 use super::units::duration;
 use super::{Outcome, UsageError, process, run_client};
+use crate::core::ids::Elapsed;
 use crate::node::client::http::AdminUrl;
-use crate::node::client::{self, Client, ConnectError, Endpoint, Options, Seconds};
+use crate::node::client::{self, Client, ConnectError, Endpoint, Options};
 use crate::node::doctor::{Check, Verdict, check_network, probe};
 use crate::node::launch::LaunchEnv;
 use crate::server::deadline_in;
@@ -61,7 +62,7 @@ impl Args {
         } else {
             None
         };
-        say(format_args!("waiting up to {} for {endpoint}{from}", Seconds(self.timeout)));
+        say(format_args!("waiting up to {} for {endpoint}{from}", Elapsed(self.timeout)));
         let outcome = run_client(process::unless_stopped(self.wait_for_all(&endpoint, gathers.as_ref())))?;
         Ok(outcome.unwrap_or_else(|stopped| stopped))
     }
@@ -78,9 +79,9 @@ impl Args {
         }
         let addr = match &ended.outcome {
             Ok(addr) => *addr,
-            Err(reason) => bail!("gave up on {endpoint} after {}: {}", Seconds(ended.waited), reason.text),
+            Err(reason) => bail!("gave up on {endpoint} after {}: {}", Elapsed(ended.waited), reason.text),
         };
-        say(format!("{addr} answers after {}", Seconds(ended.waited)));
+        say(format!("{addr} answers after {}", Elapsed(ended.waited)));
         let Some(launch) = gathers else { return Ok(Outcome::Done) };
         let admin = match &self.admin {
             Some(admin) => admin.clone(),

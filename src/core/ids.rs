@@ -10,11 +10,13 @@
     )
 )]
 
+mod elapsed;
 mod nodes;
 mod text;
 
 use std::time::Duration;
 
+pub use elapsed::Elapsed;
 pub use nodes::Nodes;
 pub use text::{BadLabel, Label, Shown, ShownKey, is_plain};
 

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::PlanError;
+use crate::core::ids::Elapsed;
 use crate::core::protocol::Op;
-use crate::node::client::{Seconds, StepError};
+use crate::node::client::StepError;
 
 /// Why a load test did not come to its end.
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +78,7 @@ pub enum Error {
         detail: String,
     },
     /// A section did not end.
-    #[error("not done within {}; --patience sets this limit", Seconds(*.after))]
+    #[error("not done within {}; --patience sets this limit", Elapsed(*.after))]
     NotInTime {
         /// The limit.
         after: Duration,

@@ -212,7 +212,7 @@ fn wait_sees_a_server_that_comes_late() {
         BufReader::new(waiting.stderr.take().expect("piped")).lines().map(|line| line.expect("UTF-8"));
     assert_eq!(
         lines.next().as_deref(),
-        Some(&*format!("rallypoint: waiting up to 20s for {addr} (from HOST:PORT)"))
+        Some(&*format!("rallypoint: waiting up to 20 s for {addr} (from HOST:PORT)"))
     );
     let refused = lines.next().expect("a reason");
     assert!(refused.starts_with(&format!("rallypoint: cannot connect to {addr}: refused; ")), "{refused}");
@@ -333,10 +333,10 @@ fn store_says_what_is_missing() {
     let server = TestServer::start(&[]);
     let at = Rallypoint::new().with("RALLYPOINT_STORE", server.store).with("RALLYPOINT_TIMEOUT", "100ms");
     at.run(&["store", "set", "there", ""]).gave("");
-    at.run(&["store", "get", "k"]).failed(1, "not there within 0.1s: missing: `k`");
+    at.run(&["store", "get", "k"]).failed(1, "not there within 0.1 s: missing: `k`");
     at.run(&["store", "get", "k", "--no-wait"]).failed(1, "missing: `k`");
-    at.run(&["store", "wait", "there", "k", "l"]).failed(1, "not there within 0.1s: missing: `k`, `l`");
-    at.run(&["store", "queue-pop", "q"]).failed(1, "not there within 0.1s: queue `q` is empty");
+    at.run(&["store", "wait", "there", "k", "l"]).failed(1, "not there within 0.1 s: missing: `k`, `l`");
+    at.run(&["store", "queue-pop", "q"]).failed(1, "not there within 0.1 s: queue `q` is empty");
     at.run(&["store", "queue-pop", "q", "--no-wait"]).failed(1, "queue `q` is empty");
     for (args, out) in
         [(["store", "check", "there", "k"], "false\n"), (["store", "delete", "there", "k"], "1\n")]
@@ -431,7 +431,7 @@ fn health_is_an_exit_code() {
     let store = server.store.to_string();
     run(&["health", &store]).failed(1, "closed the connection without an HTTP answer; is it the admin port");
     let silent = other_server(None, b"").to_string();
-    run(&["health", &silent, "--timeout", "100ms"]).failed(1, "no answer within 0.1s");
+    run(&["health", &silent, "--timeout", "100ms"]).failed(1, "no answer within 0.1 s");
     let sick = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 20\r\n\r\n{\"detail\":\"not yet\"}";
     let sick = other_server(Some(b'\n'), sick).to_string();
     run(&["health", &sick]).failed(1, "/readyz: not yet (503)");

@@ -30,8 +30,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::core::ids::Nodes;
-use crate::core::ids::Timestamp;
+use crate::core::ids::{Elapsed, Nodes, Timestamp};
 pub use progress::{GateProgress, Missing, Versions};
 pub use snapshot::GateSnapshot;
 
@@ -112,9 +111,9 @@ pub enum PodRefusal {
     },
     /// The run has finished.
     #[error(
-        "run `{run_id}` finished {} s ago, and a pod that starts it again would train over its results; if it is meant to \
+        "run `{run_id}` finished {} ago, and a pod that starts it again would train over its results; if it is meant to \
          run again: --restart-finished on (RALLYPOINT_RESTART_FINISHED), another --run-id, or DELETE /api/v1/runs/{run_id}",
-        ago.as_secs()
+        Elapsed(*.ago)
     )]
     Finished {
         /// The run.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Label;
 use super::reason::some_of;
-use crate::core::ids::{Timestamp, count};
+use crate::core::ids::{Elapsed, Timestamp, count};
 
 /// A released barrier is kept this long for retries of its arrivals.
 const RELEASED_KEPT: Duration = Duration::from_mins(1);
@@ -66,7 +66,7 @@ pub enum ArrivalStanding {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArrivalRefusal {
     /// Its time is over.
-    #[error("barrier {barrier}: {arrived} of {size} arrived within {} s; {}", after.as_secs_f64(), missing_text(.missing, size.saturating_sub(*.arrived)))]
+    #[error("barrier {barrier}: {arrived} of {size} arrived within {}; {}", Elapsed(*.after), missing_text(.missing, size.saturating_sub(*.arrived)))]
     Timeout {
         /// The barrier.
         barrier: Label,
@@ -456,7 +456,7 @@ mod tests {
         barriers.arrive(&name, mine, at(0)).expect("waits");
         barriers.park(&name, &label("a"));
         let error = barriers.standing(&name, &label("a"), "1", at(300)).expect_err("too late");
-        assert_eq!(error.to_string(), "barrier b: 1 of 3 arrived within 300 s; missing: b, c");
+        assert_eq!(error.to_string(), "barrier b: 1 of 3 arrived within 5 min; missing: b, c");
         assert_eq!(
             barriers.standing(&name, &label("a"), "1", at(300)),
             Err(ArrivalRefusal::Gone),

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::reason::{secs, some_of};
+use super::reason::some_of;
 use super::round::{Claim, assign_ranks};
 use super::run::{Member, Run, Seat};
 use super::{Decision, Fact, Label, Participant, Round, RoundProgress, RunRefusal, Terms, Who};
-use crate::core::ids::Timestamp;
+use crate::core::ids::{Elapsed, Timestamp};
 
 /// Names and ranks that an answer lists at the most.
 const LISTED: usize = 32;
@@ -196,7 +196,7 @@ impl Run {
         }
         match self.forming.as_ref().and_then(|forming| forming.last_call) {
             Some(at) => {
-                format!("enough nodes are there; {} left for more, up to {max_nodes}", secs(at.since(now)))
+                format!("enough nodes are there; {} left for more, up to {max_nodes}", Elapsed(at.since(now)))
             }
             None => "the round is complete".into(),
         }
@@ -209,7 +209,7 @@ impl Run {
         let reason = match member.rank.and_then(|rank| Some((rank, self.ranks.get(&rank)?))) {
             Some((rank, holder)) if redundant => {
                 let holder = self.members.get(holder)?;
-                let silent = secs(now.since(holder.last_seen));
+                let silent = Elapsed(now.since(holder.last_seen));
                 format!("node rank {rank} is held by {}, not heard from for {silent}", holder.info.who())
             }
             _ if redundant => {

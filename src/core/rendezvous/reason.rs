@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Difference, Label};
-use crate::core::ids::RunId;
+use crate::core::ids::{Elapsed, RunId};
 
 /// A node as people know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,15 +20,6 @@ impl std::fmt::Display for Who {
             return write!(f, "{}", self.name);
         }
         write!(f, "{} ({})", self.name, self.address)
-    }
-}
-
-/// Seconds with a precision that people care for.
-pub(super) fn secs(time: Duration) -> String {
-    if time < Duration::from_secs(10) {
-        format!("{:.1} s", time.as_secs_f64())
-    } else {
-        format!("{} s", time.as_secs())
     }
 }
 
@@ -71,7 +62,7 @@ pub enum RunRefusal {
     #[error(
         "run {run} round {round}: {joined} of at least {min_nodes} nodes joined within {}; {missing}. Start the missing \
          nodes, or give more time (--join-timeout, join_timeout; `rallypoint ctl extend` while nodes wait)",
-        secs(*.after)
+        Elapsed(*.after)
     )]
     JoinTimeout {
         /// The run.
@@ -188,7 +179,7 @@ impl RunRefusal {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Break {
     /// A node was not heard from.
-    #[error("{who}, rank {rank}, was not heard from for {}", secs(*.silent))]
+    #[error("{who}, rank {rank}, was not heard from for {}", Elapsed(*.silent))]
     Lost {
         /// Who.
         who: Who,
@@ -239,7 +230,7 @@ pub enum Fact {
         needed: String,
     },
     /// A round is complete.
-    #[error("round {round} complete: {nodes} nodes in {}; last: {last}", secs(*.took))]
+    #[error("round {round} complete: {nodes} nodes in {}; last: {last}", Elapsed(*.took))]
     Complete {
         /// The round.
         round: u64,
@@ -259,7 +250,7 @@ pub enum Fact {
         why: Break,
     },
     /// A node that waited is gone.
-    #[error("{who} waited and was not heard from for {}; its place is free", secs(*.silent))]
+    #[error("{who} waited and was not heard from for {}; its place is free", Elapsed(*.silent))]
     WaiterLost {
         /// Who.
         who: Who,
@@ -267,7 +258,7 @@ pub enum Fact {
         silent: Duration,
     },
     /// The deadline comes near.
-    #[error("round {round} will be given up in {}: {missing}", secs(*.left))]
+    #[error("round {round} will be given up in {}: {missing}", Elapsed(*.left))]
     Expiring {
         /// The round.
         round: u64,
@@ -277,7 +268,7 @@ pub enum Fact {
         missing: String,
     },
     /// The deadline has passed.
-    #[error("round {round} was given up after {}: {missing}", secs(*.after))]
+    #[error("round {round} was given up after {}: {missing}", Elapsed(*.after))]
     TimedOut {
         /// The round.
         round: u64,
@@ -287,7 +278,7 @@ pub enum Fact {
         missing: String,
     },
     /// The deadline was moved.
-    #[error("round {round} has {} more time: {} left", secs(*.by), secs(*.left))]
+    #[error("round {round} has {} more time: {} left", Elapsed(*.by), Elapsed(*.left))]
     Extended {
         /// The round.
         round: u64,
@@ -303,7 +294,7 @@ pub enum Fact {
         by: String,
     },
     /// All nodes of the last round have done their work.
-    #[error("finished: {} after {} s", if *.nodes == 1 { "1 node".into() } else { format!("{nodes} nodes") }, .ran.as_secs())]
+    #[error("finished: {} after {}", if *.nodes == 1 { "1 node".into() } else { format!("{nodes} nodes") }, Elapsed(*.ran))]
     Finished {
         /// How many.
         nodes: u32,

@@ -136,6 +136,7 @@ impl Wanted {
     /// Where this and what holds differ.
     pub(super) fn differences(&self, settled: &Terms) -> Vec<Difference> {
         let wanted = self.settle(settled);
+        // To the last digit, since two that differ stand side by side.
         let seconds = |time: Duration| format!("{} s", time.as_secs_f64());
         let number = |n: u32| n.to_string();
         let all = [

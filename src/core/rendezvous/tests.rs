@@ -177,7 +177,7 @@ fn a_fixed_round_is_complete_with_its_last_node() {
     table.advance(3 * SECOND);
     assert!(matches!(table.join(join("b", 2, 2)), Ok(JoinStanding::Complete { rank: 1, .. })));
     assert_eq!(table.ranks(&["a", "b"]), [Some(0), Some(1)]);
-    table.told("round 1 complete: 2 nodes in 3.0 s; last: b (10.0.0.1)");
+    table.told("round 1 complete: 2 nodes in 3 s; last: b (10.0.0.1)");
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn no_round_completes_without_the_nodes_that_may_still_join_again_before_the_dea
     table.advance(Duration::from_mins(29));
     assert_eq!(table.completed.len(), 1);
     table.told(
-        "will be given up in 300 s: 2 nodes of round 1 not yet joined again: b (10.0.0.1), c (10.0.0.1)",
+        "will be given up in 5 min: 2 nodes of round 1 not yet joined again: b (10.0.0.1), c (10.0.0.1)",
     );
     table.advance(Duration::from_mins(1));
     assert_eq!((table.completed.len(), table.rank("a")), (2, Some(0)), "enough nodes are there");
@@ -354,7 +354,7 @@ fn a_replacement_waits_for_the_rank_of_a_silent_node_and_gets_it() {
     table.cut("b");
     let replacement = || Join { rank: Some(1), ..join("b2", 2, 2) };
     assert_eq!(table.join(replacement()), Ok(JoinStanding::Redundant));
-    assert!(table.reason("b2").contains("node rank 1 is held by b (10.0.0.1), not heard from for 0.0 s"));
+    assert!(table.reason("b2").contains("node rank 1 is held by b (10.0.0.1), not heard from for 0 s"));
     table.advance(15 * SECOND);
     table.join(Join { rank: Some(0), ..again("a", "2", 2, 2) }).expect("complete");
     assert_eq!(table.ranks(&["a", "b2"]), [Some(0), Some(1)]);
@@ -396,7 +396,7 @@ fn a_deadline_is_announced_can_be_extended_and_then_names_who_is_missing() {
     let mut table = Table::new();
     table.join(Join { rank: Some(0), ..join("a", 3, 3) }).expect("a place");
     table.advance(Duration::from_mins(25));
-    table.told("round 1 will be given up in 300 s: 2 more nodes are needed; node ranks not there: 1, 2");
+    table.told("round 1 will be given up in 5 min: 2 more nodes are needed; node ranks not there: 1, 2");
     let extended = table.core.extend(&run(), Duration::from_mins(10), table.now).expect("it forms");
     assert_eq!(extended, (1, Duration::from_mins(15)));
     table.advance(Duration::from_mins(14));
@@ -404,7 +404,7 @@ fn a_deadline_is_announced_can_be_extended_and_then_names_who_is_missing() {
     table.advance(Duration::from_mins(1));
     assert_eq!(table.ended, ["a"]);
     let refusal = table.core.standing(&run(), &label("a")).expect_err("given up");
-    assert!(refusal.to_string().contains("1 of at least 3 nodes joined within 2400 s"), "{refusal}");
+    assert!(refusal.to_string().contains("1 of at least 3 nodes joined within 40 min"), "{refusal}");
     assert_eq!(
         refusal,
         table.join(Join { rank: Some(0), ..join("a", 3, 3) }).expect_err("a retry hears the same")

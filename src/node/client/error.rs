@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{Answerer, Endpoint};
+use crate::core::ids::Elapsed;
 use crate::core::protocol::Op;
 
 /// The steps from a name to a store that answers, in their order.
@@ -44,7 +45,7 @@ pub enum StepError {
         reason: String,
     },
     /// The resolver itself does not answer.
-    #[error("cannot resolve `{host}`: no answer from the name server within {}", Seconds(*.after))]
+    #[error("cannot resolve `{host}`: no answer from the name server within {}", Elapsed(*.after))]
     ResolverSilent {
         /// The name.
         host: String,
@@ -58,7 +59,7 @@ pub enum StepError {
         addr: SocketAddr,
     },
     /// The SYN got lost.
-    #[error("cannot connect to {addr}: no answer within {}; the host is down, or a NetworkPolicy or firewall drops packets", Seconds(*.after))]
+    #[error("cannot connect to {addr}: no answer within {}; the host is down, or a NetworkPolicy or firewall drops packets", Elapsed(*.after))]
     Unreachable {
         /// The address.
         addr: SocketAddr,
@@ -82,7 +83,7 @@ pub enum StepError {
         addr: SocketAddr,
     },
     /// Connected, and then nothing.
-    #[error("{addr} accepts connections but did not answer within {}; it is no TCPStore of PyTorch 2.2 or later, or it hangs", Seconds(*.after))]
+    #[error("{addr} accepts connections but did not answer within {}; it is no TCPStore of PyTorch 2.2 or later, or it hangs", Elapsed(*.after))]
     Silent {
         /// The address.
         addr: SocketAddr,
@@ -151,13 +152,13 @@ impl std::error::Error for ConnectError {}
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// What was waited for did not happen. The server was told that nobody waits any more.
-    #[error("not there within {}", Seconds(*.after))]
+    #[error("not there within {}", Elapsed(*.after))]
     NotInTime {
         /// For how long.
         after: Duration,
     },
     /// The server did not answer a call that it answers at once.
-    #[error("no answer to {} within {}", .op.name(), Seconds(*.after))]
+    #[error("no answer to {} within {}", .op.name(), Elapsed(*.after))]
     NoAnswer {
         /// The call.
         op: Op,
@@ -214,46 +215,9 @@ const fn why_closed(op: Op) -> &'static str {
     }
 }
 
-/// A time as `0.25s`, `12s`, `10m`.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Seconds(pub(crate) Duration);
-
-impl std::fmt::Display for Seconds {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let seconds = self.0.as_secs_f64();
-        if seconds < 9.95 {
-            // At most one figure that matters: 0.25 and 2.5, but 3 instead of 3.00.
-            let text = format!("{seconds:.2}");
-            let text = text.trim_end_matches('0').trim_end_matches('.');
-            return write!(f, "{text}s");
-        }
-        let whole = Duration::try_from_secs_f64(seconds.round()).unwrap_or(Duration::MAX).as_secs();
-        match (whole / 3600, whole / 60 % 60, whole % 60) {
-            (0, 0, s) => write!(f, "{s}s"),
-            (0, m, 0) => write!(f, "{m}m"),
-            (0, m, s) => write!(f, "{m}m {s}s"),
-            (h, 0, _) => write!(f, "{h}h"),
-            (h, m, _) => write!(f, "{h}h {m}m"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_short() {
-        let shown = |millis| Seconds(Duration::from_millis(millis)).to_string();
-        assert_eq!(shown(0), "0s");
-        assert_eq!(shown(250), "0.25s");
-        assert_eq!(shown(2500), "2.5s");
-        assert_eq!(shown(3000), "3s");
-        assert_eq!(shown(12_400), "12s");
-        assert_eq!(shown(600_000), "10m");
-        assert_eq!(shown(61_000), "1m 1s");
-        assert_eq!(shown(5_400_000), "1h 30m");
-    }
 
     #[test]
     fn many_addresses_make_a_short_message() {

@@ -15,8 +15,9 @@ use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::net::TcpStream;
 
-use super::{Endpoint, Seconds, StepError, open, resolve};
+use super::{Endpoint, StepError, open, resolve};
 use crate::config::Token;
+use crate::core::ids::Elapsed;
 
 /// Where the admin port is if nothing else is said.
 pub(crate) const DEFAULT_ADMIN: &str = "http://127.0.0.1:29501";
@@ -110,7 +111,7 @@ impl Answer {
 pub(crate) enum HttpError {
     #[error(transparent)]
     Step(#[from] StepError),
-    #[error("no answer within {}", Seconds(*.0))]
+    #[error("no answer within {}", Elapsed(*.0))]
     Late(Duration),
     #[error(
         "{0} closed the connection without an HTTP answer; is it the admin port (29501), and not a store's (29500)?"

@@ -23,7 +23,6 @@ pub use connect::{open, resolve};
 
 pub(crate) use crate::node::endpoint::parse_port;
 pub use crate::node::endpoint::{Endpoint, EndpointError};
-pub(crate) use error::Seconds;
 pub use error::{ConnectError, Error, Step, StepError};
 
 /// How patient a client is, and how much it takes.

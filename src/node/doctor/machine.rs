@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::Check;
-use crate::node::client::Seconds;
+use crate::core::ids::Elapsed;
 use crate::node::launch::{Backend, Environment, Torchrun};
 
 /// What was seen of this host.
@@ -126,7 +126,7 @@ fn reverse_lookup(facts: &MachineFacts) -> Option<Check> {
     } else {
         Check::warn(
             ID,
-            format!("the name of an address takes {}", Seconds(took)),
+            format!("the name of an address takes {}", Elapsed(took)),
             "PyTorch asks for it at each connection, and its own store stalls for so long with each client; let the name \
              server answer reverse look-ups, if only with `no such name` (rallypoint itself never asks)",
         )

@@ -4,7 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::Check;
-use crate::node::client::{Seconds, Step};
+use crate::core::ids::Elapsed;
+use crate::node::client::Step;
 use crate::node::endpoint::Endpoint;
 
 /// What was seen on the way to the store.
@@ -69,7 +70,7 @@ fn name_resolves(facts: &NetworkFacts) -> Check {
         ),
         Ok(_) if facts.resolving > SLOW_NAME => Check::warn(
             ID,
-            format!("the name server took {} for `{host}`", Seconds(facts.resolving)),
+            format!("the name server took {} for `{host}`", Elapsed(facts.resolving)),
             "each process asks more than once; look at the cluster's DNS, and at ndots in the pod's dnsConfig",
         ),
         Ok(addrs) => Check::pass(ID, format!("`{host}` is {}", list(addrs))),
