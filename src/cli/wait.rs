@@ -19,7 +19,7 @@ use crate::node::client::http::AdminUrl;
 use crate::node::client::{self, Client, ConnectError, Endpoint, Options};
 use crate::node::doctor::{Check, Verdict, check_network, probe};
 use crate::node::launch::LaunchEnv;
-use crate::server::deadline_in;
+use crate::server::clock::deadline_in;
 
 const AFTER_HELP: &str = "Each try resolves the name, connects, says hello and pings. stderr says which step fails and \
                           why. Exit code: 0 it answers, 1 it did not in time, 2 usage";
