@@ -35,12 +35,13 @@ pub enum RunKind {
     /// rallypoint's own rendezvous.
     Native,
     /// Not known yet: its pods have announced themselves, and nothing else has come of it.
-    Gathering,
+    #[serde(rename = "gathering")]
+    Announced,
 }
 
 impl RunKind {
     /// Every kind.
-    pub const ALL: [Self; 5] = [Self::C10d, Self::Static, Self::Env, Self::Native, Self::Gathering];
+    pub const ALL: [Self; 5] = [Self::C10d, Self::Static, Self::Env, Self::Native, Self::Announced];
 
     /// The name in JSON and as a metric's label.
     pub const fn name(self) -> &'static str {
@@ -49,7 +50,7 @@ impl RunKind {
             Self::Static => "static",
             Self::Env => "env",
             Self::Native => "native",
-            Self::Gathering => "gathering",
+            Self::Announced => "gathering",
         }
     }
 }

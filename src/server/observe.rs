@@ -119,7 +119,7 @@ impl Watch {
 
     /// Puts what is new into the log and before the subscribers.
     fn publish(&self, state: &mut State) {
-        for news in state.insight.take_news() {
+        for news in state.insight.take_changes() {
             if let Change::Explanation { explanation, aloud: true } = &news {
                 self.log(explanation);
             }

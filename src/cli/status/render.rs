@@ -81,7 +81,7 @@ pub(super) fn run(run: &Run, mut out: TextWriter) -> TextWriter {
 pub(super) fn name(run: &RunSummary) -> String {
     let id = clean(&run.run_id);
     match run.kind {
-        RunKind::Static | RunKind::Env | RunKind::Gathering if run.round == 0 => id,
+        RunKind::Static | RunKind::Env | RunKind::Announced if run.round == 0 => id,
         _ => format!("{id} round {}", run.round),
     }
 }

@@ -1,104 +1,168 @@
-//! What holds in one run as time goes by, beside what its waits and its start gate tell.
+//! What holds in one run as time goes by, beside what its waits tell.
 
 use super::expect::Plan;
-use super::graph::still_running;
-use super::reason::{Names, Reason, Secs};
-use super::run::{Place, Run};
+use super::missing::missing;
+use super::reason::{Finding, Names, Reason, Secs};
+use super::run::{Place, TrackedNode, TrackedRun};
 use crate::api::{Expected, RunKind, RunState};
+use crate::core::gate::{Announcement, Missing};
 use crate::core::ids::{Timestamp, count};
 
 /// What holds in one run, beside what its waits tell.
-pub(super) fn of_run(run: &Run, plan: &Plan, now: Timestamp) -> Vec<(String, Reason, Timestamp)> {
+pub(super) fn of_run(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
+    if run.native().is_some() {
+        return run.native_waits(now).into_iter().chain(run.native_spares(now)).collect();
+    }
+    let mut held = joining(run, plan, now);
+    if let (Some(completed), Some(group), false) =
+        (run.round().completed, run.round().group, run.state().is_over())
+    {
+        held.extend(fewer_than_expected(run, plan, group, completed));
+        let places = [(Place::WaitList, false), (Place::Redundant, true)];
+        held.extend(places.into_iter().filter_map(|(place, redundant)| {
+            let left_over = names(run, place);
+            let since = run.nodes().iter().filter(|n| n.place == place).map(|n| n.place_since).min();
+            let since = since.unwrap_or(completed).max(completed);
+            let waited = Secs(now.since(since));
+            let about = redundant.to_string();
+            let is_some = !left_over.is_empty();
+            let reason = Reason::LeftOver { group, left_over, redundant, waited };
+            is_some.then_some(Finding { reason, about, since })
+        }));
+    }
+    held.extend(at_exit(run, now));
+    held.extend(ranks_ended(run, now));
+    held
+}
+
+/// What tells one round from the next.
+fn of_round(run: &TrackedRun, reason: Reason, since: Timestamp) -> Finding {
+    Finding { about: format!("round {}", run.round().number), reason, since }
+}
+
+/// The nodes at this place that are there.
+fn names(run: &TrackedRun, place: Place) -> Names {
+    let is_there = |node: &&TrackedNode| node.place == place && node.gone.is_none();
+    Names::of(run.nodes().iter().filter(is_there).map(|node| node.name.clone()))
+}
+
+/// While the round is not complete.
+fn joining(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
     let mut held = Vec::new();
-    let about = || format!("round {}", run.round);
+    let is_incomplete =
+        run.round().completed.is_none() && run.state() == RunState::Joining && run.has_agents();
+    let (true, Some(since)) = (is_incomplete, run.round().started) else { return held };
     let expected = run.expected(plan);
-    let names = |place: Place| {
-        Names::of(
-            run.nodes.iter().filter(|n| n.place == place && n.gone.is_none()).map(|node| node.name.clone()),
-        )
-    };
-    if run.native.is_some() {
-        if let Some((reason, since)) = run.native_waits(now) {
-            held.push((about(), reason, since));
-        }
-        held.extend(run.native_spares(now));
-        return held;
-    }
-    let is_incomplete = run.completed.is_none() && run.state == RunState::Joining && run.has_agents();
-    if let (true, Some(since)) = (is_incomplete, run.started) {
-        let joined = count(run.participants().filter(|node| node.gone.is_none()).count());
-        let waited = Secs(now.since(since));
-        let is_short = expected.is_none_or(|expected| joined < expected.min);
-        // Without a number, a static run's missing nodes are told by its waits.
-        if is_short && joined > 0 && (run.kind == RunKind::C10d || expected.is_some()) {
-            let missing = super::show::missing(run, plan, expected);
-            let reason = Reason::NodesMissing {
-                joined,
-                expected: expected.map(|expected| expected.min),
-                from: expected.map(|expected| expected.source),
-                missing: Names::of(missing.into_iter().map(|node| {
-                    node.name.unwrap_or_else(|| format!("node {}", node.rank.unwrap_or_default()))
-                })),
-                present: Names::of(
-                    run.participants().filter(|n| n.gone.is_none()).map(|node| node.name.clone()),
-                ),
-                waited,
-            };
-            held.push((about(), reason, since));
-        }
-        if let (false, RunKind::C10d, Some(expected)) = (is_short, run.kind, expected) {
-            let Expected { min: expected, source: from, .. } = expected;
-            held.push((about(), Reason::RoundNotComplete { joined, expected, from, waited }, since));
-        }
-    }
-    if let (Some(completed), Some(group), false) = (run.completed, run.group, run.state.is_over()) {
-        if let Some(expected) = plan.expected()
-            && group < expected.min
-            && run.kind == RunKind::C10d
-        {
-            let reason = Reason::FewerThanExpected {
-                formed: group,
-                expected: expected.min,
-                from: expected.source,
-                left_over: names(Place::WaitList),
-            };
-            held.push((about(), reason, completed));
-        }
-        for (place, redundant) in [(Place::WaitList, false), (Place::Redundant, true)] {
-            let left_over = names(place);
-            if !left_over.is_empty() {
-                let since = run.nodes.iter().filter(|n| n.place == place).map(|n| n.place_since).min();
-                let since = since.unwrap_or(completed).max(completed);
-                let waited = Secs(now.since(since));
-                held.push((
-                    format!("{redundant}"),
-                    Reason::LeftOver { group, left_over, redundant, waited },
-                    since,
-                ));
-            }
-        }
-    }
-    if let (Some(since), None) = (run.exit_since, run.exit_done) {
-        let reason = Reason::ExitBarrier {
-            arrived: count(run.exit.len()),
-            nodes: run.group,
-            running: still_running(run),
-            waited: Secs(now.since(since)),
+    let present = names(run, Place::Participant);
+    let joined = count(present.count());
+    let waited = Secs(now.since(since));
+    let is_short = expected.is_none_or(|expected| joined < expected.min);
+    // Without a number, a static run's missing nodes are told by its waits.
+    if is_short && joined > 0 && (run.kind() == RunKind::C10d || expected.is_some()) {
+        let name = |rank: Option<u32>| format!("node {}", rank.unwrap_or_default());
+        let missing = missing(run, plan, expected).into_iter();
+        let reason = Reason::NodesMissing {
+            joined,
+            expected: expected.map(|expected| expected.min),
+            from: expected.map(|expected| expected.source),
+            missing: Names::of(missing.map(|node| node.name.unwrap_or_else(|| name(node.rank)))),
+            present,
+            waited,
         };
-        held.push((about(), reason, since));
+        held.push(of_round(run, reason, since));
     }
-    if !run.has_agents() && run.world.completed.is_some() && !run.world.connected.is_empty() {
-        let ended = run.world.ranks.iter().filter_map(|(&rank, info)| Some((rank, info.gone?)));
-        let ended: Vec<_> = ended.collect();
-        if let Some(since) = ended.iter().map(|&(_, at)| at).min() {
-            let ranks = Names::of(ended.iter().map(|&(rank, _)| run.world.label(rank)));
-            let left = count(run.world.connected.len());
-            held.push((
-                String::new(),
-                Reason::RanksEnded { ranks, left, since: Secs(now.since(since)) },
-                since,
-            ));
-        }
+    if let (false, RunKind::C10d, Some(expected)) = (is_short, run.kind(), expected) {
+        let Expected { min: expected, source: from, .. } = expected;
+        held.push(of_round(run, Reason::RoundNotComplete { joined, expected, from, waited }, since));
     }
     held
+}
+
+/// The round is complete with fewer nodes than somebody outside expects.
+fn fewer_than_expected(run: &TrackedRun, plan: &Plan, formed: u32, since: Timestamp) -> Option<Finding> {
+    let Expected { min: expected, source: from, .. } =
+        plan.expected().filter(|expected| formed < expected.min && run.kind() == RunKind::C10d)?;
+    let left_over = names(run, Place::WaitList);
+    Some(of_round(run, Reason::FewerThanExpected { formed, expected, from, left_over }, since))
+}
+
+/// Some have finished, and others have not.
+fn at_exit(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
+    let round = run.round();
+    let since = round.exit_since.filter(|_| round.exit_done.is_none())?;
+    let reason = Reason::ExitBarrier {
+        arrived: count(round.exit.len()),
+        nodes: round.group,
+        running: run.still_running(),
+        waited: Secs(now.since(since)),
+    };
+    Some(of_round(run, reason, since))
+}
+
+/// Worker processes without agents have ended while others go on.
+fn ranks_ended(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
+    let world = run.world();
+    if run.has_agents() || world.completed.is_none() || world.connected.is_empty() {
+        return None;
+    }
+    let ended = || world.ranks.iter().filter_map(|(&rank, info)| Some((rank, info.gone?)));
+    let since = ended().map(|(_, at)| at).min()?;
+    let ranks = Names::of(ended().map(|(rank, _)| world.label(rank)));
+    let left = count(world.connected.len());
+    let reason = Reason::RanksEnded { ranks, left, since: Secs(now.since(since)) };
+    Some(Finding { about: String::new(), reason, since })
+}
+
+/// What the gate tells, whether the run has traffic or not.
+pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
+    let Some(gate) = plan.gate() else { return Vec::new() };
+    let mut held = Vec::new();
+    let since = run.first_seen().max(gate.since);
+    let mut hold = |about: String, reason, since| held.push(Finding { reason, about, since });
+    let all = || gate.pods.iter().chain(&gate.turned_away);
+    let first = gate.pods.first();
+    if let Some((pod, other)) =
+        first.and_then(|pod| Some((pod, all().find(|other| other.nodes != pod.nodes)?)))
+    {
+        let reason = Reason::AnnouncementsDiffer {
+            pod: pod.pod.clone(),
+            says: pod.nodes.to_string(),
+            other_pod: other.pod.clone(),
+            other_says: other.nodes.to_string(),
+        };
+        hold(String::new(), reason, since);
+    }
+    for (pod, rank) in gate.turned_away.iter().filter_map(|pod| Some((pod, pod.node_rank?))) {
+        if let Some(holder) = plan.pod_of_rank(rank) {
+            let label = |pod: &Announcement| format!("pod {} at {}", pod.pod, pod.address);
+            let reason = Reason::DuplicateRank {
+                what: format!("node rank {rank}"),
+                first: label(holder),
+                second: format!("{}, which is held back", label(pod)),
+            };
+            hold(format!("node {rank}"), reason, since);
+        }
+    }
+    if let Some(versions) = &gate.versions {
+        hold(String::new(), Reason::TorchVersionsDiffer { versions: versions.to_string() }, since);
+    }
+    if run.kind() == RunKind::Announced && !gate.is_open {
+        let reason = Reason::PodsMissing {
+            announced: count(gate.pods.len()),
+            expected: gate.nodes.min,
+            missing: Names::of(gate.missing.iter().map(label)),
+            waited: Secs(now.since(gate.since)),
+        };
+        hold(String::new(), reason, gate.since);
+    }
+    held
+}
+
+fn label(missing: &Missing) -> String {
+    let rank = missing.node_rank;
+    match (&missing.pod, missing.seen) {
+        (Some(pod), Some(_)) => format!("pod {pod} with rank {rank}, which was there and is gone,"),
+        (Some(pod), None) => format!("pod {pod} with rank {rank}"),
+        (None, _) => format!("pod with rank {rank}"),
+    }
 }

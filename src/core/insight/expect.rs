@@ -1,6 +1,7 @@
 //! How many nodes a run should have, and who says so.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use crate::api::{Expected, ExpectedFrom};
 use crate::core::gate::{Announcement, GateSnapshot};
@@ -22,7 +23,7 @@ pub(super) struct Plan {
     pub(super) expectation: Option<Expectation>,
     gate: Option<Gate>,
     /// `serve --nodes`.
-    pub(super) flag: Option<(u32, u32)>,
+    flag: Option<(u32, u32)>,
     /// Goes up with every change.
     pub(super) version: u64,
 }
@@ -56,23 +57,13 @@ fn host_of_job(pod: &str) -> Option<String> {
 }
 
 impl Plan {
-    pub(super) fn new(flag: Option<(u32, u32)>) -> Self {
-        Self { flag, ..Self::default() }
-    }
-
-    /// The pods as they are now.
-    pub(super) fn set_gate(&mut self, snapshot: Option<GateSnapshot>) {
-        self.gate = snapshot.map(Gate::new);
-        self.version = self.version.saturating_add(1);
-    }
-
     /// The pods that announced themselves, if somebody did.
     pub(super) fn gate(&self) -> Option<&GateSnapshot> {
         self.gate.as_ref().map(|gate| &gate.snapshot)
     }
 
     /// Whether nothing is said any more.
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.expectation.is_none() && self.gate.is_none()
     }
 
@@ -98,6 +89,67 @@ impl Plan {
     /// The pod with a node rank.
     pub(super) fn pod_of_rank(&self, rank: u32) -> Option<&Announcement> {
         self.gate()?.pods.iter().find(|pod| pod.node_rank == Some(rank))
+    }
+}
+
+/// What was said about all runs.
+#[derive(Debug)]
+pub(super) struct Plans {
+    of_run: BTreeMap<String, Arc<Plan>>,
+    /// Of a run of which nothing was said.
+    none: Arc<Plan>,
+}
+
+impl Plans {
+    /// Runs with plans.
+    const MOST: usize = 4096;
+
+    /// `flag`: `serve --nodes`.
+    pub(super) fn new(flag: Option<(u32, u32)>) -> Self {
+        Self { of_run: BTreeMap::new(), none: Arc::new(Plan { flag, ..Plan::default() }) }
+    }
+
+    /// What was said about a run.
+    pub(super) fn of(&self, run_id: &str) -> Arc<Plan> {
+        Arc::clone(self.of_run.get(run_id).unwrap_or(&self.none))
+    }
+
+    /// The gates of all runs that have one.
+    pub(super) fn gates(&self) -> impl Iterator<Item = (&str, &GateSnapshot)> {
+        self.of_run.iter().filter_map(|(run_id, plan)| Some((run_id.as_str(), plan.gate()?)))
+    }
+
+    /// An operator says what to expect of a run. `false` if there are too many such runs.
+    pub(super) fn expect(&mut self, run_id: &str, expectation: Expectation) -> bool {
+        self.change(run_id, |plan| plan.expectation = Some(expectation))
+    }
+
+    /// A run's gate has changed; `None`: its pods are gone. `false` if that is nothing new, or there are too many runs.
+    pub(super) fn set_gate(&mut self, run_id: &str, gate: Option<GateSnapshot>) -> bool {
+        if gate.is_none() && !self.of_run.contains_key(run_id) {
+            return false;
+        }
+        let changed = self.change(run_id, |plan| plan.gate = gate.map(Gate::new));
+        if self.of_run.get(run_id).is_some_and(|plan| plan.is_empty()) {
+            self.of_run.remove(run_id);
+        }
+        changed
+    }
+
+    /// Forgets what was said about a run. `false` if nothing was.
+    pub(super) fn forget(&mut self, run_id: &str) -> bool {
+        self.of_run.remove(run_id).is_some()
+    }
+
+    fn change(&mut self, run_id: &str, change: impl FnOnce(&mut Plan)) -> bool {
+        if self.of_run.len() >= Self::MOST && !self.of_run.contains_key(run_id) {
+            return false;
+        }
+        let new = || Arc::new(Plan { version: 1, ..Plan::clone(&self.none) });
+        let plan = Arc::make_mut(self.of_run.entry(run_id.to_owned()).or_insert_with(new));
+        change(plan);
+        plan.version = plan.version.saturating_add(1);
+        true
     }
 }
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::reason::Reason;
+use super::epoch::Epoch;
+use super::reason::{Finding, Reason};
 use super::run::RunKey;
 use crate::api::{Explanation, Severity};
 use crate::core::ids::Timestamp;
@@ -11,10 +12,17 @@ use crate::core::ids::Timestamp;
 /// What an explanation is about. While a topic is held its text may change, but it is one explanation.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Topic {
-    pub(super) store: u16,
+    pub(super) store: Option<u16>,
     pub(super) run: Option<RunKey>,
     pub(super) code: &'static str,
     pub(super) about: String,
+}
+
+impl Topic {
+    /// What a finding is about, seen in a store.
+    pub(super) fn of(store: Option<u16>, run: Option<RunKey>, finding: &Finding) -> Self {
+        Self { store, run, code: finding.reason.code(), about: finding.about.clone() }
+    }
 }
 
 /// Who an explanation is about, for people.
@@ -54,7 +62,7 @@ pub(super) struct Utterance {
 #[derive(Debug)]
 pub(super) struct ExplanationLog {
     explain_after: Duration,
-    epoch: f64,
+    epoch: Epoch,
     entries: BTreeMap<Topic, Entry>,
     next_id: u64,
     /// Explanations that did not fit.
@@ -69,7 +77,7 @@ impl ExplanationLog {
     /// A wait is said again at the latest after this long.
     const LONGEST_PAUSE: Duration = Duration::from_mins(10);
 
-    pub(super) fn new(explain_after: Duration, epoch: f64) -> Self {
+    pub(super) fn new(explain_after: Duration, epoch: Epoch) -> Self {
         Self { explain_after, epoch, entries: BTreeMap::new(), next_id: 1, lost: 0 }
     }
 
@@ -78,8 +86,7 @@ impl ExplanationLog {
         &mut self,
         topic: Topic,
         subject: Subject,
-        reason: Reason,
-        since: Timestamp,
+        Finding { reason, since, .. }: Finding,
         now: Timestamp,
     ) -> Option<Utterance> {
         let until = Some(now + Self::FACT_SHOWN);
@@ -96,7 +103,7 @@ impl ExplanationLog {
     }
 
     /// Something that holds at the moment.
-    pub(super) fn hold(&mut self, topic: Topic, subject: Subject, reason: Reason, since: Timestamp) {
+    pub(super) fn hold(&mut self, topic: Topic, subject: Subject, Finding { reason, since, .. }: Finding) {
         if let Some(entry) = self.entries.get_mut(&topic).filter(|entry| entry.until.is_none()) {
             entry.fresh = true;
             entry.reason = reason;
@@ -185,7 +192,7 @@ impl ExplanationLog {
     /// Whether something is being said about a run.
     pub(super) fn says(&self, run: &RunKey, code: &'static str) -> bool {
         let is_it = |topic: &Topic| topic.run.as_ref() == Some(run) && topic.code == code;
-        let first = Topic { store: run.store, run: Some(run.clone()), code, about: String::new() };
+        let first = Topic { store: run.port(), run: Some(run.clone()), code, about: String::new() };
         let of_code = self.entries.range(first..).take_while(|(topic, _)| is_it(topic));
         of_code.into_iter().any(|(_, entry)| entry.said && entry.until.is_none())
     }
@@ -196,7 +203,7 @@ impl ExplanationLog {
             self.entries.keys().filter(|topic| topic.run.as_ref() == Some(from)).cloned().collect();
         for topic in topics {
             if let Some(entry) = self.entries.remove(&topic) {
-                let topic = Topic { store: to.store, run: Some(to.clone()), ..topic };
+                let topic = Topic { store: to.port(), run: Some(to.clone()), ..topic };
                 self.entries.entry(topic).or_insert(entry);
             }
         }
@@ -213,14 +220,14 @@ impl ExplanationLog {
     }
 }
 
-fn show(topic: &Topic, entry: &Entry, epoch: f64) -> Explanation {
+fn show(topic: &Topic, entry: &Entry, epoch: Epoch) -> Explanation {
     Explanation {
         id: entry.id,
         run_id: entry.subject.run_id.clone(),
-        store: Some(topic.store).filter(|&port| port != 0),
+        store: topic.store,
         code: entry.reason.code().to_owned(),
         severity: entry.reason.severity(),
-        since: super::show::rounded(epoch + entry.since.0.as_secs_f64()),
+        since: epoch.unix(entry.since),
         holds: entry.until.is_none(),
         text: entry.reason.sentence(entry.subject.text.as_deref()),
         remedy: entry.reason.remedy().to_owned(),

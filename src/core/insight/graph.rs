@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use super::reason::{Names, Reason, Secs, Whereabouts};
-use super::run::{Run, RunKey};
-use super::{Client, StoreWatch};
+use super::reason::{Finding, Names, Reason, Secs, Whereabouts};
+use super::run::{RunKey, TrackedRun};
+use super::watch::{Client, StoreWatch};
 use crate::core::ids::{ConnId, RunId, Timestamp, count};
 use crate::core::protocol::keys::{AddressKind, KeyPattern, Leftover, RendezvousPart, classify};
 use crate::core::store::WaitView;
@@ -111,8 +111,8 @@ pub(super) fn wanted(key: &[u8]) -> Wanted {
 
 impl Wanted {
     /// Whether it belongs to a round that the run has left, so that its ranks are not those of the run's nodes now.
-    fn is_of_another_round(&self, run: Option<&Run>) -> bool {
-        self.round.zip(run).is_some_and(|(round, run)| round != run.round)
+    fn is_of_another_round(&self, run: Option<&TrackedRun>) -> bool {
+        self.round.zip(run).is_some_and(|(round, run)| round != run.round().number)
     }
 }
 
@@ -137,7 +137,7 @@ pub(super) enum Root {
 /// The waits of one store with what is needed to follow them.
 pub(super) struct Graph<'i> {
     pub(super) store: &'i StoreWatch,
-    pub(super) runs: &'i BTreeMap<RunKey, Run>,
+    pub(super) runs: &'i BTreeMap<RunKey, TrackedRun>,
     pub(super) now: Timestamp,
 }
 
@@ -165,23 +165,23 @@ impl Graph<'_> {
             if let Some(node) = run.node_of(conn) {
                 return node.label();
             }
-            if let Some(label) = run.left.get(&conn) {
+            if let Some(label) = run.life().left.get(&conn) {
                 return label.clone();
             }
             if let Some(rank) = client.rank {
-                return run.world.label(rank);
+                return run.world().label(rank);
             }
         }
         client.label()
     }
 
-    fn writer(run: Option<&Run>, writer: &Writer) -> Option<String> {
+    fn writer(run: Option<&TrackedRun>, writer: &Writer) -> Option<String> {
         match writer {
             Writer::Node(rank) => Some(match run.and_then(|run| run.node_of_rank(*rank)) {
                 Some(node) => node.label(),
                 None => format!("node rank {rank}"),
             }),
-            Writer::Rank(rank) => Some(run.map_or(format!("rank {rank}"), |run| run.world.label(*rank))),
+            Writer::Rank(rank) => Some(run.map_or(format!("rank {rank}"), |run| run.world().label(*rank))),
             Writer::NcclRankZero => Some("rank 0".into()),
             Writer::Group(name) => Some(name.clone()),
             Writer::LastAtExit => Some("the last node to finish".into()),
@@ -196,7 +196,7 @@ impl Graph<'_> {
     }
 
     /// The connection of a writer, and since when it is gone.
-    fn find(run: Option<&Run>, writer: &Writer) -> Option<(ConnId, Option<Timestamp>)> {
+    fn find(run: Option<&TrackedRun>, writer: &Writer) -> Option<(ConnId, Option<Timestamp>)> {
         let run = run?;
         match writer {
             Writer::Node(rank) => {
@@ -204,7 +204,7 @@ impl Graph<'_> {
                 Some((node.conn?, node.gone))
             }
             Writer::Rank(rank) => {
-                let info = run.world.ranks.get(rank)?;
+                let info = run.world().ranks.get(rank)?;
                 Some((info.conn, info.gone))
             }
             _ => None,
@@ -222,7 +222,7 @@ impl Graph<'_> {
         Some(Traced { run: run_key, who: self.who(conn), writer, root })
     }
 
-    fn root(&self, start: ConnId, run: Option<&Run>) -> Root {
+    fn root(&self, start: ConnId, run: Option<&TrackedRun>) -> Root {
         let mut path: Vec<ConnId> = Vec::new();
         let mut at = start;
         let mut want = None;
@@ -267,8 +267,8 @@ impl Graph<'_> {
     }
 
     /// Where a rank is that has not come to this meeting: it may have been at the last one.
-    fn missed(&self, run: &Run, rank: u32) -> Whereabouts {
-        match run.world.holder(rank).map(|before| before.gone) {
+    fn missed(&self, run: &TrackedRun, rank: u32) -> Whereabouts {
+        match run.world().holder(rank).map(|before| before.gone) {
             Some(Some(gone)) => Whereabouts::Gone(Secs(self.now.since(gone))),
             Some(None) => Whereabouts::Busy,
             None => Whereabouts::NeverCame,
@@ -282,8 +282,8 @@ impl Graph<'_> {
         Root::Cycle { members: members.to_vec(), newcomer, rank_zero }
     }
 
-    /// Everything the waits tell, one explanation a root: run, what tells it from others, since when.
-    pub(super) fn explain(&self) -> Vec<(RunKey, String, Reason, Timestamp)> {
+    /// Everything the waits tell, one explanation a root.
+    pub(super) fn explain(&self) -> Vec<(RunKey, Finding)> {
         struct Group {
             waiters: usize,
             since: Timestamp,
@@ -316,14 +316,14 @@ impl Graph<'_> {
             .filter_map(|((key, about), group)| {
                 let run = self.runs.get(&key)?;
                 let reason = self.reason(run, &group.root, group.waiters, group.since)?;
-                Some((key, about, reason, group.since))
+                Some((key, Finding { about, reason, since: group.since }))
             })
             .collect();
-        told.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+        told.sort_by(|(a, one), (b, other)| (a, &one.about).cmp(&(b, &other.about)));
         told
     }
 
-    fn reason(&self, run: &Run, root: &Root, waiters: usize, since: Timestamp) -> Option<Reason> {
+    fn reason(&self, run: &TrackedRun, root: &Root, waiters: usize, since: Timestamp) -> Option<Reason> {
         let waited = Secs(self.now.since(since));
         match root {
             Root::Cycle { members, newcomer, rank_zero } => {
@@ -350,12 +350,12 @@ impl Graph<'_> {
                 let who = Self::writer(is_now.then_some(run), writer)?;
                 Some(match writer {
                     Writer::Rank(rank @ 1..) => Reason::WaitingForRank {
-                        rank: run.world.label(*rank),
+                        rank: run.world().label(*rank),
                         whereabouts,
                         waiters,
-                        joined: run.world.joined(),
-                        connected: count(run.world.connected.len()),
-                        world_size: run.world.size.map(|(size, _)| size),
+                        joined: run.world().joined(),
+                        connected: count(run.world().connected.len()),
+                        world_size: run.world().size(),
                         waited,
                     },
                     Writer::Node(1..) => {
@@ -379,7 +379,7 @@ impl Graph<'_> {
         let run = traced.run.as_ref().and_then(|key| self.runs.get(key));
         Some(match &traced.root {
             Root::At { writer: Writer::LastAtExit, .. } => {
-                let running = run.map(still_running).unwrap_or_default();
+                let running = run.map(TrackedRun::still_running).unwrap_or_default();
                 if running.is_empty() {
                     "the other nodes have not finished".into()
                 } else {
@@ -398,11 +398,4 @@ impl Graph<'_> {
             }
         })
     }
-}
-
-/// The nodes of the round that have not finished.
-pub(super) fn still_running(run: &Run) -> Names {
-    Names::of(
-        run.participants().filter(|node| !node.finished && node.gone.is_none()).map(super::run::Node::label),
-    )
 }

@@ -15,38 +15,48 @@
     )
 )]
 
+mod announced;
 mod conditions;
+mod epoch;
 mod expect;
 mod explain;
 mod explanation_log;
 mod fold;
-mod gathering;
 mod graph;
-mod native;
+mod jobs;
+mod missing;
 mod reason;
-mod room;
 mod run;
 mod show;
+mod summary;
 #[cfg(test)]
 mod tests;
-mod waits;
-mod world;
+mod told;
+mod totals;
+mod watch;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::api::{Explanation, RunGone, RunKind, RunSummary, TimelineEvent};
-use crate::core::ids::{ConnId, RunId, Timestamp};
-use crate::core::protocol::keys::Role;
-pub use expect::Expectation;
-use expect::Plan;
-use explanation_log::ExplanationLog;
-pub use reason::{Names, Reason, Said, Secs, Unit, Whereabouts};
-use run::{Run, RunKey};
-pub use show::RunFigures;
-use waits::Waiting;
+use self::epoch::Epoch;
+use self::explain::Look;
+use self::fold::Fold;
+use self::jobs::Jobs;
+use self::run::{RunKey, TrackedRun};
+use self::show::Documents;
+use self::told::Told;
+use crate::api::{Run, RunKind, RunList, WaitList};
+use crate::core::gate::GateSnapshot;
+use crate::core::ids::{RunId, Timestamp};
+use crate::core::rendezvous::{Fact, RunSnapshot};
+use crate::core::store::{Observed, WaitView};
+
+pub use self::expect::Expectation;
+pub use self::reason::{Names, Reason, Said, Secs, Unit, Whereabouts};
+pub use self::show::RunFigures;
+pub use self::told::Change;
+pub use self::totals::{JOIN_BUCKETS, RoundEnds, Totals};
+pub use self::watch::StoreOwner;
 
 /// How insight is set.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,339 +77,210 @@ impl Default for Settings {
     }
 }
 
-/// Something changed.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Change {
-    /// An explanation: new, said again, or no longer so. `aloud` for the log.
-    Explanation {
-        /// What is said.
-        explanation: Explanation,
-        /// Whether it belongs in the log.
-        aloud: bool,
-    },
-    /// A run is new or has changed.
-    Run(RunSummary),
-    /// A run is no longer shown.
-    RunGone(RunGone),
-    /// Something happened.
-    TimelineEvent(TimelineEvent),
-}
-
-#[derive(Debug)]
-struct Client {
-    peer: SocketAddr,
-    pid: Option<u32>,
-    role: Role,
-    run: Option<RunKey>,
-    rank: Option<u32>,
-    since: Timestamp,
-}
-
-impl Client {
-    fn label(&self) -> String {
-        match self.pid {
-            Some(pid) => format!("process {pid} at {}", self.peer.ip()),
-            None => format!("a process at {}", self.peer.ip()),
-        }
-    }
-}
-
-/// Clients that gave up on one key at about the same time.
-#[derive(Debug)]
-struct GivenUp {
-    at: Timestamp,
-    waited: Duration,
-    who: Vec<String>,
-    more: usize,
-    /// Who should have written the key, as it was then.
-    writer: Option<String>,
-}
-
-/// A clash of two live writers.
-#[derive(Debug)]
-struct Clash {
-    at: Timestamp,
-    run: RunKey,
-    node: Option<u32>,
-    rank: Option<u32>,
-    first: String,
-    second: String,
-}
-
-#[derive(Debug)]
-struct Foreign {
-    peer: IpAddr,
-    protocol: &'static str,
-    times: u64,
-    last: Timestamp,
-}
-
-/// What a store was opened for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StoreOwner {
-    /// A run of this id.
-    Run(String),
-    /// A round of this native run.
-    Round(RunId),
-}
-
-#[derive(Debug)]
-struct StoreWatch {
-    port: u16,
-    owner: Option<StoreOwner>,
-    clients: HashMap<ConnId, Client>,
-    waits: HashMap<ConnId, Waiting>,
-    given_up: BTreeMap<(Option<RunKey>, Box<[u8]>), GivenUp>,
-    clashes: Vec<Clash>,
-    foreign: VecDeque<Foreign>,
-}
-
-/// What happened so often, for the metrics.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Totals {
-    /// Nodes that died in a round.
-    pub node_deaths: u64,
-    /// Rounds by how they ended: complete, timeout, closed.
-    pub rounds: [u64; 3],
-    /// How long complete rounds took from the first join, in seconds, since the start.
-    pub join_seconds: Vec<u64>,
-    /// Their sum.
-    pub join_seconds_sum: f64,
-    /// Closed native runs that were started again.
-    pub restarted: u64,
-    /// Observations that were lost.
-    pub lost: u64,
-}
-
-impl Totals {
-    /// A round is complete; its nodes gathered for so long.
-    fn completed(&mut self, took: Duration) {
-        self.rounds[0] = self.rounds[0].saturating_add(1);
-        let took = took.as_secs_f64();
-        let bucket = JOIN_BUCKETS.iter().position(|&bound| took <= bound).unwrap_or(JOIN_BUCKETS.len());
-        self.join_seconds[bucket] = self.join_seconds[bucket].saturating_add(1);
-        self.join_seconds_sum += took;
-    }
-}
-
-/// Upper bounds of [`Totals::join_seconds`] in seconds; the last count is for what exceeds them all.
-pub const JOIN_BUCKETS: [f64; 10] = [0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0];
-
-/// All that is known of the jobs of one server.
+/// All that is known of the jobs of one server, and what is said of them.
 #[derive(Debug)]
 pub struct Insight {
     settings: Settings,
-    stores: BTreeMap<u16, StoreWatch>,
-    runs: BTreeMap<RunKey, Run>,
-    plans: BTreeMap<String, Arc<Plan>>,
-    /// Of a run of which nothing was said.
-    no_plan: Arc<Plan>,
-    log: ExplanationLog,
-    news: Vec<Change>,
-    /// Runs as subscribers know them.
-    shown: BTreeMap<RunKey, u64>,
+    jobs: Jobs,
+    told: Told,
     /// When what holds was last looked at.
     looked: Option<Timestamp>,
     /// The waits were told since then.
     waits_told: bool,
-    totals: Totals,
 }
 
+/// What it is fed with.
 impl Insight {
-    /// Change kept until they are taken.
-    const MOST_NEWS: usize = 16_384;
-    /// Runs with plans.
-    const MOST_PLANS: usize = 4096;
-    /// Connections tracked in one store.
-    const MOST_CLIENTS: usize = 300_000;
-    /// What holds is looked at whenever the waits are told, so that none is taken for one that still lasts; where
-    /// nobody tells them, this often.
-    const LOOK_EVERY: Duration = Duration::from_millis(1500);
-    /// A run that is over is shown this long.
-    const OVER_SHOWN: Duration = Duration::from_hours(1);
-
     /// Knows nothing yet.
     pub fn new(settings: Settings) -> Self {
-        let log = ExplanationLog::new(settings.explain_after, settings.epoch);
-        let totals =
-            Totals { join_seconds: vec![0; JOIN_BUCKETS.len().saturating_add(1)], ..Totals::default() };
         Self {
-            no_plan: Arc::new(Plan::new(settings.nodes)),
+            jobs: Jobs::new(settings.max_runs, settings.nodes),
+            told: Told::new(settings.explain_after, Epoch(settings.epoch)),
             settings,
-            stores: BTreeMap::new(),
-            runs: BTreeMap::new(),
-            plans: BTreeMap::new(),
-            log,
-            news: Vec::new(),
-            shown: BTreeMap::new(),
             looked: None,
             waits_told: false,
-            totals,
         }
     }
 
     /// The store on `port` was opened for a run. To be told before what is observed there.
     pub fn own_store(&mut self, port: u16, owner: StoreOwner) {
-        self.store(port).owner = Some(owner);
+        self.jobs.store(port).owner = Some(owner);
     }
 
     /// The store on `port` was closed: its runs are no longer shown.
     pub fn forget_store(&mut self, port: u16) {
-        self.stores.remove(&port);
-        let gone: Vec<RunKey> = self.runs.keys().filter(|key| key.store == port).cloned().collect();
-        for key in &gone {
-            self.drop_run(key);
+        self.jobs.stores.remove(&port);
+        let gone = self.jobs.runs.keys().filter(|key| key.port() == Some(port));
+        for key in &gone.cloned().collect::<Vec<_>>() {
+            self.jobs.drop_run(&mut self.told, key);
         }
+    }
+
+    /// Takes in what the store on `port` observed at `at`.
+    pub fn observe(&mut self, port: u16, at: Timestamp, observed: Observed) {
+        self.fold(port, at).observe(observed);
+    }
+
+    /// The outstanding waits of the store on `port` that have lasted over a second; they replace those told before.
+    pub fn waits(&mut self, port: u16, waits: Vec<WaitView>, now: Timestamp) {
+        self.waits_told = true;
+        self.fold(port, now).waits(waits);
+    }
+
+    fn fold(&mut self, port: u16, at: Timestamp) -> Fold<'_> {
+        Fold { jobs: &mut self.jobs, told: &mut self.told, port, at }
+    }
+
+    /// A foreign client came to a store's port.
+    pub fn foreign(&mut self, port: u16, peer: IpAddr, protocol: &'static str, now: Timestamp) {
+        self.jobs.store(port).foreign_came(peer, protocol, now);
     }
 
     /// Observations were lost.
     pub fn lost(&mut self, count: u64) {
-        self.totals.lost = self.totals.lost.saturating_add(count);
+        self.jobs.totals.add_lost(count);
+    }
+
+    /// The gate of a run has changed; `None`: its pods are gone.
+    pub fn gate(&mut self, run_id: &str, gate: Option<GateSnapshot>) {
+        if self.jobs.plans.set_gate(run_id, gate) {
+            announced::touch(&mut self.jobs, run_id);
+        }
     }
 
     /// An operator says what to expect of a run. `false` if there are too many such runs.
     pub fn expect(&mut self, run_id: &str, expectation: Expectation) -> bool {
-        let Some(plan) = self.plan_mut(run_id) else { return false };
-        plan.expectation = Some(expectation);
-        plan.version = plan.version.saturating_add(1);
-        true
+        self.jobs.plans.expect(run_id, expectation)
+    }
+
+    /// The native rendezvous shows a run that has changed, with the port of its round's store.
+    pub fn observe_native(&mut self, snapshot: &RunSnapshot, store: Option<u16>) {
+        let key = RunKey::Native(snapshot.run_id.clone());
+        if !self.jobs.runs.contains_key(&key) {
+            self.begin_native(&key, &RunKey::Announced(snapshot.run_id.clone()), snapshot.at);
+        }
+        let name = snapshot.run_id.to_string();
+        let store = store.or_else(|| self.jobs.port_of(&StoreOwner::Run(name)));
+        if let Some(run) = self.jobs.runs.get_mut(&key) {
+            run.fold_native(snapshot, store);
+            run.touch();
+            run.update_state(snapshot.at);
+        }
+    }
+
+    /// A native run takes the place of its announcements: what was said of its pods stays.
+    fn begin_native(&mut self, key: &RunKey, announced: &RunKey, at: Timestamp) {
+        let mut run = TrackedRun::new(key.clone(), RunKind::Native, at);
+        if let Some(before) = self.jobs.runs.remove(announced) {
+            run = run.in_place_of(&before);
+            self.told.rename_run(announced, key);
+        }
+        self.jobs.stores.values_mut().for_each(|store| store.rename_run(announced, key));
+        self.jobs.runs.insert(key.clone(), run);
+    }
+
+    /// Takes in when the nodes of a run were last heard from. That alone is no change.
+    pub fn refresh_native(&mut self, snapshot: &RunSnapshot) {
+        if let Some(run) = self.jobs.runs.get_mut(&RunKey::Native(snapshot.run_id.clone())) {
+            run.refresh_native(snapshot);
+        }
+    }
+
+    /// The native rendezvous tells something about a run.
+    pub fn tell_native(&mut self, run: &RunId, fact: &Fact, at: Timestamp) {
+        self.jobs.totals.count_native(fact);
+        if let Some(run) = self.jobs.runs.get_mut(&RunKey::Native(run.clone())) {
+            run.finds(Reason::Rendezvous(Said::of(fact)), fact.to_string(), at);
+        }
+    }
+
+    /// The native rendezvous has forgotten a run.
+    pub fn forget_native(&mut self, run: &RunId) {
+        self.jobs.drop_run(&mut self.told, &RunKey::Native(run.clone()));
     }
 
     /// Forgets what is known of a run, but for a native one: that is the rendezvous' to forget. The store it uses keeps
     /// its keys. `false` if it is not known.
     pub fn forget(&mut self, run_id: &str) -> bool {
-        let mut keys: Vec<RunKey> = self.keys_of(run_id, None);
-        keys.retain(|key| !key.is_native());
+        let mut keys = self.jobs.keys_of(run_id, None);
+        keys.retain(|key| key.port().is_some());
         for key in &keys {
-            self.drop_run(key);
+            self.jobs.drop_run(&mut self.told, key);
         }
-        self.plans.remove(run_id).is_some() || !keys.is_empty()
+        self.jobs.plans.forget(run_id) || !keys.is_empty()
     }
 
+    /// Lets go of what may be missed, until all runs take no more than `most` bytes: of those that are over all but how
+    /// many they were and how it ended, the oldest first; of the others the history. Returns what they take then. The
+    /// nodes of native runs are the rendezvous' to count.
+    pub fn make_room(&mut self, most: usize) -> usize {
+        self.jobs.make_room(most)
+    }
+
+    /// Lets time pass: to be called some ten times a second.
+    pub fn tick(&mut self, now: Timestamp) {
+        /// What holds is looked at whenever the waits are told, so that none is taken for one that still lasts; where
+        /// nobody tells them, this often.
+        const LOOK_EVERY: Duration = Duration::from_millis(1500);
+        let Self { settings, jobs, told, looked, waits_told } = self;
+        let mut look =
+            Look { jobs, told, explain_after: settings.explain_after, epoch: Epoch(settings.epoch), now };
+        look.decide_roles();
+        look.match_agents();
+        announced::show(look.jobs, look.told, now);
+        look.pass_time();
+        look.tell_given_up();
+        look.tell_clashes();
+        let is_due = looked.is_none_or(|looked| now.since(looked) >= LOOK_EVERY);
+        if std::mem::take(waits_told) || is_due {
+            *looked = Some(now);
+            look.look();
+            look.forget_over();
+        }
+        look.tell_changes();
+    }
+}
+
+/// What it tells.
+impl Insight {
     /// Takes what has changed since the last call.
-    pub fn take_news(&mut self) -> Vec<Change> {
-        std::mem::take(&mut self.news)
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        self.told.take_changes()
     }
 
     /// What happened so often.
     pub fn totals(&self) -> &Totals {
-        &self.totals
+        &self.jobs.totals
     }
 
-    /// A foreign client came to a store's port.
-    pub fn foreign(&mut self, store: u16, peer: IpAddr, protocol: &'static str, now: Timestamp) {
-        const MOST: usize = 64;
-        let foreign = &mut self.store(store).foreign;
-        if let Some(known) = foreign.iter_mut().find(|known| known.peer == peer && known.protocol == protocol)
-        {
-            known.times = known.times.saturating_add(1);
-            known.last = now;
-            return;
-        }
-        if foreign.len() == MOST {
-            foreign.pop_front();
-        }
-        foreign.push_back(Foreign { peer, protocol, times: 1, last: now });
+    /// When the run finished: all its nodes came to the exit barrier or left as they had done their work, and it was not
+    /// started again.
+    pub fn finished(&self, run_id: &str) -> Option<Timestamp> {
+        announced::finished(&self.jobs, run_id)
     }
 
-    fn store(&mut self, port: u16) -> &mut StoreWatch {
-        self.stores.entry(port).or_insert_with(|| StoreWatch {
-            port,
-            owner: None,
-            clients: HashMap::new(),
-            waits: HashMap::new(),
-            given_up: BTreeMap::new(),
-            clashes: Vec::new(),
-            foreign: VecDeque::new(),
-        })
+    fn documents(&self, now: Timestamp) -> Documents<'_> {
+        Documents { jobs: &self.jobs, log: &self.told.log, epoch: Epoch(self.settings.epoch), now }
     }
 
-    fn key_of(&mut self, store: u16, id: &[u8]) -> RunKey {
-        self.store(store).key_of(&RunId::new(id))
+    /// `GET /api/v1/runs`.
+    pub fn list(&self, now: Timestamp) -> RunList {
+        self.documents(now).list()
     }
 
-    fn plan_mut(&mut self, run_id: &str) -> Option<&mut Plan> {
-        if self.plans.len() >= Self::MOST_PLANS && !self.plans.contains_key(run_id) {
-            return None;
-        }
-        let flag = self.settings.nodes;
-        let new = || {
-            let mut plan = Plan::new(flag);
-            plan.version = 1;
-            Arc::new(plan)
-        };
-        Some(Arc::make_mut(self.plans.entry(run_id.to_owned()).or_insert_with(new)))
+    /// What the metrics show of each run.
+    pub fn figures(&self, now: Timestamp) -> Vec<RunFigures> {
+        self.documents(now).figures()
     }
 
-    /// What was said about a run from outside.
-    fn plan(&self, key: &RunKey) -> Arc<Plan> {
-        Arc::clone(self.plans.get(&self.name(key)).unwrap_or(&self.no_plan))
+    /// `GET /api/v1/runs/{run_id}`. Where runs of several stores have this id, the one that is not over and came last,
+    /// unless a store is named.
+    pub fn run(&self, run_id: &str, store: Option<u16>, now: Timestamp) -> Option<Run> {
+        self.documents(now).run(run_id, store)
     }
 
-    /// A run's name for people.
-    fn name(&self, key: &RunKey) -> String {
-        match &key.id {
-            Some(id) => id.to_string(),
-            None => match self.stores.get(&key.store).and_then(|store| store.owner.as_ref()) {
-                Some(StoreOwner::Run(name)) => name.clone(),
-                Some(StoreOwner::Round(run)) => run.to_string(),
-                None => format!("store:{}", key.store),
-            },
-        }
-    }
-
-    fn keys_of(&self, run_id: &str, store: Option<u16>) -> Vec<RunKey> {
-        let is_it =
-            |run: &&Run| store.is_none_or(|port| run.store() == Some(port)) && self.name(&run.key) == run_id;
-        self.runs.values().filter(is_it).map(|run| run.key.clone()).collect()
-    }
-
-    /// The run, made if it is not there. `None` if there are too many that are not over.
-    fn run_mut(&mut self, key: &RunKey, kind: RunKind, now: Timestamp) -> Option<&mut Run> {
-        if !self.runs.contains_key(key) {
-            // The native rendezvous has the same limit on its own runs.
-            let watched = || self.runs.values().filter(|run| run.native.is_none());
-            if watched().count() >= self.settings.max_runs {
-                let oldest = watched().filter(|run| run.over_at.is_some()).min_by_key(|run| run.over_at);
-                // Announcements make way for traffic.
-                let is_gathering = |run: &&Run| run.kind == RunKind::Gathering && kind != RunKind::Gathering;
-                let oldest = oldest.or_else(|| watched().find(is_gathering));
-                let oldest = oldest?.key.clone();
-                self.drop_run(&oldest);
-            }
-            self.runs.insert(key.clone(), Run::new(key.clone(), kind, now));
-        }
-        self.runs.get_mut(key)
-    }
-
-    fn drop_run(&mut self, key: &RunKey) {
-        let Some(run) = self.runs.remove(key) else { return };
-        self.log.forget(key);
-        if self.shown.remove(key).is_some() {
-            let gone = RunGone { run_id: self.name(key), store: key.port() };
-            self.tell(Change::RunGone(gone));
-        }
-        if let Some(store) = run.store().and_then(|port| self.stores.get_mut(&port)) {
-            store.clients.values_mut().filter(|client| client.run.as_ref() == Some(key)).for_each(|client| {
-                client.run = None;
-                client.rank = None;
-            });
-        }
-    }
-
-    fn tell(&mut self, news: Change) {
-        if self.news.len() < Self::MOST_NEWS {
-            self.news.push(news);
-        }
-    }
-}
-
-impl StoreWatch {
-    /// The key of a run that has an id. Whatever the processes of a round call it, they belong to the round's run.
-    fn key_of(&self, id: &RunId) -> RunKey {
-        match &self.owner {
-            Some(StoreOwner::Round(run)) => RunKey::native(run),
-            _ => RunKey { store: self.port, id: Some(id.clone()) },
-        }
+    /// `GET /api/v1/waits`: the waits as the stores show them at this moment, each with what is known of it.
+    pub fn explain_waits(&self, total: usize, waits: Vec<(u16, WaitView)>, now: Timestamp) -> WaitList {
+        self.documents(now).waits(total, waits)
     }
 }

@@ -3,121 +3,15 @@
 //! The same value goes to the log, the API, `status`, the page and the metrics. `docs/explanations.md` lists every code
 //! with its meaning.
 
+mod remedies;
+mod values;
 mod words;
 
-use std::fmt::{self, Display, Formatter};
-use std::time::Duration;
+use serde::Serialize;
 
-use serde::{Serialize, Serializer};
-
+pub use self::values::{Names, Said, Secs, Unit, Whereabouts};
 use crate::api::{ExpectedFrom, Severity};
-
-/// A duration in seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Secs(pub Duration);
-
-impl Serialize for Secs {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_f64((self.0.as_secs_f64() * 1000.0).round() / 1000.0)
-    }
-}
-
-impl Display for Secs {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match f.precision() {
-            Some(digits) => write!(f, "{:.digits$} s", self.0.as_secs_f64()),
-            None => write!(f, "{} s", self.0.as_secs()),
-        }
-    }
-}
-
-/// Some names, and how many more there are.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Names {
-    /// The first of them.
-    pub shown: Vec<String>,
-    /// How many are not shown.
-    pub more: usize,
-}
-
-impl Names {
-    /// Names in a sentence.
-    const SHOWN: usize = 8;
-
-    /// Takes the first names and counts the rest.
-    pub fn of(names: impl IntoIterator<Item = String>) -> Self {
-        let mut names = names.into_iter();
-        let shown = names.by_ref().take(Self::SHOWN).collect();
-        Self { shown, more: names.count() }
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.shown.is_empty()
-    }
-
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        self.shown.len().saturating_add(self.more)
-    }
-}
-
-impl Display for Names {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match (self.shown.split_last(), self.more) {
-            (None, more) => write!(f, "{more}"),
-            (Some(_), more @ 1..) => write!(f, "{} and {more} more", self.shown.join(", ")),
-            (Some((last, [])), 0) => write!(f, "{last}"),
-            (Some((last, rest)), 0) => write!(f, "{} and {last}", rest.join(", ")),
-        }
-    }
-}
-
-/// What somebody who is waited for does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case", tag = "is", content = "for_seconds")]
-pub enum Whereabouts {
-    /// It has never been seen.
-    NeverCame,
-    /// It is connected and waits for nothing here: it is busy with something else.
-    Busy,
-    /// Its connection closed this long ago.
-    Gone(Secs),
-    /// The key belongs to a round that the run has left.
-    WentOn,
-    /// The key does not tell who it is.
-    Unknown,
-}
-
-impl Display for Whereabouts {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NeverCame => f.write_str("it has not come"),
-            Self::Busy => {
-                f.write_str("it is connected, but waits for nothing here: it is busy or stuck elsewhere")
-            }
-            Self::Gone(ago) => write!(f, "its connection closed {ago} ago"),
-            Self::WentOn => f.write_str("that was in another round, and the run has gone on without it"),
-            Self::Unknown => f.write_str("the keys do not tell which process that is"),
-        }
-    }
-}
-
-/// Something in the words of the native rendezvous.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Said {
-    pub(super) code: &'static str,
-    #[serde(skip)]
-    pub(super) severity: Severity,
-    /// Whether it is something that is waited for.
-    #[serde(skip)]
-    pub(super) waiting: bool,
-    /// What follows the run's name.
-    #[serde(skip)]
-    pub(super) text: String,
-    #[serde(skip)]
-    pub(super) remedy: &'static str,
-}
+use crate::core::ids::Timestamp;
 
 /// Why something is as it is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -224,14 +118,13 @@ pub enum Reason {
     Rendezvous(Said),
 }
 
-/// What a run is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Unit {
-    /// Agents, one a node.
-    Node,
-    /// Worker processes without agents.
-    Process,
+/// A reason that was found.
+#[derive(Debug)]
+pub(super) struct Finding {
+    pub(super) reason: Reason,
+    /// Tells it from others of its kind in one run.
+    pub(super) about: String,
+    pub(super) since: Timestamp,
 }
 
 impl Reason {

@@ -6,7 +6,7 @@ use prometheus::{IntGaugeVec, Registry};
 
 use super::{counter, family, gauge};
 use crate::api::{RunKind, RunState};
-use crate::core::insight::{JOIN_BUCKETS, RunFigures, Totals};
+use crate::core::insight::{JOIN_BUCKETS, RoundEnds, RunFigures, Totals};
 use crate::server::Server;
 
 /// The longest label, in characters.
@@ -113,7 +113,8 @@ pub(super) fn register(registry: &Registry, server: &Server) -> prometheus::Resu
     let help =
         "Rounds by how they ended: complete, timeout (closed before complete), closed (failed or stopped).";
     let rounds = counter(registry, "rallypoint_rendezvous_rounds_total", help, &["outcome"])?;
-    for (outcome, count) in ["complete", "timeout", "closed"].into_iter().zip(totals.rounds) {
+    let RoundEnds { complete, timed_out, closed } = totals.rounds;
+    for (outcome, count) in [("complete", complete), ("timeout", timed_out), ("closed", closed)] {
         rounds.with_label_values(&[outcome]).inc_by(count);
     }
     let help =

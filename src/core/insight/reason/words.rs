@@ -1,19 +1,10 @@
-//! The words: each reason's sentence, and what to do about it.
+//! The words: each reason's sentence.
 
 use std::fmt::{self, Display, Formatter};
 
-use super::{Reason, Unit, Whereabouts};
+use super::Reason;
+use super::values::{Names, Secs, Unit};
 use crate::api::ExpectedFrom;
-
-impl Unit {
-    pub(in crate::core::insight) fn count(self, n: u32) -> String {
-        let (one, many) = match self {
-            Self::Node => ("node", "nodes"),
-            Self::Process => ("process", "processes"),
-        };
-        format!("{n} {}", if n == 1 { one } else { many })
-    }
-}
 
 /// `1 node has`, `3 nodes have`.
 fn have(n: usize, one: &str, many: &str) -> String {
@@ -29,6 +20,32 @@ fn of_expected(joined: u32, expected: Option<u32>) -> String {
         Some(expected) => format!("{joined} of {expected} nodes"),
         None => Unit::Node.count(joined),
     }
+}
+
+const fn are(n: usize) -> &'static str {
+    if n == 1 { "is" } else { "are" }
+}
+
+/// `3 of 8`, or `3` where the whole is not known.
+fn of_whole(n: u32, whole: Option<u32>) -> String {
+    whole.map_or_else(|| n.to_string(), |whole| format!("{n} of {whole}"))
+}
+
+/// `n` nodes are missing: by name as far as names are known, else who is there.
+fn who_is_missing(n: usize, missing: &Names, present: &Names, waited: Secs) -> String {
+    match missing.count() {
+        0 => {
+            let there = present.count();
+            format!("{n} {} missing for {waited}; there {} {present}", are(n), are(there))
+        }
+        known if known < n => format!("{n} are missing for {waited}, {missing} among them"),
+        known => format!("{missing} {} missing for {waited}", are(known)),
+    }
+}
+
+/// What follows a sentence, if there is something.
+fn if_any(before: &str, names: &Names) -> String {
+    if names.is_empty() { String::new() } else { format!("{before}{names}") }
 }
 
 /// The words for who says so.
@@ -66,122 +83,6 @@ impl Reason {
             None => self.to_string(),
         }
     }
-
-    /// What to do about it; empty if there is nothing to do.
-    pub fn remedy(&self) -> &'static str {
-        match self {
-            Self::NodesMissing { expected: None, .. } => {
-                "tell the server how many are expected (serve --nodes, or PUT /api/v1/runs/RUN/expect), and look which \
-                 pods have not started or do not reach this server"
-            }
-            Self::PodsMissing { .. } => {
-                "look at the missing pod: is it scheduled, has its image come, does it reach this server's admin port?"
-            }
-            Self::TorchVersionsDiffer { .. } => {
-                "use one image on every node; different releases of PyTorch may not understand each other"
-            }
-            Self::NodesMissing { .. } | Self::WaitingForNode { whereabouts: Whereabouts::NeverCame, .. } => {
-                "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?"
-            }
-            Self::WaitingForNode { whereabouts: Whereabouts::Gone(_), .. }
-            | Self::RankZeroSlow { whereabouts: Whereabouts::Gone(_), .. }
-            | Self::WaitingForRank { whereabouts: Whereabouts::Gone(_), .. } => {
-                "look why that process ended; the others go on only when it comes back or they are restarted"
-            }
-            Self::WaitingForNode { .. } => "look at that node's agent log",
-            Self::RankZeroSlow { .. } => {
-                "look at rank 0's process: has it started, is it still importing or loading, did it fail to bind its \
-                 port (EADDRINUSE)?"
-            }
-            Self::WaitingForRank { .. } => {
-                "look at the process with that rank: has it started, does it reach this server?"
-            }
-            Self::WaitingForGroup { .. } => "look for ranks that have not reached this call, or have left",
-            Self::NodeDiedJoining { .. } => {
-                "look at that pod's log and events; the round needs it or a replacement"
-            }
-            Self::NodeDied { .. } => {
-                "look at that pod's log and events; torchrun notices when its heartbeats expire, 15 s by default"
-            }
-            Self::RankLost { .. } => {
-                "look at the log of that process; the others wait for it until their time-out"
-            }
-            Self::RanksEnded { .. } => {
-                "if they were not meant to end before the others, look at their logs; the store cannot tell success from \
-                 a crash"
-            }
-            Self::AllLeft { .. } => {
-                "if the job was not stopped on purpose, look at the pods' logs and events"
-            }
-            Self::DuplicateRank { .. } => {
-                "give each node its own rank, stop the process that should not be there; a second job needs its own store \
-                 (--listen twice, or POST /api/v1/stores)"
-            }
-            Self::TwoJobs { .. } => {
-                "give each job its own store: --listen twice, or POST /api/v1/stores; then start both again"
-            }
-            Self::RoundNotComplete { .. }
-            | Self::FewerThanExpected { .. }
-            | Self::LeftOver { redundant: false, .. } => "start every node with the same --nnodes",
-            Self::LeftOver { .. } => "stop them, or raise the maximum in --nnodes on every node",
-            Self::WorldSizesDiffer { .. } => {
-                "start every process with the same WORLD_SIZE (--nnodes, --nproc-per-node)"
-            }
-            Self::NodeRankBeyond { .. } => {
-                "start every node with the same --nnodes and a --node-rank below it"
-            }
-            Self::AnnouncementsDiffer { .. } => "give every pod the same number of nodes",
-            Self::RunIsClosed { finished: true, .. } => {
-                "nothing, if the job is done; else start it with another --rdzv-id, or after --forget-finished-after"
-            }
-            Self::RunIsClosed { .. } => {
-                "start all nodes again when the old ones have left and the run is forgotten (10 s later), or with another \
-                 --rdzv-id"
-            }
-            Self::ClosedIncomplete { .. } => {
-                "the first node to give up closed the run for all; give them more time with --rdzv-conf join_timeout=1800 \
-                 and look for the nodes that did not come"
-            }
-            Self::ClosedUnfinished { .. } => "look at the nodes' logs for the first error",
-            Self::RunRestarted {} => {
-                "a late node would train alone over the checkpoints: stop it if this is not a new run"
-            }
-            Self::StaleAddress { .. } => "restart all ranks, or run the server with --drop-spent on",
-            Self::ElasticDeadlock { .. } => {
-                "a known fault of torch 2.15: restart all agents, and set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on every \
-                 node before nodes join a running job"
-            }
-            Self::WaitCycle { .. } => "none of them can go on: restart them together",
-            Self::GaveUp { .. } => {
-                "its process will fail now; look at the one that should have written the key. For longer waits set \
-                 --rdzv-conf read_timeout (agents) or init_process_group's timeout (workers)"
-            }
-            Self::ForeignClient { .. } => {
-                "point it at the admin port if it is a health check or a scraper (HTTP), and at another server if it is TLS"
-            }
-            Self::WorkersElsewhere { .. } => {
-                "to see their ranks, and to be free of rank 0's host, let the workers meet here: docs/launch-modes.md"
-            }
-            Self::ExitBarrier { .. } => {
-                "look at the nodes that still train; agents wait for them up to 300 s"
-            }
-            Self::WatchdogFired { .. } => "look at that rank's log for the collective that timed out",
-            Self::UnreadableState { .. } => {
-                "the job is not harmed; who has joined cannot be shown. Does another program use this key?"
-            }
-            Self::WaitsForRank { .. } => {
-                "if it replaces that node, it gets the rank when that one leaves or its keep-alive runs out; else give each node \
-                 its own rank (PET_NODE_RANK, node_rank, the pod's index)"
-            }
-            Self::Rendezvous(said) => said.remedy,
-            Self::StandsBy { .. }
-            | Self::RunStarted { .. }
-            | Self::RoundComplete { .. }
-            | Self::RanksComplete { .. }
-            | Self::RunFinished { .. }
-            | Self::NodeCameLate { .. } => "",
-        }
-    }
 }
 
 impl Display for Reason {
@@ -203,39 +104,21 @@ impl Display for Reason {
             }
             Self::PodsMissing { announced, expected, missing, waited } => {
                 let n = expected.saturating_sub(*announced) as usize;
-                let are = if n == 1 { "is" } else { "are" };
+                let who = if missing.count() == n { missing.to_string() } else { n.to_string() };
                 write!(f, "{announced} of {expected} pods have announced themselves; ")?;
-                if missing.count() == n {
-                    write!(f, "{missing} {are} missing for {waited}")
-                } else {
-                    write!(f, "{n} {are} missing for {waited}")
-                }
+                write!(f, "{who} {} missing for {waited}", are(n))
             }
             Self::TorchVersionsDiffer { versions } => {
                 write!(f, "the pods have different versions of PyTorch: {versions}")
             }
             Self::NodesMissing { joined, expected: Some(expected), from, missing, present, waited } => {
-                let (joined, expected) = (*joined, *expected);
                 write!(f, "{joined} of {expected} nodes have joined; ")?;
-                let n = expected.saturating_sub(joined);
-                if missing.is_empty() {
-                    write!(
-                        f,
-                        "{} missing for {waited}",
-                        if n == 1 { "1 is".into() } else { format!("{n} are") }
-                    )?;
-                } else if missing.count() < n as usize {
-                    write!(f, "{n} are missing for {waited}, {missing} among them")?;
-                } else {
-                    write!(
-                        f,
-                        "{missing} {} missing for {waited}",
-                        if missing.count() == 1 { "is" } else { "are" }
-                    )?;
-                }
-                if missing.is_empty() {
-                    write!(f, "; there {} {present}", if present.count() == 1 { "is" } else { "are" })?;
-                }
+                f.write_str(&who_is_missing(
+                    expected.saturating_sub(*joined) as usize,
+                    missing,
+                    present,
+                    *waited,
+                ))?;
                 from.map_or(Ok(()), |from| write!(f, " ({expected} by {})", says_who(from)))
             }
             Self::NodesMissing { joined, present, waited, .. } => write!(
@@ -266,9 +149,8 @@ impl Display for Reason {
                 )
             }
             Self::RankLost { ranks, joined, world_size } => {
-                write!(f, "{ranks} ended before all ranks had met; {joined}")?;
-                world_size.map_or(Ok(()), |n| write!(f, " of {n}"))?;
-                f.write_str(" are there")
+                let joined = of_whole(*joined, *world_size);
+                write!(f, "{ranks} ended before all ranks had met; {joined} are there")
             }
             Self::RanksEnded { ranks, left, since } => {
                 write!(f, "{ranks} ended {since} ago while {} still run", Unit::Process.count(*left))
@@ -286,17 +168,10 @@ impl Display for Reason {
                 write!(f, "{} {waited} for {what} of {node}: {whereabouts}", clients(*waiters))
             }
             Self::WaitingForRank { rank, whereabouts, waiters, joined, connected, world_size, waited } => {
-                write!(
-                    f,
-                    "{} {waited} for the address of {rank}: {whereabouts}; {joined}",
-                    clients(*waiters)
-                )?;
-                world_size.map_or(Ok(()), |n| write!(f, " of {n}"))?;
-                write!(
-                    f,
-                    " ranks have published theirs, {} connected",
-                    have(*connected as usize, "process", "processes")
-                )
+                let (waited_for, joined) = (clients(*waiters), of_whole(*joined, *world_size));
+                write!(f, "{waited_for} {waited} for the address of {rank}: {whereabouts}; ")?;
+                let connected = have(*connected as usize, "process", "processes");
+                write!(f, "{joined} ranks have published theirs, {connected} connected")
             }
             Self::WaitingForGroup { what, waiters, waited } => {
                 write!(f, "{} {waited} for {what}", clients(*waiters))
@@ -309,13 +184,12 @@ impl Display for Reason {
                 write!(f, "two jobs on one store: {first} and {second} ({evidence})")
             }
             Self::FewerThanExpected { formed, expected, from, left_over } => {
+                let (nodes, from, left_over) =
+                    (Unit::Node.count(*formed), says_who(*from), if_any("; left over: ", left_over));
                 write!(
                     f,
-                    "the round is complete with {}, but {expected} are expected by {}",
-                    Unit::Node.count(*formed),
-                    says_who(*from)
-                )?;
-                if left_over.is_empty() { Ok(()) } else { write!(f, "; left over: {left_over}") }
+                    "the round is complete with {nodes}, but {expected} are expected by {from}{left_over}"
+                )
             }
             Self::LeftOver { group, left_over, redundant, waited } => {
                 let group = Unit::Node.count(*group);
@@ -345,8 +219,8 @@ impl Display for Reason {
                 if *finished { "finished" } else { "was closed" }
             ),
             Self::ClosedIncomplete { joined, expected, present } => {
-                write!(f, "closed at {} and never complete", of_expected(*joined, *expected))?;
-                if present.is_empty() { Ok(()) } else { write!(f, "; there were {present}") }
+                let (joined, present) = (of_expected(*joined, *expected), if_any("; there were ", present));
+                write!(f, "closed at {joined} and never complete{present}")
             }
             Self::ClosedUnfinished { finished, nodes } => {
                 write!(
@@ -380,12 +254,12 @@ impl Display for Reason {
                 "the workers meet at {address}, a store that rank 0 hosts itself; their ranks cannot be seen here"
             ),
             Self::ExitBarrier { arrived, nodes, running, waited } => {
-                match nodes {
-                    Some(nodes) => write!(f, "{arrived} of {nodes} nodes have finished")?,
-                    None => write!(f, "{} finished", have(*arrived as usize, "node", "nodes"))?,
-                }
-                write!(f, " and waited {waited} at the exit barrier")?;
-                if running.is_empty() { Ok(()) } else { write!(f, "; still running: {running}") }
+                let have_finished = match nodes {
+                    Some(nodes) => format!("{arrived} of {nodes} nodes have finished"),
+                    None => format!("{} finished", have(*arrived as usize, "node", "nodes")),
+                };
+                let running = if_any("; still running: ", running);
+                write!(f, "{have_finished} and waited {waited} at the exit barrier{running}")
             }
             Self::WatchdogFired { who } => write!(f, "{who} reported that a collective timed out or failed"),
             Self::UnreadableState { detail } => write!(f, "the rendezvous state cannot be read: {detail}"),

@@ -1,39 +1,42 @@
 //! The c10d backend: rounds as the rendezvous state tells them.
 
-use super::{MOST_NODES, Node, NodeId, Place, Run};
+use super::facts::FormerNode;
+use super::limits::MOST_NODES;
+use super::node::{NodeId, Place, TrackedNode};
+use super::tracked::TrackedRun;
 use crate::core::ids::{ConnId, Timestamp, count};
 use crate::core::insight::expect::Plan;
 use crate::core::insight::reason::{Names, Reason, Secs, Unit};
 use crate::core::protocol::rendezvous_state::{Node as Desc, RendezvousState, UtcMicros};
 
-impl Run {
+impl FormerNode {
+    fn of(node: &TrackedNode) -> Self {
+        Self { name: node.name.clone(), last_seen: node.last_heartbeat }
+    }
+}
+
+impl TrackedRun {
     /// A new version of torchrun's c10d state, written by `conn`.
-    pub(in crate::core::insight) fn fold_state(
-        &mut self,
-        state: &RendezvousState,
-        conn: ConnId,
-        now: Timestamp,
-        plan: &Plan,
-    ) {
-        if self.has_state && state.round != self.round {
+    pub(super) fn fold_state(&mut self, state: &RendezvousState, conn: ConnId, now: Timestamp, plan: &Plan) {
+        if self.has_state && state.round != self.round.number {
             let stays = |desc: &Desc| state.participants.iter().any(|(other, _)| other == desc);
-            let gone = |node: &&Node| matches!(&node.id, NodeId::Desc(desc) if !stays(desc));
+            let gone = |node: &&TrackedNode| matches!(&node.id, NodeId::Desc(desc) if !stays(desc));
             // Those that died in this round may have been dropped from the state before it ended.
-            let began = self.started.unwrap_or_default();
-            self.earlier.retain(|&(_, last_seen)| last_seen >= began);
-            let left: Vec<_> =
-                self.participants().filter(gone).map(|n| (n.name.clone(), n.last_heartbeat)).collect();
-            self.earlier.extend(left);
-            self.earlier.truncate(MOST_NODES);
+            let began = self.round.started.unwrap_or_default();
+            self.life.earlier.retain(|node| node.last_seen >= began);
+            let left: Vec<FormerNode> = self.participants().filter(gone).map(FormerNode::of).collect();
+            self.life.earlier.extend(left);
+            self.life.earlier.truncate(MOST_NODES);
             self.begin_round(state.round);
             // Everybody joins anew.
-            self.nodes.iter_mut().for_each(|node| node.place = Place::WaitList);
+            self.life.nodes.iter_mut().for_each(|node| node.place = Place::WaitList);
         }
         self.has_state = true;
-        self.round = state.round;
-        let was_complete = self.completed.is_some();
+        self.round.number = state.round;
+        let was_complete = self.round.completed.is_some();
         let mut changed = Vec::new();
         let index: std::collections::HashMap<Desc, usize> = self
+            .life
             .nodes
             .iter()
             .enumerate()
@@ -44,7 +47,7 @@ impl Run {
             .collect();
         let stamps: std::collections::HashMap<&Desc, i64> =
             state.last_heartbeats.iter().map(|(desc, at)| (desc, at.0)).collect();
-        let mut seen = vec![false; self.nodes.len()];
+        let mut seen = vec![false; self.life.nodes.len()];
         let lists = state
             .participants
             .iter()
@@ -57,7 +60,7 @@ impl Run {
             let stamp = stamps.get(desc).copied().unwrap_or(i64::MIN);
             if let Some(&at) = index.get(desc) {
                 seen[at] = true;
-                let node = &mut self.nodes[at];
+                let node = &mut self.life.nodes[at];
                 if node.stamp != stamp {
                     node.stamp = stamp;
                     node.last_heartbeat = now;
@@ -74,15 +77,15 @@ impl Run {
                     (node.place, node.rank) = (place, rank);
                     self.version = self.version.saturating_add(1);
                 }
-            } else if self.nodes.len() < MOST_NODES {
+            } else if self.life.nodes.len() < MOST_NODES {
                 let id = NodeId::Desc(desc.clone());
                 let name = self.name_for(&id, plan);
-                let at = self.nodes.len();
+                let at = self.life.nodes.len();
                 if place == Place::Participant {
                     joined.push(at);
                 }
                 changed.push(at);
-                self.nodes.push(Node {
+                self.life.nodes.push(TrackedNode {
                     id,
                     name,
                     conn: None,
@@ -102,31 +105,31 @@ impl Run {
         }
         if let [at] = changed[..]
             && self.node_of(conn).is_none()
-            && self.nodes[at].conn.is_none()
+            && self.life.nodes[at].conn.is_none()
         {
-            self.nodes[at].conn = Some(conn);
+            self.life.nodes[at].conn = Some(conn);
         }
         self.tell_joins(&joined, now);
-        self.deadline = state.deadline.map(UtcMicros::as_secs_f64);
+        self.round.deadline = state.deadline.map(UtcMicros::as_secs_f64);
         let participants = count(state.participants.len());
-        if participants > self.most_joined {
-            self.most_joined = participants;
-            self.most_present = Names::of(self.participants().map(|node| node.name.clone()));
+        if participants > self.round.most_joined {
+            self.round.most_joined = participants;
+            self.round.most_present = Names::of(self.participants().map(|node| node.name.clone()));
         }
         if state.complete && !was_complete {
             self.complete(now);
         }
-        if state.closed && self.closed.is_none() {
+        if state.closed && self.round.closed.is_none() {
             self.close(now, plan);
         }
         // Those in no list any more.
         let mut at = 0;
-        let (earlier, left) = (&mut self.earlier, &mut self.left);
-        self.nodes.retain(|node| {
+        let (earlier, left) = (&mut self.life.earlier, &mut self.life.left);
+        self.life.nodes.retain(|node| {
             let stays = seen.get(at).copied().unwrap_or(true);
             at = at.saturating_add(1);
             if !stays && node.gone.is_some() && earlier.len() < MOST_NODES {
-                earlier.push((node.name.clone(), node.last_heartbeat));
+                earlier.push(FormerNode::of(node));
             }
             if let (false, None, Some(conn)) = (stays, node.gone, node.conn)
                 && left.len() < MOST_NODES
@@ -141,11 +144,11 @@ impl Run {
         if joined.is_empty() {
             return;
         }
-        let started = *self.started.get_or_insert(now);
+        let started = *self.round.started.get_or_insert(now);
         let total = self.joined();
         for &at in joined {
-            let (name, after) = (self.nodes[at].told(), Secs(now.since(started)));
-            let round = self.round;
+            let (name, after) = (self.life.nodes[at].told(), Secs(now.since(started)));
+            let round = self.round.number;
             let text = format!("{name} joined round {round} ({}, +{after:.1})", Unit::Node.count(total));
             self.moment(now, "node_joined", text);
         }
@@ -153,10 +156,10 @@ impl Run {
 
     /// The round has its members.
     fn complete(&mut self, now: Timestamp) {
-        self.completed = Some(now);
-        self.group = Some(self.joined());
-        self.dying.clear();
-        let started = self.started.unwrap_or(now);
+        self.round.completed = Some(now);
+        self.round.group = Some(self.joined());
+        self.life.dying.clear();
+        let started = self.round.started.unwrap_or(now);
         let Some(last) = self.participants().max_by_key(|node| node.joined) else { return };
         let reason = Reason::RoundComplete {
             nodes: self.joined(),
@@ -164,25 +167,27 @@ impl Run {
             last: last.told(),
             last_after: Secs(last.joined.since(started)),
         };
-        let about = format!("round {}", self.round);
-        self.fact(reason, about, now);
+        let about = format!("round {}", self.round.number);
+        self.finds(reason, about, now);
     }
 
     fn close(&mut self, now: Timestamp, plan: &Plan) {
-        self.closed = Some(now);
+        self.round.closed = Some(now);
         self.touch();
-        if self.exit_done.is_some() {
+        if self.round.exit_done.is_some() {
             return;
         }
-        let reason = match (self.completed, self.group) {
-            (Some(_), Some(nodes)) => Reason::ClosedUnfinished { finished: count(self.exit.len()), nodes },
+        let reason = match (self.round.completed, self.round.group) {
+            (Some(_), Some(nodes)) => {
+                Reason::ClosedUnfinished { finished: count(self.round.exit.len()), nodes }
+            }
             _ => Reason::ClosedIncomplete {
-                joined: self.most_joined,
+                joined: self.round.most_joined,
                 expected: self.expected(plan).map(|expected| expected.min),
-                present: self.most_present.clone(),
+                present: self.round.most_present.clone(),
             },
         };
-        let about = format!("round {}", self.round);
-        self.fact(reason, about, now);
+        let about = format!("round {}", self.round.number);
+        self.finds(reason, about, now);
     }
 }

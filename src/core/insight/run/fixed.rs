@@ -2,13 +2,16 @@
 
 use std::net::SocketAddr;
 
-use super::{MOST_NODES, Node, NodeId, Place, Run};
+use super::facts::AssignedRanks;
+use super::limits::MOST_NODES;
+use super::node::{NodeId, Place, TrackedNode};
+use super::tracked::TrackedRun;
 use crate::api::{ExpectedFrom, RunKind};
 use crate::core::ids::{ConnId, Timestamp, count};
 use crate::core::insight::expect::Plan;
 use crate::core::insight::reason::{Reason, Secs};
 
-impl Run {
+impl TrackedRun {
     /// Static: node `rank` wrote its role.
     pub(in crate::core::insight) fn static_role(
         &mut self,
@@ -19,24 +22,24 @@ impl Run {
         now: Timestamp,
         plan: &Plan,
     ) {
-        if self.over_at.is_some() {
-            self.restart();
+        if self.round.over_at.is_some() {
+            self.restart(0);
         }
-        let is_again = self.roles.contains(&rank) && self.completed.is_some();
+        let is_again = self.round.roles.contains(&rank) && self.round.completed.is_some();
         if is_again {
-            let round = self.round.saturating_add(1);
+            let round = self.round.number.saturating_add(1);
             self.begin_round(round);
-            self.nodes.iter_mut().for_each(|node| node.place = Place::WaitList);
+            self.life.nodes.iter_mut().for_each(|node| node.place = Place::WaitList);
         }
-        self.started.get_or_insert(now);
-        if self.nodes.len() >= MOST_NODES || self.roles.len() >= MOST_NODES {
+        self.round.started.get_or_insert(now);
+        if self.life.nodes.len() >= MOST_NODES || self.round.roles.len() >= MOST_NODES {
             return;
         }
-        self.roles.insert(rank);
+        self.round.roles.insert(rank);
         let id = NodeId::Rank(rank);
         let name = self.name_for(&id, plan);
-        self.nodes.retain(|node| node.id != id);
-        let node = Node {
+        self.life.nodes.retain(|node| node.id != id);
+        let node = TrackedNode {
             id,
             name,
             conn: Some(conn),
@@ -51,48 +54,51 @@ impl Run {
             gone: None,
             finished: false,
         };
-        self.nodes.push(node);
-        self.nodes.sort_by_key(|node| node.rank);
-        if let Some(at) = self.nodes.iter().position(|node| node.rank == Some(rank)) {
+        self.life.nodes.push(node);
+        self.life.nodes.sort_by_key(|node| node.rank);
+        if let Some(at) = self.life.nodes.iter().position(|node| node.rank == Some(rank)) {
             self.tell_joins(&[at], now);
         }
-        if let Some(nodes) = self.role_nodes
+        if let Some(nodes) = self.round.role_nodes
             && rank >= nodes
         {
             self.node_rank_beyond(rank, nodes, now);
         }
     }
 
-    pub(in crate::core::insight) fn node_rank_beyond(&mut self, rank: u32, nodes: u32, now: Timestamp) {
+    fn node_rank_beyond(&mut self, rank: u32, nodes: u32, now: Timestamp) {
         let Some(node) = self.node_of_rank(rank) else { return };
         let reason = Reason::NodeRankBeyond { node: node.label(), rank, nodes };
-        self.fact(reason, format!("node {rank}"), now);
+        self.finds(reason, format!("node {rank}"), now);
     }
 
     /// Rank 0's agent gave node `node` its ranks.
-    pub(in crate::core::insight) fn assign(&mut self, node: u32, base: u32, world_size: u32, now: Timestamp) {
-        if self.assigned.len() >= MOST_NODES {
+    pub(super) fn assign(&mut self, node: u32, base: u32, world_size: u32, now: Timestamp) {
+        if self.round.assigned.len() >= MOST_NODES {
             return;
         }
-        self.assigned.insert(node, (base, world_size));
-        self.role_nodes = Some(count(self.assigned.len()));
-        self.world.size = Some((world_size, ExpectedFrom::RoleExchange));
-        self.assigned_at = Some(now);
+        self.round.assigned.insert(node, AssignedRanks { base, world_size });
+        self.round.role_nodes = Some(count(self.round.assigned.len()));
+        self.life.world.size = Some((world_size, ExpectedFrom::RoleExchange));
+        self.round.assigned_at = Some(now);
         self.touch();
     }
 
     /// Static: all `assigned_ranks` of one exchange are written at once; this is told when they are.
-    pub(in crate::core::insight) fn settle_static(&mut self, now: Timestamp) {
+    pub(super) fn settle_static(&mut self, now: Timestamp) {
         // After a restart the roles of the attempt before may be handed out again before all nodes are back.
-        let Some(assigned) = self.assigned_at else { return };
-        if self.kind != RunKind::Static || self.group.is_some() || self.roles.len() < self.assigned.len() {
+        let Some(assigned) = self.round.assigned_at else { return };
+        if self.kind != RunKind::Static
+            || self.round.group.is_some()
+            || self.round.roles.len() < self.round.assigned.len()
+        {
             return;
         }
-        let nodes = count(self.assigned.len());
-        self.group = Some(nodes);
-        let started = self.started.unwrap_or(now);
+        let nodes = count(self.round.assigned.len());
+        self.round.group = Some(nodes);
+        let started = self.round.started.unwrap_or(now);
         let at = self.participants().map(|node| node.joined).max().unwrap_or(now).max(assigned);
-        self.completed = Some(at);
+        self.round.completed = Some(at);
         let Some(last) = self.participants().max_by_key(|node| node.joined) else { return };
         let reason = Reason::RoundComplete {
             nodes,
@@ -102,7 +108,7 @@ impl Run {
         };
         let beyond: Vec<u32> =
             self.participants().filter_map(|n| n.rank).filter(|&rank| rank >= nodes).collect();
-        self.fact(reason, format!("round {}", self.round), at);
+        self.finds(reason, format!("round {}", self.round.number), at);
         for rank in beyond {
             self.node_rank_beyond(rank, nodes, now);
         }

@@ -27,7 +27,7 @@ pub(in crate::core::insight) enum Place {
 
 /// One agent.
 #[derive(Debug, Clone)]
-pub(in crate::core::insight) struct Node {
+pub(in crate::core::insight) struct TrackedNode {
     pub(in crate::core::insight) id: NodeId,
     pub(in crate::core::insight) name: String,
     pub(in crate::core::insight) conn: Option<ConnId>,
@@ -44,7 +44,7 @@ pub(in crate::core::insight) struct Node {
     pub(in crate::core::insight) finished: bool,
 }
 
-impl Node {
+impl TrackedNode {
     /// The name with the rank, for sentences.
     pub(in crate::core::insight) fn label(&self) -> String {
         match (&self.id, self.rank) {

@@ -78,7 +78,7 @@ fn case_1_a_pod_never_announces_itself() {
     lab.assert_said("pods_missing", text);
     let run = lab.run("train-llm");
     let summary = &run.summary;
-    assert_eq!((summary.kind, summary.state, summary.store), (RunKind::Gathering, RunState::Joining, None));
+    assert_eq!((summary.kind, summary.state, summary.store), (RunKind::Announced, RunState::Joining, None));
     assert_eq!((summary.nodes.joined, summary.nodes.missing), (3, Some(1)));
     assert_eq!(summary.nodes.expected.map(|e| (e.min, e.source)), Some((4, ExpectedFrom::Announced)));
     assert!(summary.explanation.as_ref().expect("why").text.ends_with("missing for 41 s"));
@@ -521,7 +521,7 @@ fn a_run_is_finished_until_it_is_started_again() {
     lab.gate("job", &[("a", 0, 2)], &[]);
     lab.pass(1.0);
     let kinds = |lab: &Lab| lab.insight.list(lab.now).runs.iter().map(|run| run.kind).collect::<Vec<_>>();
-    assert_eq!(kinds(&lab), [RunKind::Gathering, RunKind::C10d]);
+    assert_eq!(kinds(&lab), [RunKind::Announced, RunKind::C10d]);
     assert!(lab.insight.finished("job").is_some_and(|at| at <= since));
 }
 
@@ -944,7 +944,7 @@ fn a_wait_that_begins_or_ends_changes_the_run() {
 
 #[test]
 fn a_gloo_address_tells_host_and_world_size() {
-    use crate::core::insight::world::{GlooAddress, read_gloo};
+    use crate::core::insight::run::{GlooAddress, read_gloo};
     for (host, world) in [("node2", 4_usize), ("a", 1), ("worker-0.train.svc", 4096)] {
         let read = GlooAddress { host: Some(host.into()), size: Some(world as u32) };
         assert_eq!(read_gloo(&gloo(host, world)), read);

@@ -142,7 +142,7 @@ impl Lab {
         }
         self.insight.tick(self.now);
         let at = self.now.0.as_secs_f64();
-        for news in self.insight.take_news() {
+        for news in self.insight.take_changes() {
             if let Change::Explanation { explanation, aloud: true } = &news {
                 self.said.push((at, explanation.clone()));
             }

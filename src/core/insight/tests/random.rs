@@ -154,8 +154,8 @@ proptest! {
                     insight.tick(now);
                 }
             }
-            prop_assert!(insight.runs.len() <= MAX_RUNS);
-            prop_assert!(insight.log.len() <= 4096);
+            prop_assert!(insight.jobs.runs.len() <= MAX_RUNS);
+            prop_assert!(insight.told.log.len() <= 4096);
         }
         insight.tick(now + Duration::from_mins(1));
         let list = insight.list(now);
@@ -198,7 +198,13 @@ fn a_flood_is_bounded() {
         insight.observe(7, Timestamp::default(), Observed::Wrote { conn, key, value: Bytes::new() });
     }
     insight.tick(Timestamp(Duration::from_secs(10)));
-    assert!(insight.runs.len() <= 10);
-    assert!(insight.runs.values().all(|run| run.world.ranks.len() <= 131_072 && run.timeline.len() <= 256));
-    assert!(insight.take_news().len() <= 16_384);
+    assert!(insight.jobs.runs.len() <= 10);
+    assert!(
+        insight
+            .jobs
+            .runs
+            .values()
+            .all(|run| run.world().ranks.len() <= 131_072 && run.timeline().len() <= 256)
+    );
+    assert!(insight.take_changes().len() <= 16_384);
 }

@@ -3,56 +3,57 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use super::run::SETTLE;
+use super::limits::SETTLE;
 use crate::api::ExpectedFrom;
 use crate::core::ids::{ConnId, Timestamp, count, is_plain};
+use crate::core::insight::reason::Reason;
 
 /// Ranks that are tracked in one run.
-pub(super) const MOST_RANKS: u32 = 131_072;
+pub(in crate::core::insight) const MOST_RANKS: u32 = 131_072;
 
 /// One rank.
 #[derive(Debug, Clone)]
-pub(super) struct RankInfo {
-    pub(super) conn: ConnId,
-    pub(super) peer: SocketAddr,
-    pub(super) pid: Option<u32>,
-    pub(super) host: Option<String>,
-    pub(super) joined: Timestamp,
-    pub(super) gone: Option<Timestamp>,
+pub(in crate::core::insight) struct RankInfo {
+    pub(in crate::core::insight) conn: ConnId,
+    pub(in crate::core::insight) peer: SocketAddr,
+    pub(in crate::core::insight) pid: Option<u32>,
+    pub(in crate::core::insight) host: Option<String>,
+    pub(in crate::core::insight) joined: Timestamp,
+    pub(in crate::core::insight) gone: Option<Timestamp>,
     /// The world size that its address is made for.
-    pub(super) size: Option<u32>,
+    pub(in crate::core::insight) size: Option<u32>,
 }
 
 /// The ranks of one attempt.
 #[derive(Debug, Default)]
-pub(super) struct World {
-    pub(super) attempt: Option<u32>,
-    pub(super) ranks: BTreeMap<u32, RankInfo>,
+pub(in crate::core::insight) struct World {
+    pub(in crate::core::insight) attempt: Option<u32>,
+    pub(in crate::core::insight) ranks: BTreeMap<u32, RankInfo>,
     /// Worker processes that are connected.
-    pub(super) connected: BTreeSet<ConnId>,
-    pub(super) size: Option<(u32, ExpectedFrom)>,
-    pub(super) started: Option<Timestamp>,
-    pub(super) completed: Option<Timestamp>,
+    pub(in crate::core::insight) connected: BTreeSet<ConnId>,
+    pub(in crate::core::insight) size: Option<(u32, ExpectedFrom)>,
+    pub(in crate::core::insight) started: Option<Timestamp>,
+    pub(in crate::core::insight) completed: Option<Timestamp>,
     /// An NCCL id was published.
-    pub(super) nccl: bool,
+    pub(in crate::core::insight) nccl: bool,
     /// Ranks that ended before all had met, not yet told.
-    pub(super) lost: Vec<(u32, Timestamp)>,
+    pub(in crate::core::insight) lost: Vec<(u32, Timestamp)>,
     /// When the last of them ended.
-    pub(super) ended: Option<Timestamp>,
+    pub(in crate::core::insight) ended: Option<Timestamp>,
     /// Who held a rank before: when the ranks met last, or until the address was dropped because the other end of its
     /// connection is replaced.
-    pub(super) former: BTreeMap<u32, RankInfo>,
+    pub(in crate::core::insight) former: BTreeMap<u32, RankInfo>,
     /// Ranks that two live processes have published: the first and the second.
-    pub(super) claimed_twice: BTreeMap<u32, (ConnId, ConnId)>,
+    pub(in crate::core::insight) claimed_twice: BTreeMap<u32, (ConnId, ConnId)>,
     /// The world size of the last address that tells one.
-    pub(super) last_size: Option<u32>,
+    pub(in crate::core::insight) last_size: Option<u32>,
     /// Two ranks whose addresses are made for different world sizes.
-    pub(super) differ: Option<Differ>,
+    pub(in crate::core::insight) differ: Option<Differ>,
 }
 
 /// Ranks that cannot meet: each is prepared for another number of ranks.
 #[derive(Debug)]
-pub(super) struct Differ {
+pub(in crate::core::insight) struct Differ {
     rank: u32,
     says: u32,
     other: u32,
@@ -62,17 +63,27 @@ pub(super) struct Differ {
     told: bool,
 }
 
+/// Two jobs that publish the same ranks.
+#[derive(Debug)]
+pub(in crate::core::insight) struct SecondJob {
+    pub(in crate::core::insight) ranks: u32,
+    /// A process of the first job.
+    pub(in crate::core::insight) first: ConnId,
+    /// The one with the same rank.
+    pub(in crate::core::insight) second: ConnId,
+}
+
 /// What a gloo address tells beside the address.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct GlooAddress {
-    pub(super) host: Option<String>,
-    pub(super) size: Option<u32>,
+pub(in crate::core::insight) struct GlooAddress {
+    pub(in crate::core::insight) host: Option<String>,
+    pub(in crate::core::insight) size: Option<u32>,
 }
 
 /// Reads the value that a rank writes under `…//cpu//G/r`: a host name with its length, an address with its length,
 /// and 8 bytes for each rank of the group (seen with 2.4.1 and 2.15.0 at 2, 4 and 8 ranks). Older releases write a socket
 /// address of 128 bytes and a number of 8 for each other rank, without a host name (seen with 2.1.2 at 2 and 3 ranks).
-pub(super) fn read_gloo(value: &[u8]) -> GlooAddress {
+pub(in crate::core::insight) fn read_gloo(value: &[u8]) -> GlooAddress {
     const LONGEST_HOST: usize = 256;
     const OLD_PAIR: usize = 136;
     const INET: [[u8; 2]; 2] = [[2, 0], [10, 0]];
@@ -176,8 +187,8 @@ impl World {
         find(&self.ranks, None).or_else(|| find(&self.former, Some(unless_gone_by?)))
     }
 
-    /// Two ranks that disagree on the world size, each with what it says. Told once.
-    pub(super) fn take_different(&mut self, now: Timestamp) -> Option<(u32, u32, u32, u32)> {
+    /// Two ranks that disagree on the world size. Told once.
+    pub(super) fn take_different(&mut self, now: Timestamp) -> Option<Reason> {
         let differ = self.differ.as_mut().filter(|differ| !differ.told)?;
         if let Some(at) = differ.unless_gone_by {
             if !self.former.get(&differ.rank).is_some_and(RankInfo::is_live) {
@@ -189,7 +200,8 @@ impl World {
             }
         }
         differ.told = true;
-        Some((differ.rank, differ.says, differ.other, differ.other_says))
+        let Differ { rank, says, other: other_rank, other_says, .. } = *differ;
+        Some(Reason::WorldSizesDiffer { rank, says, other_rank, other_says })
     }
 
     fn begin(&mut self, attempt: Option<u32>, former: BTreeMap<u32, RankInfo>) {
@@ -207,14 +219,14 @@ impl World {
     }
 
     /// A second job: each of its ranks is one of a live process already. Told once.
-    pub(super) fn take_second_job(&mut self) -> Option<(u32, ConnId, ConnId)> {
+    pub(super) fn take_second_job(&mut self) -> Option<SecondJob> {
         let &(first, second) = self.claimed_twice.values().next()?;
         let ranks = count(self.claimed_twice.len());
         if ranks < 2 || self.size.is_none_or(|(size, _)| ranks < size) {
             return None;
         }
         self.claimed_twice.clear();
-        Some((ranks, first, second))
+        Some(SecondJob { ranks, first, second })
     }
 
     /// Sets `completed` once every rank has published its address. Returns whether that is new.
@@ -254,8 +266,13 @@ impl World {
         }
     }
 
+    /// How many ranks there should be.
+    pub(in crate::core::insight) fn size(&self) -> Option<u32> {
+        self.size.map(|(ranks, _)| ranks)
+    }
+
     /// Ranks that are there.
-    pub(super) fn joined(&self) -> u32 {
+    pub(in crate::core::insight) fn joined(&self) -> u32 {
         count(self.ranks.values().filter(|info| info.is_live()).count())
     }
 
@@ -265,11 +282,11 @@ impl World {
     }
 
     /// The process with this rank now, or else the one that had it before.
-    pub(super) fn holder(&self, rank: u32) -> Option<&RankInfo> {
+    pub(in crate::core::insight) fn holder(&self, rank: u32) -> Option<&RankInfo> {
         self.ranks.get(&rank).or_else(|| self.former.get(&rank))
     }
 
-    pub(super) fn label(&self, rank: u32) -> String {
+    pub(in crate::core::insight) fn label(&self, rank: u32) -> String {
         match self.holder(rank) {
             Some(RankInfo { host: Some(host), .. }) => format!("rank {rank} on {host}"),
             Some(info) => format!("rank {rank} at {}", info.peer.ip()),

@@ -1,0 +1,18 @@
+//! Times of the server as the documents show them.
+
+use crate::core::ids::Timestamp;
+
+/// Unix time in seconds at [`Timestamp`] zero.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Epoch(pub(super) f64);
+
+impl Epoch {
+    pub(super) fn unix(self, at: Timestamp) -> f64 {
+        rounded(self.0 + at.0.as_secs_f64())
+    }
+}
+
+/// Seconds to the millisecond.
+pub(super) fn rounded(seconds: f64) -> f64 {
+    (seconds * 1000.0).round() / 1000.0
+}

@@ -1,0 +1,148 @@
+//! What is known: the stores, the runs that their traffic tells, and what was said about runs from outside.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::expect::{Plan, Plans};
+use super::graph::Graph;
+use super::run::{RunKey, TrackedRun};
+use super::told::Told;
+use super::totals::Totals;
+use super::watch::{StoreOwner, StoreWatch};
+use crate::api::RunKind;
+use crate::core::ids::{ConnId, RunId, Timestamp};
+
+/// All that is known of the jobs of one server.
+#[derive(Debug)]
+pub(super) struct Jobs {
+    pub(super) stores: BTreeMap<u16, StoreWatch>,
+    pub(super) runs: BTreeMap<RunKey, TrackedRun>,
+    pub(super) plans: Plans,
+    pub(super) totals: Totals,
+    max_runs: usize,
+}
+
+impl Jobs {
+    pub(super) fn new(max_runs: usize, nodes: Option<(u32, u32)>) -> Self {
+        Self {
+            stores: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            plans: Plans::new(nodes),
+            totals: Totals::default(),
+            max_runs,
+        }
+    }
+
+    pub(super) fn store(&mut self, port: u16) -> &mut StoreWatch {
+        self.stores.entry(port).or_insert_with(|| StoreWatch::new(port))
+    }
+
+    /// A run's name for people.
+    pub(super) fn name(&self, key: &RunKey) -> String {
+        match key {
+            RunKey::Native(id) | RunKey::Announced(id) | RunKey::Store { id: Some(id), .. } => id.to_string(),
+            RunKey::Store { port, id: None } => {
+                match self.stores.get(port).and_then(|store| store.owner.as_ref()) {
+                    Some(StoreOwner::Run(name)) => name.clone(),
+                    Some(StoreOwner::Round(run)) => run.to_string(),
+                    None => format!("store:{port}"),
+                }
+            }
+        }
+    }
+
+    /// What was said about a run from outside.
+    pub(super) fn plan(&self, key: &RunKey) -> Arc<Plan> {
+        self.plans.of(&self.name(key))
+    }
+
+    /// The runs with this name, those that use the store on `port` if one is given.
+    pub(super) fn keys_of(&self, run_id: &str, port: Option<u16>) -> Vec<RunKey> {
+        let is_it = |run: &&TrackedRun| {
+            port.is_none_or(|port| run.store() == Some(port)) && self.name(run.key()) == run_id
+        };
+        self.runs.values().filter(is_it).map(|run| run.key().clone()).collect()
+    }
+
+    /// The graph of the waits in a store.
+    pub(super) fn graph(&self, port: u16, now: Timestamp) -> Option<Graph<'_>> {
+        self.stores.get(&port).map(|store| Graph { store, runs: &self.runs, now })
+    }
+
+    /// Who a connection is, for people.
+    pub(super) fn who(&self, port: u16, conn: ConnId) -> String {
+        let graph = self.graph(port, Timestamp::default());
+        graph.map_or_else(|| "a process".into(), |graph| graph.who(conn))
+    }
+
+    /// The store that was opened for somebody.
+    pub(super) fn port_of(&self, owner: &StoreOwner) -> Option<u16> {
+        self.stores.values().find(|store| store.owner.as_ref() == Some(owner)).map(|store| store.port)
+    }
+
+    /// The run that a store was opened for, if there is one without a store of its own.
+    pub(super) fn owner_of(&self, port: u16) -> Option<RunKey> {
+        let id = match self.stores.get(&port)?.owner.as_ref()? {
+            StoreOwner::Round(run) => run.clone(),
+            StoreOwner::Run(name) => RunId::new(name.as_bytes()),
+        };
+        let keys = [RunKey::Native(id.clone()), RunKey::Announced(id)];
+        keys.into_iter().find(|key| self.runs.contains_key(key))
+    }
+
+    /// The run, made if it is not there. `None` if there are too many that are not over.
+    pub(super) fn run_mut(
+        &mut self,
+        told: &mut Told,
+        key: &RunKey,
+        kind: RunKind,
+        now: Timestamp,
+    ) -> Option<&mut TrackedRun> {
+        if !self.runs.contains_key(key) {
+            // The native rendezvous has the same limit on its own runs.
+            let watched = || self.runs.values().filter(|run| run.native().is_none());
+            if watched().count() >= self.max_runs {
+                let over = watched().filter(|run| run.round().over_at.is_some());
+                let oldest = over.min_by_key(|run| run.round().over_at);
+                // Announcements make way for traffic.
+                let is_announced = |run: &&TrackedRun| run.key().is_announced() && !key.is_announced();
+                let oldest = oldest.or_else(|| watched().find(is_announced));
+                let oldest = oldest?.key().clone();
+                self.drop_run(told, &oldest);
+            }
+            self.runs.insert(key.clone(), TrackedRun::new(key.clone(), kind, now));
+        }
+        self.runs.get_mut(key)
+    }
+
+    pub(super) fn drop_run(&mut self, told: &mut Told, key: &RunKey) {
+        let Some(run) = self.runs.remove(key) else { return };
+        told.forget(key, || self.name(key));
+        if let Some(store) = run.store().and_then(|port| self.stores.get_mut(&port)) {
+            store.release(key);
+        }
+    }
+
+    /// Lets go of what may be missed, the oldest first, until all runs take no more than `most` bytes. Returns what they
+    /// take then. The nodes of native runs are the rendezvous' to count.
+    pub(super) fn make_room(&mut self, most: usize) -> usize {
+        let mut memory: usize = self.runs.values().map(TrackedRun::memory).sum();
+        if memory <= most {
+            return memory;
+        }
+        let mut oldest: Vec<_> =
+            self.runs.values().map(|run| (run.room_order(), run.key().clone())).collect();
+        oldest.sort();
+        for (_, key) in oldest {
+            let Some(run) = self.runs.get_mut(&key).filter(|_| memory > most) else { break };
+            let before = run.memory();
+            run.make_room();
+            let after = run.memory();
+            if after != before {
+                run.touch();
+            }
+            memory = memory.saturating_sub(before).saturating_add(after);
+        }
+        memory
+    }
+}

@@ -1,0 +1,94 @@
+//! Who should be in a run and is not.
+
+use std::collections::HashSet;
+
+use super::expect::Plan;
+use super::run::{MISSING_SHOWN, TrackedRun};
+use crate::api::{Expected, MissingNode, RunKind};
+use crate::core::gate::GateSnapshot;
+use crate::core::ids::{Timestamp, count};
+
+/// The gate of a run that has nothing else.
+fn gate_of<'p>(run: &TrackedRun, plan: &'p Plan) -> Option<&'p GateSnapshot> {
+    plan.gate().filter(|_| run.kind() == RunKind::Announced)
+}
+
+/// Nodes in the round, or pods at the gate.
+pub(super) fn joined(run: &TrackedRun, plan: &Plan) -> u32 {
+    if let Some(gate) = gate_of(run, plan) {
+        return count(gate.pods.len());
+    }
+    // A node of a native run that has done its work is not there any more, and not missing.
+    let exit = run.native().and_then(|native| native.exit.as_ref());
+    run.joined().saturating_add(exit.map_or(0, |exit| exit.arrived))
+}
+
+/// Nodes that should be there and have a name or a rank. `last_seen` is in seconds of [`Timestamp`].
+pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>) -> Vec<MissingNode> {
+    if let Some(native) = run.native() {
+        return native.missing.clone();
+    }
+    let wanted =
+        expected.map_or(usize::MAX, |expected| expected.min.saturating_sub(joined(run, plan)) as usize);
+    if run.state().is_over() || wanted == 0 {
+        return Vec::new();
+    }
+    let mut there: HashSet<&str> =
+        run.nodes().iter().filter(|node| node.gone.is_none()).map(|node| node.name.as_str()).collect();
+    if let Some(gate) = gate_of(run, plan) {
+        there.extend(gate.pods.iter().map(|pod| pod.pod.as_str()));
+    }
+    let mut names = HashSet::new();
+    let is_new = |node: &MissingNode| node.name.as_ref().is_none_or(|name| names.insert(name.clone()));
+    let all =
+        announced(plan, &there).chain(named(run, plan, &there)).chain(without_role(run, plan, expected));
+    all.filter(is_new).take(MISSING_SHOWN.min(wanted)).collect()
+}
+
+fn known(name: String, rank: Option<u32>, known_from: &str, last_seen: Option<Timestamp>) -> MissingNode {
+    let last_seen = last_seen.map(|at| at.0.as_secs_f64());
+    MissingNode { name: Some(name), rank, known_from: known_from.into(), last_seen }
+}
+
+/// Pods that announced themselves and have not joined, and those that did not announce themselves.
+fn announced<'a>(plan: &'a Plan, there: &'a HashSet<&str>) -> impl Iterator<Item = MissingNode> + 'a {
+    let pods = plan.gate().into_iter().flat_map(|gate| &gate.pods);
+    let pods = pods.filter(|pod| !there.contains(&*pod.pod));
+    let pods = pods.map(|pod| known(pod.pod.clone(), pod.node_rank, "announced", None));
+    let missing = plan.gate().into_iter().flat_map(|gate| &gate.missing).map(|missing| MissingNode {
+        name: missing.pod.clone(),
+        rank: Some(missing.node_rank),
+        known_from: if missing.seen.is_some() { "announced" } else { "node_rank" }.into(),
+        last_seen: missing.seen.map(|at| at.0.as_secs_f64()),
+    });
+    pods.chain(missing.filter(|node| !node.name.as_deref().is_some_and(|name| there.contains(name))))
+}
+
+/// Nodes that an operator named, those of an earlier round, and those that died.
+fn named<'a>(
+    run: &'a TrackedRun,
+    plan: &'a Plan,
+    there: &'a HashSet<&str>,
+) -> impl Iterator<Item = MissingNode> + 'a {
+    let named = plan.expectation.iter().flat_map(|expectation| &expectation.names);
+    let named = named.filter(|name| !there.contains(name.as_str()));
+    let named = named.map(|name| known(name.clone(), None, "named", None));
+    let earlier = run.life().earlier.iter().filter(|node| !there.contains(node.name.as_str()));
+    let earlier = earlier.map(|node| known(node.name.clone(), None, "earlier_round", Some(node.last_seen)));
+    let died = run.nodes().iter().filter(|node| node.gone.is_some() && !node.finished);
+    let died = died.map(|node| known(node.name.clone(), node.rank, "died", node.gone));
+    named.chain(earlier).chain(died)
+}
+
+/// Node ranks of a static run that have not told their role.
+fn without_role<'a>(
+    run: &'a TrackedRun,
+    plan: &'a Plan,
+    expected: Option<Expected>,
+) -> impl Iterator<Item = MissingNode> + 'a {
+    let ranks = expected.filter(|_| run.kind() == RunKind::Static).map_or(0, |expected| expected.min);
+    (0..ranks).filter(|&rank| run.node_of_rank(rank).is_none()).map(|rank| {
+        let pod = plan.pod_of_rank(rank).map(|pod| pod.pod.clone());
+        known(pod.unwrap_or_else(|| format!("node {rank}")), Some(rank), "role_exchange", None)
+    })
+}

@@ -1,0 +1,122 @@
+//! What to do about each reason.
+
+use super::Reason;
+use super::values::Whereabouts;
+
+impl Reason {
+    /// What to do about it; empty if there is nothing to do.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::NodesMissing { expected: None, .. } => {
+                "tell the server how many are expected (serve --nodes, or PUT /api/v1/runs/RUN/expect), and look which \
+                 pods have not started or do not reach this server"
+            }
+            Self::PodsMissing { .. } => {
+                "look at the missing pod: is it scheduled, has its image come, does it reach this server's admin port?"
+            }
+            Self::TorchVersionsDiffer { .. } => {
+                "use one image on every node; different releases of PyTorch may not understand each other"
+            }
+            Self::NodesMissing { .. } | Self::WaitingForNode { whereabouts: Whereabouts::NeverCame, .. } => {
+                "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?"
+            }
+            Self::WaitingForNode { whereabouts: Whereabouts::Gone(_), .. }
+            | Self::RankZeroSlow { whereabouts: Whereabouts::Gone(_), .. }
+            | Self::WaitingForRank { whereabouts: Whereabouts::Gone(_), .. } => {
+                "look why that process ended; the others go on only when it comes back or they are restarted"
+            }
+            Self::WaitingForNode { .. } => "look at that node's agent log",
+            Self::RankZeroSlow { .. } => {
+                "look at rank 0's process: has it started, is it still importing or loading, did it fail to bind its \
+                 port (EADDRINUSE)?"
+            }
+            Self::WaitingForRank { .. } => {
+                "look at the process with that rank: has it started, does it reach this server?"
+            }
+            Self::WaitingForGroup { .. } => "look for ranks that have not reached this call, or have left",
+            Self::NodeDiedJoining { .. } => {
+                "look at that pod's log and events; the round needs it or a replacement"
+            }
+            Self::NodeDied { .. } => {
+                "look at that pod's log and events; torchrun notices when its heartbeats expire, 15 s by default"
+            }
+            Self::RankLost { .. } => {
+                "look at the log of that process; the others wait for it until their time-out"
+            }
+            Self::RanksEnded { .. } => {
+                "if they were not meant to end before the others, look at their logs; the store cannot tell success from \
+                 a crash"
+            }
+            Self::AllLeft { .. } => {
+                "if the job was not stopped on purpose, look at the pods' logs and events"
+            }
+            Self::DuplicateRank { .. } => {
+                "give each node its own rank, stop the process that should not be there; a second job needs its own store \
+                 (--listen twice, or POST /api/v1/stores)"
+            }
+            Self::TwoJobs { .. } => {
+                "give each job its own store: --listen twice, or POST /api/v1/stores; then start both again"
+            }
+            Self::RoundNotComplete { .. }
+            | Self::FewerThanExpected { .. }
+            | Self::LeftOver { redundant: false, .. } => "start every node with the same --nnodes",
+            Self::LeftOver { .. } => "stop them, or raise the maximum in --nnodes on every node",
+            Self::WorldSizesDiffer { .. } => {
+                "start every process with the same WORLD_SIZE (--nnodes, --nproc-per-node)"
+            }
+            Self::NodeRankBeyond { .. } => {
+                "start every node with the same --nnodes and a --node-rank below it"
+            }
+            Self::AnnouncementsDiffer { .. } => "give every pod the same number of nodes",
+            Self::RunIsClosed { finished: true, .. } => {
+                "nothing, if the job is done; else start it with another --rdzv-id, or after --forget-finished-after"
+            }
+            Self::RunIsClosed { .. } => {
+                "start all nodes again when the old ones have left and the run is forgotten (10 s later), or with another \
+                 --rdzv-id"
+            }
+            Self::ClosedIncomplete { .. } => {
+                "the first node to give up closed the run for all; give them more time with --rdzv-conf join_timeout=1800 \
+                 and look for the nodes that did not come"
+            }
+            Self::ClosedUnfinished { .. } => "look at the nodes' logs for the first error",
+            Self::RunRestarted {} => {
+                "a late node would train alone over the checkpoints: stop it if this is not a new run"
+            }
+            Self::StaleAddress { .. } => "restart all ranks, or run the server with --drop-spent on",
+            Self::ElasticDeadlock { .. } => {
+                "a known fault of torch 2.15: restart all agents, and set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on every \
+                 node before nodes join a running job"
+            }
+            Self::WaitCycle { .. } => "none of them can go on: restart them together",
+            Self::GaveUp { .. } => {
+                "its process will fail now; look at the one that should have written the key. For longer waits set \
+                 --rdzv-conf read_timeout (agents) or init_process_group's timeout (workers)"
+            }
+            Self::ForeignClient { .. } => {
+                "point it at the admin port if it is a health check or a scraper (HTTP), and at another server if it is TLS"
+            }
+            Self::WorkersElsewhere { .. } => {
+                "to see their ranks, and to be free of rank 0's host, let the workers meet here: docs/launch-modes.md"
+            }
+            Self::ExitBarrier { .. } => {
+                "look at the nodes that still train; agents wait for them up to 300 s"
+            }
+            Self::WatchdogFired { .. } => "look at that rank's log for the collective that timed out",
+            Self::UnreadableState { .. } => {
+                "the job is not harmed; who has joined cannot be shown. Does another program use this key?"
+            }
+            Self::WaitsForRank { .. } => {
+                "if it replaces that node, it gets the rank when that one leaves or its keep-alive runs out; else give each node \
+                 its own rank (PET_NODE_RANK, node_rank, the pod's index)"
+            }
+            Self::Rendezvous(said) => said.remedy,
+            Self::StandsBy { .. }
+            | Self::RunStarted { .. }
+            | Self::RoundComplete { .. }
+            | Self::RanksComplete { .. }
+            | Self::RunFinished { .. }
+            | Self::NodeCameLate { .. } => "",
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What is known of a run: of its round, and over all its rounds.
+//!
+//! What begins anew is assigned anew, so that no field is forgotten. The fields change in this folder; others read them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::node::TrackedNode;
+use super::world::World;
+use crate::api::{ExitCounts, Expected, MissingNode, RunState};
+use crate::core::ids::{ConnId, Timestamp};
+use crate::core::insight::reason::Names;
+
+/// Something that happened in a run.
+#[derive(Debug, Clone)]
+pub(in crate::core::insight) struct Moment {
+    pub(in crate::core::insight) at: Timestamp,
+    pub(in crate::core::insight) code: String,
+    pub(in crate::core::insight) text: String,
+}
+
+/// The ranks that a node's workers were given.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::core::insight) struct AssignedRanks {
+    /// The first of them.
+    pub(in crate::core::insight) base: u32,
+    pub(in crate::core::insight) world_size: u32,
+}
+
+/// Where the workers meet, as rank 0's agent published it.
+#[derive(Debug, Default)]
+pub(super) struct Master {
+    pub(super) host: Option<String>,
+    pub(super) port: Option<String>,
+}
+
+/// A node of the round before.
+#[derive(Debug)]
+pub(in crate::core::insight) struct FormerNode {
+    pub(in crate::core::insight) name: String,
+    /// When it was last there.
+    pub(in crate::core::insight) last_seen: Timestamp,
+}
+
+/// What is known of one round.
+#[derive(Debug, Default)]
+pub(in crate::core::insight) struct RoundFacts {
+    pub(in crate::core::insight) number: u64,
+    /// The first sign of it.
+    pub(in crate::core::insight) started: Option<Timestamp>,
+    pub(in crate::core::insight) completed: Option<Timestamp>,
+    /// Unix time in seconds, by the clock of the nodes.
+    pub(in crate::core::insight) deadline: Option<f64>,
+    /// Nodes that made room when memory was short: only their number is known.
+    pub(super) let_go: u32,
+    /// Nodes in it when it was complete.
+    pub(in crate::core::insight) group: Option<u32>,
+    pub(super) most_joined: u32,
+    /// Who that was.
+    pub(super) most_present: Names,
+    /// Nodes that rank 0's agent waits for.
+    pub(super) role_nodes: Option<u32>,
+    /// Node ranks that have written their role.
+    pub(in crate::core::insight) roles: BTreeSet<u32>,
+    pub(in crate::core::insight) assigned: BTreeMap<u32, AssignedRanks>,
+    pub(super) assigned_at: Option<Timestamp>,
+    /// Agents at the exit barrier.
+    pub(in crate::core::insight) exit: BTreeSet<ConnId>,
+    pub(in crate::core::insight) exit_since: Option<Timestamp>,
+    pub(in crate::core::insight) exit_done: Option<Timestamp>,
+    pub(in crate::core::insight) closed: Option<Timestamp>,
+    pub(in crate::core::insight) over_at: Option<Timestamp>,
+}
+
+/// What is known of one life of a run, over all its rounds, until it is started again.
+#[derive(Debug, Default)]
+pub(in crate::core::insight) struct LifeFacts {
+    pub(super) nodes: Vec<TrackedNode>,
+    /// Nodes of the round before that are not there now.
+    pub(in crate::core::insight) earlier: Vec<FormerNode>,
+    pub(super) earlier_size: Option<u32>,
+    /// Nodes that have left the state while their agent is still connected.
+    pub(in crate::core::insight) left: BTreeMap<ConnId, String>,
+    /// When the last connection closed.
+    pub(super) all_gone: Option<Timestamp>,
+    /// Nodes whose deaths are not told yet.
+    pub(super) dying: Vec<Dying>,
+    pub(super) master: Master,
+    /// Where the workers meet is known: it was told, or they came here.
+    pub(super) workers_placed: bool,
+    pub(super) world: World,
+}
+
+/// What has been told of a run.
+#[derive(Debug, Default)]
+pub(super) struct AlreadyTold {
+    /// Nodes that had joined when last looked at.
+    pub(super) joined: u32,
+    /// The start that was told.
+    pub(super) start: Option<Timestamp>,
+    /// The last state could not be read.
+    pub(super) unreadable: bool,
+}
+
+/// A node whose connection closed, not yet told.
+#[derive(Debug, Clone)]
+pub(super) struct Dying {
+    pub(super) label: String,
+    pub(super) at: Timestamp,
+    pub(super) joining: bool,
+}
+
+/// What only a native run has.
+#[derive(Debug)]
+pub(in crate::core::insight) struct Native {
+    pub(super) state: RunState,
+    pub(super) expected: Expected,
+    /// The store that its workers use.
+    pub(super) store: Option<u16>,
+    /// When the round that forms is given up.
+    pub(in crate::core::insight) closes_at: Option<Timestamp>,
+    /// What the round that forms waits for, and since when.
+    pub(super) waits: Option<(String, Timestamp)>,
+    pub(in crate::core::insight) missing: Vec<MissingNode>,
+    /// Nodes that have done their work, once there is one.
+    pub(in crate::core::insight) exit: Option<ExitCounts>,
+    /// Nodes without a place.
+    pub(super) spares: Vec<Spare>,
+}
+
+/// A node without a place in the round.
+#[derive(Debug)]
+pub(super) struct Spare {
+    pub(super) name: String,
+    /// Whose rank it waits for, if it is that.
+    pub(super) holder: Option<String>,
+    pub(super) since: Timestamp,
+}

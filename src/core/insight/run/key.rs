@@ -1,0 +1,40 @@
+//! What names a run.
+
+use crate::core::ids::RunId;
+
+/// Names a run.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(in crate::core::insight) enum RunKey {
+    /// One of the native rendezvous: of no store, as each of its rounds has its own.
+    Native(RunId),
+    /// One of which there are only its pods' announcements.
+    Announced(RunId),
+    /// One that its traffic on a store tells. Without an id there is one run a store.
+    Store { port: u16, id: Option<RunId> },
+}
+
+impl RunKey {
+    /// The id, where there is one.
+    pub(in crate::core::insight) fn id(&self) -> Option<&RunId> {
+        match self {
+            Self::Native(id) | Self::Announced(id) => Some(id),
+            Self::Store { id, .. } => id.as_ref(),
+        }
+    }
+
+    /// The port of the store that it belongs to.
+    pub(in crate::core::insight) fn port(&self) -> Option<u16> {
+        match self {
+            Self::Native(_) | Self::Announced(_) => None,
+            Self::Store { port, .. } => Some(*port),
+        }
+    }
+
+    pub(in crate::core::insight) fn is_native(&self) -> bool {
+        matches!(self, Self::Native(_))
+    }
+
+    pub(in crate::core::insight) fn is_announced(&self) -> bool {
+        matches!(self, Self::Announced(_))
+    }
+}

@@ -1,0 +1,12 @@
+//! Bounds of what is kept of one run, and for how long things that happen together are collected.
+
+use std::time::Duration;
+
+/// Nodes that are tracked in one run.
+pub(in crate::core::insight) const MOST_NODES: usize = 16_384;
+/// Moments kept of one run.
+pub(super) const MOST_MOMENTS: usize = 256;
+/// Missing nodes shown of one run.
+pub(in crate::core::insight) const MISSING_SHOWN: usize = 1024;
+/// What happens at the same time is told together after this long.
+pub(in crate::core::insight) const SETTLE: Duration = Duration::from_millis(1500);

@@ -1,0 +1,229 @@
+//! What the native rendezvous shows of a run: nothing has to be guessed from traffic.
+//!
+//! The workers of a round meet in the round's own store; what is seen there belongs to the run.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::facts::{Native, Spare};
+use super::limits::MISSING_SHOWN;
+use super::node::{NodeId, Place, TrackedNode};
+use super::tracked::TrackedRun;
+use super::world::World;
+use crate::api::{ExitCounts, Expected, ExpectedFrom, MissingNode, RunState, Severity};
+use crate::core::ids::{Timestamp, count};
+use crate::core::insight::reason::{Finding, Names, Reason, Said, Secs, Unit};
+use crate::core::rendezvous::{NodeSnapshot, NodeState, RoundState, RunSnapshot};
+
+impl TrackedRun {
+    /// The native rendezvous shows it, with the port of its round's store.
+    pub(in crate::core::insight) fn fold_native(&mut self, snapshot: &RunSnapshot, store: Option<u16>) {
+        let now = snapshot.at;
+        let terms = &snapshot.terms;
+        let state = match snapshot.state {
+            RoundState::Forming | RoundState::Breaking => RunState::Joining,
+            RoundState::LastCall => RunState::LastCall,
+            RoundState::Complete if are_exiting(snapshot) => RunState::Exiting,
+            RoundState::Complete => RunState::Running,
+            RoundState::Closed | RoundState::Idle if snapshot.finished_for.is_some() => RunState::Finished,
+            RoundState::Closed if are_exiting(snapshot) => RunState::Exiting,
+            RoundState::Closed => RunState::Closed,
+            RoundState::Idle => RunState::Gone,
+        };
+        // A round that is given up is over: what counts is the next one.
+        let forms = matches!(state, RunState::Joining | RunState::LastCall);
+        let round = snapshot.round.saturating_add((snapshot.state == RoundState::Breaking).into());
+        if round != self.round.number {
+            self.begin_round(round);
+        }
+        if self.native.as_ref().is_none_or(|native| native.store != store) && store.is_some() {
+            let size = snapshot.nodes.iter().map(|node| node.info.local_world_size).sum::<Option<u32>>();
+            let size = size.filter(|_| snapshot.state == RoundState::Complete);
+            self.life.world = World { size: size.map(|size| (size, ExpectedFrom::Join)), ..World::default() };
+        }
+        self.round.exit_done = snapshot.finished_for.map(|since| ago(now, since));
+        self.round.over_at = state.is_over().then(|| self.round.over_at.unwrap_or(now));
+        self.round.completed = snapshot.complete_for.filter(|_| !forms).map(|since| ago(now, since));
+        self.round.started = match (snapshot.forming_for, snapshot.took, self.round.completed) {
+            (Some(gathering), ..) if forms => Some(ago(now, gathering)),
+            (_, Some(gathered), Some(completed)) => Some(ago(completed, gathered)),
+            _ => self.round.started,
+        };
+        self.round.let_go = if forms { 0 } else { snapshot.let_go };
+        self.fold_native_nodes(snapshot, forms);
+        let (min, max) = (terms.min_nodes, terms.max_nodes);
+        let needed = if min == max { min.to_string() } else { format!("{min} to {max}") };
+        let joined = self.joined();
+        let waits = format!("{joined} of {needed} nodes have joined; {}", snapshot.reason);
+        self.native = Some(Native {
+            state,
+            closes_at: snapshot.deadline.filter(|_| forms).map(|left| now + left),
+            expected: Expected { min, max, source: ExpectedFrom::Join },
+            store,
+            waits: (state == RunState::Joining).then(|| (waits, self.round.started.unwrap_or(now))),
+            missing: missing(snapshot, forms),
+            exit: (snapshot.succeeded > 0 && !forms)
+                .then_some(ExitCounts { arrived: snapshot.succeeded, expected: Some(snapshot.round_size) }),
+            spares: spares(snapshot),
+        });
+    }
+
+    /// Takes in when its nodes were last heard from. That alone is no change.
+    pub(in crate::core::insight) fn refresh_native(&mut self, snapshot: &RunSnapshot) {
+        let seen: HashMap<&str, &NodeSnapshot> =
+            snapshot.nodes.iter().map(|node| (node.node.as_str(), node)).collect();
+        for node in &mut self.life.nodes {
+            if let Some(seen) = seen.get(node.node_id().as_str()) {
+                node.last_heartbeat = ago(snapshot.at, seen.silent.unwrap_or_default());
+            }
+        }
+    }
+
+    /// Whether processes that use the store on `port` are workers of its round. Those of the last round are not.
+    pub(in crate::core::insight) fn takes_workers_of(&mut self, port: u16) -> bool {
+        self.native.as_mut().is_none_or(|native| *native.store.get_or_insert(port) == port)
+    }
+
+    fn fold_native_nodes(&mut self, snapshot: &RunSnapshot, forms: bool) {
+        let now = snapshot.at;
+        let before: HashMap<String, (Place, Timestamp)> = std::mem::take(&mut self.life.nodes)
+            .into_iter()
+            .map(|node| (node.node_id(), (node.place, node.joined)))
+            .collect();
+        let mut joined = Vec::new();
+        for seen in &snapshot.nodes {
+            let (place, rank) = match seen.state {
+                // It has not joined the round that counts.
+                NodeState::InRound { .. } if forms => continue,
+                NodeState::InRound { rank } => (Place::Participant, Some(rank)),
+                NodeState::Waiting { rank } => (Place::Participant, rank),
+                NodeState::Redundant { .. } => (Place::Redundant, None),
+            };
+            let since = ago(now, seen.joined_for);
+            let was = before.get(seen.node.as_str());
+            if place == Place::Participant && was != Some(&(place, since)) {
+                joined.push(self.life.nodes.len());
+            }
+            self.life.nodes.push(TrackedNode {
+                id: NodeId::Native { node: seen.node.clone(), info: seen.info.clone() },
+                name: seen.info.name.to_string(),
+                conn: None,
+                peer: None,
+                pid: None,
+                rank,
+                place,
+                place_since: since,
+                joined: since,
+                last_heartbeat: ago(now, seen.silent.unwrap_or_default()),
+                stamp: 0,
+                gone: None,
+                finished: false,
+            });
+        }
+        self.tell_native_joins(&joined);
+    }
+
+    fn tell_native_joins(&mut self, joined: &[usize]) {
+        let before = self.joined().saturating_sub(count(joined.len()));
+        for (n, &at) in (1..).zip(joined) {
+            let node = &self.life.nodes[at];
+            let after = Secs(node.joined.since(self.round.started.unwrap_or(node.joined)));
+            let nodes = Unit::Node.count(before.saturating_add(n));
+            let text = format!("{} joined round {} ({nodes}, +{after:.1})", node.told(), self.round.number);
+            self.moment(node.joined, "node_joined", text);
+        }
+    }
+
+    /// Who stands by beside a complete round, and what it takes for them to come in.
+    pub(in crate::core::insight) fn native_spares(&self, now: Timestamp) -> Vec<Finding> {
+        let Some(native) = self.native.as_ref().filter(|native| native.state == RunState::Running) else {
+            return Vec::new();
+        };
+        let mut held = Vec::new();
+        let stand_by = || native.spares.iter().filter(|spare| spare.holder.is_none());
+        if let Some(since) = stand_by().map(|spare| spare.since).min() {
+            let (max_nodes, waited) = (native.expected.max, Secs(now.since(since)));
+            let spares = Names::of(stand_by().map(|spare| spare.name.clone()));
+            let reason = Reason::StandsBy { spares, max_nodes, waited };
+            held.push(Finding { about: String::new(), reason, since });
+        }
+        for Spare { name, holder, since } in &native.spares {
+            if let Some(holder) = holder {
+                let (node, holder, waited) = (name.clone(), holder.clone(), Secs(now.since(*since)));
+                let reason = Reason::WaitsForRank { node, holder, waited };
+                held.push(Finding { about: name.clone(), reason, since: *since });
+            }
+        }
+        held
+    }
+
+    /// What the round waits for, in the words of the rendezvous.
+    pub(in crate::core::insight) fn native_waits(&self, now: Timestamp) -> Option<Finding> {
+        let (text, since) = self.native.as_ref()?.waits.as_ref()?;
+        let (since, round) = (*since, self.round.number);
+        let waited = Secs(now.since(since));
+        let said = Said {
+            code: "nodes_missing",
+            severity: Severity::Warning,
+            waiting: true,
+            text: format!("round {round} is not complete after {waited}: {text}"),
+            remedy: "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?",
+        };
+        Some(Finding { about: format!("round {round}"), reason: Reason::Rendezvous(said), since })
+    }
+}
+
+/// The moment so long before `now`.
+fn ago(now: Timestamp, time: Duration) -> Timestamp {
+    Timestamp(now.0.saturating_sub(time))
+}
+
+/// Whether some nodes have done their work, and all others are still at it.
+fn are_exiting(snapshot: &RunSnapshot) -> bool {
+    snapshot.succeeded > 0 && snapshot.succeeded.saturating_add(snapshot.in_round) == snapshot.round_size
+}
+
+/// Nodes without a place, the oldest first, with the node that has the rank they want if that is why.
+fn spares(snapshot: &RunSnapshot) -> Vec<Spare> {
+    let holder = |wanted: u32| {
+        let has = |node: &&NodeSnapshot| matches!(node.state, NodeState::InRound { rank } if rank == wanted);
+        let name = snapshot.nodes.iter().find(has).map_or("another node", |node| node.info.name.as_str());
+        format!("{name} (node rank {wanted})")
+    };
+    let spare = |node: &NodeSnapshot| match node.state {
+        NodeState::Redundant { contended } => Some(Spare {
+            name: node.info.name.to_string(),
+            holder: contended.map(holder),
+            since: ago(snapshot.at, node.joined_for),
+        }),
+        _ => None,
+    };
+    snapshot.nodes.iter().filter_map(spare).collect()
+}
+
+/// Who is missing, as far as the rendezvous knows: nodes of the last round, else ranks that nobody holds.
+fn missing(snapshot: &RunSnapshot, forms: bool) -> Vec<MissingNode> {
+    if !forms {
+        return Vec::new();
+    }
+    let of_last_round = snapshot.nodes.iter().filter_map(|node| match node.state {
+        NodeState::InRound { rank } => Some(MissingNode {
+            name: Some(node.info.name.to_string()),
+            rank: Some(rank),
+            known_from: "earlier_round".into(),
+            last_seen: Some(ago(snapshot.at, node.silent.unwrap_or_default()).0.as_secs_f64()),
+        }),
+        _ => None,
+    });
+    let of_last_round: Vec<_> = of_last_round.take(MISSING_SHOWN).collect();
+    if !of_last_round.is_empty() {
+        return of_last_round;
+    }
+    let rank = |&rank: &u32| MissingNode {
+        name: None,
+        rank: Some(rank),
+        known_from: "node_rank".into(),
+        last_seen: None,
+    };
+    snapshot.missing_ranks.iter().map(rank).collect()
+}

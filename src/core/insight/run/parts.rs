@@ -1,0 +1,178 @@
+//! What agents and workers do with a run's keys, one by one.
+
+use std::net::SocketAddr;
+
+use super::limits::MOST_NODES;
+use super::node::TrackedNode;
+use super::tracked::TrackedRun;
+use super::world::{RankInfo, SecondJob};
+use crate::api::RunKind;
+use crate::core::ids::{ConnId, ShownKey, Timestamp};
+use crate::core::insight::expect::Plan;
+use crate::core::insight::reason::Reason;
+use crate::core::protocol::keys::RendezvousPart;
+use crate::core::protocol::rendezvous_state;
+
+/// How a run was closed before somebody came to it.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::core::insight) struct ClosedBefore {
+    pub(in crate::core::insight) at: Timestamp,
+    pub(in crate::core::insight) finished: bool,
+}
+
+impl TrackedRun {
+    /// An agent uses its keys for the first time.
+    pub(in crate::core::insight) fn agent_came(
+        &mut self,
+        conn: ConnId,
+        kind: RunKind,
+    ) -> Option<ClosedBefore> {
+        let finished = self.round.exit_done.is_some();
+        let closed = self.round.closed.filter(|_| self.has_state);
+        if self.agents.insert(conn) {
+            self.touch();
+        }
+        self.life.all_gone = None;
+        if self.has_state && self.round.closed.is_none() {
+            self.round.over_at = None;
+        }
+        if kind == RunKind::C10d && self.kind == RunKind::Static {
+            self.kind = kind;
+        }
+        closed.map(|at| ClosedBefore { at, finished })
+    }
+
+    /// A worker comes. A run without agents that is over begins anew; returns whether it did.
+    pub(in crate::core::insight) fn worker_came(&mut self, conn: ConnId, at: Timestamp) -> bool {
+        let begins_anew = self.round.over_at.is_some() && !self.has_agents();
+        if begins_anew {
+            self.restart(self.round.number.saturating_add(1));
+        }
+        self.life.world.connected.insert(conn);
+        self.life.world.ended = None;
+        self.life.workers_placed = true;
+        if !self.has_agents() {
+            self.round.started.get_or_insert(at);
+        }
+        self.touch();
+        begins_anew
+    }
+
+    /// A worker's connection closed.
+    pub(in crate::core::insight) fn worker_left(&mut self, conn: ConnId, rank: Option<u32>, at: Timestamp) {
+        self.life.world.leave(conn, rank, at);
+        self.touch();
+    }
+
+    /// An NCCL id was published.
+    pub(in crate::core::insight) fn nccl_id(&mut self) {
+        self.life.world.nccl = true;
+    }
+
+    /// A rank published its address.
+    pub(in crate::core::insight) fn publish(&mut self, rank: u32, attempt: Option<u32>, info: RankInfo) {
+        self.life.world.publish(rank, attempt, info);
+        self.check_ranks();
+    }
+
+    /// The address of a rank was dropped.
+    pub(in crate::core::insight) fn unpublish(&mut self, rank: u32, attempt: Option<u32>) {
+        // Of a live writer that was paired with one that was replaced: it has to publish again.
+        if attempt == self.life.world.attempt {
+            self.life.world.unpublish(rank);
+            self.touch();
+        }
+    }
+
+    /// A second job: each of its ranks is one of a live process already. Told once.
+    pub(in crate::core::insight) fn take_second_job(&mut self) -> Option<SecondJob> {
+        self.life.world.take_second_job()
+    }
+
+    /// Its rendezvous state was dropped.
+    pub(in crate::core::insight) fn state_dropped(&mut self, at: Timestamp) {
+        self.has_state = false;
+        self.round.over_at.get_or_insert(at);
+    }
+
+    /// The store has forgotten a run that was over: it is started again.
+    pub(in crate::core::insight) fn started_again(&mut self, at: Timestamp) {
+        let round = &self.round;
+        let has_begun = round.over_at.is_none() && round.exit_done.is_none() && round.closed.is_none();
+        if !has_begun {
+            self.restart(0);
+            self.has_state = false;
+        }
+        self.finds(Reason::RunRestarted {}, "", at);
+    }
+
+    /// Its rendezvous state was written. After its end it begins anew; returns whether it does.
+    pub(in crate::core::insight) fn state_written(
+        &mut self,
+        value: &[u8],
+        conn: ConnId,
+        peer: Option<SocketAddr>,
+        at: Timestamp,
+        plan: &Plan,
+    ) -> bool {
+        self.agents.insert(conn);
+        let begins_anew = !self.has_state && self.round.over_at.is_some();
+        if begins_anew {
+            self.restart(0);
+        }
+        let read = rendezvous_state::read(value);
+        let is_known = std::mem::replace(&mut self.told.unreadable, read.is_err());
+        match read {
+            Ok(None) => self.touch(),
+            Ok(Some(state)) => self.fold_state(&state, conn, at, plan),
+            Err(_) if is_known => {}
+            Err(unreadable) => {
+                self.finds(Reason::UnreadableState { detail: unreadable.to_string() }, "", at);
+            }
+        }
+        if let (Some(peer), Some(node)) =
+            (peer, self.life.nodes.iter_mut().find(|node| node.conn == Some(conn)))
+        {
+            node.peer = Some(peer);
+        }
+        begins_anew
+    }
+
+    /// A key of its rendezvous other than its state was written.
+    pub(in crate::core::insight) fn part_written(
+        &mut self,
+        part: RendezvousPart,
+        conn: ConnId,
+        value: &[u8],
+        at: Timestamp,
+    ) {
+        let text = || ShownKey(value).to_string();
+        match part {
+            RendezvousPart::MasterAddr => self.life.master.host = Some(text()),
+            RendezvousPart::MasterPort => {
+                self.life.master.port = Some(text());
+                self.life.workers_placed = false;
+            }
+            RendezvousPart::RoleInfo(rank) => {
+                if self.round.roles.len() < MOST_NODES {
+                    self.round.roles.insert(rank);
+                }
+                // A node of the round that has told its role is the one with this rank.
+                let is_it = |node: &&mut TrackedNode| node.rank == Some(rank) && node.conn.is_none();
+                if let Some(known) = self.life.nodes.iter_mut().find(is_it) {
+                    known.conn = Some(conn);
+                }
+            }
+            RendezvousPart::AssignedRanks(node) => {
+                // `[base_rank, world_size, base_role_rank, role_world_size]`
+                if let Ok([base, world_size, ..]) = serde_json::from_slice::<[u32; 4]>(value) {
+                    self.assign(node, base, world_size, at);
+                }
+            }
+            RendezvousPart::ExitBarrier { .. } => self.arrive_at_exit(conn, at),
+            RendezvousPart::ExitBarrierDone { .. } => self.finish(at),
+            RendezvousPart::State | RendezvousPart::Other => {}
+        }
+        self.touch();
+    }
+}

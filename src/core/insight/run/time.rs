@@ -1,0 +1,148 @@
+//! What is found as time goes by: the line that begins a round, who came late, where a run stands now.
+
+use std::time::Duration;
+
+use super::node::TrackedNode;
+use super::tracked::TrackedRun;
+use crate::api::{Expected, ExpectedFrom, RunState};
+use crate::core::ids::{Timestamp, count};
+use crate::core::insight::expect::Plan;
+use crate::core::insight::reason::{Names, Reason, Secs, Unit};
+
+impl TrackedRun {
+    /// Lets time pass. `is_missed`: it is being said that nodes are missing.
+    pub(in crate::core::insight) fn pass_time(
+        &mut self,
+        plan: &Plan,
+        explain_after: Duration,
+        is_missed: bool,
+        now: Timestamp,
+    ) {
+        self.name_nodes(plan);
+        self.settle_static(now);
+        let expected = self.expected(plan);
+        self.tell_deaths(now, expected.map(|expected| expected.min));
+        if let Some(reason) = self.life.world.take_different(now) {
+            self.finds(reason, "", now);
+        }
+        self.check_ranks();
+        self.tell_lost_ranks(now);
+        if self.native.is_none() {
+            self.tell_start(expected, now);
+        }
+        self.tell_elsewhere(explain_after, now);
+        if is_missed {
+            self.tell_late(expected, now);
+        } else {
+            self.told.joined = self.joined();
+        }
+        self.update_state(now);
+    }
+
+    /// Takes over where it stands now, if that has changed.
+    pub(in crate::core::insight) fn update_state(&mut self, now: Timestamp) {
+        let state = self.state_now(now);
+        if state != self.state {
+            self.enter_state(state, now);
+        }
+    }
+
+    fn enter_state(&mut self, state: RunState, now: Timestamp) {
+        let before = std::mem::replace(&mut self.state, state);
+        self.state_since = now;
+        self.touch();
+        if state.is_over() {
+            self.round.over_at.get_or_insert(now);
+        }
+        if self.native.is_some() {
+            // The rendezvous has told why.
+            return;
+        }
+        let world = &self.life.world;
+        let ranks = count(world.ranks.len().max(world.connected.len()));
+        let processes = world.completed.and(world.size()).unwrap_or(ranks);
+        let ended = world.ended.unwrap_or(now);
+        let about = self.round.number.to_string();
+        match (state, self.has_agents()) {
+            (RunState::Gone, true) => {
+                self.life.dying.clear();
+                let known = || self.round.most_joined.max(count(self.life.nodes.len()));
+                let members = self.round.group.unwrap_or_else(known);
+                let since = self.life.all_gone.unwrap_or(now);
+                self.finds(Reason::AllLeft { members, unit: Unit::Node }, about, since);
+            }
+            (RunState::Gone, false) => {
+                self.life.world.lost.clear();
+                self.finds(Reason::AllLeft { members: processes, unit: Unit::Process }, about, ended);
+            }
+            (RunState::Finished, false) if before != RunState::Finished => {
+                let ran = Secs(ended.since(world.completed.or(self.round.started).unwrap_or(ended)));
+                let reason = Reason::RunFinished { members: processes, unit: Unit::Process, ran };
+                self.finds(reason, about, ended);
+            }
+            _ => {}
+        }
+    }
+
+    /// The line that begins a round, once there is something of it.
+    fn tell_start(&mut self, expected: Option<Expected>, now: Timestamp) {
+        let Some(started) = self.round.started else { return };
+        if self.told.start == Some(started) || now.since(started) < Duration::from_millis(100) {
+            return;
+        }
+        if self.round.completed.is_some() {
+            // The line that it is complete says it all.
+            self.told.start = Some(started);
+            return;
+        }
+        let first = if self.has_agents() {
+            self.participants().min_by_key(|node| node.joined).map(TrackedNode::told)
+        } else {
+            let first = self.life.world.ranks.iter().min_by_key(|(_, info)| info.joined);
+            first.map(|(&rank, _)| self.life.world.label(rank))
+        };
+        let Some(who) = first else { return };
+        self.told.start = Some(started);
+        let known = expected.filter(|expected| {
+            matches!(
+                expected.source,
+                ExpectedFrom::Api | ExpectedFrom::Announced | ExpectedFrom::Flag | ExpectedFrom::Join
+            )
+        });
+        let reason =
+            Reason::RunStarted { who, expected: known.map(|e| e.min), from: known.map(|e| e.source) };
+        self.finds(reason, format!("round {}", self.round.number), started);
+    }
+
+    /// The workers meet in another store. The agents publish its address in every launch mode; workers that use this
+    /// server come soon after.
+    fn tell_elsewhere(&mut self, explain_after: Duration, now: Timestamp) {
+        let is_elsewhere = !self.life.workers_placed
+            && self.round.assigned_at.is_some_and(|at| now.since(at) >= explain_after)
+            && self.life.world.connected.is_empty()
+            && !self.state.is_over();
+        if let (true, Some(address)) = (is_elsewhere, self.workers_store()) {
+            self.life.workers_placed = true;
+            if self.round.number == 0 {
+                self.finds(Reason::WorkersElsewhere { address }, "", now);
+            }
+        }
+    }
+
+    /// Nodes that were missed and have come.
+    fn tell_late(&mut self, expected: Option<Expected>, now: Timestamp) {
+        let joined = self.joined();
+        let come = joined.saturating_sub(self.told.joined) as usize;
+        if come == 0 {
+            return;
+        }
+        self.told.joined = joined;
+        let Some(started) = self.round.started else { return };
+        let mut nodes: Vec<_> = self.participants().collect();
+        nodes.sort_by_key(|node| std::cmp::Reverse(node.joined));
+        let after = Secs(nodes.first().map_or(now, |node| node.joined).since(started));
+        let node = Names::of(nodes.into_iter().take(come).map(TrackedNode::told)).to_string();
+        let expected = expected.map(|expected| expected.min);
+        self.finds(Reason::NodeCameLate { node: node.clone(), after, joined, expected }, node, now);
+    }
+}

@@ -1,0 +1,320 @@
+//! One run: what others read of it, and what changes it beside its traffic.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::facts::{AlreadyTold, LifeFacts, Master, Moment, Native, RoundFacts};
+use super::key::RunKey;
+use super::limits::{MOST_MOMENTS, SETTLE};
+use super::node::{NodeId, Place, TrackedNode};
+use super::world::World;
+use crate::api::{Expected, ExpectedFrom, RunKind, RunState};
+use crate::core::ids::{ConnId, Timestamp, count};
+use crate::core::insight::expect::{Plan, short};
+use crate::core::insight::reason::{Finding, Names, Reason};
+
+/// What is known of one run.
+#[derive(Debug)]
+pub(in crate::core::insight) struct TrackedRun {
+    pub(super) key: RunKey,
+    pub(super) kind: RunKind,
+    /// Goes up with every change that is shown.
+    pub(super) version: u64,
+    pub(super) first_seen: Timestamp,
+    pub(super) state: RunState,
+    pub(super) state_since: Timestamp,
+    /// Agents that are connected.
+    pub(super) agents: BTreeSet<ConnId>,
+    /// The store has a rendezvous state of it.
+    pub(super) has_state: bool,
+    pub(super) plan_version: u64,
+    pub(super) native: Option<Native>,
+    pub(super) round: RoundFacts,
+    pub(super) life: LifeFacts,
+    pub(super) told: AlreadyTold,
+    pub(super) timeline: VecDeque<Moment>,
+    pub(super) new_moments: Vec<Moment>,
+    pub(super) findings: Vec<Finding>,
+}
+
+/// What others read.
+impl TrackedRun {
+    pub(in crate::core::insight) fn key(&self) -> &RunKey {
+        &self.key
+    }
+
+    pub(in crate::core::insight) fn kind(&self) -> RunKind {
+        self.kind
+    }
+
+    pub(in crate::core::insight) fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub(in crate::core::insight) fn first_seen(&self) -> Timestamp {
+        self.first_seen
+    }
+
+    pub(in crate::core::insight) fn state(&self) -> RunState {
+        self.state
+    }
+
+    pub(in crate::core::insight) fn state_since(&self) -> Timestamp {
+        self.state_since
+    }
+
+    pub(in crate::core::insight) fn agents(&self) -> &BTreeSet<ConnId> {
+        &self.agents
+    }
+
+    pub(in crate::core::insight) fn native(&self) -> Option<&Native> {
+        self.native.as_ref()
+    }
+
+    pub(in crate::core::insight) fn round(&self) -> &RoundFacts {
+        &self.round
+    }
+
+    pub(in crate::core::insight) fn life(&self) -> &LifeFacts {
+        &self.life
+    }
+
+    pub(in crate::core::insight) fn nodes(&self) -> &[TrackedNode] {
+        &self.life.nodes
+    }
+
+    pub(in crate::core::insight) fn world(&self) -> &World {
+        &self.life.world
+    }
+
+    pub(in crate::core::insight) fn timeline(&self) -> &VecDeque<Moment> {
+        &self.timeline
+    }
+
+    /// The store that its processes use.
+    pub(in crate::core::insight) fn store(&self) -> Option<u16> {
+        match &self.native {
+            Some(native) => native.store,
+            None => self.key.port(),
+        }
+    }
+
+    /// The address that the workers meet at.
+    pub(in crate::core::insight) fn workers_store(&self) -> Option<String> {
+        let Master { host, port } = &self.life.master;
+        Some(format!("{}:{}", host.as_ref()?, port.as_ref()?))
+    }
+
+    /// The nodes in the round.
+    pub(in crate::core::insight) fn participants(&self) -> impl Iterator<Item = &TrackedNode> {
+        self.life.nodes.iter().filter(|node| node.place == Place::Participant)
+    }
+
+    pub(in crate::core::insight) fn joined(&self) -> u32 {
+        count(self.participants().count()).saturating_add(self.round.let_go)
+    }
+
+    pub(in crate::core::insight) fn has_agents(&self) -> bool {
+        self.kind != RunKind::Env
+    }
+
+    pub(in crate::core::insight) fn node_of(&self, conn: ConnId) -> Option<&TrackedNode> {
+        self.life.nodes.iter().find(|node| node.conn == Some(conn))
+    }
+
+    pub(in crate::core::insight) fn node_of_rank(&self, rank: u32) -> Option<&TrackedNode> {
+        self.life.nodes.iter().find(|node| node.rank == Some(rank) && node.place == Place::Participant)
+    }
+
+    /// The nodes of the round that have not finished.
+    pub(in crate::core::insight) fn still_running(&self) -> Names {
+        let runs = |node: &&TrackedNode| !node.finished && node.gone.is_none();
+        Names::of(self.participants().filter(runs).map(TrackedNode::label))
+    }
+
+    /// The number of nodes expected, with what the traffic tells.
+    pub(in crate::core::insight) fn expected(&self, plan: &Plan) -> Option<Expected> {
+        if !self.has_agents() {
+            return None;
+        }
+        if let Some(native) = &self.native {
+            return Some(native.expected);
+        }
+        let exactly = |n: Option<u32>, source| n.map(|n| Expected { min: n, max: n, source });
+        plan.expected()
+            .or_else(|| exactly(self.round.role_nodes, ExpectedFrom::RoleExchange))
+            .or_else(|| exactly(self.round.group, ExpectedFrom::RoundComplete))
+            .or_else(|| exactly(self.life.earlier_size, ExpectedFrom::EarlierRound))
+    }
+
+    /// Where the run stands now.
+    pub(in crate::core::insight) fn state_now(&self, now: Timestamp) -> RunState {
+        const WITHOUT_EXCHANGE: Duration = Duration::from_secs(10);
+        if let Some(native) = &self.native {
+            return native.state;
+        }
+        let settled = |at: Option<Timestamp>| at.is_some_and(|at| now.since(at) >= SETTLE);
+        let (round, world) = (&self.round, &self.life.world);
+        if round.exit_done.is_some() {
+            return RunState::Finished;
+        }
+        if round.closed.is_some() {
+            return RunState::Closed;
+        }
+        if !self.has_agents() {
+            return match (world.completed, world.ended) {
+                (Some(_), ended) if settled(ended) => RunState::Finished,
+                (None, ended) if settled(ended) && world.nccl => RunState::Finished,
+                (None, ended) if settled(ended) => RunState::Gone,
+                (Some(_), _) => RunState::Running,
+                (None, _) if world.nccl => RunState::Running,
+                (None, _) => RunState::Joining,
+            };
+        }
+        if self.agents.is_empty() && settled(self.life.all_gone) {
+            return RunState::Gone;
+        }
+        if !round.exit.is_empty() {
+            return RunState::Exiting;
+        }
+        let Some(completed) = round.completed else {
+            return if round.deadline.is_some() { RunState::LastCall } else { RunState::Joining };
+        };
+        let exchanged = !round.assigned.is_empty()
+            || (round.roles.is_empty() && now.since(completed) >= WITHOUT_EXCHANGE);
+        if exchanged { RunState::Running } else { RunState::Exchanging }
+    }
+}
+
+/// What changes it, beside its traffic.
+impl TrackedRun {
+    pub(in crate::core::insight) fn new(key: RunKey, kind: RunKind, now: Timestamp) -> Self {
+        Self {
+            key,
+            kind,
+            version: 1,
+            first_seen: now,
+            state: RunState::Joining,
+            state_since: now,
+            agents: BTreeSet::new(),
+            has_state: false,
+            plan_version: 0,
+            native: None,
+            round: RoundFacts::default(),
+            life: LifeFacts::default(),
+            told: AlreadyTold::default(),
+            timeline: VecDeque::new(),
+            new_moments: Vec::new(),
+            findings: Vec::new(),
+        }
+    }
+
+    /// Goes on with the version of another, whose place it takes.
+    pub(in crate::core::insight) fn in_place_of(self, other: &Self) -> Self {
+        Self { version: other.version, ..self }
+    }
+
+    /// Its pods have announced themselves since then.
+    pub(in crate::core::insight) fn announced_since(&mut self, since: Timestamp) {
+        self.first_seen = since;
+    }
+
+    pub(in crate::core::insight) fn touch(&mut self) {
+        self.version = self.version.saturating_add(1);
+    }
+
+    /// Something to be told about it; `about` tells it from others of its kind.
+    pub(in crate::core::insight) fn finds(
+        &mut self,
+        reason: Reason,
+        about: impl Into<String>,
+        since: Timestamp,
+    ) {
+        const MOST: usize = 256;
+        if self.findings.len() < MOST {
+            self.findings.push(Finding { reason, about: about.into(), since });
+        }
+        self.touch();
+    }
+
+    pub(super) fn moment(&mut self, at: Timestamp, code: &str, text: String) {
+        if self.new_moments.len() < MOST_MOMENTS {
+            self.new_moments.push(Moment { at, code: code.to_owned(), text: text.clone() });
+        }
+        self.remember(at, code, text);
+        self.touch();
+    }
+
+    pub(in crate::core::insight) fn remember(&mut self, at: Timestamp, code: &str, text: String) {
+        if self.timeline.len() == MOST_MOMENTS {
+            self.timeline.pop_front();
+        }
+        self.timeline.push_back(Moment { at, code: code.to_owned(), text });
+    }
+
+    /// Takes what happened and what is to be told since the last call.
+    pub(in crate::core::insight) fn take_findings(&mut self) -> (Vec<Moment>, Vec<Finding>) {
+        (std::mem::take(&mut self.new_moments), std::mem::take(&mut self.findings))
+    }
+
+    /// Gives the nodes the names of their pods.
+    pub(super) fn name_nodes(&mut self, plan: &Plan) {
+        if self.plan_version == plan.version || self.native.is_some() {
+            return;
+        }
+        self.plan_version = plan.version;
+        for at in 0..self.life.nodes.len() {
+            self.life.nodes[at].name = self.name_for(&self.life.nodes[at].id, plan);
+        }
+        self.touch();
+    }
+
+    pub(super) fn name_for(&self, id: &NodeId, plan: &Plan) -> String {
+        const FEW: usize = 2048;
+        let (pod, own) = match id {
+            NodeId::Desc(desc) => (plan.pod_at(&desc.addr), short(&desc.addr).to_owned()),
+            NodeId::Rank(rank) => (plan.pod_of_rank(*rank), format!("node {rank}")),
+            NodeId::Native { info, .. } => (None, info.name.to_string()),
+        };
+        let name = pod.map_or(own, |pod| pod.pod.clone());
+        // Two agents on one host. With so many nodes that looking for it takes long, nobody has that.
+        let nodes = &self.life.nodes;
+        let is_taken = nodes.len() < FEW
+            && nodes.iter().any(|other| other.id != *id && other.name == name && other.gone.is_none());
+        match id {
+            NodeId::Desc(desc) if is_taken => format!("{name}_{}", desc.pid),
+            _ => name,
+        }
+    }
+
+    /// Begins a round: what belonged to the one before is forgotten, but for the names.
+    pub(super) fn begin_round(&mut self, round: u64) {
+        self.life.earlier_size = self.round.group.or(self.life.earlier_size);
+        self.round = RoundFacts { number: round, ..RoundFacts::default() };
+    }
+
+    /// Begins anew after the run was over or its state was dropped, with this round.
+    pub(super) fn restart(&mut self, round: u64) {
+        self.round = RoundFacts { number: round, ..RoundFacts::default() };
+        let connected = std::mem::take(&mut self.life.world.connected);
+        let world = World { connected, ..World::default() };
+        self.life = LifeFacts { world, ..LifeFacts::default() };
+        self.touch();
+    }
+
+    /// Takes `conn` for the one node with its process id that has no connection yet.
+    pub(in crate::core::insight) fn match_by_pid(
+        &mut self,
+        conn: ConnId,
+        pid: Option<u32>,
+        peer: Option<SocketAddr>,
+    ) {
+        let Some(pid) = pid else { return };
+        let mut same = self.life.nodes.iter_mut().filter(|node| node.conn.is_none() && node.pid == Some(pid));
+        if let (Some(node), None) = (same.next(), same.next()) {
+            node.conn = Some(conn);
+            node.peer = peer.or(node.peer);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! One run, as the API's documents show it.
+
+use super::epoch::{Epoch, rounded};
+use super::jobs::Jobs;
+use super::missing::joined;
+use super::run::{MOST_RANKS, NodeId, Place, TrackedNode, TrackedRun};
+use crate::api::{
+    self, ExitCounts, Expected, Explanation, NodeCounts, NodeState, Rank, RankCounts, RankGrid, RunKind,
+    RunSummary,
+};
+use crate::core::ids::count;
+
+/// Ranks shown one by one with one run.
+const RANKS_SHOWN: usize = 1024;
+/// Ranks shown in the grid.
+const GRID: u32 = MOST_RANKS;
+
+/// A run in few words.
+pub(super) fn summary(
+    jobs: &Jobs,
+    run: &TrackedRun,
+    explanation: Option<Explanation>,
+    epoch: Epoch,
+) -> RunSummary {
+    let plan = jobs.plan(run.key());
+    let expected = run.expected(&plan);
+    let count_of = |place| count(run.nodes().iter().filter(|node| node.place == place).count());
+    let gone = |node: &&TrackedNode| node.gone.is_some() && !node.finished;
+    let joined = joined(run, &plan);
+    let nodes = NodeCounts {
+        joined,
+        waiting: count_of(Place::WaitList),
+        redundant: count_of(Place::Redundant),
+        gone: count(run.participants().filter(gone).count()),
+        expected,
+        missing: expected.map(|expected: Expected| expected.min.saturating_sub(joined)),
+    };
+    let world = run.world();
+    let has_world = !world.ranks.is_empty() || !world.connected.is_empty() || world.nccl;
+    RunSummary {
+        run_id: jobs.name(run.key()),
+        store: run.store(),
+        kind: run.kind(),
+        state: run.state(),
+        round: run.round().number,
+        version: run.version(),
+        nodes,
+        ranks: has_world.then(|| RankCounts {
+            joined: count(world.ranks.len()),
+            gone: count(world.ranks.len()).saturating_sub(world.joined()),
+            expected: world.size(),
+            connected: count(world.connected.len()),
+        }),
+        exit: match run.native() {
+            Some(native) => native.exit.clone(),
+            None => run
+                .round()
+                .exit_since
+                .map(|_| ExitCounts { arrived: count(run.round().exit.len()), expected: run.round().group }),
+        },
+        started_at: epoch.unix(run.round().started.unwrap_or(run.first_seen())),
+        state_since: epoch.unix(run.state_since()),
+        completed_at: run
+            .round()
+            .completed
+            .or(world.completed.filter(|_| !run.has_agents()))
+            .map(|at| epoch.unix(at)),
+        deadline: run.round().deadline.or_else(|| Some(epoch.unix(run.native()?.closes_at?))),
+        explanation,
+    }
+}
+
+/// The nodes of a run.
+pub(super) fn nodes(run: &TrackedRun, epoch: Epoch) -> Vec<api::Node> {
+    let mut nodes: Vec<&TrackedNode> = run.nodes().iter().collect();
+    nodes.sort_by_key(|node| (node.rank.is_none(), node.rank, node.joined));
+    let started = run.round().started;
+    let shown = nodes.into_iter().map(|node| {
+        let (base_rank, local) = match node.rank.and_then(|rank| run.round().assigned.get(&rank)) {
+            Some(ranks) => {
+                let next = node.rank.and_then(|rank| run.round().assigned.get(&rank.checked_add(1)?));
+                (Some(ranks.base), next.map_or(ranks.world_size, |next| next.base).checked_sub(ranks.base))
+            }
+            None => (None, None),
+        };
+        let said = match &node.id {
+            NodeId::Native { info, .. } => Some(info),
+            _ => None,
+        };
+        api::Node {
+            node_id: node.node_id(),
+            name: node.name.clone(),
+            peer: said.map(|said| said.address.to_string()).or(node.peer.map(|peer| peer.to_string())),
+            pid: node.pid,
+            rank: node.rank,
+            state: match node.place {
+                _ if node.finished => NodeState::Finished,
+                _ if node.gone.is_some() => NodeState::Gone,
+                Place::Participant => NodeState::Joined,
+                Place::WaitList => NodeState::Waiting,
+                Place::Redundant => NodeState::Redundant,
+            },
+            joined_at: (node.place == Place::Participant).then(|| epoch.unix(node.joined)),
+            after_seconds: started
+                .filter(|_| node.place == Place::Participant)
+                .map(|started| rounded(node.joined.since(started).as_secs_f64())),
+            last_heartbeat: (!matches!(node.id, NodeId::Rank(_))).then(|| epoch.unix(node.last_heartbeat)),
+            gone_at: node.gone.map(|at| epoch.unix(at)),
+            base_rank,
+            local_world_size: local.or(said.and_then(|said| said.local_world_size)),
+        }
+    });
+    shown.collect()
+}
+
+/// The worker ranks of a run.
+pub(super) fn rank_grid(run: &TrackedRun, epoch: Epoch) -> Option<RankGrid> {
+    let world = run.world();
+    let world_size = world.size();
+    let highest = world.ranks.keys().next_back().map(|rank| rank.saturating_add(1));
+    let len = world_size.max(highest)?.min(GRID);
+    if world.ranks.is_empty() && matches!(run.kind(), RunKind::C10d | RunKind::Native) {
+        return None;
+    }
+    let states = (0..len)
+        .map(|rank| match world.ranks.get(&rank) {
+            None => '.',
+            Some(info) if info.gone.is_some() => 'x',
+            Some(_) => 'j',
+        })
+        .collect();
+    let ranks = world.ranks.iter().take(RANKS_SHOWN).map(|(&rank, info)| Rank {
+        rank,
+        host: info.host.clone(),
+        peer: Some(info.peer.to_string()),
+        pid: info.pid,
+        joined_at: epoch.unix(info.joined),
+        gone_at: info.gone.map(|at| epoch.unix(at)),
+    });
+    Some(RankGrid { world_size, states, ranks: ranks.collect() })
+}

@@ -1,0 +1,154 @@
+//! What is known of one store: its clients, their waits, and what is to be told when more of its kind may have come.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use super::run::RunKey;
+use crate::core::ids::{ConnId, RunId, Timestamp};
+use crate::core::protocol::keys::Role;
+use crate::core::store::WaitView;
+
+/// What a store was opened for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreOwner {
+    /// A run of this id.
+    Run(String),
+    /// A round of this native run.
+    Round(RunId),
+}
+
+/// A connection that uses PyTorch's keys.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) peer: SocketAddr,
+    pub(super) pid: Option<u32>,
+    pub(super) role: Role,
+    pub(super) run: Option<RunKey>,
+    pub(super) rank: Option<u32>,
+    pub(super) since: Timestamp,
+}
+
+impl Client {
+    pub(super) fn label(&self) -> String {
+        match self.pid {
+            Some(pid) => format!("process {pid} at {}", self.peer.ip()),
+            None => format!("a process at {}", self.peer.ip()),
+        }
+    }
+}
+
+/// An outstanding wait, and since when.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) since: Timestamp,
+    /// As the store showed it last.
+    pub(super) view: WaitView,
+}
+
+impl Waiting {
+    /// Whether it is for the same. A client that waits in slices waits on.
+    pub(super) fn is_for(&self, other: &Self) -> bool {
+        self.view.missing == other.view.missing && self.view.barrier_size == other.view.barrier_size
+    }
+}
+
+/// Clients that gave up on one key at about the same time.
+#[derive(Debug)]
+pub(super) struct GivenUp {
+    pub(super) at: Timestamp,
+    pub(super) waited: Duration,
+    pub(super) who: Vec<String>,
+    pub(super) more: usize,
+    /// Who should have written the key, as it was then.
+    pub(super) writer: Option<String>,
+}
+
+/// A clash of two live writers.
+#[derive(Debug)]
+pub(super) struct Clash {
+    pub(super) at: Timestamp,
+    pub(super) run: RunKey,
+    pub(super) node: Option<u32>,
+    pub(super) rank: Option<u32>,
+    pub(super) first: String,
+    pub(super) second: String,
+}
+
+/// A client that speaks another protocol.
+#[derive(Debug)]
+pub(super) struct Foreign {
+    pub(super) peer: IpAddr,
+    pub(super) protocol: &'static str,
+    pub(super) times: u64,
+    pub(super) last: Timestamp,
+}
+
+/// What is known of one store.
+#[derive(Debug)]
+pub(super) struct StoreWatch {
+    pub(super) port: u16,
+    pub(super) owner: Option<StoreOwner>,
+    pub(super) clients: HashMap<ConnId, Client>,
+    pub(super) waits: HashMap<ConnId, Waiting>,
+    /// By the run and the key.
+    pub(super) given_up: BTreeMap<(Option<RunKey>, Box<[u8]>), GivenUp>,
+    pub(super) clashes: Vec<Clash>,
+    pub(super) foreign: VecDeque<Foreign>,
+}
+
+impl StoreWatch {
+    pub(super) fn new(port: u16) -> Self {
+        Self {
+            port,
+            owner: None,
+            clients: HashMap::new(),
+            waits: HashMap::new(),
+            given_up: BTreeMap::new(),
+            clashes: Vec::new(),
+            foreign: VecDeque::new(),
+        }
+    }
+
+    /// The key of a run that has an id. Whatever the processes of a round call it, they belong to the round's run.
+    pub(super) fn key_of(&self, id: &RunId) -> RunKey {
+        match &self.owner {
+            Some(StoreOwner::Round(run)) => RunKey::Native(run.clone()),
+            _ => RunKey::Store { port: self.port, id: Some(id.clone()) },
+        }
+    }
+
+    /// A foreign client came.
+    pub(super) fn foreign_came(&mut self, peer: IpAddr, protocol: &'static str, now: Timestamp) {
+        const MOST: usize = 64;
+        let is_known = |known: &&mut Foreign| known.peer == peer && known.protocol == protocol;
+        if let Some(known) = self.foreign.iter_mut().find(is_known) {
+            known.times = known.times.saturating_add(1);
+            known.last = now;
+            return;
+        }
+        if self.foreign.len() == MOST {
+            self.foreign.pop_front();
+        }
+        self.foreign.push_back(Foreign { peer, protocol, times: 1, last: now });
+    }
+
+    /// A run is no longer known: its clients are nobody's.
+    pub(super) fn release(&mut self, run: &RunKey) {
+        for client in self.clients.values_mut().filter(|client| client.run.as_ref() == Some(run)) {
+            client.run = None;
+            client.rank = None;
+        }
+    }
+
+    /// A run has another key.
+    pub(super) fn rename_run(&mut self, from: &RunKey, to: &RunKey) {
+        let clients = self.clients.values_mut().filter_map(|client| client.run.as_mut());
+        let clashes = self.clashes.iter_mut().map(|clash| &mut clash.run);
+        clients.chain(clashes).filter(|run| *run == from).for_each(|run| *run = to.clone());
+        for ((run, key), given_up) in std::mem::take(&mut self.given_up) {
+            let run = if run.as_ref() == Some(from) { Some(to.clone()) } else { run };
+            self.given_up.insert((run, key), given_up);
+        }
+    }
+}
