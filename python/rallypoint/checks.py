@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ._binary import find_binary
+from ._text import plain
 from .errors import RallypointError
 
 PASS, WARN, FAIL = "PASS", "WARN", "FAIL"
@@ -41,8 +42,8 @@ class Check:
     """What to do; empty if nothing."""
 
     def __str__(self) -> str:
-        line = f"{self.verdict} {self.name}: {self.evidence}"
-        return f"{line}\n     -> {self.recommendation}" if self.recommendation else line
+        line = plain(f"{self.verdict} {self.name}: {self.evidence}")
+        return f"{line}\n     -> {plain(self.recommendation)}" if self.recommendation else line
 
 
 @dataclass(frozen=True)
@@ -155,4 +156,4 @@ def _document(output: str, command: str, errors: str = "") -> dict[str, Any]:
 
 def _message(errors: str) -> str:
     lines = [line.removeprefix("rallypoint: ").removeprefix("error: ").strip() for line in errors.splitlines() if line.strip()]
-    return " ".join(lines)
+    return plain(" ".join(lines))

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ._text import plain
+
 
 class RallypointError(Exception):
     """Base of everything that this package raises on purpose."""
@@ -79,6 +81,6 @@ _BY_CODE: dict[str, type[ProblemError]] = {
 def problem(status: int, body: Mapping[str, Any]) -> ProblemError:
     """The exception for a problem document."""
     code = str(body.get("code") or "")
-    detail = str(body.get("detail") or body.get("title") or f"HTTP status {status}")
+    detail = plain(str(body.get("detail") or body.get("title") or f"HTTP status {status}"))
     extra = {name: value for name, value in body.items() if name not in ("title", "status", "detail", "code", "type")}
     return _BY_CODE.get(code, ProblemError)(status, code, detail, extra)

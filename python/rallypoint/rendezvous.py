@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ._http import ANSWER_SECONDS, Client, Endpoint, Interrupted
+from ._text import plain
 from ._trouble import Trouble
 from .errors import NotRallypointError, PlaceLostError, ProblemError, RallypointError
 
@@ -165,7 +166,7 @@ class Waiting:
             max_nodes=int(body["max_nodes"]),
             waited_seconds=float(body["waited_seconds"]),
             deadline_seconds=None if deadline is None else float(deadline),
-            reason=str(body["reason"]),
+            reason=plain(str(body["reason"])),
         )
 
 
@@ -243,7 +244,7 @@ class KeepAlive:
                 on_trouble=self._trouble,
             )
             body = answer.body
-            news = News(Action(body["action"]), str(body["reason"]), int(body["num_nodes_waiting"]))
+            news = News(Action(body["action"]), plain(str(body["reason"])), int(body["num_nodes_waiting"]))
         except ProblemError as refusal:
             # The server will not have this node in the round: it has to join again to hear more.
             news = News(Action.REJOIN, str(refusal))

@@ -28,6 +28,7 @@ from torch.distributed.elastic.rendezvous.api import (
 
 from ._conf import Settings, parse
 from ._http import Endpoint
+from ._text import plain
 from .errors import (
     ClosedError,
     GracefulExitError,
@@ -183,7 +184,7 @@ class RallypointRendezvousHandler(RendezvousHandler):
         except (RuntimeError, OSError) as error:  # torch's DistNetworkError is a RuntimeError
             cause = next(iter(str(error).splitlines()), type(error).__name__)
             raise RendezvousConnectionError(
-                f"{self._where}, round {round.number} is complete, but its store {host}:{port} cannot be reached from here "
+                f"{self._where}, round {round.number} is complete, but its store {plain(host)}:{port} cannot be reached from here "
                 f"({cause}): let this network reach the server's --store-ports, and check its --advertise-host"
             ) from error
         # The prefix of torch's own backends, so that tools which know it find their way.

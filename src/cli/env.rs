@@ -6,7 +6,8 @@ use serde_json::json;
 
 use super::Outcome;
 use super::launch::{LaunchArgs, environment};
-use super::terminal::say;
+use super::terminal::{print, say};
+use crate::core::ids::Shown;
 use crate::node::launch::{self, variables};
 
 const AFTER_HELP: &str = "In a shell: eval \"$(rallypoint env)\". An env:// program that shall be a client of the server also needs \
@@ -58,11 +59,11 @@ impl Args {
             }
             Format::Json => launch::Format::Json.render(&variables),
         };
-        print!("{text}");
+        print(text.as_bytes())?;
         if self.explain && self.format != Format::Json {
             eprintln!("# platform: {}", launch.platform.name);
             for (name, value, from) in &variables {
-                eprintln!("# {name}={value}  <- {from}");
+                eprintln!("# {name}={}  <- {}", Shown(value), Shown(from));
             }
         }
         launch.notes.iter().for_each(say);

@@ -67,5 +67,7 @@ mod tests {
         assert_eq!((status, &body["a"]), (202, &serde_json::json!(1)));
         assert!(length(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
         assert!(length(&vec![b'x'; MAX_HEAD + 1]).is_err());
+        let endless = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", usize::MAX);
+        assert_eq!(length(endless.as_bytes()).expect("no fault"), Some(usize::MAX));
     }
 }

@@ -106,6 +106,13 @@ fn env_explains_and_refuses() {
     let why = text(&explained.stderr);
     assert!(why.contains("# platform: Indexed Job"), "{why}");
     assert!(why.contains("# PET_NODE_RANK=2  <- JOB_COMPLETION_INDEX: set by the Job controller"), "{why}");
+    let hostile = [&INDEXED[..], &[("PET_RDZV_ID", "train\n# PET_NODE_RANK=7\x1b[2J")]].concat();
+    let shown =
+        text(&output(&["env", "--explain"], &hostile).stderr).lines().map(str::to_owned).collect::<Vec<_>>();
+    assert!(
+        shown.iter().any(|line| line.starts_with("# PET_RDZV_ID=train\\n# PET_NODE_RANK=7\\u{1b}[2J")),
+        "{shown:?}"
+    );
     let json = output(&["env", "--explain", "--format=json"], &INDEXED);
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
     assert_eq!(json["variables"]["PET_NNODES"]["from"], "NNODES: number of nodes");

@@ -1,26 +1,11 @@
-"""The Python package as users install it: the wheel, alone in a folder of its own. Importing this module puts it on the path.
-
-`scripts/wheel` makes it, unless RALLYPOINT_PACKAGE names such a folder that is there already.
-"""
+"""Importing this module puts the Python package, as users install it, on the path. That may take a release build (package.py)."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-from pathlib import Path
 
-from servers import HOST, REPOSITORY, Server
-
-
-def package() -> Path:
-    """The folder with the installed package."""
-    given = os.environ.get("RALLYPOINT_PACKAGE")
-    if given:
-        return Path(given).resolve()
-    made = subprocess.run([REPOSITORY / "scripts" / "wheel"], stdout=subprocess.PIPE, text=True, check=True)
-    return Path(made.stdout.strip())
-
+from package import package
+from servers import HOST, Server
 
 PACKAGE = package()
 sys.path.insert(0, str(PACKAGE))

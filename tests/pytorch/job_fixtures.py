@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 from forks import ForkedPlace, ForkServer
-from installed import PACKAGE
 from jobs import Jobs
+from package import package
 from pods import Pod, Pods
 from scenario import Scenario, manifest
 from servers import Server
@@ -55,7 +55,7 @@ def permitted() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[ForkServer]:
     """The process that all forked nodes come from."""
-    server = ForkServer(PACKAGE)
+    server = ForkServer(package())
     yield server
     server.stop()
 

@@ -107,8 +107,27 @@ def store_barriers(folder: Path) -> None:
         assert mark.exists(), f"rank {RANK} came through the barrier of step {step} before rank 0 had arrived"
 
 
+def checkpoint_barriers(folder: Path) -> None:
+    """TCPStoreBarrier of torch's experimental checkpointers: keys at the root of a store that it makes for itself. Its rank 0 is the host of that
+    store; here all ranks are clients, as in a job whose rank 0 is on another host than the server. Rank 0 comes late to each barrier."""
+    from torch.distributed.checkpoint._experimental.barriers import TCPStoreBarrier
+
+    hosted = dist.TCPStore
+    dist.TCPStore = lambda *given, **options: hosted(*given, **options | {"is_master": False})
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    seconds = int(PATIENCE.total_seconds())
+    barrier = TCPStoreBarrier(RANK, WORLD_SIZE, "checkpoint", seconds, True, port, host, seconds)
+    for step in range(3):
+        mark = folder / f"saved-{step}"
+        if RANK == 0:
+            time.sleep(0.3)
+            mark.touch()
+        barrier.execute_barrier()
+        assert mark.exists(), f"rank {RANK} came through barrier {step} before rank 0 had arrived"
+
+
 JOBS: dict[str, Callable[[Path], None]] = {
-    job.__name__: job for job in (many_groups, debug_detail, store_by_hand, shared_store, checkpoints, store_barriers)
+    job.__name__: job for job in (many_groups, debug_detail, store_by_hand, shared_store, checkpoints, store_barriers, checkpoint_barriers)
 }
 
 

@@ -1,4 +1,4 @@
-"""Jobs that are legal and unusual (legal_jobs.py), each twice, at once one after the other, on one server with default flags.
+"""Jobs that are legal and unusual (legal_jobs.py), each twice, at once one after the other, on one server, with default flags but for one.
 
 What one of them leaves behind must not reach the next, and nothing that it still needs may be dropped.
 """
@@ -36,3 +36,8 @@ def test_a_legal_job_twice(name: str, rallypoint: Server, jobs: Jobs, fork: Fork
 def test_debug_detail_twice(rallypoint: Server, jobs: Jobs) -> None:
     """With processes of their own: torch reads the level when it is imported."""
     run_twice(jobs, rallypoint, "debug_detail", 2, TORCH_DISTRIBUTED_DEBUG="DETAIL")
+
+
+def test_checkpoint_barriers_twice(rallypoint_factory: Callable[..., Server], jobs: Jobs, fork: Fork) -> None:
+    """Their keys are at the root of the store, where nobody can tell them from a program's own: it takes a store for one job."""
+    run_twice(jobs, rallypoint_factory("--one-job", "on"), "checkpoint_barriers", 3, forks=fork)

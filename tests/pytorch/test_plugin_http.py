@@ -12,7 +12,7 @@ from itertools import pairwise
 import installed  # noqa: F401  (puts the package on the path)
 import pytest
 import rallypoint
-from rallypoint import ClosedError, NotRallypointError, ProblemError, UnreachableError
+from rallypoint import ClosedError, NotRallypointError, ProblemError, UnreachableError, Waiting
 from rallypoint._http import Client, Endpoint, Interrupted
 
 OK = b'HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{"done": 42}'
@@ -118,6 +118,18 @@ def test_a_server_that_comes_late_is_waited_for(peers: Callable[..., Peer]) -> N
 def test_patience_ends() -> None:
     with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1 for .* nothing listens on port 1 .*admin port"):
         Client(Endpoint("127.0.0.1", 1)).post("/x", {}, patience=0.3)
+
+
+def test_what_a_server_says_neither_ends_a_line_nor_steers_a_terminal(peers: Callable[..., Peer]) -> None:
+    hostile = "no\n2026 INFO forged \x1b]0;x\x07\u202e\u200b \ud800 caf\u00e9"
+    body = json.dumps({"detail": hostile, "code": "closed"}).encode()
+    answer = b"HTTP/1.1 410 X\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    with pytest.raises(ClosedError) as refused:
+        client(peers(answer)).post("/x", {}, patience=5)
+    waiting = Waiting.read({"state": "waiting", "reason": hostile} | dict.fromkeys(("round", "joined", "min_nodes", "max_nodes", "waited_seconds"), 1))
+    check = rallypoint.Check("name", "FAIL", hostile, hostile)
+    said = [str(refused.value), waiting.reason, *str(check).split("\n     -> ")]
+    assert len(said) == 4 and all(text.isprintable() and "forged" in text and "caf\u00e9" in text for text in said), said
 
 
 def test_a_name_that_does_not_resolve_is_said() -> None:

@@ -78,6 +78,12 @@ mod tests {
         assert_eq!(ranges([2, 5, 6, 7, 9, 10], 9), "2, 5-7, 9, 10");
         assert_eq!(ranges([2, 5, 6, 7, 9, 10], 2), "2, 5-7 and 2 more");
         assert_eq!(ranges([], 2), "");
+        assert_eq!(ranges([0, u64::MAX], 9), "0, 18446744073709551615");
+        assert_eq!(
+            ranges([u64::MAX, 3, 1], 1),
+            "18446744073709551615 and 2 more",
+            "a server may say anything"
+        );
     }
 
     #[test]
