@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::news::{News, Reason};
 use super::poll::unique_token;
+use super::reach::several_stores;
 use super::terminal::say as say_line;
-use super::wait;
 use crate::api::{
     Announce, AnnounceAnswer, AnnounceState, MAX_ANNOUNCE_WAIT, OpenStore, PeerDuration, StoreAddress,
 };
@@ -150,7 +150,7 @@ pub(super) async fn gather(
 ) -> Gathered {
     let started = Instant::now();
     let refused = |reason| Gathered { waited: started.elapsed(), outcome: Err(reason) };
-    if let Some(reason) = wait::several_stores(store).await {
+    if let Some(reason) = several_stores(store).await {
         return refused(reason);
     }
     tokio::select! {
@@ -165,7 +165,7 @@ async fn until_several_stores(store: &Endpoint) -> Reason {
     let mut pause = Duration::from_secs(1);
     loop {
         tokio::time::sleep(pause).await;
-        if let Some(reason) = wait::several_stores(store).await {
+        if let Some(reason) = several_stores(store).await {
             return reason;
         }
         pause = SELDOM.min(pause.saturating_mul(2));

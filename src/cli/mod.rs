@@ -24,6 +24,7 @@ mod leave;
 mod news;
 mod poll;
 mod process;
+mod reach;
 mod run;
 mod serve;
 mod status;

@@ -12,7 +12,7 @@ use super::gather::{self, AnnouncePayload, RetryPolicy};
 use super::launch::{LaunchArgs, environment, no_endpoint};
 use super::terminal::say;
 use super::units::{MaybeOff, duration, duration_or_off};
-use super::{Outcome, UsageError, process, run_client, wait};
+use super::{Outcome, UsageError, process, reach, run_client};
 use crate::core::ids::Elapsed;
 use crate::node::client::Endpoint;
 use crate::node::client::http::AdminUrl;
@@ -143,14 +143,14 @@ impl Args {
         let pause = Duration::from_secs(1);
         let mut line = |line: String| say(line);
         say(format_args!("waiting up to {} for {store}", Elapsed(self.timeout)));
-        let ended = wait::wait(store, self.timeout, pause, &mut line).await;
+        let ended = reach::reach(store, self.timeout, pause, &mut line).await;
         let addr = match ended.outcome {
             Ok(addr) => addr,
             Err(reason) => bail!("gave up on {store} after {}: {}", Elapsed(ended.waited), reason.text),
         };
         let admin = match &self.admin {
             Some(admin) => admin.clone(),
-            None => wait::admin_beside(store, addr).await,
+            None => reach::admin_beside(store, addr).await,
         };
         let admin = &admin;
         let patience = self.gather_timeout.0.unwrap_or(FOR_EVER);
@@ -167,7 +167,7 @@ impl Args {
                 );
             }
             gathered.finish(payload)?.store
-        } else if let Some(reason) = wait::several_stores(store).await {
+        } else if let Some(reason) = reach::several_stores(store).await {
             bail!("{}", reason.text);
         } else if let Some(run_id) = wishes.own {
             Some(gather::own_store(admin, run_id, tries, &mut line).await?)

@@ -14,6 +14,7 @@ mod link;
 mod pace;
 mod plan;
 mod report;
+mod run;
 mod scenarios;
 mod session;
 mod tally;
@@ -22,7 +23,8 @@ mod workers;
 pub use error::Error;
 pub use plan::{Plan, PlanError, Scenario, Settings};
 pub use report::{GeneratorUse, Latency, Report, Section, ServerUse};
-pub use session::{Tick, run};
+pub use run::run;
+pub use session::Tick;
 
 use link::{Dialer, Link};
 use tally::Tally;

@@ -9,15 +9,8 @@ use super::bystander::Bystander;
 use super::frame::Frame;
 use super::tally::Counts;
 use super::workers::{self, WorkerContext, Workers};
-use super::{
-    Dialer, Error, GeneratorUse, Latency, Link, Plan, Report, Scenario, Section, ServerUse, scenarios,
-};
-use crate::node::client::{Client, Options};
+use super::{Dialer, Error, GeneratorUse, Latency, Link, Plan, Report, Scenario, Section, ServerUse};
 use crate::process::{CpuTime, Process};
-
-/// Connection attempts at once. Accept queues hold at least about as many; what does not fit is sent again by the
-/// kernel a second later, which would measure the kernel.
-const CONNECTS_AT_ONCE: usize = 256;
 
 /// A part of the time from which on a thread counts as fully busy.
 const BUSY: f64 = 0.9;
@@ -33,50 +26,6 @@ pub struct Tick {
     pub elapsed: Duration,
     /// Time that the section lasts, if that is known.
     pub lasts: Option<Duration>,
-}
-
-/// Does what `plan` says. `watch` is called some times a second meanwhile.
-pub fn run(plan: &Plan, watch: &mut dyn FnMut(Tick)) -> Result<Report, Error> {
-    let dialer = if plan.scenario.is_of_admin_port() {
-        Dialer::silent(plan.target, plan.sources.clone(), CONNECTS_AT_ONCE)
-    } else {
-        Dialer::new(plan.target, plan.sources.clone(), CONNECTS_AT_ONCE, look_at_target(plan)?)
-    };
-    let server = match plan.pid {
-        Some(pid) => Some(Process::find(pid).map_err(|source| Error::Process { pid, source })?),
-        None => None,
-    };
-    let mut session = Session {
-        plan,
-        workers: Workers::start(plan.threads, dialer)?,
-        own: Process::own().map_err(Error::System)?,
-        peak: Peak::of(server.as_ref()),
-        server,
-        prefix: unique_prefix(),
-        measured: Vec::new(),
-        totals: Counts::default(),
-        warnings: Vec::new(),
-        complete: true,
-        watch,
-    };
-    scenarios::run(&mut session)?;
-    Ok(session.report())
-}
-
-/// Makes sure that the target is a store and not a job's. Returns whether it knows PING.
-fn look_at_target(plan: &Plan) -> Result<bool, Error> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::System)?;
-    runtime.block_on(async {
-        let mut client = Client::connect_addr(plan.target, &Options::default()).await?;
-        for key in scenarios::keys_of_jobs(plan) {
-            let there = client.check(&[key.as_bytes()]).await;
-            if there.map_err(|error| Error::System(std::io::Error::other(error)))? {
-                return Err(Error::InUse { target: plan.target, key });
-            }
-        }
-        Ok(client.pings())
-    })
 }
 
 /// Names of one load test never meet those of another or of a job. Short, as those of jobs are.
@@ -143,6 +92,33 @@ pub(super) struct Session<'a> {
     warnings: Vec<String>,
     complete: bool,
     watch: &'a mut dyn FnMut(Tick),
+}
+
+impl<'a> Session<'a> {
+    /// Starts the workers.
+    pub(super) fn start(
+        plan: &'a Plan,
+        dialer: Dialer,
+        watch: &'a mut dyn FnMut(Tick),
+    ) -> Result<Self, Error> {
+        let server = match plan.pid {
+            Some(pid) => Some(Process::find(pid).map_err(|source| Error::Process { pid, source })?),
+            None => None,
+        };
+        Ok(Self {
+            plan,
+            workers: Workers::start(plan.threads, dialer)?,
+            own: Process::own().map_err(Error::System)?,
+            peak: Peak::of(server.as_ref()),
+            server,
+            prefix: unique_prefix(),
+            measured: Vec::new(),
+            totals: Counts::default(),
+            warnings: Vec::new(),
+            complete: true,
+            watch,
+        })
+    }
 }
 
 impl Session<'_> {
@@ -319,7 +295,7 @@ impl Session<'_> {
         read()
     }
 
-    fn report(mut self) -> Report {
+    pub(super) fn report(mut self) -> Report {
         let threads = self.workers.threads();
         self.totals.merge(self.workers.counts());
         let mut sections = Vec::new();

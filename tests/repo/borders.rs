@@ -1,5 +1,6 @@
 //! Which module may know which: what clippy's disallowed lists cannot say. A line that crosses a border is named.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// A room, the other rooms of this crate it may use, and the crates it must not.
@@ -164,4 +165,100 @@ fn no_room_reaches_over_its_border() {
         }
     }
     assert!(crossed.is_empty(), "{}", crossed.join("\n"));
+}
+
+/// The modules of the crate with their code, without tests.
+fn modules() -> BTreeMap<String, String> {
+    fn collect(dir: &Path, src: &Path, found: &mut BTreeMap<String, String>) {
+        for path in std::fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("an entry").path()) {
+            if path.file_stem().is_some_and(|stem| stem == "tests") {
+                continue;
+            }
+            if path.is_dir() {
+                collect(&path, src, found);
+            } else if path.extension().is_some_and(|ext| ext == "rs") {
+                let stem = path.with_extension("");
+                let name = stem.strip_prefix(src).expect("below src").to_str().expect("a name");
+                let text = std::fs::read_to_string(&path).expect("text");
+                let code = text.split("\n#[cfg(test)]\nmod tests").next().unwrap_or_default();
+                let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+                let name = name.strip_suffix("/mod").unwrap_or(name).to_owned();
+                found.insert(name, code.collect::<Vec<_>>().join("\n"));
+            }
+        }
+    }
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = BTreeMap::new();
+    collect(&src, &src, &mut found);
+    found
+}
+
+/// The paths of a use or an expression behind `crate::` or `super::`: `a::{b::C, d}` is two.
+fn paths(rest: &str) -> Vec<String> {
+    let end = rest.find(|c: char| !is_name(c) && c != ':').unwrap_or(rest.len());
+    let (path, rest) = rest.split_at(end);
+    match rest.strip_prefix('{').and_then(|rest| rest.split_once("};")) {
+        Some((names, _)) => names.split(',').map(|name| format!("{path}{}", name.trim())).collect(),
+        None => vec![path.to_owned()],
+    }
+}
+
+/// The modules that the code of `module` names. A module may know those it is made of, and those it is in.
+fn known(module: &str, code: &str, all: &BTreeMap<String, String>) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (start, prefix) in [(0, "crate::"), (1, "super::")] {
+        for rest in after(code, prefix) {
+            for path in paths(rest) {
+                let mut base: Vec<&str> = if start == 0 { Vec::new() } else { module.split('/').collect() };
+                base.truncate(base.len().saturating_sub(start));
+                for name in path.split("::") {
+                    if name == "super" {
+                        base.pop();
+                    } else {
+                        base.push(name.split(|c| !is_name(c)).next().unwrap_or_default());
+                    }
+                }
+                let named = (1..=base.len()).rev().map(|n| base[..n].join("/"));
+                found.extend(named.into_iter().find(|name| all.contains_key(name)));
+            }
+        }
+    }
+    let is_in =
+        |a: &str, b: &str| a.strip_prefix(b).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    found.retain(|other| !is_in(other, module) && !is_in(module, other));
+    found
+}
+
+/// All that a module knows, and what that knows, and so on.
+fn reach(module: &str, edges: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
+    let (mut found, mut to_see) = (BTreeSet::new(), vec![module.to_owned()]);
+    while let Some(next) = to_see.pop() {
+        for other in &edges[&next] {
+            if found.insert(other.clone()) {
+                to_see.push(other.clone());
+            }
+        }
+    }
+    found
+}
+
+/// Two files that use each other can only be understood together. There is no list of exceptions: what both need goes
+/// into a third.
+#[test]
+fn no_files_go_round_in_a_circle() {
+    let all = modules();
+    let edges: BTreeMap<_, _> =
+        all.iter().map(|(name, code)| (name.clone(), known(name, code, &all))).collect();
+    assert!(
+        edges["core/store"].contains("core/ids") && edges["cli/gather"].contains("cli/reach"),
+        "uses are seen"
+    );
+    let reached: BTreeMap<_, _> = all.keys().map(|name| (name, reach(name, &edges))).collect();
+    let mut circles: BTreeSet<BTreeSet<&str>> = BTreeSet::new();
+    for (name, there) in &reached {
+        let circle: BTreeSet<&str> =
+            there.iter().filter(|other| reached[other].contains(*name)).map(String::as_str).collect();
+        circles.extend((!circle.is_empty()).then_some(circle));
+    }
+    assert!(circles.is_empty(), "these files use each other: {circles:#?}");
 }

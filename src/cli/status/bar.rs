@@ -1,7 +1,6 @@
 //! A progress bar: `[######x.]`.
 
-use super::render::{BAD, FAINT, GOOD};
-use super::text_writer::Span;
+use super::text_writer::{BAD, FAINT, GOOD, Span};
 
 /// How much of what there should be is there (`#`), how much of it is gone again (`x`), and how much is missing (`.`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,22 +4,16 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use anstyle::{AnsiColor, Style};
+use anstyle::Style;
 
 use super::bar::Bar;
-use super::text_writer::{Span, TextWriter, clean};
+use super::text_writer::{BAD, FAINT, STRONG, Span, TextWriter, WARN, clean};
 use super::words::{after_first, count, elapsed, names, ranges};
 use super::{Details, RunKey};
 use crate::api::{Explanation, Node, NodeState, Run, RunKind, RunList, RunState, RunSummary, Severity, Wait};
 
 /// Names in one list; the rest is a number.
 const NAMES: usize = 5;
-
-pub(super) const BAD: Style = AnsiColor::Red.on_default();
-pub(super) const WARN: Style = AnsiColor::Yellow.on_default();
-pub(super) const GOOD: Style = AnsiColor::Green.on_default();
-pub(super) const STRONG: Style = Style::new().bold();
-pub(super) const FAINT: Style = Style::new().dimmed();
 
 /// How much is told of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,10 +2,16 @@
 
 use std::fmt::Write;
 
-use anstyle::Style;
+use anstyle::{AnsiColor, Style};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::core::ids::Shown;
+
+pub(super) const BAD: Style = AnsiColor::Red.on_default();
+pub(super) const WARN: Style = AnsiColor::Yellow.on_default();
+pub(super) const GOOD: Style = AnsiColor::Green.on_default();
+pub(super) const STRONG: Style = Style::new().bold();
+pub(super) const FAINT: Style = Style::new().dimmed();
 
 /// Characters of a peer's text that are shown at the most.
 const MAX_SHOWN: usize = 2000;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::terminal::say;
-use super::render::{BAD, FAINT, time_of_day};
+use super::render::time_of_day;
+use super::text_writer::{BAD, FAINT};
 use super::text_writer::{TextWriter, clean, cut};
 use super::words::elapsed;
 use super::{Look, Source, changes, print, print_document, stdout_writer};

@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::round::Adoption;
 use super::run::{Current, HeartbeatView, Member, Run, Seat, Work};
 use super::{Break, Decision, Fact, Label, NodeInfo, Place, Round, RunRefusal, Wanted, Who};
-use crate::core::ids::{Timestamp, count};
+use crate::core::ids::Timestamp;
 
 /// After the first report of a round its other nodes have this long to report.
 const GRACE: Duration = Duration::from_mins(1);
@@ -51,26 +52,6 @@ impl Place {
     /// Whether a server that never saw that round believes in it.
     pub(super) fn can_be_learned(self) -> bool {
         self.round < MAX_LEARNED
-    }
-}
-
-/// Which nodes of a learned round have reported.
-#[derive(Debug)]
-pub(super) struct Adoption {
-    /// Ranks that have reported, or have joined again already.
-    ranks: HashSet<u32>,
-    world_size: u32,
-    /// Until when the others are expected.
-    until: Option<Timestamp>,
-}
-
-impl Adoption {
-    fn unreported(&self) -> u32 {
-        if self.until.is_none() { 0 } else { self.world_size.saturating_sub(count(self.ranks.len())) }
-    }
-
-    pub(super) fn check_at(&self) -> Option<Timestamp> {
-        self.until
     }
 }
 

@@ -5,52 +5,13 @@ use std::time::Duration;
 use super::reason::some_of;
 use super::round::{Claim, assign_ranks};
 use super::run::{Member, Run, Seat};
-use super::{Decision, Fact, Label, Participant, Round, RoundProgress, RunRefusal, Terms, Who};
+use super::{Decision, Fact, Label, Participant, Round, RoundProgress, RunRefusal, Terms};
 use crate::core::ids::{Elapsed, Timestamp};
 
 /// Names and ranks that an answer lists at the most.
 const LISTED: usize = 32;
-/// The end of a round's time is announced this long before, or a fifth of the time before.
-const EXPIRING: Duration = Duration::from_mins(5);
 /// Nobody waits longer than this, however often the deadline is moved.
 const MAX_LEFT: Duration = Duration::from_hours(7 * 24);
-
-/// A round that forms.
-#[derive(Debug)]
-pub(super) struct Forming {
-    pub(super) first_join: Timestamp,
-    pub(super) deadline: Timestamp,
-    /// With enough nodes there, it is complete at this time.
-    pub(super) last_call: Option<Timestamp>,
-    /// When its end is announced; `None` once it is.
-    announce_at: Option<Timestamp>,
-    /// Who came last.
-    pub(super) last: Who,
-}
-
-impl Forming {
-    pub(super) fn start(first: Who, terms: &Terms, now: Timestamp) -> Self {
-        let mut forming = Self {
-            first_join: now,
-            deadline: now + terms.join_timeout,
-            last_call: None,
-            announce_at: None,
-            last: first,
-        };
-        forming.plan_announcement(terms);
-        forming
-    }
-
-    fn plan_announcement(&mut self, terms: &Terms) {
-        #[expect(clippy::arithmetic_side_effects, reason = "a fifth of a time is less than it")]
-        let early = EXPIRING.min(terms.join_timeout / 5);
-        self.announce_at = Some(Timestamp(self.deadline.0.saturating_sub(early)));
-    }
-
-    pub(super) fn check_at(&self) -> Timestamp {
-        [self.last_call, self.announce_at].into_iter().flatten().fold(self.deadline, Timestamp::min)
-    }
-}
 
 impl Run {
     /// Completes the round that forms if it is time, gives it up if its time is over.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::forming::Forming;
+use super::round::Forming;
 use super::run::{Member, Run, Seat, Work, look};
 use super::{Break, Decision, Fact, Join, Label, Place, RunRefusal, Terms, Who};
 use crate::core::ids::Timestamp;

@@ -1,9 +1,13 @@
-//! A complete round, and who gets which rank in it.
+//! Rounds: one that forms, one that is complete with who gets which rank in it, and one that is learned from its nodes.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use super::{Label, NodeInfo, Terms};
+use super::{Label, NodeInfo, Terms, Who};
 use crate::core::ids::{RunId, Timestamp, count};
+
+/// The end of a round's time is announced this long before, or a fifth of the time before.
+const EXPIRING: Duration = Duration::from_mins(5);
 
 /// A node of a complete round. Its rank is its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,5 +101,62 @@ mod tests {
     fn a_small_round_keeps_the_order_of_ranks_that_are_too_great() {
         assert_eq!(ranks(&[(Some(3), None), (Some(0), None), (Some(2), None)]), [1, 0, 2]);
         assert_eq!(ranks(&[(Some(7), None), (Some(5), None), (None, Some(9))]), [1, 0, 2]);
+    }
+}
+
+/// A round that forms.
+#[derive(Debug)]
+pub(super) struct Forming {
+    pub(super) first_join: Timestamp,
+    pub(super) deadline: Timestamp,
+    /// With enough nodes there, it is complete at this time.
+    pub(super) last_call: Option<Timestamp>,
+    /// When its end is announced; `None` once it is.
+    pub(super) announce_at: Option<Timestamp>,
+    /// Who came last.
+    pub(super) last: Who,
+}
+
+impl Forming {
+    pub(super) fn start(first: Who, terms: &Terms, now: Timestamp) -> Self {
+        let mut forming = Self {
+            first_join: now,
+            deadline: now + terms.join_timeout,
+            last_call: None,
+            announce_at: None,
+            last: first,
+        };
+        forming.plan_announcement(terms);
+        forming
+    }
+
+    pub(super) fn plan_announcement(&mut self, terms: &Terms) {
+        #[expect(clippy::arithmetic_side_effects, reason = "a fifth of a time is less than it")]
+        let early = EXPIRING.min(terms.join_timeout / 5);
+        self.announce_at = Some(Timestamp(self.deadline.0.saturating_sub(early)));
+    }
+
+    pub(super) fn check_at(&self) -> Timestamp {
+        [self.last_call, self.announce_at].into_iter().flatten().fold(self.deadline, Timestamp::min)
+    }
+}
+
+/// Which nodes of a learned round have reported.
+#[derive(Debug)]
+pub(super) struct Adoption {
+    /// Ranks that have reported, or have joined again already.
+    pub(super) ranks: HashSet<u32>,
+    pub(super) world_size: u32,
+    /// Until when the others are expected.
+    pub(super) until: Option<Timestamp>,
+}
+
+impl Adoption {
+    pub(super) fn unreported(&self) -> u32 {
+        if self.until.is_none() { 0 } else { self.world_size.saturating_sub(count(self.ranks.len())) }
+    }
+
+    pub(super) fn check_at(&self) -> Option<Timestamp> {
+        self.until
     }
 }

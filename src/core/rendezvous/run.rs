@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::adoption::Adoption;
-use super::forming::Forming;
+use super::round::{Adoption, Forming};
 use super::{
     Break, Decision, Fact, Label, LeaveRequest, NodeInfo, Outcome, Participant, RETENTION, Round, RunRefusal,
     Terms, Who,

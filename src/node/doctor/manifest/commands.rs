@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::super::{Check, check_command};
-use super::containers::Container;
-use super::launches::{Launch, Tool};
+use super::container::Container;
+use super::launch::{Launch, Tool};
 use super::objects::{list, texts};
 use super::pods::Pods;
 use crate::node::launch::Backend;

@@ -5,35 +5,12 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
+use super::container::Container;
 use super::given::{field, given};
-use super::launches::{self, Launch};
+use super::launches;
 use super::objects::{Object, list, scalar};
 use super::pods::Pods;
 use crate::node::shell::{self, Command, Part, Surroundings, Text, Variable, Variables, is_shell};
-
-/// A container of a pod template.
-#[derive(Debug)]
-pub(super) struct Container {
-    /// `containers[0]`.
-    pub(super) field: String,
-    pub(super) value: Value,
-    /// Its command and arguments as they stand there.
-    pub(super) argv: Vec<String>,
-    /// Its variables, also those that the maker injects.
-    pub(super) variables: Variables,
-    /// The names in its own `env`, in their order.
-    pub(super) own: Vec<String>,
-    /// Whether variables may be set that nobody sees here.
-    pub(super) open: bool,
-    pub(super) commands: Vec<Command>,
-    /// What could not be read.
-    pub(super) unread: Vec<String>,
-    pub(super) launches: Vec<Launch>,
-    /// Variables of `env` that name others which are not defined before them.
-    pub(super) too_early: Vec<(String, String)>,
-    /// `$(NAME)` in the command that nobody defines.
-    pub(super) left_as_written: BTreeSet<String>,
-}
 
 impl Container {
     pub(super) fn all(pods: &Pods, objects: &[Object], role: &str) -> Vec<Self> {
@@ -67,11 +44,6 @@ impl Container {
         container.read_command(pods, objects);
         container.launches = launches::of(pods, &container);
         container
-    }
-
-    /// A field of this container, for a place.
-    pub(super) fn at(&self, field: &str) -> String {
-        if self.field.is_empty() { field.to_owned() } else { format!("{}.{field}", self.field) }
     }
 
     fn read_env(&mut self, pods: &Pods, objects: &[Object]) {
@@ -293,44 +265,6 @@ impl Container {
             (Some(content), None) => Some(content.to_owned()),
             _ => None,
         }
-    }
-
-    /// Whether it launches a training: torchrun or its kin, or torch's variables.
-    pub(super) fn trains(&self) -> bool {
-        !self.serves() && !self.launches.is_empty()
-    }
-
-    /// Whether rallypoint serves there.
-    pub(super) fn serves(&self) -> bool {
-        self.rallypoint_command() == Some("serve")
-    }
-
-    fn rallypoint_command(&self) -> Option<&str> {
-        let image = self.value.get("image").and_then(Value::as_str).unwrap_or_default();
-        let first = self.argv.first()?;
-        if shell::basename(first) == "rallypoint" {
-            return self.argv.get(1).map(String::as_str);
-        }
-        // The image's own entry point.
-        let of_image = image.contains("rallypoint") && self.value.get("command").is_none();
-        of_image.then_some(first.as_str())
-    }
-
-    /// A variable of the container.
-    pub(super) fn variable(&self, name: &str) -> Option<&Text> {
-        match self.variables.get(name)? {
-            Variable::One(text) => Some(text),
-            Variable::Array(_) => None,
-        }
-    }
-
-    /// The GPUs that it asks for.
-    pub(super) fn gpus(&self) -> Option<u64> {
-        ["limits", "requests"].into_iter().find_map(|kind| {
-            let resources = self.value.pointer(&format!("/resources/{kind}")).and_then(Value::as_object)?;
-            let (_, count) = resources.iter().find(|(name, _)| name.ends_with("/gpu"))?;
-            scalar(count)?.parse().ok()
-        })
     }
 }
 

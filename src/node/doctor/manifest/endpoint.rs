@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::super::Check;
 use super::Manifests;
-use super::containers::Container;
-use super::launches::{Launch, Tool};
+use super::container::Container;
+use super::launch::{Launch, Tool};
 use super::names::{Taken, Target, is_headless, resolve, takes};
 use super::objects::{Object, list};
 use super::pods::Pods;

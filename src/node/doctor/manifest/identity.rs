@@ -3,8 +3,8 @@
 use super::super::Check;
 use super::Manifests;
 use super::commands::at_launch;
-use super::containers::Container;
-use super::launches::{Launch, Told, Tool};
+use super::container::Container;
+use super::launch::{Launch, Told, Tool};
 use super::pods::Pods;
 use crate::core::ids::Nodes;
 use crate::node::makers::Maker;

@@ -18,10 +18,12 @@
 //! | `commands` | what is wrong in a container by itself |
 
 mod commands;
+mod container;
 mod containers;
 mod endpoint;
 mod given;
 mod identity;
+mod launch;
 mod launches;
 mod names;
 mod objects;
@@ -32,7 +34,7 @@ mod workloads;
 
 use super::{Check, Verdict};
 use crate::node::makers::Maker;
-use containers::Container;
+use container::Container;
 use objects::Object;
 use pods::Pods;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::Place;
-use super::containers::Container;
+use super::container::Container;
 use super::objects::{Object, list, texts};
 use crate::node::makers::{Facts, LabelValue, Maker, When};
 

@@ -2,7 +2,7 @@
 
 use super::super::Check;
 use super::Manifests;
-use super::launches::{Launch, Tool};
+use super::launch::{Launch, Tool};
 use super::names::{Target, resolve};
 use super::pods::Pods;
 use crate::node::launch::Backend;

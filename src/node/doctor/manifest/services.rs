@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::super::Check;
 use super::Manifests;
 use super::commands::is_c10d;
-use super::containers::Container;
+use super::container::Container;
 use super::names::{Taken, is_headless, is_selected, selector, takes};
 use super::objects::list;
 use super::pods::Pods;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::Check;
-use super::containers::Container;
+use super::container::Container;
 use super::pods::Pods;
 use crate::node::makers::{Maker, When};
 

@@ -1,0 +1,169 @@
+//! Whether a store is there: tries until it answers, and what a name with several addresses means.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::news::{News, Reason};
+use crate::node::client::http::AdminUrl;
+use crate::node::client::{self, Client, ConnectError, Endpoint, Options};
+use crate::node::doctor::{Check, Verdict, check_network, probe};
+use crate::server::clock::deadline_in;
+
+/// How a wait ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) waited: Duration,
+    /// The address that answered.
+    pub(super) outcome: Result<SocketAddr, Reason>,
+}
+
+impl Ended {
+    pub(super) fn to_json(&self, endpoint: &Endpoint) -> serde_json::Value {
+        let (endpoint, waited) = (endpoint.to_string(), self.waited.as_secs_f64());
+        match &self.outcome {
+            Ok(addr) => json!({
+                "ready": true, "endpoint": endpoint, "address": addr.to_string(), "waited_seconds": waited,
+            }),
+            Err(reason) => json!({
+                "ready": false, "endpoint": endpoint, "step": reason.step, "reason": reason.text,
+                "waited_seconds": waited,
+            }),
+        }
+    }
+}
+
+/// The least time that a try is worth.
+const WORTH_TRYING: Duration = Duration::from_millis(250);
+
+/// Tries again and again. `say` gets a line for people whenever there is something new.
+pub(super) async fn reach(
+    endpoint: &Endpoint,
+    timeout: Duration,
+    interval: Duration,
+    say: &mut impl FnMut(String),
+) -> Ended {
+    let (started, deadline) = (Instant::now(), deadline_in(timeout));
+    let mut news = News::default();
+    let mut warned = Vec::new();
+    loop {
+        let left = timeout.saturating_sub(started.elapsed());
+        let error = match attempt(endpoint, deadline, &mut warned, say).await {
+            Ok(client) => {
+                return Ended { waited: started.elapsed(), outcome: Ok(client.peer()) };
+            }
+            Err(error) => error,
+        };
+        let mut reason = Reason::of(&error);
+        // A try that was cut short by the end tells less than the one before it.
+        let cut_short =
+            left < Options::default().step && error.failures.iter().any(client::StepError::is_late);
+        if let (true, Some(last)) = (cut_short, &news.last) {
+            reason = last.clone();
+        }
+        let (waited, left) = (started.elapsed(), timeout.saturating_sub(started.elapsed()));
+        if left < WORTH_TRYING {
+            tokio::time::sleep(left).await;
+            return Ended { waited: started.elapsed(), outcome: Err(reason) };
+        }
+        if let Some(line) = news.line(&reason, waited, left) {
+            say(line);
+        }
+        tokio::time::sleep(interval.min(left.saturating_sub(WORTH_TRYING)).max(Duration::from_millis(10)))
+            .await;
+    }
+}
+
+/// One try: all addresses, in turn.
+async fn attempt(
+    endpoint: &Endpoint,
+    deadline: Instant,
+    warned: &mut Vec<SocketAddr>,
+    say: &mut impl FnMut(String),
+) -> Result<Client, ConnectError> {
+    let options = || {
+        let options = Options::default();
+        let left = deadline.saturating_duration_since(Instant::now());
+        Options { step: options.step.min(left), ..options }
+    };
+    let failed = |failures| ConnectError { endpoint: endpoint.clone(), failures };
+    let mut addrs = client::resolve(endpoint, options().step).await.map_err(|error| failed(vec![error]))?;
+    addrs.sort_unstable();
+    if *warned != addrs {
+        if let Some(warning) = several(endpoint, &addrs) {
+            say(warning);
+        }
+        warned.clone_from(&addrs);
+    }
+    let mut failures = Vec::new();
+    for addr in addrs {
+        if !failures.is_empty() && options().step < WORTH_TRYING {
+            break;
+        }
+        match Client::connect_addr(addr, &options()).await {
+            Ok(client) => return Ok(client),
+            Err(error) => failures.push(error),
+        }
+    }
+    Err(failed(failures))
+}
+
+/// The admin port beside a store that answered. Behind a name with several addresses it is the one that answered: in the other pods a sidecar without a
+/// store may listen.
+pub(super) async fn admin_beside(store: &Endpoint, answered: SocketAddr) -> AdminUrl {
+    let addrs = client::resolve(store, Options::default().step).await;
+    let one = Endpoint::new(&answered.ip().to_string(), answered.port()).ok();
+    let one = one.filter(|_| addrs.is_ok_and(|addrs| addrs.len() > 1));
+    AdminUrl::beside(one.as_ref().unwrap_or(store))
+}
+
+/// Why nobody can meet there: several stores answer behind the name, and nodes would meet on different ones. Several
+/// addresses of which one answers are only slow.
+pub(super) async fn several_stores(store: &Endpoint) -> Option<Reason> {
+    const STEP: Duration = Duration::from_secs(5);
+    if client::resolve(store, STEP).await.map_or(0, |addrs| addrs.len()) < 2 {
+        return None;
+    }
+    let (mut facts, _) = probe::probe_network(store, None, STEP).await;
+    // With rallypoint no node hosts a store, so finding oneself behind the name does no harm here.
+    facts.own.clear();
+    let several = |check: &Check| check.id == "one-address" && check.verdict == Verdict::Fail;
+    let check = check_network(&facts).into_iter().find(several)?;
+    Some(Reason { step: "resolve", text: check.to_string() })
+}
+
+/// What to say of a name with several addresses. One of each family is one host.
+fn several(endpoint: &Endpoint, addrs: &[SocketAddr]) -> Option<String> {
+    const SHOWN: usize = 4;
+    let v4 = addrs.iter().filter(|addr| addr.is_ipv4()).count();
+    if v4 <= 1 && addrs.len().saturating_sub(v4) <= 1 {
+        return None;
+    }
+    let mut shown: Vec<String> = addrs.iter().take(SHOWN).map(|addr| addr.ip().to_string()).collect();
+    if addrs.len() > SHOWN {
+        shown.push("…".into());
+    }
+    Some(format!(
+        "warning: `{}` has {} addresses ({}); if that is a headless Service over all pods, each pod may host a store \
+         of its own and the job falls apart; name one pod, or a Service of the store alone",
+        endpoint.host(),
+        addrs.len(),
+        shown.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_addresses_of_one_family_are_a_risk() {
+        let endpoint = Endpoint::new("train", 29500).expect("a name");
+        let addr = |text: &str| text.parse::<SocketAddr>().expect("an address");
+        assert_eq!(several(&endpoint, &[addr("127.0.0.1:1"), addr("[::1]:1")]), None);
+        let warning = several(&endpoint, &[addr("10.0.0.1:1"), addr("10.0.0.2:1")]).expect("a warning");
+        assert!(warning.starts_with("warning: `train` has 2 addresses (10.0.0.1, 10.0.0.2); "), "{warning}");
+    }
+}

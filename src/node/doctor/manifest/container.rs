@@ -1,0 +1,78 @@
+//! A container as it was read: its variables, its commands, its launches.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::launch::Launch;
+use super::objects::scalar;
+use crate::node::shell::{Command, Text, Variable, Variables, basename};
+
+/// A container of a pod template.
+#[derive(Debug)]
+pub(super) struct Container {
+    /// `containers[0]`.
+    pub(super) field: String,
+    pub(super) value: Value,
+    /// Its command and arguments as they stand there.
+    pub(super) argv: Vec<String>,
+    /// Its variables, also those that the maker injects.
+    pub(super) variables: Variables,
+    /// The names in its own `env`, in their order.
+    pub(super) own: Vec<String>,
+    /// Whether variables may be set that nobody sees here.
+    pub(super) open: bool,
+    pub(super) commands: Vec<Command>,
+    /// What could not be read.
+    pub(super) unread: Vec<String>,
+    pub(super) launches: Vec<Launch>,
+    /// Variables of `env` that name others which are not defined before them.
+    pub(super) too_early: Vec<(String, String)>,
+    /// `$(NAME)` in the command that nobody defines.
+    pub(super) left_as_written: BTreeSet<String>,
+}
+
+impl Container {
+    /// A field of this container, for a place.
+    pub(super) fn at(&self, field: &str) -> String {
+        if self.field.is_empty() { field.to_owned() } else { format!("{}.{field}", self.field) }
+    }
+
+    /// Whether it launches a training: torchrun or its kin, or torch's variables.
+    pub(super) fn trains(&self) -> bool {
+        !self.serves() && !self.launches.is_empty()
+    }
+
+    /// Whether rallypoint serves there.
+    pub(super) fn serves(&self) -> bool {
+        self.rallypoint_command() == Some("serve")
+    }
+
+    fn rallypoint_command(&self) -> Option<&str> {
+        let image = self.value.get("image").and_then(Value::as_str).unwrap_or_default();
+        let first = self.argv.first()?;
+        if basename(first) == "rallypoint" {
+            return self.argv.get(1).map(String::as_str);
+        }
+        // The image's own entry point.
+        let of_image = image.contains("rallypoint") && self.value.get("command").is_none();
+        of_image.then_some(first.as_str())
+    }
+
+    /// A variable of the container.
+    pub(super) fn variable(&self, name: &str) -> Option<&Text> {
+        match self.variables.get(name)? {
+            Variable::One(text) => Some(text),
+            Variable::Array(_) => None,
+        }
+    }
+
+    /// The GPUs that it asks for.
+    pub(super) fn gpus(&self) -> Option<u64> {
+        ["limits", "requests"].into_iter().find_map(|kind| {
+            let resources = self.value.pointer(&format!("/resources/{kind}")).and_then(Value::as_object)?;
+            let (_, count) = resources.iter().find(|(name, _)| name.ends_with("/gpu"))?;
+            scalar(count)?.parse().ok()
+        })
+    }
+}

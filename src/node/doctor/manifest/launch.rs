@@ -1,0 +1,87 @@
+//! One call of a launcher, as it stands in a container: what it was told, and what not.
+
+use crate::node::launch::{Backend, Environment, Torchrun};
+use crate::node::shell::Text;
+
+/// What launches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tool {
+    Torchrun,
+    Accelerate,
+    DeepSpeed,
+    /// A program that reads `MASTER_ADDR`, `RANK` and `WORLD_SIZE` itself.
+    Program,
+}
+
+impl Tool {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Torchrun => "torchrun",
+            Self::Accelerate => "accelerate launch",
+            Self::DeepSpeed => "deepspeed",
+            Self::Program => "the program",
+        }
+    }
+}
+
+/// A value that a launch was told, and by what.
+#[derive(Debug, Clone)]
+pub(super) struct Told {
+    pub(super) text: Text,
+    pub(super) by: String,
+}
+
+/// One call of a launcher.
+#[derive(Debug)]
+pub(super) struct Launch {
+    pub(super) tool: Tool,
+    /// As check_command takes it.
+    pub(super) torchrun: Option<Torchrun>,
+    pub(super) environment: Environment,
+    pub(super) backend: Backend,
+    pub(super) nodes: Option<Told>,
+    pub(super) processes: Option<Told>,
+    pub(super) node_rank: Option<Told>,
+    pub(super) host: Option<Told>,
+    pub(super) port: Option<Told>,
+    pub(super) run_id: Option<Told>,
+    /// Whether another program told it everything: `rallypoint run`, an `accelerate` configuration.
+    pub(super) is_told_elsewhere: bool,
+    pub(super) by_rallypoint: bool,
+    pub(super) local_addr: bool,
+    pub(super) conditional: bool,
+    pub(super) open: bool,
+    /// Its place among the container's commands.
+    pub(super) at: usize,
+}
+
+impl Launch {
+    /// Every value that the nodes must agree on, or that tells them apart.
+    pub(super) fn told(&self) -> impl Iterator<Item = (&'static str, &Told)> {
+        [
+            ("the number of nodes", &self.nodes),
+            ("the number of processes", &self.processes),
+            ("the node rank", &self.node_rank),
+            ("the master's address", &self.host),
+            ("the port", &self.port),
+            ("the run's id", &self.run_id),
+        ]
+        .into_iter()
+        .filter_map(|(what, told)| Some((what, told.as_ref()?)))
+    }
+
+    /// The most nodes that it expects, if that is said.
+    pub(super) fn most_nodes(&self) -> Option<u32> {
+        let text = self.nodes.as_ref()?.text.literal()?;
+        Some(crate::core::ids::Nodes::parse(text)?.max)
+    }
+
+    /// Whether each node must know its number.
+    pub(super) fn needs_rank(&self) -> bool {
+        match self.tool {
+            Tool::Torchrun | Tool::Accelerate => self.backend == Backend::Static,
+            Tool::Program => true,
+            Tool::DeepSpeed => self.node_rank.is_some(),
+        }
+    }
+}
