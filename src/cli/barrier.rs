@@ -13,11 +13,11 @@ use crate::node::client::http::{self, AdminUrl, DEFAULT_ADMIN};
 /// Wait until all have arrived at a barrier. It can be used again once it is released.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The barrier: all that shall meet name the same, such as RUN/epoch
+    /// Name of the barrier, the same for all that meet at it, such as RUN/epoch
     #[arg(value_name = "NAME", env = "RALLYPOINT_BARRIER")]
     name: String,
 
-    /// How many arrive
+    /// How many participants arrive
     #[arg(
         long,
         env = "RALLYPOINT_NODES",
@@ -27,11 +27,11 @@ pub(super) struct Args {
     )]
     nodes: Option<u32>,
 
-    /// Who arrives, so that those who are missing can be named
+    /// Ids of all participants, so that the missing ones can be named
     #[arg(long, env = "RALLYPOINT_MEMBERS", value_name = "ID,ID", value_delimiter = ',')]
     members: Option<Vec<String>>,
 
-    /// This node's id, different for each [default: the host's name]
+    /// This node's id; each node has its own [default: the host's name]
     #[arg(long, env = "RALLYPOINT_NODE", value_name = "ID")]
     node: Option<String>,
 

@@ -35,12 +35,13 @@ pub(super) struct Args {
     #[arg(short, long, env = "RALLYPOINT_CONNECTIONS", value_name = "N")]
     connections: Option<usize>,
 
-    /// How long to send requests; of cas and join, how long it may take
+    /// How long to send requests; for cas and join, how long they may take
     #[arg(short = 'z', long, env = "RALLYPOINT_DURATION", value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
 
-    /// Requests a second of all connections together, sent when due whether or not others were answered; latencies
-    /// count from then. Without it each connection sends the next when the last is answered
+    /// Requests a second over all connections. Each is sent when it is due, even if earlier ones have no
+    /// answer yet, and its latency counts from then. Without this flag each connection sends the next request
+    /// when the last is answered
     #[arg(short = 'q', long, env = "RALLYPOINT_RATE", value_name = "N")]
     rate: Option<f64>,
 
@@ -48,7 +49,7 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_DEPTH", value_name = "N")]
     depth: Option<usize>,
 
-    /// Keys that are used: of mix in all, of big in one request
+    /// Number of keys: for mix in total, for big in one request
     #[arg(long, env = "RALLYPOINT_KEYS", value_name = "N")]
     keys: Option<usize>,
 
@@ -60,9 +61,10 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_ROUNDS", value_name = "N")]
     rounds: Option<usize>,
 
-    /// Of cas: before it answers to a state, a node takes this long for each participant in it, and at least 1ms; those in
-    /// it read it every second until all are. torchrun's nodes take 3us. Without it nodes answer at once and only join:
-    /// then few lose to others, which tells the cost of an attempt, not how many there are
+    /// For cas: the time a node takes for each participant in a state before its next attempt, at least 1ms
+    /// in all. torchrun's nodes take 3us. Nodes that are in the state then read it every second until all are
+    /// in it. Without this flag nodes answer at once and only join. Few of them lose to others then, so the
+    /// result shows the cost of an attempt, not the number of attempts
     #[arg(long, env = "RALLYPOINT_THINK", value_name = "TIME", value_parser = duration)]
     think: Option<Duration>,
 

@@ -30,9 +30,9 @@ pub(super) struct Args {
 enum Command {
     /// Drop all keys, queues and barriers of a store; clients and their waits stay. A run's own store is closed
     Reset(Reset),
-    /// Close a run of the native rendezvous: nodes that wait are turned away, the others are told to stop
+    /// Close a run of the native rendezvous: nodes that wait are refused, the others are told to stop
     Close(Close),
-    /// Give a round that gathers more time, while its nodes wait
+    /// Give more time to a round whose nodes still gather
     Extend(Extend),
 }
 
@@ -43,7 +43,7 @@ struct Operator {
     #[arg(long, env = "RALLYPOINT_ADMIN", value_name = "URL", default_value = DEFAULT_ADMIN)]
     admin: AdminUrl,
 
-    /// File with the token of the server's --token-file; without one the server obeys its own host only
+    /// File with the token of the server's --token-file; without a token the server obeys only its own host
     #[arg(long, env = "RALLYPOINT_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
 
@@ -62,7 +62,7 @@ struct Close {
     #[arg(long, env = "RALLYPOINT_RUN_ID", value_name = "RUN")]
     run_id: String,
 
-    /// Why, for the nodes
+    /// The reason that the nodes are told
     #[arg(long, env = "RALLYPOINT_REASON", value_name = "TEXT")]
     reason: Option<String>,
 
@@ -226,11 +226,11 @@ impl Reset {
     }
 }
 
-/// Asks on the terminal. Without one nothing destructive is done unless it was said beforehand.
+/// Asks on the terminal. Without a terminal nothing destructive is done, unless --yes allows it.
 fn confirm(question: &str) -> anyhow::Result<bool> {
     let stdin = std::io::stdin();
     if !stdin.is_terminal() {
-        let message = format!("{question} Nobody is here to answer; say --yes if it is meant");
+        let message = format!("{question} There is no terminal to answer on; add --yes to do it");
         return Err(UsageError(message).into());
     }
     eprint!("{question} [y/N] ");

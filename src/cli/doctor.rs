@@ -16,7 +16,8 @@ use crate::node::launch;
 const AFTER_HELP: &str = "Without --manifest it looks at this pod: run it where the job runs, best with the job's command \
                           behind --. It changes nothing. Exit code: 0 no FAIL, 1 a FAIL (with --strict also a WARN), 2 usage";
 
-/// Check what makes jobs hang: the environment, the command, the way to the store, the server, this host; or manifests.
+/// Check what makes jobs hang: the environment, the command, the network, the server and this host; or
+/// manifests.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
@@ -39,7 +40,7 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_STEP_TIMEOUT", value_name = "TIME", default_value = "5s", value_parser = duration)]
     step_timeout: Duration,
 
-    /// Let a WARN decide the exit code too
+    /// Exit with 1 also if there is only a WARN
     #[arg(long, env = "RALLYPOINT_STRICT", value_parser = BoolishValueParser::new())]
     strict: bool,
 
@@ -99,7 +100,7 @@ impl Args {
         if let Some(torchrun) = &torchrun {
             checks.extend(doctor::check_command(torchrun, &env));
         }
-        // A contradiction about ranks does not keep anybody from looking at the endpoint.
+        // The endpoint can be checked even if the ranks contradict each other.
         let endpoint = launch::endpoint(&env, &given).ok().flatten().map(|endpoint| endpoint.value);
         let endpoint =
             launch.as_ref().ok().and_then(|it| Some(it.endpoint.as_ref()?.value.clone())).or(endpoint);

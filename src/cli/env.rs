@@ -10,13 +10,13 @@ use super::terminal::{print, say};
 use crate::core::ids::Shown;
 use crate::node::launch::{self, variables};
 
-const AFTER_HELP: &str = "In a shell: eval \"$(rallypoint env)\". An env:// program that shall be a client of the server also needs \
+const AFTER_HELP: &str = "In a shell: eval \"$(rallypoint env)\". To be a client of the server, an env:// program also needs \
                           TORCHELASTIC_USE_AGENT_STORE=True, and before torch 2.6 TORCHELASTIC_RESTART_COUNT=0; \
                           `rallypoint run` sets both. Exit code: 0 it follows, 2 the environment contradicts itself or \
                           cannot be read; stderr says which variable";
 
-/// Derive the launch environment from what the platform gives: PET_* for torchrun, MASTER_* and, where they follow, RANK
-/// and WORLD_SIZE for env://.
+/// Derive the launch environment from what the platform gives: PET_* for torchrun, MASTER_*, and for env://
+/// RANK and WORLD_SIZE, if they follow from it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
@@ -69,7 +69,7 @@ impl Args {
         launch.notes.iter().for_each(say);
         if variables.is_empty() {
             say(
-                "nothing in the environment says who this process is; set RALLYPOINT_NODE_RANK, RALLYPOINT_NODES, \
+                "nothing in the environment says which node this process is; set RALLYPOINT_NODE_RANK, RALLYPOINT_NODES, \
                  RALLYPOINT_ENDPOINT and RALLYPOINT_RUN_ID",
             );
             return Ok(Outcome::NotDone);

@@ -139,8 +139,8 @@ impl Gathered {
     }
 }
 
-/// Announces the pod until it is let go, and is refused where the nodes would meet on different stores: whoever comes first
-/// sees one store behind the name, so it looks again while it waits.
+/// Announces the pod until the gate opens, and refuses if the nodes would meet on different stores. The first
+/// pod sees only one store behind the name, so it looks again while it waits.
 pub(super) async fn gather(
     store: &Endpoint,
     admin: &AdminUrl,
@@ -172,8 +172,8 @@ async fn until_several_stores(store: &Endpoint) -> Reason {
     }
 }
 
-/// Announces the pod again and again until it is let go. A server that does not answer is tried again; one that refuses
-/// is not.
+/// Announces the pod again and again until the gate opens. A server that does not answer is asked again; one
+/// that refuses is not.
 async fn announce(
     admin: &AdminUrl,
     payload: &AnnouncePayload,
@@ -203,7 +203,9 @@ async fn announce(
                     }
                     (Reason { step: "gather", text: answer.detail }, true)
                 }
-                Err(error) => (unreachable(format!("the answer is none of rallypoint: {error}")), false),
+                Err(error) => {
+                    (unreachable(format!("the answer does not come from rallypoint: {error}")), false)
+                }
             },
             Ok(answer) if is_passing(&answer) => (
                 Reason { step: "busy", text: format!("{admin}: {} ({})", answer.text(), answer.status) },
@@ -225,8 +227,8 @@ async fn announce(
     }
 }
 
-/// The run's own store, without waiting for anybody. Asked for again and again while there is patience: whoever went on
-/// with another store would leave the others waiting.
+/// The run's own store, without waiting for other pods. It is asked for again until the time is over: a pod
+/// that used another store would leave the others waiting.
 pub(super) async fn own_store(
     admin: &AdminUrl,
     run_id: &str,

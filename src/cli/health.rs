@@ -17,7 +17,7 @@ pub(super) struct Args {
     #[arg(value_name = "ADMIN", env = "RALLYPOINT_ADMIN", default_value = DEFAULT_ADMIN)]
     admin: AdminUrl,
 
-    /// Ask whether the server is alive instead of ready
+    /// Ask if the server is alive, not if it is ready
     #[arg(long, env = "RALLYPOINT_LIVE", value_parser = BoolishValueParser::new())]
     live: bool,
 

@@ -22,15 +22,15 @@ const AFTER_HELP: &str = "The node holds its place until the round is complete; 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
-    /// The run: all nodes that shall meet name the same
+    /// Name of the run, the same for all nodes that meet
     #[arg(long, env = "RALLYPOINT_RUN_ID", value_name = "RUN")]
     run_id: String,
 
-    /// How many nodes meet; with MIN:MAX at least MIN, and up to MAX that come within --last-call
+    /// How many nodes meet; with MIN:MAX at least MIN, and up to MAX if they come within --last-call
     #[arg(long, env = "RALLYPOINT_NODES", value_name = "MIN[:MAX]")]
     nodes: Nodes,
 
-    /// This node's id, different for each [default: the host's name]
+    /// This node's id; each node has its own [default: the host's name]
     #[arg(long, env = "RALLYPOINT_NODE", value_name = "ID")]
     node: Option<String>,
 
@@ -38,7 +38,7 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_NODE_RANK", value_name = "RANK")]
     node_rank: Option<u32>,
 
-    /// What this node is, such as head; its peers are told
+    /// What this node is, such as head; its peers see it
     #[arg(long, env = "RALLYPOINT_ROLE", value_name = "ROLE")]
     role: Option<String>,
 
@@ -105,7 +105,8 @@ impl Args {
         let joined = run_client(async {
             let joined = poll::until_done(&self.admin, &path("join"), self.timeout, body, reason).await;
             if matches!(joined, Err(poll::Ended::Late(..))) {
-                // The others shall not count on this node; if the server is away, the keep-alive tells it the same.
+                // The others must not count on this node. If the server cannot be reached, the missing
+                // keep-alives say the same.
                 let leave =
                     api::Leave { node: node.clone(), reason: Some("gave up waiting".into()), outcome: None };
                 let _ = http::post(&self.admin, &path("leave"), None, &leave, Duration::from_secs(5)).await;

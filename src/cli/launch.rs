@@ -62,7 +62,7 @@ impl LaunchArgs {
         })
     }
 
-    /// Derives who this process is.
+    /// Derives which node this process is.
     pub(super) fn derive(
         &self,
         endpoint: Option<&str>,
@@ -78,7 +78,7 @@ fn parse_endpoint(text: &str) -> Result<Endpoint, UsageError> {
     text.parse().map_err(|error| UsageError(format!("HOST:PORT (RALLYPOINT_ENDPOINT): {error}")))
 }
 
-/// The process's environment. Variables that are not text belong to nobody here.
+/// The process's environment. Variables that are not text mean nothing here.
 pub(super) fn environment() -> Environment {
     let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
         Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -91,7 +91,7 @@ pub(super) fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Which store is meant, if nothing else of the launch matters.
+/// Which store is meant, when nothing else of the launch matters.
 pub(super) fn endpoint(given: Option<&str>) -> Result<Derived<Endpoint>, UsageError> {
     let given = given.filter(|text| !text.trim().is_empty()).map(parse_endpoint).transpose()?;
     if let Some(value) = given {

@@ -10,7 +10,7 @@ use super::{Outcome, poll, run_client};
 use crate::api;
 use crate::node::client::http::{self, AdminUrl, DEFAULT_ADMIN};
 
-/// Leave a run: the node's place is free at once, and the others need not find out by themselves.
+/// Leave a run: the node's place is free at once, and the others know at once.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The run
@@ -21,7 +21,7 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_NODE", value_name = "ID")]
     node: Option<String>,
 
-    /// Why, for the others
+    /// The reason that the other nodes are told
     #[arg(long, env = "RALLYPOINT_REASON", value_name = "TEXT")]
     reason: Option<String>,
 

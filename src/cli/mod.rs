@@ -75,7 +75,7 @@ enum Command {
     Bench(Box<bench::Args>),
 }
 
-/// How a command ended, short of an error in what it was told.
+/// How a command ended, apart from errors of usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Exit code 0.

@@ -18,7 +18,7 @@ impl Reason {
     }
 }
 
-/// What was said, so that only news is said: a new reason at once, the same one after growing pauses.
+/// What was said last, so that only news is said: a new reason at once, the same one after growing pauses.
 #[derive(Debug, Default)]
 pub(super) struct News {
     pub(super) last: Option<Reason>,

@@ -1,5 +1,5 @@
-//! Long polls: asking again until there is an answer, through a server that is away for a while, and saying on stderr
-//! what is waited for.
+//! Long polls: asking again until there is an answer, even if the server is away for a while, and saying on
+//! stderr what the command waits for.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::node::client::http::{self, AdminUrl, Answer};
 const WAIT: Duration = Duration::from_secs(15);
 /// A request that waits is answered within its wait and this time.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// Pause before a server that is away is asked again.
+/// Pause before a server that does not answer is asked again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// How a poll ended without what was asked for.
@@ -26,7 +26,7 @@ pub(super) enum Ended {
     /// The server said no.
     #[error("{}", .0.text())]
     Refused(Answer),
-    /// The time is over; the text says what was waited for.
+    /// The time is over; the text says what the command waited for.
     #[error("gave up after {after}: {what}", after = Elapsed(*.0), what = .1)]
     Late(Duration, String),
     /// The answer cannot be understood.
@@ -35,7 +35,7 @@ pub(super) enum Ended {
 }
 
 impl Ended {
-    /// As an error of a command: what was asked for wrongly is an error of usage.
+    /// As an error of a command: a wrong request is an error of usage.
     pub(super) fn into_error(self) -> anyhow::Error {
         match self {
             Self::Refused(answer) if matches!(answer.status, 400 | 422) => UsageError(answer.text()).into(),
@@ -44,8 +44,8 @@ impl Ended {
     }
 }
 
-/// Asks until the answer is 200, which is returned. `body` makes a request that waits for so many seconds; `reason` tells
-/// from a 202 what is waited for.
+/// Asks until the answer is 200, and returns it. `body` makes a request that waits for the given number of
+/// seconds; `reason` reads from a 202 what the command waits for.
 pub(super) async fn until_done<B: Serialize, W: DeserializeOwned>(
     admin: &AdminUrl,
     path: &str,

@@ -14,8 +14,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::terminal::say;
 use super::{Outcome, client_runtime};
 
-/// Runs work until it is done, or until a signal asks this process to end: the exit code that says so. Without it, as
-/// process 1 of a container, it would not be obeyed.
+/// Runs work until it is done, or until a signal asks this process to end; then it gives the exit code for
+/// that. Without this, process 1 of a container would ignore the signal.
 pub(super) async fn unless_stopped<T>(
     work: impl Future<Output = anyhow::Result<T>>,
 ) -> anyhow::Result<Result<T, Outcome>> {
@@ -29,7 +29,7 @@ pub(super) async fn unless_stopped<T>(
     Ok(Err(Outcome::Code(code_of_signal(number))))
 }
 
-/// What a program prints, if it ends well in time.
+/// What a program prints, if it ends well and in time.
 pub(super) fn output(program: &Path, args: &[OsString], limit: Duration) -> io::Result<Vec<u8>> {
     /// More than any sane answer.
     const MOST: u64 = 64 * 1024;
@@ -57,8 +57,8 @@ pub(super) fn output(program: &Path, args: &[OsString], limit: Duration) -> io::
     answered
 }
 
-/// Starts the command in this process's place. Returns only if it cannot be started, or, where this process is the
-/// first of its container, with the command's exit code.
+/// Starts the command in this process's place. Returns only if it cannot be started, or with the command's
+/// exit code if this process is the first of its container.
 pub(super) fn become_command(argv: &[String], set: &[(String, String)]) -> anyhow::Result<Outcome> {
     let Some((program, args)) = argv.split_first() else { return Ok(Outcome::NotDone) };
     let mut command = Command::new(program);
@@ -79,7 +79,7 @@ fn cannot_start(program: &str, error: &io::Error) -> Outcome {
     Outcome::Code(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
 }
 
-/// The duties of process 1: hands signals on, and reaps every orphan until the command itself has ended.
+/// The duties of process 1: passes signals on, and reaps every orphan until the command itself has ended.
 async fn stand_in_front_of(command: &mut Command) -> io::Result<u8> {
     const HANDED_ON: [(SignalKind, Signal); 6] = [
         (SignalKind::terminate(), Signal::TERM),
@@ -130,7 +130,7 @@ fn exit_code(status: WaitStatus) -> u8 {
     }
 }
 
-/// The exit code of whoever was ended by a signal.
+/// The exit code of a process that a signal has ended.
 fn code_of_signal(signal: i32) -> u8 {
     u8::try_from(signal.saturating_add(128)).unwrap_or(u8::MAX)
 }

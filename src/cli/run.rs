@@ -20,7 +20,7 @@ use crate::node::doctor::{Verdict, check_command, check_environment};
 use crate::node::launch::{self, Environment, LaunchEnv, Mode, Plan, Server, Torchrun};
 
 const AFTER_HELP: &str = "The command gets the variables that `rallypoint env` prints, and those that make it a client of the \
-                          server. What is changed about the command is said on stderr. Exit code: the command's, 128 + N if \
+                          server. stderr says what is changed about the command. Exit code: the command's, 128 + N if \
                           signal N ended it; 1 if it was not started in time, 2 usage or a contradiction";
 
 /// Start a command on this node once the server answers and all nodes are there.
@@ -42,7 +42,7 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_MODE", value_name = "MODE", default_value = "auto")]
     mode: ModeFlag,
 
-    /// Whether to hold the command until all nodes announced themselves
+    /// Whether to hold the command until all nodes have announced themselves
     #[arg(long, env = "RALLYPOINT_GATHER", value_name = "ON|OFF", default_value = "on", value_parser = super::units::on_or_off,
         action = clap::ArgAction::Set)]
     gather: bool,
@@ -52,7 +52,8 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_GATHER_TIMEOUT", value_name = "TIME", default_value = "30m", value_parser = duration_or_off)]
     gather_timeout: MaybeOff,
 
-    /// Whether to start a run again that has finished: all its nodes came to the end; off refuses with exit code 1
+    /// Whether to start a run again that has finished (all its nodes came to the end); off refuses with exit
+    /// code 1
     #[arg(long, env = "RALLYPOINT_RESTART_FINISHED", value_name = "ON|OFF", default_value = "off",
         value_parser = super::units::on_or_off, action = clap::ArgAction::Set)]
     restart_finished: bool,
@@ -61,7 +62,7 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_TIMEOUT", value_name = "TIME", default_value = "10m", value_parser = duration)]
     timeout: Duration,
 
-    /// Whether the run gets a store of its own in the static and env modes; off uses the endpoint itself
+    /// Whether the run gets its own store in the static and env modes; off uses the endpoint itself
     #[arg(long, env = "RALLYPOINT_OWN_STORE", value_name = "ON|OFF", default_value = "on", value_parser = super::units::on_or_off,
         action = clap::ArgAction::Set)]
     own_store: bool,
@@ -94,7 +95,7 @@ impl ModeFlag {
 
 /// What is asked of the server.
 struct Wishes<'a> {
-    /// Being let go with the others.
+    /// To start together with the others.
     payload: Option<AnnouncePayload>,
     /// A store for this run.
     own: Option<&'a str>,
@@ -162,7 +163,7 @@ impl Args {
             {
                 bail!(
                     "{}; announcing needs the server's admin port: name it with --admin, open it in the NetworkPolicy, or \
-                     start without holding anybody and on the main store: --gather off --own-store off, on every node",
+                     start without waiting for the others and on the main store: --gather off --own-store off, on every node",
                     reason.text
                 );
             }
@@ -268,7 +269,7 @@ fn interpreter(torchrun: &Torchrun, env: &Environment) -> Option<PathBuf> {
     words.next().filter(|word| is_python(word)).map(PathBuf::from)
 }
 
-/// What an interpreter told of its packages.
+/// What an interpreter said about its packages.
 #[derive(Debug, Default, Deserialize)]
 struct Python {
     plugin: bool,
@@ -287,7 +288,7 @@ print(json.dumps({'plugin': new and 'rallypoint' in names, 'torch': torch}))
 ";
 
     fn ask(interpreter: &Path) -> Self {
-        /// A cold file system takes its time; a hanging interpreter must not hold the job.
+        /// Long enough for a cold file system, but a hanging interpreter must not hold the job.
         const LIMIT: Duration = Duration::from_secs(20);
         let args = [OsString::from("-c"), Self::QUESTION.into()];
         let output = process::output(interpreter, &args, LIMIT);

@@ -41,7 +41,7 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_ADMIN", value_name = "ADDR", default_value_t = ServerConfig::default().admin)]
     admin: SocketAddr,
 
-    /// Serve only where the pod's index is N; elsewhere stay up idle and healthy
+    /// Serve only if the pod's index is N; in other pods stay up, idle and healthy
     #[arg(long, env = "RALLYPOINT_ONLY_ON_INDEX", value_name = "N")]
     only_on_index: Option<u32>,
 
@@ -53,11 +53,11 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_ALLOW", value_name = "CIDR", value_delimiter = ',', value_parser = cidr)]
     allow: Vec<IpNet>,
 
-    /// File with the token for operator routes; without one they are for peers on loopback
+    /// File with the token for operator routes; without a token they are for peers on loopback
     #[arg(long, env = "RALLYPOINT_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
 
-    /// PyTorch release behind clients that send no hello, where their bytes do not tell
+    /// PyTorch release of clients that send no hello, if their bytes do not show it
     #[arg(long, env = "RALLYPOINT_LEGACY_DIALECT", value_name = "RELEASE", default_value = legacy_dialect())]
     legacy_dialect: LegacyDialect,
 
@@ -107,7 +107,7 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_MAX_CONNECTIONS_PER_ADDRESS", value_name = "N", default_value_t = ServerConfig::default().max_connections_per_address)]
     max_connections_per_address: usize,
 
-    /// Time from a connection's first byte to its whole first request
+    /// Longest time from a connection's first byte to the end of its first request
     #[arg(
         long,
         env = "RALLYPOINT_HANDSHAKE_TIMEOUT",
@@ -117,11 +117,11 @@ pub(super) struct Args {
     )]
     handshake_timeout: Duration,
 
-    /// How long a request that a client has begun may stand still; one slower than 16 KiB/s stands still
+    /// How long an unfinished request may make no progress; less than 16 KiB/s counts as no progress
     #[arg(long, env = "RALLYPOINT_REQUEST_TIMEOUT", value_name = "TIME", default_value = time(|config| config.request_timeout), value_parser = duration)]
     request_timeout: Duration,
 
-    /// How long a client may take none of its replies
+    /// How long a client may read none of its replies
     #[arg(long, env = "RALLYPOINT_WRITE_TIMEOUT", value_name = "TIME", default_value = time(|config| config.write_timeout), value_parser = duration)]
     write_timeout: Duration,
 
@@ -140,7 +140,7 @@ pub(super) struct Args {
     )]
     forget_run_after: MaybeOff,
 
-    /// The same for a run that finished, or off: its id then stays closed
+    /// The same for a run that finished; with off its id stays closed
     #[arg(
         long,
         env = "RALLYPOINT_FORGET_FINISHED_AFTER",
@@ -160,22 +160,23 @@ pub(super) struct Args {
     )]
     reset_when_idle: MaybeOff,
 
-    /// One job at a time on each store: it is emptied when its last connection has gone, whatever its keys (on
-    /// or off). For programs whose keys no rule knows; a key that must outlive its clients needs a store of its own
+    /// One job at a time on each store: it is emptied, with all its keys, when its last connection has closed
+    /// (on or off). For programs whose keys no rule knows; a key that must outlive its clients needs another
+    /// store
     #[arg(long, env = "RALLYPOINT_ONE_JOB", value_name = "ON|OFF", default_value = switch(|config| config.stale_keys.one_job), value_parser = on_or_off,
         action = clap::ArgAction::Set)]
     one_job: bool,
 
-    /// Nodes to expect of unmodified jobs: N, or MIN:MAX for elastic ones
+    /// Number of nodes to expect of unmodified jobs: N, or MIN:MAX for elastic ones
     #[arg(long, env = "RALLYPOINT_NODES", value_name = "MIN[:MAX]", value_parser = nodes)]
     nodes: Option<(u32, u32)>,
 
-    /// Look at the jobs' traffic: who has joined, who is missing, what everybody waits for (on or off)
+    /// Look at the jobs' traffic: who has joined, who is missing, who waits for what (on or off)
     #[arg(long, env = "RALLYPOINT_INSIGHT", value_name = "ON|OFF", default_value = switch(|config| config.insight.enabled), value_parser = on_or_off,
         action = clap::ArgAction::Set)]
     insight: bool,
 
-    /// Say what is waited for when it has lasted this long
+    /// Explain a wait when it has lasted this long
     #[arg(long, env = "RALLYPOINT_EXPLAIN_AFTER", value_name = "TIME", default_value = time(|config| config.insight.explain_after), value_parser = duration)]
     explain_after: Duration,
 
@@ -183,11 +184,12 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_STORE_PORTS", value_name = "FIRST-LAST", default_value_t = PortRange(ServerConfig::default().store_ports))]
     store_ports: PortRange,
 
-    /// Close a run's store when it has had no client for this long; one that nobody has used yet, after --join-timeout
+    /// Close a run's store when it has had no client for this long; if it had none at all yet, after
+    /// --join-timeout
     #[arg(long, env = "RALLYPOINT_STORE_LINGER", value_name = "TIME", default_value = time(|config| config.store_linger), value_parser = duration)]
     store_linger: Duration,
 
-    /// An announced pod that is neither heard of nor connected for this long is gone: its node rank is free
+    /// An announced pod that is silent and not connected for this long is gone: its node rank is free
     #[arg(long, env = "RALLYPOINT_POD_TIMEOUT", value_name = "TIME", default_value = time(|config| config.pod_timeout), value_parser = duration)]
     pod_timeout: Duration,
 
@@ -195,24 +197,26 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_ADVERTISE_HOST", value_name = "HOST")]
     advertise_host: Option<String>,
 
-    /// Another name that browsers, and whoever comes over loopback, may ask the admin port by: NAME, .DOMAIN for all names
-    /// in it, or * for any. Addresses, names without a dot, names of Services, and the host's own domains are always taken
+    /// Another name by which browsers and clients on loopback may address the admin port: NAME, .DOMAIN for
+    /// all names in it, or * for any. Addresses, names without a dot, names of Services, and the host's own
+    /// domains always work
     #[arg(long, env = "RALLYPOINT_ALLOW_HOST", value_name = "NAME", value_delimiter = ',')]
     allow_host: Vec<String>,
 
-    /// Native rendezvous: how long a round may gather from its first join, unless a run's first join says otherwise
+    /// Native rendezvous: how long a round may gather after its first join, unless the run's first join sets
+    /// another time
     #[arg(long, env = "RALLYPOINT_JOIN_TIMEOUT", value_name = "TIME", default_value = time(|config| config.rendezvous.join_timeout), value_parser = duration)]
     join_timeout: Duration,
 
-    /// Native rendezvous: how long a round that has enough nodes waits for more
+    /// Native rendezvous: how long a round with enough nodes waits for more
     #[arg(long, env = "RALLYPOINT_LAST_CALL", value_name = "TIME", default_value = time(|config| config.rendezvous.last_call), value_parser = duration)]
     last_call: Duration,
 
-    /// Native rendezvous: a node must be heard from this often
+    /// Native rendezvous: how often a node must show that it is alive
     #[arg(long, env = "RALLYPOINT_KEEP_ALIVE", value_name = "TIME", default_value = time(|config| config.rendezvous.keep_alive), value_parser = positive_duration)]
     keep_alive: Duration,
 
-    /// Native rendezvous: a node not heard from for this many intervals is lost
+    /// Native rendezvous: a node that is silent for this many --keep-alive times is lost
     #[arg(
         long,
         env = "RALLYPOINT_KEEP_ALIVE_MISSES",
@@ -226,7 +230,8 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_MAX_RUNS", value_name = "N", default_value_t = ServerConfig::default().max_runs)]
     max_runs: usize,
 
-    /// How long to wait for clients to leave when stopping (SIGTERM, SIGINT, SIGHUP); a second signal ends it at once
+    /// How long to wait for clients to leave when stopping (SIGTERM, SIGINT, SIGHUP); a second signal stops
+    /// at once
     #[arg(long, env = "RALLYPOINT_DRAIN", value_name = "TIME", default_value = time(|config| config.drain), value_parser = duration)]
     drain: Duration,
 
@@ -449,7 +454,7 @@ impl Args {
         Ok(guard)
     }
 
-    /// Whether this pod is the one that serves.
+    /// Whether this is the pod that serves.
     fn is_mine(&self) -> anyhow::Result<bool> {
         let Some(wanted) = self.only_on_index else { return Ok(true) };
         let index = pod_index().map_err(UsageError)?;
@@ -457,7 +462,8 @@ impl Args {
         Ok(index == wanted)
     }
 
-    /// One pod template serves all ranks: where the store is not, the sidecar must stay up and pass its probes.
+    /// All ranks have the same pod template: in a pod without the store, the sidecar must stay up and pass
+    /// its probes.
     fn stay_idle(&self, runtime: &Runtime, signals: StopSignals) -> anyhow::Result<Outcome> {
         let admin_socket = bind(self.admin, "--admin")?;
         let admin = admin_socket.local_addr()?;
@@ -488,17 +494,17 @@ impl Args {
     }
 }
 
-/// Half the cores, 1 to 4. One thread carries some 150,000 requests a second, so four are enough for any job; the kernel
-/// does nine tenths of the work and needs cores too, and a thread that is mostly idle costs a sixth more per request,
-/// because each finds it asleep (docs/performance.md).
+/// Half the cores, 1 to 4. One thread carries about 150,000 requests a second, so four are enough for any
+/// job. The kernel does nine tenths of the work and needs cores too. A thread that is mostly idle costs a
+/// sixth more for each request, because the request has to wake it (docs/performance.md).
 fn default_threads() -> NonZeroUsize {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     NonZeroUsize::new((cores / 2).min(4)).unwrap_or(NonZeroUsize::MIN)
 }
 
-/// The domains that names without a dot are looked up in, but for those that are a whole top level. And in Kubernetes what
-/// other namespaces call a Service: its name, which the pod's begins with, and the pod's namespace. A namespace alone may
-/// be a public domain (`dev`).
+/// The domains in which names without a dot are looked up, except whole top-level domains. In Kubernetes also
+/// the name that other namespaces use for a Service: its own name, with which the pod's name begins, and the
+/// pod's namespace. A namespace alone may be a public domain (`dev`).
 fn own_domains(resolv_conf: &str, pod: &str) -> Vec<String> {
     let services: Vec<&str> = pod.match_indices('-').map(|(at, _)| &pod[..at]).chain([pod]).collect();
     let lines = resolv_conf.lines().map(str::split_whitespace);
@@ -535,7 +541,7 @@ fn pod_index() -> Result<u32, String> {
     index.map(|index| index.value).ok_or_else(|| {
         "--only-on-index needs the pod's index, but RALLYPOINT_POD_INDEX and JOB_COMPLETION_INDEX are unset or empty, \
          and nothing else says it; an Indexed Job sets the latter, in a StatefulSet set the former from the label \
-         apps.kubernetes.io/pod-index (`rallypoint env --explain` tells what is there)"
+         apps.kubernetes.io/pod-index (`rallypoint env --explain` shows what is there)"
             .into()
     })
 }
@@ -544,7 +550,7 @@ fn pod_index() -> Result<u32, String> {
 struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
-    /// The terminal is gone. There is nothing to load again, so it stops like the others.
+    /// The terminal is gone. The server has nothing to load again, so it stops as with the other signals.
     hangup: Option<Signal>,
 }
 

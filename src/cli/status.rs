@@ -30,7 +30,7 @@ const AFTER_HELP: &str = "`#` is there, `x` is gone again, `.` is missing. On a 
                           elsewhere it prints a line when something changes. Exit code: 0 shown, 1 no answer or no \
                           such run, 2 usage";
 
-/// Runs of which everything is fetched for one look; beyond this the list's own words have to do.
+/// Of this many runs everything is fetched for one look. For the others the list is all there is.
 const MAX_DETAILS: usize = 16;
 
 /// Tell who has joined, who is missing, and who waits for what.
@@ -41,7 +41,7 @@ pub(super) struct Args {
     #[arg(value_name = "ADMIN", env = "RALLYPOINT_ADMIN", default_value = DEFAULT_ADMIN)]
     admin: AdminUrl,
 
-    /// Only this run, with everything that is known of it
+    /// Only this run, with everything that is known about it
     #[arg(long, env = "RALLYPOINT_RUN", value_name = "RUN_ID")]
     run: Option<String>,
 
@@ -57,7 +57,7 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_TIMEOUT", value_name = "TIME", default_value = "5s", value_parser = duration)]
     timeout: Duration,
 
-    /// Print the server's document as it is; with --watch one on a line, whenever it changes
+    /// Print the server's document as it is; with --watch one on each line, whenever it changes
     #[arg(long, env = "RALLYPOINT_JSON", value_parser = BoolishValueParser::new())]
     json: bool,
 }
@@ -163,7 +163,7 @@ fn run_path(run: &str, store: Option<u16>) -> String {
     format!("/api/v1/runs/{}{query}", http::path_part(run))
 }
 
-/// What tells a run from all others: two stores may each have one of the same id.
+/// What tells a run from all others: two stores may each have a run with the same id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct RunKey {
     run_id: String,
@@ -180,7 +180,7 @@ impl RunKey {
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> anyhow::Result<T> {
     serde_json::from_slice(body)
-        .context("the answer is not what this version understands; is the server's another?")
+        .context("this version does not understand the answer; does the server have another version?")
 }
 
 /// Whether the list has only a part of what an overview tells of this run.
@@ -221,8 +221,8 @@ impl Look {
     }
 }
 
-/// TextWriter as standard output is: as wide as the terminal, if it is one, and with colour if that is wanted (NO_COLOR,
-/// CLICOLOR, TERM).
+/// A text writer for standard output: as wide as the terminal, if it is one, and with colour if that is
+/// wanted (NO_COLOR, CLICOLOR, TERM).
 fn stdout_writer() -> TextWriter {
     let stdout = std::io::stdout();
     let color = AutoStream::choice(&stdout) != ColorChoice::Never;

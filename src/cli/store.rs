@@ -32,7 +32,7 @@ pub(super) struct Args {
     )]
     store: Endpoint,
 
-    /// For connecting, and again for the call: how long to wait for keys or an answer
+    /// How long to wait for the connection, and again for keys or an answer
     #[arg(
         long,
         global = true,
@@ -47,7 +47,7 @@ pub(super) struct Args {
     #[arg(long, global = true, env = "RALLYPOINT_JSON", value_parser = BoolishValueParser::new())]
     json: bool,
 
-    /// Take keys as they are on the wire, without the `/` that PyTorch puts before each
+    /// Use keys exactly as they are on the wire; without this flag a `/` is added, as PyTorch does
     #[arg(long, global = true, env = "RALLYPOINT_RAW", value_parser = BoolishValueParser::new())]
     raw: bool,
 
@@ -65,7 +65,8 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Call {
-    /// Wait for a key and print its value, as it is; on a terminal odd characters are escaped
+    /// Wait for a key and print its value as it is; on a terminal, characters that are not printable are
+    /// escaped
     Get {
         /// The key
         key: OsString,
@@ -100,7 +101,7 @@ enum Call {
         #[arg(value_name = "KEY", required = true)]
         keys: Vec<OsString>,
     },
-    /// Print the names of all keys, one a line; odd bytes are shown as \xNN
+    /// Print the names of all keys, one on each line; bytes that are not printable are shown as \xNN
     Keys,
     /// Delete keys and print how many were there; exit code 1 if one was not
     Delete {
@@ -365,7 +366,7 @@ fn missing<K: AsRef<OsStr>>(keys: &[K]) -> anyhow::Error {
     anyhow!("missing: {}", names.join(", "))
 }
 
-/// An error of a call, with the flag that helps where one does.
+/// An error of a call, with the flag that helps, if there is one.
 fn explain(error: Error) -> anyhow::Error {
     match error {
         Error::TooLarge { .. } => anyhow!("{error}; see --max-reply"),

@@ -1,5 +1,6 @@
-//! What is printed: a line for people on stderr, data on stdout. A server, and through it a peer, chose parts of both,
-//! so what could steer a terminal is escaped before it gets there. Pipes and files get data byte for byte.
+//! What is printed: a line for people on stderr, data on stdout. Parts of both come from a server, and
+//! through it from a peer. So characters that could control a terminal are escaped first. Pipes and files get
+//! data byte for byte.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -22,7 +23,7 @@ pub(super) fn write(data: &[u8]) -> std::io::Result<()> {
     stdout.flush()
 }
 
-/// The same where a reader that has seen enough is no error.
+/// The same, but it is no error if the reader closes the pipe early.
 pub(super) fn print(data: &[u8]) -> std::io::Result<()> {
     match write(data) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -35,7 +36,7 @@ pub(super) fn print_line(line: impl Display) -> std::io::Result<()> {
     print(format!("{line}\n").as_bytes())
 }
 
-/// Data as a terminal may have it: line ends and tabs are left, what else is not plain is escaped.
+/// Data that is safe for a terminal: line ends and tabs stay, everything else that is not plain is escaped.
 fn shown_lines(data: &[u8]) -> String {
     let text = String::from_utf8_lossy(data);
     let mut shown = String::with_capacity(text.len());

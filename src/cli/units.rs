@@ -60,7 +60,7 @@ pub(super) fn on_or_off(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),
         "off" => Ok(false),
-        _ => Err("say on or off".into()),
+        _ => Err("write on or off".into()),
     }
 }
 

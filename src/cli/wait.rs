@@ -1,4 +1,5 @@
-//! `rallypoint wait`: until a TCPStore answers and, with `--nodes`, until all pods are there; until then why not.
+//! `rallypoint wait`: waits until a TCPStore answers and, with `--nodes`, until all pods are there. Says why
+//! it waits.
 
 use std::time::Duration;
 
@@ -19,8 +20,8 @@ use crate::node::launch::LaunchEnv;
 const AFTER_HELP: &str = "Each try resolves the name, connects, says hello and pings. stderr says which step fails and \
                           why. Exit code: 0 it answers, 1 it did not in time, 2 usage";
 
-/// Wait until a TCPStore answers: resolve, connect, hello, ping; with --nodes also until that many pods announced
-/// themselves. Says on stderr which step fails and why, and who is missing.
+/// Wait until a TCPStore answers: resolve, connect, hello, ping; with --nodes also until that many pods have
+/// announced themselves. stderr says which step fails and why, and which pods are missing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {

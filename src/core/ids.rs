@@ -18,7 +18,7 @@ use std::time::Duration;
 
 pub use elapsed::Elapsed;
 pub use nodes::Nodes;
-pub use text::{BadLabel, Label, Shown, ShownKey, is_plain};
+pub use text::{BadLabel, Label, Shown, ShownKey, counted, is_plain};
 
 /// One connection of one client, for as long as the connection lives.
 ///

@@ -123,7 +123,7 @@ fn a_server_that_is_not_there_is_exit_code_one() {
 #[test]
 fn another_answer_than_expected_is_said() {
     let (addr, _) = admin(&[("/api/v1/runs", "{\"runs\": 7}")]);
-    failed(&status(addr, &[]), 1, "the answer is not what this version understands");
+    failed(&status(addr, &[]), 1, "this version does not understand the answer");
     let (addr, _) = admin(&[]);
     failed(&status(addr, &[]), 1, "nothing is known of it (404)");
 }

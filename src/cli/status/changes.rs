@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use super::render::{self, time_of_day};
 use super::text_writer::clean;
-use super::words::count;
 use super::{Look, RunKey};
 use crate::api::{Explanation, RunList, RunState, RunSummary, Severity};
+use crate::core::ids::counted;
 
 /// The lines that tell how `after` differs from `before`. The first look tells everything.
 pub(super) fn lines(before: Option<&Look>, after: &Look) -> Vec<String> {
@@ -72,7 +72,7 @@ fn standing(run: &RunSummary) -> String {
     }
     for (n, what) in [(run.nodes.gone, "gone"), (run.nodes.waiting, "waiting")] {
         if n > 0 {
-            parts.push(format!("{} {what}", count(n.into(), "node")));
+            parts.push(format!("{} {what}", counted(n, "node", "nodes")));
         }
     }
     if let Some(ranks) = &run.ranks {

@@ -8,9 +8,10 @@ use anstyle::Style;
 
 use super::bar::Bar;
 use super::text_writer::{BAD, FAINT, STRONG, Span, TextWriter, WARN, clean};
-use super::words::{after_first, count, elapsed, names, ranges};
+use super::words::{after_first, elapsed, names, ranges};
 use super::{Details, RunKey};
 use crate::api::{Explanation, Node, NodeState, Run, RunKind, RunList, RunState, RunSummary, Severity, Wait};
+use crate::core::ids::counted;
 
 /// Names in one list; the rest is a number.
 const NAMES: usize = 5;
@@ -57,7 +58,7 @@ pub(super) fn runs(list: &RunList, details: &Details, mut out: TextWriter) -> Te
         out.gap();
         let lost = format!(
             "{} were lost because too many came at once: what is shown may be incomplete",
-            count(list.lost_observations, "observation")
+            counted(list.lost_observations, "observation", "observations")
         );
         out.sentence(0, 2, WARN, &lost);
     }
@@ -185,7 +186,7 @@ impl Sheet {
             })
             .collect();
         let who = if known.is_empty() {
-            count(missing.into(), "node")
+            counted(missing, "node", "nodes")
         } else {
             names(&known, NAMES, missing as usize)
         };
@@ -273,7 +274,7 @@ impl Sheet {
         for (wait, waiters) in groups.iter().take(self.depth.waits()) {
             let verb = if waiters.len() == 1 { "waits" } else { "wait" };
             let (first, more) = (wait.missing.first(), wait.missing.len().saturating_sub(1));
-            let key = first.map_or_else(|| count(wait.keys as u64, "key"), |key| clean(key));
+            let key = first.map_or_else(|| counted(wait.keys, "key", "keys"), |key| clean(key));
             let and = if more > 0 {
                 format!(" and {} more", wait.keys.saturating_sub(1).max(more))
             } else {
@@ -297,12 +298,7 @@ impl Sheet {
         }
         let more = groups.len().saturating_sub(self.depth.waits());
         if more > 0 {
-            out.sentence(
-                2,
-                4,
-                FAINT,
-                &format!("{} more", count(more as u64, "kind of wait").replace("wait", "waits")),
-            );
+            out.sentence(2, 4, FAINT, &counted(more, "more kind of wait", "more kinds of waits"));
         }
     }
 }

@@ -64,11 +64,6 @@ pub(super) fn names(names: &[String], most: usize, total: usize) -> String {
     }
 }
 
-/// `1 node`, `3 nodes`.
-pub(super) fn count(n: u64, one: &str) -> String {
-    format!("{n} {one}{}", if n == 1 { "" } else { "s" })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

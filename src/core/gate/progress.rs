@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::{Gate, Member};
-use crate::core::ids::Nodes;
-use crate::core::ids::Timestamp;
+use crate::core::ids::{Nodes, Timestamp, counted};
 
 /// Names in a sentence.
 const SHOWN: usize = 10;
@@ -91,7 +90,7 @@ impl GateProgress {
 
 impl std::fmt::Display for GateProgress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} of {} pods are there", self.arrived, self.expected)?;
+        write!(f, "{} of {}", self.arrived, counted(self.expected, "pod is there", "pods are there"))?;
         if !self.missing.is_empty() {
             write!(f, "; missing: {}", self.missing.join(", "))?;
             let more = self.missing_count().saturating_sub(self.missing.len());

@@ -16,6 +16,11 @@ pub fn is_plain(c: char) -> bool {
     std::str::from_utf8(&text[..=len]).is_ok_and(|text| text.escape_debug().nth(1) == Some(c))
 }
 
+/// `1 node`, `3 nodes`.
+pub fn counted<N: Display + PartialEq + From<u8>>(n: N, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == N::from(1) { one } else { many })
+}
+
 /// A text with everything escaped that is not [plain](is_plain).
 #[derive(Debug, Clone, Copy)]
 pub struct Shown<'a>(pub &'a str);

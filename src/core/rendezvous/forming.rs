@@ -6,7 +6,7 @@ use super::reason::some_of;
 use super::round::{Claim, assign_ranks};
 use super::run::{Member, Run, Seat};
 use super::{Decision, Fact, Label, Participant, Round, RoundProgress, RunRefusal, Terms};
-use crate::core::ids::{Elapsed, Timestamp};
+use crate::core::ids::{Elapsed, Timestamp, counted};
 
 /// Names and ranks that an answer lists at the most.
 const LISTED: usize = 32;
@@ -134,8 +134,8 @@ impl Run {
         let round = self.current.as_ref().map_or(0, |c| c.round.number);
         if expected > 0 {
             let names = self.missing_nodes();
-            let plural = if expected == 1 { "1 node" } else { &format!("{expected} nodes") };
-            let mut text = format!("{plural} of round {round} not yet joined again");
+            let nodes = counted(expected, "node", "nodes");
+            let mut text = format!("{nodes} of round {round} not yet joined again");
             if !names.is_empty() {
                 text = format!("{text}: {}", some_of(&names));
             }
@@ -144,11 +144,7 @@ impl Run {
         if self.joined < min_nodes {
             let ranks: Vec<String> = self.missing_ranks().iter().map(u32::to_string).collect();
             let needed = min_nodes.saturating_sub(self.joined);
-            let more = if needed == 1 {
-                "1 more node is needed".into()
-            } else {
-                format!("{needed} more nodes are needed")
-            };
+            let more = counted(needed, "more node is needed", "more nodes are needed");
             return if ranks.is_empty() {
                 more
             } else {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Difference, Label};
-use crate::core::ids::{Elapsed, RunId};
+use crate::core::ids::{Elapsed, RunId, counted};
 
 /// A node as people know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -294,7 +294,7 @@ pub enum Fact {
         by: String,
     },
     /// All nodes of the last round have done their work.
-    #[error("finished: {} after {}", if *.nodes == 1 { "1 node".into() } else { format!("{nodes} nodes") }, Elapsed(*.ran))]
+    #[error("finished: {} after {}", counted(*.nodes, "node", "nodes"), Elapsed(*.ran))]
     Finished {
         /// How many.
         nodes: u32,

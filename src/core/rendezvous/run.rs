@@ -9,7 +9,7 @@ use super::{
     Break, Decision, Fact, Label, LeaveRequest, NodeInfo, Outcome, Participant, RETENTION, Round, RunRefusal,
     Terms, Who,
 };
-use crate::core::ids::{RunId, Timestamp, count};
+use crate::core::ids::{RunId, Timestamp, count, counted};
 
 /// How long a join's end is kept for its retries.
 const ENDED_KEPT: Duration = Duration::from_mins(1);
@@ -475,8 +475,7 @@ impl Run {
             Some(current) if self.is_in_round(node, round) => match &current.broken {
                 Some(why) => view(Action::Rejoin, why.to_string()),
                 None if waiting > 0 => {
-                    let nodes =
-                        if waiting == 1 { "1 node waits".into() } else { format!("{waiting} nodes wait") };
+                    let nodes = counted(waiting, "node waits", "nodes wait");
                     view(Action::Rejoin, format!("{nodes} for the next round"))
                 }
                 None => view(Action::Continue, "the round goes on".into()),

@@ -14,7 +14,7 @@ use super::problem::Problem;
 use super::target::{Named, RunPath};
 use crate::api;
 use crate::core::gate::{Announcement, Member, PodRefusal, PodStanding};
-use crate::core::ids::Nodes;
+use crate::core::ids::{Nodes, counted};
 use crate::server::Server;
 use crate::server::clock::deadline_in;
 
@@ -124,7 +124,8 @@ fn answer(server: &Server, said: &Announcement, run_id: &str, standing: PodStand
     };
     match standing {
         PodStanding::Go(opened) => {
-            let detail = format!("all {} pods are there", opened.pods);
+            let all = if opened.pods == 1 { "" } else { "all " };
+            let detail = format!("{all}{}", counted(opened.pods, "pod is there", "pods are there"));
             answer(api::AnnounceState::Go, opened.pods, opened.after, detail)
         }
         PodStanding::Waiting(progress) => api::AnnounceAnswer {

@@ -6,7 +6,7 @@ use super::commands::at_launch;
 use super::container::Container;
 use super::launch::{Launch, Told, Tool};
 use super::pods::Pods;
-use crate::core::ids::Nodes;
+use crate::core::ids::{Nodes, counted};
 use crate::node::makers::Maker;
 use crate::node::shell::{Source, Text};
 
@@ -280,8 +280,8 @@ fn world_size(pods: &Pods, container: &Container, launch: &Launch, total: Option
         }
         Tool::Program if world != total && world != total.saturating_mul(each) && pods.are_several() => {
             let evidence = format!(
-                "WORLD_SIZE={world}, but there are {total} pods with {each} process{} each: torch waits for {world}",
-                if each == 1 { "" } else { "es" }
+                "WORLD_SIZE={world}, but there are {total} pods with {} each: torch waits for {world}",
+                counted(each, "process", "processes")
             );
             Some((Check::fail(ID, evidence, format!("WORLD_SIZE={}", total.saturating_mul(each))), "env"))
         }
