@@ -1,4 +1,4 @@
-//! The gates of the runs behind one lock, and the bell for those who wait at them.
+//! The gates of the runs behind one lock, and the bell that wakes the requests waiting at them.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use crate::server::engine::Reservation;
 #[derive(Debug)]
 pub struct PodGates {
     gates: Mutex<Gates>,
-    /// What they take of the memory, and the most that they may.
+    /// The memory that they take, and the most that they may take.
     memory: Mutex<Reservation>,
     most_memory: usize,
     bell: watch::Sender<()>,
@@ -35,7 +35,7 @@ impl PodGates {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of announced pods. The lock is for a look, not for keeping.
+    /// What is known of announced pods. Look at it and let go of the lock at once.
     pub fn look(&self) -> MutexGuard<'_, Gates> {
         self.gates.lock().unwrap_or_else(PoisonError::into_inner)
     }

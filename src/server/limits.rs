@@ -3,7 +3,7 @@
 /// Runs, barriers, gates and what is shown of them may each take this part of the memory.
 pub(super) const RUNS_SHARE: usize = 8;
 
-/// How the limit on open files is shared out, so that neither port can take what the other needs.
+/// How the limit on open files is divided, so that neither port can take what the other needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DescriptorShares {
     /// Connections to all stores.
@@ -13,12 +13,12 @@ pub struct DescriptorShares {
 }
 
 impl DescriptorShares {
-    /// What the server itself has open: its files, and what its threads wait with.
+    /// Descriptors of the server itself: its files, and those that its threads use to wait.
     const OWN: usize = 64;
     /// Each node of a job may hold one connection to the admin port, and some more for its ranks to the stores.
     const MOST_ADMIN: usize = 65_536;
 
-    /// Shares out `limit` files where up to `listeners` ports are open. `None` is no limit.
+    /// Divides `limit` files when up to `listeners` ports are open. `None` is no limit.
     pub fn of(limit: Option<u64>, listeners: usize) -> Self {
         let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
         let for_peers = limit.saturating_sub(Self::OWN).saturating_sub(listeners.min(limit / 8));
@@ -27,12 +27,12 @@ impl DescriptorShares {
     }
 }
 
-/// How many finished handshakes the kernel queues on a listening socket at the most.
+/// How many finished handshakes the kernel queues on a listening socket at most.
 pub fn somaxconn() -> Option<i32> {
     std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok()?.trim().parse().ok()
 }
 
-/// Three quarters of the memory limit of the control group, or 1 GiB where there is none.
+/// Three quarters of the control group's memory limit, or 1 GiB if there is no limit.
 pub fn default_max_memory() -> usize {
     const FILES: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
     let limit =

@@ -1,6 +1,6 @@
-//! The metrics of a server as Prometheus text. Every name and help text is here; nothing is counted here: a scrape
-//! reads what the engines, listeners and insight have counted. No label comes from a key or a peer, but for the run
-//! id.
+//! The metrics of a server as Prometheus text. Every name and help text is here; nothing is counted here: a
+//! scrape reads what the engines, listeners and insight have counted. Except for the run id, no label comes
+//! from a key or a peer.
 
 mod runs;
 
@@ -73,7 +73,7 @@ fn register_events(registry: &Registry, server: &Server) -> prometheus::Result<(
     Ok(())
 }
 
-/// Registers everything that the stores and listeners tell; returns their meters added up.
+/// Registers everything that the stores and listeners count; returns the sum of their meters.
 fn register_stores(registry: &Registry, server: &Server) -> prometheus::Result<Meter> {
     let connections =
         gauge(registry, "rallypoint_connections", "Open connections to a store.", &["listener"])?;

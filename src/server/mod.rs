@@ -44,7 +44,7 @@ pub use supervise::keep_running;
 use tcp::{ForeignClients, Shared};
 pub use tcp::{Outcome, Place, Places, StoreListener, Throttle, bind, warn_of_small_backlog};
 
-/// How often idle runs and stores are looked after. Their deadlines are seconds and more.
+/// How often the server checks idle runs and stores. Their deadlines are at least seconds.
 const TICK: Duration = Duration::from_millis(250);
 
 /// A running server: its parts, and what takes several of them.
@@ -121,7 +121,7 @@ impl Server {
         self.stores.config().listen.is_empty()
     }
 
-    /// Counts so much memory until it is dropped, if there is room or if it `must` be.
+    /// Counts this much memory until the result is dropped, if there is room or if it `must` be counted.
     pub fn reserve(&self, bytes: usize, must: bool) -> Option<Reservation> {
         let mut memory = self.stores.budget().reservation();
         if must {
@@ -145,7 +145,7 @@ impl Server {
         (was_native || was_known || dropped > 0).then_some(dropped)
     }
 
-    /// Looks after what only time changes, and at what the jobs do, for ever.
+    /// Does the periodic work, for ever: what only time changes, and a look at what the jobs do.
     pub async fn look_after(self: Arc<Self>) {
         tokio::join!(
             keep_running("housekeeping", || {

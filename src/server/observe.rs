@@ -19,15 +19,15 @@ use crate::core::insight::{Change, Insight, Reason, Settings, StoreOwner};
 use crate::server::clock::Clock;
 use crate::server::engine::{LongWaits, Reservation, Seen};
 
-/// How often observations are taken in.
+/// How often observations are collected.
 const EVERY: Duration = Duration::from_millis(100);
 /// How often the waits are walked.
 const WAITS_EVERY: Duration = Duration::from_secs(1);
 /// The waits of one store that are looked at. Shorter ones are none: reads of keys that are there send a WAIT too.
 const WAITS: LongWaits = LongWaits { at_least: Duration::from_secs(1), most: 4096, keys_each: 4 };
-/// Subscribers at the same time.
+/// Most subscribers at the same time.
 pub const MAX_SUBSCRIBERS: usize = 64;
-/// Events a subscriber may be behind.
+/// Most events that a subscriber may be behind.
 const BACKLOG: usize = 4096;
 
 /// One event for subscribers.
@@ -51,7 +51,7 @@ pub struct Watch {
     enabled: bool,
     settings: Settings,
     state: Mutex<State>,
-    /// What insight takes of the memory, and the most that it may.
+    /// The memory that insight takes, and the most that it may take.
     memory: Mutex<Reservation>,
     most_memory: usize,
     events: broadcast::Sender<Event>,
@@ -217,7 +217,7 @@ impl State {
 impl Watch {
     /// One run with everything there is to say of it.
     pub fn run(&self, run_id: &str, store: Option<u16>) -> Option<Run> {
-        // When its nodes were last heard from is asked for now: it is no change that would have been told.
+        // Ask now for the last sign of life of each node: it is not a change, so nothing has reported it.
         let native = self.rounds.snapshot(&RunId::new(run_id.as_bytes()));
         self.with_insight(|insight, now| {
             if let Some((snapshot, _)) = native {
@@ -227,7 +227,7 @@ impl Watch {
         })
     }
 
-    /// Looks at what the jobs do, for ever. Without insight only at native runs, which tell it themselves.
+    /// Looks at what the jobs do, for ever. Without insight only at native runs, which report it themselves.
     pub(super) async fn keep_looking(&self) {
         let mut ticks = tokio::time::interval(EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -242,7 +242,7 @@ impl Watch {
         }
     }
 
-    /// Takes in what there is.
+    /// Collects all that is new.
     fn look(&self, with_waits: bool) {
         let listeners = self.stores.listeners();
         let waits = (with_waits && self.enabled).then_some(WAITS);
@@ -250,7 +250,7 @@ impl Watch {
             .iter()
             .map(|listener| (listener.engine().port(), listener.engine().take_seen(waits)))
             .collect();
-        // After the stores: whatever a worker of a round did, the round is known.
+        // After the stores: when a worker of a round did something, the round is known already.
         let (mut state, now) = self.informed();
         state.name_stores(&listeners, |port| self.stores.owner(port));
         for (port, seen) in seen {
@@ -302,7 +302,7 @@ impl Watch {
         (state, self.clock.now())
     }
 
-    /// Asks or tells insight, which is then at this moment.
+    /// Gives access to insight, brought up to this moment.
     pub fn with_insight<T>(&self, ask: impl FnOnce(&mut Insight, Timestamp) -> T) -> T {
         let (mut state, now) = self.informed();
         ask(&mut state.insight, now)

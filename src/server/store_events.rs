@@ -29,7 +29,7 @@ pub struct Notices {
     throttle: Throttle,
 }
 
-/// The kinds of lines that a busy or broken job could repeat.
+/// The kinds of log lines that a busy or broken job could repeat.
 #[derive(Clone, Copy)]
 enum Repeated {
     KeysDropped,

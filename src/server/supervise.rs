@@ -1,4 +1,4 @@
-//! Background tasks that must not end: whoever relies on them would wait in silence.
+//! Background tasks that must not end: code that relies on them would wait in silence.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use tokio::time::Instant;
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
-/// Runs a task for ever. One that panics or returns is started again, after a pause that grows while that goes on, and
-/// the log says so. Dropping this ends the task.
+/// Runs a task for ever. When it panics or returns, it is started again after a pause that grows each time,
+/// and the log says so. Dropping this ends the task.
 pub async fn keep_running<F>(task: &'static str, mut start: impl FnMut() -> F)
 where
     F: Future<Output = ()> + Send + 'static,

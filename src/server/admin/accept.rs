@@ -1,12 +1,12 @@
-//! The admin port's connections: how many there may be, and what becomes of those beyond.
+//! The admin port's connections: how many there may be, and what becomes of those beyond. Every connection is
+//! accepted. A connection with a place may send every request, and wait for long. A connection without a
+//! place comes into a small reserve: there health and metrics are answered, and all other requests get 503.
+//! In the reserve a new connection takes the place of the oldest. So a client that asks is answered, and a
+//! silent one keeps no other out.
 //!
-//! Everybody is accepted. Who finds a place may ask for everything, and wait for long. Who finds none comes into a small
-//! reserve, where health and metrics are answered and all else is turned away with 503. In the reserve a newcomer takes
-//! the place of the oldest: whoever asks is answered, and whoever is silent keeps nobody out.
-//!
-//! Health is answered whatever else is asked for. One thread reads all connections and answers `/livez` and `/readyz`: it
-//! waits for no lock, and nothing that it does grows with the jobs. A thread beside it makes `/metrics`, one page at a
-//! time. The API is answered on the thread that started all this.
+//! Health is always answered, whatever else is asked for. One thread reads all connections and answers
+//! `/livez` and `/readyz`: it waits for no lock, and none of its work grows with the jobs. A second thread
+//! makes `/metrics`, one page at a time. The API is answered on the thread that started all this.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -32,18 +32,19 @@ use super::{ANSWER_TIMEOUT, MAX_BODY, REQUEST_TIMEOUT, all, api_routes, guarded,
 use crate::server::tcp::Workers;
 use crate::server::{Place, Places, Server, Throttle, keep_running};
 
-/// What a connection takes whose request waits, or has waited (15 KiB were measured). It counts for `--max-memory`.
+/// The memory of a connection whose request waits or has waited (15 KiB were measured). It counts for
+/// `--max-memory`.
 const CONNECTION_MEMORY: usize = 16 * 1024;
-/// All connections together may take this part of the memory.
+/// All connections together may take one part in this many of the memory.
 const SHARE: usize = 2;
-/// Fewer are of no use: so many have a place though there is no memory left, or nobody could look why.
+/// This many have a place even when no memory is left: else nobody could look for the reason.
 const LEAST_CONNECTIONS: usize = 64;
-/// Connections in the reserve at the most.
+/// Most connections in the reserve.
 const RESERVE: usize = 256;
-/// Pause after an error of the system, such as no descriptor left.
+/// Pause after an error of the system, for example when no descriptor is left.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The lines that could be repeated without end.
+/// The log lines that could be repeated without end.
 #[derive(Clone, Copy)]
 enum Repeated {
     CannotAccept,
@@ -120,12 +121,12 @@ async fn accept(listener: &TcpListener, server: Arc<Server>, api_runtime: Handle
         }
         let served = tokio::spawn(serve_connection(stream, peer, little.clone(), false));
         reserve.enter(served.abort_handle());
-        // Whoever came may ask before the next one takes its place.
+        // A new connection may send its request before the next one takes its place.
         tokio::task::yield_now().await;
     }
 }
 
-/// What is answered to those who have no place.
+/// The answer to a connection that has no place.
 fn turning_away(server: Arc<Server>) -> Router {
     async fn turn_away(request: Request) -> Problem {
         // An answer before the body is read could be lost with the connection.
@@ -138,7 +139,7 @@ fn turning_away(server: Arc<Server>) -> Router {
     guarded(probes().fallback(turn_away), server)
 }
 
-/// Has a request answered on another runtime; whoever goes away takes the work along.
+/// Has a request answered on another runtime. When the client goes away, the work ends too.
 async fn answered_on(State(runtime): State<Handle>, request: Request, next: Next) -> Response {
     let mut work = JoinSet::new();
     work.spawn_on(next.run(request), &runtime);

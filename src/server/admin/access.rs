@@ -1,4 +1,4 @@
-//! Who may ask for what.
+//! Which peer may ask for what.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::server::Server;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PeerAddr(pub(super) SocketAddr);
 
-/// The server's own address that a request came in on: in a pod the pod's address, whatever Service is before it.
+/// The server's own address on which a request came in: in a pod the pod's address, even behind a Service.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LocalAddr(pub(super) IpAddr);
 
 impl LocalAddr {
-    /// The host that a store of `server` is announced with to whoever asked here.
+    /// The host name of a store of `server`, for the client that sent this request.
     pub(super) fn store_host(self, server: &Server) -> String {
         server.stores().config().advertise_host.clone().unwrap_or_else(|| self.0.to_string())
     }
@@ -81,7 +81,7 @@ pub(super) async fn only_allowed(
     }
 }
 
-/// Lets in only requests for a name of this server that no foreign web page makes.
+/// Lets in only requests that name this server and do not come from a foreign web page.
 pub(super) async fn only_own_names(
     State(server): State<Arc<Server>>,
     request: Request,
@@ -98,7 +98,7 @@ pub(super) struct Operator;
 impl OptionalFromRequestParts<Arc<Server>> for Operator {
     type Rejection = std::convert::Infallible;
 
-    /// For routes that others may use too: whether it is an operator decides the route.
+    /// For routes that others may use too: the route itself checks for an operator.
     async fn from_request_parts(
         parts: &mut Parts,
         server: &Arc<Server>,

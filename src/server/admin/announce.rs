@@ -18,7 +18,7 @@ use crate::core::ids::{Nodes, counted};
 use crate::server::Server;
 use crate::server::clock::deadline_in;
 
-/// Between two looks at one run.
+/// The least time between two looks at one run.
 const LEAST_WAIT: Duration = Duration::from_millis(100);
 
 /// Announces a pod at its run's start gate and waits for the others.
@@ -59,7 +59,7 @@ pub(super) async fn announce(
     let deadline = deadline_in(wait);
     let mut bell = server.gates().bell();
     loop {
-        // Seen before asking: a gate that opens in between rings again.
+        // Taken before asking: if the gate opens in between, it rings again.
         bell.borrow_and_update();
         if server.stores().is_stopping() {
             let why = "the server is stopping, so nobody is let go here; announce again in a moment";
@@ -68,7 +68,7 @@ pub(super) async fn announce(
         let standing = server.announce(&run_id, &said).map_err(|refused| refusal(&refused))?;
         let waits = !matches!(standing, PodStanding::Go(_));
         let until = match &standing {
-            // Nobody rings when the holder of a rank is gone.
+            // Nothing rings when the holder of a rank is gone.
             PodStanding::Parked { silent, .. } => {
                 let left = server.gates().look().pod_timeout().saturating_sub(*silent);
                 deadline.min(deadline_in(left.max(LEAST_WAIT)))
@@ -82,7 +82,7 @@ pub(super) async fn announce(
             }
         }
         let status = if waits { StatusCode::ACCEPTED } else { StatusCode::OK };
-        // All pods hear of one store in the answer that lets them go, so that none can go to another.
+        // The answer that opens the gate names the same store to all pods, so that none can go to another.
         let store = if waits || !sent.store {
             None
         } else {
@@ -141,7 +141,7 @@ fn answer(server: &Server, said: &Announcement, run_id: &str, standing: PodStand
         }
         PodStanding::Parked { node_rank, holder, address, .. } => {
             let detail = format!(
-                "node rank {node_rank} is held by pod `{holder}` at {address}, which lives; this pod waits until that one \
+                "node rank {node_rank} is held by pod `{holder}` at {address}, which is alive; this pod waits until that one \
                  is gone. If both are meant to run, one has the wrong rank"
             );
             answer(api::AnnounceState::Parked, 0, Duration::ZERO, detail)

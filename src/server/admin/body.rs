@@ -1,4 +1,4 @@
-//! Bodies of requests, which must come whole and in time, and bodies of answers that share a part.
+//! Bodies of requests, which must be complete and in time, and bodies of answers that share a part.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -34,7 +34,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     }
 }
 
-/// The body of an answer in parts, so that what many answers have in common is made once.
+/// The body of an answer in parts, so that a part that many answers share is made once.
 #[derive(Debug)]
 pub(super) struct Parts(pub(super) VecDeque<Bytes>);
 

@@ -1,7 +1,7 @@
-//! By which name the admin port is asked. A browser sends the name in the page's address as `Host`; a web page that had
-//! its own name resolve to this server (DNS rebinding), or that sends requests to it from elsewhere, is refused, because
-//! a browser may sit where the server trusts the address: behind a port-forward, or in the cluster's network.
-//! Programs that are no browsers and come over the network may ask by any name that leads here.
+//! The names by which clients may address the admin port. A browser sends the name in the page's address as
+//! `Host`. Two kinds of web pages are refused: one whose own name resolves to this server (DNS rebinding),
+//! and one from elsewhere that sends requests here. A browser may run where the server trusts the address:
+//! behind a port-forward, or in the cluster's network. Other programs may use any name over the network.
 
 use axum::extract::Request;
 use axum::http::uri::Authority;
@@ -13,9 +13,9 @@ use super::problem::Problem;
 
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
-/// Domains that nobody can have a public name in.
+/// Domains in which nobody can have a public name.
 const PRIVATE: [&str; 4] = [".localhost", ".local", ".internal", ".svc"];
-/// They tell nothing, and a load balancer may ask by any name.
+/// They reveal nothing, and a load balancer may use any name.
 const PROBES: [&str; 2] = ["/livez", "/readyz"];
 
 /// Lets in only requests for a name of this server, and of browsers only those of its own page.
@@ -32,14 +32,15 @@ pub(super) async fn only_own(
     }
 }
 
-/// The name matters where being here is a right of its own, over loopback, and wherever a browser says what page asks. Other
-/// programs in the network ask by whatever name leads here, such as a pod's below its headless Service.
+/// The name matters over loopback, because a client there has more rights, and for every request of a browser
+/// that names its page. Other programs in the network may use any name that leads here, such as a pod's name
+/// below its headless Service.
 fn check(names: &[String], over_loopback: bool, headers: &HeaderMap) -> Result<(), Problem> {
     let hosts = || headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
     let name_matters = over_loopback || headers.contains_key(header::ORIGIN) || headers.contains_key(SITE);
     if let Some(host) = hosts().find(|host| name_matters && !is_own(host, names)) {
         let detail = format!(
-            "`{host}` is no name of this server: ask by an address or a Service's name, or name it with serve --allow-host"
+            "`{host}` is no name of this server: use an address or a Service's name, or allow it with serve --allow-host"
         );
         return Err(Problem::new(StatusCode::FORBIDDEN, detail).with_code("foreign_host"));
     }
@@ -58,8 +59,8 @@ fn check(names: &[String], over_loopback: bool, headers: &HeaderMap) -> Result<(
     Err(Problem::new(StatusCode::FORBIDDEN, detail).with_code("foreign_origin"))
 }
 
-/// Whether `host`, the value of a `Host` header, names this server. Addresses do, and names that only the own network
-/// knows; `names` has others: a name, `.DOMAIN` for all names in it, or `*`.
+/// Whether `host`, the value of a `Host` header, names this server. Addresses do, and names that only the
+/// server's own network knows. `names` has others: a name, `.DOMAIN` for all names in it, or `*`.
 fn is_own(host: &str, names: &[String]) -> bool {
     let Ok(authority) = host.parse::<Authority>() else { return false };
     let name = authority.host().trim_end_matches('.').to_ascii_lowercase();

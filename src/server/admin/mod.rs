@@ -13,9 +13,9 @@
 //! | `GET /api/v1/events` | all | the same live, as server-sent events |
 //! | `PUT /api/v1/runs/{run_id}/expect` | operators | how many nodes to expect |
 //! | `DELETE /api/v1/runs/{run_id}` | operators | forgets a run and drops its rendezvous' keys |
-//! | `POST /api/v1/stores` | members | a store of its own for a run |
-//! | `POST /api/v1/runs/{run_id}/announce` | members | waits until all pods of the run announced themselves |
-//! | `GET /api/v1/runs/{run_id}/announce` | all | who announced himself |
+//! | `POST /api/v1/stores` | members | gives a run its own store |
+//! | `POST /api/v1/runs/{run_id}/announce` | members | waits until all pods of the run have announced themselves |
+//! | `GET /api/v1/runs/{run_id}/announce` | all | the pods that announced themselves |
 //! | `DELETE /api/v1/stores/{port}` | operators | empties a store; a run's own store is closed |
 //! | `POST /api/v1/runs/{run_id}/join` | members | joins the next round of a run and waits for it |
 //! | `POST /api/v1/runs/{run_id}/heartbeat` | members | keeps a node's place and waits for a change |
@@ -25,8 +25,8 @@
 //! | `POST /api/v1/barriers/{name}/arrive` | members | arrives at a barrier and waits for the others |
 //! | `GET /api/v1/openapi.json` | all | all of this for programs |
 //!
-//! "All" and "members" are the peers within `--allow`. Operators send the token of `--token-file`, or come over
-//! loopback where there is none. Errors are `application/problem+json` (RFC 9457).
+//! "All" and "members" are the peers within `--allow`. Operators send the token of `--token-file`, or come
+//! over loopback if there is no token. Errors are `application/problem+json` (RFC 9457).
 #![cfg_attr(
     not(test),
     deny(
@@ -67,9 +67,10 @@ use crate::server::Server;
 pub use accept::{Serving, serve};
 pub use openapi::{OPENAPI, document as openapi};
 
-/// Bytes of a request's body at the most.
+/// Most bytes in a request's body.
 const MAX_BODY: usize = 64 * 1024;
-/// A request is whole within this time, and answered within as long, plus the time that it asks to wait.
+/// A request must be complete within this time. It is answered within the same time, plus the time that it
+/// asks to wait.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest that a request may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2 * REQUEST_TIMEOUT.as_secs() + api::MAX_WAIT.as_secs());
@@ -90,7 +91,7 @@ macro_rules! routes {
 }
 
 routes! {
-    /// What must be answered whatever the load.
+    /// Routes that must be answered under any load.
     probes, Probes:
     get "/livez" routes::livez,
     get "/readyz" routes::readyz,
@@ -136,7 +137,8 @@ fn all(api: Router<Arc<Server>>, server: Arc<Server>) -> Router {
     guarded(routes, server)
 }
 
-/// Notes on a request where it came from, and the server's own address that it came in on; [`router`] wants both.
+/// Adds to a request the address it came from and the server's own address on which it came in; [`router`]
+/// needs both.
 pub fn arrived<B>(mut request: Request<B>, peer: SocketAddr, local: Option<SocketAddr>) -> Request<B> {
     request.extensions_mut().insert(access::PeerAddr(peer));
     if let Some(local) = local {
@@ -145,7 +147,7 @@ pub fn arrived<B>(mut request: Request<B>, peer: SocketAddr, local: Option<Socke
     request
 }
 
-/// Routes for those who may come in.
+/// Routes for all peers within `--allow`.
 fn guarded(routes: Router<Arc<Server>>, server: Arc<Server>) -> Router {
     routes
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&server), access::only_own_names))

@@ -11,7 +11,7 @@ use crate::api::Problem;
 /// The OpenAPI 3.1 description of every route.
 pub const OPENAPI: &str = include_str!("../../../docs/openapi.json");
 
-/// What stands above the routes.
+/// The head of the document, above the routes.
 #[derive(OpenApi)]
 #[openapi(
     info(

@@ -1,7 +1,6 @@
-//! `GET /`: the page that shows the runs live. One document without any other file; its parts are joined here.
-//!
-//! The browser is told to run and load nothing else: the policy names the digests of this very style and script, and
-//! refuses text as markup (Trusted Types), because run ids and host names are whatever a peer says.
+//! `GET /`: the page that shows the runs live. One document without any other file; its parts are joined
+//! here. The browser must run and load nothing else: the policy names the digests of exactly this style and
+//! script, and refuses text as markup (Trusted Types), because peers choose run ids and host names.
 
 use std::sync::LazyLock;
 

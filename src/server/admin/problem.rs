@@ -8,7 +8,7 @@ use crate::api;
 use crate::core::ids::Shown;
 use crate::server::Ended;
 
-/// Seconds until it is worth asking again where the server cannot do now what it is asked for.
+/// Seconds after which a client may ask again, if the server cannot do it now.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// An error answer.
@@ -21,7 +21,7 @@ impl Problem {
         Self(api::Problem {
             title: title.into(),
             status: status.as_u16(),
-            // It may quote what was sent.
+            // It may quote what the client sent.
             detail: Shown(&detail.into()).to_string(),
             code: None,
             arrived: None,

@@ -1,4 +1,5 @@
-//! The routes of the native rendezvous: bodies of the API to events of the rendezvous, and its answers back.
+//! The routes of the native rendezvous: they turn bodies of the API into events of the rendezvous, and its
+//! decisions into answers.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -188,7 +189,7 @@ pub(super) async fn leave(
     Ok(Json(api::Left { left: server.rounds().leave(&run, &node, LeaveRequest { why, outcome }) }))
 }
 
-/// Closes the run. A node of the run may; without `node` it takes an operator.
+/// Closes the run. A node of the run may do it; without `node`, only an operator.
 #[utoipa::path(
     post,
     path = "/api/v1/runs/{run_id}/close",

@@ -18,11 +18,11 @@ use crate::api::WaitList;
 use crate::server::metrics;
 use crate::server::{NoStore, Server};
 
-/// Keys shown of one wait; the rest is a number.
+/// Most keys shown of one wait; the rest is a number.
 const KEYS_SHOWN: usize = 10;
 /// Waits shown if the request does not say.
 const WAITS_SHOWN: usize = 1000;
-/// Waits shown at the most.
+/// Most waits shown.
 const MAX_WAITS_SHOWN: usize = 10_000;
 
 /// The event loop turns.
@@ -59,7 +59,7 @@ pub(super) async fn readyz(State(server): State<Arc<Server>>) -> Result<&'static
 )]
 pub(super) async fn metrics(State(server): State<Arc<Server>>) -> Result<impl IntoResponse, Problem> {
     let failed = |error: String| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error);
-    // It waits for locks, which whoever asks for health must not.
+    // It waits for locks, and a request for health must not wait for it.
     let page = tokio::task::spawn_blocking(move || metrics::render(&server)).await;
     let page = page.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error.to_string()))?;
     Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], page))
@@ -133,7 +133,7 @@ pub(super) async fn waits(
     Json(list)
 }
 
-/// A store of its own for a run.
+/// Gives a run its own store.
 #[utoipa::path(
     post,
     path = "/api/v1/stores",

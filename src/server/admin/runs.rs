@@ -23,7 +23,7 @@ use crate::server::{InsightEvent, MAX_SUBSCRIBERS, Server};
 
 /// A comment goes out when nothing has happened for this long.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Nodes that can be expected, and names that can be given with them.
+/// Most nodes that can be expected, and most names that can be given with them.
 const MAX_NODES: u32 = 1_000_000;
 const MAX_NAMES: usize = 16_384;
 
@@ -42,7 +42,7 @@ pub(super) async fn list(State(server): State<Arc<Server>>) -> Json<RunList> {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RunQuery {
-    /// The store's port, where runs of several stores have this id. Without it the run that is not over and came last.
+    /// The store's port, if runs of several stores have this id. Without it, the newest run that is not over.
     store: Option<u16>,
 }
 
@@ -151,7 +151,7 @@ pub(super) async fn events(
     let stream = futures_util::stream::unfold(start, |(snapshot, mut events)| async move {
         let event = match snapshot {
             Some(snapshot) => snapshot,
-            // Whoever has fallen behind, too, is closed: it connects again and gets a new snapshot.
+            // A subscriber that has fallen behind is closed, too: it connects again and gets a new snapshot.
             None => events.recv().await.ok()?,
         };
         Some((Ok(event_of(&event)), (None, events)))

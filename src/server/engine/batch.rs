@@ -1,4 +1,4 @@
-//! What follows from the requests of one critical section, in its order: replies, wake-ups, observations.
+//! The results of one critical section's requests, in order: replies, wake-ups, observations.
 
 use std::sync::Arc;
 use std::task::Waker;

@@ -71,15 +71,15 @@ impl Reservation {
         true
     }
 
-    /// Changes the share to what is there already, whether the budget has room for it or not.
+    /// Changes the share to what is in use already, even if the budget has no room for it.
     pub fn set(&mut self, bytes: usize) {
         self.budget.adjust(self.bytes, bytes);
         self.bytes = bytes;
     }
 }
 
-/// What the buffers of one connection hold: of all memory, and the unfinished requests among them also of a share that
-/// the connections of one address have together.
+/// What the buffers of one connection hold. All of it counts in the memory. Its unfinished requests also
+/// count in a share that the connections of one address have together.
 #[derive(Debug)]
 pub struct BufferReservation {
     all: Reservation,

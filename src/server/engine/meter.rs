@@ -10,7 +10,7 @@ pub const BUCKETS: [f64; 13] = [
     1.048_576, 4.194_304,
 ];
 
-/// Bucket bounds of waits are this much longer: a quarter of a millisecond to over an hour.
+/// The bucket bounds of waits are this many times longer: a quarter of a millisecond to over an hour.
 pub const WAIT_BUCKET_FACTOR: u32 = 1000;
 
 /// A histogram with [`BUCKETS`].

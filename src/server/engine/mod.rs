@@ -1,10 +1,9 @@
-//! The one place with a lock: one engine holds one store, gives every connection its turn, and hands each reply and
-//! wake-up to its connection in the order of the critical section that made it.
-//!
-//! A connection may only be written to by its own task, so a wake-up for another connection is left with its
-//! mailbox: one flag, because a connection waits for one thing and is told so by one byte. The flag is taken under
-//! the same lock before that connection's next request is applied, so a CANCEL_WAIT can never overtake the wake-up
-//! it lost to.
+//! The one place with a lock: one engine holds one store, gives every connection its turn, and hands each
+//! reply and wake-up to its connection in the order of the critical section that made it. Only a connection's
+//! own task may write to it, so a wake-up for another connection goes into its mailbox. The mailbox is one
+//! flag, because a connection waits for one thing and one byte tells it so. The flag is taken under the same
+//! lock, before that connection's next request is applied. So a CANCEL_WAIT that comes too late can never
+//! overtake the wake-up.
 //!
 //! Nothing is awaited, logged or formatted while the lock is held. A panic inside it ends the process: a half
 //! applied request must not be served.

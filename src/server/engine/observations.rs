@@ -1,5 +1,5 @@
-//! What a store observed since it was last asked, kept under the engine's lock: bounded in number and bytes, and of a
-//! large rendezvous state only the newest version.
+//! What a store observed since it was last asked, kept under the engine's lock. Number and bytes are bounded.
+//! Of a large rendezvous state only the newest version is kept.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -43,10 +43,10 @@ pub(super) struct Observations {
 impl Observations {
     const MOST: usize = 64 * 1024;
     const MOST_BYTES: usize = 16 << 20;
-    /// Versions of one state up to this many bytes together are all kept: each tells who wrote what. Beyond, a new
-    /// version replaces the one before.
+    /// Up to this many bytes together, all versions of one state are kept: each shows which node wrote what.
+    /// Beyond it, a new version replaces the one before.
     const STATE_BYTES: usize = 64 * 1024;
-    /// What an observation costs beside its bytes, roughly.
+    /// Memory of an observation in addition to its bytes, roughly.
     const ITEM_BYTES: usize = 128;
 
     pub(super) fn new(enabled: bool) -> Self {

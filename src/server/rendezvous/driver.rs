@@ -26,7 +26,7 @@ use crate::server::limits::RUNS_SHARE;
 use crate::server::stores::{HostLine, RoundStore, StoreHost};
 use crate::server::tcp::Throttle;
 
-/// A complete round and what all its nodes are told alike.
+/// A complete round, and the part of the answer that is the same for all its nodes.
 #[derive(Debug)]
 pub struct SharedRound {
     /// The round.
@@ -37,7 +37,7 @@ pub struct SharedRound {
 }
 
 impl SharedRound {
-    /// What stays when nobody can ask for the nodes any more.
+    /// The part that stays when no node can ask for the round any more.
     fn without_nodes(&self) -> Self {
         let round = Round { participants: Vec::new(), ..(*self.round).clone() };
         Self { round: Arc::new(round), store: self.store.clone(), listed: OnceLock::new() }
@@ -68,7 +68,7 @@ pub enum Joined {
     Waiting {
         /// How far it is.
         progress: RoundProgress,
-        /// Whether the node has no place.
+        /// Whether the node stands by, because all places of the round are taken.
         redundant: bool,
     },
 }
@@ -76,10 +76,10 @@ pub enum Joined {
 /// Why a request was not answered by its run.
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
-    /// The rendezvous turned it away.
+    /// The rendezvous refused it.
     #[error(transparent)]
     Refused(#[from] RunRefusal),
-    /// The barrier turned it away.
+    /// The barrier refused it.
     #[error(transparent)]
     Barrier(#[from] ArrivalRefusal),
     /// A newer request of the same node took its place.
@@ -93,13 +93,13 @@ pub enum Ended {
 /// What happened in the runs since it was last asked.
 #[derive(Debug, Default)]
 pub(in crate::server) struct RoundNews {
-    /// The runs that changed as they are now, with the port of their round's store.
+    /// The runs that changed, as they are now, each with the port of its round's store.
     pub(in crate::server) changed: Vec<(RunSnapshot, Option<u16>)>,
-    /// The runs that are not known any more.
+    /// The runs that were forgotten.
     pub(in crate::server) forgotten: Vec<RunId>,
-    /// What there is to tell, in order.
+    /// What happened, in order.
     pub(in crate::server) told: Vec<(RunId, Fact, Timestamp)>,
-    /// What was not kept.
+    /// How many facts were not kept.
     pub(in crate::server) lost: u64,
 }
 
@@ -107,14 +107,14 @@ pub(in crate::server) struct RoundNews {
 struct State {
     core: Rendezvous,
     barriers: Barriers,
-    /// The most that the runs may take of the memory, and the barriers.
+    /// The most memory that the runs may take, and the same for the barriers.
     most_memory: usize,
     runs_memory: Reservation,
     barriers_memory: Reservation,
     parking: Parking,
     rounds: HashMap<RunId, Arc<SharedRound>>,
     told: Vec<(RunId, Fact, Timestamp)>,
-    /// Facts that nobody took in time.
+    /// How many facts nobody took in time.
     lost: u64,
     /// When the timer will fire.
     armed: Option<Timestamp>,
@@ -144,7 +144,7 @@ impl Drop for Unsaid<'_> {
                 Line::TurnedAway { run, node, refusal } => {
                     if let Some(held_back) = self.throttle.pass(0) {
                         let code = refusal.code();
-                        tracing::warn!(run.id = %run, %node, code, held_back, "turned away a join: {refusal}");
+                        tracing::warn!(run.id = %run, %node, code, held_back, "refused a join: {refusal}");
                     }
                 }
                 Line::Stores(line) => line.log(),
@@ -212,7 +212,8 @@ impl Rounds {
         Locked { state, unsaid: Unsaid { lines: Vec::new(), throttle: &self.throttle } }
     }
 
-    /// Joins, and waits up to `wait` for the round. Dropped, it keeps the node's place for the keep-alive's time.
+    /// Joins, and waits up to `wait` for the round. If this is dropped, the node keeps its place for the
+    /// keep-alive time.
     pub async fn join(&self, run: &RunId, join: Join, wait: Duration) -> Result<Joined, Ended> {
         if self.stores.is_stopping() {
             return Err(Ended::Stopping);
@@ -224,7 +225,7 @@ impl Rounds {
             state.limit_runs();
             let joined = state.core.join(run, join, self.clock.now());
             if joined.is_ok() {
-                // Whatever waits here for this node is an older request.
+                // A request that waits here for this node is older.
                 state.parking.replace(&Awaited::Round(run.clone()), &node);
                 state.parking.replace(&Awaited::Change(run.clone()), &node);
             }
@@ -247,7 +248,7 @@ impl Rounds {
         let answer = self.answer(run, &node);
         drop(parked);
         match answer {
-            // Whoever stands behind this server next forms the round anew.
+            // The next server at this address forms the round anew.
             Ok(Joined::Waiting { .. }) | Err(Ended::Refused(RunRefusal::NoStore { .. }))
                 if self.stores.is_stopping() =>
             {
@@ -268,7 +269,7 @@ impl Rounds {
         Ok(Joined::Waiting { progress, redundant: standing == JoinStanding::Redundant })
     }
 
-    /// Takes a heartbeat, and waits up to `wait` while there is nothing else to do than `seen`.
+    /// Takes a heartbeat, and waits up to `wait` while the action is still `seen`.
     pub async fn heartbeat(
         &self,
         run: &RunId,
@@ -307,7 +308,7 @@ impl Rounds {
         Ok(view)
     }
 
-    /// A node goes. `false` if it was not there.
+    /// A node leaves. `false` if it was not there.
     pub fn leave(&self, run: &RunId, node: &Label, said: LeaveRequest) -> bool {
         let mut state = self.lock();
         let left = state.core.leave(run, node, said, self.clock.now());
@@ -385,7 +386,7 @@ impl Rounds {
         news
     }
 
-    /// The barriers that somebody waits at: how many have arrived, of how many.
+    /// The barriers at which somebody waits: how many have arrived, of how many.
     pub fn barriers(&self) -> Vec<(String, u32, u32)> {
         let state = self.lock();
         state.barriers.waiting().map(|(name, arrived, size)| (name.to_string(), arrived, size)).collect()
@@ -399,12 +400,12 @@ impl Rounds {
         removed
     }
 
-    /// The server stops: joins that wait are answered so.
+    /// The server stops: waiting joins get that answer.
     pub(in crate::server) fn stop(&self) {
         self.lock().parking.wake_joins();
     }
 
-    /// Lets deadlines pass, for ever.
+    /// Acts when a deadline passes, for ever.
     pub(in crate::server) async fn keep_time(&self) {
         loop {
             let next = {
@@ -474,7 +475,7 @@ impl Rounds {
         }
     }
 
-    /// Opens the round's store, closes the last round's, and wakes those who waited for it.
+    /// Opens the round's store, closes the last round's store, and wakes the joins that waited for the round.
     fn complete(&self, state: &mut Locked<'_>, round: &Arc<Round>) {
         let mut store = None;
         if round.terms.store {
@@ -510,7 +511,7 @@ async fn sleep(pause: Option<Duration>) {
 }
 
 impl State {
-    /// Keeps a fact for whoever shows the runs.
+    /// Keeps a fact for insight, which shows the runs.
     fn tell(&mut self, run: RunId, fact: Fact, now: Timestamp) {
         const MOST: usize = 16_384;
         if self.told.len() < MOST {
@@ -531,7 +532,7 @@ impl State {
         Some((snapshot, port))
     }
 
-    /// Runs may grow by what is left of their part, and of the whole.
+    /// How much the runs may still grow: what is left of their part, and of all memory.
     fn limit_runs(&mut self) {
         self.core.limit_memory(self.most_memory.min(self.runs_memory.most()));
     }
@@ -555,7 +556,7 @@ impl State {
 
     /// The answer to a node whose join stands so.
     fn complete(&self, run: &RunId, round: &Round, rank: u32) -> Result<Joined, RunRefusal> {
-        // A round that was learned after a restart has no answer any more: its join was answered long ago.
+        // A round that was taken over after a restart has no answer: its join was answered long ago.
         let shared = self.rounds.get(run).filter(|shared| shared.round.number == round.number);
         let shared = Arc::clone(shared.ok_or(RunRefusal::UnknownRun)?);
         Ok(Joined::Complete { shared, rank })

@@ -11,8 +11,8 @@ use crate::core::insight::StoreOwner;
 /// A port that was closed rests for this long if there are others: late clients of the old store had better not meet a
 /// new one.
 const REST: Duration = Duration::from_mins(10);
-/// A run that starts again and again may let one of so many ports rest. Then it gets its own back, so that the others'
-/// ports rest as they should.
+/// A run that starts again and again may let one in this many ports rest. Then it gets its own back, so that
+/// the ports of other runs rest as long as they should.
 const SHARE: usize = 8;
 
 /// A run's own store.
@@ -79,11 +79,11 @@ impl Owner {
 /// How long a store stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lease {
-    /// Until it had no client for the linger time.
+    /// Until it has had no client for the linger time.
     WhileUsed,
     /// As long as its round lives.
     Held,
-    /// Until its last client has left, and for the linger time at the most.
+    /// Until its last client has left, but at most for the linger time.
     Released(Timestamp),
 }
 
@@ -129,7 +129,7 @@ impl State {
 pub(in crate::server) struct Leases {
     ports: std::ops::RangeInclusive<u16>,
     linger: Duration,
-    /// A store that nobody has used yet waits for as long as a join may.
+    /// A store that nobody has used yet stays as long as a join may wait.
     unused_linger: Duration,
     state: Mutex<State>,
 }
@@ -164,7 +164,8 @@ impl Leases {
         Ok(RunStore { port, is_new: true })
     }
 
-    /// A fresh store for a round. It is `held` until [`Self::release`], or else stays while it is used.
+    /// A fresh store for a round. If it is `held`, it stays until [`Self::release`]; else it stays while it
+    /// is used.
     pub(in crate::server) fn open_for_round(
         &self,
         run_id: &RunId,
@@ -209,8 +210,8 @@ impl Leases {
         Err(NoStore::NoPortLeft { in_use: state.open.len(), ports: self.ports.len() })
     }
 
-    /// The ports without a store, the best first: those that have rested, by when they were closed. If none has, or if
-    /// the run lets its whole share rest, one of its own.
+    /// The ports without a store, the best first: those that have rested, in the order in which they were
+    /// closed. If none has, or if the run's whole share rests, one of its own.
     fn free_ports(&self, state: &State, run_id: &str, now: Timestamp) -> Vec<u16> {
         let rests = |closed: &&Closed| now.since(closed.at) < REST;
         let share = SHARE.min(self.ports.len().div_ceil(2));
@@ -239,7 +240,7 @@ impl Leases {
         self.state().open.get(&port).map(|store| store.owner.run_id())
     }
 
-    /// What the store on `port` was opened for, as insight is told it.
+    /// What the store on `port` was opened for, in the form that insight takes.
     pub(in crate::server) fn owner(&self, port: u16) -> Option<StoreOwner> {
         self.state().open.get(&port).map(|store| match &store.owner {
             Owner::Run(run_id) => StoreOwner::Run(run_id.clone()),
@@ -252,8 +253,8 @@ impl Leases {
         self.state().close(port, now)
     }
 
-    /// Gives up the store that has waited the longest for its first client, if that is longer than a used one would be
-    /// kept: another run needs the port.
+    /// Gives up the store that has waited the longest for its first client, because another run needs the
+    /// port. It must have waited longer than a used store would be kept.
     pub(in crate::server) fn take_never_used(
         &self,
         now: Timestamp,

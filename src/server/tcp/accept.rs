@@ -1,4 +1,4 @@
-//! Listening sockets: binding, accepting, and who may come in.
+//! Listening sockets: binding, accepting, and letting connections in.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -19,13 +19,13 @@ use super::end::Outcome;
 use super::workers::RoundRobin;
 use crate::server::limits::somaxconn;
 
-/// Connections the kernel may hold ready for us. It cuts this to `net.core.somaxconn`.
+/// Connections that the kernel may hold ready for us. It cuts this to `net.core.somaxconn`.
 const BACKLOG: i32 = 65_535;
-/// Below this many a start of some hundred ranks at once may meet refused connections.
+/// With fewer than this, some hundred ranks that start at once may see refused connections.
 const ENOUGH_BACKLOG: i32 = 1024;
 
 impl StoreListener {
-    /// Accepts until dropped. Errors (out of descriptors, say) are reported and outlived.
+    /// Accepts until it is dropped. Errors (such as no descriptor left) are logged, and accepting goes on.
     pub(in crate::server) async fn accept(
         self: Arc<Self>,
         listener: AsyncFd<Arc<std::net::TcpListener>>,

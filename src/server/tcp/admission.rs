@@ -15,7 +15,7 @@ use crate::config::ServerConfig;
 use crate::core::ids::ConnId;
 use crate::server::engine::{Engine, MemoryBudget};
 
-/// The kinds of lines that peers could repeat: one for each outcome, and that nothing can be accepted.
+/// The kinds of log lines that peers could repeat: one for each outcome, and one for "cannot accept".
 pub(in crate::server) const KINDS_OF_LINES: usize = Outcome::ALL.len() + 1;
 pub(super) const CANNOT_ACCEPT: usize = Outcome::ALL.len();
 
@@ -31,7 +31,7 @@ pub(in crate::server) struct Shared {
     pub(in crate::server) foreign: ForeignClients,
 }
 
-/// One listening port and everyone who came in through it.
+/// One listening port and all connections that came in through it.
 #[derive(Debug)]
 pub struct StoreListener {
     pub(super) shared: Arc<Shared>,
@@ -119,8 +119,8 @@ impl Shared {
     }
 }
 
-/// What a connection holds of the listener it came in through: its place within the limits, and its entry among the
-/// tasks. Dropping it gives both back.
+/// What a connection holds of its listener: its place within the limits, and its entry among the tasks.
+/// Dropping this gives both back.
 pub(in crate::server) struct Admission {
     pub(in crate::server) listener: Arc<StoreListener>,
     /// Its address' share of the memory.

@@ -1,9 +1,8 @@
-//! One task per connection: read, decode, submit to the engine, write.
-//!
-//! An idle connection owns no buffer: requests are read into a buffer of the thread and decoded there, replies are
-//! gathered in another, and only what is left over (the rest of a request, replies the peer does not take) moves
-//! to the connection. Nothing is read while replies wait to be taken, so a slow reader is slowed by TCP and holds
-//! at most one batch of replies.
+//! One task per connection: read, decode, submit to the engine, write. An idle connection owns no buffer:
+//! requests are read into a buffer of the thread and decoded there, and replies are collected in another.
+//! Only the remainder (the rest of a request, replies that the peer does not take) moves to the connection.
+//! Nothing is read while replies wait for the peer, so TCP slows a slow reader, and it holds at most one
+//! batch of replies.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -32,11 +31,11 @@ const SHORT_REST: usize = 4 * 1024;
 const BATCH: usize = 64;
 /// Buffers up to this size are not counted in the memory budget.
 const UNCOUNTED: usize = SHORT_REST;
-/// Bytes a second of a request that is not at a standstill.
+/// A request that comes slower than this many bytes a second stands still.
 const SLOWEST: f64 = 16.0 * 1024.0;
-/// How often whoever waits for memory looks for it.
+/// How often a connection that waits for memory looks for it.
 const LOOK_FOR_MEMORY: Duration = Duration::from_millis(100);
-/// Replies up to this size fit into the window of a peer that takes none of them.
+/// Replies up to this size fit into the window of a peer that reads none of them.
 const FILLS_A_WINDOW: usize = 16 * 1024;
 
 /// A dead host is noticed after this long without an answer.
@@ -58,7 +57,7 @@ thread_local! {
 fn with_scratch<T>(work: impl FnOnce(&mut [u8], &mut ReplyBuffer) -> T) -> T {
     SCRATCH.with_borrow_mut(|Scratch { input, replies }| {
         if !replies.is_empty() {
-            // Only a panic can have left them; they are another peer's.
+            // Only a panic can have left these bytes; they belong to another peer.
             *replies = ReplyBuffer::default();
         }
         let result = work(input, replies);
@@ -67,8 +66,8 @@ fn with_scratch<T>(work: impl FnOnce(&mut [u8], &mut ReplyBuffer) -> T) -> T {
     })
 }
 
-/// One client's connection: a future that serves it until it ends. Dropping it disconnects. A struct and no `async fn`,
-/// whose future would hold it twice.
+/// One client's connection: a future that serves it until it ends. Dropping it disconnects. It is a struct,
+/// because the future of an `async fn` would hold it twice.
 pub(in crate::server) struct Connection {
     /// Dropped before the stream: the store forgets the connection before the peer can see it closed.
     session: Session,
@@ -81,7 +80,8 @@ pub(in crate::server) struct Connection {
     need: usize,
     /// Replies the peer has not taken yet.
     replies: Option<Box<ReplyBuffer>>,
-    /// Whole requests may be left in `input` because replies had to go out first, or others had to have their turn.
+    /// Whole requests may be left in `input`, because replies had to go out first, or because it was the turn
+    /// of others.
     more_to_apply: bool,
     /// It is the others' turn.
     pausing: bool,
@@ -99,7 +99,7 @@ pub(in crate::server) struct Connection {
     reservation: Option<Box<BufferReservation>>,
 }
 
-/// A moment that can be put off.
+/// A moment that can be moved to later.
 struct Deadline {
     at: Instant,
     sleep: Pin<Box<Sleep>>,
@@ -173,7 +173,7 @@ impl Connection {
         read
     }
 
-    /// Ends the connection when the request that it has begun is late.
+    /// Ends the connection when its unfinished request is late.
     fn poll_unfinished(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         let config = self.admission.listener.config();
         let (timeout, end): (_, fn(Duration) -> End) = if self.greeted {
@@ -187,7 +187,7 @@ impl Connection {
         }
     }
 
-    /// More of an unfinished request came. That puts off its end, as long as it does not come too slowly.
+    /// More of an unfinished request came. This moves its deadline, unless the bytes come too slowly.
     #[expect(clippy::cast_precision_loss, reason = "the bytes of one read")]
     fn progressed(&mut self, bytes: usize) {
         if let Some(timer) = self.timer.as_mut().filter(|_| self.greeted) {
@@ -197,10 +197,10 @@ impl Connection {
         }
     }
 
-    /// Waits for memory, which others give back when their requests are whole or given up. Meanwhile the kernel keeps
-    /// what the peer sends.
+    /// Waits for memory. Other connections give it back when their requests are complete or given up.
+    /// Meanwhile the kernel keeps what the peer sends.
     fn poll_starved(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
-        // Longer than those take who came before and stand still.
+        // Longer than the requests that came before and stand still.
         const TIMES: u32 = 4;
         if !std::mem::replace(&mut self.starved, true) {
             let own = self.reservation.as_ref().map_or(0, |own| own.unfinished());
@@ -230,7 +230,7 @@ impl Connection {
         }
     }
 
-    /// Asks the engine whether the outstanding wait is over; its waker will tell if it is not yet.
+    /// Asks the engine whether the outstanding wait is over. If it is not, the engine wakes this task later.
     fn poll_wake_up(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         with_scratch(|_, replies| {
             ready!(self.session.poll_wake_up(replies, cx.waker()));
@@ -266,8 +266,8 @@ impl Connection {
         })
     }
 
-    /// How much may be read where there is no memory to keep any of it: the next request if it is there as a whole, else
-    /// what need not be counted.
+    /// How much may be read when there is no memory to keep any of it: the next request if all of it is
+    /// there, else what need not be counted.
     fn poll_first_request(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         with_scratch(|input, _| {
             let mut space = ReadBuf::new(input);
@@ -283,12 +283,12 @@ impl Connection {
         })
     }
 
-    /// Reads the rest of a large request into the connection's own buffer, no further than the request goes for
-    /// certain: its values may then keep the buffer.
+    /// Reads the rest of a large request into the connection's own buffer. It reads no further than the
+    /// request certainly goes, so that its values can keep the buffer.
     fn poll_read_own(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         let missing = self.need.saturating_sub(self.input.len()).max(1);
         if self.input.capacity() == self.input.len() {
-            // What a peer announces is not yet worth memory; what it has sent is.
+            // Memory is given for what a peer has sent, not for what it announces.
             let more = missing.min(self.input.len().max(READ_AT_ONCE).saturating_mul(4));
             if !self.try_reserve(self.input.len().saturating_add(more), 0) {
                 return self.poll_starved(cx);
@@ -428,14 +428,15 @@ impl Connection {
         if let Poll::Ready(written) = written {
             return Ok(written?);
         }
-        // From here on it is the peer that is waited for, and not the rest of its request.
+        // From here on the server waits for the peer to read, not for the rest of its request.
         self.timer = None;
         self.starved = false;
         self.reserve(self.input.capacity(), self.replies.as_ref().map_or(0, |rest| rest.len()))
     }
 
-    /// For the kernel a peer that takes nothing is like a dead host, which it gives up after 20 s. Where replies are large
-    /// enough for that, it waits for as long as this server does, and a little longer, so that the end is told.
+    /// For the kernel, a peer that reads nothing is like a dead host, and it gives up after 20 s. If replies
+    /// are large enough for that, the kernel is made to wait a little longer than this server does, so that
+    /// the server can report the end.
     fn tell_kernel(&mut self, patient: bool) {
         if patient == self.patient {
             return;

@@ -66,7 +66,7 @@ pub(in crate::server) enum End {
     #[error("the first request was not whole {0:?} after its first byte (--handshake-timeout)")]
     HandshakeTimeout(Duration),
     /// A later request stands still.
-    #[error("a request that was begun stood still for {0:?} (--request-timeout)")]
+    #[error("an unfinished request stood still for {0:?} (--request-timeout)")]
     RequestTimeout(Duration),
     /// The peer does not take its replies.
     #[error("the peer took no reply for {0:?} (--write-timeout)")]
@@ -77,7 +77,7 @@ pub(in crate::server) enum End {
 }
 
 impl End {
-    /// The other protocol that the peer talks, where its first bytes tell.
+    /// The other protocol that the peer talks, if its first bytes show it.
     pub(in crate::server) fn foreign(&self) -> Option<&'static str> {
         match self {
             Self::Protocol(ProtocolError::Foreign(foreign)) => Some(foreign.name()),

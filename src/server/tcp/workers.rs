@@ -54,15 +54,16 @@ impl Workers {
         Ok(workers)
     }
 
-    /// What hands out work. It may outlive the threads; tasks given to it then are dropped.
+    /// Gives tasks to the threads. It may outlive them; tasks that it gets then are dropped.
     pub(in crate::server) fn round_robin(&self) -> &Arc<RoundRobin> {
         &self.round_robin
     }
 }
 
 impl RoundRobin {
-    /// Tasks that a thread is given before it is the next one's turn. Threads with little to do cost more than one with
-    /// plenty: each request finds its thread asleep. So a small job stays on one thread, and large ones are spread.
+    /// Tasks that a thread gets before it is the next thread's turn. Many threads with little to do cost more
+    /// than one with much to do, because each request has to wake its thread. So a small job stays on one
+    /// thread, and large ones are spread.
     const IN_A_ROW: usize = 64;
 
     /// The runtime of the thread whose turn it is.
