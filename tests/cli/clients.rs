@@ -451,7 +451,7 @@ fn ctl_reset_empties_one_store_if_it_is_meant() {
     let at = Rallypoint::new().with("RALLYPOINT_ADMIN", server.admin);
     let port = store.port().to_string();
 
-    at.run(&["ctl", "reset", "--store", &port]).failed(2, "say --yes if it is meant");
+    at.run(&["ctl", "reset", "--store", &port]).failed(2, "add --yes to do it");
     keys(store).gave("1\n");
     at.run(&["ctl", "reset", "--store", &port, "--yes"]).gave("");
     keys(store).gave("0\n");
