@@ -1,4 +1,4 @@
-//! What a server is told: one validated value. The command line takes its defaults from here.
+//! The settings of a server: one validated value. The command line takes its defaults from here.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
@@ -21,13 +21,13 @@ pub struct ServerConfig {
     pub admin: SocketAddr,
     /// Threads that serve connections.
     pub threads: NonZeroUsize,
-    /// Who may connect; empty for everybody.
+    /// Networks that may connect; empty for all.
     pub allow: Vec<IpNet>,
-    /// Token for operator routes; without one they are for loopback peers.
+    /// Token for operator routes; without a token they are for loopback peers.
     pub token: Option<Token>,
     /// The largest request.
     pub limits: Limits,
-    /// What operation 8 means from a client without a hello.
+    /// The meaning of operation 8 from a client without a hello.
     pub legacy_dialect: LegacyRelease,
     /// Connections to all stores together.
     pub max_connections: usize,
@@ -41,13 +41,13 @@ pub struct ServerConfig {
     pub max_memory: usize,
     /// From the first byte to a whole first request.
     pub handshake_timeout: Duration,
-    /// How long a request that is begun may stand still.
+    /// How long an unfinished request may stand still.
     pub request_timeout: Duration,
-    /// How long a peer may take no reply.
+    /// How long a peer may read no reply.
     pub write_timeout: Duration,
     /// When left-over keys are dropped.
     pub stale_keys: StaleKeyConfig,
-    /// What to look for in the jobs' traffic, and when to speak of it.
+    /// What to look for in the jobs' traffic, and when to explain it.
     pub insight: InsightConfig,
     /// How long to wait for clients to leave when stopping.
     pub drain: Duration,
@@ -55,14 +55,14 @@ pub struct ServerConfig {
     pub store_ports: RangeInclusive<u16>,
     /// How long a run's store lives without a client.
     pub store_linger: Duration,
-    /// How long an announced pod counts after it was last heard of.
+    /// How long an announced pod counts after its last sign of life.
     pub pod_timeout: Duration,
-    /// The host name that a run's store is announced with; by default the address a request came in on.
+    /// The host name that clients get for a run's store; by default the address on which a request came in.
     pub advertise_host: Option<String>,
-    /// Names that the admin port may be asked by, besides addresses and names that only the own network knows: a name,
-    /// `.DOMAIN` for all names in it, or `*`.
+    /// Names by which clients may address the admin port, besides addresses and names that only the server's
+    /// own network knows: a name, `.DOMAIN` for all names in it, or `*`.
     pub own_names: Vec<String>,
-    /// What holds for runs of the native rendezvous whose first join leaves it open.
+    /// Values for runs of the native rendezvous whose first join leaves them open.
     pub rendezvous: Terms,
     /// Runs that are tracked at the same time, of unmodified jobs and of the native rendezvous, and native barriers.
     pub max_runs: usize,
@@ -107,7 +107,7 @@ impl Default for ServerConfig {
 pub struct InsightConfig {
     /// Whether the jobs' traffic is looked at.
     pub enabled: bool,
-    /// What is waited for is said when it has lasted this long.
+    /// A wait is explained when it has lasted this long.
     pub explain_after: Duration,
     /// Nodes to expect of unmodified jobs: minimum and maximum.
     pub nodes: Option<(u32, u32)>,
@@ -120,7 +120,7 @@ impl Default for InsightConfig {
 }
 
 impl ServerConfig {
-    /// Whether a peer with this address may come in.
+    /// Whether a peer with this address may connect.
     pub fn allows(&self, addr: IpAddr) -> bool {
         self.allow.is_empty() || self.allow.iter().any(|net| net.contains(&addr))
     }

@@ -10,7 +10,7 @@ use super::StoreAddress;
 
 use super::PeerDuration;
 
-/// The longest that an announcement may wait: a waiting pod is known to live by repeating it.
+/// The longest time that an announcement may wait: a waiting pod shows that it lives by repeating it.
 pub const MAX_ANNOUNCE_WAIT: Duration = Duration::from_secs(8);
 
 /// `POST /api/v1/runs/{run_id}/announce`
@@ -19,7 +19,8 @@ pub const MAX_ANNOUNCE_WAIT: Duration = Duration::from_secs(8);
 pub struct Announce {
     /// The pod's name: the same in every repetition. With the node rank it says which place the pod takes.
     pub pod: String,
-    /// Tells a pod from another one of its name and node rank: its successor, or one that claims the same place.
+    /// Tells a pod from another one with the same name and node rank: its successor, or a pod that claims the
+    /// same place.
     #[serde(default)]
     pub uid: String,
     /// Its place among the nodes, if it has one.
@@ -27,17 +28,17 @@ pub struct Announce {
     pub node_rank: Option<u32>,
     /// How many nodes the run has: `N` or `MIN:MAX`. All pods must say the same.
     pub nodes: String,
-    /// PyTorch's version there; differing ones are told.
+    /// PyTorch's version there; if the pods have different ones, a warning says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub torch: Option<String>,
-    /// Whether the pod is meant to start a run that has finished. Without, it is refused.
+    /// Whether the pod may start a run again that has finished. Without this it is refused.
     #[serde(default)]
     pub restart_finished: bool,
-    /// Whether the run shall have a store of its own: then the answer that lets the pod go names it.
+    /// Whether the run gets its own store: then the answer that opens the gate names it.
     #[serde(default)]
     pub store: bool,
-    /// How long to wait for the others before answering, 0 to 8. Who waits longer asks again: a pod that is not heard
-    /// of for the server's `--pod-timeout` is gone.
+    /// How long to wait for the others before answering, 0 to 8. A client that waits longer sends the request
+    /// again: a pod that is silent for the server's `--pod-timeout` is gone.
     #[serde(default)]
     pub wait_seconds: PeerDuration,
 }
@@ -69,9 +70,9 @@ pub struct AnnounceAnswer {
     pub missing: Vec<String>,
     /// Since the first pod's announcement.
     pub waited_seconds: f64,
-    /// How things stand, in words.
+    /// The state in words.
     pub detail: String,
-    /// What does not keep anybody, but will hurt.
+    /// A problem that stops no pod now, but will do harm later.
     #[schema(required)]
     pub warning: Option<String>,
     /// With `go`: the run's own store, if it was asked for.
@@ -87,7 +88,7 @@ pub struct Announced {
     /// `N` or `MIN:MAX`.
     #[schema(required)]
     pub nodes: Option<String>,
-    /// Whether the pods were let go.
+    /// Whether the gate is open.
     pub open: bool,
     /// The pods, by name.
     pub pods: Vec<AnnouncedPod>,
@@ -100,7 +101,7 @@ pub struct Announced {
 pub struct AnnouncedPod {
     /// Its name.
     pub pod: String,
-    /// What tells it from others of its name.
+    /// What tells it from others with the same name.
     pub uid: String,
     /// Its place among the nodes.
     #[schema(required)]
@@ -110,7 +111,7 @@ pub struct AnnouncedPod {
     /// Its version of PyTorch.
     #[schema(required)]
     pub torch: Option<String>,
-    /// Since it was last heard of.
+    /// Seconds since its last sign of life.
     pub silent_seconds: f64,
     /// Whether that is less than `--pod-timeout`.
     pub live: bool,

@@ -9,7 +9,7 @@ use super::PeerDuration;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Arrive {
-    /// Who arrives: the same in every retry, and no other's.
+    /// The id of the participant that arrives: the same in every retry, and no other participant's.
     pub participant: String,
     /// Which arrival this is: a request with the `arrival_id` of an earlier one is its retry; with another one the
     /// participant arrives at the barrier's next use.
@@ -18,7 +18,7 @@ pub struct Arrive {
     /// How many must arrive. May be left out if `members` is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub world_size: Option<u32>,
-    /// Who must arrive, by name, so that those who are missing can be named.
+    /// The ids of all participants, so that the missing ones can be named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub members: Option<Vec<String>>,
     /// This arrival is taken back after this time.
@@ -40,7 +40,7 @@ pub struct ArriveReleased {
     pub state: String,
     /// The barrier.
     pub barrier: String,
-    /// The how-manieth use of the barrier this was, from 1.
+    /// The number of this use of the barrier, from 1.
     pub generation: u64,
     /// How many arrived.
     pub world_size: u32,
@@ -53,11 +53,11 @@ pub struct ArriveWaiting {
     pub state: String,
     /// The barrier.
     pub barrier: String,
-    /// The how-manieth use of the barrier this is, from 1.
+    /// The number of this use of the barrier, from 1.
     pub generation: u64,
     /// How many have arrived.
     pub arrived: u32,
-    /// How many must.
+    /// How many must arrive.
     pub world_size: u32,
     /// Members that have not arrived, if members were named. At most 32.
     pub missing: Vec<String>,

@@ -1,4 +1,4 @@
-//! What operators tell the server of a run.
+//! What operators tell the server about a run.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Expect {
-    /// So many.
+    /// The exact number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<u32>,
     /// The least.
@@ -16,7 +16,7 @@ pub struct Expect {
     /// The most. By default `min`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
-    /// Their names, so that those who are missing can be named.
+    /// Their names, so that the missing ones can be named.
     #[serde(default)]
     pub names: Vec<String>,
 }
@@ -26,7 +26,7 @@ pub struct Expect {
 pub struct Expects {
     /// The run.
     pub run_id: String,
-    /// The least nodes.
+    /// The least number of nodes.
     pub min: u32,
     /// The most.
     pub max: u32,

@@ -1,4 +1,4 @@
-//! What there is to say of runs: the same in log, API, `status` and page.
+//! Explanations of runs: the same in log, API, `status` and page.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -9,17 +9,17 @@ use utoipa::ToSchema;
 pub enum Severity {
     /// Good to know.
     Info,
-    /// Something is waited for, or looks wrong.
+    /// The run waits for something, or something looks wrong.
     Warning,
-    /// The run will not get on by itself.
+    /// The run will not continue by itself.
     Error,
 }
 
-/// One thing there is to say, the same in log, API, status, page: an element of many documents, and the data of the
+/// One explanation, the same in log, API, status and page: an element of many documents, and the data of the
 /// event `explanation`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Explanation {
-    /// Names it for as long as it holds.
+    /// Its id, for as long as it holds.
     pub id: u64,
     /// The run it is about.
     #[schema(required)]
@@ -31,15 +31,15 @@ pub struct Explanation {
     pub code: String,
     /// How much it matters.
     pub severity: Severity,
-    /// Since when it is so.
+    /// Since when it holds.
     pub since: f64,
-    /// Whether it still holds. A fact that has happened stays shown for a while with `false`.
+    /// Whether it still holds. Something that has happened is still shown for a while, with `false`.
     pub holds: bool,
-    /// What is the matter, in a sentence.
+    /// What is wrong, in a sentence.
     pub text: String,
     /// What to do about it; empty if there is nothing to do.
     pub remedy: String,
-    /// Everything in the sentence as fields.
+    /// All facts of the sentence as fields.
     #[schema(value_type = Object)]
     pub facts: serde_json::Value,
 }

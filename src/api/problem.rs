@@ -15,10 +15,10 @@ pub struct Problem {
     /// What happened, for programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// Of a barrier's timeout: how many had arrived.
+    /// For a barrier's timeout: how many had arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrived: Option<u32>,
-    /// Of a barrier's timeout: members that had not arrived, at most 32.
+    /// For a barrier's timeout: members that had not arrived, at most 32.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<Vec<String>>,
 }

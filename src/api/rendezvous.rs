@@ -9,7 +9,7 @@ use super::PeerDuration;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Join {
-    /// Who joins: the same in every retry, and no other node's.
+    /// The id of the node that joins: the same in every retry, and no other node's.
     pub node: String,
     /// Which join this is: a request with the `join_id` of an earlier one is its retry; another one is a new join,
     /// after a failure or by a new process.
@@ -24,7 +24,7 @@ pub struct Join {
     /// The rank that the node must get.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_rank: Option<u32>,
-    /// What the node is to the launcher, such as `head`; shown to its peers.
+    /// The node's role for the launcher, such as `head`; shown to its peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
     /// Processes of the node; shown to its peers.
@@ -33,9 +33,9 @@ pub struct Join {
     /// PyTorch's version there; differing ones are logged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub torch_version: Option<String>,
-    /// The least nodes of a round.
+    /// The least number of nodes in a round.
     pub min_nodes: u32,
-    /// The most nodes of a round. By default `min_nodes`.
+    /// The greatest number of nodes in a round. By default `min_nodes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_nodes: Option<u32>,
     /// How long a round may gather, from its first join.
@@ -44,23 +44,23 @@ pub struct Join {
     /// How long a round that has enough nodes waits for more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_call_seconds: Option<PeerDuration>,
-    /// A node must be heard from this often.
+    /// How often a node must show that it is alive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_alive_seconds: Option<PeerDuration>,
-    /// A node not heard from for this many intervals is lost.
+    /// A node that is silent for this many intervals is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_alive_misses: Option<u32>,
     /// Whether each round gets a store for its workers. By default it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<bool>,
-    /// Whether the node will send heartbeats once it is in a round. Without, it holds its place only until the round
-    /// is complete: nobody notices when it is gone, and a later round does not wait for it.
+    /// Whether the node will send heartbeats once it is in a round. If not, it holds its place only until the
+    /// round is complete: nobody notices when it is gone, and a later round does not wait for it.
     #[serde(default = "super::yes")]
     pub heartbeat: bool,
     /// The node's place in the last round it was in, if it was in one. It keeps its rank where possible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<Placed>,
-    /// Whether the answer shall list the participants.
+    /// Whether the answer lists the participants.
     #[serde(default)]
     pub participants: bool,
     /// How long to wait for the round before answering `waiting`, 0 to 60.
@@ -86,7 +86,7 @@ pub enum JoinState {
     Complete,
     /// The node has a place in the round that gathers.
     Waiting,
-    /// There are as many nodes as the round may have; the node waits for a free place.
+    /// The round has as many nodes as it may; the node waits for a free place.
     Redundant,
 }
 
@@ -108,7 +108,7 @@ pub struct JoinComplete {
     pub store: Option<StoreAddress>,
     /// Heartbeats are expected this often.
     pub keep_alive_seconds: f64,
-    /// After this many missed ones the node is lost.
+    /// After this many missed heartbeats the node is lost.
     pub keep_alive_misses: u32,
     /// From the round's first join to its completion.
     pub gathered_seconds: f64,
@@ -156,20 +156,20 @@ pub struct JoinWaiting {
     pub round: u64,
     /// Nodes that have a place in it and are there.
     pub joined: u32,
-    /// The least it needs.
+    /// The least number of nodes it needs.
     pub min_nodes: u32,
-    /// The most it takes.
+    /// The greatest number of nodes it takes.
     pub max_nodes: u32,
     /// Requested ranks that nobody holds, if every node there asked for its rank. At most 32.
     pub missing_ranks: Vec<u32>,
-    /// Names of nodes of the last round that are expected and have not joined again. At most 32.
+    /// Names of nodes of the last round that are expected but have not joined again. At most 32.
     pub missing_nodes: Vec<String>,
     /// Since this node's join.
     pub waited_seconds: f64,
     /// Until the round's deadline; none for a redundant node.
     #[schema(required)]
     pub deadline_seconds: Option<f64>,
-    /// What is waited for, in words.
+    /// What the node waits for, in words.
     pub reason: String,
 }
 
@@ -177,7 +177,7 @@ pub struct JoinWaiting {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Heartbeat {
-    /// Who.
+    /// The id of the node.
     pub node: String,
     /// The `join_id` of the join that brought the node into the round.
     #[serde(default)]
@@ -188,15 +188,15 @@ pub struct Heartbeat {
     pub rank: u32,
     /// How many nodes the round has.
     pub world_size: u32,
-    /// As joined with: for a server that was restarted and has to learn the run again.
+    /// As in the join: for a server that was restarted and has to learn the run again.
     pub min_nodes: u32,
-    /// As joined with.
+    /// As in the join.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_nodes: Option<u32>,
-    /// As joined with.
+    /// As in the join.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// As joined with.
+    /// As in the join.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// The last answer's action: the request waits until it is another one.
@@ -207,7 +207,7 @@ pub struct Heartbeat {
     pub wait_seconds: PeerDuration,
 }
 
-/// What a node of a complete round shall do.
+/// What a node of a complete round has to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
@@ -229,7 +229,7 @@ pub struct HeartbeatAnswer {
     pub reason: String,
     /// The node's round, as it asked.
     pub round: u64,
-    /// Nodes that wait for the next round. 0 with `rejoin` if a node was lost and nobody waits yet.
+    /// Nodes that wait for the next round. 0 with `rejoin` if a node was lost and none waits yet.
     pub num_nodes_waiting: u32,
 }
 
@@ -237,13 +237,13 @@ pub struct HeartbeatAnswer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Leave {
-    /// Who.
+    /// The id of the node.
     pub node: String,
     /// Why, for the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// How the node's work in its round ended. Without it, nobody knows: the others are told to join again, and the run
-    /// never counts as finished.
+    /// How the node's work in its round ended. Without it nobody knows: the others are told to join again,
+    /// and the run never counts as finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
 }
@@ -252,9 +252,10 @@ pub struct Leave {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// Well: the others go on without the node. When it is so for all nodes of the round, the run has finished.
+    /// The work is done: the others go on without the node. When all nodes of the round have succeeded, the
+    /// run has finished.
     Succeeded,
-    /// Not: the others are told to join again.
+    /// The work failed: the others are told to join again.
     Failed,
 }
 
@@ -269,7 +270,7 @@ pub struct Left {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Close {
-    /// A node of the run may close it. Without, it takes an operator.
+    /// The node of the run that closes it. Without it, only an operator may close the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// Why, for the others.
@@ -290,7 +291,7 @@ pub struct Closed {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Extend {
-    /// How much later the deadline of the round that gathers shall be.
+    /// By how much to move the deadline of the round that gathers.
     pub by_seconds: PeerDuration,
 }
 

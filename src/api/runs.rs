@@ -18,7 +18,7 @@ pub struct RunList {
     pub lost_observations: u64,
     /// The runs.
     pub runs: Vec<RunSummary>,
-    /// What concerns no run: a foreign client on a store's port.
+    /// Explanations that concern no run: a foreign client on a store's port.
     pub explanations: Vec<Explanation>,
 }
 
@@ -55,7 +55,7 @@ impl RunKind {
     }
 }
 
-/// Where a run stands.
+/// The state of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
@@ -74,7 +74,7 @@ pub enum RunState {
     Finished,
     /// The rendezvous is closed although not all nodes finished: the run failed or was given up.
     Closed,
-    /// Every connection of the run has gone without a word.
+    /// Every connection of the run closed without a sign of success or failure.
     Gone,
 }
 
@@ -111,24 +111,24 @@ pub enum ExpectedFrom {
     Flag,
     /// The first join of a native run.
     Join,
-    /// Rank 0's agent waits for the roles of so many nodes.
+    /// Rank 0's agent waits for the roles of this many nodes.
     RoleExchange,
     /// The rendezvous state says that the round is complete.
     RoundComplete,
-    /// The ranks' gloo addresses have room for so many ranks.
+    /// The ranks' gloo addresses have room for this many ranks.
     GlooAddress,
-    /// An earlier round of the same run had so many: a guess.
+    /// An earlier round of the same run had this many: a guess.
     EarlierRound,
 }
 
 /// An expected number of nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Expected {
-    /// So many are needed.
+    /// This many are needed.
     pub min: u32,
     /// More than this are not used.
     pub max: u32,
-    /// Who says so.
+    /// Where the number comes from.
     pub source: ExpectedFrom,
 }
 
@@ -158,14 +158,14 @@ pub struct RankCounts {
     pub joined: u32,
     /// Of these, ranks whose connection is gone.
     pub gone: u32,
-    /// The world size, where it is known.
+    /// The world size, if it is known.
     #[schema(required)]
     pub expected: Option<u32>,
     /// Worker processes that are connected, whether their rank is known or not (NCCL ranks beyond 0 tell none).
     pub connected: u32,
 }
 
-/// Agents at the barrier behind the training.
+/// Agents at the barrier at the end of the training.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExitCounts {
     /// Nodes that have finished.
@@ -185,12 +185,13 @@ pub struct RunSummary {
     pub store: Option<u16>,
     /// How its processes find each other.
     pub kind: RunKind,
-    /// Where it stands.
+    /// Its state.
     pub state: RunState,
     /// The round, from 0.
     pub round: u64,
-    /// Goes up with every change of the run: fetch `/api/v1/runs/{run_id}` again when it does. A wait that begins or ends
-    /// is one once it has lasted over a second; that times grow, and heartbeats, are none.
+    /// Goes up with every change of the run: fetch `/api/v1/runs/{run_id}` again when it does. A wait counts
+    /// as a change when it begins or ends, once it has lasted over a second. Growing times and heartbeats are
+    /// no changes.
     pub version: u64,
     /// Its nodes. For `env` all numbers are 0.
     pub nodes: NodeCounts,
@@ -207,10 +208,10 @@ pub struct RunSummary {
     /// When the round was complete.
     #[schema(required)]
     pub completed_at: Option<f64>,
-    /// When the round closes, where that is set: the end of the last call, or of a native run's join time.
+    /// When the round closes, if that is set: the end of the last call, or of a native run's join time.
     #[schema(required)]
     pub deadline: Option<f64>,
-    /// What matters most about it now; `null` while all is well.
+    /// Its most important explanation now; `null` while all is well.
     #[schema(required)]
     pub explanation: Option<Explanation>,
 }
@@ -232,7 +233,7 @@ pub struct Run {
     pub rank_grid: Option<RankGrid>,
     /// Outstanding waits of its processes that have lasted over a second, the oldest first, at most 1000.
     pub waits: Vec<Wait>,
-    /// Everything there is to say, the most important first.
+    /// All its explanations, the most important first.
     pub explanations: Vec<Explanation>,
     /// What happened, oldest first, at most 256.
     pub timeline: Vec<TimelineEvent>,
@@ -253,7 +254,7 @@ pub enum NodeState {
     Waiting,
     /// Beyond the maximum.
     Redundant,
-    /// It has finished and stands at the exit barrier, or left from there.
+    /// It has finished and waits at the exit barrier, or has left it.
     Finished,
     /// Its connection is gone and it had not finished.
     Gone,
@@ -283,7 +284,7 @@ pub struct Node {
     /// How long after the first node of the round.
     #[schema(required)]
     pub after_seconds: Option<f64>,
-    /// When it was last heard of, by this server's clock.
+    /// Its last sign of life, by this server's clock.
     #[schema(required)]
     pub last_heartbeat: Option<f64>,
     /// When its connection closed.
@@ -300,10 +301,10 @@ pub struct Node {
 /// A node that should be there.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MissingNode {
-    /// For people, where it is known: it announced itself or was there in an earlier round.
+    /// For people, if it is known: the node announced itself or was there in an earlier round.
     #[schema(required)]
     pub name: Option<String>,
-    /// Its node rank, where it is known.
+    /// Its node rank, if it is known.
     #[schema(required)]
     pub rank: Option<u32>,
     /// How it is known: `announced`, `earlier_round`, `role_exchange`, `named` (by PUT …/expect), `died`, or
@@ -317,10 +318,11 @@ pub struct MissingNode {
 /// The worker ranks of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RankGrid {
-    /// The world size, where it is known.
+    /// The world size, if it is known.
     #[schema(required)]
     pub world_size: Option<u32>,
-    /// One character a rank, from rank 0: `.` not seen, `j` address published, `x` its connection is gone.
+    /// One character for each rank, from rank 0: `.` not seen, `j` address published, `x` its connection is
+    /// gone.
     pub states: String,
     /// The first 1024 known ranks with what is known of them.
     pub ranks: Vec<Rank>,
@@ -349,9 +351,10 @@ pub struct Rank {
 
 /// The data of the event `snapshot`, the first of `GET /api/v1/events`.
 ///
-/// After it come, each with an `id`: `run` (`RunSummary`: new or changed), `run_gone` (`RunGone`), `explanation`
-/// (`Explanation`: new, said again, or over), `moment` (`TimelineEvent`). A comment line comes every 15 s when nothing
-/// happens. A subscriber that does not keep up is closed; it connects again and gets a new snapshot.
+/// After it come, each with an `id`: `run` (`RunSummary`: new or changed), `run_gone` (`RunGone`),
+/// `explanation` (`Explanation`: new, said again, or over), `moment` (`TimelineEvent`). A comment line comes
+/// every 15 s when nothing happens. A subscriber that is too slow is closed; it connects again and gets a new
+/// snapshot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Snapshot {
     /// The runs as in `GET /api/v1/runs`.

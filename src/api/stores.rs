@@ -17,7 +17,7 @@ pub struct Store {
     pub bytes: usize,
     /// Clients that are connected.
     pub connections: usize,
-    /// Those that wait for keys.
+    /// Clients that wait for keys.
     pub waiters: usize,
 }
 

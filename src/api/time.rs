@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A duration in a request, in seconds. Bounded where it is read, so that nothing that counts with it can overflow.
+/// A duration in a request, in seconds. It is bounded when it is read, so that no later calculation can
+/// overflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "f64", into = "f64")]
 #[schema(value_type = f64, minimum = 0, maximum = 604_800)]
@@ -20,7 +21,7 @@ impl PeerDuration {
     /// Longer than anybody waits.
     pub const MAX: Self = Self(Duration::from_hours(7 * 24));
 
-    /// So many whole seconds; [`Self::MAX`] if that is less.
+    /// This many whole seconds; [`Self::MAX`] if that is less.
     pub const fn from_secs(seconds: u64) -> Self {
         let time = Duration::from_secs(seconds);
         if time.as_secs() > Self::MAX.0.as_secs() { Self::MAX } else { Self(time) }

@@ -8,16 +8,16 @@ use utoipa::ToSchema;
 pub struct Wait {
     /// The port of the store.
     pub store: u16,
-    /// The run it belongs to, where that is known.
+    /// The run it belongs to, if that is known.
     #[schema(required)]
     pub run_id: Option<String>,
-    /// Who waits: address and port.
+    /// Address and port of the client that waits.
     #[schema(required)]
     pub peer: Option<String>,
-    /// Its process id, where it told it.
+    /// Its process id, if it sent one.
     #[schema(required)]
     pub pid: Option<u32>,
-    /// Who waits, for people: `rank 3`, `node train-llm-2`.
+    /// The client that waits, for people: `rank 3`, `node train-llm-2`.
     #[schema(required)]
     pub who: Option<String>,
     /// `wait` or `barrier`.
@@ -31,10 +31,11 @@ pub struct Wait {
     /// Arrivals the barrier waits for.
     #[schema(required)]
     pub world_size: Option<i64>,
-    /// Who must write the missing key, where the key tells: `rank 0`, `node rank 2 (train-llm-2)`.
+    /// The process that must write the missing key, if the key shows it: `rank 0`,
+    /// `node rank 2 (train-llm-2)`.
     #[schema(required)]
     pub writer: Option<String>,
-    /// Why it lasts, in a sentence: what the writer itself does, down to the root of the chain.
+    /// Why the wait lasts, in a sentence: what the writer itself waits for, down to the root of the chain.
     #[schema(required)]
     pub reason: Option<String>,
 }

@@ -52,7 +52,7 @@ pub fn count(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
-/// Monotonic time since the process started. The core is handed it and never reads a clock.
+/// Monotonic time since the process started. The shell passes it to the core, which never reads a clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Timestamp(pub Duration);
 

@@ -1,5 +1,5 @@
-//! The core: state machines. An event and the time go in, what follows from them comes out. Nothing here does I/O, reads a
-//! clock, takes a lock or logs, so each rule can be tested without a server.
+//! The core: state machines. An event and the time go in, and their effects come out. Nothing here does I/O,
+//! reads a clock, takes a lock or logs, so each rule can be tested without a server.
 //!
 //! | module | what it is for |
 //! |---|---|

@@ -1,16 +1,17 @@
-//! The start gate of a run: pods announce themselves and are let go when all are there.
+//! The start gate of a run: pods announce themselves, and the gate opens when all are there. It holds pods
+//! *before* PyTorch starts, because a server cannot lengthen PyTorch's own timers. From the gate the server
+//! also learns the number of nodes and the names of the missing pods of unmodified jobs. A gate opens once:
+//! later every pod passes at once, except a pod whose node rank another live pod holds. A pod lives for
+//! [`Gates::pod_timeout`] after its last sign of life. That is an announcement (a waiting pod repeats it
+//! every few seconds), or an open connection from its address to any store (which the shell reports with
+//! [`Gates::tick`]). Pods behind one address keep each other alive.
 //!
-//! It holds pods *before* PyTorch starts, whose own timers a server cannot lengthen, and it is how the server learns the
-//! number of nodes and the names of the missing for unmodified jobs. A gate opens once: later every pod passes at once,
-//! but for one whose node rank another live pod holds. A pod is live for [`Gates::pod_timeout`] after it was last
-//! heard of: an announcement (a waiting pod repeats it every few seconds), or an open connection from its address to any
-//! store (which the shell reports with [`Gates::tick`]). Pods behind one address keep each other alive.
+//! A pod is known by its name and its node rank, so two commands on one host are two pods. A pod with the
+//! same name and rank but another UID is the successor of the pod before it, which counts as gone. If the
+//! first one then announces itself again, two live pods claim one place. With a rank the first pod is held
+//! back and told so; without ranks they count as two pods.
 //!
-//! A pod is known by its name and its node rank, so that two commands on one host are two. A pod that comes under both
-//! with another UID is the successor of the one before it, which is taken for gone until it speaks again: then two live
-//! ones claim one place. With a rank the first is held back and told so; without ranks they are two pods.
-//!
-//! Pure: time and addresses are handed in; the shell holds the lock and wakes those who wait.
+//! Pure: the shell passes in time and addresses, holds the lock, and wakes the requests that wait.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
 #![cfg_attr(
     not(test),
@@ -34,19 +35,19 @@ use crate::core::ids::{Elapsed, Nodes, Timestamp};
 pub use progress::{GateProgress, Missing, Versions};
 pub use snapshot::GateSnapshot;
 
-/// Pods of one run at the most.
+/// Most pods of one run.
 pub const MAX_PODS: usize = 100_000;
-/// Pods of one run that are remembered although they were turned away or have a successor.
+/// Most pods of one run that are remembered although they were refused or have a successor.
 const MAX_TURNED_AWAY: usize = 256;
 /// Bytes of a pod's name, UID or version, and of a run id.
 const MAX_TEXT: usize = 256;
 
-/// What a pod says of itself.
+/// What a pod says about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announcement {
     /// Its name.
     pub pod: String,
-    /// Another one for each pod of that name and node rank; may be empty.
+    /// Different for each pod with that name and node rank; may be empty.
     pub uid: String,
     /// Its place among the nodes, if it has one.
     pub node_rank: Option<u32>,
@@ -60,7 +61,7 @@ pub struct Announcement {
     pub restarts: bool,
 }
 
-/// Where an announced pod stands.
+/// The standing of an announced pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PodStanding {
     /// It may start.
@@ -75,7 +76,7 @@ pub enum PodStanding {
         holder: String,
         /// Where that pod connects from.
         address: IpAddr,
-        /// When it was last heard of.
+        /// Its last sign of life.
         silent: Duration,
     },
 }
@@ -87,14 +88,14 @@ pub struct Opened {
     pub after: Duration,
     /// How many pods were there.
     pub pods: usize,
-    /// Whether this very announcement opened it.
+    /// Whether this announcement opened it.
     pub just_now: bool,
 }
 
 /// Why an announcement is not taken. The message says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PodRefusal {
-    /// Two numbers of nodes in one run.
+    /// Two pods of one run expect different numbers of nodes.
     #[error(
         "this pod expects {said} nodes, but pod `{other}` expects {expected} for run `{run_id}`; every pod of a run must \
          expect the same. If the run was resized, end its old pods first"
@@ -104,9 +105,9 @@ pub enum PodRefusal {
         run_id: String,
         /// What the pod says.
         said: Nodes,
-        /// A pod that says otherwise.
+        /// A pod that says another number.
         other: String,
-        /// What that one says.
+        /// What that pod says.
         expected: Nodes,
     },
     /// The run has finished.
@@ -118,7 +119,7 @@ pub enum PodRefusal {
     Finished {
         /// The run.
         run_id: String,
-        /// Since then.
+        /// The time since then.
         ago: Duration,
     },
     /// A rank without a place.
@@ -135,7 +136,7 @@ pub enum PodRefusal {
     /// The run is full.
     #[error("run `{0}` has {MAX_PODS} announced pods, which is the most")]
     TooManyPods(String),
-    /// The gates take as much memory as they may.
+    /// The gates use all the memory they may have.
     #[error("the server has no memory left for another announced pod; give it more with --max-memory")]
     NoMemory,
     /// The server is full.
@@ -149,7 +150,7 @@ type Place = (String, Option<u32>);
 type Key = (Place, String);
 
 impl Announcement {
-    /// Bytes that a pod takes. Its texts are there three times.
+    /// Bytes that a pod takes. Its texts are kept three times.
     fn memory(&self) -> usize {
         const POD: usize = 768;
         let texts = [self.pod.len(), self.uid.len(), self.torch.as_ref().map_or(0, String::len)];
@@ -173,9 +174,9 @@ impl Announcement {
 /// A pod that announced itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// What it said last.
+    /// Its last announcement.
     pub said: Announcement,
-    /// When it was last heard of.
+    /// Its last sign of life.
     pub seen: Timestamp,
 }
 
@@ -185,16 +186,16 @@ pub struct Gate {
     members: BTreeMap<Key, Member>,
     /// Pods that were not taken: their node rank is held, or they expect another number of nodes.
     turned_away: BTreeMap<Place, Member>,
-    /// Pods that have a successor, and when they were last heard of.
+    /// Pods that have a successor, and their last sign of life.
     replaced: BTreeMap<Key, Timestamp>,
     since: Timestamp,
     opened: Option<Opened>,
     /// Bytes of the largest pod.
     largest: usize,
-    /// Members that live, when last looked at.
+    /// Members that lived at the last look.
     live: usize,
     has_changed: bool,
-    /// Another one after each change.
+    /// A number that changes with each change.
     version: u64,
 }
 
@@ -203,16 +204,16 @@ pub struct Gate {
 pub struct Gates {
     by_run: HashMap<String, Gate>,
     pod_timeout: Duration,
-    /// Runs at the same time at the most.
+    /// Most runs at the same time.
     max_runs: usize,
     /// Bytes that all pods may take.
     max_memory: usize,
-    /// Goes up with every change that others see; a repeated announcement is none.
+    /// Goes up with every change that others see; a repeated announcement is not one.
     version: u64,
 }
 
 impl Gates {
-    /// `pod_timeout` is how long a pod counts after it was last heard of, `max_runs` how many runs there may be.
+    /// `pod_timeout` is how long a pod counts after its last sign of life, `max_runs` how many runs there may be.
     pub fn new(pod_timeout: Duration, max_runs: usize) -> Self {
         Self { by_run: HashMap::new(), pod_timeout, max_runs, max_memory: usize::MAX, version: 0 }
     }
@@ -222,12 +223,12 @@ impl Gates {
         self.max_memory = bytes;
     }
 
-    /// Bytes that all pods take, here and wherever they are shown.
+    /// Bytes that all pods take, here and in all views.
     pub fn memory(&self) -> usize {
         self.by_run.values().map(Gate::memory).sum()
     }
 
-    /// How long a pod counts after it was last heard of.
+    /// How long a pod counts after its last sign of life.
     pub const fn pod_timeout(&self) -> Duration {
         self.pod_timeout
     }
@@ -237,8 +238,8 @@ impl Gates {
         self.by_run.get(run_id).is_some_and(|gate| gate.opened.is_none() && gate.knows(said))
     }
 
-    /// Takes an announcement, or the same one again. `finished` is when the run's training ended, if it did; nobody has
-    /// to say so again of a pod that [waits](Self::is_waiting).
+    /// Takes an announcement, or the same one again. `finished` is when the run's training ended, if it did;
+    /// it is not needed for a pod that [waits](Self::is_waiting).
     pub fn announce(
         &mut self,
         run_id: &str,
@@ -270,7 +271,8 @@ impl Gates {
         standing
     }
 
-    /// Takes note of the pods that are connected, and forgets runs of which nobody has been heard for the pod timeout.
+    /// Takes note of the pods that are connected, and forgets runs whose pods have all been silent for the
+    /// pod timeout.
     pub fn tick(&mut self, now: Timestamp, is_connected: impl Fn(IpAddr) -> bool) {
         let (timeout, version) = (self.pod_timeout, &mut self.version);
         self.by_run.retain(|_, gate| {
@@ -289,12 +291,12 @@ impl Gates {
         });
     }
 
-    /// Another one after each change.
+    /// A number that changes with each change.
     pub const fn version(&self) -> u64 {
         self.version
     }
 
-    /// The gate of a run, if anybody announced himself for it.
+    /// The gate of a run, if any pod announced itself for it.
     pub fn of(&self, run_id: &str) -> Option<&Gate> {
         self.by_run.get(run_id)
     }
@@ -373,7 +375,7 @@ impl Gate {
         let holder = successor.filter(has_rank);
         let holder = holder.or_else(|| self.members.values().filter(is_other).find(has_rank));
         if !beside && !self.members.values().any(|member| is_other(&member)) {
-            // Nobody of the earlier pods is left: these are pods of a new run with the same id.
+            // None of the earlier pods is left: these are pods of a new run with the same id.
             let last = std::mem::replace(self, Self::new(now));
             let live = last.members.into_iter().filter(|(_, member)| is_live(&member));
             self.replaced.extend(live.map(|(key, member)| (key, member.seen)).take(MAX_TURNED_AWAY));
@@ -408,8 +410,8 @@ impl Gate {
         self.take_in(said, beside, now, timeout);
         Ok(self.standing(said.nodes, now, timeout))
     }
-    /// Puts a pod among the members. Whoever held its rank before is gone; so is its predecessor, if it is not `beside`
-    /// the others of its name.
+    /// Adds a pod to the members. A pod that held its rank before is removed. So is its predecessor, unless
+    /// the pod stands `beside` the others of its name.
     fn take_in(&mut self, said: &Announcement, beside: bool, now: Timestamp, timeout: Duration) {
         let (key, replaced) = (said.key(), &mut self.replaced);
         self.members.retain(|other_key, other| {
@@ -443,7 +445,7 @@ impl Gate {
         }
     }
 
-    /// Opens the gate if all are there, and says how things stand.
+    /// Opens the gate if all are there, and returns the pod's standing.
     fn standing(&mut self, nodes: Nodes, now: Timestamp, timeout: Duration) -> PodStanding {
         if let Some(opened) = self.opened {
             return PodStanding::Go(Opened { just_now: false, ..opened });
@@ -467,7 +469,7 @@ impl Gate {
         self.members.values()
     }
 
-    /// How many nodes the run has, by its pods.
+    /// How many nodes the run has, as its pods say.
     pub fn nodes(&self) -> Option<Nodes> {
         self.members.values().map(|member| member.said.nodes).next()
     }
@@ -482,7 +484,7 @@ impl Gate {
         self.since
     }
 
-    /// Another one after each change.
+    /// A number that changes with each change.
     pub const fn version(&self) -> u64 {
         self.version
     }

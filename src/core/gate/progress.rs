@@ -1,4 +1,4 @@
-//! Who is there, who is missing, and who has another PyTorch: the sentences that the log, the API and `wait` show.
+//! Which pods are there, are missing, or have another PyTorch: the sentences that the log, the API and `wait` show.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -6,17 +6,17 @@ use std::time::Duration;
 use super::{Gate, Member};
 use crate::core::ids::{Nodes, Timestamp, counted};
 
-/// Names in a sentence.
+/// Most names in a sentence.
 const SHOWN: usize = 10;
 
-/// How far a gathering is.
+/// The progress of a gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GateProgress {
     /// Pods to wait for.
     pub expected: u32,
     /// Pods that are there.
     pub arrived: usize,
-    /// Some of the missing, as well as they are known.
+    /// Some of the missing pods, with what is known of them.
     pub missing: Vec<String>,
     /// Since the first announcement.
     pub waited: Duration,
@@ -27,14 +27,14 @@ pub struct GateProgress {
 pub struct Missing {
     /// The node rank that nobody holds.
     pub node_rank: u32,
-    /// The pod's name: its own if it was there, else what it is if it is named like the others.
+    /// The pod's name: its own if it was there, else the name that follows from those of the others.
     pub pod: Option<String>,
-    /// When it was last heard of, if it was there.
+    /// Its last sign of life, if it was there.
     pub seen: Option<Timestamp>,
 }
 
 impl Missing {
-    /// The first pods that are missing, by rank. Without ranks nobody can be named.
+    /// The first missing pods, by rank. Without ranks no pod can be named.
     pub(super) fn of(gate: &Gate, nodes: Nodes, now: Timestamp, timeout: Duration, most: usize) -> Vec<Self> {
         let by_rank: HashMap<u32, &Member> =
             gate.members().filter_map(|member| Some((member.said.node_rank?, member))).collect();
@@ -44,7 +44,7 @@ impl Missing {
         let is_live = |member: &Member| now.since(member.seen) < timeout;
         let pattern = gate.members().find_map(|member| {
             let pattern = NamePattern::of(&member.said.pod, member.said.node_rank?)?;
-            // A host of several pods is not named after one of them.
+            // The name of a host with several pods does not name one of them.
             let of_name = gate.members().filter(|other| other.said.pod == member.said.pod);
             (of_name.take(2).count() == 1).then_some(pattern)
         });
@@ -66,7 +66,7 @@ impl std::fmt::Display for Missing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { node_rank, pod, seen } = self;
         match (pod, seen) {
-            // Without a time, so that the sentence is the same until something happens.
+            // It has no time, so that the sentence stays the same until something happens.
             (Some(pod), Some(_)) => write!(f, "{pod} (node rank {node_rank}, was there and is gone)"),
             (Some(pod), None) => write!(f, "{pod} (node rank {node_rank})"),
             (None, _) => write!(f, "node rank {node_rank}"),

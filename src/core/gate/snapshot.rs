@@ -1,4 +1,4 @@
-//! One run's gate at one moment, for those who explain it.
+//! One run's gate at one moment, for insight, which explains it.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::{Announcement, Gate, Member, Missing, Versions};
 use crate::core::ids::Nodes;
 use crate::core::ids::Timestamp;
 
-/// Missing pods that are listed.
+/// Most missing pods in the list.
 const MOST_MISSING: usize = 1024;
 
 /// One run's gate at one moment.
@@ -16,11 +16,11 @@ pub struct GateSnapshot {
     pub since: Timestamp,
     /// How many nodes the run has.
     pub nodes: Nodes,
-    /// Whether the pods were let go.
+    /// Whether the gate is open.
     pub is_open: bool,
     /// The pods that announced themselves and live.
     pub pods: Vec<Announcement>,
-    /// Those that did not, as well as they are known.
+    /// Those that did not, with what is known of them.
     pub missing: Vec<Missing>,
     /// Pods that were not taken: a live one has their node rank, or they expect another number of nodes.
     pub turned_away: Vec<Announcement>,
@@ -29,7 +29,7 @@ pub struct GateSnapshot {
 }
 
 impl Gate {
-    /// The gate as it is now. `None` if nobody is there.
+    /// The gate as it is now. `None` if no pod is there.
     pub fn snapshot(&self, now: Timestamp, timeout: Duration) -> Option<GateSnapshot> {
         let nodes = self.nodes()?;
         let said = |member: &Member| member.said.clone();

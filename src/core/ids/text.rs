@@ -1,11 +1,12 @@
-//! Text that a peer chose. One rule for all of it: what the API names must be plain, and what a store's traffic brings
-//! is shown escaped. So no log line can be forged and nothing steers a terminal.
+//! Text that a peer chose. One rule for all of it: names in the API must be plain, and text from a store's
+//! traffic is shown escaped. So nobody can forge a log line or control a terminal.
 
 use std::fmt::{Display, Formatter, Result as Written, Write};
 use std::sync::Arc;
 
-/// Whether `c` shows as what it is: no control character, no line end, nothing invisible, and nothing that turns the
-/// direction of the text around. It is what Rust's own `Debug` leaves unescaped, but for quotes and backslashes.
+/// Whether `c` shows as what it is: no control character, no line end, nothing invisible, and nothing that
+/// turns the direction of the text around. These are the characters that Rust's own `Debug` leaves unescaped,
+/// and quotes and backslashes.
 pub fn is_plain(c: char) -> bool {
     if c.is_ascii() {
         return matches!(c, ' '..='~');

@@ -1,7 +1,6 @@
-//! The resumable request decoder.
-//!
-//! A request has no length of its own, so the decoder walks its fields. It remembers how far it walked: a request
-//! that arrives in many pieces is walked once in all, and nothing of it is seen by the store before it is whole.
+//! The resumable request decoder. A request does not carry its length, so the decoder walks its fields. It
+//! remembers how far it walked: a request that arrives in many pieces is walked only once, and the store sees
+//! nothing of it before it is complete.
 
 use bytes::Bytes;
 
@@ -25,7 +24,7 @@ pub enum Dialect {
     C,
 }
 
-/// What to make of operation 8 from a peer without a hello: DELETE_KEY of 2.0 or APPEND of 2.1. No byte tells.
+/// The meaning of operation 8 from a peer without a hello: DELETE_KEY of 2.0 or APPEND of 2.1. No byte shows which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LegacyRelease {
     /// PyTorch 2.0 (and 1.13).
@@ -67,9 +66,9 @@ pub enum Decoded<'a> {
         /// Bytes it takes up.
         len: usize,
     },
-    /// A request that goes on. Call again with the same bytes and more behind them.
+    /// A request that is not complete. Call again with the same bytes and more behind them.
     Incomplete {
-        /// Bytes the request has at the least, from its start.
+        /// The least number of bytes that the request has, from its start.
         need: usize,
     },
 }

@@ -24,7 +24,7 @@ pub struct ReplyBuffer {
     reason = "`sent` is within `tail`; shared values count as often as they are sent, but each chunk takes memory"
 )]
 impl ReplyBuffer {
-    /// From this length (bytes) on a value is sent from where it is stored instead of being copied.
+    /// A value of at least this many bytes is sent from where it is stored, and not copied.
     const SHARE_FROM: usize = 512;
 
     /// Appends one reply.
@@ -97,7 +97,7 @@ impl ReplyBuffer {
         }
     }
 
-    /// Gives back what a long reply made it grow to, once everything is sent.
+    /// Gives back the memory of a long reply, once everything is sent.
     #[inline]
     pub fn shrink(&mut self) {
         const KEPT: usize = 512 * 1024;

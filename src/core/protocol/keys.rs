@@ -15,7 +15,7 @@ pub enum KeyPattern<'k> {
     Address(Address<'k>),
     /// Left by one attempt of the workers, wrong for the next: barrier counters and failure reports.
     AttemptLeftover(Leftover),
-    /// A key below a process group's prefix that no row knows: of a newer PyTorch, or of a program.
+    /// A key below a process group's prefix that is in no row: of a newer PyTorch, or of a program.
     Unknown,
     /// A message between the processes of a job, which may outlive its sender.
     Message,
@@ -30,10 +30,10 @@ pub enum KeyPattern<'k> {
     },
 }
 
-/// What a process is in a job, as the keys that it uses tell.
+/// What a process is in a job, as the keys that it uses show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Role {
-    /// It has only counted itself.
+    /// It has only counted itself in `init/`.
     #[default]
     Unknown,
     /// One of the job's own processes.
@@ -43,7 +43,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// What the same process is that now uses a key of `user`. An agent stays one: it uses keys of workers too.
+    /// What the process is after it used a key of `user`. An agent stays an agent: it uses keys of workers too.
     #[must_use]
     pub fn with(self, user: Self) -> Self {
         match (self, user) {
@@ -54,7 +54,7 @@ impl Role {
 }
 
 impl KeyPattern<'_> {
-    /// Whose key it is.
+    /// Which process uses this key.
     pub fn user(&self) -> Role {
         match self {
             Self::WorkerCount => Role::Unknown,
@@ -64,7 +64,7 @@ impl KeyPattern<'_> {
     }
 }
 
-/// An address-like key: who wrote it among whom.
+/// An address-like key: its writer, and the group of the writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address<'k> {
     /// The key up to and including what all members of the group share.
@@ -90,8 +90,8 @@ impl Address<'_> {
         if self.kind == AddressKind::AssignedRanks { 0 } else { self.member }
     }
 
-    /// Whether a process writes this key before any other of the group, and before it reads those of others: then
-    /// another writer of it is another process in the same place.
+    /// Whether a process writes this key before any other key of the group, and before it reads the keys of
+    /// others. Then another writer of the key is another process in the same place.
     pub fn is_first(&self) -> bool {
         self.kind != AddressKind::AssignedRanks
     }

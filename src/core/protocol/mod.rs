@@ -51,7 +51,7 @@ pub enum Request<'a> {
     Delete { key: &'a [u8] },
     /// Appends to a value. No reply.
     Append { key: &'a [u8], value: &'a [u8] },
-    /// Replies one value a key.
+    /// Replies one value for each key.
     MultiGet(List<'a>),
     /// Stores several values; the list alternates keys and values. No reply.
     MultiSet(Pairs<'a>),

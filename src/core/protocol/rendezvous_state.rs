@@ -44,9 +44,9 @@ pub struct RendezvousState {
     pub participants: Vec<(Node, u32)>,
     /// Nodes that wait for the next round.
     pub wait_list: Vec<Node>,
-    /// Nodes beyond the maximum. Empty where the release knows no such list.
+    /// Nodes beyond the maximum. Empty if the release has no such list.
     pub redundancy_list: Vec<Node>,
-    /// When each node was last heard of, by the nodes' own clocks.
+    /// The last sign of life of each node, by the nodes' own clocks.
     pub last_heartbeats: Vec<(Node, UtcMicros)>,
 }
 
@@ -262,7 +262,7 @@ impl<'p, 'a> Objects<'p, 'a> {
     }
 }
 
-/// Two equal nodes never are in one Python dict or set, so no state that torchrun wrote has them.
+/// A Python dict or set never has two equal nodes, so no state that torchrun wrote has them.
 fn all_different<'n>(mut nodes: impl Iterator<Item = &'n Node>, len: usize) -> Read<()> {
     let mut seen = HashSet::with_capacity(len);
     if nodes.all(|node| seen.insert(node)) {

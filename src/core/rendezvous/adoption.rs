@@ -1,4 +1,4 @@
-//! A round that outlived its server: the new one learns it from what the nodes report.
+//! A round that outlived its server: the new server learns it from the reports of the nodes.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,10 +11,11 @@ use crate::core::ids::Timestamp;
 
 /// After the first report of a round its other nodes have this long to report.
 const GRACE: Duration = Duration::from_mins(1);
-/// Only smaller numbers are learned from others: above it is room to count on for ever, whatever a stranger says.
+/// Only smaller round numbers are learned from others. So there is always room to count on, whatever a
+/// stranger sends.
 const MAX_LEARNED: u64 = 1 << 48;
 
-/// What a node says of the round it is in.
+/// What a node says about its round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// Who.
@@ -49,7 +50,7 @@ impl Place {
         if self.round > 0 { Ok(()) } else { Err(RunRefusal::BadTerms("round must be 1 or more".into())) }
     }
 
-    /// Whether a server that never saw that round believes in it.
+    /// Whether a server that never saw that round accepts it.
     pub(super) fn can_be_learned(self) -> bool {
         self.round < MAX_LEARNED
     }
@@ -83,15 +84,16 @@ impl Run {
         self.action(&node, round)
     }
 
-    /// Takes a round over from a report. One that is not taken over changes nothing: anybody can send it.
+    /// Takes a round over from a report. A report that is not accepted changes nothing: any peer can send
+    /// one.
     fn adopt(&mut self, report: Report, now: Timestamp, out: &mut Vec<Decision>) {
         let Place { round, rank } = report.place;
         let who = report.info.who();
         let newer = match &self.current {
-            // Nodes of a forming round have other terms: it is no round of theirs.
+            // The nodes of the forming round have other terms: the reported round is not theirs.
             None if self.live() > 0 && !self.terms_fit(&report) => false,
             None => round > self.last_round,
-            // One that was completed here, or whose nodes are all there, is never given up for a report.
+            // A round that was completed here, or whose nodes are all there, is never given up for a report.
             Some(current) => current.unreported() > 0 && round > current.round.number,
         };
         if newer {
@@ -160,7 +162,7 @@ impl Run {
             memory: 0,
             adoption: Some(adoption),
         });
-        // A node that joins may have told of a later one.
+        // A node that joins may have named a later round.
         self.last_round = self.last_round.max(report.place.round);
         self.let_go = 0;
         self.work = Work { nodes: report.world_size, ..Work::default() };
@@ -179,7 +181,7 @@ impl Run {
         }
     }
 
-    /// Who has not reported in time is gone.
+    /// A node that has not reported in time is gone.
     pub(super) fn end_adoption(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(adoption) = self.current.as_mut().and_then(|c| c.adoption.as_mut()) else { return };
         if adoption.until.is_none_or(|until| until > now) {

@@ -1,4 +1,4 @@
-//! Barriers by name: everybody waits until all have arrived. Who is missing can be told.
+//! Barriers by name: all participants wait until all have arrived. The missing ones can be named.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -9,33 +9,33 @@ use crate::core::ids::{Elapsed, Timestamp, count};
 
 /// A released barrier is kept this long for retries of its arrivals.
 const RELEASED_KEPT: Duration = Duration::from_mins(1);
-/// Between two looks at all barriers.
+/// The time between two looks at all barriers.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
-/// Names listed at the most.
+/// Most names in a list.
 const LISTED: usize = 32;
 /// More than any job has.
 const MAX_SIZE: u32 = 1_000_000;
-/// Bytes that a barrier, an arrival with the longest texts, and a member take, and a member's name besides.
+/// Bytes of a barrier, of an arrival with the longest texts, and of a member without its name.
 const BARRIER: usize = 1024;
 const ARRIVAL: usize = 1024;
 const MEMBER: usize = 64;
 
-/// Somebody arrives.
+/// A participant arrives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrival {
-    /// Who.
+    /// The participant.
     pub participant: Label,
     /// Tells a retry (the same) from the arrival at the barrier's next use (another).
     pub arrival_id: Box<str>,
     /// How many must arrive.
     pub size: u32,
-    /// Who must arrive, if that was said.
+    /// All participants, if they were named.
     pub members: Option<BTreeSet<Label>>,
     /// The arrival is taken back after this time.
     pub timeout: Duration,
 }
 
-/// How an arrival stands.
+/// The standing of an arrival.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ArrivalStanding {
     /// Not all are there.
@@ -44,9 +44,9 @@ pub enum ArrivalStanding {
         generation: u64,
         /// How many are there.
         arrived: u32,
-        /// How many must be.
+        /// How many must be there.
         size: u32,
-        /// Some of those that are not, if members were named.
+        /// Some of the missing ones, if members were named.
         missing: Vec<String>,
         /// Since this arrival.
         waited: Duration,
@@ -74,23 +74,23 @@ pub enum ArrivalRefusal {
         arrived: u32,
         /// How many were needed.
         size: u32,
-        /// Some of those missing, if members were named.
+        /// Some of the missing ones, if members were named.
         missing: Vec<String>,
         /// The time given.
         after: Duration,
     },
-    /// It wants another barrier than the first arrival.
+    /// It wants other parameters than the first arrival.
     #[error(
         "barrier {barrier}: {first} arrived first and waits for {settled}, but {participant} wants {wanted}"
     )]
     Mismatch {
         /// The barrier.
         barrier: Label,
-        /// Who came first.
+        /// The participant that came first.
         first: Label,
-        /// Who wants something else.
+        /// The participant that wants something else.
         participant: Label,
-        /// What the first wants.
+        /// What the first one wants.
         settled: String,
         /// What this one wants.
         wanted: String,
@@ -98,15 +98,15 @@ pub enum ArrivalRefusal {
     /// The arrival contradicts itself.
     #[error("{0}")]
     Bad(String),
-    /// The server has as many barriers as it may.
+    /// The server has the greatest allowed number of barriers.
     #[error("the server has {0} barriers, as many as it may (--max-runs)")]
     TooMany(usize),
-    /// The barriers take as much memory as they may.
+    /// The barriers use all the memory they may have.
     #[error(
         "the server has no memory left for another arrival; try again in a moment, or give it more with --max-memory"
     )]
     NoMemory,
-    /// The arrival is not known: it was not heard from, or another one of the same participant took its place.
+    /// The arrival is not known: it was silent for too long, or another one of the same participant took its place.
     #[error(
         "this arrival is not there any more: it was not heard from for too long, or another took its place"
     )]
@@ -162,13 +162,13 @@ struct Barrier {
 }
 
 impl Barrier {
-    /// Bytes that it takes, about.
+    /// Bytes that it takes, roughly.
     fn memory(&self) -> usize {
         let arrivals = [self.arrived.len(), self.last_use.len()].map(|n| n.saturating_mul(ARRIVAL));
         [BARRIER, self.members_memory].into_iter().chain(arrivals).sum()
     }
 
-    /// Takes back arrivals that nobody asks after any more.
+    /// Takes back arrivals whose participants have stopped asking.
     fn drop_silent(&mut self, patience: Duration, now: Timestamp) {
         self.arrived.retain(|_, a| a.parked || now.since(a.last_seen) < patience);
         super::give_back(&mut self.arrived);
@@ -212,7 +212,7 @@ pub struct Barriers {
 }
 
 impl Barriers {
-    /// No barriers yet. An arrival that nobody has asked after for `patience` is taken back.
+    /// No barriers yet. An arrival is taken back when its participant has not asked for `patience`.
     pub fn new(patience: Duration, limit: usize) -> Self {
         Self { patience, limit, max_memory: usize::MAX, by_name: HashMap::new(), tidy_at: None }
     }
@@ -227,7 +227,7 @@ impl Barriers {
         self.by_name.values().map(Barrier::memory).sum()
     }
 
-    /// Somebody arrives, or asks again. If that releases the barrier, the second value names those to wake.
+    /// A participant arrives, or asks again. If that releases the barrier, the second value names those to wake.
     pub fn arrive(
         &mut self,
         name: &Label,
@@ -297,7 +297,7 @@ impl Barriers {
         Ok((ArrivalStanding::Released { generation: barrier.released, size: barrier.last_size }, woken))
     }
 
-    /// How an arrival stands. One whose time is over is taken back.
+    /// The standing of an arrival. If its time is over, it is taken back.
     pub fn standing(
         &mut self,
         name: &Label,
@@ -332,7 +332,7 @@ impl Barriers {
         })
     }
 
-    /// The barriers that somebody waits at: how many have arrived, of how many.
+    /// The barriers at which somebody waits: how many have arrived, of how many.
     pub fn waiting(&self) -> impl Iterator<Item = (&Label, u32, u32)> {
         let waiting = self.by_name.iter().filter(|(_, barrier)| !barrier.arrived.is_empty());
         waiting.map(|(name, barrier)| (name, count(barrier.arrived.len()), barrier.size))
@@ -374,7 +374,7 @@ impl Barriers {
         self.tidy_at = Some(self.tidy_at.map_or(at, |known| known.min(at)));
     }
 
-    /// Takes back arrivals that nobody asks after any more, and forgets barriers that nobody uses.
+    /// Takes back arrivals whose participants have stopped asking, and forgets barriers that nobody uses.
     fn tidy(&mut self, now: Timestamp) {
         let patience = self.patience;
         self.by_name.retain(|_, barrier| {

@@ -8,7 +8,7 @@ use super::run::{Member, Run, Seat};
 use super::{Decision, Fact, Label, Participant, Round, RoundProgress, RunRefusal, Terms};
 use crate::core::ids::{Elapsed, Timestamp, counted};
 
-/// Names and ranks that an answer lists at the most.
+/// Most names and ranks in an answer.
 const LISTED: usize = 32;
 /// Nobody waits longer than this, however often the deadline is moved.
 const MAX_LEFT: Duration = Duration::from_hours(7 * 24);
@@ -127,7 +127,7 @@ impl Run {
         names.into_iter().map(|(_, name)| name).collect()
     }
 
-    /// What the round that forms waits for, in words.
+    /// What the forming round waits for, in words.
     pub(super) fn missing(&self, now: Timestamp) -> String {
         let Terms { min_nodes, max_nodes, .. } = self.terms;
         let expected = self.expected();

@@ -1,4 +1,4 @@
-//! Taking in joins: who may, on which terms, with which rank, and who gets a place.
+//! Taking joins: which nodes may join, on which terms, with which rank, and which get a place.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ impl Run {
         self.not_ended(&node)
     }
 
-    /// Whether the join is not over; the error says how it ended.
+    /// Checks that the join is not over; the error says how it ended.
     fn not_ended(&self, node: &Label) -> Result<(), RunRefusal> {
         match self.members.get(node).map(|member| &member.seat) {
             Some(Seat::Ended(why)) => Err(why.clone()),
@@ -88,8 +88,8 @@ impl Run {
         Ok(())
     }
 
-    /// The first node settles the terms; the others must agree. Of a learned run only the numbers of nodes are known, so the
-    /// first join after it settles the rest.
+    /// The first node settles the terms; the others must agree. Only the numbers of nodes are known of a run
+    /// that was taken over, so the next join settles the rest.
     fn take_over_terms(&mut self, join: &Join, defaults: &Terms) -> Result<(), RunRefusal> {
         let alone = self.live() == 0
             || (self.live() == 1
@@ -116,8 +116,8 @@ impl Run {
         Ok(())
     }
 
-    /// Whether another node holds the rank. One that is surely alive keeps it; for one that has not been heard from just
-    /// now the newcomer waits, because it may be that node's replacement.
+    /// Whether another node holds the rank. A holder that is surely alive keeps it. If the holder has been
+    /// silent just now, the new node waits, because it may be the replacement.
     fn rank_is_held(&self, join: &Join) -> Result<bool, RunRefusal> {
         let Some(rank) = join.rank else { return Ok(false) };
         let Some(holder) = self.ranks.get(&rank).filter(|holder| **holder != join.node) else {
@@ -132,7 +132,7 @@ impl Run {
         }
     }
 
-    /// `node` is alive: who waits for its rank in vain is told so.
+    /// `node` is alive: a node that waits for its rank in vain is told so.
     pub(super) fn refuse_contenders(&mut self, node: &Label, now: Timestamp, out: &mut Vec<Decision>) {
         if self.redundant.is_empty() {
             return;
@@ -159,7 +159,7 @@ impl Run {
         }
     }
 
-    /// If the node is here from an earlier join, that is over; returns the rank it had.
+    /// If the node is here from an earlier join, ends that join; returns the rank it had.
     fn rejoin(&mut self, join: &Join, out: &mut Vec<Decision>) -> Option<u32> {
         let member = self.members.get(&join.node)?;
         let (who, previous) = (member.info.who(), member.previous);
@@ -199,7 +199,7 @@ impl Run {
         }
     }
 
-    /// Free places go to those who wait the longest. Returns whether anybody got one.
+    /// Gives free places to the nodes that have waited the longest. Returns whether any got one.
     pub(super) fn promote(&mut self, now: Timestamp, out: &mut Vec<Decision>) -> bool {
         if self.redundant.is_empty() || !self.has_place() || self.closed.is_some() {
             return false;
@@ -217,7 +217,8 @@ impl Run {
         self.redundant.len() < before
     }
 
-    /// A place in an earlier round: later rounds have greater numbers, also if this server never saw that one.
+    /// A place in an earlier round: later rounds have greater numbers, even if this server never saw that
+    /// round.
     fn learn_place(&mut self, place: Option<Place>, who: Who, out: &mut Vec<Decision>) {
         let Some(place) = place else { return };
         if place.can_be_learned() {

@@ -1,12 +1,12 @@
 //! The native rendezvous: which nodes form the next round of a run, with which ranks, and until when.
 //!
-//! A pure function of what happened and when: it reads no clock, locks and logs nothing, and knows neither HTTP nor
-//! the store. `server::rendezvous` hands it events with the present moment and carries out its [`Decision`]s.
-//!
-//! A *run* is one job. Its nodes join a round that *forms* until there are enough of them; then the *round* is complete
-//! and each has a rank. Nodes that come later wait for the next round; when some wait, or a node of the round is gone or
-//! joins again, the others are told to join again, and the next round completes once nobody of the last one is still
-//! expected. While a round lives no other one of its run is complete.
+//! A pure function of what happened and when: it reads no clock, locks and logs nothing, and knows neither
+//! HTTP nor the store. `server::rendezvous` hands it events with the present moment and carries out its
+//! [`Decision`]s. A *run* is one job. Its nodes join a round that *forms* until there are enough of them.
+//! Then the *round* is complete, and each node has a rank. Nodes that come later wait for the next round.
+//! When some wait, or a node of the round is gone or joins again, the others are told to join again. The next
+//! round is complete once no node of the last one is still expected. While a round lives, no other round of
+//! its run is complete.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
 #![cfg_attr(
     not(test),
@@ -48,7 +48,7 @@ pub use terms::{Difference, Terms, Wanted};
 /// A run without live nodes is shown for this long, then forgotten.
 const RETENTION: Duration = Duration::from_hours(1);
 
-/// A map that was much larger gives its memory back. What that costs is spread over what was taken out.
+/// A map that was much larger gives its memory back. The cost of that is spread over the removed entries.
 fn give_back<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
     if map.len() < map.capacity() / 4 {
         map.shrink_to(map.len().saturating_mul(2));
@@ -63,15 +63,15 @@ pub enum Decision {
     Completed(Arc<Round>),
     /// A node's join is over without a round: answer it.
     Ended(RunId, Label),
-    /// What the nodes of the run's round shall do has changed: answer their heartbeats.
+    /// The action for the nodes of the run's round has changed: answer their heartbeats.
     Notify(RunId),
-    /// The run is closed, or nobody is left in its round: its store ends with its last client.
+    /// The run is closed, or no node is left in its round: its store ends with its last client.
     Release(RunId),
-    /// Nobody is in the run's round any more: nobody will ask who was.
+    /// No node is in the run's round any more: none will ask for its list.
     Dissolved(RunId),
     /// The run is forgotten.
     Forget(RunId),
-    /// Something to tell people.
+    /// Something that people want to know.
     Tell(RunId, Fact),
 }
 
@@ -85,7 +85,7 @@ pub struct Rendezvous {
     /// Bytes that they take.
     memory: usize,
     runs: HashMap<RunId, Run>,
-    /// When which run wants to be looked at.
+    /// When each run wants to be looked at.
     timers: BTreeSet<(Timestamp, RunId)>,
     decisions: Vec<Decision>,
     /// Runs that look different from when they were last shown.
@@ -93,7 +93,7 @@ pub struct Rendezvous {
 }
 
 impl Rendezvous {
-    /// No runs yet. `defaults` are for what a run's first join leaves open.
+    /// No runs yet. `defaults` are for values that a run's first join leaves open.
     pub fn new(defaults: Terms, max_runs: usize) -> Self {
         Self {
             defaults,
@@ -117,8 +117,8 @@ impl Rendezvous {
         self.memory
     }
 
-    /// A node joins, or asks again. How its join stands is told by [`Self::standing`], once the decisions that follow
-    /// from it are carried out.
+    /// A node joins, or asks again. [`Self::standing`] has the standing of the join, after the shell has
+    /// carried out the decisions that follow from it.
     pub fn join(&mut self, run: &RunId, join: Join, now: Timestamp) -> Result<(), RunRefusal> {
         join.wanted.check()?;
         join.previous.map_or(Ok(()), Place::check)?;
@@ -142,23 +142,23 @@ impl Rendezvous {
         self.with(run, |run, _| run.is_in_round(node, round) && run.park(node)).unwrap_or(false)
     }
 
-    /// The poll is over: the node must be heard from again in time.
+    /// The poll is over: the node must send another sign of life in time.
     pub fn unpark(&mut self, run: &RunId, node: &Label, now: Timestamp) {
         self.with(run, |run, _| run.unpark(node, now));
     }
 
-    /// How the join of `node` stands. An error is its end.
+    /// The standing of the join of `node`. An error is its end.
     pub fn standing(&self, run: &RunId, node: &Label) -> Result<JoinStanding, RunRefusal> {
         self.runs.get(run).ok_or(RunRefusal::UnknownRun)?.standing(node)
     }
 
-    /// How far the round is that `node` waits for.
+    /// The progress of the round that `node` waits for.
     pub fn progress(&self, run: &RunId, node: &Label, now: Timestamp) -> Option<RoundProgress> {
         self.runs.get(run)?.progress(node, now)
     }
 
-    /// A node of a round says that it is alive. If the run or its round is unknown, the server was restarted: it is
-    /// taken over from the report.
+    /// A node of a round shows that it is alive. If the run or its round is unknown, the server was
+    /// restarted: then the round is taken over from the report.
     pub fn heartbeat(
         &mut self,
         run: &RunId,
@@ -178,7 +178,7 @@ impl Rendezvous {
         self.with(run, |run, out| run.heartbeat(report, now, out)).ok_or(RunRefusal::UnknownRun)
     }
 
-    /// What the node shall do, without saying that it is alive.
+    /// What the node has to do. Does not count as a sign of life.
     pub fn action(&self, run: &RunId, node: &Label, round: u64) -> HeartbeatView {
         match self.runs.get(run) {
             Some(run) => run.action(node, round),
@@ -186,7 +186,7 @@ impl Rendezvous {
         }
     }
 
-    /// A node goes. `false` if it was not there.
+    /// A node leaves. `false` if it was not there.
     pub fn leave(&mut self, run: &RunId, node: &Label, said: LeaveRequest, now: Timestamp) -> bool {
         self.with(run, |run, out| run.leave(node, said, now, out)).unwrap_or(false)
     }
@@ -196,7 +196,7 @@ impl Rendezvous {
         self.runs.get(run).is_some_and(|run| run.is_live(node))
     }
 
-    /// Closes the run: who waits is turned away. `false` if it was closed already.
+    /// Closes the run: nodes that wait are refused. `false` if it was closed already.
     pub fn close(&mut self, run: &RunId, by: &str, now: Timestamp) -> Result<bool, RunRefusal> {
         self.with(run, |run, out| run.close(by, now, out)).ok_or(RunRefusal::UnknownRun)
     }
@@ -211,7 +211,7 @@ impl Rendezvous {
         self.with(run, |run, out| run.extend(by, now, out)).unwrap_or(Err(RunRefusal::UnknownRun))
     }
 
-    /// The round that was just completed has no store: its nodes are told so, and the round is over.
+    /// The round that was just completed has no store: its nodes get that error, and the round is over.
     pub fn no_store(&mut self, run: &RunId, why: &str, now: Timestamp) {
         self.with(run, |run, out| run.no_store(why, now, out));
     }
@@ -233,7 +233,7 @@ impl Rendezvous {
         }
     }
 
-    /// What is to be done, in this order.
+    /// What the shell has to do, in this order.
     pub fn take_decisions(&mut self) -> Vec<Decision> {
         std::mem::take(&mut self.decisions)
     }
@@ -250,12 +250,12 @@ impl Rendezvous {
         self.runs.get(run).map(|run| run.snapshot(now))
     }
 
-    /// The runs that changed since this was last asked, those that are forgotten among them.
+    /// The runs that changed since the last call, also those that were forgotten.
     pub fn take_changed(&mut self) -> BTreeSet<RunId> {
         std::mem::take(&mut self.changed)
     }
 
-    /// Closes the run and forgets it as soon as nobody of it is left. `false` if there is no such run.
+    /// Closes the run and forgets it as soon as none of its nodes is left. `false` if there is no such run.
     pub fn remove(&mut self, run: &RunId, by: &str, now: Timestamp) -> bool {
         let removed = self.with(run, |run, out| {
             run.close(by, now, out);
@@ -267,7 +267,7 @@ impl Rendezvous {
         removed.is_some()
     }
 
-    /// Does something to a run and keeps its timer right.
+    /// Changes a run and keeps its timer right.
     fn with<T>(&mut self, id: &RunId, act: impl FnOnce(&mut Run, &mut Vec<Decision>) -> T) -> Option<T> {
         let run = self.runs.get_mut(id)?;
         let (before, outline) = (run.check_at(), run.outline());
@@ -301,8 +301,9 @@ impl Rendezvous {
         Ok(())
     }
 
-    /// The run that makes room for `newcomer`: the one that has been without nodes the longest, or else the one whose
-    /// nodes have been silent the longest. How long they may be silent is not for them to say here.
+    /// The run that makes room for `newcomer`: the one that has been without nodes the longest, or else the
+    /// one whose nodes have been silent the longest. The server's own limit decides here how long they may be
+    /// silent, not theirs.
     fn dispensable(&self, newcomer: &RunId, now: Timestamp) -> Option<RunId> {
         let others = || self.runs.values().filter(|run| run.id() != newcomer);
         let idlest = others().filter_map(|run| Some((run.idle_since()?, run.id()))).min();
@@ -313,8 +314,8 @@ impl Rendezvous {
         idlest.or_else(silent).map(|(_, id)| id.clone())
     }
 
-    /// Sees to it that there is memory for `node`, if it is new. Room is made by the nodes of runs that are over, the oldest
-    /// first, of which only the number stays, and then by whole runs.
+    /// Makes memory free for `node`, if it is new. First the nodes of runs that are over are dropped,
+    /// beginning with the oldest run, and only their number stays. Then whole runs are dropped.
     fn make_memory(&mut self, run: &RunId, node: &Label, now: Timestamp) -> Result<(), RunRefusal> {
         /// More than a node with the longest texts takes.
         const NODE: usize = 8192;

@@ -1,4 +1,4 @@
-//! A node and what it says of itself.
+//! A node and what it says about itself.
 
 use super::{Wanted, Who};
 use crate::core::ids::Label;
@@ -15,9 +15,9 @@ pub struct Place {
 /// How a node's work in its round ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Well.
+    /// It is done.
     Succeeded,
-    /// Not.
+    /// It failed.
     Failed,
 }
 
@@ -30,14 +30,14 @@ pub struct LeaveRequest {
     pub outcome: Option<Outcome>,
 }
 
-/// What a node says of itself.
+/// What a node says about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeInfo {
     /// The name that people know.
     pub name: Label,
     /// Where its peers reach it.
     pub address: Label,
-    /// What it is to the launcher.
+    /// Its role for the launcher.
     pub role: Option<Label>,
     /// Its processes.
     pub local_world_size: Option<u32>,
@@ -64,7 +64,7 @@ pub struct Join {
     pub node: Label,
     /// Tells a retry (the same) from a new join (another).
     pub join_id: Box<str>,
-    /// What it says of itself.
+    /// What it says about itself.
     pub info: NodeInfo,
     /// The rank it must get.
     pub rank: Option<u32>,
@@ -72,6 +72,6 @@ pub struct Join {
     pub watched: bool,
     /// Where it was in the last round.
     pub previous: Option<Place>,
-    /// What it wants of the run.
+    /// The terms it wants for the run.
     pub wanted: Wanted,
 }

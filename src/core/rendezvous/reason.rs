@@ -1,4 +1,4 @@
-//! Why something was decided, in words that say who, how long, and what to do. Log, API and commands show the same.
+//! The reasons of decisions, in words that name the node, the time, and what to do. Log, API and commands show the same.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ impl std::fmt::Display for Who {
     }
 }
 
-/// A few of many.
+/// A few names of many.
 pub(super) fn some_of(all: &[String]) -> String {
     const SHOWN: usize = 8;
     let shown = all[..all.len().min(SHOWN)].join(", ");
@@ -37,7 +37,7 @@ fn differing(differences: &[Difference]) -> String {
     differences.iter().map(Difference::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Why a join or another request is turned away.
+/// Why a join or another request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunRefusal {
     /// The run is closed.
@@ -47,7 +47,7 @@ pub enum RunRefusal {
     Closed {
         /// The run.
         run: RunId,
-        /// Who closed it.
+        /// The node or person that closed it.
         by: String,
     },
     /// The run was closed while the node was redundant.
@@ -55,7 +55,7 @@ pub enum RunRefusal {
     GracefulExit {
         /// The run.
         run: RunId,
-        /// Who closed it.
+        /// The node or person that closed it.
         by: String,
     },
     /// The round's deadline has passed.
@@ -75,7 +75,7 @@ pub enum RunRefusal {
         min_nodes: u32,
         /// How long the round formed.
         after: Duration,
-        /// Who is missing, in words.
+        /// Which nodes are missing, in words.
         missing: String,
     },
     /// The round was complete, and there was no store for it.
@@ -96,17 +96,17 @@ pub enum RunRefusal {
     DuplicateRank {
         /// The rank.
         rank: u32,
-        /// Who has it.
+        /// The node that has it.
         holder: Who,
-        /// Who wants it.
+        /// The node that wants it.
         newcomer: Who,
     },
-    /// The node wants other terms than hold for the run.
+    /// The node wants other terms than the run has.
     #[error("run {run} was started with other parameters by {settled_by}: {}; start every node with the same", differing(.differences))]
     Mismatch {
         /// The run.
         run: RunId,
-        /// Whose terms hold.
+        /// The node whose terms hold.
         settled_by: Who,
         /// What differs.
         differences: Vec<Difference>,
@@ -124,18 +124,18 @@ pub enum RunRefusal {
     /// The terms contradict themselves.
     #[error("{0}")]
     BadTerms(String),
-    /// The server tracks as many runs as it may.
+    /// The server has the greatest allowed number of runs.
     #[error("the server has {limit} runs with live nodes, as many as it may (--max-runs)")]
     TooManyRuns {
         /// `--max-runs`.
         limit: usize,
     },
-    /// The runs take as much memory as they may.
+    /// The runs use all the memory they may have.
     #[error(
         "the server has no memory left for another node; stop runs that are over, or give it more with --max-memory"
     )]
     NoMemory,
-    /// The run has more nodes waiting than could ever be of use.
+    /// More nodes of the run wait than could ever be needed.
     #[error("run {run} has {limit} nodes, far more than a round may have; stop those that are too many")]
     TooManyNodes {
         /// The run.
@@ -175,23 +175,23 @@ impl RunRefusal {
     }
 }
 
-/// Why the nodes of a complete round shall join again.
+/// Why the nodes of a complete round have to join again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Break {
-    /// A node was not heard from.
+    /// A node was silent for too long.
     #[error("{who}, rank {rank}, was not heard from for {}", Elapsed(*.silent))]
     Lost {
-        /// Who.
+        /// The node.
         who: Who,
         /// Its rank.
         rank: u32,
-        /// For how long.
+        /// How long it was silent.
         silent: Duration,
     },
     /// A node left.
     #[error("{who}, rank {rank}, left{}", .why.as_ref().map(|why| format!(": {why}")).unwrap_or_default())]
     Left {
-        /// Who.
+        /// The node.
         who: Who,
         /// Its rank.
         rank: u32,
@@ -201,7 +201,7 @@ pub enum Break {
     /// A node joined again.
     #[error("{who}, rank {rank}, joined again")]
     Rejoined {
-        /// Who.
+        /// The node.
         who: Who,
         /// Its rank.
         rank: u32,
@@ -216,7 +216,7 @@ pub enum Break {
     },
 }
 
-/// What happened to a run, for the log. Each is said once.
+/// What happened to a run, for the log. Each is logged once.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fact {
     /// The first node of a round is there.
@@ -224,9 +224,9 @@ pub enum Fact {
     Forms {
         /// The round.
         round: u64,
-        /// Who came first.
+        /// The node that came first.
         first: Who,
-        /// How many it takes, in words.
+        /// How many nodes it needs, in words.
         needed: String,
     },
     /// A round is complete.
@@ -238,7 +238,7 @@ pub enum Fact {
         nodes: usize,
         /// From first join to completion.
         took: Duration,
-        /// Who came last.
+        /// The node that came last.
         last: Who,
     },
     /// A complete round is to be given up.
@@ -249,12 +249,12 @@ pub enum Fact {
         /// Why.
         why: Break,
     },
-    /// A node that waited is gone.
+    /// A waiting node is gone.
     #[error("{who} waited and was not heard from for {}; its place is free", Elapsed(*.silent))]
     WaiterLost {
-        /// Who.
+        /// The node.
         who: Who,
-        /// For how long.
+        /// How long it was silent.
         silent: Duration,
     },
     /// The deadline comes near.
@@ -290,7 +290,7 @@ pub enum Fact {
     /// The run was closed.
     #[error("closed by {by}")]
     Closed {
-        /// Who closed it.
+        /// The node or person that closed it.
         by: String,
     },
     /// All nodes of the last round have done their work.
@@ -304,7 +304,7 @@ pub enum Fact {
     /// A closed run was started again.
     #[error("had been closed and is started again by {by}")]
     Restarted {
-        /// Who.
+        /// The node.
         by: Who,
     },
     /// The server was restarted and learned the run's round from its nodes.
@@ -317,7 +317,7 @@ pub enum Fact {
         round: u64,
         /// Its nodes.
         nodes: u32,
-        /// Who reported it.
+        /// The node that reported it.
         first: Who,
     },
     /// The nodes run different releases of PyTorch.
@@ -367,7 +367,7 @@ impl Fact {
             | Self::Closed { .. }
             | Self::Finished { .. }
             | Self::Adopted { .. }
-            // Its reason says it.
+            // The reason says it.
             | Self::NoStore { .. } => "",
             Self::Broken { why: Break::Left { .. } | Break::Rejoined { .. }, .. } => "look at that node's log",
             Self::Broken { .. } => "look at the pods' logs and events",
@@ -381,7 +381,7 @@ impl Fact {
         }
     }
 
-    /// Whether somebody should look.
+    /// Whether a person should look at it.
     pub const fn is_warning(&self) -> bool {
         !matches!(
             self,

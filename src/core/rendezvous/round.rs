@@ -14,7 +14,7 @@ const EXPIRING: Duration = Duration::from_mins(5);
 pub struct Participant {
     /// Its id.
     pub node: Label,
-    /// What it says of itself.
+    /// What it says about itself.
     pub info: NodeInfo,
     /// Whether it sends heartbeats.
     pub watched: bool,
@@ -54,8 +54,9 @@ pub(super) struct Claim {
     pub(super) previous: Option<u32>,
 }
 
-/// The rank of each claimant, in their order: requested ranks first, then ranks that nodes had, then what is left in
-/// order. In a round smaller than the maximum a requested rank may be too great; then its order among such counts.
+/// The rank of each claimant, in their order: requested ranks first, then ranks that nodes had, then what is
+/// left in order. In a round smaller than the maximum a requested rank may be too high. Such claimants get
+/// the free ranks in the order of their requests.
 pub(super) fn assign_ranks(claims: &[Claim]) -> Vec<u32> {
     let world = claims.len();
     let mut taken = vec![false; world];

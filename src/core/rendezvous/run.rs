@@ -13,10 +13,10 @@ use crate::core::ids::{RunId, Timestamp, count, counted};
 
 /// How long a join's end is kept for its retries.
 const ENDED_KEPT: Duration = Duration::from_mins(1);
-/// If the server looks after its nodes later than this, it was stopped itself, and no node is to blame for silence.
+/// If the server checks its nodes later than this, it was stopped itself, and no node is lost for being silent.
 const OWN_LAG: Duration = Duration::from_secs(2);
 
-/// How a node's join stands.
+/// The standing of a node's join.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JoinStanding {
     /// It has a place in the round that forms.
@@ -32,7 +32,7 @@ pub enum JoinStanding {
     },
 }
 
-/// How far the round is that a node waits for.
+/// The progress of the round that a node waits for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoundProgress {
     /// Its number.
@@ -51,11 +51,11 @@ pub struct RoundProgress {
     pub waited: Duration,
     /// Until the deadline.
     pub left: Option<Duration>,
-    /// What is waited for.
+    /// What the node waits for.
     pub reason: String,
 }
 
-/// What a node of a complete round shall do.
+/// What a node of a complete round has to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Go on.
@@ -83,7 +83,7 @@ impl HeartbeatView {
     }
 }
 
-/// Where a node stands.
+/// The place of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Seat {
     /// In the round that forms.
@@ -105,7 +105,7 @@ pub(super) struct Member {
     pub(super) watched: bool,
     pub(super) previous: Option<u32>,
     pub(super) seat: Seat,
-    /// Whether a poll of it waits at the server: it is alive.
+    /// Whether one of its polls waits at the server: then it is alive.
     pub(super) parked: bool,
     pub(super) last_seen: Timestamp,
     pub(super) joined: Timestamp,
@@ -134,11 +134,11 @@ pub(super) struct Current {
     pub(super) broken: Option<Break>,
     /// Bytes that the list of its nodes takes.
     pub(super) memory: usize,
-    /// If it was learned from its nodes after a restart of the server.
+    /// Set if it was learned from its nodes after a restart of the server.
     pub(super) adoption: Option<Adoption>,
 }
 
-/// What the nodes of the round hear; when it changes they are told.
+/// The action that the nodes of the round know; when it changes they are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Signal {
     closed: bool,
@@ -147,7 +147,7 @@ struct Signal {
     round: u64,
 }
 
-/// What of a run is shown to people, in few numbers: when they differ it has changed.
+/// The part of a run that people see, in few numbers: if they differ, it has changed.
 #[derive(Debug, PartialEq)]
 pub(super) struct Outline {
     signal: Signal,
@@ -161,14 +161,14 @@ pub(super) struct Outline {
     is_idle: bool,
 }
 
-/// How far the last round's nodes are with their work.
+/// How many of the last round's nodes have done their work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Work {
     /// Nodes of the round.
     pub(super) nodes: u32,
-    /// Those of them that left because they had done theirs.
+    /// Those of them that left because their work was done.
     pub(super) succeeded: u32,
-    /// When the last of them did.
+    /// When the last of them left.
     pub(super) finished: Option<Timestamp>,
 }
 
@@ -182,9 +182,9 @@ pub(super) struct Closed {
 pub(super) struct Run {
     pub(super) id: RunId,
     pub(super) terms: Terms,
-    /// Whose terms hold.
+    /// The node whose terms hold.
     pub(super) settled_by: Option<Who>,
-    /// The terms come from a report, which has only the numbers of nodes; the rest are defaults that nobody asked for.
+    /// The terms come from a report, which has only the numbers of nodes; the rest are defaults.
     pub(super) terms_are_learned: bool,
     /// The greatest number of a round so far.
     pub(super) last_round: u64,
@@ -199,13 +199,13 @@ pub(super) struct Run {
     pub(super) with_rank: u32,
     /// Members without a place, the oldest first.
     pub(super) redundant: BTreeMap<u64, Label>,
-    /// Who holds which requested rank: members of the forming round or are watched in the current round.
+    /// Which node holds which requested rank. Holders are members of the forming round, or are watched in the current one.
     pub(super) ranks: HashMap<u32, Label>,
     pub(super) serials: u64,
     signal: Signal,
     /// Members with a poll that waits at the server.
     pub(super) parked: u32,
-    /// When a node was last heard from.
+    /// The last sign of life of any node.
     heard: Timestamp,
     /// Bytes that the members take.
     pub(super) members_memory: usize,
@@ -213,15 +213,15 @@ pub(super) struct Run {
     pub(super) let_go: u32,
     /// A round's store is open and in use.
     holds_store: bool,
-    /// Since when nobody is there.
+    /// Since when no node is there.
     pub(super) idle_since: Option<Timestamp>,
-    /// It is to be forgotten when nobody is there.
+    /// It is forgotten as soon as no node is there.
     forget_soon: bool,
-    /// No member's time is over before this.
+    /// No member is late before this time.
     members_check: Option<Timestamp>,
 }
 
-/// One look at a member; counted by the tests of costs.
+/// Counts one look at a member, for the tests of costs.
 pub(super) fn look() {
     #[cfg(test)]
     super::tests::costs::LOOKS.set(super::tests::costs::LOOKS.get() + 1);
@@ -257,7 +257,7 @@ impl Run {
         }
     }
 
-    /// Every member. What walks over all of them is what a large run costs.
+    /// Every member. Going through all of them is the cost of a large run.
     pub(super) fn walk(&self) -> impl Iterator<Item = (&Label, &Member)> {
         self.members.iter().inspect(|_| look())
     }
@@ -270,7 +270,7 @@ impl Run {
         self.idle_since
     }
 
-    /// Bytes that the run takes, here and wherever it is shown: as measured with runs of 2 and of 500 nodes.
+    /// Bytes that the run takes, here and in all views: as measured with runs of 2 and of 500 nodes.
     pub(super) fn memory(&self) -> usize {
         const RUN: usize = 8192;
         let round = self.current.as_ref().map_or(0, |current| current.memory);
@@ -282,7 +282,7 @@ impl Run {
         self.idle_since.filter(|_| self.parked == 0 && !self.members.is_empty())
     }
 
-    /// Lets the nodes go of a run that is over: how many they were stays known.
+    /// Drops the nodes of a run that is over; their number stays known.
     pub(super) fn summarize(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
         let let_go = self.current.as_ref().map_or(0, |current| current.present);
         self.clear();
@@ -290,7 +290,7 @@ impl Run {
         self.settle(now, out);
     }
 
-    /// Lets all members go.
+    /// Drops all members.
     pub(super) fn clear(&mut self) {
         for node in self.walk().map(|(node, _)| node.clone()).collect::<Vec<_>>() {
             self.vacate(&node);
@@ -303,7 +303,7 @@ impl Run {
         self.members.insert(node, member);
     }
 
-    /// Since when no node has been heard from, if no request of any waits here.
+    /// Since when all nodes have been silent, if no request of theirs waits here.
     pub(super) fn silent_since(&self) -> Option<Timestamp> {
         (self.parked == 0).then_some(self.heard)
     }
@@ -340,7 +340,7 @@ impl Run {
         }
     }
 
-    /// When this run wants to be looked at.
+    /// The next time to look at this run.
     pub(super) fn check_at(&self) -> Option<Timestamp> {
         let forming = self.forming.as_ref().map(Forming::check_at);
         let adoption = self.current.as_ref().and_then(|c| c.adoption.as_ref()).and_then(Adoption::check_at);
@@ -358,7 +358,7 @@ impl Run {
         self.current.as_ref().map_or(0, |c| c.watched.saturating_add(c.unreported()))
     }
 
-    /// Nodes that must be there or are waited for.
+    /// Nodes that must be there, or that the round waits for.
     pub(super) fn live(&self) -> usize {
         (self.joined.saturating_add(self.expected()) as usize).saturating_add(self.redundant.len())
     }
@@ -371,7 +371,7 @@ impl Run {
         self.members.get(node).is_some_and(|member| !matches!(member.seat, Seat::Ended(_)))
     }
 
-    /// Takes a member out of wherever it is.
+    /// Removes a member from its place.
     pub(super) fn vacate(&mut self, node: &Label) -> Option<Member> {
         let member = self.members.remove(node)?;
         self.parked = self.parked.saturating_sub(member.parked.into());
@@ -402,7 +402,7 @@ impl Run {
         Some(member)
     }
 
-    /// The current round is to be given up; the first reason is the one that is told.
+    /// The current round is to be given up; people see the first reason.
     pub(super) fn break_round(&mut self, why: Break, out: &mut Vec<Decision>) {
         let Some(current) = &mut self.current else { return };
         if current.broken.is_none() && !current.is_empty() {
@@ -412,7 +412,7 @@ impl Run {
         }
     }
 
-    /// A node's join is over, and its retries hear why.
+    /// A node's join is over; its retries get the reason.
     pub(super) fn end(&mut self, node: &Label, why: RunRefusal, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(mut member) = self.vacate(node) else { return };
         member.seat = Seat::Ended(why);
@@ -446,7 +446,7 @@ impl Run {
         }
     }
 
-    /// A member that is seen now may be missed from then on.
+    /// A member that shows that it is alive now may be late again from this time on.
     pub(super) fn watch_for(&mut self, now: Timestamp) {
         self.heard = now;
         let at = now + self.terms.patience().min(ENDED_KEPT);
@@ -546,7 +546,7 @@ impl Run {
         true
     }
 
-    /// Whoever was silent for too long is gone.
+    /// Nodes that were silent for too long are gone.
     pub(super) fn tick(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
         let patience = self.terms.patience();
         let over = |member: &Member| match member.seat {
@@ -557,7 +557,7 @@ impl Run {
         };
         if let Some(at) = self.members_check.filter(|at| *at <= now) {
             if now.since(at) > OWN_LAG {
-                // It was the server that did not listen.
+                // The server itself was stopped and did not listen.
                 self.members.values_mut().for_each(|member| member.last_seen = now);
             }
             let gone: Vec<Label> = self
@@ -586,7 +586,7 @@ impl Run {
         }
     }
 
-    /// Everything that follows once an event has been taken in: places, rounds, and what is over.
+    /// Does everything that follows from an event: places, rounds, and what is over.
     pub(super) fn settle(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
         self.promote(now, out);
         loop {
@@ -607,7 +607,7 @@ impl Run {
         }
     }
 
-    /// Nobody is in the round any more.
+    /// No node is in the round any more.
     pub(super) fn dissolve(&mut self, out: &mut Vec<Decision>) {
         if self.current.take().is_some() {
             out.push(Decision::Dissolved(self.id.clone()));
@@ -616,7 +616,7 @@ impl Run {
 
     /// The round of `number` is complete with these nodes by rank.
     pub(super) fn enter(&mut self, round: Round, nodes: &[Label], out: &mut Vec<Decision>) {
-        // Whoever is still in the last round is not in this one: its heartbeats tell it so.
+        // A node that is still in the last round is not in this one: the answers to its heartbeats say so.
         let stragglers: Vec<Label> =
             self.walk().filter(|(_, m)| matches!(m.seat, Seat::InRound(_))).map(|(n, _)| n.clone()).collect();
         for node in stragglers {
@@ -630,7 +630,7 @@ impl Run {
             member.previous = Some(rank);
             watched = u32::saturating_add(watched, member.watched.into());
             if let Some(rank) = member.rank.filter(|_| !member.watched) {
-                // Nobody will know when it is gone, so its successor may have the rank.
+                // Nothing shows when it is gone, so its successor may have the rank.
                 self.ranks.remove(&rank);
             }
         }

@@ -1,4 +1,4 @@
-//! How a run stands, for people.
+//! The state of a run, for people.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::run::{Run, Seat};
 use super::{Label, NodeInfo, Terms};
 use crate::core::ids::{RunId, Timestamp, count};
 
-/// How a run's rounds stand.
+/// The state of a run's rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RoundState {
     /// A round forms.
@@ -19,11 +19,11 @@ pub enum RoundState {
     Breaking,
     /// The run is closed.
     Closed,
-    /// Nobody is there.
+    /// No node is there.
     Idle,
 }
 
-/// Where a node stands.
+/// The place of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeState {
     /// In the complete round.
@@ -48,11 +48,11 @@ pub enum NodeState {
 pub struct NodeSnapshot {
     /// Its id.
     pub node: Label,
-    /// What it says of itself.
+    /// What it says about itself.
     pub info: NodeInfo,
-    /// Where it stands.
+    /// Its place.
     pub state: NodeState,
-    /// Since it was last heard from; `None` while a request of it waits here.
+    /// Since its last sign of life; `None` while one of its requests waits here.
     pub silent: Option<Duration>,
     /// Since it joined.
     pub joined_for: Duration,
@@ -61,13 +61,13 @@ pub struct NodeSnapshot {
 /// A run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunSnapshot {
-    /// The moment: all times are told from here.
+    /// The moment from which all times count.
     pub at: Timestamp,
     /// Its id.
     pub run_id: RunId,
     /// The round that is complete, or else the one that forms, or the last one.
     pub round: u64,
-    /// How it stands.
+    /// Its state.
     pub state: RoundState,
     /// The terms that hold.
     pub terms: Terms,
@@ -77,7 +77,7 @@ pub struct RunSnapshot {
     pub waiting: u32,
     /// Nodes without a place.
     pub redundant: u32,
-    /// Every node: by rank, then who waits in the order of joining.
+    /// Every node: by rank, then the waiting ones in the order of joining.
     pub nodes: Vec<NodeSnapshot>,
     /// Since the first join of the round that forms.
     pub forming_for: Option<Duration>,
@@ -93,11 +93,11 @@ pub struct RunSnapshot {
     pub let_go: u32,
     /// Those of them that left because they had done their work.
     pub succeeded: u32,
-    /// Since all of them had: the run has finished.
+    /// Since the last of them left: the run has finished.
     pub finished_for: Option<Duration>,
     /// Requested ranks that nobody holds in the round that forms, if all ask for theirs. A few of them.
     pub missing_ranks: Vec<u32>,
-    /// What is waited for or why the round is to be given up, in words.
+    /// What the run waits for, or why the round is to be given up, in words.
     pub reason: String,
 }
 

@@ -6,25 +6,25 @@ use super::RunRefusal;
 
 /// More nodes than any job has.
 const MAX_NODES: u32 = 100_000;
-/// A node that has been silent for longer is lost, whatever it asked for.
+/// A node that has been silent for longer is lost, whatever keep-alive it asked for.
 const MAX_PATIENCE: Duration = Duration::from_hours(1);
-/// Longer than anybody waits.
+/// Longer than any node waits.
 const MAX_TIME: Duration = Duration::from_hours(7 * 24);
 
-/// What holds for a run.
+/// The terms of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// The least nodes of a round.
+    /// The least number of nodes in a round.
     pub min_nodes: u32,
-    /// The most nodes of a round.
+    /// The greatest number of nodes in a round.
     pub max_nodes: u32,
     /// How long a round may form, from its first join.
     pub join_timeout: Duration,
     /// How long a round that has enough nodes waits for more.
     pub last_call: Duration,
-    /// A node must be heard from this often.
+    /// How often a node must show that it is alive.
     pub keep_alive: Duration,
-    /// A node not heard from for this many intervals is lost.
+    /// A node that is silent for this many intervals is lost.
     pub keep_alive_misses: u32,
     /// Whether each round gets a store.
     pub store: bool,
@@ -51,12 +51,12 @@ impl Terms {
     }
 }
 
-/// What one node wants. What it leaves open it takes as it is.
+/// What one node wants. For a value that it leaves open it takes the run's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wanted {
-    /// The least nodes of a round.
+    /// The least number of nodes in a round.
     pub min_nodes: u32,
-    /// The most nodes of a round.
+    /// The greatest number of nodes in a round.
     pub max_nodes: u32,
     /// See [`Terms`].
     pub join_timeout: Option<Duration>,
@@ -70,7 +70,7 @@ pub struct Wanted {
     pub store: Option<bool>,
 }
 
-/// A term that a node wants otherwise.
+/// A term of which a node wants another value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// The term.
@@ -82,7 +82,7 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Whether it is about how many nodes there shall be.
+    /// Whether it is about the number of nodes.
     pub(super) fn is_about_nodes(&self) -> bool {
         matches!(self.what, "min_nodes" | "max_nodes")
     }
@@ -136,7 +136,7 @@ impl Wanted {
     /// Where this and what holds differ.
     pub(super) fn differences(&self, settled: &Terms) -> Vec<Difference> {
         let wanted = self.settle(settled);
-        // To the last digit, since two that differ stand side by side.
+        // To the last digit, because two different values are shown side by side.
         let seconds = |time: Duration| format!("{} s", time.as_secs_f64());
         let number = |n: u32| n.to_string();
         let all = [
