@@ -18,7 +18,7 @@ pub fn is_plain(c: char) -> bool {
 }
 
 /// `1 node`, `3 nodes`.
-pub fn counted<N: Display + PartialEq + From<u8>>(n: N, one: &str, many: &str) -> String {
+pub fn counted<N: Copy + Display + PartialEq + From<u8>>(n: N, one: &str, many: &str) -> String {
     format!("{n} {}", if n == N::from(1) { one } else { many })
 }
 
