@@ -34,7 +34,7 @@ pub enum RunKind {
     Env,
     /// rallypoint's own rendezvous.
     Native,
-    /// Not known yet: its pods have announced themselves, and nothing else has come of it.
+    /// Not known yet: its pods have announced themselves, and nothing else is known.
     #[serde(rename = "gathering")]
     Announced,
 }

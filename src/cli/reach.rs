@@ -110,8 +110,8 @@ async fn attempt(
     Err(failed(failures))
 }
 
-/// The admin port beside a store that answered. Behind a name with several addresses it is the one that answered: in the other pods a sidecar without a
-/// store may listen.
+/// The admin port beside a store that answered. If a name has several addresses, it is on the address that
+/// answered: in the other pods a sidecar without a store may listen.
 pub(super) async fn admin_beside(store: &Endpoint, answered: SocketAddr) -> AdminUrl {
     let addrs = client::resolve(store, Options::default().step).await;
     let one = Endpoint::new(&answered.ip().to_string(), answered.port()).ok();
@@ -119,8 +119,8 @@ pub(super) async fn admin_beside(store: &Endpoint, answered: SocketAddr) -> Admi
     AdminUrl::beside(one.as_ref().unwrap_or(store))
 }
 
-/// Why nobody can meet there: several stores answer behind the name, and nodes would meet on different ones. Several
-/// addresses of which one answers are only slow.
+/// Why nodes cannot meet there: several stores answer behind the name, and the nodes would meet on different
+/// ones. If only one of several addresses answers, it is only slow.
 pub(super) async fn several_stores(store: &Endpoint) -> Option<Reason> {
     const STEP: Duration = Duration::from_secs(5);
     if client::resolve(store, STEP).await.map_or(0, |addrs| addrs.len()) < 2 {

@@ -343,7 +343,7 @@ impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let _flushed_on_drop = self.start_log()?;
         let runtime = super::client_runtime()?;
-        // Before anything says that the server is there: whoever stops it then must find it listening to signals.
+        // Before anything says that the server is there: from then on it must listen to signals that stop it.
         let signals = StopSignals::listen(&runtime)?;
         if !self.is_mine()? {
             return self.stay_idle(&runtime, signals);
@@ -440,7 +440,7 @@ impl Args {
     fn start_log(&self) -> anyhow::Result<tracing_appender::non_blocking::WorkerGuard> {
         let filter = tracing_subscriber::EnvFilter::try_new(&self.log)
             .map_err(|error| UsageError(format!("--log {:?} is no filter: {error}", self.log)))?;
-        // Lines are dropped rather than making a store wait for whoever reads stderr.
+        // Lines are dropped if stderr is read too slowly: a store must not wait for its reader.
         let (writer, guard) = tracing_appender::non_blocking(std::io::stderr());
         let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_target(false);
         match self.log_format {

@@ -1,13 +1,13 @@
-//! What runs on a node, beside the job: who a process is, what its manifest says, and the clients of a server.
+//! What runs on a node, beside the job: which node a process is, what its manifest says, and the clients of a server.
 //!
 //! | module | what it is for |
 //! |---|---|
 //! | [`client`] | a client of any TCPStore, and of the HTTP API |
-//! | [`doctor`] | checks that tell before a job hangs why it would |
+//! | [`doctor`] | checks that say why a job would hang, before it does |
 //! | [`endpoint`] | where a server is, as people and platforms write it |
-//! | [`launch`] | who a process is in its job, by its environment |
+//! | [`launch`] | which rank a process has in its job, from its environment |
 //! | [`makers`] | what makes pods in Kubernetes, and what each maker gives them |
-//! | [`shell`] | which commands a shell script runs, as far as that can be read |
+//! | [`shell`] | which commands a shell script runs, as far as the text shows it |
 #![cfg_attr(
     not(test),
     deny(

@@ -1,4 +1,4 @@
-//! The process's time: the moment that the core is told, and moments until which something is waited for.
+//! The process's time: the moment that the core gets, and deadlines of waits.
 
 use std::time::Duration;
 

@@ -21,9 +21,9 @@ use crate::server::engine::{LongWaits, Reservation, Seen};
 
 /// How often observations are collected.
 const EVERY: Duration = Duration::from_millis(100);
-/// How often the waits are walked.
+/// How often the server goes through the waits.
 const WAITS_EVERY: Duration = Duration::from_secs(1);
-/// The waits of one store that are looked at. Shorter ones are none: reads of keys that are there send a WAIT too.
+/// Which waits of one store count. Shorter ones do not: reads of keys that are there send a WAIT too.
 const WAITS: LongWaits = LongWaits { at_least: Duration::from_secs(1), most: 4096, keys_each: 4 };
 /// Most subscribers at the same time.
 pub const MAX_SUBSCRIBERS: usize = 64;

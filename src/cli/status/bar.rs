@@ -31,7 +31,7 @@ impl Bar {
         let share = |n: u32| if n == 0 { 0 } else { usize::try_from(part(n)).unwrap_or(cells).max(1) };
         let (mut gone, mut missing) = (share(gone), share(total - joined));
         if alive == 0 {
-            // What is rounded down goes to whoever there is.
+            // The cells lost by rounding down go to the states that are there.
             if missing > 0 { missing = cells - gone } else { gone = cells }
         } else if gone + missing >= cells {
             missing = cells - gone - 1;

@@ -16,7 +16,7 @@ use crate::core::ids::counted;
 /// Names in one list; the rest is a number.
 const NAMES: usize = 5;
 
-/// How much is told of a run.
+/// How much is shown of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Depth {
     /// One of several runs.
@@ -360,7 +360,7 @@ pub(super) fn time_of_day(unix: f64) -> String {
     humantime::format_rfc3339_seconds(at).to_string()[11..19].to_owned()
 }
 
-/// Waits for the same key and for the same reason are one, with everybody who waits.
+/// Waits for the same key and for the same reason are one line that names all waiters.
 fn group(waits: &[Wait]) -> Vec<(&Wait, Vec<String>)> {
     let mut groups: Vec<(&Wait, Vec<String>)> = Vec::new();
     let mut known = HashMap::new();

@@ -13,7 +13,7 @@ pub(super) const GOOD: Style = AnsiColor::Green.on_default();
 pub(super) const STRONG: Style = Style::new().bold();
 pub(super) const FAINT: Style = Style::new().dimmed();
 
-/// Characters of a peer's text that are shown at the most.
+/// Most characters of a peer's text that are shown.
 const MAX_SHOWN: usize = 2000;
 
 /// What somebody else chose, made fit for a terminal. Long text is cut.

@@ -63,7 +63,7 @@ pub struct Label(Arc<str>);
 pub struct BadLabel;
 
 impl Label {
-    /// Bytes at the most.
+    /// Most bytes.
     const MOST: usize = 256;
 
     /// Takes the text.

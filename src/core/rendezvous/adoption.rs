@@ -22,7 +22,7 @@ pub struct Report {
     pub node: Label,
     /// Of the join that brought it there.
     pub join_id: Box<str>,
-    /// What it says of itself.
+    /// What it says about itself.
     pub info: NodeInfo,
     /// Its round and rank.
     pub place: Place,

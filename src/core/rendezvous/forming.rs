@@ -10,7 +10,7 @@ use crate::core::ids::{Elapsed, Timestamp, counted};
 
 /// Most names and ranks in an answer.
 const LISTED: usize = 32;
-/// Nobody waits longer than this, however often the deadline is moved.
+/// No node waits longer than this, however often the deadline is moved.
 const MAX_LEFT: Duration = Duration::from_hours(7 * 24);
 
 impl Run {

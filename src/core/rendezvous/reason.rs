@@ -118,7 +118,7 @@ pub enum RunRefusal {
     BadRank {
         /// The rank.
         rank: u32,
-        /// The most nodes of a round.
+        /// The greatest number of nodes in a round.
         max_nodes: u32,
     },
     /// The terms contradict themselves.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Label, NodeInfo, Terms, Who};
 use crate::core::ids::{RunId, Timestamp, count};
 
-/// The end of a round's time is announced this long before, or a fifth of the time before.
+/// The end of a round's time is announced this long before it, or a fifth of the whole time before it.
 const EXPIRING: Duration = Duration::from_mins(5);
 
 /// A node of a complete round. Its rank is its position.
@@ -110,9 +110,9 @@ mod tests {
 pub(super) struct Forming {
     pub(super) first_join: Timestamp,
     pub(super) deadline: Timestamp,
-    /// With enough nodes there, it is complete at this time.
+    /// If enough nodes are there, it is complete at this time.
     pub(super) last_call: Option<Timestamp>,
-    /// When its end is announced; `None` once it is.
+    /// When its end is announced; `None` after that.
     pub(super) announce_at: Option<Timestamp>,
     /// Who came last.
     pub(super) last: Who,

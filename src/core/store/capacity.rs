@@ -1,4 +1,4 @@
-//! How much one store may hold, and what a request that does not fit is told.
+//! How much one store may hold, and the error for a request that does not fit.
 
 use bytes::Bytes;
 

@@ -155,7 +155,7 @@ pub enum Event {
         /// How many keys and queues it held.
         keys: usize,
     },
-    /// The last connection of a store has gone, and keys stay that no rule drops: whoever comes next reads them.
+    /// The last connection of a store has gone, and keys stay that no rule drops: the next client reads them.
     KeysStay {
         /// How many plain keys there are.
         keys: usize,

@@ -48,7 +48,7 @@ const fn spread(kept: u32) -> u64 {
     (kept as u64) << u32::BITS | kept as u64
 }
 
-/// Places by name. The names themselves are with whoever asks.
+/// Places by name. The caller keeps the names themselves.
 #[derive(Debug)]
 pub(super) struct Index {
     hasher: DefaultHashBuilder,

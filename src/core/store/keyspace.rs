@@ -1,4 +1,4 @@
-//! The names: what each holds and who waits for it.
+//! The names: what each holds and which connections wait for it.
 //!
 //! One name is one slot, whatever it is used for (plain key, queue, barrier, only waited for), so every operation
 //! looks a name up once. A slot exists while anything needs it.

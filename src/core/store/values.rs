@@ -38,7 +38,7 @@ impl Store {
         self.write(conn, id, value, fx);
     }
 
-    /// Writes a plain value and wakes who waits for it.
+    /// Writes a plain value and wakes the connections that wait for it.
     #[expect(clippy::arithmetic_side_effects, reason = "steps, of which a critical section takes few")]
     pub(super) fn write(&mut self, conn: ConnId, id: SlotId, value: Bytes, fx: &mut impl Effects) {
         if self.keys.slot(id).record.is_some() {

@@ -1,4 +1,4 @@
-//! What the store shows of itself: counts, and who waits for what.
+//! What the store shows of itself: counts, and which connection waits for what.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Who waits on which name, in both directions: a list through each name's waiters, and each wait's own entries, so
-//! that leaving costs the size of the leaver's wait, whoever else waits.
+//! Which connection waits for which name, in both directions: a list through each name's waiters, and each
+//! wait's own entries. So leaving costs only the size of the wait that ends, however many others wait.
 
 use slab::Slab;
 use smallvec::SmallVec;

@@ -1,7 +1,6 @@
-//! WAIT: parking a connection until all its keys are there, and ending its wait.
-//!
-//! A wait knows how many of its keys are missing; whoever makes a key appear or disappear tells the waiters of that
-//! key, and of no other.
+//! WAIT: parking a connection until all its keys are there, and ending its wait. A wait knows how many of its
+//! keys are missing; the code that makes a key appear or disappear tells the waiters of that key, and of no
+//! other.
 
 use super::slot::SlotId;
 use super::waiters::{Wait, WaitOn};
@@ -66,7 +65,7 @@ impl Store {
         self.each_missing(id, |_, missing| *missing += 1);
     }
 
-    /// The name is there: its waiters miss one key less. Nobody is woken by this.
+    /// The name is there: its waiters miss one key less. This wakes no connection.
     pub(super) fn subtract_missing(&mut self, id: SlotId) {
         self.each_missing(id, |_, missing| *missing -= 1);
     }

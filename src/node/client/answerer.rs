@@ -1,6 +1,6 @@
-//! Recognizes who answers in a store's place, so that people need not read hex.
+//! Recognizes what answers in place of a store, so that people need not read hex.
 
-/// Who answered the hello of a TCPStore client, by its first bytes.
+/// What answered the hello of a TCPStore client, by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Answerer {
     /// An HTTP/1 server.

@@ -12,7 +12,7 @@ use super::wire::deadline_in;
 use super::{Answerer, Endpoint, StepError};
 use crate::core::protocol::{Dialect, Request, encode_hello, encode_request};
 
-/// A stream that a TCPStore answers on.
+/// A stream on which a TCPStore answers.
 #[derive(Debug)]
 pub(super) struct Greeted {
     pub(super) stream: TcpStream,
@@ -87,7 +87,7 @@ pub(super) async fn greet(addr: SocketAddr, limit: Duration) -> Result<Greeted, 
     }
 }
 
-/// The least time for a second try.
+/// The shortest time for a second try.
 const LEAST: Duration = Duration::from_millis(100);
 
 /// A PING that is also two line ends, so that a server that waits for a line shows itself.
@@ -109,7 +109,7 @@ impl Probe {
         let mut bytes = Vec::new();
         encode_hello(&mut bytes);
         let _known = encode_request(question, Dialect::C, &mut bytes);
-        // If the peer closed already, reading tells.
+        // If the peer has closed already, reading shows it.
         let _sent = stream.write_all(&bytes).await;
         Ok(Self { addr, stream, answer: Vec::new() })
     }

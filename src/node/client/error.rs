@@ -36,7 +36,7 @@ impl Step {
 /// One step that failed. The message names the step's object and ends with what to look at.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
-    /// The resolver has no address. A name that is unknown now may be known soon, whichever way the resolver puts it.
+    /// The resolver has no address. A name that is unknown now may be known soon, whatever the resolver's words are.
     #[error("cannot resolve `{host}`: {reason}; does the Service or pod exist, under this name?")]
     Unresolved {
         /// The name.
@@ -52,7 +52,7 @@ pub enum StepError {
         /// For how long.
         after: Duration,
     },
-    /// Nobody listens.
+    /// Nothing listens there.
     #[error("cannot connect to {addr}: refused; the server is not up (yet), or listens on another port")]
     Refused {
         /// The address.
@@ -74,7 +74,7 @@ pub enum StepError {
         /// The system's words.
         source: io::Error,
     },
-    /// Connected, and closed without a word.
+    /// Connected, and closed without an answer.
     #[error(
         "{addr} closed the connection without an answer; it is no TCPStore of PyTorch 2.2 or later, or does not let this address in"
     )]
@@ -95,7 +95,7 @@ pub enum StepError {
     Foreign {
         /// The address.
         addr: SocketAddr,
-        /// Who it seems to be.
+        /// What it seems to be.
         answerer: Answerer,
     },
 }
@@ -148,10 +148,10 @@ impl std::fmt::Display for ConnectError {
 
 impl std::error::Error for ConnectError {}
 
-/// A call that failed. After [`Error::NotInTime`] the client can be used on, after any other it cannot.
+/// A call that failed. After [`Error::NotInTime`] the client can be used again, after any other error it cannot.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What was waited for did not happen. The server was told that nobody waits any more.
+    /// It did not happen in time. The wait was cancelled at the server.
     #[error("not there within {}", Elapsed(*.after))]
     NotInTime {
         /// For how long.
@@ -171,7 +171,7 @@ pub enum Error {
         /// The call.
         op: Op,
     },
-    /// The connection broke otherwise.
+    /// The connection broke in another way.
     #[error("{}: {source}", .op.name())]
     Io {
         /// The call.
@@ -179,7 +179,7 @@ pub enum Error {
         /// The system's words.
         source: io::Error,
     },
-    /// The answer is none to this call.
+    /// The answer does not belong to this call.
     #[error("the answer to {} makes no sense: {what}; this is not a TCPStore, or a fault", .op.name())]
     Garbage {
         /// The call.
@@ -195,7 +195,7 @@ pub enum Error {
         /// [`Options::max_reply`](super::Options::max_reply).
         limit: usize,
     },
-    /// An earlier call was broken off, so that the bytes to come belong to nobody.
+    /// An earlier call was broken off, so the next bytes belong to no call.
     #[error("an earlier call on this connection failed; connect again")]
     OutOfStep,
 }

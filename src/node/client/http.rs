@@ -19,7 +19,7 @@ use super::{Endpoint, StepError, open, resolve};
 use crate::config::Token;
 use crate::core::ids::Elapsed;
 
-/// Where the admin port is if nothing else is said.
+/// Where the admin port is by default.
 pub(crate) const DEFAULT_ADMIN: &str = "http://127.0.0.1:29501";
 const DEFAULT_PORT: u16 = 29501;
 
@@ -164,7 +164,7 @@ pub(crate) async fn post(
     exchange(admin, request, token, serde_json::to_string(body)?, limit).await
 }
 
-/// What stands for itself in a part of a path; all else could mean something there.
+/// Characters that need no escape in a part of a path; all others could have a meaning there.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// A part of a path, with everything escaped that could mean something else there.
@@ -224,7 +224,7 @@ async fn answer(stream: TcpStream, request: Request<String>) -> Result<Answer, F
     let exchange = async {
         let (head, mut body) = sender.send_request(request).await.map_err(Failure::Head)?.into_parts();
         let mut bytes = Vec::new();
-        // Told before the first byte of it: nothing is read of a body that is too large.
+        // Checked before the first byte: nothing is read of a body that is too large.
         if body.size_hint().lower() > MAX_BODY as u64 {
             return Err(Failure::TooLarge);
         }

@@ -25,12 +25,12 @@ pub(crate) use crate::node::endpoint::parse_port;
 pub use crate::node::endpoint::{Endpoint, EndpointError};
 pub use error::{ConnectError, Error, Step, StepError};
 
-/// How patient a client is, and how much it takes.
+/// How long a client waits, and how much it accepts.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// For each of resolving, connecting, and greeting one address.
     pub step: Duration,
-    /// For each call, but for the waiting that a call is there for.
+    /// For each call, without the time that the call itself is meant to wait.
     pub call: Duration,
     /// Bytes of one reply.
     pub max_reply: usize,
@@ -237,7 +237,7 @@ impl Client {
             if let Some(item) = self.try_queue_pop(key).await? {
                 return Ok(item);
             }
-            // Somebody else took it, or there is a plain key of this name, which would end each wait at once.
+            // Another client took it, or there is a plain key with this name, which would end each wait at once.
             if started.elapsed() >= limit {
                 return Err(Error::NotInTime { after: limit });
             }

@@ -1,4 +1,4 @@
-//! One connection to a store: requests out, replies in, every wait with an end.
+//! One connection to a store: requests go out, replies come in, and every wait has an end.
 //!
 //! Whether the two sides agree on whose bytes come next is part of its state: a call that fails or is dropped half-way
 //! leaves the connection "out of step", and it refuses everything from then on.
@@ -17,7 +17,7 @@ use crate::core::protocol::{Dialect, Op, Request, encode_request};
 /// Room made for bytes to come. What a server announces is never allocated before it arrives.
 const READ_AHEAD: usize = 256 * 1024;
 
-/// When `limit` is over, from now. A limit beyond the clock is none that anybody sees the end of.
+/// The time at which `limit` is over, from now. A limit beyond the clock's range never ends.
 #[expect(clippy::arithmetic_side_effects, reason = "the clock of a computer counts further than a year")]
 pub(super) fn deadline_in(limit: Duration) -> Instant {
     Instant::now() + limit.min(Duration::from_hours(365 * 24))
@@ -146,7 +146,7 @@ impl Wire {
         }
     }
 
-    /// The same error for every reply that cannot be.
+    /// The same error for every impossible reply.
     pub(super) fn garbage(&self, what: String) -> Error {
         Error::Garbage { op: self.op, what }
     }

@@ -1,4 +1,4 @@
-//! Mistakes in torchrun's command line, alike for a command to run and for one in a manifest.
+//! Mistakes in torchrun's command line, for a command to run and for one in a manifest.
 
 use super::Check;
 use crate::core::ids::Nodes;

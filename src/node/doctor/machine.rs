@@ -12,11 +12,11 @@ use crate::node::launch::{Backend, Environment, Torchrun};
 pub struct MachineFacts {
     /// The host's name.
     pub hostname: String,
-    /// What the resolver makes of it.
+    /// The addresses that the resolver gives for it.
     pub own_addresses: Vec<IpAddr>,
-    /// `/etc/hosts`, where Kubernetes writes the name that others can resolve.
+    /// `/etc/hosts`, into which Kubernetes writes the name that others can resolve.
     pub hosts_file: String,
-    /// Open files that a process may have now, and at the most.
+    /// Open files that a process may have now, and at most.
     pub descriptors: (Option<u64>, Option<u64>),
     /// Connections that the kernel queues for a listener.
     pub backlog: Option<i32>,

@@ -1,4 +1,4 @@
-//! Checks that tell before a job hangs why it would: PASS, WARN or FAIL, with the evidence and the remedy.
+//! Checks that say why a job would hang, before it does: PASS, WARN or FAIL, with the evidence and the remedy.
 //!
 //! Each check is a small function over facts that were gathered before, so that it can be tested without a network. What
 //! gathers them (`probe`) has a time limit for each step.
@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `environment` | what the platform and the user set |
 //! | `command` | torchrun's command line |
-//! | `network` | the way to the store: name, port, who answers |
+//! | `network` | the way to the store: name, port, what answers |
 //! | `server` | the server behind the admin port: version, clock, runs, announced pods |
 //! | `machine` | this host: limits, its own name |
 //! | `probe` | gathers the facts of the last three |
@@ -40,7 +40,7 @@ use crate::core::ids::Shown;
 pub enum Verdict {
     /// As it should be.
     Pass,
-    /// It may work, or hurt later.
+    /// It may work, or cause harm later.
     Warn,
     /// The job will not work.
     Fail,
@@ -79,7 +79,7 @@ impl Check {
         Self { id, verdict: Verdict::Pass, evidence: evidence.into(), remedy: None, place: None }
     }
 
-    /// It may work, or hurt later.
+    /// It may work, or cause harm later.
     pub fn warn(id: &'static str, evidence: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             id,

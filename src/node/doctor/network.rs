@@ -1,4 +1,4 @@
-//! The way to the store: what the name resolves to, whether the port is open, and who answers there.
+//! The way to the store: what the name resolves to, whether the port is open, and what answers there.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub struct NetworkFacts {
     pub resolving: Duration,
     /// The addresses of this host.
     pub own: Vec<IpAddr>,
-    /// What came of each address that was tried.
+    /// The result for each address that was tried.
     pub tried: Vec<(SocketAddr, Result<Answer, Failure>)>,
 }
 
@@ -37,7 +37,7 @@ pub struct Answer {
 pub struct Failure {
     /// Which one.
     pub step: Step,
-    /// In words.
+    /// The failure in words.
     pub text: String,
 }
 
@@ -89,7 +89,7 @@ fn one_address(facts: &NetworkFacts, addrs: &[SocketAddr]) -> Check {
     const REMEDY: &str = "name one pod (`train-0.train`), or a ClusterIP Service of the rallypoint server alone, and use \
                           is_host=0 with c10d";
     let v4 = addrs.iter().filter(|addr| addr.is_ipv4()).count();
-    // One of each family is one host.
+    // One address of each family is one host.
     if v4 <= 1 && addrs.len().saturating_sub(v4) <= 1 {
         return Check::pass(ID, "the name means one host");
     }

@@ -1,4 +1,4 @@
-//! Gathers the facts: looks, and changes nothing. Each step ends after a time.
+//! Gathers the facts: only looks, and changes nothing. Each step has a time limit.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime};
@@ -15,10 +15,10 @@ use crate::core::protocol::rendezvous_state;
 use crate::node::client::http::{self, AdminUrl};
 use crate::node::client::{self, Client, Endpoint, Options};
 
-/// Addresses of one name that are tried.
+/// Most addresses of one name to try.
 const MOST_TRIED: usize = 8;
 
-/// Goes the way to the store. Returns a client if one answered.
+/// Tries the way to the store. Returns a client if a store answered.
 pub(crate) async fn probe_network(
     endpoint: &Endpoint,
     own_ip: Option<IpAddr>,
@@ -56,7 +56,7 @@ async fn address_towards(addr: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr = if addr.is_ipv4() { [0, 0, 0, 0].into() } else { [0_u16; 8].into() };
     let socket = tokio::net::UdpSocket::bind((any, 0)).await.ok()?;
     socket.connect(addr).await.ok()?;
-    // Loopback is every host's own, and says nothing of a Service.
+    // Every host has loopback, so it says nothing about a Service.
     socket.local_addr().ok().map(|local| local.ip()).filter(|ip| !ip.is_loopback())
 }
 

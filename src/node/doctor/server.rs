@@ -1,10 +1,10 @@
-//! The server: what the admin port says of itself and of the run, and what an earlier run left in the store.
+//! The server: what the admin port says about itself and about the run, and what an earlier run left in the store.
 
 use std::collections::BTreeMap;
 
 use super::Check;
 
-/// What the admin port and the store told.
+/// What the admin port and the store said.
 #[derive(Debug, Clone, Default)]
 pub struct ServerFacts {
     /// The admin port.
@@ -25,9 +25,9 @@ pub struct ServerFacts {
     pub run_closed: bool,
     /// Whether addresses of an env:// or static job are in the store.
     pub has_addresses: bool,
-    /// Connections to the store besides this one, if the server tells.
+    /// Connections to the store besides this one, if the server says it.
     pub others: Option<usize>,
-    /// Keys in the store, if the server tells.
+    /// Keys in the store, if the server says it.
     pub keys: usize,
 }
 
@@ -67,7 +67,7 @@ fn admin(facts: &ServerFacts) -> Check {
 fn version(facts: &ServerFacts) -> Check {
     const ID: &str = "server-version";
     let own = env!("CARGO_PKG_VERSION");
-    // The first two numbers: within them nothing that matters changes.
+    // The first two numbers: releases that share them differ in nothing that matters here.
     let line = |version: &str| version.split('.').take(2).map(str::to_owned).collect::<Vec<_>>();
     match &facts.version {
         None => Check::warn(

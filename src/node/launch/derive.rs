@@ -74,7 +74,7 @@ pub fn derive(
     Ok(launch)
 }
 
-/// Derives the node rank alone, for the sidecar whose container is not told the rest.
+/// Derives the node rank alone, for the sidecar, whose container does not have the other values.
 pub fn node_rank(env: &Environment, given: &Given) -> Result<Option<Derived<u32>>, LaunchError> {
     let mut job = Derivation::of(env, given, None);
     job.ask_launchers()?;
@@ -94,7 +94,7 @@ struct Derivation<'a> {
     platform: &'static Platform,
     /// What Slurm says, if it is there.
     slurm: Option<Step>,
-    /// The process as its launcher counts.
+    /// The place of the process, as its launcher counts.
     task: Option<Task>,
 }
 
@@ -104,7 +104,7 @@ impl<'a> Derivation<'a> {
         Self { env, given, command, platform, slurm: None, task: None }
     }
 
-    /// Reads what launchers of single processes say. Whoever says rank and nodes does not need them.
+    /// Reads what launchers of single processes say. It is not needed if rank and nodes are given.
     fn ask_launchers(&mut self) -> Result<(), LaunchError> {
         let decided = self.given.node_rank.is_some() && self.given.nodes.is_some();
         self.slurm = Step::read(self.env).or_else(|error| if decided { Ok(None) } else { Err(error) })?;
@@ -175,13 +175,13 @@ impl<'a> Derivation<'a> {
         }
     }
 
-    /// Whether a platform's variables are there, be it the one that made the pod or one inside of it.
+    /// Whether a platform's variables are there: of the platform that made the pod, or of one inside it.
     fn sees(&self, kind: Kind) -> bool {
         Platform::all_in(self.env).any(|platform| platform.kind == kind)
     }
 
-    /// Whether `RANK` is that of one of several processes of a node: whoever starts them sets `LOCAL_RANK` too. In front
-    /// of a launcher it is a left-over.
+    /// Whether `RANK` belongs to one of several processes of a node: a launcher that starts them sets
+    /// `LOCAL_RANK` too. In front of a launcher it is a left-over.
     fn is_a_process(&self) -> bool {
         self.env.get("LOCAL_RANK").is_some() && self.command.is_none()
     }

@@ -5,7 +5,7 @@ use crate::node::endpoint::EndpointError;
 /// What contradicts what, or cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LaunchError {
-    /// Text where a count or an index belongs.
+    /// A text that should be a count or an index.
     #[error("{name} is `{value}`, which is no whole number; correct it, or unset it")]
     NotANumber {
         /// The variable or flag.
@@ -32,7 +32,7 @@ pub enum LaunchError {
     /// Two sources of one value.
     #[error(transparent)]
     Differ(Box<Difference>),
-    /// An index that there is no place for.
+    /// An index that does not fit the number of nodes.
     #[error(
         "node rank {rank} (from {rank_from}) does not fit {nodes} nodes (from {nodes_from}): ranks are 0 to {}; was the \
          number of pods raised without the number of nodes?",
@@ -48,7 +48,7 @@ pub enum LaunchError {
         /// Where it came from.
         nodes_from: String,
     },
-    /// A process rank that there is no place for.
+    /// A process rank that does not fit the world size.
     #[error("RANK={rank} does not fit WORLD_SIZE={world}: ranks are 0 to {}", .world.saturating_sub(1))]
     RankBeyondWorld {
         /// `RANK`.
@@ -87,7 +87,7 @@ pub enum LaunchError {
         /// Where their number came from.
         from: String,
     },
-    /// A process rank in the middle of a node, in a pod that is to start the node's launcher.
+    /// A process rank in the middle of a node, in a pod that starts the node's launcher.
     #[error(
         "RANK={rank} is not the first rank of a node with {processes} processes (from {from}); for a launcher of whole nodes set \
          PET_NODE_RANK instead, for single processes set LOCAL_RANK too"
@@ -191,7 +191,7 @@ pub enum LaunchError {
         /// Its value.
         value: String,
     },
-    /// JSON about the cluster that names nobody, or not this node.
+    /// JSON about the cluster that names no node, or not this one.
     #[error(
         "{0} is no JSON with `cluster` and `task` that names this node among those that train; set --nodes \
          (RALLYPOINT_NODES), --node-rank (RALLYPOINT_NODE_RANK) and --endpoint, or unset it"
@@ -209,7 +209,7 @@ pub enum LaunchError {
         /// The job.
         job: u32,
     },
-    /// Several tasks of a Volcano job, of which nobody says how their pods are counted together.
+    /// Several tasks of a Volcano job, and nothing says how their pods are counted together.
     #[error(
         "the Volcano job has several tasks ({0}), each of which counts its pods from 0; use Volcano's pytorch plugin, or set \
          RALLYPOINT_NODE_RANK=$((PODS_BEFORE + VC_TASK_INDEX)) in each task, and RALLYPOINT_NODES"
@@ -270,7 +270,7 @@ pub struct Difference {
     pub first: String,
     /// Its value.
     pub first_value: String,
-    /// The source that says otherwise.
+    /// The source that says something else.
     pub second: String,
     /// Its value.
     pub second_value: String,

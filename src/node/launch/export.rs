@@ -40,7 +40,7 @@ pub fn variables(launch: &LaunchEnv) -> Vec<(&'static str, String, String)> {
     if let Some(rank) = &launch.node_rank {
         put("PET_NODE_RANK", rank.value.to_string(), &rank.from, &rank.why);
     }
-    // A world size beside no rank would only mislead.
+    // A world size without a rank would only mislead.
     if let (Some(rank), Some(world)) = (&launch.rank, &launch.world_size) {
         put("RANK", rank.value.to_string(), &rank.from, &rank.why);
         put("WORLD_SIZE", world.value.to_string(), &world.from, &world.why);

@@ -22,7 +22,7 @@ pub(super) fn slots(text: &str) -> Option<(Vec<String>, bool)> {
     Some((pairs.into_iter().map(|(host, _)| host.to_owned()).collect(), even))
 }
 
-/// `CLUSTER_SPEC` and `TF_CONFIG`: who there is, and who this is.
+/// `CLUSTER_SPEC` and `TF_CONFIG`: all nodes, and which of them this is.
 #[derive(Debug, Deserialize)]
 pub(super) struct ClusterSpec {
     #[serde(default)]
@@ -37,7 +37,7 @@ struct Task {
     index: Index,
 }
 
-/// A number, which some write as text.
+/// A number, which some platforms write as text.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Index {
@@ -48,9 +48,9 @@ enum Index {
 /// The place of a node in a cluster.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Member {
-    /// Its rank among those that train; nobody else has one.
+    /// Its rank among the nodes that train; other nodes have none.
     pub rank: Option<u32>,
-    /// How many train.
+    /// How many nodes train.
     pub nodes: u32,
     /// The host of rank 0.
     pub master: String,

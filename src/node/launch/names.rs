@@ -1,7 +1,7 @@
 //! Pod names. A StatefulSet numbers its pods by name; a Job's pod name ends in five random characters, which can all be
 //! digits, so the end of such a name is never an index.
 
-/// What Kubernetes makes random name suffixes of: no vowels and nothing that looks like another character.
+/// The characters of random name suffixes in Kubernetes: no vowels, and none that looks like another.
 const SUFFIX_CHARACTERS: &str = "bcdfghjklmnpqrstvwxz2456789";
 /// How many of them a Job, ReplicaSet or DaemonSet appends.
 const SUFFIX_LEN: usize = 5;
@@ -24,7 +24,7 @@ pub fn random_suffix(pod: &str) -> bool {
     end.len() == SUFFIX_LEN && end.chars().all(|c| SUFFIX_CHARACTERS.contains(c))
 }
 
-/// What operators call the groups of a job that has several: `JOB-master-0` and `JOB-worker-0` are two pods with the
+/// The names of groups in a job that has several: `JOB-master-0` and `JOB-worker-0` are two pods with the
 /// number 0.
 const ROLES: [&str; 14] = [
     "master",

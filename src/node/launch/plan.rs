@@ -89,7 +89,7 @@ impl Mode {
     }
 }
 
-/// Why a command cannot be launched in the asked-for way.
+/// Why a command cannot be launched in the requested way.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// A mode of torchrun for something else.
@@ -106,7 +106,7 @@ pub enum PlanError {
          it or say --mode {flag}"
     )]
     FlagContradicts {
-        /// The mode that was asked for.
+        /// The requested mode.
         asked: &'static str,
         /// The mode that the flag means.
         flag: &'static str,
@@ -152,15 +152,15 @@ pub struct Plan {
     pub notes: Vec<String>,
 }
 
-/// Makes every process a client, so that none tries to host the store: harmless with a server elsewhere, needed beside a
+/// Makes every process a client, so that no process tries to host the store: harmless with a server elsewhere, needed beside a
 /// sidecar. torch looks for this very text.
 const CLIENTS_ONLY: (&str, &str) = ("TORCHELASTIC_USE_AGENT_STORE", "True");
-/// What torch before 2.6 reads besides when it is such a client; without it `init_process_group` is a `KeyError` there.
+/// What torch before 2.6 also reads in such a client; without it `init_process_group` fails with a `KeyError` there.
 const FIRST_ATTEMPT: (&str, &str) = ("TORCHELASTIC_RESTART_COUNT", "0");
 /// How long torchrun's c10d backend waits in each call, if the user does not say.
 const READ_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// Prepares a command. `patience` is how long a node waits for the others.
+/// Prepares a command. A node waits for the others for `patience`.
 pub fn plan(
     mode: Mode,
     argv: &[String],

@@ -88,7 +88,7 @@ pub(super) enum Says {
     GroupIndex,
 }
 
-/// Variables that `derive` has rules for, whoever sets them.
+/// Variables for which `derive` has rules, whatever sets them.
 const BY_NAME: [&str; 5] = ["JOB_COMPLETION_INDEX", "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"];
 
 impl Says {
@@ -132,7 +132,7 @@ impl Platform {
         found.unwrap_or(&table::UNKNOWN)
     }
 
-    /// The platforms that have a say here: those with a mark in the environment, and whoever set variables by hand.
+    /// The platforms that count here: those with a mark in the environment, and variables set by hand.
     pub(super) fn all_in(env: &Environment) -> impl Iterator<Item = &'static Self> {
         Self::ALL.iter().filter(|platform| platform.kind == Kind::Variables || platform.has_variables(env))
     }

@@ -3,7 +3,7 @@
 
 use super::{Environment, LaunchError};
 
-/// Slurm's words about this process.
+/// What Slurm says about this process.
 #[derive(Debug)]
 pub(super) struct Step {
     /// Whether `srun` started it. The job's script runs once, on the first node, with the numbers of a first task.

@@ -151,7 +151,7 @@ impl Torchrun {
         let mut at = entry + 1;
         while let Some(word) = argv.get(at).filter(|word| word.starts_with('-') && word.len() > 1) {
             let Some(name) = flag_name(word) else {
-                // Unknown: of a later release, or a mistake that torchrun will tell.
+                // Unknown: of a later release, or a mistake that torchrun will report.
                 at += 1;
                 continue;
             };

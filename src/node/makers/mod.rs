@@ -51,7 +51,7 @@ pub enum Maker {
 pub struct Facts {
     /// The maker.
     pub maker: Maker,
-    /// How it is called in messages.
+    /// Its name in messages.
     pub name: &'static str,
     /// Project, release and files where this was read.
     pub source: &'static str,
@@ -59,17 +59,17 @@ pub struct Facts {
     pub variables: &'static [Variable],
     /// Variables that begin like this are its own as well.
     pub prefixes: &'static [&'static str],
-    /// What it puts on the pods.
+    /// The labels that it puts on the pods.
     pub labels: &'static [Label],
     /// The pods' host names; empty if they are random.
     pub hosts: &'static [&'static str],
-    /// What stands after a host name and a dot; empty if the pod template says it.
+    /// What follows a host name and a dot; empty if the pod template says it.
     pub subdomain: &'static str,
     /// The host that it names as master, with placeholders; empty if it names none, or one that is known only later.
     pub master: &'static str,
     /// The Services that it makes.
     pub services: &'static [Service],
-    /// How a container learns its pod's index, as one would write it into a manifest.
+    /// How a container learns its pod's index, in the form for a manifest.
     pub index: Option<Index>,
     /// The field with an id that all pods of a run share, and no other run has.
     pub run_id: Option<&'static str>,
@@ -88,7 +88,7 @@ pub enum When {
     Fixed,
     /// PyTorchJob: there is an elastic policy.
     Elastic,
-    /// PyTorchJob, TrainJob: the number of processes is said.
+    /// PyTorchJob, TrainJob: the number of processes is given.
     Processes,
     /// Volcano: the plugin of this name is on.
     Plugin(&'static str),
@@ -191,7 +191,7 @@ impl Index {
         }
     }
 
-    /// What has to stand in `env` for it.
+    /// What must be in `env` for it.
     pub fn in_env(self) -> Option<String> {
         match self {
             Self::Variable(_) => None,
@@ -212,7 +212,7 @@ impl Maker {
         known.unwrap_or(&table::UNKNOWN)
     }
 
-    /// The maker of a kind. Which Job is indexed stands in its spec.
+    /// The maker of a kind. A Job's spec says if it is indexed.
     pub fn of_kind(api_version: &str, kind: &str) -> Self {
         let group = api_version.split('/').next().unwrap_or_default();
         match (group, kind) {

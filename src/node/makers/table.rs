@@ -1,4 +1,4 @@
-//! The rows. Read in the sources that each names.
+//! The rows. Each was read in the sources that it names.
 
 use super::Holds::{
     Backend, Endpoint, Hosts, Index as NodeIndex, IndexInRole, Master, Nodes, Other, Port, Processes, World,
@@ -34,7 +34,7 @@ const fn and<const N: usize, const M: usize, const ALL: usize>(
     all
 }
 
-/// The row of a maker that gives nothing, for the others to be written as what they add.
+/// The row of a maker that gives nothing. The others say only what they add to it.
 const NOTHING: Facts = Facts {
     maker: Maker::Unknown,
     name: "unknown kind",

@@ -34,7 +34,7 @@ pub enum Variable {
 /// Variables by name.
 pub type Variables = BTreeMap<String, Variable>;
 
-/// What surrounds a script.
+/// The surroundings of a script.
 pub struct Surroundings<'a> {
     /// The process's variables.
     pub variables: Variables,
@@ -53,14 +53,14 @@ pub struct Command {
     pub variables: Rc<Variables>,
     /// Whether variables may be set that are not among them.
     pub open: bool,
-    /// Whether it stands in an `if`, a `case`, a loop, or behind a test: it may run in some pods only.
+    /// Whether it is in an `if`, a `case`, a loop, or behind a test: it may run only in some pods.
     pub conditional: bool,
 }
 
 /// What was read of a script.
 #[derive(Debug, Default)]
 pub struct Reading {
-    /// The commands, in the order in which they stand there.
+    /// The commands, in their order in the script.
     pub commands: Vec<Command>,
     /// What could not be read, and why.
     pub unread: Vec<String>,
@@ -82,7 +82,7 @@ pub fn basename(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }
 
-/// What a shell is told to run.
+/// What a shell has to run.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Called<'w> {
     /// `-c SCRIPT`, and what follows it.

@@ -189,7 +189,7 @@ impl Shell<'_> {
         self.join(&after);
     }
 
-    /// Runs the ways of an `if` or a `case`, each from the same start.
+    /// Runs the branches of an `if` or a `case`, each from the same start.
     fn ways(&mut self, ways: &[(Option<&CompoundList>, &CompoundList)], falls_through: bool) {
         let start = Rc::clone(&self.variables);
         let mut ends = Vec::new();
@@ -210,7 +210,7 @@ impl Shell<'_> {
         }
     }
 
-    /// Makes unknown what another way leaves differently.
+    /// Makes variables unknown that another branch leaves with another value.
     fn join(&mut self, other: &Rc<Variables>) {
         if Rc::ptr_eq(&self.variables, other) {
             return;
@@ -333,7 +333,7 @@ impl Shell<'_> {
     }
 
     fn execute(&mut self, mut words: Vec<Text>) {
-        // What only starts another command.
+        // Programs that only start another command.
         while words.len() > 1
             && words[0]
                 .literal()

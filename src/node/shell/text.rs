@@ -1,6 +1,6 @@
 //! What is known of a text.
 
-/// What a part of a text is, where its value is not known before the pod runs.
+/// The kind of a part of a text whose value is not known before the pod runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Source {
     /// The pod's index among all nodes.
@@ -9,11 +9,11 @@ pub enum Source {
     IndexInRole,
     /// The pod's name.
     PodName,
-    /// What stands behind the last dash of the pod's name.
+    /// The part of the pod's name behind the last dash.
     EndOfPodName,
     /// The pod's host name.
     HostName,
-    /// What stands behind the last dash of the host name.
+    /// The part of the host name behind the last dash.
     EndOfHostName,
     /// The pod's address.
     PodIp,
@@ -23,9 +23,9 @@ pub enum Source {
     ChildJobUid,
     /// An id that all pods of the run have, and no other run.
     RunUid,
-    /// The object's namespace, where the file does not say it.
+    /// The object's namespace, if the file does not name it.
     Namespace,
-    /// Drawn or taken from the clock: another value in each pod.
+    /// Random or taken from the clock: another value in each pod.
     Drawn,
 }
 
@@ -57,11 +57,11 @@ impl Source {
 /// A part of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
-    /// As it stands there.
+    /// A known text.
     Known(String),
-    /// Known for what it is.
+    /// A value whose kind is known.
     Of(Source),
-    /// Nobody can know it here.
+    /// A value that cannot be known here.
     Unknown {
         /// As it is written.
         written: String,
@@ -126,7 +126,7 @@ impl Text {
         }
     }
 
-    /// What it is, if it is one thing of which that is known.
+    /// Its kind, if it is one part of a known kind.
     pub fn source(&self) -> Option<Source> {
         match self.0.as_slice() {
             [Part::Of(source)] => Some(*source),
@@ -148,7 +148,7 @@ impl Text {
         self.0.iter().any(|part| matches!(part, Part::Unknown { .. }))
     }
 
-    /// Whether nothing can be in it: known to be empty, or made of unset variables alone.
+    /// Whether it must be empty: known to be empty, or made only of unset variables.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|part| matches!(part, Part::Unset(_)))
     }
@@ -161,7 +161,7 @@ impl Text {
         })
     }
 
-    /// Splits at the first occurrence of a character that is known.
+    /// Splits at the first known occurrence of a character.
     pub fn split_once(&self, at: char) -> Option<(Self, Self)> {
         let (n, before, after) = self.0.iter().enumerate().find_map(|(n, part)| match part {
             Part::Known(text) => text.split_once(at).map(|(before, after)| (n, before, after)),
@@ -188,7 +188,7 @@ impl Text {
 }
 
 impl std::fmt::Display for Text {
-    /// As one would write it: what is unknown as it is written, what is known for what it is in angle brackets.
+    /// For messages: an unknown part as it is written, a part of a known kind in angle brackets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for part in &self.0 {
             match part {

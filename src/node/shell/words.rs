@@ -236,7 +236,7 @@ impl Shell<'_> {
         }
     }
 
-    /// What `$(…)` becomes, where that can be said.
+    /// What `$(…)` becomes, if that can be known.
     fn substitution(&mut self, script: &str, source: &str) -> Text {
         let reading = self.inside(script);
         let Some(reading) = reading else { return Text::unknown(source, false) };
@@ -253,7 +253,7 @@ impl Shell<'_> {
             ["date" | "uuidgen" | "mktemp" | "shuf", ..]
             | ["openssl", "rand", ..]
             | ["cat", "/proc/sys/kernel/random/uuid"] => Text::of(Part::Of(Source::Drawn)),
-            // What all pods share at a certain day is not worth guessing.
+            // Values that all pods share on one day are not worth guessing.
             ["echo" | "printf", .., _] => first.words.last().cloned().unwrap_or_default(),
             _ => {
                 let varies = reading.commands.iter().any(|command| {
@@ -337,7 +337,7 @@ impl Shell<'_> {
     }
 }
 
-/// Variables that a shell or an image has without anybody setting them in a manifest.
+/// Variables that a shell or an image has although no manifest sets them.
 fn is_of_every_shell(name: &str) -> bool {
     const NAMES: [&str; 16] = [
         "PATH",

@@ -228,7 +228,7 @@ impl Engine {
     /// Goes on with what is dropped step by step until nothing is left of it, with the lock free between the steps.
     fn settle(&self) {
         while self.lock().store.is_unsettled() {
-            // The lock is not fair: who waits for it must have time to wake up.
+            // The lock is not fair: a thread that waits for it must have time to wake up.
             std::thread::sleep(Duration::from_micros(100));
             self.change(None, |_, _, _| ());
         }

@@ -24,7 +24,7 @@ pub struct Seen {
 pub struct LongWaits {
     /// Those that have lasted for so long.
     pub at_least: Duration,
-    /// So many of them at the most.
+    /// Most of them.
     pub most: usize,
     /// And of each so many of its missing keys.
     pub keys_each: usize,

@@ -1,8 +1,7 @@
-//! Drives the native rendezvous: one lock around all runs, one timer for the next deadline, and the requests that wait
-//! here until something has changed for them.
-//!
-//! Nothing is awaited or logged while the lock is held; stores are opened and closed, because no request may see a round
-//! that is complete and has no store yet.
+//! Drives the native rendezvous: one lock around all runs, one timer for the next deadline, and the requests
+//! that wait here until something has changed for them. Nothing is awaited or logged while the lock is held.
+//! But stores are opened and closed under it, because no request may see a complete round that has no store
+//! yet.
 
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
@@ -123,7 +122,7 @@ struct State {
 /// A line for the log.
 #[derive(Debug)]
 enum Line {
-    /// A join was turned away.
+    /// A join was refused.
     TurnedAway { run: RunId, node: Label, refusal: RunRefusal },
     /// The server's stores have something to say.
     Stores(HostLine),
@@ -567,7 +566,7 @@ impl State {
 struct Parked<'a> {
     rounds: &'a Rounds,
     ticket: Ticket,
-    /// Whether it says that whoever sent it is alive: not if the node is elsewhere by now.
+    /// Whether it shows that its sender is alive: not if the node waits in another request by now.
     counts: bool,
 }
 

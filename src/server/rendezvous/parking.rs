@@ -1,5 +1,6 @@
-//! Requests that wait here until what they wait for has happened: each is one entry and one oneshot channel. It is
-//! woken once, and then reads how it stands. A newer request of the same peer takes the place of an older one.
+//! Requests that wait here until what they wait for has happened: each is one entry and one oneshot channel.
+//! It is woken once, and then reads its standing. A newer request of the same peer takes the place of an
+//! older one.
 
 use std::collections::HashMap;
 
@@ -36,7 +37,7 @@ struct Entry {
 impl Entry {
     fn wake(&mut self) {
         if let Some(tell) = self.tell.take() {
-            // A request that is gone takes itself out.
+            // A request that ends removes its own entry.
             let _ = tell.send(());
         }
     }

@@ -38,7 +38,8 @@ impl OpenStore {
     }
 }
 
-/// Something to say of the stores, by whoever opened one: it may hold a lock, and says it when that is free.
+/// A log line about the stores. The code that opened a store may hold a lock, and logs the line after it has
+/// let go of it.
 #[derive(Debug)]
 pub(in crate::server) enum HostLine {
     /// Another program has the port.
@@ -259,7 +260,7 @@ impl StoreHost {
         self.leases.run_of(port)
     }
 
-    /// What the store on `port` was opened for, as insight is told it.
+    /// What the store on `port` was opened for, in the form that insight takes.
     pub(in crate::server) fn owner(&self, port: u16) -> Option<StoreOwner> {
         self.leases.owner(port)
     }

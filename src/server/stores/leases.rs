@@ -24,7 +24,8 @@ pub struct RunStore {
     pub is_new: bool,
 }
 
-/// A round's store. Whoever has this may give it up, as long as its port is not another one's.
+/// A round's store. The holder of this may give the store up, as long as its port does not belong to another
+/// one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::server) struct RoundStore {
     port: u16,

@@ -1,7 +1,6 @@
-//! What the rules drop, step by step: a connection may have written a million addresses, a run may have as many names.
-//!
-//! Whoever decides puts the names that may have to go on a list; each is looked at once, and goes if the decision still
-//! holds for it. What was written since the decision stays.
+//! What the rules drop, step by step: a connection may have written a million addresses, a run may have as
+//! many names. A decision puts the names that may have to go on a list. Each is looked at once, and goes if
+//! the decision still holds for it. What was written after the decision stays.
 
 use super::{DropCause, KeySpace, Record, SlotId, StaleKeys};
 use crate::core::ids::{ConnId, Timestamp};

@@ -1,4 +1,4 @@
-//! Names in no order. Each is told its position, and so is taken out without a search.
+//! Names in no order. Each knows its position, so that it can be removed without a search.
 
 use crate::core::ids::count;
 use crate::core::store::slot::SlotId;

@@ -55,7 +55,7 @@ pub struct StaleKeyConfig {
     pub forget_finished_after: Option<Duration>,
     /// Rule 4.
     pub reset_when_idle: Option<Duration>,
-    /// Everything goes when the last connection has gone, whoever it was.
+    /// Everything goes when the last connection has gone, whatever client it was.
     pub one_job: bool,
 }
 
@@ -89,7 +89,7 @@ struct Notes {
     worker_share: i64,
     /// Addresses of which it is the writer.
     wrote: Members,
-    /// What it read, by group: in [`Self::MOST_READ`] groups at the most.
+    /// What it read, by group: in at most [`Self::MOST_READ`] groups.
     read: HashMap<GroupId, Read>,
     runs: SmallVec<[RunKey; 2]>,
 }
@@ -210,7 +210,7 @@ impl StaleKeys {
         }
     }
 
-    /// As [`Self::bytes_of`] at the most, for names of `bytes` together.
+    /// The most that [`Self::bytes_of`] can be, for names of `bytes` together.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) const fn most_bytes_of(names: usize, bytes: usize) -> usize {
         names * (Record::BYTES + Groups::bytes_of(&[])) + 2 * bytes
@@ -492,10 +492,11 @@ impl StaleKeys {
         read.any(|read| read.ranks.contains_any(spent))
     }
 
-    /// Rule 1 (c): a process has taken the place of `rank` in `group`. Whoever has read the address of an earlier
-    /// holder of that place is of an earlier meeting, and so is whoever has read theirs, and so on: their addresses
-    /// are spent, but for `keep`. Not before: where addresses are read late (lazy gloo), a rank may end while others
-    /// still have to find each other.
+    /// Rule 1 (c): a process has taken the place of `rank` in `group`. A process that has read the address of
+    /// an earlier holder of that place belongs to an earlier meeting. So does a process that has read the
+    /// address of such a one, and so on. The addresses of all of them are spent, except `keep`. This must not
+    /// happen earlier: if addresses are read late (lazy gloo), a rank may end while others still have to find
+    /// each other.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     fn spend_paired(
         &mut self,
@@ -631,7 +632,7 @@ impl StaleKeys {
         self.rest_is_due = false;
     }
 
-    /// Nobody is connected any more: whether everything goes, and for which cause.
+    /// No client is connected any more: says whether everything goes, and for which cause.
     pub(super) fn on_last_left(&mut self) -> Option<DropCause> {
         if self.config.one_job {
             Some(DropCause::OneJob)
@@ -679,7 +680,7 @@ fn notes_of(all: &mut [Option<Box<Notes>>], conn: ConnId) -> Option<&mut Notes> 
     all.get_mut(conn.slot())?.as_deref_mut().filter(|notes| notes.conn == conn)
 }
 
-/// The name that took the position of another, if one did, is told so.
+/// Updates the name that took the position of another, if one did.
 fn put(keys: &mut KeySpace, moved: Option<SlotId>, set: impl FnOnce(&mut Record)) {
     if let Some(record) = moved.and_then(|id| keys.slot_mut(id).record.as_mut()) {
         set(record);

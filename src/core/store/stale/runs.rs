@@ -101,7 +101,7 @@ impl Runs {
         let run = self.by_key.get_mut(&key)?;
         run.connections += 1;
         if run.closed {
-            // Whoever comes now is refused by the state; the keys go at the time that is set.
+            // The state refuses every node that comes now; the keys go at the time that is set.
             return None;
         }
         run.forget_at = None;
@@ -142,7 +142,7 @@ impl Runs {
         }
     }
 
-    /// The state that closed the run is gone: whoever comes now is not refused.
+    /// The state that closed the run is gone: a node that comes now is not refused.
     pub(super) fn reopen(&mut self, key: RunKey) {
         let Some(run) = self.by_key.get_mut(&key) else { return };
         (run.closed, run.finished) = (false, false);

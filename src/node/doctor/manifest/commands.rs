@@ -35,7 +35,7 @@ pub(super) fn check(pods: &Pods, checks: &mut Vec<Check>) {
 
 type Found = (Check, &'static str);
 
-/// What is wrong with torchrun's flags, whoever runs it. Where the nodes meet is looked at with the other pods.
+/// What is wrong with torchrun's flags in any pod. Where the nodes meet is checked together with the other pods.
 fn of_torchrun(pods: &Pods, launch: &Launch) -> Vec<Found> {
     let Some(torchrun) = &launch.torchrun else { return Vec::new() };
     if launch.is_told_elsewhere {
@@ -50,7 +50,7 @@ fn of_torchrun(pods: &Pods, launch: &Launch) -> Vec<Found> {
         .collect()
 }
 
-/// Variables that nobody sets, in what says where the nodes meet and who they are. Any other may be the script's affair.
+/// Variables that nothing sets, in the values that say where the nodes meet and which node each is. Others are left to the script.
 fn unset(pods: &Pods, container: &Container, launch: &Launch) -> Vec<Found> {
     let mut said = BTreeSet::new();
     let mut found = Vec::new();
@@ -61,7 +61,7 @@ fn unset(pods: &Pods, container: &Container, launch: &Launch) -> Vec<Found> {
         for name in told.text.unset() {
             let of_maker = pods.facts().prefixes.iter().any(|prefix| name.starts_with(prefix));
             let of_service = name.ends_with("_SERVICE_HOST") || name.contains("_SERVICE_PORT");
-            // Said as what it is: pods without an index.
+            // Named by its cause: pods without an index.
             let is_index = pods.maker == Maker::Job && name == "JOB_COMPLETION_INDEX";
             let is_early = container.too_early.iter().any(|(_, early)| early == name);
             if of_maker || of_service || is_index || is_early || !said.insert(name.to_owned()) {

@@ -14,13 +14,13 @@ pub(super) struct Container {
     /// `containers[0]`.
     pub(super) field: String,
     pub(super) value: Value,
-    /// Its command and arguments as they stand there.
+    /// Its command and arguments, as they are written.
     pub(super) argv: Vec<String>,
     /// Its variables, also those that the maker injects.
     pub(super) variables: Variables,
     /// The names in its own `env`, in their order.
     pub(super) own: Vec<String>,
-    /// Whether variables may be set that nobody sees here.
+    /// Whether variables may be set that cannot be seen here.
     pub(super) open: bool,
     pub(super) commands: Vec<Command>,
     /// What could not be read.
@@ -28,7 +28,7 @@ pub(super) struct Container {
     pub(super) launches: Vec<Launch>,
     /// Variables of `env` that name others which are not defined before them.
     pub(super) too_early: Vec<(String, String)>,
-    /// `$(NAME)` in the command that nobody defines.
+    /// `$(NAME)` in the command that nothing defines.
     pub(super) left_as_written: BTreeSet<String>,
 }
 

@@ -151,7 +151,7 @@ impl Container {
         let mut commands = Vec::new();
         let mut unread = Vec::new();
         if let Some(at) = shell_at {
-            // What stands before it is seen as a command of its own: `rallypoint run --`, `numactl`, …
+            // The part before it counts as a separate command: `rallypoint run --`, `numactl`, …
             let before: Vec<Text> = self.argv[..at].iter().map(&mut expand).collect();
             let words: Vec<Text> =
                 self.argv.iter().skip(at).skip(1).map(|word| Text::known(self.for_shell(word))).collect();
@@ -214,7 +214,7 @@ impl Container {
                     made.extend(["${", name, "}"]);
                     rest = after;
                 }
-                // In capital letters it is no command, but a variable that somebody forgot.
+                // A name in capital letters is not a command, but a variable that somebody forgot to define.
                 Some((name, after))
                     if name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_') =>
                 {

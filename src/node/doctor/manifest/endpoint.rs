@@ -1,4 +1,4 @@
-//! Whether all meet at one place: what the master's name means to each of them.
+//! Whether all pods meet at one place: what the master's name means to each of them.
 
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ pub(super) fn check(pods: &Pods, manifests: &Manifests, checks: &mut Vec<Check>)
     checks.extend(waiting(pods, manifests));
 }
 
-/// How many pods are to meet, as far as it is known.
+/// How many pods have to meet, as far as it is known.
 fn are_to_meet(pods: &Pods, manifests: &Manifests, launch: &Launch) -> bool {
     let total = manifests.nodes(pods).unwrap_or(1);
     match launch.tool {
@@ -158,7 +158,7 @@ fn other_pod(
     if is_first || !fixed_rank || serves || units || launch.conditional || launch.by_rallypoint {
         return None;
     }
-    // Who is rank 0 is known only where the rank is the index.
+    // Which pod is rank 0 is known only if the rank is the index.
     let by_index = launch.node_rank.as_ref().is_none_or(|rank| {
         rank.text.source().is_some_and(|source| {
             matches!(
@@ -213,7 +213,7 @@ fn selects_all(pods: &Pods, manifests: &Manifests, service: &Object, launch: &La
     Some(Check::fail(ID, evidence, name_first(pods)))
 }
 
-/// The port that everybody connects to.
+/// The port to which all pods connect.
 fn port(manifests: &Manifests, pods: &Pods, launch: &Launch) -> Option<Check> {
     const ID: &str = "endpoint-port";
     let told = launch.port.as_ref()?;
@@ -245,7 +245,7 @@ fn service_port(service: &Object, port: u16) -> Option<(String, String)> {
     Some((evidence, format!("add {{port: {port}}} to the Service, or use the port that it has")))
 }
 
-/// The endpoint that rallypoint's own commands are given.
+/// The endpoint of rallypoint's own commands.
 fn of_rallypoint(pods: &Pods, manifests: &Manifests, container: &Container) -> Option<Check> {
     let text = container.variable("RALLYPOINT_ENDPOINT")?;
     let (host, port) = text.split_once(':').unwrap_or_else(|| (text.clone(), Text::default()));
@@ -304,7 +304,7 @@ fn cluster_domain(container: &Container) -> Option<Check> {
     ))
 }
 
-/// An init container that waits for what only comes when all init containers are done.
+/// An init container that waits for something that only comes when all init containers are done.
 fn waiting(pods: &Pods, manifests: &Manifests) -> Option<Check> {
     const ID: &str = "init-waits";
     const ASK_NAME: [&str; 5] = ["nslookup", "getent", "dig", "host", "ping"];
@@ -314,7 +314,7 @@ fn waiting(pods: &Pods, manifests: &Manifests) -> Option<Check> {
     }
     for (n, container) in pods.init_containers.iter().enumerate() {
         let is_sidecar = container.value.get("restartPolicy").and_then(Value::as_str) == Some("Always");
-        // A branch may spare pod 0.
+        // A branch may exclude pod 0.
         let branches = container
             .argv
             .iter()

@@ -164,7 +164,7 @@ fn node_rank(pods: &Pods, manifests: &Manifests, launch: &Launch, total: Option<
     }
 }
 
-/// Nobody says which rank a pod has.
+/// Nothing says which rank a pod has.
 fn missing(pods: &Pods, manifests: &Manifests, launch: &Launch, total: Option<u64>) -> Option<Found> {
     let has_index = pods.facts().index.is_some();
     let all = total.unwrap_or(1);
@@ -185,7 +185,7 @@ fn missing(pods: &Pods, manifests: &Manifests, launch: &Launch, total: Option<u6
             "OMPI_COMM_WORLD_RANK",
         ];
         let other = names.iter().any(|name| at_launch(container, launch, name).is_some());
-        // A variable of another name may hold what the program makes its rank of.
+        // A variable with another name may hold the value from which the program makes its rank.
         let index_elsewhere =
             container.own.iter().any(|name| container.variable(name).is_some_and(Text::varies));
         if !several || other || index_elsewhere || manifests.training(pods.object).count() > 1 {
@@ -208,7 +208,7 @@ fn missing(pods: &Pods, manifests: &Manifests, launch: &Launch, total: Option<u6
         };
         return Some((check, "env"));
     }
-    // Without an endpoint there is more to say, and it is said there.
+    // Without an endpoint there is more to say, and another check says it.
     launch.host.as_ref()?;
     let evidence = format!(
         "{} pods use the static backend without --node-rank: each takes itself for node 0",

@@ -24,7 +24,7 @@ impl Tool {
     }
 }
 
-/// A value that a launch was told, and by what.
+/// A value that a launch was given, and by what.
 #[derive(Debug, Clone)]
 pub(super) struct Told {
     pub(super) text: Text,
@@ -35,7 +35,7 @@ pub(super) struct Told {
 #[derive(Debug)]
 pub(super) struct Launch {
     pub(super) tool: Tool,
-    /// As check_command takes it.
+    /// In the form that `check_command` takes.
     pub(super) torchrun: Option<Torchrun>,
     pub(super) environment: Environment,
     pub(super) backend: Backend,
@@ -70,7 +70,7 @@ impl Launch {
         .filter_map(|(what, told)| Some((what, told.as_ref()?)))
     }
 
-    /// The most nodes that it expects, if that is said.
+    /// The most nodes that it expects, if that is known.
     pub(super) fn most_nodes(&self) -> Option<u32> {
         let text = self.nodes.as_ref()?.text.literal()?;
         Some(crate::core::ids::Nodes::parse(text)?.max)

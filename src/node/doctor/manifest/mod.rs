@@ -71,9 +71,9 @@ impl Manifests {
         self.pods.iter().filter(move |pods| pods.object == object && pods.train())
     }
 
-    /// How many pods are to meet: those of the object that train, or as many as the maker counts.
+    /// How many pods have to meet: those of the object that train, or as many as the maker counts.
     fn nodes(&self, pods: &Pods) -> Option<u64> {
-        // A RayCluster's pods are workers of Ray, and no training of their own.
+        // A RayCluster's pods are workers of Ray, and not a training of their own.
         if pods.maker == Maker::Ray {
             return pods.count;
         }

@@ -18,15 +18,15 @@ pub(super) enum Target<'m> {
     Pod { pods: &'m Pods, is_first: bool, index: u64 },
     /// A Service of the files.
     Service(&'m Object),
-    /// It names nothing, for certain; why.
+    /// It certainly names nothing; with the reason.
     Nothing(String),
-    /// Nothing in the files has this name; another file may.
+    /// Nothing in the files has this name; something in another file may have it.
     Absent,
     /// An address, another namespace, or something that cannot be known.
     Elsewhere,
 }
 
-/// Which of its pods a Service or a policy takes.
+/// Which of these pods a Service or a policy selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
     None,
@@ -43,7 +43,7 @@ pub(super) fn resolve<'m>(host: &Text, pods: &Pods, manifests: &'m Manifests) ->
         None => {}
     }
     let labels = host.split('.');
-    // An own name with something behind it is the pod itself all the same.
+    // The pod's own name with something behind it is still the pod itself.
     if labels.len() > 1 && matches!(labels[0].source(), Some(Source::HostName | Source::PodName)) {
         return Target::Own;
     }
@@ -59,7 +59,7 @@ pub(super) fn resolve<'m>(host: &Text, pods: &Pods, manifests: &'m Manifests) ->
     let second = match rest.first() {
         None => None,
         Some(Some(second)) => Some(*second),
-        // The namespace, where it is not said, is the own one.
+        // Without a namespace it is the pod's own.
         Some(None) => {
             let of_namespace =
                 labels[1].parts().iter().all(|part| matches!(part, Part::Of(Source::Namespace)));
@@ -247,7 +247,7 @@ pub(super) fn is_headless(service: &Object) -> bool {
     service.value.pointer("/spec/clusterIP").and_then(Value::as_str) == Some("None")
 }
 
-/// Which of these pods a Service takes.
+/// Which of these pods a Service selects.
 pub(super) fn takes(service: &Object, pods: &Pods) -> Taken {
     let selector = selector(service);
     if selector.is_empty() || !service.shares_namespace(pods.namespace.as_deref()) {

@@ -20,7 +20,7 @@ pub(super) struct Object {
     pub(super) value: Value,
     /// Where it stands in the document, if something wraps it.
     pub(super) at: String,
-    /// Whether the file has places to be filled in, such as `${IMAGE}`.
+    /// Whether the file has placeholders, such as `${IMAGE}`.
     pub(super) has_blanks: bool,
 }
 
@@ -120,12 +120,12 @@ fn documents(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// A document, and what was said of keys that it has twice.
+/// A document, and the messages about keys that it has twice.
 fn parse(document: &str) -> Result<(Value, Option<String>), String> {
     let first_line = |error: &serde_saphyr::Error| {
         let words = error.to_string();
         let first = words.lines().next().unwrap_or_default();
-        // Without the parser's advice to whoever calls it.
+        // Without the parser's advice, which is for programmers.
         first.split(", set ").next().unwrap_or_default().to_owned()
     };
     let strict = serde_saphyr::from_multiple::<Value>(document);

@@ -1,4 +1,4 @@
-//! The pods that each object makes: how many, how they are called, what they are given.
+//! The pods that each object makes: their number, their names, and what they are given.
 
 use std::collections::BTreeMap;
 
@@ -39,12 +39,12 @@ pub(super) struct Pods {
     pub(super) in_unit: Option<u64>,
     /// The nodes that the maker itself counts.
     pub(super) nodes: Option<u64>,
-    /// The processes of a pod, where the maker is told.
+    /// The processes of a pod, if the maker knows them.
     pub(super) processes: Option<String>,
     pub(super) hosts: Vec<Hosts>,
     pub(super) subdomain: Option<String>,
     pub(super) features: Vec<When>,
-    /// Whether the object has this template alone, in one unit.
+    /// Whether the object has only this template, in one unit.
     pub(super) is_alone: bool,
     /// Other roles of the object.
     pub(super) roles: Vec<String>,
@@ -567,7 +567,7 @@ fn entrypoint(object: &Object, number: usize) -> Option<Pods> {
     Some(Pods { place: object.place("spec.entrypoint"), is_open: true, ..pods })
 }
 
-/// Where pod templates are in an object of whatever kind.
+/// Where the pod templates are in an object of any kind.
 fn anywhere(value: &Value, at: &str) -> Vec<String> {
     let mut found = Vec::new();
     let is_template = list(value, "/spec/containers")

@@ -1,4 +1,4 @@
-//! The name of the run: the same for all pods, and another one for the next run where that matters.
+//! The name of the run: the same for all pods, and different for the next run if that matters.
 
 use super::super::Check;
 use super::Manifests;

@@ -99,7 +99,7 @@ fn subdomain(pods: &Pods, manifests: &Manifests) -> Option<Check> {
     None
 }
 
-/// Services that the pods use, and that take no pod at all.
+/// Services that the pods use, but that select no pod at all.
 pub(super) fn check_services(manifests: &Manifests, checks: &mut Vec<Check>) {
     let strange = manifests.pods.iter().any(|pods| pods.maker == Maker::Unknown);
     for service in manifests.of_kind("Service") {
@@ -130,7 +130,7 @@ pub(super) fn check_services(manifests: &Manifests, checks: &mut Vec<Check>) {
         else {
             continue;
         };
-        // What it takes may be in another file: a store, a server.
+        // The pods that it selects may be in another file: a store, a server.
         let of_own = |pods: &Pods| {
             pods.subdomain.as_ref() == Some(name)
                 || pods.labels.iter().any(|(key, value)| selector.get(key) == Some(value))
@@ -147,7 +147,7 @@ pub(super) fn check_services(manifests: &Manifests, checks: &mut Vec<Check>) {
     }
 }
 
-/// Ranks connect to each other on ports that nobody knows beforehand.
+/// Ranks connect to each other on ports that are not known beforehand.
 pub(super) fn check_network_policies(manifests: &Manifests, checks: &mut Vec<Check>) {
     for policy in manifests.of_kind("NetworkPolicy") {
         let chosen = |pods: &&Pods| {
@@ -164,7 +164,7 @@ pub(super) fn check_network_policies(manifests: &Manifests, checks: &mut Vec<Che
             let implied =
                 types.is_empty() && (kind == "Ingress" || policy.value.pointer("/spec/egress").is_some());
             let rules = list(&policy.value, &format!("/spec/{field}"));
-            // Other policies may open more; only those in these files are seen, and each is asked for itself.
+            // Other policies may open more; only those in these files are seen, and each is checked by itself.
             let opens_all = rules.iter().any(|rule| {
                 let peers = list(rule, peers_at);
                 let own = peers.is_empty()

@@ -17,7 +17,7 @@ impl Derivation<'_> {
             return Ok(sources.found.pop());
         }
         if let Some((text, from)) = self.flag("nproc-per-node") {
-            // The flag wins in torchrun, so its variable is not asked.
+            // The flag wins in torchrun, so its variable does not count.
             sources.add(Self::processes_in(&from, text)?, from, OF_COMMAND);
         } else if let Some(text) = self.env.get("PET_NPROC_PER_NODE") {
             let name = "PET_NPROC_PER_NODE";
@@ -29,11 +29,11 @@ impl Derivation<'_> {
         if let Some((each, from, why)) = self.tasks_of_each_node() {
             sources.add(Some(Processes::Count(each)), from, why);
         }
-        // `auto` and a number are not two opinions: torchrun counts, and the number is what it should find.
+        // `auto` and a number do not contradict each other: torchrun counts, and the number is what it should find.
         sources.settle(|a, b| a == b || a.count().is_none() || b.count().is_none())
     }
 
-    /// What the launcher says, where it starts each process. One task may be the node's own launcher.
+    /// What the launcher says, if it starts each process. One task may be the node's own launcher.
     fn tasks_of_each_node(&self) -> Option<(u32, String, &'static str)> {
         let task = self.task.as_ref()?;
         let slurm = self.slurm.as_ref().filter(|_| task.rank.from == "SLURM_PROCID");
@@ -111,7 +111,7 @@ impl Derivation<'_> {
         self.platform.counts_pods() && !self.is_a_process()
     }
 
-    /// What `WORLD_SIZE` says of the nodes, where nothing else names their number.
+    /// What `WORLD_SIZE` says about the nodes, if nothing else names their number.
     pub(super) fn nodes_of_world(
         &self,
         said: Option<Derived<Nodes>>,

@@ -57,7 +57,7 @@ pub(super) fn said(
 }
 
 impl Derivation<'_> {
-    /// Adds what the variables of one meaning say.
+    /// Adds what the variables with one meaning say.
     pub(super) fn add_said<T: PartialEq + std::fmt::Display>(
         &self,
         what: Says,
@@ -114,7 +114,7 @@ impl Derivation<'_> {
         }))
     }
 
-    /// Whether Slurm's numbers are those of this process, and not of what started its launcher.
+    /// Whether Slurm's numbers are those of this process, and not those of the program that started its launcher.
     pub(super) fn slurm_counts_this(&self) -> bool {
         let Some(step) = self.slurm.as_ref().filter(|step| step.started_by_srun) else { return false };
         match self.task.as_ref() {
@@ -146,7 +146,7 @@ impl Derivation<'_> {
         Ok(lists)
     }
 
-    /// What JSON about a cluster says of this node.
+    /// What JSON about a cluster says about this node.
     pub(super) fn members(&self) -> Result<Vec<(&'static str, Member)>, LaunchError> {
         said(self.env, Says::ClusterSpec)
             .map(|(_, name, text)| {

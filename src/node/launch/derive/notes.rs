@@ -1,5 +1,5 @@
-//! What to tell whoever reads the log: which value nobody said and how to say it, and variables of platforms that are
-//! seen but not understood.
+//! Notes for the reader of the log: which value nothing gave and how to give it, and variables of platforms
+//! that are seen but not understood.
 
 use super::facts::said;
 use super::{Derivation, LaunchEnv};

@@ -20,7 +20,7 @@ pub struct Derived<T> {
 /// Processes of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Processes {
-    /// So many.
+    /// This number.
     Count(u32),
     /// What torchrun counts itself: `auto`, `gpu`, `cpu`, …
     Auto(String),
@@ -61,7 +61,7 @@ impl Serialize for Processes {
     }
 }
 
-/// The pod, as others are told of it.
+/// The pod, as other pods see it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Pod {
     /// `POD_NAME`, else the host's name.
@@ -72,7 +72,7 @@ pub struct Pod {
     pub address: Option<String>,
 }
 
-/// Who this pod, or this process, is in its job.
+/// The place of this pod, or of this process, in its job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LaunchEnv {
     /// What made the pod.
@@ -95,12 +95,12 @@ pub struct LaunchEnv {
     pub world_size: Option<Derived<u32>>,
     /// The process's rank on its node.
     pub local_rank: Option<Derived<u32>>,
-    /// What nobody said, and how to say it; what was seen and not used.
+    /// Values that nothing gave, and how to give them; variables that were seen but not used.
     pub notes: Vec<String>,
 }
 
 impl LaunchEnv {
-    /// The number of nodes to wait for before anybody starts: the fewest that can start.
+    /// The number of nodes to wait for before any of them starts: the fewest that can start.
     pub fn quorum(&self) -> Option<u32> {
         self.nodes.as_ref().map(|nodes| nodes.value.min)
     }
