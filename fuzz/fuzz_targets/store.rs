@@ -10,7 +10,7 @@ use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use rallypoint::core::ids::{ConnId, Timestamp};
 use rallypoint::core::protocol::{Decoded, Decoder, LegacyRelease, Limits, Op, Reply, Request, encode_hello};
-use rallypoint::core::store::{Capacity, Effects, Event, StaleKeyConfig, Store};
+use rallypoint::core::store::{Capacity, Effects, Event, Progress, StaleKeyConfig, Store};
 
 const CLIENTS: usize = 5;
 
@@ -143,7 +143,7 @@ struct Seen {
 
 impl Effects for Seen {
     fn reply(&mut self, reply: Reply<'_>) {
-        self.replies += 1;
+        self.replies += if let Reply::Keys(keys) = reply { keys.len() } else { 1 };
         match reply {
             Reply::Number(number) if self.number.is_none() => self.number = Some(number),
             Reply::StopWaiting => self.went_on = true,
@@ -243,7 +243,10 @@ impl World {
         let mut seen = Seen::default();
         let applied = self.store.apply(conn, &request, self.now, &mut seen);
         match applied {
-            Ok(()) => assert_eq!(seen.replies, expected_replies(&request, &seen), "{request:?}"),
+            Ok(progress) => {
+                assert_eq!(progress, Progress::Done, "so few keys are done at once");
+                assert_eq!(seen.replies, expected_replies(&request, &seen), "{request:?}");
+            }
             Err(_) => {
                 assert_eq!(seen.replies, 0, "a refused request is not answered");
                 assert!(self.store.stats().keys <= before.keys);

@@ -36,6 +36,7 @@ impl ReplyBuffer {
             Reply::Number(number) => self.tail.put_i64_le(number),
             Reply::Nonce(nonce) => self.tail.put_u32_le(nonce),
             Reply::Bytes(bytes) => put_string(&mut self.tail, bytes),
+            Reply::Keys(keys) => self.tail.extend_from_slice(keys.wire),
             Reply::Value(value) if value.len() < Self::SHARE_FROM => put_string(&mut self.tail, value),
             Reply::Value(value) => {
                 self.tail.put_u64_le(value.len() as u64);
@@ -171,7 +172,7 @@ fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// The keys of a CHECK, WAIT or MULTI_GET that a client is about to send.
+/// Keys that are about to be sent: those of a CHECK, WAIT or MULTI_GET, or the names of a LIST_KEYS.
 #[derive(Debug, Clone, Default)]
 pub struct KeyList {
     count: usize,
@@ -183,15 +184,18 @@ impl KeyList {
     pub fn as_list(&self) -> List<'_> {
         List { count: self.count, wire: &self.wire }
     }
+
+    /// Adds a key.
+    pub fn push(&mut self, key: &[u8]) {
+        put_string(&mut self.wire, key);
+        self.count = self.count.saturating_add(1);
+    }
 }
 
 impl<K: AsRef<[u8]>> FromIterator<K> for KeyList {
     fn from_iter<I: IntoIterator<Item = K>>(keys: I) -> Self {
         let mut list = Self::default();
-        for key in keys {
-            put_string(&mut list.wire, key.as_ref());
-            list.count = list.count.saturating_add(1);
-        }
+        keys.into_iter().for_each(|key| list.push(key.as_ref()));
         list
     }
 }

@@ -223,6 +223,8 @@ pub enum Reply<'a> {
     Number(i64),
     /// A stored value, or one item of a reply that is a sequence of them.
     Value(&'a Bytes),
+    /// Names of a LIST_KEYS.
+    Keys(List<'a>),
     /// Bytes that are not stored: an echo, a key name, the empty value of a missing key.
     Bytes(&'a [u8]),
     /// PING: the nonce again.

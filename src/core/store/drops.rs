@@ -33,7 +33,7 @@ pub(super) struct Sweep {
 impl Store {
     /// Steps after which a critical section does not begin another request: about a millisecond. A step is a look at
     /// one other waiter, key or connection.
-    const WORK_AT_ONCE: usize = 16 * 1024;
+    pub(super) const WORK_AT_ONCE: usize = 16 * 1024;
     /// Bytes that are compared or copied in the time of a step.
     pub(super) const BYTES_A_STEP: usize = 256;
     /// Steps that dropping a key costs.
@@ -57,7 +57,7 @@ impl Store {
     /// Whether something is being dropped step by step: each [`Store::begin`] goes on with it.
     #[inline]
     pub fn is_unsettled(&self) -> bool {
-        self.sweep.is_some() || self.stale.has_due()
+        self.sweep.is_some() || self.stale.has_due() || !self.left_by_waits.is_empty()
     }
 
     /// How many keys were dropped by rule, or by an operator's wish one run, so far.
@@ -99,6 +99,14 @@ impl Store {
             let drops = self.stale.next_drops(&mut self.keys, most);
             self.work += self.stale.take_looks();
             self.drop_some(&drops, fx);
+        }
+        while self.work < enough
+            && let Some(id) = self.left_by_waits.pop()
+        {
+            self.work += Self::STEPS_A_DROP;
+            if self.keys.get(id).is_some() {
+                self.release(id);
+            }
         }
         let Some(mut sweep) = self.sweep.take() else { return };
         while sweep.next < self.keys.places() || !sweep.items.is_empty() {

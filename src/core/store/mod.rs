@@ -25,6 +25,7 @@ mod index;
 mod keyspace;
 mod number;
 mod queues;
+mod slices;
 mod slot;
 mod stale;
 mod values;
@@ -35,12 +36,14 @@ mod waits;
 use std::net::SocketAddr;
 
 use crate::core::ids::{ConnId, Timestamp};
-use crate::core::protocol::{Reply, Request};
+use crate::core::protocol::{List, Reply, Request};
 pub use capacity::{Capacity, Refusal};
 use drops::Sweep;
 pub use effects::{DropCause, Effects, Event, Observed};
 use keyspace::{KeySpace, Looked};
 use number::{decimal, parse_counter};
+use slices::Listed;
+pub use slices::Progress;
 use slot::SlotId;
 pub use stale::StaleKeyConfig;
 use stale::StaleKeys;
@@ -57,6 +60,9 @@ struct Session {
     wait: Option<Box<Wait>>,
     /// The queue for whose item this connection was woken and has not come yet.
     offered: Option<SlotId>,
+    /// How much of a request that takes several critical sections is done.
+    done: usize,
+    listed: Option<Box<Listed>>,
 }
 
 /// One keyspace with its waiters.
@@ -80,6 +86,10 @@ pub struct Store {
     work: usize,
     /// Keys dropped by rule so far.
     dropped: u64,
+    /// Bytes of names that were gathered for a LIST_KEYS.
+    listed_bytes: usize,
+    /// Names that were waited for, of which some may not be needed any more.
+    left_by_waits: Vec<SlotId>,
 }
 
 impl Store {
@@ -98,6 +108,8 @@ impl Store {
             sweep: None,
             work: 0,
             dropped: 0,
+            listed_bytes: 0,
+            left_by_waits: Vec::new(),
         }
     }
 
@@ -106,7 +118,8 @@ impl Store {
         if self.sessions.len() <= conn.slot() {
             self.sessions.resize_with(conn.slot().saturating_add(1), || None);
         }
-        self.sessions[conn.slot()] = Some(Session { conn, peer, pid: None, wait: None, offered: None });
+        self.sessions[conn.slot()] =
+            Some(Session { conn, peer, pid: None, wait: None, offered: None, done: 0, listed: None });
         self.connections = self.connections.saturating_add(1);
     }
 
@@ -117,7 +130,9 @@ impl Store {
         }
         self.end_wait(conn);
         self.pass_on_offer(conn, fx);
-        self.sessions[conn.slot()] = None;
+        let session = self.sessions[conn.slot()].take();
+        let listed = session.and_then(|session| session.listed).map_or(0, |listed| listed.bytes());
+        self.listed_bytes = self.listed_bytes.saturating_sub(listed);
         self.connections = self.connections.saturating_sub(1);
         let left = self.stale.on_disconnect(&mut self.keys, conn, now);
         if left.was_of_job && fx.observes() {
@@ -153,7 +168,8 @@ impl Store {
     ///
     /// Effects come in the order in which the peers must see them; the engine puts them on the wire before it
     /// releases the lock. A WAIT or BARRIER that cannot finish yet leaves no reply behind, only its registration,
-    /// and exactly one later call will finish it. After a [`Refusal`] no key has changed.
+    /// and exactly one later call will finish it. After a [`Refusal`] no key has changed, but those that a MULTI_SET in
+    /// slices had written.
     // Inlined into its one caller, every request would pay for the registers that the rarest of them needs.
     #[inline(never)]
     pub fn apply(
@@ -162,7 +178,7 @@ impl Store {
         request: &Request<'_>,
         now: Timestamp,
         fx: &mut impl Effects,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Progress, Refusal> {
         self.settle_offer(conn, request, fx);
         match *request {
             Request::Set { key, value } => self.set(conn, key, value, fx)?,
@@ -171,39 +187,21 @@ impl Store {
             }
             Request::Get { key } => self.get(conn, key, now, fx),
             Request::Add { key, delta } => self.add(conn, key, delta, fx)?,
-            Request::Check(keys) => {
-                let ready = keys.iter().all(|key| self.is_present(key));
-                fx.reply(Reply::Ready(ready));
-            }
+            Request::Check(keys) if keys.len() > Self::KEYS_AT_ONCE => return self.check(conn, keys, fx),
+            Request::Check(keys) => fx.reply(Reply::Ready(self.are_present(keys))),
             Request::Wait(keys) => {
                 // The usual WAIT is the first half of a `get` of one key that is there.
-                let all_there = keys.iter().all(|key| self.is_present(key));
-                if all_there {
-                    self.end_wait(conn);
-                    fx.reply(Reply::StopWaiting);
-                } else {
-                    self.room_for_wait(keys)?;
-                    self.park(conn, keys.iter(), now, fx);
+                if keys.len() > Self::KEYS_AT_ONCE || !self.are_present(keys) {
+                    return self.wait(conn, keys, now, fx);
                 }
+                self.end_wait(conn);
+                fx.reply(Reply::StopWaiting);
             }
             Request::NumKeys => fx.reply(Reply::count(self.keys.plain())),
             Request::Delete { key } => self.delete(conn, key, fx),
             Request::Append { key, value } => self.append(conn, key, value, fx)?,
-            Request::MultiGet(keys) => {
-                for key in keys.iter() {
-                    self.get(conn, key, now, fx);
-                    if !fx.has_room() {
-                        return Err(Refusal::OutOfMemory);
-                    }
-                }
-            }
-            Request::MultiSet(pairs) => {
-                self.room_for_pairs(pairs)?;
-                for (key, value) in pairs.iter() {
-                    let looked = self.keys.look(key);
-                    self.store_value(conn, key, looked, value.to_stored(), fx);
-                }
-            }
+            Request::MultiGet(keys) => return self.multi_get(conn, keys, now, fx),
+            Request::MultiSet(pairs) => return self.multi_set(conn, pairs, fx),
             Request::CancelWait => {
                 if fx.observes()
                     && let Some((key, since)) = self.awaited_job_key(conn)
@@ -225,19 +223,10 @@ impl Store {
                 let len = self.keys.find(key).map_or(0, |id| self.keys.slot(id).queue_len());
                 fx.reply(Reply::count(len));
             }
-            Request::ListKeys => {
-                fx.reply(Reply::count(self.keys.plain()));
-                self.work = self.work.saturating_add(self.keys.places());
-                for (_, slot) in self.keys.iter().filter(|(_, slot)| slot.value().is_some()) {
-                    fx.reply(Reply::Bytes(slot.key()));
-                    if !fx.has_room() {
-                        return Err(Refusal::OutOfMemory);
-                    }
-                }
-            }
+            Request::ListKeys => return self.list_keys(conn, fx),
             Request::Barrier { key, world_size } => self.barrier(conn, key, world_size, now, fx)?,
         }
-        Ok(())
+        Ok(Progress::Done)
     }
 
     /// The next moment at which [`Store::tick`] has something to do.
@@ -277,6 +266,12 @@ impl Store {
     #[inline]
     fn is_present(&self, key: &[u8]) -> bool {
         self.keys.find(key).is_some_and(|id| self.keys.slot(id).is_present())
+    }
+
+    #[inline]
+    fn are_present(&mut self, keys: List<'_>) -> bool {
+        self.work = self.work.saturating_add(keys.len());
+        keys.iter().all(|key| self.is_present(key))
     }
 
     /// The slot to write `key` in, known to the rules for stale keys.

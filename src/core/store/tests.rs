@@ -9,6 +9,7 @@ mod model;
 mod plain;
 mod queues;
 mod random;
+mod slices;
 mod stale_idle;
 mod stale_leftovers;
 mod stale_pairs;
@@ -49,6 +50,7 @@ impl From<Reply<'_>> for Said {
             Reply::Value(bytes) => Self::Bytes(bytes.to_vec()),
             Reply::Bytes(bytes) => Self::Bytes(bytes.to_vec()),
             Reply::Nonce(nonce) => Self::Nonce(nonce),
+            Reply::Keys(_) => unreachable!("many at once"),
         }
     }
 }
@@ -70,7 +72,12 @@ struct Recorder {
 
 impl Effects for Recorder {
     fn reply(&mut self, reply: Reply<'_>) {
-        self.effects.push(Effect::Reply(reply.into()));
+        match reply {
+            Reply::Keys(keys) => {
+                self.effects.extend(keys.iter().map(|key| Effect::Reply(Said::Bytes(key.to_vec()))));
+            }
+            reply => self.effects.push(Effect::Reply(reply.into())),
+        }
     }
 
     fn wake(&mut self, conn: ConnId, _: Timestamp) {

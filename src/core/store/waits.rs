@@ -2,6 +2,7 @@
 //! keys are missing; the code that makes a key appear or disappear tells the waiters of that key, and of no
 //! other.
 
+use super::keyspace::Looked;
 use super::slot::SlotId;
 use super::waiters::{Wait, WaitOn};
 use super::{Effects, Store};
@@ -12,28 +13,30 @@ use crate::core::ids::{ConnId, Timestamp};
     reason = "`missing` counts registrations of one wait, `waiting` sessions: each is added before it is subtracted"
 )]
 impl Store {
-    /// Registers `conn` for all of `keys`, of which at least one is missing.
-    pub(super) fn park<'k>(
-        &mut self,
-        conn: ConnId,
-        keys: impl Iterator<Item = &'k [u8]>,
-        now: Timestamp,
-        fx: &mut impl Effects,
-    ) {
-        self.end_wait(conn);
-        let mut registrations = smallvec::SmallVec::new();
-        let mut missing = 0;
-        for key in keys {
-            let id = self.slot_for(conn, key, self.keys.look(key), fx);
-            let slot = self.keys.slot_mut(id);
-            if self.registrations.is_last(slot.waiters, conn) {
-                // Named twice.
-                continue;
-            }
-            registrations.push(self.registrations.append(&mut slot.waiters, conn, id));
-            missing += u32::from(!slot.is_present());
+    /// Registers `conn`, which has a WAIT, for one of its keys.
+    pub(super) fn register(&mut self, conn: ConnId, key: &[u8], looked: Looked, fx: &mut impl Effects) {
+        let id = self.slot_for(conn, key, looked, fx);
+        let slot = self.keys.slot_mut(id);
+        if self.registrations.is_last(slot.waiters, conn) {
+            // Named twice.
+            return;
         }
-        self.begin_wait(conn, Wait { since: now, on: WaitOn::Keys { registrations, missing } });
+        let wait = self.sessions[conn.slot()].as_mut().and_then(|session| session.wait.as_mut());
+        if let Some(WaitOn::Keys { registrations, missing }) = wait.map(|wait| &mut wait.on) {
+            registrations.push(self.registrations.append(&mut slot.waiters, conn, id));
+            *missing += u32::from(!slot.is_present());
+        }
+    }
+
+    /// All keys of the WAIT of `conn` are registered. Returns whether none of them is missing.
+    pub(super) fn is_registered(&mut self, conn: ConnId) -> bool {
+        match self.session_mut(conn).and_then(|session| session.wait.as_mut()).map(|wait| &mut wait.on) {
+            Some(WaitOn::Keys { missing, .. }) => {
+                *missing -= 1;
+                *missing == 0
+            }
+            _ => false,
+        }
     }
 
     pub(super) fn begin_wait(&mut self, conn: ConnId, wait: Wait) {
@@ -97,12 +100,17 @@ impl Store {
         match wait.on {
             WaitOn::Keys { registrations, .. } => {
                 self.work += registrations.len();
+                let is_small = registrations.len() <= Self::KEYS_AT_ONCE;
                 for registration in registrations {
                     let id = self.registrations.get(registration).slot;
                     let list = &mut self.keys.slot_mut(id).waiters;
                     self.registrations.remove(list, registration);
                     if list.is_empty() {
-                        self.release(id);
+                        if is_small {
+                            self.release(id);
+                        } else {
+                            self.left_by_waits.push(id);
+                        }
                     }
                 }
             }
@@ -133,6 +141,8 @@ impl Store {
 
     /// Ends the outstanding wait of a client that cannot cancel (PyTorch 2.0) and has plainly moved on.
     pub fn abandon_wait(&mut self, conn: ConnId) {
-        self.end_wait(conn);
+        if !self.has_begun(conn) {
+            self.end_wait(conn);
+        }
     }
 }

@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::protocol::{Reply, ReplyBuffer, Request};
-use crate::core::store::{Event, Refusal, Stats, Store, WaitView};
+use crate::core::store::{Event, Progress, Refusal, Stats, Store, WaitView};
 use crate::server::clock::Clock;
 use batch::BatchEffects;
 pub use budget::{BufferReservation, MemoryBudget, Reservation};
@@ -103,7 +103,8 @@ impl std::fmt::Debug for Engine {
 #[derive(Debug)]
 pub struct Submitted {
     /// Requests applied, from the start of the batch. Fewer than given if the replies became too many to go on
-    /// before they are sent, if others must have their turn, or if one was refused.
+    /// before they are sent, if others must have their turn, or if one was refused. The next one may be done in part:
+    /// the next batch begins with it.
     pub applied: usize,
     /// Whether others must have their turn before the rest is applied.
     pub worked_enough: bool,
@@ -355,9 +356,16 @@ impl Session {
                 Request::CancelWait => store.waiting_since(self.id),
                 _ => None,
             };
-            if let Err(refusal) = store.apply(self.id, request, now, &mut effects) {
-                submitted.refusal = Some(refusal);
-                break;
+            match store.apply(self.id, request, now, &mut effects) {
+                Ok(Progress::Done) => {}
+                Ok(Progress::Begun) => {
+                    submitted.worked_enough = true;
+                    break;
+                }
+                Err(refusal) => {
+                    submitted.refusal = Some(refusal);
+                    break;
+                }
             }
             if let Some(since) = cancelled {
                 effects.meter.waits.record(now.since(since));

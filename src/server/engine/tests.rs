@@ -51,6 +51,33 @@ fn a_second_wait_is_as_old_as_itself() {
     assert!(waits.sum * f64::from(WAIT_BUCKET_FACTOR) <= longest, "{waits:?} in {longest} s");
 }
 
+/// A client of PyTorch 2.0 has not moved on when it gives the same request again.
+#[test]
+fn a_wait_in_slices_is_one_wait() {
+    let engine = engine();
+    let [waiter, setter] = [connect(&engine), connect(&engine)];
+    let names: Vec<String> = (0..10_000).map(|n| n.to_string()).collect();
+    let keys: KeyList = names.iter().collect();
+    let mut out = ReplyBuffer::default();
+    let mut sections = 1;
+    loop {
+        let submitted = waiter.submit(&[(Request::Wait(keys.as_list()), 1)], true, &mut out, Waker::noop());
+        if submitted.applied == 1 {
+            assert!(!submitted.waiting, "all keys are there by now");
+            break;
+        }
+        assert!(submitted.worked_enough && submitted.waiting);
+        assert!(out.is_empty());
+        sections += 1;
+        for name in &names {
+            submit(&setter, Request::Set { key: name.as_bytes(), value: Payload::borrowed(b"1") });
+        }
+    }
+    assert!(sections > 1);
+    assert_eq!(out.to_vec(), [0]);
+    assert_eq!(engine.meter().waits.0.count(), 0, "it has not been given up");
+}
+
 #[test]
 fn a_wake_up_is_taken_once() {
     let engine = engine();

@@ -159,8 +159,7 @@ impl Connection {
             return Poll::Pending;
         }
         if self.more_to_apply {
-            let input = self.input.split().freeze();
-            return Poll::Ready(self.serve_frozen(&input, cx));
+            return Poll::Ready(self.serve_own(cx));
         }
         let in_own_buffer = self.input.len() > SHORT_REST || self.need > READ_AT_ONCE;
         let read = if in_own_buffer { self.poll_read_own(cx) } else { self.poll_read_shared(cx) };
@@ -314,19 +313,22 @@ impl Connection {
                 self.need = need;
                 Poll::Ready(Ok(()))
             }
-            Decoded::Request { .. } | Decoded::Hello { .. } => {
-                let input = self.input.split().freeze();
-                Poll::Ready(self.serve_frozen(&input, cx))
-            }
+            Decoded::Request { .. } | Decoded::Hello { .. } => Poll::Ready(self.serve_own(cx)),
         }
     }
 
-    /// Serves bytes that were the connection's own buffer, and keeps what is not applied.
-    fn serve_frozen(&mut self, input: &Bytes, cx: &mut Context<'_>) -> Result<(), End> {
+    /// Serves the bytes in the connection's own buffer, and keeps what is not applied.
+    fn serve_own(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
+        let input = std::mem::take(&mut self.input).freeze();
         with_scratch(|_, replies| {
-            let done = self.apply(input, Some(input), replies, cx);
+            let done = self.apply(&input, Some(&input), replies, cx);
             self.timer = None;
-            self.keep(&input[done..])?;
+            match input.try_into_mut() {
+                // A large request of which only a part is done: it is not copied each time.
+                Ok(own) if done == 0 => self.input = own,
+                Ok(own) => self.keep(&own[done..])?,
+                Err(shared) => self.keep(&shared[done..])?,
+            }
             self.write(replies, cx)
         })
     }

@@ -4,7 +4,7 @@ use super::world::{Inner, World};
 use super::{Bytewise, Effect, Said};
 use crate::core::ids::ConnId;
 use crate::core::protocol::{Op, Payload, Request};
-use crate::core::store::Refusal;
+use crate::core::store::{Progress, Refusal};
 
 /// One connection. Dropping it does nothing; [`Client::leave`] disconnects.
 pub(super) struct Client {
@@ -16,8 +16,14 @@ impl Client {
     pub(super) fn request(&self, request: &Request<'_>) -> Result<Vec<Effect>, Refusal> {
         let mut inner = self.world.inner();
         let Inner { store, recorder, now, .. } = &mut *inner;
-        store.begin(recorder);
-        let result = store.apply(self.conn, request, *now, recorder);
+        let result = loop {
+            store.begin(recorder);
+            match store.apply(self.conn, request, *now, recorder) {
+                Ok(Progress::Begun) => {}
+                Ok(Progress::Done) => break Ok(()),
+                Err(refusal) => break Err(refusal),
+            }
+        };
         inner.check();
         let effects = inner.take_effects();
         result.map(|()| effects)

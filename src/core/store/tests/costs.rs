@@ -361,6 +361,21 @@ fn overwriting_many_addresses_that_others_wrote_and_read_is_linear() {
     }
 }
 
+/// What NCCL leaves behind: a group for each id, of which a reader remembers but some.
+#[test]
+fn reading_very_many_ids_is_linear() {
+    assert_about_linear(16 * 1024, |size| {
+        let world = World::unchecked();
+        let [writer, reader] = world.clients();
+        let ids: Vec<String> = (0..size).map(|n| format!("/default_pg/0//cuda//{n}")).collect();
+        let pairs: Vec<&str> = ids.iter().flat_map(|id| [id.as_str(), "1"]).collect();
+        writer.ask_list(Op::MultiSet, &pairs);
+        let steps = work::of(|| assert_eq!(reader.ask_list(Op::MultiGet, &ids).len(), size));
+        world.inner().check_now();
+        steps
+    });
+}
+
 #[test]
 fn what_is_known_of_many_groups_is_counted_and_goes_with_them() {
     for form in ["/default_pg/0//cuda//", "/default_pg/0//cpu//"] {

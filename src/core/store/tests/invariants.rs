@@ -50,13 +50,14 @@ impl Store {
 
     /// A slot has a use, and so has each part of it.
     fn check_slots(&self) {
-        for (_, slot) in self.keys.iter() {
+        for (id, slot) in self.keys.iter() {
             let queue = slot.queue.as_ref();
             assert!(queue.is_none_or(|queue| !queue.items.is_empty() || queue.offered > 0), "an empty queue");
             let barrier = slot.barrier.as_ref();
             assert!(barrier.is_none_or(|barrier| !barrier.arrivals.is_empty()), "a barrier without arrivals");
             let is_used = slot.value().is_some() || queue.is_some() || barrier.is_some();
-            assert!(is_used || !slot.waiters.is_empty(), "an unused slot");
+            let is_leaving = self.left_by_waits.contains(&id);
+            assert!(is_used || !slot.waiters.is_empty() || is_leaving, "an unused slot");
         }
     }
 
@@ -108,11 +109,17 @@ impl Store {
             };
             let slots = || registrations.iter().map(|&id| self.keys.slot(self.registrations.get(id).slot));
             let absent = slots().filter(|slot| !slot.is_present()).count();
-            assert_eq!(*missing as usize, absent, "{:?} counts its missing keys wrongly", session.conn);
+            let begun = usize::from(self.has_begun(session.conn));
+            assert_eq!(
+                *missing as usize,
+                absent + begun,
+                "{:?} counts its missing keys wrongly",
+                session.conn
+            );
             let is_offered_away = slots().any(|slot| {
                 slot.value().is_none() && slot.queue.as_ref().is_some_and(|queue| queue.offered > 0)
             });
-            assert!(absent > 0 || is_offered_away, "{:?} waits for nothing", session.conn);
+            assert!(absent + begun > 0 || is_offered_away, "{:?} waits for nothing", session.conn);
         }
     }
 

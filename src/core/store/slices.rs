@@ -1,0 +1,221 @@
+//! Requests of very many keys, and lists of them: worked off in slices, with the store free for others in between.
+//!
+//! Whoever asks gives the same request again until it is done, and nothing else of that connection meanwhile. Each key
+//! is looked at or written once, at a moment of its own; a request of up to [`Store::KEYS_AT_ONCE`] keys is done at one.
+
+use std::collections::VecDeque;
+
+use smallvec::SmallVec;
+
+use super::capacity::Refusal;
+use super::waiters::{Registrations, Wait, WaitOn};
+use super::{Effects, Store};
+use crate::core::ids::{ConnId, Timestamp};
+use crate::core::protocol::{KeyList, List, Pairs, Reply};
+
+/// How far a request has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// It is done.
+    Done,
+    /// It is to be given again, in the next critical section.
+    Begun,
+}
+
+/// The names for a LIST_KEYS: its reply begins with their number, so all are gathered first.
+#[derive(Debug, Default)]
+pub(super) struct Listed {
+    /// Whether all places were looked at.
+    is_whole: bool,
+    count: usize,
+    chunks: VecDeque<KeyList>,
+}
+
+impl Listed {
+    pub(super) fn bytes(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.as_list().wire_len()).sum()
+    }
+}
+
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "steps, of which a critical section takes few, and what is in memory"
+)]
+impl Store {
+    /// Steps that one slice of a request takes: some milliseconds.
+    const WORK_A_SLICE: usize = 4 * Self::WORK_AT_ONCE;
+    /// Requests of up to so many keys are done at one moment, unless very many wait for them or their values
+    /// are very large.
+    pub(super) const KEYS_AT_ONCE: usize = 4096;
+    /// Steps that a key of a request costs by itself.
+    const STEPS_A_KEY: usize = Self::WORK_A_SLICE / Self::KEYS_AT_ONCE;
+
+    /// Whether a request of `conn` is done in part.
+    pub(super) fn has_begun(&self, conn: ConnId) -> bool {
+        self.session(conn).is_some_and(|session| session.done > 0 || session.listed.is_some())
+    }
+
+    /// Goes on with a request that has many `items`, until `each` says that it is enough or refuses, or for one slice.
+    fn in_slices<T, F: Effects>(
+        &mut self,
+        conn: ConnId,
+        items: impl Iterator<Item = T>,
+        steps: usize,
+        fx: &mut F,
+        mut each: impl FnMut(&mut Self, T, &mut F) -> Result<bool, Refusal>,
+    ) -> Result<Progress, Refusal> {
+        let before = self.session_mut(conn).map_or(0, |session| std::mem::take(&mut session.done));
+        let enough = self.work + Self::WORK_A_SLICE;
+        for (done, item) in items.enumerate().skip(before) {
+            if self.work >= enough {
+                if let Some(session) = self.session_mut(conn) {
+                    session.done = done;
+                }
+                return Ok(Progress::Begun);
+            }
+            self.work += steps;
+            if !each(self, item, fx)? {
+                break;
+            }
+        }
+        Ok(Progress::Done)
+    }
+
+    pub(super) fn check(
+        &mut self,
+        conn: ConnId,
+        keys: List<'_>,
+        fx: &mut impl Effects,
+    ) -> Result<Progress, Refusal> {
+        let mut ready = true;
+        let progress = self.in_slices(conn, keys.iter(), Self::STEPS_A_KEY, fx, |store, key, _| {
+            ready = store.is_present(key);
+            Ok(ready)
+        })?;
+        if progress == Progress::Done {
+            fx.reply(Reply::Ready(ready));
+        }
+        Ok(progress)
+    }
+
+    pub(super) fn multi_get(
+        &mut self,
+        conn: ConnId,
+        keys: List<'_>,
+        now: Timestamp,
+        fx: &mut impl Effects,
+    ) -> Result<Progress, Refusal> {
+        self.in_slices(conn, keys.iter(), Self::STEPS_A_KEY, fx, |store, key, fx| {
+            store.get(conn, key, now, fx);
+            if fx.has_room() { Ok(true) } else { Err(Refusal::OutOfMemory) }
+        })
+    }
+
+    pub(super) fn multi_set(
+        &mut self,
+        conn: ConnId,
+        pairs: Pairs<'_>,
+        fx: &mut impl Effects,
+    ) -> Result<Progress, Refusal> {
+        let is_small = pairs.len() <= Self::KEYS_AT_ONCE;
+        if is_small && !self.has_begun(conn) {
+            self.room_for_pairs(pairs)?;
+        }
+        self.in_slices(conn, pairs.iter(), Self::STEPS_A_KEY, fx, |store, (key, value), fx| {
+            let looked = store.keys.look(key);
+            if !is_small {
+                store.room_for_value(key, looked, value.as_slice().len())?;
+            }
+            store.work += value.as_slice().len() / Self::BYTES_A_STEP;
+            store.store_value(conn, key, looked, value.to_stored(), fx);
+            Ok(true)
+        })
+    }
+
+    /// Registers `conn` for all of `keys`; where one is missing, it waits.
+    pub(super) fn wait(
+        &mut self,
+        conn: ConnId,
+        keys: List<'_>,
+        now: Timestamp,
+        fx: &mut impl Effects,
+    ) -> Result<Progress, Refusal> {
+        let is_small = keys.len() <= Self::KEYS_AT_ONCE;
+        if !self.has_begun(conn) {
+            if is_small {
+                self.room_for_wait(keys)?;
+            }
+            self.end_wait(conn);
+            // That not all keys are registered yet counts as one that is missing, so nothing ends the wait.
+            let on = WaitOn::Keys { registrations: SmallVec::new(), missing: 1 };
+            self.begin_wait(conn, Wait { since: now, on });
+        }
+        let progress = self.in_slices(conn, keys.iter(), Self::STEPS_A_KEY, fx, |store, key, fx| {
+            let looked = store.keys.look(key);
+            if !is_small {
+                match looked.id {
+                    Some(_) => store.room_for(Registrations::BYTES, 0)?,
+                    None => store.room_for_name(key, Registrations::BYTES)?,
+                }
+            }
+            store.register(conn, key, looked, fx);
+            Ok(true)
+        })?;
+        if progress == Progress::Done && self.is_registered(conn) {
+            self.end_wait(conn);
+            fx.reply(Reply::StopWaiting);
+        }
+        Ok(progress)
+    }
+
+    pub(super) fn list_keys(&mut self, conn: ConnId, fx: &mut impl Effects) -> Result<Progress, Refusal> {
+        let listed = self.session_mut(conn).and_then(|session| session.listed.take());
+        let mut listed = listed.unwrap_or_default();
+        self.listed_bytes -= listed.bytes();
+        let progress = self.list_more(conn, &mut listed, fx)?;
+        if progress == Progress::Begun
+            && let Some(session) = self.sessions[conn.slot()].as_mut()
+        {
+            self.listed_bytes += listed.bytes();
+            session.listed = Some(listed);
+        }
+        Ok(progress)
+    }
+
+    fn list_more(
+        &mut self,
+        conn: ConnId,
+        listed: &mut Listed,
+        fx: &mut impl Effects,
+    ) -> Result<Progress, Refusal> {
+        if !listed.is_whole {
+            let mut names = KeyList::default();
+            let before = listed.bytes();
+            let places = 0..self.keys.places();
+            let progress = self.in_slices(conn, places, 1, fx, |store, place, _| {
+                if let Some((_, slot)) = store.keys.at(place)
+                    && slot.value().is_some()
+                {
+                    names.push(slot.key());
+                    store.work += slot.key().len() / Self::BYTES_A_STEP;
+                    store.room_for(before + names.as_list().wire_len(), 0)?;
+                }
+                Ok(true)
+            })?;
+            listed.count += names.as_list().len();
+            listed.chunks.push_back(names);
+            if progress == Progress::Begun {
+                return Ok(progress);
+            }
+            listed.is_whole = true;
+            fx.reply(Reply::count(listed.count));
+        }
+        if let Some(names) = listed.chunks.pop_front() {
+            fx.reply(Reply::Keys(names.as_list()));
+            if !fx.has_room() {
+                return Err(Refusal::OutOfMemory);
+            }
+        }
+        Ok(if listed.chunks.is_empty() { Progress::Done } else { Progress::Begun })
+    }
+}

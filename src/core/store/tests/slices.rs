@@ -1,0 +1,166 @@
+//! Requests of very many keys, which others may come between.
+
+use super::world::Inner;
+use super::{Bytewise, Client, Effect, Said, World, work};
+use crate::core::protocol::{Op, Request};
+use crate::core::store::{Progress, Store};
+
+const MANY: usize = 20_000;
+
+fn keys(count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("/{n}")).collect()
+}
+
+fn list(op: Op, keys: &[String]) -> Bytewise {
+    let strings: Vec<&[u8]> = match op {
+        Op::MultiSet => keys.iter().flat_map(|key| [key.as_bytes(), b"1"]).collect(),
+        _ => keys.iter().map(String::as_bytes).collect(),
+    };
+    Bytewise::list(op, &strings)
+}
+
+/// One critical section of a request: what it says, how far it came and its steps.
+fn section(client: &Client, request: &Request<'_>) -> (Vec<Said>, Progress, u64) {
+    let mut inner = client.world.inner();
+    let Inner { store, recorder, now, .. } = &mut *inner;
+    let mut progress = Progress::Done;
+    let steps = work::of(|| {
+        store.begin(recorder);
+        progress = store.apply(client.conn, request, *now, recorder).expect("not refused");
+    });
+    let replies = inner.take_effects().into_iter().filter_map(|effect| match effect {
+        Effect::Reply(said) => Some(said),
+        Effect::Wake(_) => None,
+    });
+    (replies.collect(), progress, steps)
+}
+
+/// All critical sections of a request, with what others do in between: what it says, and how many it took.
+fn sections(client: &Client, request: &Bytewise, mut between: impl FnMut(usize)) -> (Vec<Said>, usize) {
+    request.with(|request| {
+        let mut said = Vec::new();
+        for count in 1.. {
+            let (more, progress, steps) = section(client, request);
+            assert!(steps < 200_000, "{:?}: {steps}", request.op());
+            said.extend(more);
+            if progress == Progress::Done {
+                return (said, count);
+            }
+            between(count);
+        }
+        unreachable!()
+    })
+}
+
+#[test]
+fn requests_of_very_many_keys_are_done_in_slices_and_answered_once() {
+    let world = World::unchecked();
+    let [client, other] = world.clients();
+    let names = keys(MANY);
+    let slices = MANY.div_ceil(Store::KEYS_AT_ONCE);
+    let mut served = 0;
+    let mut between = |_| served = other.add("n", 1) as usize;
+    assert_eq!(sections(&client, &list(Op::MultiSet, &names), &mut between), (vec![], slices));
+    assert_eq!(sections(&client, &list(Op::Check, &names), &mut between), (vec![Said::Ready(true)], slices));
+    assert_eq!(sections(&client, &list(Op::Wait, &names), &mut between), (vec![Said::StopWaiting], slices));
+    let values = vec![Said::Bytes(b"1".to_vec()); MANY];
+    assert_eq!(sections(&client, &list(Op::MultiGet, &names), &mut between), (values, slices));
+    assert_eq!(served, 4 * (slices - 1), "another is served in between");
+}
+
+#[test]
+fn requests_of_fewer_keys_are_done_at_once() {
+    let world = World::unchecked();
+    let [client] = world.clients();
+    let names = keys(Store::KEYS_AT_ONCE);
+    for op in [Op::MultiSet, Op::MultiGet, Op::Check, Op::Wait] {
+        assert_eq!(sections(&client, &list(op, &names), |_| ()).1, 1, "{op:?}");
+    }
+    client.delete("/0");
+    assert_eq!(sections(&client, &list(Op::Wait, &names), |_| ()), (vec![], 1));
+}
+
+#[test]
+fn a_wait_in_slices_ends_when_all_its_keys_are_there() {
+    let world = World::unchecked();
+    let [client, other] = world.clients();
+    let names = keys(MANY);
+    sections(&other, &list(Op::MultiSet, &names), |_| ());
+    // A key that it has seen goes, one that it has not seen goes and comes again.
+    let between = |count| {
+        if count == 1 {
+            assert!(client.is_waiting());
+            other.delete("/0");
+            other.delete(&names[MANY - 1]);
+            other.set(&names[MANY - 1], "1");
+        }
+    };
+    assert_eq!(sections(&client, &list(Op::Wait, &names), between).0, vec![]);
+    assert!(client.is_waiting());
+    other.set("/1", "2");
+    assert!(!client.is_woken());
+    other.set("/0", "1");
+    assert!(client.is_woken());
+    world.inner().check_now();
+}
+
+/// The number before the names is that of the names, whoever comes and goes while they are gathered.
+#[test]
+fn a_list_in_slices_is_as_long_as_it_says() {
+    const NAMES: usize = 150_000;
+    let world = World::unchecked();
+    let [client, other] = world.clients();
+    sections(&other, &list(Op::MultiSet, &keys(NAMES)), |_| ());
+    let mut gone = 0;
+    let between = |count: usize| {
+        for n in 0..10 {
+            gone += other.delete(format!("/{}", NAMES - 10 * count + n));
+            other.set(format!("/new/{count}/{n}"), "1");
+        }
+    };
+    let (said, sections) = sections(&client, &Bytewise::new(&Request::ListKeys), between);
+    assert!(sections > 3, "{sections}");
+    assert_eq!(said[0], Said::Number(said.len() as i64 - 1));
+    let stayed = (0..NAMES - 10 * sections).all(|n| {
+        // They stand in the order in which they were made.
+        said[n + 1] == Said::Bytes(format!("/{n}").into_bytes())
+    });
+    assert!(stayed && gone > 0);
+    let mut inner = world.inner();
+    assert_eq!(inner.store.listed_bytes, 0);
+    inner.check_now();
+    inner.take_effects();
+}
+
+#[test]
+fn who_leaves_in_the_middle_leaves_nothing_behind() {
+    let names = keys(MANY);
+    for request in [list(Op::Wait, &names), list(Op::Check, &names), Bytewise::new(&Request::ListKeys)] {
+        let world = World::unchecked();
+        let [client, other] = world.clients();
+        let many = keys(10 * MANY);
+        sections(&other, &list(Op::MultiSet, &many), |_| ());
+        request.with(|request| assert_eq!(section(&client, request).1, Progress::Begun));
+        client.leave();
+        for key in &many {
+            other.delete(key);
+        }
+        world.settle();
+        world.assert_no_names_but(&[]);
+        world.assert_empty_after(other);
+    }
+}
+
+/// A wait that begins and ends costs each of its names a slot, and the slots go in steps.
+#[test]
+fn the_names_of_a_wait_that_is_over_go_in_steps() {
+    const NAMES: usize = 60_000;
+    let world = World::unchecked();
+    let [client] = world.clients();
+    sections(&client, &list(Op::Wait, &keys(NAMES)), |_| ());
+    let steps = work::of(|| client.cancel());
+    assert!(steps < 3 * NAMES as u64, "{steps}");
+    assert!(world.inner().store.is_unsettled());
+    world.settle();
+    world.assert_empty_after(client);
+}
