@@ -101,6 +101,7 @@ fn a_wait_in_slices_ends_when_all_its_keys_are_there() {
     assert!(!client.is_woken());
     other.set("/0", "1");
     assert!(client.is_woken());
+    world.settle();
     world.inner().check_now();
 }
 
