@@ -57,7 +57,10 @@ impl Store {
     /// Whether something is being dropped step by step: each [`Store::begin`] goes on with it.
     #[inline]
     pub fn is_unsettled(&self) -> bool {
-        self.sweep.is_some() || self.stale.has_due() || !self.left_by_waits.is_empty()
+        self.sweep.is_some()
+            || self.stale.has_due()
+            || self.stale.has_reads_to_free()
+            || !self.left_by_waits.is_empty()
     }
 
     /// How many keys were dropped by rule, or by an operator's wish one run, so far.
@@ -99,6 +102,11 @@ impl Store {
             let drops = self.stale.next_drops(&mut self.keys, most);
             self.work += self.stale.take_looks();
             self.drop_some(&drops, fx);
+        }
+        while self.work < enough
+            && let Some(steps) = self.stale.free_reads()
+        {
+            self.work += steps;
         }
         while self.work < enough
             && let Some(id) = self.left_by_waits.pop()

@@ -2,7 +2,7 @@
 //! many names. A decision puts the names that may have to go on a list. Each is looked at once, and goes if
 //! the decision still holds for it. What was written after the decision stays.
 
-use super::{DropCause, KeySpace, Record, SlotId, StaleKeys};
+use super::{DropCause, KeySpace, Notes, Record, SlotId, StaleKeys};
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::store::keyspace::Slot;
 
@@ -57,6 +57,20 @@ impl StaleKeys {
     #[inline]
     pub(in crate::core::store) fn has_due(&self) -> bool {
         !self.due.is_empty()
+    }
+
+    /// Frees what one connection had read. Returns the steps that took; `None` if nothing is left.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
+    pub(in crate::core::store) fn free_reads(&mut self) -> Option<usize> {
+        let reads = self.forgotten.pop()?;
+        self.bytes -= Notes::bytes_of(&reads);
+        Some(reads.len())
+    }
+
+    /// Whether anything of what connections had read is still to be freed.
+    #[inline]
+    pub(in crate::core::store) fn has_reads_to_free(&self) -> bool {
+        !self.forgotten.is_empty()
     }
 
     /// Spent addresses that are to go later.

@@ -36,10 +36,8 @@ impl StaleKeys {
 
     fn check_bytes(&self, keys: &KeySpace) {
         let records = keys.iter().filter(|(_, slot)| slot.record.is_some()).count() * Record::BYTES;
-        let read = |notes: &Notes| {
-            notes.read.values().map(|read| Notes::READ_BYTES + read.ranks.bytes()).sum::<usize>()
-        };
-        let reads: usize = self.notes().map(read).sum();
+        let reads: usize =
+            self.notes().map(|notes| &notes.read).chain(&self.forgotten).map(Notes::bytes_of).sum();
         assert_eq!(self.bytes(), records + reads + self.groups.bytes());
     }
 

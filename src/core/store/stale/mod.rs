@@ -21,6 +21,7 @@ mod groups;
 mod invariants;
 mod members;
 mod ranges;
+mod readers;
 pub(super) mod record;
 mod runs;
 
@@ -39,6 +40,7 @@ use due::{Due, Of};
 use groups::{GroupId, Groups};
 use members::Members;
 use ranges::RangeSet;
+use readers::Readers;
 use record::{Kind, Record};
 use runs::{RunKey, Runs};
 
@@ -80,6 +82,9 @@ struct Read {
     noted: u32,
 }
 
+/// What a connection has read, by group.
+type Reads = HashMap<GroupId, Read>;
+
 /// What a connection has done with PyTorch's own keys.
 #[derive(Debug)]
 struct Notes {
@@ -89,8 +94,8 @@ struct Notes {
     worker_share: i64,
     /// Addresses of which it is the writer.
     wrote: Members,
-    /// What it read, by group: in at most [`Self::MOST_READ`] groups.
-    read: HashMap<GroupId, Read>,
+    /// What it read, in at most [`Self::MOST_READ`] groups.
+    read: Reads,
     runs: SmallVec<[RunKey; 2]>,
 }
 
@@ -100,10 +105,10 @@ impl Notes {
     /// A rank reads addresses of as many groups as it is in.
     const MOST_READ: usize = 16 * 1024;
 
-    /// Bytes of what it has read.
+    /// Bytes of what was read.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
-    fn read_bytes(&self) -> usize {
-        self.read.values().map(|read| Self::READ_BYTES + read.ranks.bytes()).sum()
+    fn bytes_of(reads: &Reads) -> usize {
+        reads.values().map(|read| Self::READ_BYTES + read.ranks.bytes()).sum()
     }
 
     /// Forgets what was read in groups that are gone before more room is made: it is worth nothing. Returns the bytes
@@ -113,10 +118,10 @@ impl Notes {
         if self.read.len() < self.read.capacity() {
             return 0;
         }
-        let before = self.read_bytes();
+        let before = Self::bytes_of(&self.read);
         self.read.retain(|group, _| groups.exists(*group));
         self.read.reserve(self.read.len());
-        before - self.read_bytes()
+        before - Self::bytes_of(&self.read)
     }
 }
 
@@ -157,6 +162,8 @@ pub(super) struct StaleKeys {
     rest_is_due: bool,
     /// Names that may have to go, oldest first.
     due: VecDeque<Due>,
+    /// What connections had read when the store was emptied: it is freed in steps.
+    forgotten: Vec<Reads>,
     /// Bytes of records and of what was read.
     bytes: usize,
     /// Addresses looked at since [`Self::take_looks`].
@@ -179,6 +186,7 @@ impl StaleKeys {
             reset_at: None,
             rest_is_due: false,
             due: VecDeque::new(),
+            forgotten: Vec::new(),
             bytes: 0,
             looks: 0,
         }
@@ -435,7 +443,7 @@ impl StaleKeys {
         self.job_connections -= 1;
         left.was_of_job = true;
         let age = keys.new_age();
-        self.bytes -= notes.read_bytes();
+        self.bytes -= Notes::bytes_of(&notes.read);
         self.due.push_back(Due::new(
             notes.wrote.into_vec(),
             Of::Writer(conn, now),
@@ -506,46 +514,58 @@ impl StaleKeys {
         keep: SlotId,
         drops: &mut Vec<(SlotId, DropCause)>,
     ) {
+        if !self.groups.was_read(group, &[rank]) || !self.has_reader(group, &[rank]) {
+            return;
+        }
+        // The addresses by their writers.
+        let addresses = self.groups.addresses(group);
+        self.looks += addresses.len();
+        let mut written = Vec::with_capacity(addresses.len());
+        for &id in addresses {
+            if let Some((rank, notes)) = writer_of(keys, &mut self.notes, id) {
+                written.push((notes.conn, rank, id));
+            }
+        }
+        written.sort_unstable_by_key(|&(writer, ..)| writer);
+        let mut by_writer: Vec<_> = written.chunk_by(|a, b| a.0 == b.0).map(Some).collect();
+        let ranks = written.iter().map(|&(_, rank, _)| rank).chain([rank]).collect();
+        let mut readers = Readers::new(ranks);
+        for (reader, its) in by_writer.iter().flatten().enumerate() {
+            if let Some(notes) = notes_of(&mut self.notes, its[0].0)
+                && let Some(read) = notes.read.get(&group)
+            {
+                self.looks += readers.add(reader, &read.ranks);
+            }
+        }
         let mut spent = vec![rank];
-        let mut is_searched = false;
-        while self.groups.was_read(group, &spent) {
-            if !self.has_reader(group, &spent) {
-                break;
-            }
-            is_searched = true;
-            self.looks += self.groups.addresses(group).len();
-            let mut next = Vec::new();
-            let mut paired = Vec::new();
-            for &id in self.groups.addresses(group) {
-                let Some((rank, notes)) = writer_of(keys, &mut self.notes, id) else { continue };
-                let read = notes.read.get(&group);
-                if id != keep && read.is_some_and(|read| read.ranks.contains_any(&spent)) {
-                    paired.push((id, notes.conn));
-                    next.push(rank);
+        let mut paired = Vec::new();
+        while let Some(rank) = spent.pop() {
+            for reader in readers.take(rank) {
+                let its = by_writer[reader].take_if(|its| its.iter().any(|&(.., id)| id != keep));
+                for &(writer, rank, id) in its.into_iter().flatten().filter(|&&(.., id)| id != keep) {
+                    paired.push((writer, id));
+                    spent.push(rank);
                 }
             }
-            for &(id, writer) in &paired {
-                self.on_value_gone(keys, id);
-                drops.push((id, DropCause::PairedWithGone));
-                // Its next address is of a new pairing.
-                if let Some(notes) = notes_of(&mut self.notes, writer) {
-                    let read = notes.read.remove(&group);
-                    self.bytes -= read.map_or(0, |read| Notes::READ_BYTES + read.ranks.bytes());
-                }
-            }
-            next.sort_unstable();
-            spent = next;
         }
-        if is_searched {
-            let mut read = RangeSet::default();
-            for &id in self.groups.addresses(group) {
-                let Some((_, notes)) = writer_of(keys, &mut self.notes, id) else { continue };
-                if let Some(its) = notes.read.get(&group) {
-                    read.extend(&its.ranks);
-                }
+        for &(writer, id) in &paired {
+            self.on_value_gone(keys, id);
+            drops.push((id, DropCause::PairedWithGone));
+            // Its next address is of a new pairing.
+            if let Some(notes) = notes_of(&mut self.notes, writer) {
+                let read = notes.read.remove(&group);
+                self.bytes -= read.map_or(0, |read| Notes::READ_BYTES + read.ranks.bytes());
             }
-            self.groups.set_reads(group, read);
         }
+        let mut read = RangeSet::default();
+        for its in by_writer.into_iter().flatten() {
+            if let Some(notes) = notes_of(&mut self.notes, its[0].0)
+                && let Some(its) = notes.read.get(&group)
+            {
+                read.extend(&its.ranks);
+            }
+        }
+        self.groups.set_reads(group, read);
     }
 
     /// The last connection of `run` has gone. Reads what is `readable` of it.
@@ -648,14 +668,14 @@ impl StaleKeys {
     }
 
     /// The store was emptied.
-    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn on_clear(&mut self) {
         self.gone_worker_share = 0;
         self.reset_at = None;
         for notes in self.notes.iter_mut().flatten() {
             notes.worker_share = 0;
-            self.bytes -= notes.read_bytes();
-            notes.read.clear();
+            if !notes.read.is_empty() {
+                self.forgotten.push(std::mem::take(&mut notes.read));
+            }
         }
     }
 }

@@ -44,6 +44,10 @@ impl RangeSet {
         self.ranges.drain(from + 1..to);
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.ranges.iter().copied()
+    }
+
     /// Bytes held beside the set itself.
     #[expect(clippy::arithmetic_side_effects, reason = "the capacity is in memory")]
     pub(super) fn bytes(&self) -> usize {

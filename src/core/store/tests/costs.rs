@@ -337,6 +337,53 @@ fn a_reset_of_many_keys_goes_in_steps() {
     world.inner().check_now();
 }
 
+/// Each rank has read only the address of the one before it, and the first one comes again.
+#[test]
+fn spending_a_long_chain_of_pairs_is_linear() {
+    assert_about_linear(500, |size| {
+        let world = World::unchecked();
+        let ranks: Vec<Client> = (0..size).map(|_| world.client()).collect();
+        let key = |rank: usize| format!("/default_pg/0//cpu//0/{rank}");
+        for (rank, client) in ranks.iter().enumerate() {
+            if rank > 0 {
+                assert_eq!(client.get(key(rank - 1)), "1");
+            }
+            client.set(key(rank), "1");
+        }
+        let again = world.client();
+        let steps = work::of(|| again.set(key(0), "2"));
+        world.settle();
+        world.assert_no_names_but(&[&key(0)]);
+        steps
+    });
+}
+
+/// What connections have read is forgotten at once, and freed in steps.
+#[test]
+fn a_reset_frees_what_was_read_in_steps() {
+    const READERS: usize = 20;
+    let world = World::unchecked();
+    let writer = world.client();
+    let ids: Vec<String> = (0..5000).map(|n| format!("/default_pg/0//cuda//{n}")).collect();
+    for id in &ids {
+        writer.set(id, "1");
+    }
+    let readers: Vec<Client> = (0..READERS).map(|_| world.client()).collect();
+    for reader in &readers {
+        reader.ask_list(Op::MultiGet, &ids);
+    }
+    let before = world.inner().store.stats().bytes;
+    {
+        let super::world::Inner { store, recorder, .. } = &mut *world.inner();
+        store.reset(recorder);
+        let freed = before - store.stats().bytes;
+        assert!(freed < READERS * ids.len() * 64 / 3, "{freed}");
+    }
+    world.settle();
+    assert_eq!(world.inner().store.stats().bytes, 0);
+    world.inner().check_now();
+}
+
 /// What one peer wrote for many, another overwrites: with and without readers who have addresses of their own.
 #[test]
 fn overwriting_many_addresses_that_others_wrote_and_read_is_linear() {

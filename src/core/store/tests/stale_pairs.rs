@@ -363,3 +363,19 @@ fn the_order_in_which_addresses_were_written_does_not_matter() {
     world.client().set(gloo(0), "new");
     assert_eq!(world.keys(), [gloo(0)]);
 }
+
+/// Who takes a place whose earlier holder it has read itself is not paired with itself, but still with the others.
+#[test]
+fn what_the_new_holder_of_a_place_has_read_still_counts() {
+    let world = World::new();
+    let [old_0, old_1, new_1, new_0] = world.clients();
+    let key = |rank: usize| format!("/default_pg/0//cpu//0/{rank}");
+    old_0.set(key(0), "old");
+    old_1.set(key(1), "old");
+    (0..2).for_each(|rank| assert_eq!(new_1.get(key(rank)), "old"));
+    new_1.set(key(1), "new");
+    assert_eq!(world.value(key(1)).as_deref(), Some("new"));
+    assert!(world.has(key(0)));
+    new_0.set(key(0), "new");
+    assert!(!world.has(key(1)), "it has met the old rank 0");
+}
