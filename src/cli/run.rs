@@ -17,7 +17,7 @@ use crate::core::ids::Elapsed;
 use crate::node::client::Endpoint;
 use crate::node::client::http::AdminUrl;
 use crate::node::doctor::{Verdict, check_command, check_environment};
-use crate::node::launch::{self, Environment, LaunchEnv, Mode, Plan, Server, Torchrun};
+use crate::node::launch::{self, Environment, Job, LaunchEnv, Mode, Plan, Server, Torchrun};
 
 const AFTER_HELP: &str = "The command gets the variables that `rallypoint env` prints, and those that make it a client of the \
                           server. stderr says what is changed about the command. Exit code: the command's, 128 + N if \
@@ -179,7 +179,8 @@ impl Args {
             say(format_args!("the run has its own store on {own}"));
         }
         let server = Server { store: own.unwrap_or_else(|| store.clone()), admin: admin.endpoint().clone() };
-        Ok(launch::plan(mode, &self.command, torchrun, env, launch, &server, patience))
+        let job = Job { argv: &self.command, torchrun, env, launch, server: &server, patience };
+        Ok(job.plan(mode))
     }
 
     /// The run that gets its own store, where workers would otherwise share the main one with other jobs.

@@ -33,6 +33,6 @@ pub use environment::Environment;
 pub use error::{Difference, LaunchError};
 pub use export::{Format, variables};
 pub use names::{ordinal, random_suffix};
-pub use plan::{Mode, Plan, PlanError, Server, plan};
+pub use plan::{Job, Mode, Plan, PlanError, Server};
 pub use platform::Platform;
 pub use torchrun::{Backend, RdzvConf, Torchrun, find_torchrun, is_flag_of_torchrun};

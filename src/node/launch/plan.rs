@@ -160,90 +160,108 @@ const FIRST_ATTEMPT: (&str, &str) = ("TORCHELASTIC_RESTART_COUNT", "0");
 /// How long torchrun's c10d backend waits in each call, if the user does not say.
 const READ_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// Prepares a command. A node waits for the others for `patience`.
-pub fn plan(
-    mode: Mode,
-    argv: &[String],
-    torchrun: Option<&Torchrun>,
-    env: &Environment,
-    launch: &LaunchEnv,
-    server: &Server,
-    patience: Duration,
-) -> Plan {
-    let mut draft = Draft {
-        torchrun: torchrun.cloned(),
-        plan: Plan { argv: argv.to_vec(), set: Vec::new(), notes: Vec::new() },
-    };
-    let (store, admin) = (&server.store, &server.admin);
-    for (name, value, _) in variables(launch) {
-        let wanted = match name {
-            "PET_RDZV_ENDPOINT" | "PET_MASTER_ADDR" | "PET_MASTER_PORT" | "MASTER_ADDR" | "MASTER_PORT" => {
-                false
-            }
-            // c10d orders the nodes itself and warns of a rank.
-            "PET_NODE_RANK" => mode != Mode::C10d,
-            "RANK" | "WORLD_SIZE" | "LOCAL_RANK" => mode == Mode::Env && torchrun.is_none(),
-            _ => true,
+/// A command that is to be started, and what is known of the job around it.
+#[derive(Debug, Clone, Copy)]
+pub struct Job<'a> {
+    /// The command.
+    pub argv: &'a [String],
+    /// The torchrun in it, if there is one.
+    pub torchrun: Option<&'a Torchrun>,
+    /// The variables that it is started with.
+    pub env: &'a Environment,
+    /// What was derived from them.
+    pub launch: &'a LaunchEnv,
+    /// Where the server is.
+    pub server: &'a Server,
+    /// How long a node waits for the others.
+    pub patience: Duration,
+}
+
+impl Job<'_> {
+    /// Prepares the command.
+    pub fn plan(&self, mode: Mode) -> Plan {
+        let mut draft = Draft {
+            torchrun: self.torchrun.cloned(),
+            plan: Plan { argv: self.argv.to_vec(), set: Vec::new(), notes: Vec::new() },
         };
-        if wanted {
-            draft.set(name, value);
+        self.hand_on(mode, &mut draft);
+        match mode {
+            Mode::Plugin => self.with_plugin(&mut draft),
+            Mode::C10d => self.with_c10d(&mut draft),
+            Mode::Static => {
+                draft.set("PET_RDZV_BACKEND", "static");
+                self.as_clients(&mut draft);
+                draft.set("PET_RDZV_ENDPOINT", self.server.store.to_string());
+            }
+            Mode::Env => self.as_clients(&mut draft),
         }
+        let Draft { torchrun, mut plan } = draft;
+        if let Some(torchrun) = torchrun.filter(Torchrun::can_change) {
+            plan.argv = torchrun.argv().to_vec();
+        }
+        plan
     }
-    let wanted_backend = match mode {
-        Mode::Plugin => Some("rallypoint"),
-        Mode::C10d => Some("c10d"),
-        Mode::Static => Some("static"),
-        Mode::Env => None,
-    };
-    if let Some(backend) = wanted_backend {
-        draft.set("PET_RDZV_BACKEND", backend);
-    }
-    match mode {
-        Mode::Plugin => {
-            draft.endpoint(admin, "the plugin speaks to the admin port");
-            draft.conf(env, |conf, _| {
-                // The plugin reads `timeout` as join_timeout itself.
-                let has = conf.get("join_timeout").is_some() || conf.get("timeout").is_some();
-                if !has {
-                    conf.set("join_timeout", patience.as_secs().to_string());
-                }
-            });
-        }
-        Mode::C10d => {
-            draft.endpoint(store, "the rallypoint server");
-            draft.conf(env, |conf, notes| c10d_conf(conf, notes, patience));
-            let has_local = torchrun.is_some_and(|torchrun| torchrun.has("local-addr"));
-            if let (Some(ip), false) = (&launch.pod.address, has_local || env.get("PET_LOCAL_ADDR").is_some())
-            {
-                draft.set("PET_LOCAL_ADDR", ip);
-                draft.note(format!(
-                    "PET_LOCAL_ADDR={ip}: torchrun gives the workers this instead of the host's name, which other pods may \
-                     not resolve"
-                ));
-            }
-        }
-        Mode::Static | Mode::Env => {
-            for name in ["PET_MASTER_ADDR", "MASTER_ADDR"] {
-                draft.set(name, store.host());
-            }
-            for name in ["PET_MASTER_PORT", "MASTER_PORT"] {
-                draft.set(name, store.port().to_string());
-            }
-            if mode == Mode::Static {
-                draft.set("PET_RDZV_ENDPOINT", store.to_string());
-            }
-            draft.set(CLIENTS_ONLY.0, CLIENTS_ONLY.1);
-            // torchrun counts the attempts of its workers itself.
-            if torchrun.is_none() && env.get(FIRST_ATTEMPT.0).is_none() {
-                draft.set(FIRST_ATTEMPT.0, FIRST_ATTEMPT.1);
+
+    /// Sets what was derived, but for where the nodes meet.
+    fn hand_on(&self, mode: Mode, draft: &mut Draft) {
+        for (name, value, _) in variables(self.launch) {
+            let wanted = match name {
+                "PET_RDZV_ENDPOINT" | "PET_MASTER_ADDR" | "PET_MASTER_PORT" | "MASTER_ADDR"
+                | "MASTER_PORT" => false,
+                // c10d orders the nodes itself and warns of a rank.
+                "PET_NODE_RANK" => mode != Mode::C10d,
+                "RANK" | "WORLD_SIZE" | "LOCAL_RANK" => mode == Mode::Env && self.torchrun.is_none(),
+                _ => true,
+            };
+            if wanted {
+                draft.set(name, value);
             }
         }
     }
-    let Draft { torchrun, mut plan } = draft;
-    if let Some(torchrun) = torchrun.filter(Torchrun::can_change) {
-        plan.argv = torchrun.argv().to_vec();
+
+    fn with_plugin(&self, draft: &mut Draft) {
+        draft.set("PET_RDZV_BACKEND", "rallypoint");
+        draft.endpoint(&self.server.admin, "the plugin speaks to the admin port");
+        draft.conf(self.env, |conf, _| {
+            // The plugin reads `timeout` as join_timeout itself.
+            let has = conf.get("join_timeout").is_some() || conf.get("timeout").is_some();
+            if !has {
+                conf.set("join_timeout", self.patience.as_secs().to_string());
+            }
+        });
     }
-    plan
+
+    fn with_c10d(&self, draft: &mut Draft) {
+        draft.set("PET_RDZV_BACKEND", "c10d");
+        draft.endpoint(&self.server.store, "the rallypoint server");
+        draft.conf(self.env, |conf, notes| c10d_conf(conf, notes, self.patience));
+        let has_local = self.torchrun.is_some_and(|torchrun| torchrun.has("local-addr"));
+        if let (Some(ip), false) =
+            (&self.launch.pod.address, has_local || self.env.get("PET_LOCAL_ADDR").is_some())
+        {
+            draft.set("PET_LOCAL_ADDR", ip);
+            draft.note(format!(
+                "PET_LOCAL_ADDR={ip}: torchrun gives the workers this instead of the host's name, which other pods may \
+                 not resolve"
+            ));
+        }
+    }
+
+    /// Makes every process a client of the store.
+    fn as_clients(&self, draft: &mut Draft) {
+        let store = &self.server.store;
+        for name in ["PET_MASTER_ADDR", "MASTER_ADDR"] {
+            draft.set(name, store.host());
+        }
+        for name in ["PET_MASTER_PORT", "MASTER_PORT"] {
+            draft.set(name, store.port().to_string());
+        }
+        draft.set(CLIENTS_ONLY.0, CLIENTS_ONLY.1);
+        // torchrun counts the attempts of its workers itself.
+        if self.torchrun.is_none() && self.env.get(FIRST_ATTEMPT.0).is_none() {
+            draft.set(FIRST_ATTEMPT.0, FIRST_ATTEMPT.1);
+        }
+    }
 }
 
 /// Gives the c10d backend timers that fit a server which waits for slow pods.

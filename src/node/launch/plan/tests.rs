@@ -36,8 +36,15 @@ fn launched(
             .expect("an endpoint"),
         admin: "rally:29501".parse().expect("an endpoint"),
     };
-    let plan = plan(mode, &argv, torchrun.as_ref(), &env, &launch, &server, Duration::from_mins(30));
-    Ok(Launched { mode, plan })
+    let job = Job {
+        argv: &argv,
+        torchrun: torchrun.as_ref(),
+        env: &env,
+        launch: &launch,
+        server: &server,
+        patience: Duration::from_mins(30),
+    };
+    Ok(Launched { mode, plan: job.plan(mode) })
 }
 
 #[test]
