@@ -10,15 +10,39 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 from urllib.parse import quote
 
 from ._http import Client, Endpoint
 from ._trouble import Trouble
 from .rendezvous import WAIT_SECONDS, Identity, News, Node, Peer, Round, Terms, Waiting, host_name, node_id, without_none
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 Nodes = int | str | tuple[int, int]
 """How many nodes: `4`, `"2:4"` or `(2, 4)`."""
+
+
+class OfNode(TypedDict, total=False):
+    """What a node may say of itself and of the round, by name; all of it may be left out."""
+
+    endpoint: str | None
+    """The server's admin port."""
+    name: str | None
+    """What it is called in words; by default the host's name."""
+    address: str | None
+    """Where the others reach it; by default where the server sees it."""
+    role: str | None
+    """What it does in the job."""
+    node_rank: int | None
+    """The rank that it wants."""
+    local_world_size: int | None
+    """How many processes it will start."""
+    timeout: float | None
+    """How long the round may gather, in seconds; the same on all nodes."""
+    last_call: float | None
+    """How long a round that has enough nodes waits for more, in seconds; the same on all nodes."""
 
 
 class Membership:
@@ -79,24 +103,18 @@ def join(
     run_id: str,
     nodes: Nodes,
     *,
-    endpoint: str | None = None,
-    name: str | None = None,
-    address: str | None = None,
-    role: str | None = None,
-    node_rank: int | None = None,
-    local_world_size: int | None = None,
-    timeout: float | None = None,
-    last_call: float | None = None,
     store: bool = False,
     on_waiting: Callable[[Waiting], None] | None = None,
+    **of_node: Unpack[OfNode],
 ) -> Membership:
     """Joins a run and waits until enough nodes are there; then holds the place with keep-alives in the background.
 
-    `timeout` is how long the round may gather, in seconds; all nodes must give the same one, and the same `nodes`. With `store`
-    the round gets a TCPStore of its own (`round.store`). `on_waiting` is called every few seconds while the node waits.
+    All nodes must give the same `nodes`. With `store` the round gets a TCPStore of its own (`round.store`). `on_waiting` is called
+    every few seconds while the node waits. `of_node` is what OfNode lists: `endpoint`, `name`, `address`, `role`, `node_rank`,
+    `local_world_size`, `timeout`, `last_call`.
     Raises a RallypointError: TimedOutError, ClosedError, MismatchError, UnreachableError, …
     """
-    node = _node(run_id, nodes, endpoint, name, address, role, node_rank, local_world_size, timeout, last_call, store, heartbeat=True)
+    node = _node(run_id, nodes, heartbeat=True, store=store, **of_node)
     return Membership(node, node.join(participants=True, on_waiting=on_waiting), on_waiting)
 
 
@@ -104,21 +122,14 @@ def peers(
     run_id: str,
     nodes: Nodes,
     *,
-    endpoint: str | None = None,
-    name: str | None = None,
-    address: str | None = None,
-    role: str | None = None,
-    node_rank: int | None = None,
-    local_world_size: int | None = None,
-    timeout: float | None = None,
-    last_call: float | None = None,
     on_waiting: Callable[[Waiting], None] | None = None,
+    **of_node: Unpack[OfNode],
 ) -> tuple[Peer, ...]:
     """Meets the other nodes once and returns all of them by rank, this one too; nobody holds a place afterwards.
 
     For launchers that only need to know who is there, and where: a hosts file, Ray's head, an MPI launcher. As `join` otherwise.
     """
-    node = _node(run_id, nodes, endpoint, name, address, role, node_rank, local_world_size, timeout, last_call, False, heartbeat=False)
+    node = _node(run_id, nodes, heartbeat=False, store=False, **of_node)
     return node.join(participants=True, on_waiting=on_waiting).peers
 
 
@@ -192,17 +203,17 @@ def _bounds(nodes: Nodes) -> tuple[int, int]:
 def _node(
     run_id: str,
     nodes: Nodes,
-    endpoint: str | None,
-    name: str | None,
-    address: str | None,
-    role: str | None,
-    node_rank: int | None,
-    local_world_size: int | None,
-    timeout: float | None,
-    last_call: float | None,
-    store: bool,
     *,
     heartbeat: bool,
+    store: bool,
+    endpoint: str | None = None,
+    name: str | None = None,
+    address: str | None = None,
+    role: str | None = None,
+    node_rank: int | None = None,
+    local_world_size: int | None = None,
+    timeout: float | None = None,
+    last_call: float | None = None,
 ) -> Node:
     least, most = _bounds(nodes)
     terms = Terms(least, most, join_timeout=timeout, last_call=last_call, store=store)
