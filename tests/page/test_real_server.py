@@ -12,7 +12,7 @@ from pathlib import Path
 from browser import Page
 from documents import REPOSITORY
 
-sys.path.append(str(REPOSITORY / "tests" / "pytorch"))
+sys.path.append(str(REPOSITORY / "tests" / "pytorch" / "support"))
 from wire import ADD, PING, SET, WAIT, WireClient, blob, keys_request  # noqa: E402
 
 

@@ -12,14 +12,18 @@ Run them with `"$(scripts/venv)/bin/pytest" tests/pytorch`.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
-from servers import TORCH_VERSION, Server, StoreServer, TorchHost, TorchServer
-from wire import HELLO, WireClient
+
+# What several tests share, and the programs that they start. Each test module imports it by its name.
+sys.path.insert(0, str(Path(__file__).with_name("support")))
+from servers import TORCH_VERSION, Server, StoreServer, TorchHost, TorchServer  # noqa: E402
+from wire import HELLO, WireClient  # noqa: E402
 
 TEST_TIMEOUT = 120
 # Each torch client looks up the name of its server's address. Where a name server answers late or never, that costs 5 s

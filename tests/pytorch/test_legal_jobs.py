@@ -15,7 +15,7 @@ from servers import Server
 
 pytest_plugins = ["job_fixtures"]
 
-PROGRAM = Path(__file__).with_name("legal_jobs.py")
+PROGRAM = Path(__file__).with_name("support") / "legal_jobs.py"
 Fork = Callable[[int], list[ForkedPlace]]
 
 

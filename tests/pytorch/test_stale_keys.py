@@ -21,6 +21,8 @@ from servers import Server, poll
 
 pytest_plugins = ["job_fixtures"]
 
+SUPPORT = Path(__file__).with_name("support")
+
 KEEP_ALL = ("--drop-spent", "off", "--reset-when-idle", "off")
 GIVE_UP = ("--timeout", "2")
 """For ranks that are meant to fail: gloo tries a dead address for about five times as long."""
@@ -113,7 +115,7 @@ def test_other_groups_run_twice_at_once(rallypoint: Server, jobs: Jobs, form: st
         environment["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
     for _ in range(2):
         environments = [environment | {"RANK": str(rank)} for rank in range(2)]
-        jobs.programs(Path(__file__).with_name("group_forms.py"), environments, ["--form", form]).finish()
+        jobs.programs(SUPPORT / "group_forms.py", environments, ["--form", form]).finish()
 
 
 def test_a_store_for_one_job_is_empty_for_the_next(rallypoint_factory: Callable[..., Server]) -> None:
@@ -137,7 +139,7 @@ def pretended_gpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not torch.backends.cuda.is_built():
         pytest.skip("this PyTorch is built without CUDA, and has no NCCL")
     library = tmp_path_factory.mktemp("gpu") / "pretended_gpu.so"
-    source = Path(__file__).with_name("pretended_gpu.c")
+    source = SUPPORT / "pretended_gpu.c"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
     return library
 
@@ -146,7 +148,7 @@ def nccl_rank(jobs: Jobs, server: Server, library: Path, rank: int, form: str) -
     """Ends by itself once it has the id, as there is no GPU."""
     environment = clients_only(server.endpoint) | {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LD_PRELOAD": str(library)}
     environment["TORCH_DIST_USE_NCCL2"] = "1" if form == "nccl2" else "0"
-    return jobs.programs(Path(__file__).with_name("group_forms.py"), [environment], ["--form", "nccl"])
+    return jobs.programs(SUPPORT / "group_forms.py", [environment], ["--form", "nccl"])
 
 
 @pytest.mark.parametrize("form", ["nccl2", "nccl"])
@@ -220,7 +222,7 @@ def test_skewed_restart_fails_if_keys_are_kept(rallypoint_factory: Callable[...,
 def test_lazy_gloo_whose_ranks_end_early(rallypoint: Server, jobs: Jobs) -> None:
     """Rank 2 is gone before rank 1 comes: rank 1 still finds rank 0, which had found rank 2."""
     environment = clients_only(rallypoint.endpoint) | {"TORCH_GLOO_LAZY_INIT": "1", "WORLD_SIZE": "3"}
-    job = jobs.programs(Path(__file__).with_name("lazy_gloo.py"), [environment | {"RANK": str(rank)} for rank in range(3)])
+    job = jobs.programs(SUPPORT / "lazy_gloo.py", [environment | {"RANK": str(rank)} for rank in range(3)])
     poll(lambda: job.nodes[2].process.poll() == 0, "rank 2 ends well", 60)
     poll(lambda: "the process that wrote them is gone" in rallypoint.log_text(), "the log says that rank 2 is gone", 20)
     (job.folder / "left").touch()

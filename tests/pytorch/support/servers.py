@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 HOST = "127.0.0.1"
 TORCH_VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 CLIENT_TIMEOUT = timedelta(seconds=20)
@@ -152,7 +152,7 @@ class TorchHost:
     """A child process that PyTorch's own servers are forks of; one for a whole session, as importing torch takes seconds."""
 
     def __init__(self) -> None:
-        script = Path(__file__).parents[2] / "benches" / "torch_server.py"
+        script = REPOSITORY / "benches" / "torch_server.py"
         self.process = subprocess.Popen(
             [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
