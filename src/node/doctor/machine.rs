@@ -168,7 +168,7 @@ mod tests {
             ("backlog", good(), &[], Verdict::Pass, ""),
             ("backlog", MachineFacts { backlog: Some(128), ..good() }, &[], Verdict::Warn, "somaxconn"),
             ("reverse-dns", good(), &[], Verdict::Pass, "2 ms"),
-            ("reverse-dns", MachineFacts { reverse_lookup: Some(Duration::from_secs(5)), ..good() }, &[], Verdict::Warn, "5s"),
+            ("reverse-dns", MachineFacts { reverse_lookup: Some(Duration::from_secs(5)), ..good() }, &[], Verdict::Warn, "5 s"),
         ];
         for (id, facts, env, verdict, word) in rows {
             let env: Environment = env.iter().copied().collect();

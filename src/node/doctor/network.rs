@@ -194,7 +194,7 @@ mod tests {
         #[rustfmt::skip]
         let rows: [(&str, NetworkFacts, Verdict, &str); 14] = [
             ("name-resolves", late, Verdict::Fail, "no such name"),
-            ("name-resolves", slow, Verdict::Warn, "took 5s"),
+            ("name-resolves", slow, Verdict::Warn, "took 5 s"),
             ("name-resolves", facts(vec![(addr(1), answers(1))]), Verdict::Pass, "10.0.0.1"),
             ("one-address", facts(vec![(addr(1), answers(1)), (addr(9), refused())]), Verdict::Fail, "10.0.0.9 is this host"),
             ("one-address", facts(vec![(addr(1), answers(1)), (addr(2), answers(1))]), Verdict::Fail, "2 of them"),
