@@ -14,9 +14,9 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use libfuzzer_sys::fuzz_target;
-use rallypoint::server::admin;
 use rallypoint::config::ServerConfig;
 use rallypoint::server::Server;
+use rallypoint::server::admin;
 use tower::ServiceExt;
 
 /// The routes with a body; `RUN` becomes the run or the barrier.
