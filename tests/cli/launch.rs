@@ -364,7 +364,7 @@ fn a_run_that_gathers_is_shown_explained_and_counted() {
         Pod { server: &server, name, rank, uid: "a" }.start(&["wait", "--nodes=3", "--timeout=60s"])
     };
     let mut pods = vec![start("t-0", "0"), start("t-1", "1")];
-    let sentence = "run: 2 of 3 pods have announced themselves; pod t-2 with rank 2 is missing for ";
+    let sentence = "run: 2 of 3 pods have announced themselves; pod t-2 with rank 2 has been missing for ";
     eventually("the explanation", || {
         run_list(&server)
             .first()

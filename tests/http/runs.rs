@@ -85,7 +85,7 @@ fn a_run_with_a_missing_node_is_shown_explained_and_counted() {
     assert_eq!(said["code"], "nodes_missing");
     assert_eq!(said["facts"]["joined"], 3);
     let text = said["text"].as_str().expect("a sentence");
-    assert!(text.starts_with("job round 0: 3 of 4 nodes have joined; 1 is missing for "), "{text}");
+    assert!(text.starts_with("job round 0: 3 of 4 nodes have joined; 1 has been missing for "), "{text}");
     assert!(
         run["timeline"].as_array().is_some_and(|moments| moments.iter().any(|m| m["code"] == "node_joined"))
     );
@@ -93,7 +93,7 @@ fn a_run_with_a_missing_node_is_shown_explained_and_counted() {
     assert_eq!(list["runs"][0]["run_id"], "job");
     assert_eq!(list["runs"][0]["explanation"]["code"], "nodes_missing");
     eventually("the log says it too", || {
-        server.log().contains("job round 0: 3 of 4 nodes have joined; 1 is missing for ")
+        server.log().contains("job round 0: 3 of 4 nodes have joined; 1 has been missing for ")
     });
     let metrics = get(&server, "/metrics").body;
     for line in [

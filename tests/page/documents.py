@@ -85,8 +85,8 @@ def missing_nodes(run: Document, *names: str) -> Document:
         7,
         run["run_id"],
         "nodes_missing",
-        f"{run['run_id']} round 0: {joined} of {expected} nodes have joined; {', '.join(names)} is missing for 41 s",
-        "look at the missing node's pod: is it scheduled, does its image pull, does it reach this server?",
+        f"{run['run_id']} round 0: {joined} of {expected} nodes have joined; {', '.join(names)} has been missing for 41 s",
+        "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?",
     )
     run.update(explanation=said, explanations=[said])
     return run

@@ -87,11 +87,11 @@ def test_a_node_never_arrives_then_is_late_and_comes(rallypoint_factory: Serve, 
     explained(
         server,
         "nodes_missing",
-        rf"job round 0: 2 of 3 nodes have joined; 1 is missing for \d+ s; there are ({A} and {C}|{C} and {A}) \(3 by serve --nodes\)",
+        rf"job round 0: 2 of 3 nodes have joined; 1 has been missing for \d+ s; there are ({A} and {C}|{C} and {A}) \(3 by serve --nodes\)",
         **{"joined": 2, "expected": 3, "from": "flag"},
     )
     put_expect(server, "job", nodes=3, names=[A, B, C])
-    explained(server, "nodes_missing", rf"job round 0: 2 of 3 nodes have joined; {B} is missing for \d+ s \(3 by PUT …/expect\)")
+    explained(server, "nodes_missing", rf"job round 0: 2 of 3 nodes have joined; {B} has been missing for \d+ s \(3 by PUT …/expect\)")
     assert [node["name"] for node in server.get_json("/api/v1/runs/job")["missing"]] == [B]
     job.start(1)
     explained(server, "node_came_late", rf"job round 0: {B} has come after \d+ s: 3 of 3 nodes have joined", node=B, joined=3)
@@ -140,7 +140,7 @@ def test_a_node_dies_while_training_and_is_missed_by_name(rallypoint_factory: Se
     died = explained(server, "node_died", rf"job round 0: {B} \(node rank 1\) died or failed: the connection closed while training; 2 nodes left", left=2)
     assert died["severity"] == "error"
     job.fail_workers()
-    explained(server, "nodes_missing", rf"job round 1: 2 of 3 nodes have joined; {B} is missing for \d+ s \(3 by an earlier round\)")
+    explained(server, "nodes_missing", rf"job round 1: 2 of 3 nodes have joined; {B} has been missing for \d+ s \(3 by an earlier round\)")
 
 
 def test_a_job_in_pods_is_told_by_the_names_of_its_pods(pods: Pods, rallypoint_factory: Serve, jobs: Jobs) -> None:
@@ -152,7 +152,7 @@ def test_a_job_in_pods_is_told_by_the_names_of_its_pods(pods: Pods, rallypoint_f
     def told(code: str, sentence: str, **facts: Any) -> dict[str, Any]:
         return server_pod.call(lambda: explained(server, code, sentence, **facts))
 
-    told("nodes_missing", r"job round 0: 1 of 2 nodes have joined; 1 is missing for \d+ s; there is node-0 \(2 by serve --nodes\)", joined=1)
+    told("nodes_missing", r"job round 0: 1 of 2 nodes have joined; 1 has been missing for \d+ s; there is node-0 \(2 by serve --nodes\)", joined=1)
     job.start(1)
     told("node_came_late", r"job round 0: node-1 has come after \d+ s: 2 of 2 nodes have joined")
     for rank in (0, 1):

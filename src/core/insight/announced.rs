@@ -36,7 +36,7 @@ pub(super) fn show(jobs: &mut Jobs, told: &mut Told, now: Timestamp) {
     for key in shown.iter().filter(|key| !wanted.contains_key(key)) {
         let is_traffic = |other: &&RunKey| *other != key && !jobs.runs[*other].state().is_over();
         if let Some(traffic) = jobs.keys_of(&jobs.name(key), None).iter().find(is_traffic) {
-            // What was said is not said again.
+            // What was said before is not said again.
             told.log.hand_over(key, traffic);
         }
         jobs.drop_run(told, key);

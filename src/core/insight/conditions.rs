@@ -1,4 +1,4 @@
-//! What holds in one run as time goes by, beside what its waits tell.
+//! What holds in one run as time goes by, apart from what its waits show.
 
 use super::expect::Plan;
 use super::missing::missing;
@@ -8,7 +8,7 @@ use crate::api::{Expected, RunKind, RunState};
 use crate::core::gate::{Announcement, Missing};
 use crate::core::ids::{Timestamp, count};
 
-/// What holds in one run, beside what its waits tell.
+/// What holds in one run, apart from what its waits show.
 pub(super) fn of_run(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
     if run.native().is_some() {
         return run.native_waits(now).into_iter().chain(run.native_spares(now)).collect();
@@ -57,7 +57,7 @@ fn joining(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
     let joined = count(present.count());
     let waited = Secs(now.since(since));
     let is_short = expected.is_none_or(|expected| joined < expected.min);
-    // Without a number, a static run's missing nodes are told by its waits.
+    // Without a number, its waits show the missing nodes of a static run.
     if is_short && joined > 0 && (run.kind() == RunKind::C10d || expected.is_some()) {
         let name = |rank: Option<u32>| format!("node {}", rank.unwrap_or_default());
         let missing = missing(run, plan, expected).into_iter();
@@ -78,7 +78,7 @@ fn joining(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
     held
 }
 
-/// The round is complete with fewer nodes than somebody outside expects.
+/// The round is complete with fewer nodes than an outside source expects.
 fn fewer_than_expected(run: &TrackedRun, plan: &Plan, formed: u32, since: Timestamp) -> Option<Finding> {
     let Expected { min: expected, source: from, .. } =
         plan.expected().filter(|expected| formed < expected.min && run.kind() == RunKind::C10d)?;
@@ -86,7 +86,7 @@ fn fewer_than_expected(run: &TrackedRun, plan: &Plan, formed: u32, since: Timest
     Some(of_round(run, Reason::FewerThanExpected { formed, expected, from, left_over }, since))
 }
 
-/// Some have finished, and others have not.
+/// Some nodes have finished, and others have not.
 fn at_exit(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     let round = run.round();
     let since = round.exit_since.filter(|_| round.exit_done.is_none())?;
@@ -113,7 +113,7 @@ fn ranks_ended(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     Some(Finding { about: String::new(), reason, since })
 }
 
-/// What the gate tells, whether the run has traffic or not.
+/// What the gate shows, whether the run has traffic or not.
 pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
     let Some(gate) = plan.gate() else { return Vec::new() };
     let mut held = Vec::new();

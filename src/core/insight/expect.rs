@@ -1,4 +1,4 @@
-//! How many nodes a run should have, and who says so.
+//! How many nodes a run should have, and where that number comes from.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use crate::core::gate::{Announcement, GateSnapshot};
 /// What an operator expects of a run: the body of `PUT /api/v1/runs/{run_id}/expect`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Expectation {
-    /// At least so many nodes.
+    /// The least number of nodes.
     pub min: u32,
-    /// At most so many nodes.
+    /// The greatest number of nodes.
     pub max: u32,
-    /// The nodes' names, where they are known.
+    /// The nodes' names, if they are known.
     pub names: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Plan {
 #[derive(Debug, Clone)]
 struct Gate {
     snapshot: GateSnapshot,
-    /// Pods by what their agents may call themselves; `None` where that is several.
+    /// Pods by the names that their agents may use; `None` if several pods fit a name.
     by_host: HashMap<String, Option<usize>>,
 }
 
@@ -57,12 +57,12 @@ fn host_of_job(pod: &str) -> Option<String> {
 }
 
 impl Plan {
-    /// The pods that announced themselves, if somebody did.
+    /// The pods that announced themselves, if any did.
     pub(super) fn gate(&self) -> Option<&GateSnapshot> {
         self.gate.as_ref().map(|gate| &gate.snapshot)
     }
 
-    /// Whether nothing is said any more.
+    /// Whether nothing is said about it any more.
     fn is_empty(&self) -> bool {
         self.expectation.is_none() && self.gate.is_none()
     }
@@ -96,7 +96,7 @@ impl Plan {
 #[derive(Debug)]
 pub(super) struct Plans {
     of_run: BTreeMap<String, Arc<Plan>>,
-    /// Of a run of which nothing was said.
+    /// For a run about which nothing was said.
     none: Arc<Plan>,
 }
 

@@ -1,4 +1,4 @@
-//! Looking at what is known as time goes by: what has changed, what holds, and what is to be said about it.
+//! Looks at what is known as time goes by: what has changed, what holds, and what to say about it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
@@ -19,19 +19,19 @@ use crate::core::protocol::keys::Role;
 
 /// Two agents' runs in one store are two jobs when both have been there this long.
 const SETTLED: Duration = Duration::from_secs(2);
-/// A connection that only counted itself is taken for a worker after this long.
+/// A connection that only counted itself counts as a worker after this long.
 const UNDECIDED: Duration = Duration::from_secs(5);
 /// A run that is over is shown this long.
 const OVER_SHOWN: Duration = Duration::from_hours(1);
 
-/// Something that was found about a run, or about a store alone.
+/// Something that was found about a run, or only about a store.
 struct Held {
     store: Option<u16>,
     run: Option<RunKey>,
     finding: Finding,
 }
 
-/// What is known, what is said, and the time.
+/// What is known, what has been said, and the time.
 pub(super) struct Look<'i> {
     pub(super) jobs: &'i mut Jobs,
     pub(super) told: &'i mut Told,
@@ -56,7 +56,7 @@ impl Look<'_> {
         }
     }
 
-    /// Agents whose own writes have not told their node are found by process id.
+    /// Agents whose own writes have not shown their node are found by process id.
     pub(super) fn match_agents(&mut self) {
         for run in self.jobs.runs.values_mut().filter(|run| run.kind() == RunKind::C10d) {
             if run.nodes().iter().all(|node| node.conn.is_some()) {
@@ -80,7 +80,7 @@ impl Look<'_> {
         }
     }
 
-    /// Lets time pass for each run, and tells what was found.
+    /// Lets time pass for each run, and reports what was found.
     pub(super) fn pass_time(&mut self) {
         for key in self.jobs.runs.keys().cloned().collect::<Vec<_>>() {
             let plan = self.jobs.plan(&key);
@@ -118,7 +118,7 @@ impl Look<'_> {
         held.run.as_ref().map(|key| self.subject(key)).unwrap_or_default()
     }
 
-    /// Tells something that has happened.
+    /// Reports something that has happened.
     fn fact(&mut self, held: Held) {
         let subject = self.subject_of(&held);
         let topic = Topic::of(held.store, held.run, &held.finding);
@@ -139,7 +139,7 @@ impl Look<'_> {
         }
     }
 
-    /// Tells who gave up on which key, together for one key.
+    /// Reports which clients gave up on which key, together for one key.
     pub(super) fn tell_given_up(&mut self) {
         let mut due = Vec::new();
         for store in self.jobs.stores.values_mut() {
@@ -156,7 +156,7 @@ impl Look<'_> {
         }
     }
 
-    /// Tells whether clashes are of two nodes or of two jobs, when all of them should be known.
+    /// Reports whether clashes come from two nodes or from two jobs, when all of them should be known.
     pub(super) fn tell_clashes(&mut self) {
         self.tell_second_jobs();
         let mut due: Vec<(u16, Vec<Clash>)> = Vec::new();
@@ -181,7 +181,7 @@ impl Look<'_> {
         }
     }
 
-    /// Tells of runs each of whose ranks is one of a live process already.
+    /// Reports runs each of whose ranks a live process has already.
     fn tell_second_jobs(&mut self) {
         let second = |(key, run): (&RunKey, &mut TrackedRun)| Some((key.clone(), run.take_second_job()?));
         let found: Vec<_> = self.jobs.runs.iter_mut().filter_map(second).collect();
@@ -229,7 +229,7 @@ impl Look<'_> {
         held
     }
 
-    /// What the waits and the clients of a store tell.
+    /// What the waits and the clients of a store show.
     fn of_store(&self, port: u16, held: &mut Vec<Held>) {
         let Some(graph) = self.jobs.graph(port, self.now) else { return };
         for (key, finding) in graph.explain() {
@@ -292,7 +292,7 @@ impl Look<'_> {
         }
     }
 
-    /// Sends the runs that have changed to whoever follows.
+    /// Sends the runs that have changed to the subscribers.
     pub(super) fn tell_changes(&mut self) {
         let is_changed = |run: &&TrackedRun| !self.told.is_shown(run.key(), run.version());
         let mut changed = self.jobs.runs.values().filter(is_changed).peekable();

@@ -1,4 +1,4 @@
-//! What is being said: facts once, waits when they have lasted and again with growing pauses.
+//! The explanations that are shown: facts once, waits when they have lasted and again with growing pauses.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +25,7 @@ impl Topic {
     }
 }
 
-/// Who an explanation is about, for people.
+/// The subject of an explanation, for people.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Subject {
     pub(super) run_id: Option<String>,
@@ -39,17 +39,17 @@ struct Entry {
     reason: Reason,
     subject: Subject,
     since: Timestamp,
-    /// When it is to be said next.
+    /// When to say it next.
     next: Timestamp,
     pause: Duration,
     said: bool,
-    /// It was seen to hold in this round of looking.
+    /// It was seen to hold in this look.
     fresh: bool,
     /// A fact, or a wait that is over: when it stops being shown.
     until: Option<Timestamp>,
 }
 
-/// Something to be put in the log and sent to subscribers.
+/// Something for the log and for subscribers.
 #[derive(Debug)]
 pub(super) struct Utterance {
     pub(super) topic: Topic,
@@ -58,7 +58,7 @@ pub(super) struct Utterance {
     pub(super) aloud: bool,
 }
 
-/// All that is being said.
+/// All explanations that are shown.
 #[derive(Debug)]
 pub(super) struct ExplanationLog {
     explain_after: Duration,
@@ -74,7 +74,7 @@ impl ExplanationLog {
     const MOST: usize = 4096;
     /// A fact stays shown for this long.
     const FACT_SHOWN: Duration = Duration::from_mins(10);
-    /// A wait is said again at the latest after this long.
+    /// A wait is said again after this long at the latest.
     const LONGEST_PAUSE: Duration = Duration::from_mins(10);
 
     pub(super) fn new(explain_after: Duration, epoch: Epoch) -> Self {
@@ -127,7 +127,7 @@ impl ExplanationLog {
         id
     }
 
-    /// Ends a round of looking: says what is due, and lets go of what no longer holds.
+    /// Ends a look: says what is due, and drops what no longer holds.
     pub(super) fn settle(&mut self, now: Timestamp) -> Vec<Utterance> {
         let mut out = Vec::new();
         let epoch = self.epoch;
@@ -173,7 +173,7 @@ impl ExplanationLog {
         found
     }
 
-    /// What matters most about each run.
+    /// The most important explanation of each run.
     pub(super) fn headlines(&self) -> BTreeMap<RunKey, Explanation> {
         let mut best: BTreeMap<&RunKey, (&Topic, &Entry)> = BTreeMap::new();
         for (topic, entry) in self.entries.iter().filter(|(_, entry)| entry.said) {
@@ -189,7 +189,7 @@ impl ExplanationLog {
         best.into_iter().map(|(run, (topic, entry))| (run.clone(), show(topic, entry, self.epoch))).collect()
     }
 
-    /// Whether something is being said about a run.
+    /// Whether a run has an explanation now.
     pub(super) fn says(&self, run: &RunKey, code: &'static str) -> bool {
         let is_it = |topic: &Topic| topic.run.as_ref() == Some(run) && topic.code == code;
         let first = Topic { store: run.port(), run: Some(run.clone()), code, about: String::new() };
@@ -209,7 +209,7 @@ impl ExplanationLog {
         }
     }
 
-    /// Forgets what happened in a run before: it begins anew.
+    /// Forgets what happened in a run before: it starts again.
     pub(super) fn forget(&mut self, run: &RunKey) {
         self.entries.retain(|topic, _| topic.run.as_ref() != Some(run));
     }

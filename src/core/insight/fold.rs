@@ -159,7 +159,7 @@ impl Fold<'_> {
             RunKey::Native(_) | RunKey::Announced(_) => self.jobs.runs.get_mut(&key),
         }?;
         if !run.has_agents() && run.state_now(at).is_over() {
-            // That nobody is there any more may not have been looked at yet.
+            // It may not have been noticed yet that no client is there any more.
             run.update_state(at);
         }
         if !run.takes_workers_of(port) {

@@ -142,7 +142,7 @@ pub(super) struct Graph<'i> {
 }
 
 impl Graph<'_> {
-    /// A cycle is told when each of its waits has lasted this long.
+    /// A cycle is reported when each of its waits has lasted this long.
     const CYCLE_AFTER: Duration = Duration::from_secs(2);
 
     fn run_of(&self, client: Option<&Client>, wanted: &Wanted) -> Option<RunKey> {
@@ -157,7 +157,7 @@ impl Graph<'_> {
         self.run_of(self.store.clients.get(&wait.conn), &wanted(wait.missing.first()?))
     }
 
-    /// Who a connection is, for people.
+    /// The name of a connection, for people.
     pub(super) fn who(&self, conn: ConnId) -> String {
         let Some(client) = self.store.clients.get(&conn) else { return "a process".into() };
         let run = client.run.as_ref().and_then(|key| self.runs.get(key));
@@ -189,7 +189,7 @@ impl Graph<'_> {
         }
     }
 
-    /// Who must write `key`, for people.
+    /// The process that must write `key`, for people.
     pub(super) fn writer_of(&self, run: Option<&RunKey>, key: &[u8]) -> Option<String> {
         let (run, wanted) = (run.and_then(|run| self.runs.get(run)), wanted(key));
         Self::writer(run.filter(|_| !wanted.is_of_another_round(run)), &wanted.writer)
@@ -230,7 +230,7 @@ impl Graph<'_> {
             let next =
                 self.store.waits.get(&at).and_then(|wait| wait.view.missing.first()).map(|key| wanted(key));
             let Some(next) = next else {
-                // Someone who is waited for and waits for nothing.
+                // A process for which others wait, and which waits for nothing.
                 let (writer, what) =
                     want.map_or((Writer::Unknown, "a key"), |want: Wanted| (want.writer, want.what));
                 return Root::At { writer, what, whereabouts: Whereabouts::Busy };
@@ -266,7 +266,7 @@ impl Graph<'_> {
         }
     }
 
-    /// Where a rank is that has not come to this meeting: it may have been at the last one.
+    /// Where a rank is that has not come to this meeting: it may have been in the last one.
     fn missed(&self, run: &TrackedRun, rank: u32) -> Whereabouts {
         match run.world().holder(rank).map(|before| before.gone) {
             Some(Some(gone)) => Whereabouts::Gone(Secs(self.now.since(gone))),
@@ -282,7 +282,7 @@ impl Graph<'_> {
         Root::Cycle { members: members.to_vec(), newcomer, rank_zero }
     }
 
-    /// Everything the waits tell, one explanation a root.
+    /// Everything that the waits show, one explanation for each root.
     pub(super) fn explain(&self) -> Vec<(RunKey, Finding)> {
         struct Group {
             waiters: usize,
@@ -290,7 +290,7 @@ impl Graph<'_> {
             root: Root,
         }
         let mut groups: HashMap<(RunKey, String), Group> = HashMap::new();
-        // Whoever waits for the same writer has the same root.
+        // Waits for the same writer have the same root.
         let mut roots: HashMap<(RunKey, Option<u64>, Writer, &str), Root> = HashMap::new();
         for (&conn, wait) in &self.store.waits {
             let Some(first) = wait.view.missing.first().map(|key| wanted(key)) else { continue };

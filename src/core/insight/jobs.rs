@@ -1,4 +1,4 @@
-//! What is known: the stores, the runs that their traffic tells, and what was said about runs from outside.
+//! What is known: the stores, the runs that their traffic shows, and what was said about runs from outside.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,13 +69,13 @@ impl Jobs {
         self.stores.get(&port).map(|store| Graph { store, runs: &self.runs, now })
     }
 
-    /// Who a connection is, for people.
+    /// The name of a connection, for people.
     pub(super) fn who(&self, port: u16, conn: ConnId) -> String {
         let graph = self.graph(port, Timestamp::default());
         graph.map_or_else(|| "a process".into(), |graph| graph.who(conn))
     }
 
-    /// The store that was opened for somebody.
+    /// A store that was opened for a run.
     pub(super) fn port_of(&self, owner: &StoreOwner) -> Option<u16> {
         self.stores.values().find(|store| store.owner.as_ref() == Some(owner)).map(|store| store.port)
     }
@@ -104,7 +104,7 @@ impl Jobs {
             if watched().count() >= self.max_runs {
                 let over = watched().filter(|run| run.round().over_at.is_some());
                 let oldest = over.min_by_key(|run| run.round().over_at);
-                // Announcements make way for traffic.
+                // Announcements make room for traffic.
                 let is_announced = |run: &&TrackedRun| run.key().is_announced() && !key.is_announced();
                 let oldest = oldest.or_else(|| watched().find(is_announced));
                 let oldest = oldest?.key().clone();

@@ -1,4 +1,4 @@
-//! Who should be in a run and is not.
+//! Which nodes should be in a run but are not.
 
 use std::collections::HashSet;
 
@@ -80,7 +80,7 @@ fn named<'a>(
     named.chain(earlier).chain(died)
 }
 
-/// Node ranks of a static run that have not told their role.
+/// Node ranks of a static run that have not written their role.
 fn without_role<'a>(
     run: &'a TrackedRun,
     plan: &'a Plan,

@@ -1,4 +1,4 @@
-//! Everything there is to say about a job, each thing in one place: its facts as fields, its sentence, its remedy.
+//! All explanations of a job, each in one place: its facts as fields, its sentence, its remedy.
 //!
 //! The same value goes to the log, the API, `status`, the page and the metrics. `docs/explanations.md` lists every code
 //! with its meaning.
@@ -13,7 +13,7 @@ pub use self::values::{Names, Said, Secs, Unit, Whereabouts};
 use crate::api::{ExpectedFrom, Severity};
 use crate::core::ids::Timestamp;
 
-/// Why something is as it is.
+/// The reason for what is seen.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "code", rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the fields are what the sentence says; docs/explanations.md has the codes")]
@@ -39,9 +39,9 @@ pub enum Reason {
         present: Names,
         waited: Secs,
     },
-    /// As many as are expected have joined, and the round is not complete.
+    /// The expected number of nodes has joined, but the round is not complete.
     RoundNotComplete { joined: u32, expected: u32, from: ExpectedFrom, waited: Secs },
-    /// A node that was missed has come.
+    /// A node that was missing has come.
     NodeCameLate { node: String, after: Secs, joined: u32, expected: Option<u32> },
     /// Nodes died before the round was complete.
     NodeDiedJoining { nodes: Names, joined: u32, expected: Option<u32> },
@@ -73,13 +73,13 @@ pub enum Reason {
     DuplicateRank { what: String, first: String, second: String },
     /// Two jobs write the same keys.
     TwoJobs { first: String, second: String, evidence: String },
-    /// The round is complete with fewer nodes than somebody expects.
+    /// The round is complete with fewer nodes than expected.
     FewerThanExpected { formed: u32, expected: u32, from: ExpectedFrom, left_over: Names },
     /// Nodes stay outside a complete round.
     LeftOver { group: u32, left_over: Names, redundant: bool, waited: Secs },
     /// Ranks are prepared for different world sizes.
     WorldSizesDiffer { rank: u32, says: u32, other_rank: u32, other_says: u32 },
-    /// A node rank that rank 0 does not count on.
+    /// A node rank that rank 0 does not expect.
     NodeRankBeyond { node: String, rank: u32, nodes: u32 },
     /// Pods announced different numbers of nodes.
     AnnouncementsDiffer { pod: String, says: String, other_pod: String, other_says: String },
@@ -103,7 +103,7 @@ pub enum Reason {
     ForeignClient { peer: String, protocol: String, port: u16, times: u64 },
     /// The workers use a store of their own.
     WorkersElsewhere { address: String },
-    /// Some have finished and wait for those who train.
+    /// Some nodes have finished and wait for the nodes that still train.
     ExitBarrier { arrived: u32, nodes: Option<u32>, running: Names, waited: Secs },
     /// A rank's watchdog reported a time-out.
     WatchdogFired { who: String },
@@ -113,7 +113,7 @@ pub enum Reason {
     StandsBy { spares: Names, max_nodes: u32, waited: Secs },
     /// A node of a native run waits for the rank of another.
     WaitsForRank { node: String, holder: String, waited: Secs },
-    /// What the native rendezvous tells.
+    /// What the native rendezvous reports.
     #[serde(untagged)]
     Rendezvous(Said),
 }
@@ -261,7 +261,7 @@ impl Reason {
         }
     }
 
-    /// Whether it is something that is waited for: said only when it has lasted, and again with growing pauses.
+    /// Whether it is a wait: reported only when it has lasted, and again with growing pauses.
     pub const fn is_waiting(&self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! One run, as its traffic or the native rendezvous tells it: facts, and what follows from them.
+//! One run, as its traffic or the native rendezvous shows it: facts, and what follows from them.
 
 mod dynamic;
 mod ends;

@@ -1,4 +1,4 @@
-//! What is said of the runs, and what of it those who follow have not been told yet.
+//! What has been said about the runs, and which of it the subscribers do not have yet.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub enum Change {
     TimelineEvent(TimelineEvent),
 }
 
-/// What is said, what has changed, and how far those who follow know the runs.
+/// What has been said, what has changed, and which versions of the runs the subscribers have.
 #[derive(Debug)]
 pub(super) struct Told {
     pub(super) log: ExplanationLog,
@@ -57,7 +57,7 @@ impl Told {
         self.tell(Change::Explanation { explanation, aloud });
     }
 
-    /// Whether those who follow know this version of a run.
+    /// Whether the subscribers have this version of a run.
     pub(super) fn is_shown(&self, key: &RunKey, version: u64) -> bool {
         self.shown.get(key) == Some(&version)
     }
@@ -75,7 +75,7 @@ impl Told {
         }
     }
 
-    /// A run has another key, and is the same for those who follow.
+    /// A run has another key, but is the same run for subscribers.
     pub(super) fn rename_run(&mut self, from: &RunKey, to: &RunKey) {
         self.log.hand_over(from, to);
         if let Some(version) = self.shown.remove(from) {

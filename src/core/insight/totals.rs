@@ -1,11 +1,11 @@
-//! What happened so often, for the metrics.
+//! How often things happened, for the metrics.
 
 use std::time::Duration;
 
 use super::reason::Reason;
 use crate::core::rendezvous::{Break, Fact};
 
-/// Upper bounds of [`Totals::join_seconds`] in seconds; the last count is for what exceeds them all.
+/// Upper bounds of [`Totals::join_seconds`] in seconds; the last count is for values above all of them.
 pub const JOIN_BUCKETS: [f64; 10] = [0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0];
 
 /// Rounds by how they ended.
@@ -19,7 +19,7 @@ pub struct RoundEnds {
     pub closed: u64,
 }
 
-/// What happened so often, for the metrics.
+/// How often things happened, for the metrics.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Totals {
     /// Nodes that died in a round.
@@ -50,7 +50,7 @@ impl Default for Totals {
 }
 
 impl Totals {
-    /// A round is complete; it took its nodes so long to join.
+    /// A round is complete; its nodes took this long to join.
     fn completed(&mut self, took: Duration) {
         add(&mut self.rounds.complete, 1);
         let took = took.as_secs_f64();
@@ -76,7 +76,7 @@ impl Totals {
         }
     }
 
-    /// The native rendezvous told something.
+    /// The native rendezvous reported something.
     pub(super) fn count_native(&mut self, fact: &Fact) {
         match fact {
             Fact::Complete { took, .. } => self.completed(*took),

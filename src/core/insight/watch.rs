@@ -1,4 +1,4 @@
-//! What is known of one store: its clients, their waits, and what is to be told when more of its kind may have come.
+//! What is known of one store: its clients, their waits, and what to report once more of its kind may have come.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -47,7 +47,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Whether it is for the same. A client that waits in slices waits on.
+    /// Whether it is the same wait. A client that waits in slices continues its wait.
     pub(super) fn is_for(&self, other: &Self) -> bool {
         self.view.missing == other.view.missing && self.view.barrier_size == other.view.barrier_size
     }
@@ -60,7 +60,7 @@ pub(super) struct GivenUp {
     pub(super) waited: Duration,
     pub(super) who: Vec<String>,
     pub(super) more: usize,
-    /// Who should have written the key, as it was then.
+    /// The process that should have written the key, as it was then.
     pub(super) writer: Option<String>,
 }
 

@@ -83,8 +83,8 @@ fn whole(of: &Run, width: usize) -> String {
 fn a_missing_node_is_named() {
     insta::assert_snapshot!(overview(&[&four()], 100), @r"
     train-llm round 0  [###############.....] 3/4 nodes  missing: node 2 (train-llm-2), 41 s
-      warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 is missing for 41 s (4 by the
-        pods' announcements)
+      warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 has been missing for 41 s (4 by
+        the pods' announcements)
         remedy: look at the missing node's pod: is it scheduled, has its image come, does it reach this
           server?
     ");
@@ -94,7 +94,7 @@ fn a_missing_node_is_named() {
 fn several_runs_stand_in_columns_and_each_tells_its_reason() {
     insta::assert_snapshot!(overview(&[&four(), &static_job(), &sixty_four()], 110), @r"
     train-llm round 0  [#################.....] 3/4 nodes  missing: node 2 (train-llm-2), 41 s
-      warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 is missing for 41 s (4 by the pods'
+      warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 has been missing for 41 s (4 by the pods'
         announcements)
         remedy: look at the missing node's pod: is it scheduled, has its image come, does it reach this server?
 
@@ -119,9 +119,9 @@ fn forty_columns_are_enough() {
     train-llm round 0  [######..] 3/4 nodes
         missing: node 2 (train-llm-2), 41 s
       warning: train-llm round 0: 3 of 4
-        nodes have joined; train-llm-2 is
-        missing for 41 s (4 by the pods'
-        announcements)
+        nodes have joined; train-llm-2 has
+        been missing for 41 s (4 by the
+        pods' announcements)
         remedy: look at the missing node's
           pod: is it scheduled, has its
           image come, does it reach this
@@ -152,7 +152,7 @@ fn without_a_terminal_nothing_is_wrapped() {
     let (list, details) = list(&[&four()]);
     insta::assert_snapshot!(runs(&list, &details, TextWriter::new(None, false)).text(), @r"
     train-llm round 0  [##################......] 3/4 nodes  missing: node 2 (train-llm-2), 41 s
-      warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 is missing for 41 s (4 by the pods' announcements)
+      warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 has been missing for 41 s (4 by the pods' announcements)
         remedy: look at the missing node's pod: is it scheduled, has its image come, does it reach this server?
     ");
 }
@@ -181,8 +181,8 @@ fn of_4096_nodes_only_some_are_named() {
     train-llm round 0  [###################.] 4000/4096 nodes
         missing: node 4000 (big-4000), node 4001 (big-4001), node 4002 (big-4002), node 4003 (big-4003),
         node 4004 (big-4004) and 91 more, 41 s
-      warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 is missing for 41 s (4 by the
-        pods' announcements)
+      warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 has been missing for 41 s (4 by
+        the pods' announcements)
         remedy: look at the missing node's pod: is it scheduled, has its image come, does it reach this
           server?
     ");

@@ -1,4 +1,4 @@
-//! What reasons are made of: durations, names, where somebody is.
+//! The parts of reasons: durations, names, where a process is.
 
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
@@ -69,7 +69,7 @@ impl Display for Names {
     }
 }
 
-/// What somebody who is waited for does.
+/// What a process does for which others wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "is", content = "for_seconds")]
 pub enum Whereabouts {

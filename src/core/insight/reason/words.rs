@@ -26,20 +26,24 @@ const fn are(n: usize) -> &'static str {
     if n == 1 { "is" } else { "are" }
 }
 
-/// `3 of 8`, or `3` where the whole is not known.
+const fn has(n: usize) -> &'static str {
+    if n == 1 { "has" } else { "have" }
+}
+
+/// `3 of 8`, or `3` if the whole is not known.
 fn of_whole(n: u32, whole: Option<u32>) -> String {
     whole.map_or_else(|| n.to_string(), |whole| format!("{n} of {whole}"))
 }
 
-/// `n` nodes are missing: by name as far as names are known, else who is there.
+/// `n` nodes are missing: their names as far as they are known, else the nodes that are there.
 fn who_is_missing(n: usize, missing: &Names, present: &Names, waited: Secs) -> String {
     match missing.count() {
         0 => {
             let there = present.count();
-            format!("{n} {} missing for {waited}; there {} {present}", are(n), are(there))
+            format!("{n} {} been missing for {waited}; there {} {present}", has(n), are(there))
         }
-        known if known < n => format!("{n} are missing for {waited}, {missing} among them"),
-        known => format!("{missing} {} missing for {waited}", are(known)),
+        known if known < n => format!("{n} have been missing for {waited}, {missing} among them"),
+        known => format!("{missing} {} been missing for {waited}", has(known)),
     }
 }
 
@@ -48,7 +52,7 @@ fn if_any(before: &str, names: &Names) -> String {
     if names.is_empty() { String::new() } else { format!("{before}{names}") }
 }
 
-/// The words for who says so.
+/// The words for the source of a number.
 const fn says_who(from: ExpectedFrom) -> &'static str {
     match from {
         ExpectedFrom::Api => "PUT …/expect",
@@ -63,7 +67,7 @@ const fn says_who(from: ExpectedFrom) -> &'static str {
 }
 
 impl Reason {
-    /// Whether it is said of a run's ordinary course, as the end of a sentence that begins with the run.
+    /// Whether it belongs to a run's ordinary course, and is the end of a sentence that begins with the run.
     const fn is_predicate(&self) -> bool {
         matches!(
             self,
@@ -97,7 +101,12 @@ impl Display for Reason {
                 write!(f, "complete: {nodes} in {took:.1}; last: {last} (+{last_after:.1})")
             }
             Self::RanksComplete { ranks, took, last, last_after } => {
-                write!(f, "all {ranks} ranks have met in {took:.1}; last: {last} (+{last_after:.1})")
+                let all = if *ranks == 1 {
+                    "its only rank is there after"
+                } else {
+                    &format!("all {ranks} ranks have met in")
+                };
+                write!(f, "{all} {took:.1}; last: {last} (+{last_after:.1})")
             }
             Self::RunFinished { members, unit, ran } => {
                 write!(f, "finished: {} after {ran}", unit.count(*members))
@@ -106,7 +115,7 @@ impl Display for Reason {
                 let n = expected.saturating_sub(*announced) as usize;
                 let who = if missing.count() == n { missing.to_string() } else { n.to_string() };
                 write!(f, "{announced} of {expected} pods have announced themselves; ")?;
-                write!(f, "{who} {} missing for {waited}", are(n))
+                write!(f, "{who} {} been missing for {waited}", has(n))
             }
             Self::TorchVersionsDiffer { versions } => {
                 write!(f, "the pods have different versions of PyTorch: {versions}")
@@ -128,10 +137,11 @@ impl Display for Reason {
             ),
             Self::RoundNotComplete { joined, expected, from, waited } => write!(
                 f,
-                "{} joined and the round is not complete after {waited}, although {expected} by {} are enough: some nodes \
+                "{} joined and the round is not complete after {waited}, although {expected} by {} {} enough: some nodes \
                  ask for another number",
                 have(*joined as usize, "node", "nodes"),
                 says_who(*from),
+                are(*expected as usize),
             ),
             Self::NodeCameLate { node, after, joined, expected } => {
                 write!(f, "{node} has come after {after}: {} have joined", of_expected(*joined, *expected))
@@ -149,8 +159,8 @@ impl Display for Reason {
                 )
             }
             Self::RankLost { ranks, joined, world_size } => {
-                let joined = of_whole(*joined, *world_size);
-                write!(f, "{ranks} ended before all ranks had met; {joined} are there")
+                let there = of_whole(*joined, *world_size);
+                write!(f, "{ranks} ended before all ranks had met; {there} {} there", are(*joined as usize))
             }
             Self::RanksEnded { ranks, left, since } => {
                 write!(f, "{ranks} ended {since} ago while {} still run", Unit::Process.count(*left))
@@ -193,7 +203,7 @@ impl Display for Reason {
             }
             Self::LeftOver { group, left_over, redundant, waited } => {
                 let group = Unit::Node.count(*group);
-                let has = if left_over.count() == 1 { "has" } else { "have" };
+                let has = has(left_over.count());
                 write!(f, "{left_over} {has} waited {waited} beside a complete round of {group}")?;
                 f.write_str(if *redundant { ", which is the maximum" } else { " that does not take them in" })
             }

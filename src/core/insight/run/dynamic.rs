@@ -1,4 +1,4 @@
-//! The c10d backend: rounds as the rendezvous state tells them.
+//! The c10d backend: rounds as the rendezvous state shows them.
 
 use super::facts::FormerNode;
 use super::limits::MOST_NODES;
@@ -28,7 +28,7 @@ impl TrackedRun {
             self.life.earlier.extend(left);
             self.life.earlier.truncate(MOST_NODES);
             self.begin_round(state.round);
-            // Everybody joins anew.
+            // All nodes join again.
             self.life.nodes.iter_mut().for_each(|node| node.place = Place::WaitList);
         }
         self.has_state = true;
@@ -122,7 +122,7 @@ impl TrackedRun {
         if state.closed && self.round.closed.is_none() {
             self.close(now, plan);
         }
-        // Those in no list any more.
+        // Nodes that are in no list any more.
         let mut at = 0;
         let (earlier, left) = (&mut self.life.earlier, &mut self.life.left);
         self.life.nodes.retain(|node| {

@@ -63,7 +63,7 @@ impl TrackedRun {
         }
     }
 
-    /// Tells the deaths that have been gathered.
+    /// Reports the deaths that have been collected.
     pub(super) fn tell_deaths(&mut self, now: Timestamp, expected: Option<u32>) {
         let Some(first) = self.life.dying.first() else { return };
         if now.since(first.at) < SETTLE {
@@ -75,7 +75,7 @@ impl TrackedRun {
             return;
         }
         if self.agents.is_empty() {
-            // Told as the end of the run.
+            // Reported as the end of the run.
             return;
         }
         let since = first_at(&dying, now);

@@ -1,6 +1,6 @@
 //! What is known of a run: of its round, and over all its rounds.
 //!
-//! What begins anew is assigned anew, so that no field is forgotten. The fields change in this folder; others read them.
+//! A new round or life is assigned as a whole, so that no field is forgotten. The fields change in this folder; others read them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,7 +55,7 @@ pub(in crate::core::insight) struct RoundFacts {
     /// Nodes in it when it was complete.
     pub(in crate::core::insight) group: Option<u32>,
     pub(super) most_joined: u32,
-    /// Who that was.
+    /// The node that was it.
     pub(super) most_present: Names,
     /// Nodes that rank 0's agent waits for.
     pub(super) role_nodes: Option<u32>,
@@ -82,26 +82,26 @@ pub(in crate::core::insight) struct LifeFacts {
     pub(in crate::core::insight) left: BTreeMap<ConnId, String>,
     /// When the last connection closed.
     pub(super) all_gone: Option<Timestamp>,
-    /// Nodes whose deaths are not told yet.
+    /// Nodes whose deaths are not reported yet.
     pub(super) dying: Vec<Dying>,
     pub(super) master: Master,
-    /// Where the workers meet is known: it was told, or they came here.
+    /// It is known where the workers meet: it was reported, or they came here.
     pub(super) workers_placed: bool,
     pub(super) world: World,
 }
 
-/// What has been told of a run.
+/// What has been reported about a run.
 #[derive(Debug, Default)]
 pub(super) struct AlreadyTold {
-    /// Nodes that had joined when last looked at.
+    /// Nodes that had joined at the last look.
     pub(super) joined: u32,
-    /// The start that was told.
+    /// The start that was reported.
     pub(super) start: Option<Timestamp>,
     /// The last state could not be read.
     pub(super) unreadable: bool,
 }
 
-/// A node whose connection closed, not yet told.
+/// A node whose connection closed, not yet reported.
 #[derive(Debug, Clone)]
 pub(super) struct Dying {
     pub(super) label: String,
@@ -131,7 +131,7 @@ pub(in crate::core::insight) struct Native {
 #[derive(Debug)]
 pub(super) struct Spare {
     pub(super) name: String,
-    /// Whose rank it waits for, if it is that.
+    /// The node whose rank it waits for, if that is the reason.
     pub(super) holder: Option<String>,
     pub(super) since: Timestamp,
 }

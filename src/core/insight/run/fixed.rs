@@ -84,7 +84,7 @@ impl TrackedRun {
         self.touch();
     }
 
-    /// Static: all `assigned_ranks` of one exchange are written at once; this is told when they are.
+    /// Static: all `assigned_ranks` of one exchange are written at once; this is called when they are.
     pub(super) fn settle_static(&mut self, now: Timestamp) {
         // After a restart the roles of the attempt before may be handed out again before all nodes are back.
         let Some(assigned) = self.round.assigned_at else { return };

@@ -5,16 +5,16 @@ use crate::core::ids::RunId;
 /// Names a run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(in crate::core::insight) enum RunKey {
-    /// One of the native rendezvous: of no store, as each of its rounds has its own.
+    /// A run of the native rendezvous. It belongs to no store, because each of its rounds has its own.
     Native(RunId),
-    /// One of which there are only its pods' announcements.
+    /// A run that only has its pods' announcements.
     Announced(RunId),
-    /// One that its traffic on a store tells. Without an id there is one run a store.
+    /// A run known by its traffic on a store. Without an id there is one run for each store.
     Store { port: u16, id: Option<RunId> },
 }
 
 impl RunKey {
-    /// The id, where there is one.
+    /// The id, if there is one.
     pub(in crate::core::insight) fn id(&self) -> Option<&RunId> {
         match self {
             Self::Native(id) | Self::Announced(id) => Some(id),

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-/// Nodes that are tracked in one run.
+/// Most nodes that are tracked in one run.
 pub(in crate::core::insight) const MOST_NODES: usize = 16_384;
-/// Moments kept of one run.
+/// Most events kept of one run.
 pub(super) const MOST_MOMENTS: usize = 256;
-/// Missing nodes shown of one run.
+/// Most missing nodes shown of one run.
 pub(in crate::core::insight) const MISSING_SHOWN: usize = 1024;
-/// What happens at the same time is told together after this long.
+/// Things that happen at the same time are reported together after this long.
 pub(in crate::core::insight) const SETTLE: Duration = Duration::from_millis(1500);

@@ -6,7 +6,7 @@ use super::world::RankInfo;
 use crate::core::ids::Timestamp;
 
 impl TrackedRun {
-    /// Bytes that it takes, about.
+    /// Bytes that it takes, roughly.
     pub(in crate::core::insight) fn memory(&self) -> usize {
         /// A short text with its place in a list or a map.
         const TEXT: usize = 128;
@@ -41,7 +41,7 @@ impl TrackedRun {
         self.state.is_over() && self.agents.is_empty() && self.life.world.connected.is_empty()
     }
 
-    /// How many nodes there were, when, and how it ended stays.
+    /// The number of nodes, the times, and how it ended stay.
     fn summarize(&mut self) {
         if self.native.is_none() {
             self.round.let_go = self.joined();
@@ -54,7 +54,7 @@ impl TrackedRun {
         self.life.world.former.clear();
     }
 
-    /// The last moments stay.
+    /// The last events stay.
     fn shorten_history(&mut self) {
         const MOMENTS: usize = 8;
         let old = self.timeline.len().saturating_sub(MOMENTS);

@@ -30,7 +30,7 @@ impl TrackedRun {
             RoundState::Closed => RunState::Closed,
             RoundState::Idle => RunState::Gone,
         };
-        // A round that is given up is over: what counts is the next one.
+        // A round that is given up is over: the next one counts.
         let forms = matches!(state, RunState::Joining | RunState::LastCall);
         let round = snapshot.round.saturating_add((snapshot.state == RoundState::Breaking).into());
         if round != self.round.number {
@@ -68,7 +68,7 @@ impl TrackedRun {
         });
     }
 
-    /// Takes in when its nodes were last heard from. That alone is no change.
+    /// Takes the last sign of life of each of its nodes. That alone is no change.
     pub(in crate::core::insight) fn refresh_native(&mut self, snapshot: &RunSnapshot) {
         let seen: HashMap<&str, &NodeSnapshot> =
             snapshot.nodes.iter().map(|node| (node.node.as_str(), node)).collect();
@@ -134,7 +134,7 @@ impl TrackedRun {
         }
     }
 
-    /// Who stands by beside a complete round, and what it takes for them to come in.
+    /// The nodes that stand by beside a complete round, and what has to happen before they get a place.
     pub(in crate::core::insight) fn native_spares(&self, now: Timestamp) -> Vec<Finding> {
         let Some(native) = self.native.as_ref().filter(|native| native.state == RunState::Running) else {
             return Vec::new();
@@ -173,12 +173,12 @@ impl TrackedRun {
     }
 }
 
-/// The moment so long before `now`.
+/// The moment that lies this long before `now`.
 fn ago(now: Timestamp, time: Duration) -> Timestamp {
     Timestamp(now.0.saturating_sub(time))
 }
 
-/// Whether some nodes have done their work, and all others are still at it.
+/// Whether some nodes have done their work, and all others still do theirs.
 fn are_exiting(snapshot: &RunSnapshot) -> bool {
     snapshot.succeeded > 0 && snapshot.succeeded.saturating_add(snapshot.in_round) == snapshot.round_size
 }
@@ -201,7 +201,7 @@ fn spares(snapshot: &RunSnapshot) -> Vec<Spare> {
     snapshot.nodes.iter().filter_map(spare).collect()
 }
 
-/// Who is missing, as far as the rendezvous knows: nodes of the last round, else ranks that nobody holds.
+/// What is missing, as far as the rendezvous knows: nodes of the last round, else ranks that no node holds.
 fn missing(snapshot: &RunSnapshot, forms: bool) -> Vec<MissingNode> {
     if !forms {
         return Vec::new();

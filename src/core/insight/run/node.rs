@@ -13,7 +13,7 @@ pub(in crate::core::insight) enum NodeId {
     Desc(Desc),
     /// The static rendezvous: the node rank.
     Rank(u32),
-    /// The native rendezvous: its id, and what it says of itself.
+    /// The native rendezvous: its id, and what it says about itself.
     Native { node: Label, info: NodeInfo },
 }
 
@@ -35,7 +35,7 @@ pub(in crate::core::insight) struct TrackedNode {
     pub(in crate::core::insight) pid: Option<u32>,
     pub(in crate::core::insight) rank: Option<u32>,
     pub(in crate::core::insight) place: Place,
-    /// Since when it is there.
+    /// Since when it has been there.
     pub(in crate::core::insight) place_since: Timestamp,
     pub(in crate::core::insight) joined: Timestamp,
     pub(in crate::core::insight) last_heartbeat: Timestamp,

@@ -13,7 +13,7 @@ use crate::core::insight::reason::Reason;
 use crate::core::protocol::keys::RendezvousPart;
 use crate::core::protocol::rendezvous_state;
 
-/// How a run was closed before somebody came to it.
+/// How a run was closed before a node came to it.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::core::insight) struct ClosedBefore {
     pub(in crate::core::insight) at: Timestamp,
@@ -84,7 +84,7 @@ impl TrackedRun {
         }
     }
 
-    /// A second job: each of its ranks is one of a live process already. Told once.
+    /// A second job: a live process already has each of its ranks. Reported once.
     pub(in crate::core::insight) fn take_second_job(&mut self) -> Option<SecondJob> {
         self.life.world.take_second_job()
     }
@@ -106,7 +106,7 @@ impl TrackedRun {
         self.finds(Reason::RunRestarted {}, "", at);
     }
 
-    /// Its rendezvous state was written. After its end it begins anew; returns whether it does.
+    /// Its rendezvous state was written. If the run was over, it starts again; returns whether it does.
     pub(in crate::core::insight) fn state_written(
         &mut self,
         value: &[u8],

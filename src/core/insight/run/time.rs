@@ -1,4 +1,4 @@
-//! What is found as time goes by: the line that begins a round, who came late, where a run stands now.
+//! What is found as time goes by: the line that begins a round, nodes that came late, the state of a run now.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::core::insight::expect::Plan;
 use crate::core::insight::reason::{Names, Reason, Secs, Unit};
 
 impl TrackedRun {
-    /// Lets time pass. `is_missed`: it is being said that nodes are missing.
+    /// Lets time pass. `is_missed`: there is an explanation that nodes are missing.
     pub(in crate::core::insight) fn pass_time(
         &mut self,
         plan: &Plan,
@@ -39,7 +39,7 @@ impl TrackedRun {
         self.update_state(now);
     }
 
-    /// Takes over where it stands now, if that has changed.
+    /// Takes over its present state, if that has changed.
     pub(in crate::core::insight) fn update_state(&mut self, now: Timestamp) {
         let state = self.state_now(now);
         if state != self.state {
@@ -55,7 +55,7 @@ impl TrackedRun {
             self.round.over_at.get_or_insert(now);
         }
         if self.native.is_some() {
-            // The rendezvous has told why.
+            // The rendezvous has said why.
             return;
         }
         let world = &self.life.world;
@@ -84,14 +84,14 @@ impl TrackedRun {
         }
     }
 
-    /// The line that begins a round, once there is something of it.
+    /// The line that begins a round, once there is something to say.
     fn tell_start(&mut self, expected: Option<Expected>, now: Timestamp) {
         let Some(started) = self.round.started else { return };
         if self.told.start == Some(started) || now.since(started) < Duration::from_millis(100) {
             return;
         }
         if self.round.completed.is_some() {
-            // The line that it is complete says it all.
+            // The line about its completion says everything.
             self.told.start = Some(started);
             return;
         }
@@ -129,7 +129,7 @@ impl TrackedRun {
         }
     }
 
-    /// Nodes that were missed and have come.
+    /// Nodes that were missing and have come.
     fn tell_late(&mut self, expected: Option<Expected>, now: Timestamp) {
         let joined = self.joined();
         let come = joined.saturating_sub(self.told.joined) as usize;

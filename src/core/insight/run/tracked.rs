@@ -133,7 +133,7 @@ impl TrackedRun {
         Names::of(self.participants().filter(runs).map(TrackedNode::label))
     }
 
-    /// The number of nodes expected, with what the traffic tells.
+    /// The number of nodes expected, with what the traffic shows.
     pub(in crate::core::insight) fn expected(&self, plan: &Plan) -> Option<Expected> {
         if !self.has_agents() {
             return None;
@@ -148,7 +148,7 @@ impl TrackedRun {
             .or_else(|| exactly(self.life.earlier_size, ExpectedFrom::EarlierRound))
     }
 
-    /// Where the run stands now.
+    /// The state of the run now.
     pub(in crate::core::insight) fn state_now(&self, now: Timestamp) -> RunState {
         const WITHOUT_EXCHANGE: Duration = Duration::from_secs(10);
         if let Some(native) = &self.native {
@@ -224,7 +224,7 @@ impl TrackedRun {
         self.version = self.version.saturating_add(1);
     }
 
-    /// Something to be told about it; `about` tells it from others of its kind.
+    /// Something to report about it; `about` tells it from others of its kind.
     pub(in crate::core::insight) fn finds(
         &mut self,
         reason: Reason,
@@ -253,7 +253,7 @@ impl TrackedRun {
         self.timeline.push_back(Moment { at, code: code.to_owned(), text });
     }
 
-    /// Takes what happened and what is to be told since the last call.
+    /// Takes what happened, and what to report, since the last call.
     pub(in crate::core::insight) fn take_findings(&mut self) -> (Vec<Moment>, Vec<Finding>) {
         (std::mem::take(&mut self.new_moments), std::mem::take(&mut self.findings))
     }
@@ -278,7 +278,7 @@ impl TrackedRun {
             NodeId::Native { info, .. } => (None, info.name.to_string()),
         };
         let name = pod.map_or(own, |pod| pod.pod.clone());
-        // Two agents on one host. With so many nodes that looking for it takes long, nobody has that.
+        // Two agents on one host. This does not occur with so many nodes that the search would take long.
         let nodes = &self.life.nodes;
         let is_taken = nodes.len() < FEW
             && nodes.iter().any(|other| other.id != *id && other.name == name && other.gone.is_none());

@@ -6,7 +6,7 @@ use crate::core::ids::Timestamp;
 use crate::core::insight::reason::{Names, Reason, Secs};
 
 impl TrackedRun {
-    /// Tells it when all ranks have met.
+    /// Reports it when all ranks have met.
     pub(super) fn check_ranks(&mut self) {
         if !self.life.world.check_complete() {
             return;
@@ -17,13 +17,13 @@ impl TrackedRun {
         let took = Secs(last.joined.since(self.life.world.started.unwrap_or(at)));
         let (ranks, last) = (self.life.world.joined(), self.life.world.label(rank));
         if !self.has_agents() {
-            // This line says all that the one of the start would say.
+            // This line says everything that the line about the start would say.
             self.told.start = self.round.started;
         }
         self.finds(Reason::RanksComplete { ranks, took, last, last_after: took }, format!("{at:?}"), at);
     }
 
-    /// Tells which ranks ended before all had met.
+    /// Reports which ranks ended before all had met.
     pub(super) fn tell_lost_ranks(&mut self, now: Timestamp) {
         let Some(&(_, first)) = self.life.world.lost.first() else { return };
         if now.since(first) < SETTLE {
@@ -31,7 +31,7 @@ impl TrackedRun {
         }
         let lost = std::mem::take(&mut self.life.world.lost);
         if self.life.world.connected.is_empty() && !self.has_agents() {
-            // Told as the end of the run.
+            // Reported as the end of the run.
             return;
         }
         let ranks = Names::of(lost.iter().map(|&(rank, _)| self.life.world.label(rank)));

@@ -1,4 +1,4 @@
-//! The worker ranks of a run, as far as they use this server: who has published its address, who is gone.
+//! The worker ranks of a run, as far as they use this server: which have published their address, and which are gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ pub(in crate::core::insight) struct World {
     pub(in crate::core::insight) completed: Option<Timestamp>,
     /// An NCCL id was published.
     pub(in crate::core::insight) nccl: bool,
-    /// Ranks that ended before all had met, not yet told.
+    /// Ranks that ended before all had met, not yet reported.
     pub(in crate::core::insight) lost: Vec<(u32, Timestamp)>,
     /// When the last of them ended.
     pub(in crate::core::insight) ended: Option<Timestamp>,
@@ -45,7 +45,7 @@ pub(in crate::core::insight) struct World {
     pub(in crate::core::insight) former: BTreeMap<u32, RankInfo>,
     /// Ranks that two live processes have published: the first and the second.
     pub(in crate::core::insight) claimed_twice: BTreeMap<u32, (ConnId, ConnId)>,
-    /// The world size of the last address that tells one.
+    /// The world size of the last address that shows one.
     pub(in crate::core::insight) last_size: Option<u32>,
     /// Two ranks whose addresses are made for different world sizes.
     pub(in crate::core::insight) differ: Option<Differ>,
@@ -73,7 +73,7 @@ pub(in crate::core::insight) struct SecondJob {
     pub(in crate::core::insight) second: ConnId,
 }
 
-/// What a gloo address tells beside the address.
+/// What a gloo address shows besides the address.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in crate::core::insight) struct GlooAddress {
     pub(in crate::core::insight) host: Option<String>,
@@ -187,7 +187,7 @@ impl World {
         find(&self.ranks, None).or_else(|| find(&self.former, Some(unless_gone_by?)))
     }
 
-    /// Two ranks that disagree on the world size. Told once.
+    /// Two ranks that disagree on the world size. Reported once.
     pub(super) fn take_different(&mut self, now: Timestamp) -> Option<Reason> {
         let differ = self.differ.as_mut().filter(|differ| !differ.told)?;
         if let Some(at) = differ.unless_gone_by {
@@ -212,13 +212,13 @@ impl World {
 
     /// The address of a live rank was dropped: it was paired with one that was replaced.
     pub(super) fn unpublish(&mut self, rank: u32) {
-        // Once all have met nobody needs it.
+        // Once all have met, no rank needs it.
         if self.completed.is_none() && self.ranks.get(&rank).is_some_and(RankInfo::is_live) {
             self.former.extend(self.ranks.remove_entry(&rank));
         }
     }
 
-    /// A second job: each of its ranks is one of a live process already. Told once.
+    /// A second job: a live process already has each of its ranks. Reported once.
     pub(super) fn take_second_job(&mut self) -> Option<SecondJob> {
         let &(first, second) = self.claimed_twice.values().next()?;
         let ranks = count(self.claimed_twice.len());
@@ -231,7 +231,7 @@ impl World {
 
     /// Sets `completed` once every rank has published its address. Returns whether that is new.
     ///
-    /// To be asked with every rank that comes: when time passes next, they may have left again.
+    /// Called for every rank that comes: at the next look they may have left again.
     pub(super) fn check_complete(&mut self) -> bool {
         let Some((size, _)) = self.size else { return false };
         let differ = self.differ.as_ref().is_some_and(|differ| differ.unless_gone_by.is_none());
@@ -240,7 +240,7 @@ impl World {
             return false;
         }
         self.completed = self.ranks.values().map(|info| info.joined).max();
-        // Whoever left on the way has come back.
+        // Ranks that left before that have come back.
         self.lost.clear();
         true
     }

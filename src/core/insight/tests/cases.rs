@@ -34,7 +34,7 @@ fn case_1_a_node_never_arrives() {
     lab.until(35.0);
     let at = lab.assert_said(
         "nodes_missing",
-        "job round 0: 3 of 4 nodes have joined; 1 is missing for 30 s; there are node0, node1 and node2 (4 by serve --nodes)",
+        "job round 0: 3 of 4 nodes have joined; 1 has been missing for 30 s; there are node0, node1 and node2 (4 by serve --nodes)",
     );
     assert!((30.0..32.0).contains(&at), "{at}");
     lab.until(300.0);
@@ -60,7 +60,7 @@ fn case_1_a_missing_node_is_named_if_it_announced_itself() {
     lab.until(35.0);
     lab.assert_said(
         "nodes_missing",
-        "job round 0: 3 of 4 nodes have joined; node2 is missing for 30 s (4 by the pods' announcements)",
+        "job round 0: 3 of 4 nodes have joined; node2 has been missing for 30 s (4 by the pods' announcements)",
     );
     let missing = lab.run("job").missing;
     assert_eq!((missing.len(), missing[0].name.as_deref(), missing[0].rank), (1, Some("node2"), Some(2)));
@@ -73,8 +73,7 @@ fn case_1_a_pod_never_announces_itself() {
     lab.until(29.0);
     assert_silent(&lab);
     lab.until(41.0);
-    let text =
-        "train-llm: 3 of 4 pods have announced themselves; pod train-llm-2 with rank 2 is missing for 30 s";
+    let text = "train-llm: 3 of 4 pods have announced themselves; pod train-llm-2 with rank 2 has been missing for 30 s";
     lab.assert_said("pods_missing", text);
     let run = lab.run("train-llm");
     let summary = &run.summary;
@@ -116,7 +115,7 @@ fn case_1_a_node_that_neither_joined_nor_announced_itself_is_named_by_its_rank()
     assert_eq!(named, [(Some("node1-aaaaa"), Some(1), "announced"), (None, Some(2), "node_rank")]);
     lab.assert_said(
         "nodes_missing",
-        "job round 0: 1 of 3 nodes have joined; node1-aaaaa and node 2 are missing for 30 s (3 by the pods' announcements)",
+        "job round 0: 1 of 3 nodes have joined; node1-aaaaa and node 2 have been missing for 30 s (3 by the pods' announcements)",
     );
 }
 
@@ -138,7 +137,7 @@ fn case_1_nobody_has_said_how_many() {
     let expected = lab.run("job").summary.nodes.expected.expect("said now");
     assert_eq!((expected.min, expected.source), (2, ExpectedFrom::Api));
     let last = lab.said.last().expect("something").1.text.clone();
-    assert!(last.contains("1 of 2 nodes have joined; node7 is missing"), "{last}");
+    assert!(last.contains("1 of 2 nodes have joined; node7 has been missing"), "{last}");
 }
 
 #[test]
@@ -147,7 +146,7 @@ fn case_2_a_node_is_late_and_comes() {
     join(&mut lab, "job", 3, 45.0);
     lab.exchange("job", 0, 3, 1);
     lab.pass(3.0);
-    lab.assert_said("nodes_missing", "job round 0: 2 of 3 nodes have joined; 1 is missing for 30 s; there are node0 and node1 (3 by serve --nodes)");
+    lab.assert_said("nodes_missing", "job round 0: 2 of 3 nodes have joined; 1 has been missing for 30 s; there are node0 and node1 (3 by serve --nodes)");
     lab.assert_said("node_came_late", "job round 0: node2 has come after 45 s: 3 of 3 nodes have joined");
     lab.assert_said("round_complete", "job round 0 complete: 3 nodes in 45.2 s; last: node2 (+45.2 s)");
 
@@ -213,7 +212,7 @@ fn case_4_a_dead_node_is_missed_by_name_however_torch_drops_it() {
         lab.pass(35.0);
         lab.assert_said(
             "nodes_missing",
-            "job round 1: 2 of 3 nodes have joined; node1 is missing for 30 s (3 by an earlier round)",
+            "job round 1: 2 of 3 nodes have joined; node1 has been missing for 30 s (3 by an earlier round)",
         );
     }
 }
@@ -909,7 +908,7 @@ fn static_runs_tell_who_is_missing_by_rank() {
     lab.until(35.0);
     lab.assert_said(
         "nodes_missing",
-        "s: 2 of 3 nodes have joined; node 0 is missing for 30 s (3 by serve --nodes)",
+        "s: 2 of 3 nodes have joined; node 0 has been missing for 30 s (3 by serve --nodes)",
     );
     assert_eq!(lab.run("s").missing[0].rank, Some(0));
 }

@@ -30,13 +30,11 @@ fn examples() -> Vec<(Reason, &'static str)> {
         ),
         (
             Reason::RanksComplete { ranks: 32, took: secs(2.4), last: rank.clone(), last_after: secs(2.4) },
-            "All worker ranks have published their addresses here. Only where the workers use this server, with gloo.",
+            "All worker ranks have published their addresses here. Only if the workers use this server, with gloo.",
         ),
         (
             Reason::RunFinished { members: 4, unit: Unit::Node, ran: secs(7200.0) },
-            "All agents have arrived at the exit barrier; for a native run: all nodes of the round have left and said that \
-             they succeeded, as the torchrun plugin does; for a run without agents: all its processes have ended after all \
-             ranks had met.",
+            "All agents have arrived at the exit barrier. A native run has finished when all nodes of the round have left and said that they succeeded, as the torchrun plugin does. A run without agents has finished when all its processes have ended after all ranks had met.",
         ),
         (
             Reason::PodsMissing {
@@ -61,8 +59,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 present: names(&["train-llm-0", "train-llm-1", "train-llm-3"]),
                 waited: secs(41.0),
             },
-            "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or \
-             have a rank that is known; else those who are there are.",
+            "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or have a known rank. Else the sentence names the nodes that are there.",
         ),
         (
             Reason::RoundNotComplete {
@@ -71,8 +68,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 from: ExpectedFrom::Announced,
                 waited: secs(30.0),
             },
-            "As many nodes as are expected have joined, and none of them completes the round. Seen with torch 2.15 when \
-             their --nnodes differ.",
+            "The expected number of nodes has joined, but none of them completes the round. This happens with torch 2.15 when their --nnodes differ.",
         ),
         (
             Reason::NodeCameLate {
@@ -97,7 +93,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
         ),
         (
             Reason::RanksEnded { ranks: names(&[&rank]), left: 3, since: secs(31.0) },
-            "In a run without agents some processes have ended and others have not, for longer than --explain-after.",
+            "In a run without agents some processes have ended, and others have gone on for longer than --explain-after.",
         ),
         (
             Reason::AllLeft { members: 4, unit: Unit::Node },
@@ -167,8 +163,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 from: ExpectedFrom::Flag,
                 left_over: names(&["train-llm-2", "train-llm-3"]),
             },
-            "A c10d round is complete with fewer nodes than an operator, the pods or `serve --nodes` say: a node was \
-             started with a smaller --nnodes.",
+            "A c10d round is complete with fewer nodes than an operator, the pods or `serve --nodes` say. A node was started with a smaller --nnodes.",
         ),
         (
             Reason::LeftOver {
@@ -181,11 +176,11 @@ fn examples() -> Vec<(Reason, &'static str)> {
         ),
         (
             Reason::WorldSizesDiffer { rank: 0, says: 2, other_rank: 3, other_says: 4 },
-            "The sizes of two ranks' gloo addresses are made for different world sizes.",
+            "The gloo addresses of two ranks have sizes that belong to different world sizes.",
         ),
         (
             Reason::NodeRankBeyond { node: "node 2 at 10.0.0.7".into(), rank: 2, nodes: 2 },
-            "In a static run a node has come whose rank is not below the number that rank 0 counts on.",
+            "In a static run a node has come whose rank is not below the number of nodes that rank 0 expects.",
         ),
         (
             Reason::AnnouncementsDiffer {
@@ -210,7 +205,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 expected: Some(4),
                 present: names(&["train-llm-0", "train-llm-1", "train-llm-3"]),
             },
-            "The first node whose join time-out ran out closed the run; torchrun tells the others only that it is closed.",
+            "The first node whose join time-out ended closed the run. torchrun tells the others only that it is closed.",
         ),
         (
             Reason::ClosedUnfinished { finished: 0, nodes: 4 },
@@ -236,7 +231,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
         ),
         (
             Reason::WaitCycle { members: names(&["train-llm-0", "train-llm-1"]), waited: secs(2.0) },
-            "Any other circle of waits.",
+            "Any other case in which processes wait for each other in a circle.",
         ),
         (
             Reason::GaveUp {
@@ -245,7 +240,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 waited: secs(300.0),
                 writer: "rank 2".into(),
             },
-            "A client cancelled its wait, which it does when its time-out has passed. Those of one key are told together.",
+            "A client cancelled its wait, which it does when its time-out has passed. All clients that gave up on one key are reported together.",
         ),
         (
             Reason::ForeignClient { peer: "10.0.0.9".into(), protocol: "HTTP".into(), port: 29500, times: 3 },
@@ -253,7 +248,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
         ),
         (
             Reason::WorkersElsewhere { address: "train-llm-0:43123".into() },
-            "The ordinary case of the c10d backend: rank 0's agent hosts a store for the workers. Told once a run.",
+            "The ordinary case of the c10d backend: rank 0's agent hosts a store for the workers. Reported once for each run.",
         ),
         (
             Reason::ExitBarrier { arrived: 3, nodes: Some(4), running: names(&[&node]), waited: secs(31.0) },
@@ -261,7 +256,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
         ),
         (
             Reason::WatchdogFired { who: "rank 3".into() },
-            "A rank wrote `exception_dump` or `remote_error`: NCCL's watchdog does when a collective times out.",
+            "A rank wrote `exception_dump` or `remote_error`: NCCL's watchdog does so when a collective times out.",
         ),
         (
             Reason::UnreadableState { detail: "the state is not base64".into() },
@@ -277,7 +272,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 holder: "train-llm-2 (node rank 2)".into(),
                 waited: secs(30.0),
             },
-            "Native runs: a node asks for the rank of a node that has not left, and that is not surely alive either.",
+            "Native runs: a node asks for the rank of a node that has not left, but may be dead.",
         ),
     ]
 }
@@ -301,11 +296,11 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
         ),
         (
             broken(Break::Unreported { missing: 1, nodes: 4 }),
-            "Native runs: after a restart of the server some nodes of the round were not heard from.",
+            "Native runs: after a restart of the server some nodes of the round sent nothing.",
         ),
         (
             Fact::Expiring { round: 3, left: seconds(300), missing: "1 more node is needed".into() },
-            "Native runs: the time in which a round must be complete ends soon.",
+            "Native runs: the time in which the round must be complete ends soon.",
         ),
         (
             Fact::TimedOut { round: 3, after: seconds(1800), missing: "1 more node is needed".into() },
@@ -313,7 +308,7 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
         ),
         (
             Fact::Extended { round: 3, by: seconds(600), left: seconds(840) },
-            "Native runs: somebody gave a round more time.",
+            "Native runs: an operator gave the round more time.",
         ),
         (
             Fact::Closed { by: "node train-llm-0".into() },
@@ -321,7 +316,7 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
         ),
         (
             Fact::Adopted { round: 3, nodes: 4, first: who() },
-            "Native runs: the server was restarted and goes on with the round that the nodes told.",
+            "Native runs: the server was restarted, and goes on with the round that the nodes reported.",
         ),
         (
             Fact::MixedReleases("2.14.0 on 1, 2.15.0 on 3".into()),

@@ -322,12 +322,12 @@ fn an_env_run_twice_whose_second_part_fails() {
             (7.7, "store:29500: all 8 ranks have met in 1.3 s; last: rank 7 on node3 (+1.3 s)"),
             (18.8, "store:29500 finished: 8 processes after 9 s"),
             (21.1, "store:29500 started: rank 4 on node3 is the first"),
-            (22.8, "store:29500: rank 4 on node3 ended before all ranks had met; 1 of 8 are there"),
+            (22.8, "store:29500: rank 4 on node3 ended before all ranks had met; 1 of 8 is there"),
             (
                 24.4,
                 "store:29500: rank 2 on node2, rank 3 on node2, rank 7 on node3, rank 0 on node2 and rank 5 on node3 ended before all ranks had met; 2 of 8 are there",
             ),
-            (26.1, "store:29500: rank 6 on node3 ended before all ranks had met; 1 of 8 are there"),
+            (26.1, "store:29500: rank 6 on node3 ended before all ranks had met; 1 of 8 is there"),
             (68.8, "store:29500: all 8 processes left without finishing"),
         ],
     );
