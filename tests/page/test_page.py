@@ -19,7 +19,7 @@ def test_a_missing_node_is_named_with_what_to_do(admin: Admin, open_page: Open) 
     admin.set(example("run_4_nodes_one_missing"))
     page = open_page(admin.url)
     page.until_says("#sentence", "Waiting for 1 of 4 nodes")
-    page.until_says("#explanations", "train-llm-2 is missing")
+    page.until_says("#explanations", "train-llm-2 has been missing")
     assert "What to do" in page.js("getComputedStyle(document.querySelector('.remedy'), '::before').content")
     assert "look at the missing node's pod" in page.text("#explanations .remedy")
     page.until_says("#nodes-legend", "1 missing")
@@ -49,7 +49,7 @@ def test_the_recorded_events_are_understood(admin: Admin, open_page: Open) -> No
     admin.runs[run["run_id"]] = run
     page = open_page(admin.url)
     page.until_says("#sentence", "Waiting for 1 of 4 nodes")
-    page.until_says("#explanations", "is missing")
+    page.until_says("#explanations", "has been missing")
 
     complete = {**run, **json.loads(rest[1].split("data: ")[1])}
     admin.runs[run["run_id"]] = complete
