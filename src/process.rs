@@ -1,14 +1,4 @@
 //! What the system knows about a process: how many files it may open, its CPU time, its memory.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss
-    )
-)]
 
 use std::io;
 use std::path::PathBuf;

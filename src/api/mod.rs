@@ -1,15 +1,5 @@
 //! The bodies of the HTTP API's requests and answers, for the server that takes them and the commands that send them.
 //! The OpenAPI document is made of them (`server/admin/openapi.rs`).
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss
-    )
-)]
 
 mod announce;
 mod barrier;

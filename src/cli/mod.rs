@@ -1,15 +1,5 @@
 //! The command line: types and texts here, one command a file beside it. Commands return whether what was asked for
 //! happened; stdout is data, stderr is log.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss
-    )
-)]
 
 mod barrier;
 mod bench;

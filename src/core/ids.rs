@@ -1,14 +1,4 @@
 //! Small types that carry meaning between the modules. This module knows no other.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss
-    )
-)]
 
 mod elapsed;
 mod nodes;

@@ -9,6 +9,7 @@
 //! | [`rendezvous`] | joins, rounds, ranks, keep-alives, closing; barriers with names |
 //! | [`gate`] | where the pods of a run wait for each other |
 //! | [`insight`] | what the traffic says about the jobs, and why they wait |
+#![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
 
 pub mod gate;
 pub mod ids;

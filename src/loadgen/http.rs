@@ -1,14 +1,4 @@
 //! Requests to rallypoint's own HTTP API on a link that has not said hello.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss
-    )
-)]
 
 use std::io;
 

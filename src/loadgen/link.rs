@@ -1,15 +1,5 @@
 //! One connection of the load generator: frames out, replies in. Unlike [`crate::node::client`] it sets no timer for each
 //! call and allocates nothing for each request; a section as a whole has a time limit.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss
-    )
-)]
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};

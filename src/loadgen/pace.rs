@@ -1,5 +1,11 @@
 //! The clock of an open loop: says when each request is due, whether or not the ones before were answered, so that a
 //! slow server cannot slow down what is asked of it ("coordinated omission").
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    reason = "numbers of the load test itself"
+)]
 
 use std::io;
 use std::os::fd::OwnedFd;

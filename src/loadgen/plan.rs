@@ -1,4 +1,9 @@
 //! What a load test does: the scenario and its numbers, checked before anything is sent.
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    reason = "numbers of the load test itself"
+)]
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;

@@ -1,4 +1,9 @@
 //! The result of a load test, as data and as text. JSON has the same fields.
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::cast_precision_loss,
+    reason = "numbers of the load test itself"
+)]
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,10 @@
 //! One load test under way: the workers, the server's process beside it, and what was measured so far.
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "numbers of the load test itself"
+)]
 
 use std::collections::BTreeMap;
 use std::ops::Range;

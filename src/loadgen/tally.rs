@@ -1,4 +1,5 @@
 //! What one thread of the load generator has counted: requests by operation, latencies by what they measure.
+#![expect(clippy::arithmetic_side_effects, reason = "numbers of the load test itself")]
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -1,5 +1,6 @@
 //! The threads of the load generator. Each has a runtime of its own and a share of the connections, so that the
 //! generator uses as many cores as it is given and no lock lies on the way of a request.
+#![expect(clippy::arithmetic_side_effects, reason = "numbers of the load test itself")]
 
 use std::ops::Range;
 use std::sync::{Arc, mpsc};

@@ -1,14 +1,4 @@
 //! The server: its parts wired together. Holds no rule of a store or a run.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss
-    )
-)]
 
 pub mod admin;
 pub mod clock;

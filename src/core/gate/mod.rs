@@ -12,17 +12,6 @@
 //! back and told so; without ranks they count as two pods.
 //!
 //! Pure: the shell passes in time and addresses, holds the lock, and wakes the requests that wait.
-#![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss
-    )
-)]
 
 mod progress;
 mod snapshot;

@@ -3,17 +3,6 @@
 //! Fed with what the stores observed, the outstanding waits, and the time; tells what changed. It reads no clock, never
 //! touches a store, and keeps a bounded state for each run. What the keys mean is in
 //! [`crate::core::protocol::keys`]; everything there is to say is a [`Reason`].
-#![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss
-    )
-)]
 
 mod announced;
 mod conditions;

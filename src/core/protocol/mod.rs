@@ -3,17 +3,6 @@
 //!
 //! Pure: no I/O, no clock, no state beyond one decoder's progress through one request. What the bytes mean is
 //! described in `proto-notes/wire.md`; what a request does is the business of [`crate::core::store`].
-#![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss
-    )
-)]
 
 mod decode;
 mod encode;

@@ -7,17 +7,6 @@
 //! When some wait, or a node of the round is gone or joins again, the others are told to join again. The next
 //! round is complete once no node of the last one is still expected. While a round lives, no other round of
 //! its run is complete.
-#![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss
-    )
-)]
 
 mod adoption;
 pub mod barrier;

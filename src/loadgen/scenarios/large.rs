@@ -1,4 +1,5 @@
 //! Requests that take a server long: large values, or very many keys. A bystander says what the others notice.
+#![expect(clippy::arithmetic_side_effects, reason = "numbers of the load test itself")]
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,4 +1,5 @@
 //! What a server does with many outstanding waits: `fanout`, `cancel` and `leave`.
+#![expect(clippy::arithmetic_side_effects, reason = "numbers of the load test itself")]
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;

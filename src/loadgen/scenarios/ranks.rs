@@ -1,4 +1,9 @@
 //! Ranks that do the same thing together, as jobs do when they start: `init`, `exchange` and `barrier`.
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_wrap,
+    reason = "numbers of the load test itself"
+)]
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -2,16 +2,6 @@
 //! oneself in it, and again with what the store holds if another node was faster.
 //!
 //! Left out is what nodes write while they wait for more than five seconds: each its keep-alive, which others then lose to.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss
-    )
-)]
 
 mod state;
 

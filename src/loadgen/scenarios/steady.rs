@@ -1,5 +1,10 @@
 //! Requests at a steady pace for a while: `rtt` and `mix`. Closed loop (the next one when the last is answered) or open
 //! loop (at a given rate).
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::cast_precision_loss,
+    reason = "numbers of the load test itself"
+)]
 
 use std::sync::Arc;
 use std::time::Instant;

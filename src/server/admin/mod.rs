@@ -27,16 +27,6 @@
 //!
 //! "All" and "members" are the peers within `--allow`. Operators send the token of `--token-file`, or come
 //! over loopback if there is no token. Errors are `application/problem+json` (RFC 9457).
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss
-    )
-)]
 
 mod accept;
 mod access;

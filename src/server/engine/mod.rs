@@ -7,16 +7,6 @@
 //!
 //! Nothing is awaited, logged or formatted while the lock is held. A panic inside it ends the process: a half
 //! applied request must not be served.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss
-    )
-)]
 
 mod batch;
 mod budget;
