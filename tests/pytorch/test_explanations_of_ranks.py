@@ -51,18 +51,18 @@ def test_healthy_ranks_are_silent(rallypoint_factory: Serve, jobs: Jobs, fork: F
     server = rallypoint_factory(*LOG_AS_JSON, "--explain-after", "4s")
     run = f"store:{server.port}"
     job = env(jobs, server, fork(4), train=["--hold", "--new-group"])
-    explained(server, "ranks_complete", rf"{run}: all 4 ranks have met in \d+\.\d s; last: {WHO.format('[0-3]')} \(\+\d+\.\d s\)", ranks=4)
+    explained(server, "ranks_complete", rf"{run}: all 4 ranks have met in TIME; last: {WHO.format('[0-3]')} \(\+TIME\)", ranks=4)
     job.assert_waits(0, 6)
     job.release()
     job.results()
-    explained(server, "run_finished", rf"{run} finished: 4 processes after \d+ s", members=4, unit="process")
+    explained(server, "run_finished", rf"{run} finished: 4 processes after TIME", members=4, unit="process")
     assert_silent(server)
 
 
 def test_healthy_ranks_that_meet_twice_are_silent(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
     server = rallypoint_factory(*LOG_AS_JSON, "--explain-after", "4s")
     env(jobs, server, fork(2), train=["--reinit"]).results()
-    explained(server, "run_finished", rf"store:{server.port} finished: 2 processes after \d+ s")
+    explained(server, "run_finished", rf"store:{server.port} finished: 2 processes after TIME")
     assert_silent(server)
 
 
@@ -72,9 +72,9 @@ def test_healthy_static_agents_with_their_workers_are_silent(rallypoint_factory:
         server.endpoint, backend="static", procs=2, places=fork(2), environment=clients_only(server.endpoint), train=["--no-ddp"]
     )
     job.results()
-    explained(server, "round_complete", r"job complete: 2 nodes in \d+\.\d s; last: node \d at 127\.0\.0\.1 \(\+\d+\.\d s\)", nodes=2)
-    explained(server, "ranks_complete", rf"job: all 4 ranks have met in \d+\.\d s; last: {WHO.format('[0-3]')} \(\+\d+\.\d s\)", ranks=4)
-    explained(server, "run_finished", r"job finished: 2 nodes after \d+ s")
+    explained(server, "round_complete", r"job complete: 2 nodes in TIME; last: node \d at 127\.0\.0\.1 \(\+TIME\)", nodes=2)
+    explained(server, "ranks_complete", rf"job: all 4 ranks have met in TIME; last: {WHO.format('[0-3]')} \(\+TIME\)", ranks=4)
+    explained(server, "run_finished", r"job finished: 2 nodes after TIME")
     assert_silent(server)
 
 
@@ -87,14 +87,14 @@ def test_rank_0_is_slow(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> No
     run = f"store:{server.port}"
     job = env(jobs, server, fork(3), train=["--late", "0:0"])
     beside = env(jobs, other, fork(4), train=["--late", "2:0"])
-    explained(server, "rank_zero_slow", rf"{run}: 2 processes have waited \d+ s for the address from rank 0: it has not come", waiters=2, who="rank 0")
+    explained(server, "rank_zero_slow", rf"{run}: 2 processes have waited TIME for the address from rank 0: it has not come", waiters=2, who="rank 0")
     waits = server.get_json(f"/api/v1/runs/{run}")["waits"]
     assert sorted(wait["who"].split(" on ")[0] for wait in waits) == ["rank 1", "rank 2"]
     assert {(wait["writer"], wait["reason"]) for wait in waits} == {("rank 0", "the address must come from rank 0: it has not come")}
     explained(
         other,
         "waiting_for_rank",
-        rf"store:{other.port}: 3 processes have waited \d+ s for the address of rank 2: it has not come; 3 of 4 ranks have published theirs, "
+        rf"store:{other.port}: 3 processes have waited TIME for the address of rank 2: it has not come; 3 of 4 ranks have published theirs, "
         r"3 processes have connected",
         joined=3,
         world_size=4,
@@ -102,7 +102,7 @@ def test_rank_0_is_slow(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> No
     for late in (job, beside):
         late.release()
         late.results()
-    explained(server, "ranks_complete", rf"{run}: all 3 ranks have met in \d+\.\d s; last: {WHO.format(0)} .*")
+    explained(server, "ranks_complete", rf"{run}: all 3 ranks have met in TIME; last: {WHO.format(0)} .*")
     assert_silent(server, "for the address from rank 0")
     assert_silent(other, "for the address of rank 2")
 
@@ -119,7 +119,7 @@ def test_rank_0_is_slow_to_publish_its_nccl_id(rallypoint_factory: Serve) -> Non
     explained(
         server,
         "rank_zero_slow",
-        rf"{run}: 2 processes have waited \d+ s for the NCCL id from rank 0: the keys do not tell which process that is",
+        rf"{run}: 2 processes have waited TIME for the NCCL id from rank 0: the keys do not tell which process that is",
         waiters=2,
         what="the NCCL id",
     )
@@ -217,7 +217,7 @@ def test_an_address_of_an_earlier_run_is_read(rallypoint_factory: Serve, jobs: J
     explained(
         server,
         "stale_address",
-        rf"store:{server.port}: ({WHO.format(0)}|process \d+ at 127\.0\.0\.1) read `{key}`, written by a process that ended \d+ s ago; it will fail to connect",
+        rf"store:{server.port}: ({WHO.format(0)}|process \d+ at 127\.0\.0\.1) read `{key}`, written by a process that ended TIME ago; it will fail to connect",
         key=key,
     )
 

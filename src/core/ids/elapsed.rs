@@ -3,8 +3,10 @@
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
+use serde::{Serialize, Serializer};
+
 /// A length of time as people read it: `40 ms`, `0.4 s`, `41 s`, `2 min 5 s`, `1 h 3 min`, `3 d 2 h`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Elapsed(pub Duration);
 
 impl Elapsed {
@@ -12,6 +14,13 @@ impl Elapsed {
     pub fn of_seconds(seconds: f64) -> Self {
         let longest = if seconds > 0.0 { Duration::MAX } else { Duration::ZERO };
         Self(Duration::try_from_secs_f64(seconds).unwrap_or(longest))
+    }
+}
+
+/// In seconds, to the millisecond.
+impl Serialize for Elapsed {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64((self.0.as_secs_f64() * 1000.0).round() / 1000.0)
     }
 }
 

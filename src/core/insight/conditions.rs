@@ -2,11 +2,11 @@
 
 use super::expect::Plan;
 use super::missing::missing;
-use super::reason::{Finding, Names, Reason, Secs};
+use super::reason::{Finding, Names, Reason};
 use super::run::{Place, TrackedNode, TrackedRun};
 use crate::api::{Expected, RunKind, RunState};
 use crate::core::gate::{Announcement, Missing};
-use crate::core::ids::{Timestamp, count};
+use crate::core::ids::{Elapsed, Timestamp, count};
 
 /// What holds in one run, apart from what its waits show.
 pub(super) fn of_run(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
@@ -23,7 +23,7 @@ pub(super) fn of_run(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Findi
             let left_over = names(run, place);
             let since = run.nodes().iter().filter(|n| n.place == place).map(|n| n.place_since).min();
             let since = since.unwrap_or(completed).max(completed);
-            let waited = Secs(now.since(since));
+            let waited = Elapsed(now.since(since));
             let about = redundant.to_string();
             let is_some = !left_over.is_empty();
             let reason = Reason::LeftOver { group, left_over, redundant, waited };
@@ -55,7 +55,7 @@ fn joining(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
     let expected = run.expected(plan);
     let present = names(run, Place::Participant);
     let joined = count(present.count());
-    let waited = Secs(now.since(since));
+    let waited = Elapsed(now.since(since));
     let is_short = expected.is_none_or(|expected| joined < expected.min);
     // Without a number, its waits show the missing nodes of a static run.
     if is_short && joined > 0 && (run.kind() == RunKind::C10d || expected.is_some()) {
@@ -94,7 +94,7 @@ fn at_exit(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
         arrived: count(round.exit.len()),
         nodes: round.group,
         running: run.still_running(),
-        waited: Secs(now.since(since)),
+        waited: Elapsed(now.since(since)),
     };
     Some(of_round(run, reason, since))
 }
@@ -109,7 +109,7 @@ fn ranks_ended(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     let since = ended().map(|(_, at)| at).min()?;
     let ranks = Names::of(ended().map(|(rank, _)| world.label(rank)));
     let left = count(world.connected.len());
-    let reason = Reason::RanksEnded { ranks, left, since: Secs(now.since(since)) };
+    let reason = Reason::RanksEnded { ranks, left, since: Elapsed(now.since(since)) };
     Some(Finding { about: String::new(), reason, since })
 }
 
@@ -151,7 +151,7 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Find
             announced: count(gate.pods.len()),
             expected: gate.nodes.min,
             missing: Names::of(gate.missing.iter().map(label)),
-            waited: Secs(now.since(gate.since)),
+            waited: Elapsed(now.since(gate.since)),
         };
         hold(String::new(), reason, gate.since);
     }

@@ -8,13 +8,13 @@ use super::epoch::Epoch;
 use super::explanation_log::{Subject, Topic, Utterance};
 use super::fold::Fold;
 use super::jobs::Jobs;
-use super::reason::{Finding, Names, Reason, Secs};
+use super::reason::{Finding, Names, Reason};
 use super::run::{RunKey, SETTLE, TrackedRun};
 use super::summary::summary;
 use super::told::{Change, Told};
 use super::watch::{Clash, Client};
 use crate::api::{RunKind, RunState, TimelineEvent};
-use crate::core::ids::{ConnId, ShownKey, Timestamp};
+use crate::core::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use crate::core::protocol::keys::Role;
 
 /// Two agents' runs in one store are two jobs when both have been there this long.
@@ -150,7 +150,7 @@ impl Look<'_> {
             let writer = given_up.writer.unwrap_or_default();
             let who = Names { shown: given_up.who, more: given_up.more };
             let about = ShownKey(&key).to_string();
-            let reason = Reason::GaveUp { who, key: about.clone(), waited: Secs(given_up.waited), writer };
+            let reason = Reason::GaveUp { who, key: about.clone(), waited: Elapsed(given_up.waited), writer };
             let finding = Finding { about, reason, since: given_up.at };
             self.fact(Held { store: Some(port), run, finding });
         }

@@ -6,12 +6,12 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::jobs::Jobs;
-use super::reason::{Reason, Secs};
+use super::reason::Reason;
 use super::run::{RankInfo, RunKey, TrackedRun, read_gloo};
 use super::told::Told;
 use super::watch::{Clash, Client, GivenUp, Waiting};
 use crate::api::RunKind;
-use crate::core::ids::{ConnId, RunId, ShownKey, Timestamp};
+use crate::core::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
 use crate::core::protocol::keys::{
     Address, AddressKind, KeyPattern, Leftover, RendezvousPart, Role, classify,
 };
@@ -125,7 +125,7 @@ impl Fold<'_> {
         client.run = Some(key.clone());
         let label = client.label();
         if let (Some(closed), Some(run)) = (closed, self.jobs.runs.get_mut(&key)) {
-            let (newcomer, closed_for) = (label.clone(), Secs(self.at.since(closed.at)));
+            let (newcomer, closed_for) = (label.clone(), Elapsed(self.at.since(closed.at)));
             let reason = Reason::RunIsClosed { newcomer, closed_for, finished: closed.finished };
             run.finds(reason, label, self.at);
         }
@@ -308,7 +308,7 @@ impl Fold<'_> {
                 let reader = self.jobs.who(self.port, reader);
                 let key = ShownKey(&key).to_string();
                 if let Some(run) = run.and_then(|run| self.jobs.runs.get_mut(&run)) {
-                    let gone_for = Secs(writer_gone_for);
+                    let gone_for = Elapsed(writer_gone_for);
                     run.finds(Reason::StaleAddress { reader, key: key.clone(), gone_for }, key, self.at);
                 }
             }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use super::reason::{Finding, Names, Reason, Secs, Whereabouts};
+use super::reason::{Finding, Names, Reason, Whereabouts};
 use super::run::{RunKey, TrackedRun};
 use super::watch::{Client, StoreWatch};
-use crate::core::ids::{ConnId, RunId, Timestamp, count};
+use crate::core::ids::{ConnId, Elapsed, RunId, Timestamp, count};
 use crate::core::protocol::keys::{AddressKind, KeyPattern, Leftover, RendezvousPart, classify};
 use crate::core::store::WaitView;
 
@@ -245,7 +245,7 @@ impl Graph<'_> {
             }
             match Self::find(run, &next.writer) {
                 Some((_, Some(gone))) => {
-                    let whereabouts = Whereabouts::Gone(Secs(self.now.since(gone)));
+                    let whereabouts = Whereabouts::Gone(Elapsed(self.now.since(gone)));
                     return Root::At { writer, what, whereabouts };
                 }
                 Some((conn, None)) => {
@@ -269,7 +269,7 @@ impl Graph<'_> {
     /// Where a rank is that has not come to this meeting: it may have been in the last one.
     fn missed(&self, run: &TrackedRun, rank: u32) -> Whereabouts {
         match run.world().holder(rank).map(|before| before.gone) {
-            Some(Some(gone)) => Whereabouts::Gone(Secs(self.now.since(gone))),
+            Some(Some(gone)) => Whereabouts::Gone(Elapsed(self.now.since(gone))),
             Some(None) => Whereabouts::Busy,
             None => Whereabouts::NeverCame,
         }
@@ -324,7 +324,7 @@ impl Graph<'_> {
     }
 
     fn reason(&self, run: &TrackedRun, root: &Root, waiters: usize, since: Timestamp) -> Option<Reason> {
-        let waited = Secs(self.now.since(since));
+        let waited = Elapsed(self.now.since(since));
         match root {
             Root::Cycle { members, newcomer, rank_zero } => {
                 let since = |conn: &ConnId| self.store.waits.get(conn).map(|wait| wait.since);
@@ -332,7 +332,7 @@ impl Graph<'_> {
                 if self.now.since(youngest) < Self::CYCLE_AFTER {
                     return None;
                 }
-                let waited = Secs(self.now.since(youngest));
+                let waited = Elapsed(self.now.since(youngest));
                 Some(match (newcomer, rank_zero) {
                     (Some(newcomer), Some(rank_zero)) => Reason::ElasticDeadlock {
                         newcomer: self.who(*newcomer),

@@ -9,9 +9,9 @@ mod words;
 
 use serde::Serialize;
 
-pub use self::values::{Names, Said, Secs, Unit, Whereabouts};
+pub use self::values::{Names, Said, Unit, Whereabouts};
 use crate::api::{ExpectedFrom, Severity};
-use crate::core::ids::Timestamp;
+use crate::core::ids::{Elapsed, Timestamp};
 
 /// The reason for what is seen.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -21,13 +21,13 @@ pub enum Reason {
     /// The first sign of a run or of its next round.
     RunStarted { who: String, expected: Option<u32>, from: Option<ExpectedFrom> },
     /// Every node of a round is there.
-    RoundComplete { nodes: u32, took: Secs, last: String, last_after: Secs },
+    RoundComplete { nodes: u32, took: Elapsed, last: String, last_after: Elapsed },
     /// Every rank has published its address.
-    RanksComplete { ranks: u32, took: Secs, last: String, last_after: Secs },
+    RanksComplete { ranks: u32, took: Elapsed, last: String, last_after: Elapsed },
     /// Every node arrived at the exit barrier, or every process of a run without agents has ended.
-    RunFinished { members: u32, unit: Unit, ran: Secs },
+    RunFinished { members: u32, unit: Unit, ran: Elapsed },
     /// Pods have not announced themselves, and those that have are held back.
-    PodsMissing { announced: u32, expected: u32, missing: Names, waited: Secs },
+    PodsMissing { announced: u32, expected: u32, missing: Names, waited: Elapsed },
     /// Pods have different versions of PyTorch.
     TorchVersionsDiffer { versions: String },
     /// Nodes have not joined.
@@ -37,12 +37,12 @@ pub enum Reason {
         from: Option<ExpectedFrom>,
         missing: Names,
         present: Names,
-        waited: Secs,
+        waited: Elapsed,
     },
     /// The expected number of nodes has joined, but the round is not complete.
-    RoundNotComplete { joined: u32, expected: u32, from: ExpectedFrom, waited: Secs },
+    RoundNotComplete { joined: u32, expected: u32, from: ExpectedFrom, waited: Elapsed },
     /// A node that was missing has come.
-    NodeCameLate { node: String, after: Secs, joined: u32, expected: Option<u32> },
+    NodeCameLate { node: String, after: Elapsed, joined: u32, expected: Option<u32> },
     /// Nodes died before the round was complete.
     NodeDiedJoining { nodes: Names, joined: u32, expected: Option<u32> },
     /// Nodes died after the round was complete.
@@ -50,13 +50,13 @@ pub enum Reason {
     /// Worker processes ended before all ranks had met.
     RankLost { ranks: Names, joined: u32, world_size: Option<u32> },
     /// Worker processes ended while others go on.
-    RanksEnded { ranks: Names, left: u32, since: Secs },
+    RanksEnded { ranks: Names, left: u32, since: Elapsed },
     /// All connections of the run closed, and it had not finished.
     AllLeft { members: u32, unit: Unit },
     /// Waits whose root is node rank or group rank 0.
-    RankZeroSlow { what: String, who: String, whereabouts: Whereabouts, waiters: usize, waited: Secs },
+    RankZeroSlow { what: String, who: String, whereabouts: Whereabouts, waiters: usize, waited: Elapsed },
     /// Waits whose root is another node.
-    WaitingForNode { node: String, what: String, whereabouts: Whereabouts, waiters: usize, waited: Secs },
+    WaitingForNode { node: String, what: String, whereabouts: Whereabouts, waiters: usize, waited: Elapsed },
     /// Waits whose root is a rank.
     WaitingForRank {
         rank: String,
@@ -65,10 +65,10 @@ pub enum Reason {
         joined: u32,
         connected: u32,
         world_size: Option<u32>,
-        waited: Secs,
+        waited: Elapsed,
     },
     /// Waits at a store-based barrier, or in a sub-group.
-    WaitingForGroup { what: String, waiters: usize, waited: Secs },
+    WaitingForGroup { what: String, waiters: usize, waited: Elapsed },
     /// Two live processes wrote one rank's address.
     DuplicateRank { what: String, first: String, second: String },
     /// Two jobs write the same keys.
@@ -76,7 +76,7 @@ pub enum Reason {
     /// The round is complete with fewer nodes than expected.
     FewerThanExpected { formed: u32, expected: u32, from: ExpectedFrom, left_over: Names },
     /// Nodes stay outside a complete round.
-    LeftOver { group: u32, left_over: Names, redundant: bool, waited: Secs },
+    LeftOver { group: u32, left_over: Names, redundant: bool, waited: Elapsed },
     /// Ranks are prepared for different world sizes.
     WorldSizesDiffer { rank: u32, says: u32, other_rank: u32, other_says: u32 },
     /// A node rank that rank 0 does not expect.
@@ -84,7 +84,7 @@ pub enum Reason {
     /// Pods announced different numbers of nodes.
     AnnouncementsDiffer { pod: String, says: String, other_pod: String, other_says: String },
     /// A node came to a run that is closed.
-    RunIsClosed { newcomer: String, closed_for: Secs, finished: bool },
+    RunIsClosed { newcomer: String, closed_for: Elapsed, finished: bool },
     /// The run was closed before the round was complete.
     ClosedIncomplete { joined: u32, expected: Option<u32>, present: Names },
     /// The run was closed although not all nodes had finished.
@@ -92,27 +92,27 @@ pub enum Reason {
     /// A run that had finished is started again.
     RunRestarted {},
     /// An address was read whose writer is gone.
-    StaleAddress { reader: String, key: String, gone_for: Secs },
+    StaleAddress { reader: String, key: String, gone_for: Elapsed },
     /// The deadlock of torch 2.15 when a node joins a running job.
-    ElasticDeadlock { newcomer: String, rank_zero: String, waited: Secs },
+    ElasticDeadlock { newcomer: String, rank_zero: String, waited: Elapsed },
     /// Processes wait for each other in a circle.
-    WaitCycle { members: Names, waited: Secs },
+    WaitCycle { members: Names, waited: Elapsed },
     /// Clients cancelled their waits.
-    GaveUp { who: Names, key: String, waited: Secs, writer: String },
+    GaveUp { who: Names, key: String, waited: Elapsed, writer: String },
     /// Another protocol on the store's port.
     ForeignClient { peer: String, protocol: String, port: u16, times: u64 },
     /// The workers use a store of their own.
     WorkersElsewhere { address: String },
     /// Some nodes have finished and wait for the nodes that still train.
-    ExitBarrier { arrived: u32, nodes: Option<u32>, running: Names, waited: Secs },
+    ExitBarrier { arrived: u32, nodes: Option<u32>, running: Names, waited: Elapsed },
     /// A rank's watchdog reported a time-out.
     WatchdogFired { who: String },
     /// The rendezvous state cannot be read.
     UnreadableState { detail: String },
     /// Nodes of a native run wait beside a round that is full.
-    StandsBy { spares: Names, max_nodes: u32, waited: Secs },
+    StandsBy { spares: Names, max_nodes: u32, waited: Elapsed },
     /// A node of a native run waits for the rank of another.
-    WaitsForRank { node: String, holder: String, waited: Secs },
+    WaitsForRank { node: String, holder: String, waited: Elapsed },
     /// What the native rendezvous reports.
     #[serde(untagged)]
     Rendezvous(Said),

@@ -20,6 +20,8 @@ WITHIN = 30.0
 """Seconds for an explanation to appear. It only bounds a failure; a loaded machine needs half a minute at times."""
 ORDINARY = {"run_started", "round_complete", "ranks_complete", "run_finished", "workers_elsewhere"}
 """All that is said about a healthy run."""
+TIME = r"(?:\d+(?:\.\d)? s|\d+ ms|\d+ (?:min|h|d)(?: \d+ (?:s|min|h))?)"
+"""The pattern of a length of time. `TIME` stands for it in the sentences that a test expects."""
 LEVELS = {"info": "INFO", "warning": "WARN", "error": "ERROR"}
 
 
@@ -50,6 +52,7 @@ def explained(server: Server, code: str, sentence: str, *, seconds: float = WITH
 
     `sentence` is a pattern of the whole text, `facts` are some of its fields.
     """
+    sentence = sentence.replace("TIME", TIME)
 
     def said(explanation: dict[str, Any]) -> bool:
         return explanation["code"] == code and bool(re.fullmatch(sentence, explanation["text"])) and facts.items() <= explanation["facts"].items()

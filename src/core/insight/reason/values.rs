@@ -1,31 +1,11 @@
 //! The parts of reasons: durations, names, where a process is.
 
+use serde::Serialize;
 use std::fmt::{self, Display, Formatter};
-use std::time::Duration;
-
-use serde::{Serialize, Serializer};
 
 use crate::api::Severity;
+use crate::core::ids::Elapsed;
 use crate::core::rendezvous::Fact;
-
-/// A duration in seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Secs(pub Duration);
-
-impl Serialize for Secs {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_f64((self.0.as_secs_f64() * 1000.0).round() / 1000.0)
-    }
-}
-
-impl Display for Secs {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match f.precision() {
-            Some(digits) => write!(f, "{:.digits$} s", self.0.as_secs_f64()),
-            None => write!(f, "{} s", self.0.as_secs()),
-        }
-    }
-}
 
 /// Some names, and how many more there are.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -78,7 +58,7 @@ pub enum Whereabouts {
     /// It is connected and waits for nothing here: it is busy with something else.
     Busy,
     /// Its connection closed this long ago.
-    Gone(Secs),
+    Gone(Elapsed),
     /// The key belongs to a round that the run has left.
     WentOn,
     /// The key does not tell who it is.

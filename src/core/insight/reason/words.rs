@@ -3,8 +3,9 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::Reason;
-use super::values::{Names, Secs, Unit};
+use super::values::{Names, Unit};
 use crate::api::ExpectedFrom;
+use crate::core::ids::Elapsed;
 
 /// `1 node has`, `3 nodes have`.
 fn have(n: usize, one: &str, many: &str) -> String {
@@ -36,7 +37,7 @@ fn of_whole(n: u32, whole: Option<u32>) -> String {
 }
 
 /// `n` nodes are missing: their names as far as they are known, else the nodes that are there.
-fn who_is_missing(n: usize, missing: &Names, present: &Names, waited: Secs) -> String {
+fn who_is_missing(n: usize, missing: &Names, present: &Names, waited: Elapsed) -> String {
     match missing.count() {
         0 => {
             let there = present.count();
@@ -98,7 +99,7 @@ impl Display for Reason {
             Self::RunStarted { who, .. } => write!(f, "started: {who} is the first"),
             Self::RoundComplete { nodes, took, last, last_after } => {
                 let nodes = Unit::Node.count(*nodes);
-                write!(f, "complete: {nodes} in {took:.1}; last: {last} (+{last_after:.1})")
+                write!(f, "complete: {nodes} in {took}; last: {last} (+{last_after})")
             }
             Self::RanksComplete { ranks, took, last, last_after } => {
                 let all = if *ranks == 1 {
@@ -106,7 +107,7 @@ impl Display for Reason {
                 } else {
                     &format!("all {ranks} ranks have met in")
                 };
-                write!(f, "{all} {took:.1}; last: {last} (+{last_after:.1})")
+                write!(f, "{all} {took}; last: {last} (+{last_after})")
             }
             Self::RunFinished { members, unit, ran } => {
                 write!(f, "finished: {} after {ran}", unit.count(*members))

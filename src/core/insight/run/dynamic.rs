@@ -1,12 +1,14 @@
 //! The c10d backend: rounds as the rendezvous state shows them.
 
+use std::collections::HashMap;
+
 use super::facts::FormerNode;
 use super::limits::MOST_NODES;
 use super::node::{NodeId, Place, TrackedNode};
 use super::tracked::TrackedRun;
-use crate::core::ids::{ConnId, Timestamp, count};
+use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
 use crate::core::insight::expect::Plan;
-use crate::core::insight::reason::{Names, Reason, Secs, Unit};
+use crate::core::insight::reason::{Names, Reason, Unit};
 use crate::core::protocol::rendezvous_state::{Node as Desc, RendezvousState, UtcMicros};
 
 impl FormerNode {
@@ -15,94 +17,25 @@ impl FormerNode {
     }
 }
 
+/// What a new state changes: nodes by their place in the list of all.
+#[derive(Default)]
+struct Placed {
+    joined: Vec<usize>,
+    changed: Vec<usize>,
+    /// Of each node that was known before: whether the state still has it.
+    is_listed: Vec<bool>,
+}
+
 impl TrackedRun {
     /// A new version of torchrun's c10d state, written by `conn`.
     pub(super) fn fold_state(&mut self, state: &RendezvousState, conn: ConnId, now: Timestamp, plan: &Plan) {
         if self.has_state && state.round != self.round.number {
-            let stays = |desc: &Desc| state.participants.iter().any(|(other, _)| other == desc);
-            let gone = |node: &&TrackedNode| matches!(&node.id, NodeId::Desc(desc) if !stays(desc));
-            // Those that died in this round may have been dropped from the state before it ended.
-            let began = self.round.started.unwrap_or_default();
-            self.life.earlier.retain(|node| node.last_seen >= began);
-            let left: Vec<FormerNode> = self.participants().filter(gone).map(FormerNode::of).collect();
-            self.life.earlier.extend(left);
-            self.life.earlier.truncate(MOST_NODES);
-            self.begin_round(state.round);
-            // All nodes join again.
-            self.life.nodes.iter_mut().for_each(|node| node.place = Place::WaitList);
+            self.leave_round(state);
         }
         self.has_state = true;
         self.round.number = state.round;
         let was_complete = self.round.completed.is_some();
-        let mut changed = Vec::new();
-        let index: std::collections::HashMap<Desc, usize> = self
-            .life
-            .nodes
-            .iter()
-            .enumerate()
-            .filter_map(|(at, node)| match &node.id {
-                NodeId::Desc(desc) => Some((desc.clone(), at)),
-                NodeId::Rank(_) | NodeId::Native { .. } => None,
-            })
-            .collect();
-        let stamps: std::collections::HashMap<&Desc, i64> =
-            state.last_heartbeats.iter().map(|(desc, at)| (desc, at.0)).collect();
-        let mut seen = vec![false; self.life.nodes.len()];
-        let lists = state
-            .participants
-            .iter()
-            .map(|(desc, rank)| (desc, Some(*rank), Place::Participant))
-            .chain(state.wait_list.iter().map(|desc| (desc, None, Place::WaitList)))
-            .chain(state.redundancy_list.iter().map(|desc| (desc, None, Place::Redundant)));
-        let mut joined = Vec::new();
-        for (desc, rank, place) in lists {
-            let rank = rank.filter(|_| state.complete);
-            let stamp = stamps.get(desc).copied().unwrap_or(i64::MIN);
-            if let Some(&at) = index.get(desc) {
-                seen[at] = true;
-                let node = &mut self.life.nodes[at];
-                if node.stamp != stamp {
-                    node.stamp = stamp;
-                    node.last_heartbeat = now;
-                    changed.push(at);
-                }
-                if node.place != place || node.rank != rank {
-                    if place == Place::Participant && node.place != place {
-                        node.joined = now;
-                        joined.push(at);
-                    }
-                    if node.place != place {
-                        node.place_since = now;
-                    }
-                    (node.place, node.rank) = (place, rank);
-                    self.version = self.version.saturating_add(1);
-                }
-            } else if self.life.nodes.len() < MOST_NODES {
-                let id = NodeId::Desc(desc.clone());
-                let name = self.name_for(&id, plan);
-                let at = self.life.nodes.len();
-                if place == Place::Participant {
-                    joined.push(at);
-                }
-                changed.push(at);
-                self.life.nodes.push(TrackedNode {
-                    id,
-                    name,
-                    conn: None,
-                    peer: None,
-                    pid: Some(desc.pid),
-                    rank,
-                    place,
-                    place_since: now,
-                    joined: now,
-                    last_heartbeat: now,
-                    stamp,
-                    gone: None,
-                    finished: false,
-                });
-                self.version = self.version.saturating_add(1);
-            }
-        }
+        let Placed { joined, changed, is_listed } = self.place_nodes(state, now, plan);
         if let [at] = changed[..]
             && self.node_of(conn).is_none()
             && self.life.nodes[at].conn.is_none()
@@ -122,11 +55,113 @@ impl TrackedRun {
         if state.closed && self.round.closed.is_none() {
             self.close(now, plan);
         }
-        // Nodes that are in no list any more.
+        self.let_go_of_unlisted(&is_listed);
+    }
+
+    /// Another round begins: who was in the one before and is not in this is remembered, and all nodes join again.
+    fn leave_round(&mut self, state: &RendezvousState) {
+        let stays = |desc: &Desc| state.participants.iter().any(|(other, _)| other == desc);
+        let gone = |node: &&TrackedNode| matches!(&node.id, NodeId::Desc(desc) if !stays(desc));
+        // Those that died in this round may have been dropped from the state before it ended.
+        let began = self.round.started.unwrap_or_default();
+        self.life.earlier.retain(|node| node.last_seen >= began);
+        let left: Vec<FormerNode> = self.participants().filter(gone).map(FormerNode::of).collect();
+        self.life.earlier.extend(left);
+        self.life.earlier.truncate(MOST_NODES);
+        self.begin_round(state.round);
+        self.life.nodes.iter_mut().for_each(|node| node.place = Place::WaitList);
+    }
+
+    /// Puts each node where the state has it.
+    fn place_nodes(&mut self, state: &RendezvousState, now: Timestamp, plan: &Plan) -> Placed {
+        let index: HashMap<Desc, usize> = self
+            .life
+            .nodes
+            .iter()
+            .enumerate()
+            .filter_map(|(at, node)| match &node.id {
+                NodeId::Desc(desc) => Some((desc.clone(), at)),
+                NodeId::Rank(_) | NodeId::Native { .. } => None,
+            })
+            .collect();
+        let stamps: HashMap<&Desc, i64> =
+            state.last_heartbeats.iter().map(|(desc, at)| (desc, at.0)).collect();
+        let mut placed = Placed { is_listed: vec![false; self.life.nodes.len()], ..Placed::default() };
+        let lists = state
+            .participants
+            .iter()
+            .map(|(desc, rank)| (desc, Some(*rank), Place::Participant))
+            .chain(state.wait_list.iter().map(|desc| (desc, None, Place::WaitList)))
+            .chain(state.redundancy_list.iter().map(|desc| (desc, None, Place::Redundant)));
+        for (desc, rank, place) in lists {
+            let rank = rank.filter(|_| state.complete);
+            let stamp = stamps.get(desc).copied().unwrap_or(i64::MIN);
+            if let Some(&at) = index.get(desc) {
+                placed.is_listed[at] = true;
+                let node = &mut self.life.nodes[at];
+                if node.stamp != stamp {
+                    node.stamp = stamp;
+                    node.last_heartbeat = now;
+                    placed.changed.push(at);
+                }
+                if node.place != place || node.rank != rank {
+                    if place == Place::Participant && node.place != place {
+                        node.joined = now;
+                        placed.joined.push(at);
+                    }
+                    if node.place != place {
+                        node.place_since = now;
+                    }
+                    (node.place, node.rank) = (place, rank);
+                    self.version = self.version.saturating_add(1);
+                }
+            } else if self.life.nodes.len() < MOST_NODES {
+                let at = self.life.nodes.len();
+                if place == Place::Participant {
+                    placed.joined.push(at);
+                }
+                placed.changed.push(at);
+                self.add_node(desc, rank, place, stamp, now, plan);
+            }
+        }
+        placed
+    }
+
+    fn add_node(
+        &mut self,
+        desc: &Desc,
+        rank: Option<u32>,
+        place: Place,
+        stamp: i64,
+        now: Timestamp,
+        plan: &Plan,
+    ) {
+        let id = NodeId::Desc(desc.clone());
+        let name = self.name_for(&id, plan);
+        self.life.nodes.push(TrackedNode {
+            id,
+            name,
+            conn: None,
+            peer: None,
+            pid: Some(desc.pid),
+            rank,
+            place,
+            place_since: now,
+            joined: now,
+            last_heartbeat: now,
+            stamp,
+            gone: None,
+            finished: false,
+        });
+        self.touch();
+    }
+
+    /// Nodes that are in no list any more.
+    fn let_go_of_unlisted(&mut self, is_listed: &[bool]) {
         let mut at = 0;
         let (earlier, left) = (&mut self.life.earlier, &mut self.life.left);
         self.life.nodes.retain(|node| {
-            let stays = seen.get(at).copied().unwrap_or(true);
+            let stays = is_listed.get(at).copied().unwrap_or(true);
             at = at.saturating_add(1);
             if !stays && node.gone.is_some() && earlier.len() < MOST_NODES {
                 earlier.push(FormerNode::of(node));
@@ -147,9 +182,9 @@ impl TrackedRun {
         let started = *self.round.started.get_or_insert(now);
         let total = self.joined();
         for &at in joined {
-            let (name, after) = (self.life.nodes[at].told(), Secs(now.since(started)));
+            let (name, after) = (self.life.nodes[at].told(), Elapsed(now.since(started)));
             let round = self.round.number;
-            let text = format!("{name} joined round {round} ({}, +{after:.1})", Unit::Node.count(total));
+            let text = format!("{name} joined round {round} ({}, +{after})", Unit::Node.count(total));
             self.moment(now, "node_joined", text);
         }
     }
@@ -163,9 +198,9 @@ impl TrackedRun {
         let Some(last) = self.participants().max_by_key(|node| node.joined) else { return };
         let reason = Reason::RoundComplete {
             nodes: self.joined(),
-            took: Secs(now.since(started)),
+            took: Elapsed(now.since(started)),
             last: last.told(),
-            last_after: Secs(last.joined.since(started)),
+            last_after: Elapsed(last.joined.since(started)),
         };
         let about = format!("round {}", self.round.number);
         self.finds(reason, about, now);

@@ -4,8 +4,8 @@ use super::facts::Dying;
 use super::limits::{MOST_NODES, SETTLE};
 use super::node::Place;
 use super::tracked::TrackedRun;
-use crate::core::ids::{ConnId, Timestamp, count};
-use crate::core::insight::reason::{Names, Reason, Secs, Unit};
+use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
+use crate::core::insight::reason::{Names, Reason, Unit};
 
 impl TrackedRun {
     /// An agent arrived at the exit barrier.
@@ -25,7 +25,7 @@ impl TrackedRun {
         }
         self.round.exit_done = Some(now);
         let members = self.round.group.unwrap_or(count(self.round.exit.len()));
-        let ran = Secs(now.since(self.round.completed.unwrap_or(now)));
+        let ran = Elapsed(now.since(self.round.completed.unwrap_or(now)));
         self.finds(
             Reason::RunFinished { members, unit: Unit::Node, ran },
             format!("round {}", self.round.number),

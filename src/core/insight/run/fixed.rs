@@ -7,9 +7,9 @@ use super::limits::MOST_NODES;
 use super::node::{NodeId, Place, TrackedNode};
 use super::tracked::TrackedRun;
 use crate::api::{ExpectedFrom, RunKind};
-use crate::core::ids::{ConnId, Timestamp, count};
+use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
 use crate::core::insight::expect::Plan;
-use crate::core::insight::reason::{Reason, Secs};
+use crate::core::insight::reason::Reason;
 
 impl TrackedRun {
     /// Static: node `rank` wrote its role.
@@ -102,9 +102,9 @@ impl TrackedRun {
         let Some(last) = self.participants().max_by_key(|node| node.joined) else { return };
         let reason = Reason::RoundComplete {
             nodes,
-            took: Secs(at.since(started)),
+            took: Elapsed(at.since(started)),
             last: last.told(),
-            last_after: Secs(last.joined.since(started)),
+            last_after: Elapsed(last.joined.since(started)),
         };
         let beyond: Vec<u32> =
             self.participants().filter_map(|n| n.rank).filter(|&rank| rank >= nodes).collect();

@@ -11,8 +11,8 @@ use super::node::{NodeId, Place, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::World;
 use crate::api::{ExitCounts, Expected, ExpectedFrom, MissingNode, RunState, Severity};
-use crate::core::ids::{Timestamp, count};
-use crate::core::insight::reason::{Finding, Names, Reason, Said, Secs, Unit};
+use crate::core::ids::{Elapsed, Timestamp, count};
+use crate::core::insight::reason::{Finding, Names, Reason, Said, Unit};
 use crate::core::rendezvous::{NodeSnapshot, NodeState, RoundState, RunSnapshot};
 
 impl TrackedRun {
@@ -127,9 +127,9 @@ impl TrackedRun {
         let before = self.joined().saturating_sub(count(joined.len()));
         for (n, &at) in (1..).zip(joined) {
             let node = &self.life.nodes[at];
-            let after = Secs(node.joined.since(self.round.started.unwrap_or(node.joined)));
+            let after = Elapsed(node.joined.since(self.round.started.unwrap_or(node.joined)));
             let nodes = Unit::Node.count(before.saturating_add(n));
-            let text = format!("{} joined round {} ({nodes}, +{after:.1})", node.told(), self.round.number);
+            let text = format!("{} joined round {} ({nodes}, +{after})", node.told(), self.round.number);
             self.moment(node.joined, "node_joined", text);
         }
     }
@@ -142,14 +142,14 @@ impl TrackedRun {
         let mut held = Vec::new();
         let stand_by = || native.spares.iter().filter(|spare| spare.holder.is_none());
         if let Some(since) = stand_by().map(|spare| spare.since).min() {
-            let (max_nodes, waited) = (native.expected.max, Secs(now.since(since)));
+            let (max_nodes, waited) = (native.expected.max, Elapsed(now.since(since)));
             let spares = Names::of(stand_by().map(|spare| spare.name.clone()));
             let reason = Reason::StandsBy { spares, max_nodes, waited };
             held.push(Finding { about: String::new(), reason, since });
         }
         for Spare { name, holder, since } in &native.spares {
             if let Some(holder) = holder {
-                let (node, holder, waited) = (name.clone(), holder.clone(), Secs(now.since(*since)));
+                let (node, holder, waited) = (name.clone(), holder.clone(), Elapsed(now.since(*since)));
                 let reason = Reason::WaitsForRank { node, holder, waited };
                 held.push(Finding { about: name.clone(), reason, since: *since });
             }
@@ -161,7 +161,7 @@ impl TrackedRun {
     pub(in crate::core::insight) fn native_waits(&self, now: Timestamp) -> Option<Finding> {
         let (text, since) = self.native.as_ref()?.waits.as_ref()?;
         let (since, round) = (*since, self.round.number);
-        let waited = Secs(now.since(since));
+        let waited = Elapsed(now.since(since));
         let said = Said {
             code: "nodes_missing",
             severity: Severity::Warning,

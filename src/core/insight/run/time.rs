@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::node::TrackedNode;
 use super::tracked::TrackedRun;
 use crate::api::{Expected, ExpectedFrom, RunState};
-use crate::core::ids::{Timestamp, count};
+use crate::core::ids::{Elapsed, Timestamp, count};
 use crate::core::insight::expect::Plan;
-use crate::core::insight::reason::{Names, Reason, Secs, Unit};
+use crate::core::insight::reason::{Names, Reason, Unit};
 
 impl TrackedRun {
     /// Lets time pass. `is_missed`: there is an explanation that nodes are missing.
@@ -76,7 +76,7 @@ impl TrackedRun {
                 self.finds(Reason::AllLeft { members: processes, unit: Unit::Process }, about, ended);
             }
             (RunState::Finished, false) if before != RunState::Finished => {
-                let ran = Secs(ended.since(world.completed.or(self.round.started).unwrap_or(ended)));
+                let ran = Elapsed(ended.since(world.completed.or(self.round.started).unwrap_or(ended)));
                 let reason = Reason::RunFinished { members: processes, unit: Unit::Process, ran };
                 self.finds(reason, about, ended);
             }
@@ -140,7 +140,7 @@ impl TrackedRun {
         let Some(started) = self.round.started else { return };
         let mut nodes: Vec<_> = self.participants().collect();
         nodes.sort_by_key(|node| std::cmp::Reverse(node.joined));
-        let after = Secs(nodes.first().map_or(now, |node| node.joined).since(started));
+        let after = Elapsed(nodes.first().map_or(now, |node| node.joined).since(started));
         let node = Names::of(nodes.into_iter().take(come).map(TrackedNode::told)).to_string();
         let expected = expected.map(|expected| expected.min);
         self.finds(Reason::NodeCameLate { node: node.clone(), after, joined, expected }, node, now);

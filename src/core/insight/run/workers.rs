@@ -2,8 +2,8 @@
 
 use super::limits::SETTLE;
 use super::tracked::TrackedRun;
-use crate::core::ids::Timestamp;
-use crate::core::insight::reason::{Names, Reason, Secs};
+use crate::core::ids::{Elapsed, Timestamp};
+use crate::core::insight::reason::{Names, Reason};
 
 impl TrackedRun {
     /// Reports it when all ranks have met.
@@ -14,7 +14,7 @@ impl TrackedRun {
         let (Some(at), Some((rank, last))) = (self.life.world.completed, self.life.world.last()) else {
             return;
         };
-        let took = Secs(last.joined.since(self.life.world.started.unwrap_or(at)));
+        let took = Elapsed(last.joined.since(self.life.world.started.unwrap_or(at)));
         let (ranks, last) = (self.life.world.joined(), self.life.world.label(rank));
         if !self.has_agents() {
             // This line says everything that the line about the start would say.

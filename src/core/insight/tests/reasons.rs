@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::api::{ExpectedFrom, Severity};
-use crate::core::insight::{Names, Reason, Said, Secs, Unit, Whereabouts};
+use crate::core::ids::Elapsed;
+use crate::core::insight::{Names, Reason, Said, Unit, Whereabouts};
 
 fn names(names: &[&str]) -> Names {
     Names::of(names.iter().map(|name| (*name).to_owned()))
@@ -11,7 +12,7 @@ fn names(names: &[&str]) -> Names {
 
 /// An example of each kind, with when it is said.
 fn examples() -> Vec<(Reason, &'static str)> {
-    let secs = |secs: f64| Secs(Duration::from_secs_f64(secs));
+    let secs = |secs: f64| Elapsed(Duration::from_secs_f64(secs));
     let (node, rank) = ("train-llm-2 (node rank 2)".to_owned(), "rank 2 on train-llm-1".to_owned());
     let from = Some(ExpectedFrom::Announced);
     vec![
@@ -366,7 +367,14 @@ fn the_page_has_every_explanation_as_it_is_said() {
     let text = std::fs::read_to_string(path).expect("docs/explanations.md");
     let (_, codes) = text.split_once("## All of them\n\n").expect("the heading `All of them`");
     let page = page();
-    assert!(codes.trim_end() == page.trim_end(), "after `## All of them` there must be:\n\n{page}<<<end");
+    if std::env::var_os("RALLYPOINT_UPDATE_DOCS").is_some() {
+        let before = text.strip_suffix(codes).expect("the end of the page");
+        return std::fs::write(path, format!("{before}{page}")).expect("docs/explanations.md is written");
+    }
+    assert!(
+        codes.trim_end() == page.trim_end(),
+        "RALLYPOINT_UPDATE_DOCS=1 cargo test --lib the_page_has writes this after `## All of them`:\n\n{page}<<<end"
+    );
 }
 
 #[test]

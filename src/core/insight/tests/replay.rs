@@ -130,7 +130,7 @@ fn a_healthy_c10d_run_is_told_in_three_lines() {
         &[
             (7.4, "job1 round 0 started: node0 is the first; 4 nodes are expected (serve --nodes)"),
             (15.4, "job1 round 0 complete: 4 nodes in 8.1 s; last: node3 (+8.1 s)"),
-            (37.0, "job1 round 0 finished: 4 nodes after 21 s"),
+            (37.0, "job1 round 0 finished: 4 nodes after 22 s"),
         ],
     );
 }
@@ -149,7 +149,7 @@ fn a_late_node_is_missed_only_if_it_is_very_late() {
         &lab,
         &[
             (3.3, "late round 0 started: node0 is the first; 4 nodes are expected (serve --nodes)"),
-            (23.4, "late round 0 complete: 4 nodes in 20.2 s; last: node3 (+20.2 s)"),
+            (23.4, "late round 0 complete: 4 nodes in 20 s; last: node3 (+20 s)"),
             (35.5, "late round 0 finished: 4 nodes after 12 s"),
         ],
     );
@@ -220,15 +220,15 @@ fn an_elastic_run_with_a_death_a_newcomer_and_the_deadlock() {
             ),
             (
                 119.0,
-                "elastic1 round 2: node3 (node rank 2) gave up on `/torch.rendezvous.elastic1.2/MASTER_ADDR` after 60 s; node0 (node rank 0) should have written it",
+                "elastic1 round 2: node3 (node rank 2) gave up on `/torch.rendezvous.elastic1.2/MASTER_ADDR` after 1 min; node0 (node rank 0) should have written it",
             ),
             (
                 119.5,
-                "elastic1 round 2: node2 (node rank 1) gave up on `/torch.rendezvous.elastic1.2/torchelastic/assigned_ranks/1` after 60 s; node0 (node rank 0) should have written it",
+                "elastic1 round 2: node2 (node rank 1) gave up on `/torch.rendezvous.elastic1.2/torchelastic/assigned_ranks/1` after 1 min; node0 (node rank 0) should have written it",
             ),
             (
                 119.6,
-                "elastic1 round 2: node0 (node rank 0) gave up on `/torch.rendezvous.elastic1.2/torchelastic/role_info/2` after 60 s; node rank 2 should have written it",
+                "elastic1 round 2: node0 (node rank 0) gave up on `/torch.rendezvous.elastic1.2/torchelastic/role_info/2` after 1 min; node rank 2 should have written it",
             ),
         ],
     );
@@ -243,7 +243,7 @@ fn a_sidecar_on_rank_zero() {
         &[
             (4.2, "4c round 0 started: node0 is the first"),
             (4.4, "4c round 0 complete: 2 nodes in 0.3 s; last: node1 (+0.3 s)"),
-            (13.9, "4c round 0 finished: 2 nodes after 9 s"),
+            (13.9, "4c round 0 finished: 2 nodes after 9.5 s"),
         ],
     );
 }
@@ -254,8 +254,8 @@ fn workers_of_a_c10d_run_that_use_this_store() {
     assert_story(
         &lab,
         &[
-            (3.2, "4i round 0 complete: 2 nodes in 0.0 s; last: node2 (+0.0 s)"),
-            (6.6, "4i round 0: all 4 ranks have met in 0.1 s; last: rank 2 on node3 (+0.1 s)"),
+            (3.2, "4i round 0 complete: 2 nodes in 30 ms; last: node2 (+30 ms)"),
+            (6.6, "4i round 0: all 4 ranks have met in 80 ms; last: rank 2 on node3 (+80 ms)"),
             (11.2, "4i round 0 finished: 2 nodes after 8 s"),
         ],
     );
@@ -296,7 +296,7 @@ fn static_runs() {
     assert_story(
         &lab,
         &[
-            (7.3, "none complete: 2 nodes in 0.0 s; last: node 1 at 10.77.0.11 (+0.0 s)"),
+            (7.3, "none complete: 2 nodes in 22 ms; last: node 1 at 10.77.0.11 (+17 ms)"),
             (13.6, "none: all 4 ranks have met in 0.1 s; last: rank 0 on node0 (+0.1 s)"),
             (24.4, "none finished: 2 nodes after 17 s"),
         ],
@@ -320,7 +320,7 @@ fn an_env_run_twice_whose_second_part_fails() {
         &[
             (6.4, "store:29500 started: rank 2 on node2 is the first"),
             (7.7, "store:29500: all 8 ranks have met in 1.3 s; last: rank 7 on node3 (+1.3 s)"),
-            (18.8, "store:29500 finished: 8 processes after 9 s"),
+            (18.8, "store:29500 finished: 8 processes after 9.6 s"),
             (21.1, "store:29500 started: rank 4 on node3 is the first"),
             (22.8, "store:29500: rank 4 on node3 ended before all ranks had met; 1 of 8 is there"),
             (
@@ -360,9 +360,9 @@ fn a_static_run_twice_whose_second_part_fails() {
     assert_story(
         &lab,
         &[
-            (3.6, "s1 complete: 2 nodes in 0.1 s; last: node 0 at 10.77.0.12 (+0.1 s)"),
+            (3.6, "s1 complete: 2 nodes in 86 ms; last: node 0 at 10.77.0.12 (+86 ms)"),
             (7.3, "s1: all 4 ranks have met in 0.2 s; last: rank 2 on node3 (+0.2 s)"),
-            (13.2, "s1 finished: 2 nodes after 9 s"),
+            (13.2, "s1 finished: 2 nodes after 9.6 s"),
             (16.8, "s1 had finished and is started again"),
             (16.9, "s1 started: node 0 at 10.77.0.12 is the first"),
             (17.0, "s1 complete: 2 nodes in 0.3 s; last: node 1 at 10.77.0.13 (+0.3 s)"),
@@ -382,11 +382,11 @@ fn static_restarts() {
         &lab,
         &[
             (7.1, "none complete: 2 nodes in 0.1 s; last: node 0 at 10.77.0.12 (+0.1 s)"),
-            (10.7, "none: all 4 ranks have met in 0.0 s; last: rank 0 on node2 (+0.0 s)"),
+            (10.7, "none: all 4 ranks have met in 47 ms; last: rank 0 on node2 (+47 ms)"),
             (13.6, "none started: node 0 at 10.77.0.12 is the first"),
             (15.4, "none complete: 2 nodes in 1.9 s; last: node 1 at 10.77.0.13 (+1.9 s)"),
             (18.9, "none: all 4 ranks have met in 1.4 s; last: rank 2 on node3 (+1.4 s)"),
-            (25.2, "none finished: 2 nodes after 9 s"),
+            (25.2, "none finished: 2 nodes after 9.7 s"),
         ],
     );
 }
@@ -401,7 +401,7 @@ fn a_static_restart_that_fails() {
             (3.4, "none complete: 2 nodes in 0.3 s; last: node 0 at 10.77.0.12 (+0.3 s)"),
             (6.6, "none: all 4 ranks have met in 0.8 s; last: rank 1 on node2 (+0.8 s)"),
             (9.7, "none started: node 0 at 10.77.0.12 is the first"),
-            (11.6, "none complete: 2 nodes in 2.0 s; last: node 1 at 10.77.0.13 (+2.0 s)"),
+            (11.6, "none complete: 2 nodes in 2 s; last: node 1 at 10.77.0.13 (+2 s)"),
             (
                 15.3,
                 "none: rank 1 on node2 and rank 0 on node2 ended before all ranks had met; 0 of 4 are there",
@@ -431,11 +431,11 @@ fn a_second_run_with_the_id_of_a_finished_one() {
             (19.0, "5c10d round 0 finished: 2 nodes after 12 s"),
             (
                 25.2,
-                "5c10d round 0: process 23598 at 10.77.0.13 cannot join: the run finished 6 s ago and is closed",
+                "5c10d round 0: process 23598 at 10.77.0.13 cannot join: the run finished 6.1 s ago and is closed",
             ),
             (
                 25.3,
-                "5c10d round 0: process 23600 at 10.77.0.12 cannot join: the run finished 6 s ago and is closed",
+                "5c10d round 0: process 23600 at 10.77.0.12 cannot join: the run finished 6.3 s ago and is closed",
             ),
         ],
     );
@@ -462,8 +462,8 @@ fn a_run_whose_agents_were_terminated_is_started_again() {
             (8.4, "term round 0 complete: 2 nodes in 0.2 s; last: node3 (+0.2 s)"),
             (17.2, "term round 0: all 2 nodes left without finishing"),
             (29.2, "term round 1 started: node2 is the first"),
-            (30.2, "term round 1 complete: 2 nodes in 1.0 s; last: node3 (+0.1 s)"),
-            (34.5, "term round 1 finished: 2 nodes after 4 s"),
+            (30.2, "term round 1 complete: 2 nodes in 1 s; last: node3 (+0.1 s)"),
+            (34.5, "term round 1 finished: 2 nodes after 4.3 s"),
         ],
     );
 }
@@ -476,7 +476,7 @@ fn a_run_of_torch_2_4() {
         &[
             (3.4, "run24 round 0 started: node0 is the first"),
             (9.7, "run24 round 0 complete: 2 nodes in 6.5 s; last: node1 (+2.4 s)"),
-            (16.7, "run24 round 0 finished: 2 nodes after 6 s"),
+            (16.7, "run24 round 0 finished: 2 nodes after 6.9 s"),
         ],
     );
 }
