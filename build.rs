@@ -1,13 +1,46 @@
-//! Tells the program which compiler made it, for `rallypoint_build_info`.
+//! Tells the program which compiler made it, for what, and of which commit, for `rallypoint version` and
+//! `rallypoint_build_info`.
 
+use std::env;
+use std::path::Path;
 use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
-    let version = Command::new(rustc).arg("--version").output().ok();
-    let version = version.and_then(|output| String::from_utf8(output.stdout).ok());
+    println!("cargo::rerun-if-env-changed=RALLYPOINT_COMMIT");
+    let rustc = env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
     // `rustc 1.95.0 (hash date)`
+    let version = said_by(Command::new(rustc).arg("--version"));
     let number = version.as_deref().and_then(|text| text.split(' ').nth(1)).unwrap_or("unknown");
     println!("cargo::rustc-env=RALLYPOINT_RUSTC={number}");
+    let target = env::var("TARGET").unwrap_or_else(|_| "unknown".into());
+    println!("cargo::rustc-env=RALLYPOINT_TARGET={target}");
+    println!("cargo::rustc-env=RALLYPOINT_COMMIT={}", commit().unwrap_or_else(|| "unknown".into()));
+}
+
+/// The commit, as who builds says it, as `cargo package` noted it, or as git says it. Git is asked only for a release:
+/// elsewhere each commit would build everything again.
+fn commit() -> Option<String> {
+    if let Some(said) = env::var("RALLYPOINT_COMMIT").ok().filter(|said| !said.is_empty()) {
+        return Some(said);
+    }
+    if let Ok(noted) = std::fs::read_to_string(".cargo_vcs_info.json") {
+        return noted.split('"').skip_while(|word| *word != "sha1").nth(2).map(str::to_owned);
+    }
+    if env::var("PROFILE").as_deref() != Ok("release") {
+        return None;
+    }
+    let log = said_by(Command::new("git").args(["rev-parse", "--git-path", "logs/HEAD"]))?;
+    if Path::new(&log).exists() {
+        println!("cargo::rerun-if-changed={log}");
+    }
+    let commit = said_by(Command::new("git").args(["rev-parse", "HEAD"]))?;
+    let changed = said_by(Command::new("git").args(["status", "--porcelain", "--untracked-files=no"]))?;
+    Some(if changed.is_empty() { commit } else { format!("{commit}-dirty") })
+}
+
+/// What a command printed, if it succeeded.
+fn said_by(command: &mut Command) -> Option<String> {
+    let output = command.output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
 }

@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    rallypoint::cli::Cli::parse().run()
+    rallypoint::cli::Cli::of_process().run()
 }

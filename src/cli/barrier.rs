@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use clap::builder::BoolishValueParser;
-
+use super::flags::Output;
 use super::terminal::print_line;
 use super::units::positive_peer_duration;
 use super::{Outcome, poll, run_client};
@@ -20,7 +19,7 @@ pub(super) struct Args {
     /// How many participants arrive
     #[arg(
         long,
-        env = "RALLYPOINT_NODES",
+        env = "RALLYPOINT_BARRIER_NODES",
         value_name = "N",
         required_unless_present = "members",
         value_parser = clap::value_parser!(u32).range(1..)
@@ -36,12 +35,11 @@ pub(super) struct Args {
     node: Option<String>,
 
     /// Give up after this time; the arrival is taken back
-    #[arg(long, env = "RALLYPOINT_TIMEOUT", value_name = "TIME", default_value = "60s", value_parser = positive_peer_duration)]
+    #[arg(long, env = "RALLYPOINT_BARRIER_TIMEOUT", value_name = "TIME", default_value = "60s", value_parser = positive_peer_duration)]
     timeout: PeerDuration,
 
-    /// Print the outcome as JSON
-    #[arg(long, env = "RALLYPOINT_JSON", value_parser = BoolishValueParser::new())]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 
     /// The server's admin port
     #[arg(long, env = "RALLYPOINT_ADMIN", value_name = "URL", default_value = DEFAULT_ADMIN)]
@@ -74,7 +72,7 @@ impl Args {
             let released = poll::until_done(&self.admin, &path, patience, body, reason).await;
             released.map_err(poll::Ended::into_error)
         })?;
-        if self.json {
+        if self.output.is_json() {
             print_line(String::from_utf8_lossy(&released.body))?;
         }
         Ok(Outcome::Done)

@@ -7,9 +7,11 @@ use std::time::Duration;
 use clap::builder::BoolishValueParser;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::flags::Output;
 use super::units::{duration, size};
 use super::{Outcome, UsageError, run_client};
 use crate::loadgen::{self, Error, Plan, Scenario, Settings, Tick};
+use crate::node::client::http::{AdminUrl, DEFAULT_ADMIN};
 use crate::node::client::{Endpoint, resolve};
 
 const AFTER_HELP: &str = "CPU time per unit (with --pid) is the figure to compare servers by: wall-clock time also \
@@ -23,9 +25,13 @@ pub(super) struct Args {
     #[arg(value_enum)]
     scenario: Scenario,
 
-    /// The store, or for join the admin port [default: 127.0.0.1:29500; of join 127.0.0.1:29501]
-    #[arg(value_name = "HOST:PORT", env = "RALLYPOINT_ENDPOINT")]
+    /// The store, or for join the admin port [default: 127.0.0.1:29500; of join --admin]
+    #[arg(value_name = "HOST:PORT")]
     target: Option<Endpoint>,
+
+    /// The admin port, which join tests
+    #[arg(long, env = "RALLYPOINT_ADMIN", value_name = "URL", default_value = DEFAULT_ADMIN)]
+    admin: AdminUrl,
 
     /// Ranks, nodes or waiters
     #[arg(short = 'n', long, env = "RALLYPOINT_RANKS", value_name = "N")]
@@ -69,7 +75,7 @@ pub(super) struct Args {
     think: Option<Duration>,
 
     /// Threads of the load generator [default: half the cores, 1 to 8]
-    #[arg(long, env = "RALLYPOINT_THREADS", value_name = "N")]
+    #[arg(long, env = "RALLYPOINT_BENCH_THREADS", value_name = "N")]
     threads: Option<usize>,
 
     /// Process id of the server, on this machine: report its CPU time and memory
@@ -88,9 +94,12 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_ALLOW_REMOTE", value_parser = BoolishValueParser::new())]
     allow_remote: bool,
 
-    /// Print the report as JSON
-    #[arg(long, env = "RALLYPOINT_JSON", value_parser = BoolishValueParser::new())]
-    json: bool,
+    /// Test a store that holds keys; a job that uses it is disturbed
+    #[arg(long, env = "RALLYPOINT_ALLOW_IN_USE", value_parser = BoolishValueParser::new())]
+    allow_in_use: bool,
+
+    #[command(flatten)]
+    output: Output,
 }
 
 impl Args {
@@ -98,10 +107,8 @@ impl Args {
         let settings = self.settings();
         let target = match &self.target {
             Some(target) => find_target(target)?,
-            None => SocketAddr::from((
-                [127, 0, 0, 1],
-                if self.scenario.is_of_admin_port() { 29501 } else { 29500 },
-            )),
+            None if self.scenario.is_of_admin_port() => find_target(self.admin.endpoint())?,
+            None => SocketAddr::from(([127, 0, 0, 1], Endpoint::DEFAULT_PORT)),
         };
         let plan =
             Plan::new(self.scenario, target, &settings).map_err(|error| UsageError(error.to_string()))?;
@@ -109,10 +116,12 @@ impl Args {
         let report = loadgen::run(&plan, &mut |tick| display.show(tick));
         display.clear();
         let report = report.map_err(|error| match error {
-            Error::Process { .. } | Error::InUse { .. } => UsageError(error.to_string()).into(),
+            Error::Process { .. } | Error::InUse { .. } | Error::HasKeys { .. } => {
+                UsageError(error.to_string()).into()
+            }
             other => anyhow::Error::from(other),
         })?;
-        if self.json {
+        if self.output.is_json() {
             println!("{}", serde_json::to_string_pretty(&report)?);
         } else {
             print!("{report}");
@@ -136,6 +145,7 @@ impl Args {
             pid: self.pid,
             patience: self.patience,
             allow_remote: self.allow_remote,
+            allow_in_use: self.allow_in_use,
         }
     }
 }

@@ -10,12 +10,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
+use super::flags::Output;
 use super::terminal::{print_line, say};
 use super::units::{duration, positive_peer_duration};
 use super::{Outcome, UsageError, run_client, token};
 use crate::api::{self, PeerDuration};
 use crate::config::Token;
-use crate::core::ids::Elapsed;
+use crate::core::ids::{Elapsed, Shown};
 use crate::node::client::http::{self, AdminUrl, Answer, DEFAULT_ADMIN, HttpError};
 use crate::node::client::{Endpoint, parse_port};
 
@@ -48,12 +49,11 @@ struct Operator {
     token_file: Option<PathBuf>,
 
     /// Give up after this time
-    #[arg(long, env = "RALLYPOINT_TIMEOUT", value_name = "TIME", default_value = "10s", value_parser = duration)]
+    #[arg(long, env = "RALLYPOINT_CTL_TIMEOUT", value_name = "TIME", default_value = "10s", value_parser = duration)]
     timeout: Duration,
 
-    /// Print the outcome as JSON
-    #[arg(long, env = "RALLYPOINT_JSON", value_parser = BoolishValueParser::new())]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 #[derive(Debug, clap::Args)]
@@ -65,6 +65,9 @@ struct Close {
     /// The reason that the nodes are told
     #[arg(long, env = "RALLYPOINT_REASON", value_name = "TEXT")]
     reason: Option<String>,
+
+    #[command(flatten)]
+    consent: Consent,
 
     #[command(flatten)]
     operator: Operator,
@@ -96,12 +99,19 @@ struct Reset {
     )]
     store: StorePort,
 
-    /// Do it without asking
-    #[arg(long, env = "RALLYPOINT_YES", value_parser = BoolishValueParser::new())]
-    yes: bool,
+    #[command(flatten)]
+    consent: Consent,
 
     #[command(flatten)]
     operator: Operator,
+}
+
+/// Whether something destructive is meant.
+#[derive(Debug, clap::Args)]
+struct Consent {
+    /// Do it without asking
+    #[arg(long, env = "RALLYPOINT_YES", value_parser = BoolishValueParser::new())]
+    yes: bool,
 }
 
 /// A store by its port, or as the `store` command names it, with which this shares an environment variable.
@@ -167,7 +177,7 @@ impl Operator {
         }
         let done: T =
             serde_json::from_slice(&answer.body).context("the server's answer is not understood")?;
-        if self.json {
+        if self.output.is_json() {
             print_line(serde_json::to_string(&done)?)?;
         } else {
             say(said(&done));
@@ -178,6 +188,10 @@ impl Operator {
 
 impl Close {
     fn run(self) -> anyhow::Result<Outcome> {
+        let question = format!("Close run {} on {}, for all its nodes?", self.run_id, self.operator.admin);
+        if !self.consent.given(&question)? {
+            return Ok(Outcome::NotDone);
+        }
         let body = api::Close { node: None, reason: self.reason };
         self.operator.change_run(&self.run_id, "close", &body, |done: &api::Closed| {
             format!("run {} {}", done.run_id, if done.closed { "is closed" } else { "was closed already" })
@@ -205,8 +219,7 @@ impl Reset {
             );
             return Err(UsageError(message).into());
         }
-        if !self.yes && !confirm(&format!("Drop all keys of the store on port {port} of {admin}?"))? {
-            say("nothing was changed");
+        if !self.consent.given(&format!("Drop all keys of the store on port {port} of {admin}?"))? {
             return Ok(Outcome::NotDone);
         }
         let path = format!("/api/v1/stores/{port}");
@@ -217,7 +230,7 @@ impl Reset {
         if !answer.is_success() {
             bail!("the store on port {port} was not reset: {} ({})", answer.text(), answer.status);
         }
-        if self.operator.json {
+        if self.operator.output.is_json() {
             print_line(json!({"port": port, "reset": true}))?;
         } else {
             say(format_args!("the store on port {port} is empty"));
@@ -226,18 +239,27 @@ impl Reset {
     }
 }
 
-/// Asks on the terminal. Without a terminal nothing destructive is done, unless --yes allows it.
-fn confirm(question: &str) -> anyhow::Result<bool> {
-    let stdin = std::io::stdin();
-    if !stdin.is_terminal() {
-        let message = format!("{question} There is no terminal to answer on; add --yes to do it");
-        return Err(UsageError(message).into());
+impl Consent {
+    /// Asks on the terminal, unless --yes is given. Without a terminal nothing destructive is done without it.
+    fn given(&self, question: &str) -> anyhow::Result<bool> {
+        let stdin = std::io::stdin();
+        if self.yes {
+            return Ok(true);
+        }
+        if !stdin.is_terminal() {
+            let message = format!("{question} There is no terminal to answer on; add --yes to do it");
+            return Err(UsageError(message).into());
+        }
+        eprint!("{} [y/N] ", Shown(question));
+        std::io::stderr().flush()?;
+        let mut line = String::new();
+        stdin.lock().read_line(&mut line)?;
+        let given = matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes");
+        if !given {
+            say("nothing was changed");
+        }
+        Ok(given)
     }
-    eprint!("{question} [y/N] ");
-    std::io::stderr().flush()?;
-    let mut line = String::new();
-    stdin.lock().read_line(&mut line)?;
-    Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
 #[cfg(test)]

@@ -1,11 +1,15 @@
 //! `rallypoint doctor`: every check with its verdict, evidence and remedy; of this pod, or of manifests.
 
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anstyle::AnsiColor;
 use clap::builder::BoolishValueParser;
 use serde_json::json;
 
+use super::flags::Output;
 use super::launch::{LaunchArgs, environment, hostname};
 use super::units::duration;
 use super::{Outcome, UsageError, run_client};
@@ -44,9 +48,8 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_STRICT", value_parser = BoolishValueParser::new())]
     strict: bool,
 
-    /// Print the checks as JSON
-    #[arg(long, env = "RALLYPOINT_JSON", value_parser = BoolishValueParser::new())]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 
     /// The job's command, whose flags are checked too
     #[arg(last = true, value_name = "CMD")]
@@ -57,19 +60,18 @@ impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let checks = if self.manifest.is_empty() { self.this_pod()? } else { self.manifests()? };
         let worst = doctor::worst(&checks);
-        if self.json {
+        if self.output.is_json() {
             println!("{:#}", json!({ "verdict": worst, "checks": checks }));
         } else {
-            for check in &checks {
-                println!("{check}");
-            }
+            let mut text: String = checks.iter().map(coloured).collect();
             let count = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
             let (pass, warn, fail) = (count(Verdict::Pass), count(Verdict::Warn), count(Verdict::Fail));
             let mut failed: Vec<&str> =
                 checks.iter().filter(|check| check.verdict == Verdict::Fail).map(|check| check.id).collect();
             failed.dedup();
             let which = if failed.is_empty() { String::new() } else { format!(": {}", failed.join(", ")) };
-            println!("{pass} passed, {warn} warned, {fail} failed{which}");
+            let _ = writeln!(text, "{pass} passed, {warn} warned, {fail} failed{which}");
+            print_coloured(&text)?;
         }
         let bad = worst == Verdict::Fail || self.strict && worst == Verdict::Warn;
         Ok(if bad { Outcome::NotDone } else { Outcome::Done })
@@ -123,6 +125,29 @@ impl Args {
             Ok(())
         })?;
         Ok(checks)
+    }
+}
+
+/// A check as it is printed, its verdict in colour.
+fn coloured(check: &Check) -> String {
+    let name = check.verdict.name();
+    let colour = match check.verdict {
+        Verdict::Pass => AnsiColor::Green,
+        Verdict::Warn => AnsiColor::Yellow,
+        Verdict::Fail => AnsiColor::Red,
+    };
+    let style = colour.on_default().bold();
+    let text = check.to_string();
+    let rest = text.strip_prefix(name).unwrap_or(&text);
+    format!("{style}{name}{style:#}{rest}\n")
+}
+
+/// Prints text with colours, without them where none are wanted (no terminal, NO_COLOR, TERM=dumb).
+fn print_coloured(text: &str) -> std::io::Result<()> {
+    match anstream::stdout().lock().write_all(text.as_bytes()) {
+        // `rallypoint doctor | head -1` has seen enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
     }
 }
 

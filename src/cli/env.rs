@@ -28,7 +28,14 @@ pub(super) struct Args {
     endpoint: Option<String>,
 
     /// How to print the variables
-    #[arg(long, env = "RALLYPOINT_FORMAT", value_name = "FORMAT", default_value = "shell")]
+    #[arg(
+        short = 'o',
+        long,
+        alias = "output",
+        env = "RALLYPOINT_ENV_FORMAT",
+        value_name = "FORMAT",
+        default_value = "shell"
+    )]
     format: Format,
 
     /// Say where each value came from: on stderr, or with --format json beside the variables

@@ -5,36 +5,37 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::builder::BoolishValueParser;
 
+use super::flags::AdminPort;
 use super::units::duration;
 use super::{Outcome, run_client};
-use crate::node::client::http::{self, AdminUrl, DEFAULT_ADMIN};
+use crate::node::client::http;
 
 /// Tell by the exit code whether a server is healthy: 0 if it is ready, 1 if not. For exec probes in an image without a
 /// shell.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The server's admin port
-    #[arg(value_name = "ADMIN", env = "RALLYPOINT_ADMIN", default_value = DEFAULT_ADMIN)]
-    admin: AdminUrl,
+    #[command(flatten)]
+    admin: AdminPort,
 
     /// Ask if the server is alive, not if it is ready
     #[arg(long, env = "RALLYPOINT_LIVE", value_parser = BoolishValueParser::new())]
     live: bool,
 
     /// Give up after this time
-    #[arg(long, env = "RALLYPOINT_TIMEOUT", value_name = "TIME", default_value = "2s", value_parser = duration)]
+    #[arg(long, env = "RALLYPOINT_HEALTH_TIMEOUT", value_name = "TIME", default_value = "2s", value_parser = duration)]
     timeout: Duration,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let admin = self.admin.url();
         let path = if self.live { "/livez" } else { "/readyz" };
         let answer = run_client(async {
-            let asked = http::request(&self.admin, "GET", path, None, self.timeout).await;
-            asked.with_context(|| format!("{}{path}", self.admin))
+            let asked = http::request(&admin, "GET", path, None, self.timeout).await;
+            asked.with_context(|| format!("{admin}{path}"))
         })?;
         if !answer.is_success() {
-            bail!("{}{path}: {} ({})", self.admin, answer.text(), answer.status);
+            bail!("{admin}{path}: {} ({})", answer.text(), answer.status);
         }
         println!("ok");
         Ok(Outcome::Done)

@@ -47,7 +47,7 @@ pub(super) struct Args {
     addr: Option<String>,
 
     /// With MIN:MAX, how long to wait for more once MIN are there [default: the server's, 30s]
-    #[arg(long, env = "RALLYPOINT_LAST_CALL", value_name = "TIME", value_parser = peer_duration)]
+    #[arg(long, env = "RALLYPOINT_JOIN_LAST_CALL", value_name = "TIME", value_parser = peer_duration)]
     last_call: Option<PeerDuration>,
 
     /// Also open a TCPStore for the workers of this round, printed as MASTER_ADDR and MASTER_PORT
@@ -55,11 +55,18 @@ pub(super) struct Args {
     store: bool,
 
     /// Give up after this time, and leave
-    #[arg(long, env = "RALLYPOINT_TIMEOUT", value_name = "TIME", default_value = "60s", value_parser = positive_duration)]
+    #[arg(long, env = "RALLYPOINT_JOIN_TIMEOUT", value_name = "TIME", default_value = "60s", value_parser = positive_duration)]
     timeout: Duration,
 
     /// What to print: the answer as JSON, variables for a shell's eval, or the addresses by rank, one a line
-    #[arg(long, env = "RALLYPOINT_FORMAT", value_name = "FORMAT", default_value = "json")]
+    #[arg(
+        short = 'o',
+        long,
+        alias = "output",
+        env = "RALLYPOINT_JOIN_FORMAT",
+        value_name = "FORMAT",
+        default_value = "json"
+    )]
     format: Format,
 
     /// The server's admin port

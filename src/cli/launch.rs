@@ -40,7 +40,14 @@ impl LaunchArgs {
             parse: impl Fn(&str) -> Option<T>,
         ) -> Result<Option<T>, UsageError> {
             let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(None) };
-            parse(text).map(Some).ok_or_else(|| UsageError(format!("{flag} is `{text}`; write {form}")))
+            let wrong = || {
+                let variable =
+                    format!("RALLYPOINT_{}", flag.trim_start_matches('-').replace('-', "_").to_uppercase());
+                let from_it = std::env::var(&variable).is_ok_and(|value| value.trim() == text);
+                let from = if from_it { &variable } else { flag };
+                UsageError(format!("{from} is `{text}`; write {form}"))
+            };
+            parse(text).map(Some).ok_or_else(wrong)
         }
         let endpoint = endpoint.filter(|text| !text.trim().is_empty());
         Ok(Given {
@@ -91,16 +98,17 @@ pub(super) fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Which store is meant, when nothing else of the launch matters.
+/// Which store is meant, when nothing else of the launch matters and it is the first word of the command.
 pub(super) fn endpoint(given: Option<&str>) -> Result<Derived<Endpoint>, UsageError> {
     let given = given.filter(|text| !text.trim().is_empty()).map(parse_endpoint).transpose()?;
-    if let Some(value) = given {
-        return Ok(Derived { value, from: "HOST:PORT".into(), why: String::new() });
-    }
     let env = environment();
-    let said = Given { hostname: hostname(), ..Given::default() };
+    let said = Given { endpoint: given, hostname: hostname(), ..Given::default() };
     let found = crate::node::launch::endpoint(&env, &said).map_err(|error| UsageError(error.to_string()))?;
-    found.ok_or_else(|| UsageError(no_endpoint(&env)))
+    let mut found = found.ok_or_else(|| UsageError(no_endpoint(&env)))?;
+    if found.from == "--endpoint" {
+        found.from = "HOST:PORT".into();
+    }
+    Ok(found)
 }
 
 /// What to do where nothing names the store.

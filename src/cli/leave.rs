@@ -30,7 +30,7 @@ pub(super) struct Args {
     outcome: Option<api::Outcome>,
 
     /// Give up after this time
-    #[arg(long, env = "RALLYPOINT_TIMEOUT", value_name = "TIME", default_value = "10s", value_parser = duration)]
+    #[arg(long, env = "RALLYPOINT_LEAVE_TIMEOUT", value_name = "TIME", default_value = "10s", value_parser = duration)]
     timeout: Duration,
 
     /// The server's admin port

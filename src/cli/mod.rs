@@ -6,11 +6,13 @@ mod bench;
 mod ctl;
 mod doctor;
 mod env;
+mod flags;
 mod gather;
 mod health;
 mod join;
 mod launch;
 mod leave;
+mod manual;
 mod news;
 mod poll;
 mod process;
@@ -21,11 +23,13 @@ mod status;
 mod store;
 mod terminal;
 mod units;
+mod version;
 mod wait;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// The meeting point of distributed PyTorch jobs: a standalone c10d TCPStore server.
 #[derive(Debug, Parser)]
@@ -63,6 +67,12 @@ enum Command {
     Ctl(ctl::Args),
     /// Load test of any TCPStore server, rallypoint's or PyTorch's
     Bench(Box<bench::Args>),
+    /// Tell the version, the commit, and the dialects that it speaks
+    Version(version::Args),
+    /// Print the completions of a shell
+    Completions(manual::Completions),
+    /// Print the manual page, or write all pages into a folder
+    Man(manual::Manual),
 }
 
 /// How a command ended, apart from errors of usage.
@@ -82,6 +92,14 @@ pub enum Outcome {
 pub struct UsageError(pub String);
 
 impl Cli {
+    /// The command line of this process. What is wrong with it ends the process with exit code 2.
+    pub fn of_process() -> Self {
+        let mut command = Self::command();
+        let matches = command.get_matches_mut();
+        old_variables(&command, &matches).into_iter().for_each(terminal::say);
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
+    }
+
     /// Runs the command. Errors are printed to stderr.
     pub fn run(self) -> ExitCode {
         let ended = match self.command {
@@ -98,6 +116,9 @@ impl Cli {
             Command::Leave(args) => args.run(),
             Command::Ctl(args) => args.run(),
             Command::Bench(args) => args.run(),
+            Command::Version(args) => args.run(),
+            Command::Completions(args) => args.run(),
+            Command::Man(args) => args.run(),
         };
         match ended {
             Ok(Outcome::Done) => ExitCode::SUCCESS,
@@ -109,6 +130,29 @@ impl Cli {
             }
         }
     }
+}
+
+/// Says of each variable that would have been read as `RALLYPOINT_<FLAG>` if the command's flag did not have a name of
+/// its own, because the same word means something else to another command. Flags that are given need no such hint.
+fn old_variables(command: &clap::Command, matches: &ArgMatches) -> Vec<String> {
+    let (mut command, mut matches) = (command, matches);
+    let mut path = Vec::new();
+    while let Some((name, below)) = matches.subcommand() {
+        let Some(found) = command.find_subcommand(name) else { break };
+        (command, matches) = (found, below);
+        path.push(name);
+    }
+    let hint = |arg: &clap::Arg| {
+        let (variable, flag) = (arg.get_env()?.to_str()?, arg.get_long()?);
+        let short = format!("RALLYPOINT_{}", flag.to_uppercase().replace('-', "_"));
+        let is_set = std::env::var_os(&short).is_some_and(|value| !value.is_empty());
+        let source = matches.value_source(arg.get_id().as_str());
+        let is_given = matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable));
+        (variable != short && is_set && !is_given).then(|| {
+            format!("{short} says nothing to `{}`: its --{flag} is set by {variable}", path.join(" "))
+        })
+    };
+    command.get_arguments().filter_map(hint).collect()
 }
 
 /// The token in `--token-file`, for the server that asks for it and the client that sends it.
@@ -133,10 +177,45 @@ fn run_client<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
+    use std::collections::{BTreeMap, BTreeSet};
 
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    /// Which commands read a variable, of those in `command` and below it; those of `store` and of `ctl` are one each.
+    fn readers(command: &clap::Command, top: &str, found: &mut BTreeMap<String, BTreeSet<String>>) {
+        for variable in command.get_arguments().filter_map(|arg| arg.get_env()?.to_str()) {
+            found.entry(variable.to_owned()).or_default().insert(top.to_owned());
+        }
+        for below in command.get_subcommands() {
+            readers(below, if top.is_empty() { below.get_name() } else { top }, found);
+        }
+    }
+
+    /// A variable that is set for a pod is read by every command in it.
+    #[test]
+    fn a_variable_means_one_thing_to_all_commands() {
+        /// What is said for a pod or a run, and the same to all.
+        const SHARED: [&str; 12] = [
+            "RALLYPOINT_ADMIN",
+            "RALLYPOINT_ENDPOINT",
+            "RALLYPOINT_JSON",
+            "RALLYPOINT_NODE",
+            "RALLYPOINT_NODES",
+            "RALLYPOINT_NODE_RANK",
+            "RALLYPOINT_NPROC_PER_NODE",
+            "RALLYPOINT_OUTPUT",
+            "RALLYPOINT_REASON",
+            "RALLYPOINT_RUN_ID",
+            "RALLYPOINT_STORE",
+            "RALLYPOINT_TOKEN_FILE",
+        ];
+        let mut found = BTreeMap::new();
+        readers(&Cli::command(), "", &mut found);
+        assert!(found.len() > 60, "{found:?}");
+        let shared = found.iter().filter(|(_, readers)| readers.len() > 1).map(|(name, _)| name.as_str());
+        assert_eq!(shared.collect::<Vec<_>>(), SHARED);
     }
 }

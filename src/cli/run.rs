@@ -59,7 +59,7 @@ pub(super) struct Args {
     restart_finished: bool,
 
     /// How long to wait for the server
-    #[arg(long, env = "RALLYPOINT_TIMEOUT", value_name = "TIME", default_value = "10m", value_parser = duration)]
+    #[arg(long, env = "RALLYPOINT_RUN_TIMEOUT", value_name = "TIME", default_value = "10m", value_parser = duration)]
     timeout: Duration,
 
     /// Whether the run gets its own store in the static and env modes; off uses the endpoint itself
@@ -67,8 +67,8 @@ pub(super) struct Args {
         action = clap::ArgAction::Set)]
     own_store: bool,
 
-    /// The command and its arguments
-    #[arg(value_name = "CMD", required = true, last = true)]
+    /// The command and its arguments; `--` may stand before it
+    #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
     command: Vec<String>,
 }
 

@@ -1,6 +1,6 @@
 //! `rallypoint serve`: flags to [`ServerConfig`], whose defaults are theirs, binding, logging, signals.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,46 +24,75 @@ use crate::process;
 use crate::server::admin;
 use crate::server::{self, DescriptorShares, Server};
 
+/// The groups of flags in the help.
+mod heading {
+    pub(super) const LISTENS: &str = "Where it listens";
+    pub(super) const ACCESS: &str = "Who may connect";
+    pub(super) const LIMITS: &str = "Limits";
+    pub(super) const KEYS: &str = "Keys that jobs leave behind";
+    pub(super) const INSIGHT: &str = "What it tells of jobs";
+    pub(super) const RUNS: &str = "Stores of runs and the native rendezvous";
+    pub(super) const OTHER: &str = "Log, stop, compatibility";
+}
+
 /// Run the server: one store for each --listen, and the admin port.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Address of a store; repeat it for more stores. Two jobs on one store corrupt each other
     #[arg(
         long,
+        help_heading = heading::LISTENS,
         env = "RALLYPOINT_LISTEN",
         value_name = "ADDR",
         default_values_t = ServerConfig::default().listen,
+        value_parser = listen_address,
         value_delimiter = ','
     )]
     listen: Vec<SocketAddr>,
 
     /// Address of the admin port: health, metrics, API
-    #[arg(long, env = "RALLYPOINT_ADMIN", value_name = "ADDR", default_value_t = ServerConfig::default().admin)]
+    #[arg(long, help_heading = heading::LISTENS, env = "RALLYPOINT_ADMIN", value_name = "ADDR", default_value_t = ServerConfig::default().admin,
+        value_parser = listen_address)]
     admin: SocketAddr,
 
+    /// Ports for stores of single runs
+    #[arg(long, help_heading = heading::LISTENS, env = "RALLYPOINT_STORE_PORTS", value_name = "FIRST-LAST", default_value_t = PortRange(ServerConfig::default().store_ports))]
+    store_ports: PortRange,
+
+    /// Host name that a run's store is announced with [default: the address that the request came in on]
+    #[arg(long, help_heading = heading::LISTENS, env = "RALLYPOINT_ADVERTISE_HOST", value_name = "HOST")]
+    advertise_host: Option<String>,
+
+    /// File to write the bound ports to as JSON once all listeners are bound, for scripts that listen on port 0
+    #[arg(long, help_heading = heading::LISTENS, env = "RALLYPOINT_PORTS_FILE", value_name = "FILE")]
+    ports_file: Option<PathBuf>,
+
     /// Serve only if the pod's index is N; in other pods stay up, idle and healthy
-    #[arg(long, env = "RALLYPOINT_ONLY_ON_INDEX", value_name = "N")]
+    #[arg(long, help_heading = heading::LISTENS, env = "RALLYPOINT_ONLY_ON_INDEX", value_name = "N")]
     only_on_index: Option<u32>,
 
     /// Threads that serve connections [default: half the cores, 1 to 4]
-    #[arg(long, env = "RALLYPOINT_THREADS", value_name = "N")]
+    #[arg(long, help_heading = heading::LISTENS, env = "RALLYPOINT_THREADS", value_name = "N")]
     threads: Option<NonZeroUsize>,
 
     /// Networks that may connect to the store and admin ports; repeat it for more [default: all]
-    #[arg(long, env = "RALLYPOINT_ALLOW", value_name = "CIDR", value_delimiter = ',', value_parser = cidr)]
+    #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_ALLOW", value_name = "CIDR", value_delimiter = ',', value_parser = cidr)]
     allow: Vec<IpNet>,
 
-    /// File with the token for operator routes; without a token they are for peers on loopback
-    #[arg(long, env = "RALLYPOINT_TOKEN_FILE", value_name = "FILE")]
-    token_file: Option<PathBuf>,
+    /// Another name by which browsers and clients on loopback may address the admin port: NAME, .DOMAIN for
+    /// all names in it, or * for any. Addresses, names without a dot, names of Services, and the host's own
+    /// domains always work
+    #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_ALLOW_HOST", value_name = "NAME", value_delimiter = ',')]
+    allow_host: Vec<String>,
 
-    /// PyTorch release of clients that send no hello, if their bytes do not show it
-    #[arg(long, env = "RALLYPOINT_LEGACY_DIALECT", value_name = "RELEASE", default_value = legacy_dialect())]
-    legacy_dialect: LegacyDialect,
+    /// File with the token for operator routes; without a token they are for peers on loopback
+    #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
 
     /// Longest key
     #[arg(
         long,
+        help_heading = heading::LIMITS,
         env = "RALLYPOINT_MAX_KEY",
         value_name = "SIZE",
         default_value = bytes(|config| config.limits.key),
@@ -74,6 +103,7 @@ pub(super) struct Args {
     /// Largest value
     #[arg(
         long,
+        help_heading = heading::LIMITS,
         env = "RALLYPOINT_MAX_VALUE",
         value_name = "SIZE",
         default_value = bytes(|config| config.limits.value),
@@ -84,6 +114,7 @@ pub(super) struct Args {
     /// Most keys in one request
     #[arg(
         long,
+        help_heading = heading::LIMITS,
         env = "RALLYPOINT_MAX_KEYS_PER_REQUEST",
         value_name = "N",
         default_value_t = ServerConfig::default().limits.keys_per_request as u32,
@@ -92,24 +123,29 @@ pub(super) struct Args {
     max_keys_per_request: u32,
 
     /// Most names in one store
-    #[arg(long, env = "RALLYPOINT_MAX_KEYS", value_name = "N", default_value_t = ServerConfig::default().max_keys)]
+    #[arg(long, help_heading = heading::LIMITS, env = "RALLYPOINT_MAX_KEYS", value_name = "N", default_value_t = ServerConfig::default().max_keys)]
     max_keys: usize,
 
     /// Memory for all stores, large buffers and runs [default: 75% of the control group's limit, else 1GiB]
-    #[arg(long, env = "RALLYPOINT_MAX_MEMORY", value_name = "SIZE", value_parser = size)]
+    #[arg(long, help_heading = heading::LIMITS, env = "RALLYPOINT_MAX_MEMORY", value_name = "SIZE", value_parser = size)]
     max_memory: Option<usize>,
 
     /// Most connections to all stores together
-    #[arg(long, env = "RALLYPOINT_MAX_CONNECTIONS", value_name = "N", default_value_t = ServerConfig::default().max_connections)]
+    #[arg(long, help_heading = heading::LIMITS, env = "RALLYPOINT_MAX_CONNECTIONS", value_name = "N", default_value_t = ServerConfig::default().max_connections)]
     max_connections: usize,
 
     /// Most connections from one address
-    #[arg(long, env = "RALLYPOINT_MAX_CONNECTIONS_PER_ADDRESS", value_name = "N", default_value_t = ServerConfig::default().max_connections_per_address)]
+    #[arg(long, help_heading = heading::LIMITS, env = "RALLYPOINT_MAX_CONNECTIONS_PER_ADDRESS", value_name = "N", default_value_t = ServerConfig::default().max_connections_per_address)]
     max_connections_per_address: usize,
+
+    /// Most runs at the same time, of unmodified jobs and of the native rendezvous, and native barriers
+    #[arg(long, help_heading = heading::LIMITS, env = "RALLYPOINT_MAX_RUNS", value_name = "N", default_value_t = ServerConfig::default().max_runs)]
+    max_runs: usize,
 
     /// Longest time from a connection's first byte to the end of its first request
     #[arg(
         long,
+        help_heading = heading::LIMITS,
         env = "RALLYPOINT_HANDSHAKE_TIMEOUT",
         value_name = "TIME",
         default_value = time(|config| config.handshake_timeout),
@@ -118,21 +154,22 @@ pub(super) struct Args {
     handshake_timeout: Duration,
 
     /// How long an unfinished request may make no progress; less than 16 KiB/s counts as no progress
-    #[arg(long, env = "RALLYPOINT_REQUEST_TIMEOUT", value_name = "TIME", default_value = time(|config| config.request_timeout), value_parser = duration)]
+    #[arg(long, help_heading = heading::LIMITS, env = "RALLYPOINT_REQUEST_TIMEOUT", value_name = "TIME", default_value = time(|config| config.request_timeout), value_parser = duration)]
     request_timeout: Duration,
 
     /// How long a client may read none of its replies
-    #[arg(long, env = "RALLYPOINT_WRITE_TIMEOUT", value_name = "TIME", default_value = time(|config| config.write_timeout), value_parser = duration)]
+    #[arg(long, help_heading = heading::LIMITS, env = "RALLYPOINT_WRITE_TIMEOUT", value_name = "TIME", default_value = time(|config| config.write_timeout), value_parser = duration)]
     write_timeout: Duration,
 
     /// Drop addresses whose writer is gone (on or off)
-    #[arg(long, env = "RALLYPOINT_DROP_SPENT", value_name = "ON|OFF", default_value = switch(|config| config.stale_keys.drop_spent), value_parser = on_or_off,
+    #[arg(long, help_heading = heading::KEYS, env = "RALLYPOINT_DROP_SPENT", value_name = "ON|OFF", default_value = switch(|config| config.stale_keys.drop_spent), value_parser = on_or_off,
         action = clap::ArgAction::Set)]
     drop_spent: bool,
 
     /// Drop a run's keys when its last connection has been gone for this long, or off
     #[arg(
         long,
+        help_heading = heading::KEYS,
         env = "RALLYPOINT_FORGET_RUN_AFTER",
         value_name = "TIME",
         default_value_t = MaybeOff(ServerConfig::default().stale_keys.forget_run_after),
@@ -143,6 +180,7 @@ pub(super) struct Args {
     /// The same for a run that finished; with off its id stays closed
     #[arg(
         long,
+        help_heading = heading::KEYS,
         env = "RALLYPOINT_FORGET_FINISHED_AFTER",
         value_name = "TIME",
         default_value_t = MaybeOff(ServerConfig::default().stale_keys.forget_finished_after),
@@ -153,6 +191,7 @@ pub(super) struct Args {
     /// Empty a store when the last connection of its job has been gone for this long, or off
     #[arg(
         long,
+        help_heading = heading::KEYS,
         env = "RALLYPOINT_RESET_WHEN_IDLE",
         value_name = "TIME",
         default_value_t = MaybeOff(ServerConfig::default().stale_keys.reset_when_idle),
@@ -163,62 +202,49 @@ pub(super) struct Args {
     /// One job at a time on each store: it is emptied, with all its keys, when its last connection has closed
     /// (on or off). For programs whose keys no rule knows; a key that must outlive its clients needs another
     /// store
-    #[arg(long, env = "RALLYPOINT_ONE_JOB", value_name = "ON|OFF", default_value = switch(|config| config.stale_keys.one_job), value_parser = on_or_off,
+    #[arg(long, help_heading = heading::KEYS, env = "RALLYPOINT_ONE_JOB", value_name = "ON|OFF", default_value = switch(|config| config.stale_keys.one_job), value_parser = on_or_off,
         action = clap::ArgAction::Set)]
     one_job: bool,
 
     /// Number of nodes to expect of unmodified jobs: N, or MIN:MAX for elastic ones
-    #[arg(long, env = "RALLYPOINT_NODES", value_name = "MIN[:MAX]", value_parser = nodes)]
+    #[arg(long, help_heading = heading::INSIGHT, env = "RALLYPOINT_NODES", value_name = "MIN[:MAX]", value_parser = nodes)]
     nodes: Option<(u32, u32)>,
 
     /// Look at the jobs' traffic: who has joined, who is missing, who waits for what (on or off)
-    #[arg(long, env = "RALLYPOINT_INSIGHT", value_name = "ON|OFF", default_value = switch(|config| config.insight.enabled), value_parser = on_or_off,
+    #[arg(long, help_heading = heading::INSIGHT, env = "RALLYPOINT_INSIGHT", value_name = "ON|OFF", default_value = switch(|config| config.insight.enabled), value_parser = on_or_off,
         action = clap::ArgAction::Set)]
     insight: bool,
 
     /// Explain a wait when it has lasted this long
-    #[arg(long, env = "RALLYPOINT_EXPLAIN_AFTER", value_name = "TIME", default_value = time(|config| config.insight.explain_after), value_parser = duration)]
+    #[arg(long, help_heading = heading::INSIGHT, env = "RALLYPOINT_EXPLAIN_AFTER", value_name = "TIME", default_value = time(|config| config.insight.explain_after), value_parser = duration)]
     explain_after: Duration,
-
-    /// Ports for stores of single runs
-    #[arg(long, env = "RALLYPOINT_STORE_PORTS", value_name = "FIRST-LAST", default_value_t = PortRange(ServerConfig::default().store_ports))]
-    store_ports: PortRange,
 
     /// Close a run's store when it has had no client for this long; if it had none at all yet, after
     /// --join-timeout
-    #[arg(long, env = "RALLYPOINT_STORE_LINGER", value_name = "TIME", default_value = time(|config| config.store_linger), value_parser = duration)]
+    #[arg(long, help_heading = heading::RUNS, env = "RALLYPOINT_STORE_LINGER", value_name = "TIME", default_value = time(|config| config.store_linger), value_parser = duration)]
     store_linger: Duration,
 
     /// An announced pod that is silent and not connected for this long is gone: its node rank is free
-    #[arg(long, env = "RALLYPOINT_POD_TIMEOUT", value_name = "TIME", default_value = time(|config| config.pod_timeout), value_parser = duration)]
+    #[arg(long, help_heading = heading::RUNS, env = "RALLYPOINT_POD_TIMEOUT", value_name = "TIME", default_value = time(|config| config.pod_timeout), value_parser = duration)]
     pod_timeout: Duration,
-
-    /// Host name that a run's store is announced with [default: the address that the request came in on]
-    #[arg(long, env = "RALLYPOINT_ADVERTISE_HOST", value_name = "HOST")]
-    advertise_host: Option<String>,
-
-    /// Another name by which browsers and clients on loopback may address the admin port: NAME, .DOMAIN for
-    /// all names in it, or * for any. Addresses, names without a dot, names of Services, and the host's own
-    /// domains always work
-    #[arg(long, env = "RALLYPOINT_ALLOW_HOST", value_name = "NAME", value_delimiter = ',')]
-    allow_host: Vec<String>,
 
     /// Native rendezvous: how long a round may gather after its first join, unless the run's first join sets
     /// another time
-    #[arg(long, env = "RALLYPOINT_JOIN_TIMEOUT", value_name = "TIME", default_value = time(|config| config.rendezvous.join_timeout), value_parser = duration)]
+    #[arg(long, help_heading = heading::RUNS, env = "RALLYPOINT_SERVE_JOIN_TIMEOUT", value_name = "TIME", default_value = time(|config| config.rendezvous.join_timeout), value_parser = duration)]
     join_timeout: Duration,
 
     /// Native rendezvous: how long a round with enough nodes waits for more
-    #[arg(long, env = "RALLYPOINT_LAST_CALL", value_name = "TIME", default_value = time(|config| config.rendezvous.last_call), value_parser = duration)]
+    #[arg(long, help_heading = heading::RUNS, env = "RALLYPOINT_LAST_CALL", value_name = "TIME", default_value = time(|config| config.rendezvous.last_call), value_parser = duration)]
     last_call: Duration,
 
     /// Native rendezvous: how often a node must show that it is alive
-    #[arg(long, env = "RALLYPOINT_KEEP_ALIVE", value_name = "TIME", default_value = time(|config| config.rendezvous.keep_alive), value_parser = positive_duration)]
+    #[arg(long, help_heading = heading::RUNS, env = "RALLYPOINT_KEEP_ALIVE", value_name = "TIME", default_value = time(|config| config.rendezvous.keep_alive), value_parser = positive_duration)]
     keep_alive: Duration,
 
     /// Native rendezvous: a node that is silent for this many --keep-alive times is lost
     #[arg(
         long,
+        help_heading = heading::RUNS,
         env = "RALLYPOINT_KEEP_ALIVE_MISSES",
         value_name = "N",
         default_value_t = ServerConfig::default().rendezvous.keep_alive_misses,
@@ -226,26 +252,22 @@ pub(super) struct Args {
     )]
     keep_alive_misses: u32,
 
-    /// Most runs at the same time, of unmodified jobs and of the native rendezvous, and native barriers
-    #[arg(long, env = "RALLYPOINT_MAX_RUNS", value_name = "N", default_value_t = ServerConfig::default().max_runs)]
-    max_runs: usize,
+    /// What to log: error, warn, info, debug, or a filter such as rallypoint::server=debug
+    #[arg(long, help_heading = heading::OTHER, env = "RALLYPOINT_LOG", value_name = "FILTER", default_value = "info")]
+    log: String,
+
+    /// How log lines look
+    #[arg(long, help_heading = heading::OTHER, env = "RALLYPOINT_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
 
     /// How long to wait for clients to leave when stopping (SIGTERM, SIGINT, SIGHUP); a second signal stops
     /// at once
-    #[arg(long, env = "RALLYPOINT_DRAIN", value_name = "TIME", default_value = time(|config| config.drain), value_parser = duration)]
+    #[arg(long, help_heading = heading::OTHER, env = "RALLYPOINT_DRAIN", value_name = "TIME", default_value = time(|config| config.drain), value_parser = duration)]
     drain: Duration,
 
-    /// How log lines look
-    #[arg(long, env = "RALLYPOINT_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
-    log_format: LogFormat,
-
-    /// What to log: error, warn, info, debug, or a filter such as rallypoint::server=debug
-    #[arg(long, env = "RALLYPOINT_LOG", value_name = "FILTER", default_value = "info")]
-    log: String,
-
-    /// File to write the bound ports to as JSON once all listeners are bound, for scripts that listen on port 0
-    #[arg(long, env = "RALLYPOINT_PORTS_FILE", value_name = "FILE")]
-    ports_file: Option<PathBuf>,
+    /// PyTorch release of clients that send no hello, if their bytes do not show it
+    #[arg(long, help_heading = heading::OTHER, env = "RALLYPOINT_LEGACY_DIALECT", value_name = "RELEASE", default_value = legacy_dialect())]
+    legacy_dialect: LegacyDialect,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -322,6 +344,23 @@ impl std::str::FromStr for PortRange {
             .map(Self)
             .ok_or_else(|| "write it like 29510-29599".into())
     }
+}
+
+/// `ADDR:PORT`, `HOST:PORT` with a name of this host, or a port alone for all addresses. Of a name with addresses of both
+/// families the IPv4 one is taken: every client of that name tries it.
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.parse() {
+        return Ok(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)));
+    }
+    let mut found: Vec<SocketAddr> = match text.to_socket_addrs() {
+        Ok(found) => found.collect(),
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
+            return Err("write ADDR:PORT, such as 0.0.0.0:29500 or [::]:29500, or the port alone".into());
+        }
+        Err(error) => return Err(format!("{error}; write ADDR:PORT with an address of this host")),
+    };
+    found.sort_by_key(SocketAddr::is_ipv6);
+    found.into_iter().next().ok_or_else(|| "the name has no address; write ADDR:PORT".into())
 }
 
 /// A network, or one address.
@@ -599,6 +638,22 @@ async fn serve_until_stopped(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_to_listen_on_is_read_as_people_write_it() {
+        for (text, wanted) in [
+            ("localhost:29500", "127.0.0.1:29500"),
+            ("[::1]:1", "[::1]:1"),
+            ("0.0.0.0:0", "0.0.0.0:0"),
+            ("29500", "[::]:29500"),
+        ] {
+            assert_eq!(listen_address(text).map(|addr| addr.to_string()), Ok(wanted.to_owned()), "{text}");
+        }
+        for text in ["localhost", "10.0.0.1", "::1", "", "70000", "name.invalid:1"] {
+            let error = listen_address(text).expect_err(text);
+            assert!(error.contains("write ADDR:PORT"), "{text}: {error}");
+        }
+    }
 
     #[test]
     fn a_host_knows_its_domains() {

@@ -21,13 +21,15 @@ use clap::builder::BoolishValueParser;
 use serde::de::DeserializeOwned;
 
 use self::text_writer::{TextWriter, clean};
+use super::flags::{AdminPort, Output};
 use super::units::duration;
 use super::{Outcome, UsageError, run_client, terminal};
 use crate::api::{Run, RunKind, RunList, RunSummary};
-use crate::node::client::http::{self, AdminUrl, DEFAULT_ADMIN};
+use crate::node::client::http::{self, AdminUrl};
 
 const AFTER_HELP: &str = "`#` is there, `x` is gone again, `.` is missing. On a terminal --watch redraws in place; \
-                          elsewhere it prints a line when something changes. Exit code: 0 shown, 1 no answer or no \
+                          elsewhere it prints a line when something changes. JSON is the server's document as it is, with \
+                          --watch one on each line, whenever it changes. Exit code: 0 shown, 1 no answer or no \
                           such run, 2 usage";
 
 /// Of this many runs everything is fetched for one look. For the others the list is all there is.
@@ -37,9 +39,8 @@ const MAX_DETAILS: usize = 16;
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
-    /// The server's admin port
-    #[arg(value_name = "ADMIN", env = "RALLYPOINT_ADMIN", default_value = DEFAULT_ADMIN)]
-    admin: AdminUrl,
+    #[command(flatten)]
+    admin: AdminPort,
 
     /// Only this run, with everything that is known about it
     #[arg(long, env = "RALLYPOINT_RUN", value_name = "RUN_ID")]
@@ -50,16 +51,15 @@ pub(super) struct Args {
     watch: bool,
 
     /// Pause between two looks with --watch
-    #[arg(long, env = "RALLYPOINT_INTERVAL", value_name = "TIME", default_value = "1s", value_parser = duration)]
+    #[arg(long, env = "RALLYPOINT_STATUS_INTERVAL", value_name = "TIME", default_value = "1s", value_parser = duration)]
     interval: Duration,
 
     /// Give up on a request after this time
-    #[arg(long, env = "RALLYPOINT_TIMEOUT", value_name = "TIME", default_value = "5s", value_parser = duration)]
+    #[arg(long, env = "RALLYPOINT_STATUS_TIMEOUT", value_name = "TIME", default_value = "5s", value_parser = duration)]
     timeout: Duration,
 
-    /// Print the server's document as it is; with --watch one on each line, whenever it changes
-    #[arg(long, env = "RALLYPOINT_JSON", value_parser = BoolishValueParser::new())]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 impl Args {
@@ -68,9 +68,9 @@ impl Args {
         if self.interval < Duration::from_millis(10) {
             return Err(UsageError("--interval is too short; at least 10ms".into()).into());
         }
-        let source = Source { admin: self.admin, run: self.run, timeout: self.timeout };
+        let source = Source { admin: self.admin.url(), run: self.run, timeout: self.timeout };
         let done = run_client(async {
-            match (self.watch, self.json) {
+            match (self.watch, self.output.is_json()) {
                 (true, true) => watch::documents(&source, self.interval).await,
                 (true, false) => watch::text(&source, self.interval).await,
                 (false, true) => print_document(&source.document().await?),

@@ -10,13 +10,15 @@ use base64::Engine as _;
 use clap::builder::BoolishValueParser;
 use serde_json::{Value, json};
 
+use super::flags::Output;
 use super::terminal::{print, say};
 use super::units::{duration, size};
 use super::{Outcome, run_client};
 use crate::core::ids::{ShownKey, is_plain};
 use crate::node::client::{Client, Endpoint, Error, Options};
 
-/// Look inside any TCPStore, rallypoint's or PyTorch's (2.2 and later).
+/// Look inside any TCPStore, rallypoint's or PyTorch's (2.2 and later). In JSON, bytes are given in base64, and as
+/// text where they are UTF-8.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -36,16 +38,15 @@ pub(super) struct Args {
     #[arg(
         long,
         global = true,
-        env = "RALLYPOINT_TIMEOUT",
+        env = "RALLYPOINT_STORE_TIMEOUT",
         value_name = "TIME",
         default_value = "10s",
         value_parser = duration
     )]
     timeout: Duration,
 
-    /// Print JSON; bytes are given in base64, and as text where they are UTF-8
-    #[arg(long, global = true, env = "RALLYPOINT_JSON", value_parser = BoolishValueParser::new())]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 
     /// Use keys exactly as they are on the wire; without this flag a `/` is added, as PyTorch does
     #[arg(long, global = true, env = "RALLYPOINT_RAW", value_parser = BoolishValueParser::new())]
@@ -140,7 +141,7 @@ enum Call {
     },
 }
 
-/// What a call gave: for people and pipes, and for `--json`.
+/// What a call gave: for people and pipes, and for `-o json`.
 struct Answer {
     text: Vec<u8>,
     json: Value,
@@ -173,7 +174,7 @@ impl Answer {
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let json = self.json;
+        let json = self.output.is_json();
         let answer = run_client(async {
             let options = Options { step: self.timeout, call: self.timeout, max_reply: self.max_reply };
             let mut client = Client::connect(&self.store, &options).await?;

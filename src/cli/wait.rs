@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use anyhow::bail;
-use clap::builder::BoolishValueParser;
 
+use super::flags::Output;
 use super::gather::{self, RetryPolicy};
 use super::launch::{self, LaunchArgs, environment};
 use super::reach::{admin_beside, reach};
@@ -37,16 +37,15 @@ pub(super) struct Args {
     admin: Option<AdminUrl>,
 
     /// Give up after this time
-    #[arg(long, env = "RALLYPOINT_TIMEOUT", value_name = "TIME", default_value = "10m", value_parser = duration)]
+    #[arg(long, env = "RALLYPOINT_WAIT_TIMEOUT", value_name = "TIME", default_value = "10m", value_parser = duration)]
     timeout: Duration,
 
     /// Pause between two tries
-    #[arg(long, env = "RALLYPOINT_INTERVAL", value_name = "TIME", default_value = "1s", value_parser = duration)]
+    #[arg(long, env = "RALLYPOINT_WAIT_INTERVAL", value_name = "TIME", default_value = "1s", value_parser = duration)]
     interval: Duration,
 
-    /// Print the outcome as JSON
-    #[arg(long, env = "RALLYPOINT_JSON", value_parser = BoolishValueParser::new())]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 impl Args {
@@ -70,7 +69,7 @@ impl Args {
     ) -> anyhow::Result<Outcome> {
         let mut say = |line: String| say(line);
         let ended = reach(endpoint, self.timeout, self.interval, &mut say).await;
-        if self.json && (gathers.is_none() || ended.outcome.is_err()) {
+        if self.output.is_json() && (gathers.is_none() || ended.outcome.is_err()) {
             print_line(ended.to_json(endpoint))?;
         }
         let addr = match &ended.outcome {
@@ -87,7 +86,7 @@ impl Args {
         let payload = gather::AnnouncePayload::of(launch, None, true).map_err(UsageError)?;
         let patience = RetryPolicy { whole: self.timeout.saturating_sub(ended.waited), pause: self.interval };
         let gathered = gather::gather(endpoint, &admin, &payload, patience, &mut say).await;
-        if self.json {
+        if self.output.is_json() {
             print_line(gathered.to_json(endpoint))?;
         }
         gathered.finish(&payload).map(|_| Outcome::Done)

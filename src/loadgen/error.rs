@@ -18,6 +18,17 @@ pub enum Error {
     /// The target does not answer as a store.
     #[error(transparent)]
     Unfit(#[from] StepError),
+    /// The target's store holds keys.
+    #[error(
+        "{target} holds {keys} keys, so a job uses it or has left them behind, and a load test would disturb that job; \
+         give it a store of its own, or, if it is meant, say --allow-in-use"
+    )]
+    HasKeys {
+        /// The server.
+        target: SocketAddr,
+        /// How many.
+        keys: u64,
+    },
     /// The target's store is in use by a job.
     #[error(
         "{target} holds the key `{key}`, so a job uses it or has left it behind, and this scenario would disturb that \

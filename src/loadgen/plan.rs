@@ -69,6 +69,8 @@ pub struct Settings {
     pub patience: Option<Duration>,
     /// Whether the target may be another machine.
     pub allow_remote: bool,
+    /// Whether the target may hold keys, of a job that would be disturbed.
+    pub allow_in_use: bool,
 }
 
 /// Why a load test cannot be done as asked.
@@ -172,6 +174,8 @@ pub struct Plan {
     /// Longest time for one section, on top of `duration`.
     #[serde(rename = "patience_seconds", serialize_with = "seconds")]
     pub patience: Duration,
+    /// Whether the target may hold keys.
+    pub allow_in_use: bool,
 }
 
 fn seconds<S: serde::Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
@@ -310,6 +314,7 @@ impl Plan {
             sources: settings.sources.clone(),
             think: settings.think.unwrap_or_default(),
             patience: settings.patience.unwrap_or(Duration::from_mins(1)),
+            allow_in_use: settings.allow_in_use,
         };
         plan.check_descriptors(raise_descriptor_limit())?;
         plan.choose_sources()?;

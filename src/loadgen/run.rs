@@ -32,6 +32,11 @@ fn look_at_target(plan: &Plan) -> Result<bool, Error> {
                 return Err(Error::InUse { target: plan.target, key });
             }
         }
+        let keys = client.num_keys().await;
+        let keys = keys.map_err(|error| Error::System(std::io::Error::other(error)))?;
+        if keys > 0 && !plan.allow_in_use {
+            return Err(Error::HasKeys { target: plan.target, keys });
+        }
         Ok(client.pings())
     })
 }

@@ -61,13 +61,14 @@ fn counted(server: &TestServer) -> BTreeMap<String, u64> {
 }
 
 /// The server has applied exactly the requests that the report says were sent. The hello counts as no request; the look
-/// at the target before the test is one PING and, in some scenarios, some CHECKs, which are not the test's.
+/// at the target before the test is one PING, one NUM_KEYS and, in some scenarios, some CHECKs, which are not the test's.
 #[track_caller]
 fn the_server_counted_the_same(server: &TestServer, report: &Value, looks: u64) {
     let mut sent: BTreeMap<String, u64> =
         serde_json::from_value(report["requests"].clone()).expect("counts by operation");
     assert!(sent.remove("validate") > Some(0), "every connection says hello: {report}");
     *sent.entry("ping".into()).or_default() += 1;
+    *sent.entry("num_keys".into()).or_default() += 1;
     if looks > 0 {
         *sent.entry("check".into()).or_default() += looks;
     }
@@ -151,6 +152,20 @@ fn init_counts_every_rank_and_refuses_a_store_in_use() {
     assert_eq!(refused.status.code(), Some(2));
     let words = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(words.contains("holds the key `init/`, so a job uses it"), "{words}");
+}
+
+#[test]
+fn a_store_with_keys_is_left_alone_unless_it_is_meant() {
+    let server = TestServer::start(&[]);
+    let mut worker = Peer::greet(server.store);
+    worker.send(&[&[Op::Add as u8][..], &wire(b"counter"), &1_i64.to_ne_bytes()].concat());
+    worker.read(8);
+    let args = ["rtt", &server.store.to_string(), "-c", "1", "-z", "50ms"];
+    let refused = bench(&args);
+    assert_eq!(refused.status.code(), Some(2));
+    let words = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(words.contains("holds 1 keys, so a job uses it") && words.contains("--allow-in-use"), "{words}");
+    assert!(bench(&[&args[..], &["--allow-in-use"]].concat()).status.success());
 }
 
 #[test]

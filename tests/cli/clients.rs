@@ -150,8 +150,10 @@ fn each_flag_has_its_environment_variable() {
         assert!(entries.len() >= 2, "{text}");
         for entry in entries {
             let flag = entry[2..].split([' ', '[']).next().expect("a name");
-            let variable = format!("[env: RALLYPOINT_{}=", flag.to_uppercase().replace('-', "_"));
-            assert!(entry.contains(&variable), "{command:?}: {entry}");
+            let flag = flag.to_uppercase().replace('-', "_");
+            let own = command[0].to_uppercase();
+            let variables = [format!("[env: RALLYPOINT_{flag}="), format!("[env: RALLYPOINT_{own}_{flag}=")];
+            assert!(variables.iter().any(|variable| entry.contains(variable)), "{command:?}: {entry}");
         }
         // Kubernetes sets these for a Service called rallypoint.
         assert!(!text.contains("RALLYPOINT_PORT=") && !text.contains("RALLYPOINT_SERVICE_"), "{text}");
@@ -178,14 +180,51 @@ fn the_help_of_wait_tells_all() {
           --run-id <ID>              Name of the run [env: RALLYPOINT_RUN_ID=]
           --admin <URL>              The admin port, for --nodes [default: port 29501 of the store's
                                      host] [env: RALLYPOINT_ADMIN=]
-          --timeout <TIME>           Give up after this time [env: RALLYPOINT_TIMEOUT=] [default: 10m]
-          --interval <TIME>          Pause between two tries [env: RALLYPOINT_INTERVAL=] [default: 1s]
-          --json                     Print the outcome as JSON [env: RALLYPOINT_JSON=]
+          --timeout <TIME>           Give up after this time [env: RALLYPOINT_WAIT_TIMEOUT=] [default:
+                                     10m]
+          --interval <TIME>          Pause between two tries [env: RALLYPOINT_WAIT_INTERVAL=] [default:
+                                     1s]
+      -o, --output <FORMAT>          How to print [env: RALLYPOINT_OUTPUT=] [possible values: text,
+                                     json]
+          --json                     Print JSON, as -o json does [env: RALLYPOINT_JSON=]
       -h, --help                     Print help
 
     Each try resolves the name, connects, says hello and pings. stderr says which step fails and why.
     Exit code: 0 it answers, 1 it did not in time, 2 usage
     ");
+}
+
+#[test]
+fn the_program_tells_what_it_is_to_people_programs_shells_and_man() {
+    let version = run(&["version"]);
+    assert!(version.out().starts_with(concat!("rallypoint ", env!("CARGO_PKG_VERSION"), "\ncommit: ")));
+    assert!(version.out().contains("C (PyTorch 2.2 to 2.15)"), "{}", version.out());
+    for args in [["version", "--json", "-otext"], ["version", "-o", "text"]] {
+        assert_eq!(run(&args).out(), version.out(), "-o decides");
+    }
+    assert_eq!(run(&["version", "-o", "json"]).json()["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(run(&["version", "--json"]).json(), run(&["version", "-ojson"]).json());
+
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(&["completions", shell]);
+        assert!(script.out().contains("restart-finished"), "{shell}");
+    }
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let pages = dir.path().join("man1");
+    run(&["man", pages.to_str().expect("UTF-8")]).gave("");
+    let page = std::fs::read_to_string(pages.join("rallypoint-ctl-reset.1")).expect("a page");
+    assert!(page.contains(".TH rallypoint-ctl-reset 1") && page.contains("without asking"), "{page}");
+    assert!(run(&["man"]).out().contains(".TH rallypoint 1"));
+}
+
+#[test]
+fn a_variable_that_says_nothing_to_a_command_is_named_if_it_is_set() {
+    let hint = "RALLYPOINT_FORMAT says nothing to `env`: its --format is set by RALLYPOINT_ENV_FORMAT";
+    let at = Rallypoint::new().with("RALLYPOINT_FORMAT", "hosts").with("RALLYPOINT_NODE_RANK", "0");
+    let ran = at.run(&["env"]);
+    assert!(ran.code == Some(0) && ran.err.contains(hint), "{}", ran.err);
+    let ran = at.run(&["env", "--format", "docker"]);
+    assert!(ran.code == Some(0) && !ran.err.contains("RALLYPOINT_FORMAT"), "{}", ran.err);
 }
 
 // ----- wait ----------------------------------------------------------------------------------------------------
@@ -331,7 +370,8 @@ fn store_calls_give_what_was_stored() {
 #[test]
 fn store_says_what_is_missing() {
     let server = TestServer::start(&[]);
-    let at = Rallypoint::new().with("RALLYPOINT_STORE", server.store).with("RALLYPOINT_TIMEOUT", "100ms");
+    let at =
+        Rallypoint::new().with("RALLYPOINT_STORE", server.store).with("RALLYPOINT_STORE_TIMEOUT", "100ms");
     at.run(&["store", "set", "there", ""]).gave("");
     at.run(&["store", "get", "k"]).failed(1, "not there within 0.1 s: missing: `k`");
     at.run(&["store", "get", "k", "--no-wait"]).failed(1, "missing: `k`");
@@ -422,6 +462,7 @@ fn health_is_an_exit_code() {
     let admin = server.admin.to_string();
     run(&["health", &admin]).gave("ok\n");
     run(&["health", &format!("http://{admin}/"), "--live"]).gave("ok\n");
+    run(&["health", "--admin", &admin]).gave("ok\n");
     // In the server's own container the variable holds what the server listens on.
     let listens = Rallypoint::new().with("RALLYPOINT_ADMIN", format!("[::]:{}", server.admin.port()));
     listens.run(&["health"]).gave("ok\n");

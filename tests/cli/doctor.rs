@@ -170,6 +170,18 @@ fn the_document_lists_every_check() {
 }
 
 #[test]
+fn verdicts_have_colours_only_where_they_are_wanted() {
+    let verdicts = |env: &[(&str, &str)]| {
+        let text = String::from_utf8(doctor(&["--manifest", "deploy/kustomize"], env).stdout).expect("text");
+        assert!(text.contains("PASS"), "{text}");
+        text.contains("\x1b[")
+    };
+    assert!(!verdicts(&[]), "a pipe is no terminal");
+    assert!(verdicts(&[("CLICOLOR_FORCE", "1")]));
+    assert!(!verdicts(&[("CLICOLOR_FORCE", "0"), ("NO_COLOR", "1")]));
+}
+
+#[test]
 fn a_finding_names_file_object_and_field() {
     let file =
         manifests().into_iter().find(|file| file.ends_with("endpoint-selects-all.yaml")).expect("there");

@@ -118,6 +118,13 @@ fn env_explains_and_refuses() {
     assert_eq!(json["variables"]["PET_NNODES"]["from"], "NNODES: number of nodes");
     assert_eq!(json["launch"]["platform"], "indexed-job");
 
+    let said = [("RALLYPOINT_NODES", "4"), ("RALLYPOINT_NODE_RANK", "1")];
+    let why = text(&output(&["env", "--explain", "--node-rank=2"], &said).stderr);
+    assert!(why.contains("# PET_NNODES=4  <- RALLYPOINT_NODES: said to rallypoint"), "{why}");
+    assert!(why.contains("# PET_NODE_RANK=2  <- --node-rank: said to rallypoint"), "{why}");
+    let why = text(&output(&["env", "--node-rank=2"], &[("RALLYPOINT_NODES", "many")]).stderr);
+    assert!(why.contains("RALLYPOINT_NODES is `many`; write N or MIN:MAX"), "{why}");
+
     let contradiction = [("PET_NODE_RANK", "1"), ("JOB_COMPLETION_INDEX", "2")];
     let refused = output(&["env"], &contradiction);
     assert_eq!((refused.status.code(), &refused.stdout[..]), (Some(2), &b""[..]));
@@ -508,8 +515,17 @@ fn announcements_that_make_no_sense_are_refused_in_words() {
 
 #[test]
 fn a_flag_that_run_does_not_have_is_not_taken_for_the_command() {
-    let mistaken = output(&["run", "--nods=4", "--", "true"], &[]);
-    assert_eq!(mistaken.status.code(), Some(2));
+    for command in [&["run", "--nods=4", "--", "true"][..], &["run", "--nods=4", "true"]] {
+        assert_eq!(output(command, &[]).status.code(), Some(2));
+    }
+}
+
+#[test]
+fn the_command_needs_no_dashes_before_it() {
+    let server = TestServer::start(&[]);
+    let (code, out, err) =
+        ended(run_alone(&server, &["sh", "-c", "echo \"$0 $*\"", "--nodes=7", "--", "-x"]));
+    assert_eq!((code, out.as_str()), (Some(0), "--nodes=7 -- -x\n"), "{err}");
 }
 
 fn run_alone(server: &TestServer, args: &[&str]) -> Child {

@@ -118,11 +118,13 @@ fn operators_close_runs_and_give_more_time() {
     eventually("a is there", || server.log().contains("train round 1 gathers"));
     let more = run(&server, "ctl extend --run-id train --by 10m --json");
     assert!(more.out.contains("\"round\":1"), "{more:?}");
-    let closed = run(&server, "ctl close --run-id train --reason maintenance");
+    run(&server, "ctl close --run-id train")
+        .failed(2, "for all its nodes? There is no terminal to answer on; add --yes");
+    let closed = run(&server, "ctl close --yes --run-id train --reason maintenance");
     assert!(closed.code == Some(0) && closed.err.contains("run train is closed"), "{closed:?}");
     Ran::of(waits).failed(1, "run train was closed by an operator (maintenance)");
     run(&server, "ctl extend --run-id train --by 10m").failed(1, "no round of run train gathers");
-    run(&server, "ctl close --run-id none").failed(1, "no such run");
+    run(&server, "ctl close --yes --run-id none").failed(1, "no such run");
 }
 
 #[test]

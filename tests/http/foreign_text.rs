@@ -162,7 +162,7 @@ fn what_a_server_answers_is_escaped_before_it_is_printed() {
             &["join", "--run-id", "r", "--nodes", "2", "--node", "n"],
             &["barrier", "b", "--nodes", "2", "--node", "n"],
             &["leave", "--run-id", "r", "--node", "n"],
-            &["ctl", "close", "--run-id", "r"],
+            &["ctl", "close", "--yes", "--run-id", "r"],
             &["ctl", "extend", "--run-id", "r", "--by", "1s"],
             &["ctl", "reset", "--store", "29500", "--yes"],
         ];

@@ -99,6 +99,20 @@ struct Derivation<'a> {
 }
 
 impl<'a> Derivation<'a> {
+    /// A value that was said to rallypoint. It came from the variable if that says the same, else from the flag.
+    fn said<T: Clone + PartialEq>(
+        &self,
+        value: Option<&T>,
+        flag: &str,
+        variable: &str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<Derived<T>> {
+        let value = value?.clone();
+        let in_variable = self.env.get(variable).and_then(read).as_ref() == Some(&value);
+        let from = if in_variable { variable } else { flag }.to_owned();
+        Some(Derived { value, from, why: GIVEN.to_owned() })
+    }
+
     fn of(env: &'a Environment, given: &'a Given, command: Option<&'a Torchrun>) -> Self {
         let platform = Platform::recognize(env, &given.hostname);
         Self { env, given, command, platform, slurm: None, task: None }

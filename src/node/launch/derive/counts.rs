@@ -3,7 +3,7 @@
 use super::facts::said;
 use super::sources::Sources;
 use super::volcano::refused_if;
-use super::{Derivation, Derived, GIVEN, OF_COMMAND, Processes};
+use super::{Derivation, Derived, OF_COMMAND, Processes};
 use crate::core::ids::Nodes;
 use crate::node::launch::LaunchError;
 use crate::node::launch::platform::{Kind, Says};
@@ -12,9 +12,10 @@ use crate::node::makers::Maker;
 impl Derivation<'_> {
     pub(super) fn processes(&self) -> Result<Option<Derived<Processes>>, LaunchError> {
         let mut sources = Sources::of("the number of processes per node", "--nproc-per-node");
-        if self.given.processes.is_some() {
-            sources.add(self.given.processes.clone(), "--nproc-per-node (RALLYPOINT_NPROC_PER_NODE)", GIVEN);
-            return Ok(sources.found.pop());
+        let said = self.given.processes.as_ref();
+        let variable = "RALLYPOINT_NPROC_PER_NODE";
+        if let Some(said) = self.said(said, "--nproc-per-node", variable, Processes::parse) {
+            return Ok(Some(said));
         }
         if let Some((text, from)) = self.flag("nproc-per-node") {
             // The flag wins in torchrun, so its variable does not count.
@@ -53,9 +54,9 @@ impl Derivation<'_> {
         processes: Option<&Derived<Processes>>,
     ) -> Result<Option<Derived<Nodes>>, LaunchError> {
         let mut sources = Sources::of("the number of nodes", "--nodes (RALLYPOINT_NODES)");
-        if self.given.nodes.is_some() {
-            sources.add(self.given.nodes, "--nodes (RALLYPOINT_NODES)", GIVEN);
-            return Ok(sources.found.pop());
+        let said = self.given.nodes.as_ref();
+        if let Some(said) = self.said(said, "--nodes", "RALLYPOINT_NODES", Nodes::parse) {
+            return Ok(Some(said));
         }
         if let Some((text, from)) = self.flag("nnodes") {
             let bad = || LaunchError::BadNodes { name: from.clone(), value: text.into() };

@@ -2,7 +2,7 @@
 
 use super::facts::said;
 use super::sources::Sources;
-use super::{Derivation, Derived, GIVEN, OF_COMMAND};
+use super::{Derivation, Derived, OF_COMMAND};
 use crate::node::endpoint::{Endpoint, EndpointError, parse_port};
 use crate::node::launch::LaunchError;
 use crate::node::launch::names::{first_label, ordinal, role_of, same_host};
@@ -38,8 +38,10 @@ impl Derivation<'_> {
             let name = name.to_owned();
             move |error| LaunchError::Endpoint { name, error }
         };
-        if let Some(endpoint) = &self.given.endpoint {
-            return found(endpoint.clone(), "--endpoint (RALLYPOINT_ENDPOINT)", GIVEN);
+        let said = self.given.endpoint.as_ref();
+        let read = |text: &str| text.parse().ok();
+        if let Some(said) = self.said(said, "--endpoint", "RALLYPOINT_ENDPOINT", read) {
+            return Ok(Some(said));
         }
         if let Some((text, from)) = self.flag("rdzv-endpoint") {
             return found(Endpoint::parse(text, TORCHRUN_PORT).map_err(wrong(&from))?, &from, OF_COMMAND);
@@ -194,8 +196,9 @@ impl Derivation<'_> {
         let found = |value: &str, from: &str, why: &str| {
             Some(Derived { value: value.to_owned(), from: from.to_owned(), why: why.to_owned() })
         };
-        if let Some(run_id) = &self.given.run_id {
-            return found(run_id, "--run-id (RALLYPOINT_RUN_ID)", GIVEN);
+        let said = self.given.run_id.as_ref();
+        if let Some(said) = self.said(said, "--run-id", "RALLYPOINT_RUN_ID", |text| Some(text.to_owned())) {
+            return Some(said);
         }
         if let Some((run_id, from)) = self.flag("rdzv-id") {
             return found(run_id, &from, OF_COMMAND);

@@ -2,7 +2,7 @@
 
 use super::sources::Sources;
 use super::volcano::refused_if;
-use super::{Derivation, Derived, GIVEN, OF_COMMAND, Processes};
+use super::{Derivation, Derived, OF_COMMAND, Processes};
 use crate::core::ids::Nodes;
 use crate::node::endpoint::Endpoint;
 use crate::node::launch::LaunchError;
@@ -17,9 +17,10 @@ impl Derivation<'_> {
     /// The node rank as far as something other than `RANK` says it.
     pub(super) fn place(&self, nodes: Option<&Derived<Nodes>>) -> Result<Option<Derived<u32>>, LaunchError> {
         let mut sources = Sources::of("the node rank", FLAG);
-        if self.given.node_rank.is_some() {
-            sources.add(self.given.node_rank, FLAG, GIVEN);
-            return Ok(sources.found.pop());
+        let said = self.given.node_rank.as_ref();
+        let read = |text: &str| text.parse().ok();
+        if let Some(said) = self.said(said, "--node-rank", "RALLYPOINT_NODE_RANK", read) {
+            return Ok(Some(said));
         }
         if let Some((text, from)) = self.flag("node-rank") {
             let rank =
