@@ -7,6 +7,7 @@
 //! | [`protocol`] | bytes to requests, replies to bytes |
 //! | [`store`] | the key-value state machine with its rules for stale keys |
 //! | [`rendezvous`] | joins, rounds, ranks, keep-alives, closing; barriers with names |
+//! | [`journal`] | rows that outlive the server: their form, and how they are read again |
 //! | [`gate`] | where the pods of a run wait for each other |
 //! | [`insight`] | what the traffic says about the jobs, and why they wait |
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
@@ -14,6 +15,7 @@
 pub mod gate;
 pub mod ids;
 pub mod insight;
+pub mod journal;
 pub mod protocol;
 pub mod rendezvous;
 pub mod store;

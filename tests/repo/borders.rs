@@ -10,6 +10,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
     ("core/store", &["core/ids", "core/protocol"], &["tokio", "tokio_util", "tracing"]),
     ("core/rendezvous", &["core/ids"], &["tokio", "tokio_util", "tracing", "bytes", "serde"]),
     ("core/gate", &["core/ids"], &["tokio", "tracing"]),
+    ("core/journal", &[], &["tokio", "tokio_util", "tracing", "bytes", "serde", "std::fs"]),
     (
         "core/insight",
         &["api", "core/gate", "core/ids", "core/protocol", "core/rendezvous", "core/store"],

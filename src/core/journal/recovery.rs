@@ -1,0 +1,143 @@
+//! Reads segments in order into the state of the last whole commit.
+//!
+//! A commit that is not whole at the end of the last segment was never acknowledged: it is cut. Anything else that
+//! cannot be read is damage, and nothing is served from what is left without an operator's word.
+
+use super::codec::BadRow;
+use super::image::Image;
+use super::row::{Row, rows};
+use super::segment::{BadHeader, FIRST, FORMAT, Header, Place, commit_at, end_of, later_promise};
+
+/// What cannot be read, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("segment {segment}, byte {at}: {what}")]
+pub struct Damage {
+    /// The number of the segment.
+    pub segment: u64,
+    /// The byte.
+    pub at: u32,
+    /// What is wrong there.
+    pub what: WhatIsWrong,
+}
+
+/// What is wrong with a journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WhatIsWrong {
+    /// A commit that was acknowledged.
+    #[error("a commit that was acknowledged cannot be read")]
+    Commit,
+    /// A segment's header.
+    #[error("this is not the start of a segment of this number")]
+    Header,
+    /// A segment that should be there.
+    #[error("this segment is missing: the one before it and later ones are there")]
+    Missing,
+    /// The format is of a newer release.
+    #[error(
+        "the segment has format {0}, which a newer release of rallypoint writes; this one reads up to {FORMAT}"
+    )]
+    NewerFormat(u16),
+    /// A row is not one that this release knows.
+    #[error("{0}")]
+    Row(BadRow),
+}
+
+/// What came out of a journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recovered {
+    /// The state after the last whole commit.
+    pub image: Image,
+    /// The number of the last segment; 0 where there is none.
+    pub last_segment: u64,
+    /// Commits read.
+    pub commits: u64,
+    /// What is to be cut from the end of the last segment: where it begins, and how many bytes. They were never
+    /// acknowledged.
+    pub torn: Option<(u32, u64)>,
+    /// The segments from here on do not count: the server began anew after commits that it could not write, and did not
+    /// come to the end of it. The state is that from before.
+    pub unfinished: Option<u64>,
+}
+
+/// Reads segments, given in the order of their numbers.
+#[derive(Debug, Default)]
+pub struct Recovery {
+    image: Image,
+    /// What is written since a segment started over, and its number.
+    anew: Option<(Image, u64)>,
+    last_segment: u64,
+    commits: u64,
+    torn: Option<(u32, u64)>,
+}
+
+impl Recovery {
+    /// Reads the next segment: its number by its name, and all its bytes.
+    pub fn read(&mut self, number: u64, segment: &[u8], is_last: bool) -> Result<(), Damage> {
+        let expected = self.last_segment.saturating_add(1);
+        if self.last_segment > 0 && number != expected {
+            return Err(Damage { segment: expected, at: 0, what: WhatIsWrong::Missing });
+        }
+        self.last_segment = number;
+        let damaged = |at, what| Damage { segment: number, at, what };
+        let header = match Header::decode(segment) {
+            Ok(header) if header.number == number => header,
+            Err(BadHeader::Short) if is_last => {
+                self.torn = Some((0, segment.len() as u64));
+                return Ok(());
+            }
+            Err(BadHeader::Newer(format)) => {
+                return Err(damaged(0, WhatIsWrong::NewerFormat(format)));
+            }
+            Ok(_) | Err(BadHeader::Short | BadHeader::Damaged) => {
+                return Err(damaged(0, WhatIsWrong::Header));
+            }
+        };
+        if header.anew {
+            self.anew = Some((Image::default(), number));
+        }
+        let mut at = FIRST;
+        while (at as usize) < segment.len() {
+            let Some(commit) = commit_at(segment, Place { segment: number, at }) else {
+                if !is_last || later_promise(segment, number, at).is_some() {
+                    return Err(damaged(at, WhatIsWrong::Commit));
+                }
+                let left = segment.len().saturating_sub(at as usize);
+                self.torn = Some((at, left as u64));
+                return Ok(());
+            };
+            for row in rows(commit.rows) {
+                let row = row.map_err(|bad| damaged(at, WhatIsWrong::Row(bad)))?;
+                if let Some(row) = row {
+                    self.take(row);
+                }
+            }
+            self.commits = self.commits.saturating_add(1);
+            at = end_of(&commit).ok_or_else(|| damaged(at, WhatIsWrong::Commit))?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, row: Row<'_>) {
+        if let Row::Whole(from) = row
+            && let Some((image, _)) = self.anew.take_if(|(_, since)| *since == from)
+        {
+            self.image = image;
+            return;
+        }
+        match &mut self.anew {
+            Some((image, _)) => image.apply(row),
+            None => self.image.apply(row),
+        }
+    }
+
+    /// What was read.
+    pub fn finish(self) -> Recovered {
+        Recovered {
+            image: self.image,
+            last_segment: self.last_segment,
+            commits: self.commits,
+            torn: self.torn,
+            unfinished: self.anew.map(|(_, since)| since),
+        }
+    }
+}

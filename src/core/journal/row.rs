@@ -1,0 +1,316 @@
+//! One row: the newest state of one thing, or that it is gone.
+//!
+//! A row is its kind (one byte), the length of its fields, and its fields. So that releases can read each other:
+//!
+//! - fields are only added at the end. Who knows fewer passes over the rest, who knows more takes a default for what is
+//!   not there;
+//! - a kind below 128 must be understood: a release that does not know it refuses the journal, for it would lose
+//!   state. A kind from 128 on is passed over by who does not know it.
+
+use super::codec::{BadRow, Fields, put_bytes, put_number, put_option, put_signed};
+
+/// A store, for as long as it is open. Never used again for another one, as a port is.
+pub type StoreId = u32;
+
+/// One row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Row<'a> {
+    /// A server has started and writes from here on. Each start counts one more.
+    Epoch(u64),
+    /// All that the server holds has been written since the segment with this number began: the segments before it are
+    /// not needed.
+    Whole(u64),
+    /// A store is open, or closed with all that was in it.
+    Store(StoreId, Option<OpenStore<'a>>),
+    /// A plain value.
+    Key(StoreId, &'a [u8], Option<KeyRow<'a>>),
+    /// The item with this number in a queue; numbers go up by one and never repeat while the queue has items.
+    Item(StoreId, &'a [u8], u64, &'a [u8]),
+    /// The numbers of a queue's first item and of the one that will come next. Without items it is gone.
+    Queue(StoreId, &'a [u8], u64, u64),
+    /// What the rules of a store know of a connection, by its number.
+    Client(StoreId, u32, Option<ClientRow<'a>>),
+    /// What workers that are gone had added to the count of the attempt (`init/`).
+    GoneShare(StoreId, i64),
+    /// A session of a link.
+    Session(&'a [u8], Option<SessionRow<'a>>),
+    /// Something that another part of the server keeps, in that part's own words.
+    Entry(Table, &'a [u8], Option<&'a [u8]>),
+}
+
+/// An open store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenStore<'a> {
+    /// Where it listens.
+    pub port: u16,
+    /// Whose it is, in the words of who opened it; empty for a store of `--listen`.
+    pub owner: &'a [u8],
+}
+
+/// A plain value and what belongs to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyRow<'a> {
+    /// The value.
+    pub value: &'a [u8],
+    /// For a barrier: which of its lives this is. An arrival of an earlier one is not in the count.
+    pub life: u32,
+    /// For an address: the number of the connection that wrote it.
+    pub writer: Option<u32>,
+}
+
+/// What the rules for stale keys, and the barriers, know of one connection.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClientRow<'a> {
+    /// Worker, agent, or not known: the number of the role.
+    pub role: u8,
+    /// What it added to `init/`.
+    pub worker_share: i64,
+    /// The ids of the runs whose keys it used.
+    pub runs: Vec<&'a [u8]>,
+    /// The barrier at which it waits.
+    pub barrier: Option<BarrierPlace<'a>>,
+}
+
+/// Arrivals of one connection at a barrier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BarrierPlace<'a> {
+    /// Its key.
+    pub key: &'a [u8],
+    /// How often the connection is counted.
+    pub arrivals: u32,
+    /// In which life of the key.
+    pub life: u32,
+}
+
+/// How far a session has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionRow<'a> {
+    /// The number of the request that was applied last.
+    pub applied: u64,
+    /// Replies that the other end has not acknowledged.
+    pub replies: &'a [u8],
+}
+
+/// What an [`Row::Entry`] is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Table {
+    /// A run of the native rendezvous.
+    Run,
+    /// A node in such a run.
+    Member,
+    /// A pod at a gate.
+    Announcement,
+    /// A native barrier.
+    Barrier,
+}
+
+impl Table {
+    /// Every table.
+    pub const ALL: [Self; 4] = [Self::Run, Self::Member, Self::Announcement, Self::Barrier];
+
+    /// Its name for people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Member => "member",
+            Self::Announcement => "announcement",
+            Self::Barrier => "barrier",
+        }
+    }
+}
+
+mod kind {
+    pub(super) const EPOCH: u8 = 1;
+    pub(super) const WHOLE: u8 = 2;
+    pub(super) const STORE: u8 = 3;
+    pub(super) const KEY: u8 = 4;
+    pub(super) const ITEM: u8 = 5;
+    pub(super) const QUEUE: u8 = 6;
+    pub(super) const CLIENT: u8 = 7;
+    pub(super) const GONE_SHARE: u8 = 8;
+    pub(super) const SESSION: u8 = 9;
+    pub(super) const RUN: u8 = 10;
+    pub(super) const MEMBER: u8 = 11;
+    pub(super) const ANNOUNCEMENT: u8 = 12;
+    pub(super) const BARRIER: u8 = 13;
+    /// From here on a kind that is not known is passed over.
+    pub(super) const MAY_BE_PASSED_OVER: u8 = 128;
+}
+
+impl Row<'_> {
+    const fn kind(&self) -> u8 {
+        match self {
+            Self::Epoch(_) => kind::EPOCH,
+            Self::Whole(_) => kind::WHOLE,
+            Self::Store(..) => kind::STORE,
+            Self::Key(..) => kind::KEY,
+            Self::Item(..) => kind::ITEM,
+            Self::Queue(..) => kind::QUEUE,
+            Self::Client(..) => kind::CLIENT,
+            Self::GoneShare(..) => kind::GONE_SHARE,
+            Self::Session(..) => kind::SESSION,
+            Self::Entry(Table::Run, ..) => kind::RUN,
+            Self::Entry(Table::Member, ..) => kind::MEMBER,
+            Self::Entry(Table::Announcement, ..) => kind::ANNOUNCEMENT,
+            Self::Entry(Table::Barrier, ..) => kind::BARRIER,
+        }
+    }
+
+    /// Appends the row to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.kind());
+        // Most rows are short: their length is one byte, which is made longer where it must be.
+        let at = out.len();
+        out.push(0);
+        self.encode_fields(out);
+        let len = out.len().saturating_sub(at).saturating_sub(1);
+        if let Ok(short @ ..0x80) = u8::try_from(len) {
+            out[at] = short;
+        } else {
+            let mut long = Vec::with_capacity(10);
+            put_number(&mut long, len as u64);
+            out.splice(at..=at, long);
+        }
+    }
+
+    fn encode_fields(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Epoch(number) | Self::Whole(number) => put_number(out, *number),
+            Self::Store(store, open) => {
+                put_number(out, (*store).into());
+                put_option(out, *open, |out, open| {
+                    put_number(out, open.port.into());
+                    put_bytes(out, open.owner);
+                });
+            }
+            Self::Key(store, key, row) => {
+                put_number(out, (*store).into());
+                put_bytes(out, key);
+                put_option(out, *row, |out, row| {
+                    put_bytes(out, row.value);
+                    put_number(out, row.life.into());
+                    put_option(out, row.writer, |out, writer| put_number(out, writer.into()));
+                });
+            }
+            Self::Item(store, key, number, item) => {
+                put_number(out, (*store).into());
+                put_bytes(out, key);
+                put_number(out, *number);
+                put_bytes(out, item);
+            }
+            Self::Queue(store, key, first, next) => {
+                put_number(out, (*store).into());
+                put_bytes(out, key);
+                put_number(out, *first);
+                put_number(out, *next);
+            }
+            Self::Client(store, client, row) => {
+                put_number(out, (*store).into());
+                put_number(out, (*client).into());
+                put_option(out, row.as_ref(), put_client);
+            }
+            Self::GoneShare(store, share) => {
+                put_number(out, (*store).into());
+                put_signed(out, *share);
+            }
+            Self::Session(id, row) => {
+                put_bytes(out, id);
+                put_option(out, *row, |out, row| {
+                    put_number(out, row.applied);
+                    put_bytes(out, row.replies);
+                });
+            }
+            Self::Entry(_, id, body) => {
+                put_bytes(out, id);
+                put_option(out, *body, put_bytes);
+            }
+        }
+    }
+}
+
+fn put_client(out: &mut Vec<u8>, row: &ClientRow<'_>) {
+    out.push(row.role);
+    put_signed(out, row.worker_share);
+    put_number(out, row.runs.len() as u64);
+    for run in &row.runs {
+        put_bytes(out, run);
+    }
+    put_option(out, row.barrier, |out, place| {
+        put_bytes(out, place.key);
+        put_number(out, place.arrivals.into());
+        put_number(out, place.life.into());
+    });
+}
+
+/// The rows of a commit, one after the other; `Ok(None)` is one that is passed over.
+pub fn rows(bytes: &[u8]) -> impl Iterator<Item = Result<Option<Row<'_>>, BadRow>> {
+    let mut fields = Fields::new(bytes);
+    std::iter::from_fn(move || {
+        let kind = fields.byte()?;
+        let row = match fields.bytes() {
+            Some(its) => decode(kind, Fields::new(its)),
+            None => Err(BadRow::Malformed(kind)),
+        };
+        if row.is_err() {
+            // Nothing behind it can be trusted.
+            fields = Fields::new(&[]);
+        }
+        Some(row)
+    })
+}
+
+fn decode(kind: u8, fields: Fields<'_>) -> Result<Option<Row<'_>>, BadRow> {
+    let table = match kind {
+        kind::EPOCH..=kind::SESSION => None,
+        kind::RUN => Some(Table::Run),
+        kind::MEMBER => Some(Table::Member),
+        kind::ANNOUNCEMENT => Some(Table::Announcement),
+        kind::BARRIER => Some(Table::Barrier),
+        kind::MAY_BE_PASSED_OVER.. => return Ok(None),
+        _ => return Err(BadRow::Newer(kind)),
+    };
+    fields_of(kind, table, fields).map(Some).ok_or(BadRow::Malformed(kind))
+}
+
+fn fields_of(kind: u8, table: Option<Table>, mut its: Fields<'_>) -> Option<Row<'_>> {
+    if let Some(table) = table {
+        return Some(Row::Entry(table, its.bytes()?, its.option(Fields::bytes)?));
+    }
+    Some(match kind {
+        kind::EPOCH => Row::Epoch(its.number()?),
+        kind::WHOLE => Row::Whole(its.number()?),
+        kind::STORE => Row::Store(
+            its.small()?,
+            its.option(|its| Some(OpenStore { port: its.number()?.try_into().ok()?, owner: its.bytes()? }))?,
+        ),
+        kind::KEY => Row::Key(
+            its.small()?,
+            its.bytes()?,
+            its.option(|its| {
+                let (value, life) = (its.bytes()?, its.small()?);
+                Some(KeyRow { value, life, writer: its.option(Fields::small)? })
+            })?,
+        ),
+        kind::ITEM => Row::Item(its.small()?, its.bytes()?, its.number()?, its.bytes()?),
+        kind::QUEUE => Row::Queue(its.small()?, its.bytes()?, its.number()?, its.number()?),
+        kind::CLIENT => Row::Client(its.small()?, its.small()?, its.option(client)?),
+        kind::GONE_SHARE => Row::GoneShare(its.small()?, its.signed()?),
+        kind::SESSION => Row::Session(
+            its.bytes()?,
+            its.option(|its| Some(SessionRow { applied: its.number()?, replies: its.bytes()? }))?,
+        ),
+        _ => return None,
+    })
+}
+
+fn client<'a>(its: &mut Fields<'a>) -> Option<ClientRow<'a>> {
+    let (role, worker_share) = (its.byte()?, its.signed()?);
+    // Each run takes a byte at least, so no number makes this wait or allocate for long.
+    let mut runs = Vec::new();
+    for _ in 0..its.number()? {
+        runs.push(its.bytes()?);
+    }
+    let barrier = its
+        .option(|its| Some(BarrierPlace { key: its.bytes()?, arrivals: its.small()?, life: its.small()? }))?;
+    Some(ClientRow { role, worker_share, runs, barrier })
+}

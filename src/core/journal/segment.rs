@@ -1,0 +1,162 @@
+//! How commits stand in a segment: a header, then one commit behind the other, each with its checksum.
+//!
+//! ```text
+//! header   "RALLYJRN"  format u16  flags u16  number u64  crc32c u32       (24 bytes, numbers little-endian)
+//! commit   "RJc1"  length u32  safe u32  crc32c u32  rows                  (16 bytes and the rows)
+//! ```
+//!
+//! The checksum of a commit covers its length, `safe`, its place (the segment's number and where it begins) and its
+//! rows, so a block that a disk put in the wrong place is not taken for a commit. `safe` is how much of the segment was
+//! promised to last when the commit was made. It tells a torn end from damage: where a commit cannot be read, and a
+//! later one says that this place was safe, something that was acknowledged is lost.
+
+/// The format that this release writes. It reads this and all older ones.
+pub const FORMAT: u16 = 1;
+/// Bytes of a segment's header.
+pub const HEADER: usize = 24;
+/// Where the first commit of a segment begins.
+pub const FIRST: u32 = 24;
+/// Bytes of a commit before its rows.
+pub const COMMIT: usize = 16;
+
+const MAGIC: [u8; 8] = *b"RALLYJRN";
+const COMMIT_MAGIC: [u8; 4] = *b"RJc1";
+/// Flag: the segment starts over. What was written before does not count once [`super::Row::Whole`] names this segment.
+const ANEW: u16 = 1;
+
+/// The header of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// The number of the segment, which is also its name.
+    pub number: u64,
+    /// Whether it starts over, after commits that could not be written.
+    pub anew: bool,
+}
+
+/// Why a header is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BadHeader {
+    /// The file is shorter than a header.
+    Short,
+    /// A newer release wrote it, in this format.
+    Newer(u16),
+    /// It is no segment, or damaged.
+    Damaged,
+}
+
+impl Header {
+    /// Its bytes.
+    pub fn encode(self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..10].copy_from_slice(&FORMAT.to_le_bytes());
+        bytes[10..12].copy_from_slice(&(if self.anew { ANEW } else { 0 }).to_le_bytes());
+        bytes[12..20].copy_from_slice(&self.number.to_le_bytes());
+        let crc = crc32c::crc32c(&bytes[..20]);
+        bytes[20..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Reads it from the start of a segment.
+    pub fn decode(segment: &[u8]) -> Result<Self, BadHeader> {
+        let Some((bytes, _)) = segment.split_first_chunk::<HEADER>() else { return Err(BadHeader::Short) };
+        if bytes[..8] != MAGIC || crc32c::crc32c(&bytes[..20]) != number_at(bytes, 20) {
+            return Err(BadHeader::Damaged);
+        }
+        let format = u16::from_le_bytes([bytes[8], bytes[9]]);
+        if format > FORMAT {
+            return Err(BadHeader::Newer(format));
+        }
+        let (low, high) = (number_at(bytes, 12), number_at(bytes, 16));
+        let flags = u16::from_le_bytes([bytes[10], bytes[11]]);
+        Ok(Self { number: u64::from(high) << 32 | u64::from(low), anew: flags & ANEW != 0 })
+    }
+}
+
+/// Where a commit stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The number of its segment.
+    pub segment: u64,
+    /// The byte with which it begins.
+    pub at: u32,
+}
+
+fn number_at(bytes: &[u8], at: usize) -> u32 {
+    let number = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
+    number.map_or(0, |number| u32::from_le_bytes(*number))
+}
+
+fn checksum(place: Place, len: u32, safe: u32, rows: &[u8]) -> u32 {
+    let mut covered = [0; 20];
+    covered[..8].copy_from_slice(&place.segment.to_le_bytes());
+    covered[8..12].copy_from_slice(&place.at.to_le_bytes());
+    covered[12..16].copy_from_slice(&len.to_le_bytes());
+    covered[16..].copy_from_slice(&safe.to_le_bytes());
+    crc32c::crc32c_append(crc32c::crc32c(&covered), rows)
+}
+
+/// Makes a commit of what is in `commit` behind its first [`COMMIT`] bytes, which are overwritten. `None` if it is
+/// longer than a segment can be.
+#[must_use]
+pub fn seal(commit: &mut [u8], place: Place, safe: u32) -> Option<()> {
+    let (head, rows) = commit.split_at_mut_checked(COMMIT)?;
+    let len = u32::try_from(rows.len()).ok()?;
+    place.at.checked_add(len)?.checked_add(u32::try_from(COMMIT).ok()?)?;
+    head[..4].copy_from_slice(&COMMIT_MAGIC);
+    head[4..8].copy_from_slice(&len.to_le_bytes());
+    head[8..12].copy_from_slice(&safe.to_le_bytes());
+    head[12..].copy_from_slice(&checksum(place, len, safe, rows).to_le_bytes());
+    Some(())
+}
+
+/// A commit as it stands in a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Commit<'a> {
+    /// Where it begins.
+    pub at: u32,
+    /// How much of the segment was promised to last when it was made.
+    pub safe: u32,
+    /// Its rows.
+    pub rows: &'a [u8],
+}
+
+/// The commit that begins at `place`, if a whole one does.
+pub fn commit_at(segment: &[u8], place: Place) -> Option<Commit<'_>> {
+    let bytes = segment.get(place.at as usize..)?;
+    let (head, rest) = bytes.split_first_chunk::<COMMIT>()?;
+    if head[..4] != COMMIT_MAGIC {
+        return None;
+    }
+    let (len, safe, crc) = (number_at(head, 4), number_at(head, 8), number_at(head, 12));
+    let rows = rest.get(..len as usize)?;
+    (checksum(place, len, safe, rows) == crc).then_some(Commit { at: place.at, safe, rows })
+}
+
+/// The whole commits of a segment from its header on; ends at the first that is not whole.
+pub fn commits(segment: &[u8], number: u64) -> impl Iterator<Item = Commit<'_>> {
+    let mut at = Some(FIRST);
+    std::iter::from_fn(move || {
+        let commit = commit_at(segment, Place { segment: number, at: at? })?;
+        at = end_of(&commit);
+        Some(commit)
+    })
+}
+
+/// Where the next commit begins.
+pub(super) fn end_of(commit: &Commit<'_>) -> Option<u32> {
+    commit.at.checked_add(u32::try_from(COMMIT.checked_add(commit.rows.len())?).ok()?)
+}
+
+/// The first whole commit behind `from` that says that `from` was safe.
+pub(super) fn later_promise(segment: &[u8], number: u64, from: u32) -> Option<Commit<'_>> {
+    let start = from as usize;
+    let behind = segment.get(start..)?;
+    let places = behind.windows(COMMIT_MAGIC.len()).enumerate().filter(|(_, four)| *four == COMMIT_MAGIC);
+    places
+        .filter_map(|(at, _)| {
+            let at = u32::try_from(start.checked_add(at)?).ok()?;
+            commit_at(segment, Place { segment: number, at })
+        })
+        .find(|commit| commit.safe > from)
+}

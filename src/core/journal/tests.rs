@@ -1,0 +1,308 @@
+//! Cut anywhere, damaged anywhere: what is read is the state of the last whole commit, or an error that names the place.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::segment::{COMMIT, Header, Place, seal};
+use super::*;
+
+/// A row without borrowed parts, for random tests.
+#[derive(Debug, Clone)]
+enum Said {
+    Epoch(u64),
+    Store(StoreId, Option<u16>),
+    Key(StoreId, u8, Option<(Vec<u8>, u32, Option<u32>)>),
+    Item(StoreId, u8, u64),
+    Queue(StoreId, u8, u64, u64),
+    Client(StoreId, u32, Option<(u8, i64, Vec<u8>)>),
+    GoneShare(StoreId, i64),
+    Session(u8, Option<(u64, Vec<u8>)>),
+    Entry(usize, u8, Option<Vec<u8>>),
+}
+
+fn said() -> impl Strategy<Value = Said> {
+    let bytes = || vec(any::<u8>(), 0..200);
+    let store = 1..4_u32;
+    let key = 0..4_u8;
+    prop_oneof![
+        any::<u64>().prop_map(Said::Epoch),
+        (store.clone(), any::<Option<u16>>()).prop_map(|(store, port)| Said::Store(store, port)),
+        (store.clone(), key.clone(), proptest::option::of((bytes(), any::<u32>(), any::<Option<u32>>())))
+            .prop_map(|(store, key, row)| Said::Key(store, key, row)),
+        (store.clone(), key.clone(), 0..6_u64).prop_map(|(store, key, n)| Said::Item(store, key, n)),
+        (store.clone(), key.clone(), 0..6_u64, 0..6_u64).prop_map(|(s, k, a, b)| Said::Queue(s, k, a, b)),
+        (store.clone(), 0..3_u32, any::<Option<(u8, i64, Vec<u8>)>>())
+            .prop_map(|(store, client, row)| Said::Client(store, client, row)),
+        (store, any::<i64>()).prop_map(|(store, share)| Said::GoneShare(store, share)),
+        (key.clone(), proptest::option::of((any::<u64>(), bytes())))
+            .prop_map(|(id, row)| Said::Session(id, row)),
+        (0..Table::ALL.len(), key, proptest::option::of(bytes()))
+            .prop_map(|(table, id, body)| Said::Entry(table, id, body)),
+    ]
+}
+
+impl Said {
+    fn with<T>(&self, give: impl FnOnce(Row<'_>) -> T) -> T {
+        let row = match self {
+            Self::Epoch(epoch) => Row::Epoch(*epoch),
+            Self::Store(store, port) => {
+                Row::Store(*store, port.map(|port| OpenStore { port, owner: b"run" }))
+            }
+            Self::Key(store, key, row) => {
+                let row = row.as_ref();
+                let row = row.map(|(value, life, writer)| KeyRow { value, life: *life, writer: *writer });
+                return give(Row::Key(*store, &[*key], row));
+            }
+            Self::Item(store, key, number) => {
+                return give(Row::Item(*store, &[*key], *number, &number.to_le_bytes()));
+            }
+            Self::Queue(store, key, first, next) => {
+                return give(Row::Queue(*store, &[*key], *first, *next));
+            }
+            Self::Client(store, client, row) => {
+                let row = row.as_ref().map(|(role, worker_share, run)| ClientRow {
+                    role: *role,
+                    worker_share: *worker_share,
+                    runs: vec![run],
+                    barrier: (!run.is_empty()).then_some(BarrierPlace { key: run, arrivals: 1, life: 7 }),
+                });
+                Row::Client(*store, *client, row)
+            }
+            Self::GoneShare(store, share) => Row::GoneShare(*store, *share),
+            Self::Session(id, row) => {
+                let row = row.as_ref().map(|(applied, replies)| SessionRow { applied: *applied, replies });
+                return give(Row::Session(&[*id], row));
+            }
+            Self::Entry(table, id, body) => {
+                return give(Row::Entry(Table::ALL[*table], &[*id], body.as_deref()));
+            }
+        };
+        give(row)
+    }
+}
+
+/// A segment with these commits, and where each of them ends. Each says that all before it is safe.
+fn segment(number: u64, anew: bool, commits: &[Vec<Said>]) -> (Vec<u8>, Vec<usize>) {
+    let mut bytes = Header { number, anew }.encode().to_vec();
+    let mut ends = vec![bytes.len()];
+    for commit in commits {
+        let mut sealed = vec![0; COMMIT];
+        for said in commit {
+            said.with(|row| row.encode(&mut sealed));
+        }
+        let at = u32::try_from(bytes.len()).expect("short");
+        seal(&mut sealed, Place { segment: number, at }, at).expect("short");
+        bytes.extend(sealed);
+        ends.push(bytes.len());
+    }
+    (bytes, ends)
+}
+
+fn image_of(commits: &[Vec<Said>]) -> Image {
+    let mut image = Image::default();
+    for said in commits.iter().flatten() {
+        said.with(|row| image.apply(row));
+    }
+    image
+}
+
+fn recover(segments: &[(u64, &[u8])]) -> Result<Recovered, Damage> {
+    let mut recovery = Recovery::default();
+    for (n, (number, bytes)) in segments.iter().enumerate() {
+        recovery.read(*number, bytes, n + 1 == segments.len())?;
+    }
+    Ok(recovery.finish())
+}
+
+fn some_commits() -> impl Strategy<Value = Vec<Vec<Said>>> {
+    vec(vec(said(), 0..4), 1..8)
+}
+
+fn key(store: StoreId, key: u8, value: &[u8]) -> Said {
+    Said::Key(store, key, Some((value.to_vec(), 0, None)))
+}
+
+proptest! {
+    #[test]
+    fn rows_come_back(said in said()) {
+        said.with(|row| {
+            let mut out = Vec::new();
+            row.encode(&mut out);
+            let read: Vec<_> = rows(&out).collect();
+            assert_eq!(read, [Ok(Some(row))]);
+        });
+    }
+
+    #[test]
+    fn cut_anywhere_it_is_the_state_of_the_last_whole_commit(
+        first in some_commits(), last in some_commits(), cut in any::<prop::sample::Index>(),
+    ) {
+        let (whole, _) = segment(7, false, &first);
+        let (bytes, ends) = segment(8, false, &last);
+        let cut = cut.index(bytes.len() + 1);
+        let read = recover(&[(7, &whole), (8, &bytes[..cut])]).expect("no damage");
+        let commits = ends.iter().filter(|end| **end <= cut).count().saturating_sub(1);
+        let all = [first, last[..commits].to_vec()].concat();
+        prop_assert_eq!(&read.image, &image_of(&all));
+        prop_assert_eq!(read.commits, all.len() as u64);
+        let end = ends.iter().rev().find(|end| **end <= cut).copied();
+        // Without a whole header all of it goes, even if that is nothing.
+        let torn = end.is_none_or(|end| end < cut).then(|| (end.unwrap_or(0) as u32, (cut - end.unwrap_or(0)) as u64));
+        prop_assert_eq!(read.torn, torn);
+    }
+
+    #[test]
+    fn a_flipped_bit_is_named_or_at_the_end(
+        commits in some_commits(), at in any::<prop::sample::Index>(), bit in 0..8_u32,
+    ) {
+        let (mut bytes, ends) = segment(3, false, &commits);
+        let at = at.index(bytes.len());
+        bytes[at] ^= 1 << bit;
+        // The commit in which it is, by its start; the header is named by byte 0.
+        let hit = ends.iter().rposition(|end| *end <= at);
+        let read = recover(&[(3, &bytes)]);
+        match hit {
+            Some(n) if n + 2 == ends.len() => {
+                // The last one: nothing says that it was ever acknowledged.
+                let read = read.expect("cut");
+                prop_assert_eq!(&read.image, &image_of(&commits[..n]));
+                prop_assert_eq!(read.torn, Some((ends[n] as u32, (bytes.len() - ends[n]) as u64)));
+            }
+            _ => {
+                let damage = read.expect_err("damage");
+                let start = hit.map_or(0, |n| ends[n]);
+                prop_assert_eq!((damage.segment, damage.at as usize), (3, start));
+            }
+        }
+        // In a segment that is not the last, no commit may be missing.
+        let (next, _) = segment(4, false, &commits);
+        prop_assert!(recover(&[(3, &bytes), (4, &next)]).is_err());
+    }
+
+    #[test]
+    fn rows_that_are_copied_again_change_nothing(commits in some_commits(), again in any::<prop::sample::Index>()) {
+        let image = image_of(&commits);
+        let mut copied = image.clone();
+        let from = again.index(commits.len());
+        for said in commits[from..].iter().flatten() {
+            said.with(|row| copied.apply(row));
+        }
+        // From any commit on: all later ones come again too.
+        let stores_as_before = commits[from..].iter().flatten().all(|said| !matches!(said, Said::Store(..) | Said::Queue(..) | Said::Item(..)));
+        prop_assert!(!stores_as_before || copied == image);
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..300)) {
+        let mut all = Header { number: 1, anew: false }.encode().to_vec();
+        all.extend(&bytes);
+        let _ = recover(&[(1, &all)]);
+        let _ = recover(&[(1, &bytes)]);
+        rows(&bytes).for_each(drop);
+    }
+}
+
+#[test]
+fn a_row_of_a_newer_release_is_refused_or_passed_over_by_its_kind() {
+    let read: Vec<_> = rows(&[100, 2, 1, 2]).collect();
+    assert_eq!(read, [Err(BadRow::Newer(100))]);
+    let mut passed_over = vec![200, 2, 1, 2];
+    Row::Epoch(4).encode(&mut passed_over);
+    assert_eq!(rows(&passed_over).collect::<Vec<_>>(), [Ok(None), Ok(Some(Row::Epoch(4)))]);
+    // Fields that a newer release has added.
+    assert_eq!(rows(&[1, 3, 9, 8, 7]).collect::<Vec<_>>(), [Ok(Some(Row::Epoch(9)))]);
+    assert_eq!(rows(&[1, 0]).collect::<Vec<_>>(), [Err(BadRow::Malformed(1))]);
+    assert_eq!(rows(&[1, 9, 1]).collect::<Vec<_>>(), [Err(BadRow::Malformed(1))]);
+}
+
+#[test]
+fn a_segment_of_a_newer_format_is_refused() {
+    let mut header = Header { number: 1, anew: false }.encode();
+    header[8] = 2;
+    let crc = crc32c::crc32c(&header[..20]);
+    header[20..].copy_from_slice(&crc.to_le_bytes());
+    let refused = recover(&[(1, &header)]).expect_err("newer");
+    assert_eq!(refused.what, WhatIsWrong::NewerFormat(2));
+    assert!(refused.to_string().contains("newer release"), "{refused}");
+}
+
+#[test]
+fn a_missing_segment_is_named() {
+    let (one, _) = segment(1, false, &[vec![]]);
+    let (three, _) = segment(3, false, &[vec![]]);
+    let damage = recover(&[(1, &one), (3, &three)]).expect_err("2 is missing");
+    assert_eq!(damage, Damage { segment: 2, at: 0, what: WhatIsWrong::Missing });
+}
+
+#[test]
+fn a_commit_in_the_wrong_place_is_none() {
+    let (one, _) = segment(1, false, &[vec![Said::Epoch(1)]]);
+    let mut two = Header { number: 2, anew: false }.encode().to_vec();
+    two.extend(&one[super::segment::HEADER..]);
+    let read = recover(&[(2, &two)]).expect("cut");
+    assert_eq!((read.commits, read.torn.is_some()), (0, true));
+}
+
+#[test]
+fn a_hole_that_nobody_promised_is_cut_with_what_is_behind_it() {
+    // After a power cut: the second commit never reached the disk, the third did, and neither was acknowledged.
+    let mut bytes = Header { number: 1, anew: false }.encode().to_vec();
+    let mut starts = Vec::new();
+    for epoch in 1..=3 {
+        let mut commit = vec![0; COMMIT];
+        Row::Epoch(epoch).encode(&mut commit);
+        let at = bytes.len() as u32;
+        seal(&mut commit, Place { segment: 1, at }, super::segment::HEADER as u32).expect("short");
+        starts.push(bytes.len());
+        bytes.extend(commit);
+    }
+    bytes[starts[1]..starts[2]].fill(0);
+    let read = recover(&[(1, &bytes)]).expect("cut");
+    assert_eq!(
+        (read.image.epoch, read.torn),
+        (1, Some((starts[1] as u32, (bytes.len() - starts[1]) as u64)))
+    );
+}
+
+#[test]
+fn what_begins_anew_counts_from_its_end_on() {
+    let open = Said::Store(1, Some(29500));
+    let (before, _) = segment(1, false, &[vec![open.clone(), key(1, 1, b"old"), key(1, 2, b"old")]]);
+    let again = [vec![open], vec![key(1, 1, b"new")]];
+    let (mut after, ends) = segment(2, true, &again);
+    let read = recover(&[(1, &before), (2, &after)]).expect("no damage");
+    assert_eq!((read.image.stores[&1].keys.len(), read.unfinished), (2, Some(2)));
+    let mut whole = vec![0; COMMIT];
+    Row::Whole(2).encode(&mut whole);
+    let at = *ends.last().expect("an end") as u32;
+    seal(&mut whole, Place { segment: 2, at }, at).expect("short");
+    after.extend(whole);
+    let read = recover(&[(1, &before), (2, &after)]).expect("no damage");
+    assert_eq!((read.image, read.unfinished), (image_of(&again), None));
+}
+
+/// The journal of the first format that was ever written, as a later release will find it.
+fn first_format() -> Vec<Vec<Said>> {
+    vec![
+        vec![Said::Epoch(1), Said::Store(1, Some(29500)), Said::Store(2, Some(29510))],
+        vec![key(1, 1, b"a value"), Said::Key(1, 2, Some((b"3".to_vec(), 2, Some(17))))],
+        vec![Said::Item(1, 3, 0), Said::Item(1, 3, 1), Said::Item(1, 3, 2), Said::Queue(1, 3, 1, 3)],
+        vec![Said::Client(1, 17, Some((1, -2, b"job".to_vec()))), Said::GoneShare(1, 3)],
+        vec![Said::Session(9, Some((5, b"replies".to_vec())))],
+        (0..Table::ALL.len()).map(|table| Said::Entry(table, 1, Some(b"body".to_vec()))).collect(),
+        vec![key(2, 1, b"gone with its store"), Said::Store(2, None), Said::Key(1, 1, None), key(1, 4, b"")],
+    ]
+}
+
+#[test]
+fn the_first_format_is_read() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/journal/format-1.rows");
+    let (bytes, _) = segment(1, false, &first_format());
+    if std::env::var_os("RALLYPOINT_UPDATE_DOCS").is_some() && !std::path::Path::new(path).exists() {
+        std::fs::write(path, &bytes).expect("written");
+    }
+    let stored = std::fs::read(path).expect("the fixture");
+    let read = recover(&[(1, &stored)]).expect("no damage");
+    assert_eq!(read.image, image_of(&first_format()));
+    assert_eq!(read.image.stores[&1].queues[&[3][..]].items.len(), 2);
+}
