@@ -19,7 +19,7 @@ pub(super) struct Sweep {
     only_rows: bool,
     age: u64,
     /// The next place to look at.
-    next: usize,
+    next: u32,
     /// Keys and queues dropped so far.
     dropped: usize,
     /// Items of the queue that was dropped last, on their way out.

@@ -6,10 +6,10 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use slab::Slab;
 
+use super::chunks::{Chunks, left_behind};
 use super::index::{Hashed, Index};
-use super::slot::{SlotId, left_behind};
+use super::slot::SlotId;
 use super::stale::record::Record;
 use super::waiters::WaitList;
 
@@ -87,13 +87,7 @@ pub(super) struct Looked {
 #[derive(Debug, Default)]
 pub(super) struct KeySpace {
     index: Index,
-    slots: Slab<Slot>,
-    /// Places of slots, with those that are free.
-    places: usize,
-    /// Bytes of places that many names have left behind.
-    left: usize,
-    /// With so few names left it is tried to give places back.
-    trim_at: usize,
+    slots: Chunks<Slot>,
     plain: usize,
     bytes: usize,
     /// Goes up when keys are to go that are there now: see [`Self::new_age`].
@@ -120,20 +114,7 @@ impl KeySpace {
 
     /// Bytes held, with [`Self::SLOT_BYTES`] a name, and the places that many names have left behind.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes + self.left
-    }
-
-    /// Gives back the places behind the last name.
-    #[cold]
-    fn trim(&mut self) {
-        self.slots.shrink_to_fit();
-        self.places = self.slots.capacity();
-        self.trim_at = self.slots.len() / 2;
-    }
-
-    #[inline]
-    fn count_places(&mut self) {
-        self.left = left_behind(self.places, self.slots.len()) * size_of::<Slot>();
+        self.bytes + self.slots.left_bytes()
     }
 
     /// Begins a new age and returns it. What goes in several steps goes by this: only what was written before.
@@ -143,21 +124,21 @@ impl KeySpace {
     }
 
     /// The slot at a place, of those below [`Self::places`].
-    pub(super) fn at(&self, place: usize) -> Option<(SlotId, &Slot)> {
+    pub(super) fn at(&self, place: u32) -> Option<(SlotId, &Slot)> {
         Some((SlotId::at(place), self.slots.get(place)?))
     }
 
     /// One more than the last place that a slot may have.
-    pub(super) fn places(&self) -> usize {
-        self.places
+    pub(super) fn places(&self) -> u32 {
+        self.slots.end()
     }
 
     /// Looks `key` up. What is found holds until a name comes or goes.
     #[inline]
     pub(super) fn look(&self, key: &[u8]) -> Looked {
         let hash = self.index.hash(key);
-        let is_it = |place| &*self.slots[SlotId::of(place).place()].key == key;
-        Looked { hash, id: self.index.find(hash, is_it).map(SlotId::of) }
+        let is_it = |place| &*self.slots[place].key == key;
+        Looked { hash, id: self.index.find(hash, is_it).map(SlotId::at) }
     }
 
     #[inline]
@@ -168,7 +149,7 @@ impl KeySpace {
     /// A slot for `key`, which was looked up and is not there.
     #[inline]
     pub(super) fn insert(&mut self, key: &[u8], Looked { hash, .. }: Looked) -> SlotId {
-        let slot = Slot {
+        let place = self.slots.add(|_| Slot {
             key: key.into(),
             value: None,
             queue: None,
@@ -176,17 +157,10 @@ impl KeySpace {
             barrier: None,
             written: 0,
             record: None,
-        };
-        let place = self.slots.insert(slot);
-        if place >= self.places {
-            self.places = place + 1;
-            self.trim_at = self.places / 4;
-        }
-        let id = SlotId::at(place);
-        self.index.insert(hash, id.number());
+        });
+        self.index.insert(hash, place);
         self.bytes += key.len() + Self::SLOT_BYTES;
-        self.count_places();
-        id
+        SlotId::at(place)
     }
 
     #[inline]
@@ -264,14 +238,15 @@ impl KeySpace {
         if slot.is_needed() {
             return None;
         }
-        self.index.remove(self.index.hash(&slot.key), id.number());
+        self.index.remove(self.index.hash(&slot.key), id.place());
         let slot = self.slots.remove(id.place());
         self.bytes -= slot.key.len() + Self::SLOT_BYTES;
-        if self.left > 0 && self.slots.len() <= self.trim_at {
-            self.trim();
-        }
-        self.count_places();
         slot.record
+    }
+
+    #[cfg(test)]
+    pub(super) fn check_places(&self) -> usize {
+        self.slots.check()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (SlotId, &Slot)> {

@@ -8,11 +8,13 @@
 
 mod barriers;
 mod capacity;
+mod chunks;
 mod drops;
 mod effects;
 mod index;
 mod keyspace;
 mod number;
+
 mod queues;
 mod slices;
 mod slot;

@@ -1,10 +1,10 @@
 //! Which connection waits for which name, in both directions: a list through each name's waiters, and each
 //! wait's own entries. So leaving costs only the size of the wait that ends, however many others wait.
 
-use slab::Slab;
 use smallvec::SmallVec;
 
-use super::slot::{SlotId, left_behind};
+use super::chunks::Chunks;
+use super::slot::SlotId;
 use crate::core::ids::{ConnId, Timestamp};
 
 const NONE: u32 = u32::MAX;
@@ -43,12 +43,7 @@ impl WaitList {
 /// All registrations.
 #[derive(Debug, Default)]
 pub(super) struct Registrations {
-    entries: Slab<Registration>,
-    /// Places of entries, with those that are free.
-    places: usize,
-    /// With so few left it is tried to give places back.
-    trim_at: usize,
-    bytes: usize,
+    entries: Chunks<Registration>,
 }
 
 #[expect(
@@ -61,41 +56,31 @@ impl Registrations {
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
+        self.entries.check();
         self.entries.len()
     }
 
     /// Bytes held, with the places that many registrations have left behind.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    fn count_bytes(&mut self) {
-        let left = left_behind(self.places, self.entries.len()) * size_of::<Registration>();
-        self.bytes = self.entries.len() * Self::BYTES + left;
+        self.entries.len() * Self::BYTES + self.entries.left_bytes()
     }
 
     /// Whether the last in `list` is a registration of `conn`.
     pub(super) fn is_last(&self, list: WaitList, conn: ConnId) -> bool {
-        self.entries.get(list.last as usize).is_some_and(|last| last.conn == conn)
+        self.entries.get(list.last).is_some_and(|last| last.conn == conn)
     }
 
     pub(super) fn get(&self, id: RegistrationId) -> Registration {
-        self.entries[id as usize]
+        self.entries[id]
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "2^32 registrations need more than 100 GB")]
     pub(super) fn append(&mut self, list: &mut WaitList, conn: ConnId, slot: SlotId) -> RegistrationId {
-        let id = self.entries.insert(Registration { conn, slot, before: list.last, after: NONE }) as u32;
-        if id as usize >= self.places {
-            self.places = id as usize + 1;
-            self.trim_at = self.places / 4;
-        }
+        let id = self.entries.add(|_| Registration { conn, slot, before: list.last, after: NONE });
         match list.last {
             NONE => list.first = id,
-            last => self.entries[last as usize].after = id,
+            last => self.entries[last].after = id,
         }
         list.last = id;
-        self.count_bytes();
         id
     }
 
@@ -103,21 +88,15 @@ impl Registrations {
     pub(super) fn remove(&mut self, list: &mut WaitList, id: RegistrationId) {
         #[cfg(test)]
         super::tests::work::step();
-        let Registration { before, after, .. } = self.entries.remove(id as usize);
+        let Registration { before, after, .. } = self.entries.remove(id);
         match before {
             NONE => list.first = after,
-            before => self.entries[before as usize].after = after,
+            before => self.entries[before].after = after,
         }
         match after {
             NONE => list.last = before,
-            after => self.entries[after as usize].before = before,
+            after => self.entries[after].before = before,
         }
-        if left_behind(self.places, self.entries.len()) > 0 && self.entries.len() <= self.trim_at {
-            self.entries.shrink_to_fit();
-            self.places = self.entries.capacity();
-            self.trim_at = self.entries.len() / 2;
-        }
-        self.count_bytes();
     }
 
     /// The connections in `list`, oldest first.
@@ -126,7 +105,7 @@ impl Registrations {
         std::iter::from_fn(move || {
             #[cfg(test)]
             super::tests::work::step();
-            let entry = self.entries.get(next as usize)?;
+            let entry = self.entries.get(next)?;
             next = entry.after;
             Some(entry.conn)
         })

@@ -1,10 +1,8 @@
 //! Which addresses belong together: the ranks of one process group, the nodes of one role exchange.
 
-use slab::Slab;
-
 use super::members::Members;
 use super::ranges::RangeSet;
-use crate::core::ids::count;
+use crate::core::store::chunks::Chunks;
 use crate::core::store::index::Index;
 use crate::core::store::slot::SlotId;
 
@@ -33,7 +31,7 @@ struct Group {
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     index: Index,
-    all: Slab<Group>,
+    all: Chunks<Group>,
     made: u32,
     bytes: usize,
 }
@@ -53,35 +51,34 @@ impl Groups {
 
     /// Bytes held.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.all.left_bytes()
     }
 
     fn get(&self, id: GroupId) -> Option<&Group> {
-        self.all.get(id.place as usize).filter(|group| group.id == id)
+        self.all.get(id.place).filter(|group| group.id == id)
     }
 
     /// The group called `name`, which one more name belongs to now.
     pub(super) fn enter(&mut self, name: &[u8]) -> GroupId {
         let hash = self.index.hash(name);
-        if let Some(place) = self.index.find(hash, |place| *self.all[place as usize].name == *name) {
-            let group = &mut self.all[place as usize];
+        if let Some(place) = self.index.find(hash, |place| *self.all[place].name == *name) {
+            let group = &mut self.all[place];
             group.names += 1;
             return group.id;
         }
         self.made = self.made.wrapping_add(1);
         self.bytes += Self::bytes_of(name);
-        let entry = self.all.vacant_entry();
-        let id = GroupId { place: count(entry.key()), made: self.made };
-        entry.insert(Group {
-            id,
+        let made = self.made;
+        let place = self.all.add(|place| Group {
+            id: GroupId { place, made },
             name: name.into(),
             names: 1,
             addresses: Members::default(),
             read: RangeSet::default(),
             state: 1,
         });
-        self.index.insert(hash, id.place);
-        id
+        self.index.insert(hash, place);
+        GroupId { place, made }
     }
 
     /// One name less belongs to the group.
@@ -89,7 +86,7 @@ impl Groups {
         let Some(group) = find(&mut self.all, id) else { return };
         group.names -= 1;
         if group.names == 0 {
-            let group = self.all.remove(id.place as usize);
+            let group = self.all.remove(id.place);
             self.index.remove(self.index.hash(&group.name), id.place);
             self.bytes -= Self::bytes_of(&group.name) + group.read.bytes();
         }
@@ -149,9 +146,10 @@ impl Groups {
     #[cfg(test)]
     pub(super) fn names(&self) -> std::collections::HashMap<GroupId, usize> {
         let bytes = |group: &Group| Self::bytes_of(&group.name) + group.read.bytes();
+        self.all.check();
         assert_eq!(self.bytes, self.all.iter().map(|(_, group)| bytes(group)).sum::<usize>());
-        for (place, group) in &self.all {
-            let found = self.index.find(self.index.hash(&group.name), |at| at as usize == place);
+        for (place, group) in self.all.iter() {
+            let found = self.index.find(self.index.hash(&group.name), |at| at == place);
             assert_eq!(found, Some(group.id.place), "the index finds each group");
         }
         self.all.iter().map(|(_, group)| (group.id, group.names)).collect()
@@ -162,6 +160,6 @@ impl Groups {
     }
 }
 
-fn find(all: &mut Slab<Group>, id: GroupId) -> Option<&mut Group> {
-    all.get_mut(id.place as usize).filter(|group| group.id == id)
+fn find(all: &mut Chunks<Group>, id: GroupId) -> Option<&mut Group> {
+    all.get_mut(id.place).filter(|group| group.id == id)
 }

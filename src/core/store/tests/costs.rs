@@ -228,6 +228,37 @@ fn a_name_among_many_costs_no_more_than_among_few() {
     }
 }
 
+/// However many names a store has, none moves when it grows, and room is given back in small parts.
+#[test]
+fn a_store_grows_and_shrinks_in_small_steps() {
+    const NAMES: usize = 60_000;
+    let world = World::unchecked();
+    let writer = world.client();
+    let form = |n| format!("/default_pg/0//{n}//cpu//0/0");
+    let early = (0..3000).step_by(100).map(form).collect::<Vec<_>>();
+    (0..3000).for_each(|n| writer.set(form(n), "1"));
+    let addresses = || {
+        let inner = world.inner();
+        let address = |name: &String| {
+            let id = inner.store.keys.find(name.as_bytes()).expect("it stays");
+            std::ptr::from_ref(inner.store.keys.slot(id)).addr()
+        };
+        early.iter().map(address).collect::<Vec<_>>()
+    };
+    let before = addresses();
+    (3000..NAMES).for_each(|n| writer.set(form(n), "1"));
+    assert_eq!(addresses(), before);
+    let bytes = || world.inner().store.stats().bytes;
+    let given_back = |act: &dyn Fn()| {
+        let before = bytes();
+        act();
+        before.saturating_sub(bytes())
+    };
+    let most = (0..NAMES).map(|n| given_back(&|| assert_eq!(writer.delete(form(n)), 1))).max();
+    assert!(most < Some(256 * 1024), "{most:?}");
+    world.inner().check_now();
+}
+
 #[test]
 fn leaving_a_run_costs_no_more_where_very_many_names_may_tell_of_its_end() {
     let leaving = |names| {

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use super::super::keyspace::{KeySpace, Queue, Slot};
-use super::super::slot::{SlotId, left_behind};
+use super::super::keyspace::{KeySpace, Queue};
+use super::super::slot::SlotId;
 use super::super::waiters::{RegistrationId, WaitOn};
 use super::super::{Session, Store};
 use crate::core::ids::ConnId;
@@ -41,7 +41,7 @@ impl Store {
             bytes += items.map(|item| item.len() + size_of::<Bytes>()).sum::<usize>();
             bytes += slot.queue.as_ref().map_or(0, |_| Queue::BYTES);
         }
-        bytes += left_behind(self.keys.places(), names) * size_of::<Slot>();
+        bytes += self.keys.check_places();
         assert_eq!((self.keys.names(), self.keys.plain(), self.keys.bytes()), (names, plain, bytes));
         assert_eq!(self.connections, self.live().count());
         assert_eq!(self.waiting, self.live().filter(|session| session.wait.is_some()).count());

@@ -160,18 +160,19 @@ fn room_that_many_names_have_left_behind_counts_until_it_is_free() {
     }
     let names: Vec<String> = (0..100_000).map(|n| format!("w{n}")).collect();
     assert!(!b.wait(&names));
-    (0..99_999).for_each(|n| assert_eq!(a.delete(format!("/{n}")), 1));
+    let stays = |n: &usize| n.is_multiple_of(500);
+    (0..100_000).filter(|n| !stays(n)).for_each(|n| assert_eq!(a.delete(format!("/{n}")), 1));
     (0..99_999).for_each(|_| assert!(a.pop("q").is_some()));
     b.cancel();
     world.settle();
-    assert!(stats(&world).bytes > 100_000 * 80, "{}", stats(&world).bytes);
+    assert!(stats(&world).bytes > 90_000 * 80, "{}", stats(&world).bytes);
     let room = |world: &World| {
         let queue = world.inner().store.keys.find(b"q").expect("the queue");
         world.inner().store.keys.slot(queue).queue.as_ref().map_or(0, |queue| queue.items.capacity())
     };
     assert!(room(&world) < 5000, "{}", room(&world));
     a.pop("q");
-    a.delete("/99999");
+    (0..100_000).filter(stays).for_each(|n| assert_eq!(a.delete(format!("/{n}")), 1));
     assert_eq!(stats(&world).bytes, 0, "nothing is left that a place could be between");
     b.leave();
     world.assert_empty_after(a);
