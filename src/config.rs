@@ -102,6 +102,37 @@ impl Default for ServerConfig {
     }
 }
 
+/// What a server keeps where a restart finds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JournalConfig {
+    /// The folder.
+    pub path: PathBuf,
+    /// What acknowledged changes survive.
+    pub durability: Durability,
+    /// What happens when the folder takes no more.
+    pub on_error: OnJournalError,
+}
+
+/// What acknowledged changes survive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Durability {
+    /// The end of the process: each change is written to the file before its reply leaves.
+    #[default]
+    Process,
+    /// Also a loss of power: replies wait until the disk has the change, many at once.
+    Disk,
+}
+
+/// What happens when the journal cannot be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum OnJournalError {
+    /// Go on in memory, say so, and go on writing when it is possible again.
+    #[default]
+    Continue,
+    /// End the server.
+    Stop,
+}
+
 /// What insight does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InsightConfig {

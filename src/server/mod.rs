@@ -4,6 +4,7 @@ pub mod admin;
 pub mod clock;
 pub mod engine;
 mod gate;
+pub mod journal;
 mod limits;
 pub mod metrics;
 mod observe;

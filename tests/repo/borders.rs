@@ -43,6 +43,11 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
     ("server/clock", &["core/ids"], &["axum", "tracing"]),
     ("server/engine", &["core/ids", "core/protocol", "core/store", "server/clock"], &["tokio_util", "axum"]),
     (
+        "server/journal",
+        &["config", "core/ids", "core/journal"],
+        &["tokio_util", "axum", "prometheus", "bytes"],
+    ),
+    (
         "server",
         &[
             "api",
@@ -50,11 +55,13 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
             "core/gate",
             "core/ids",
             "core/insight",
+            "core/journal",
             "core/protocol",
             "core/rendezvous",
             "core/store",
             "server/clock",
             "server/engine",
+            "server/journal",
         ],
         &["axum", "prometheus"],
     ),

@@ -20,5 +20,5 @@ mod tests;
 
 pub use codec::BadRow;
 pub use image::{ClientImage, Entries, Image, KeyImage, QueueImage, SessionImage, StoreImage};
-pub use recovery::{Damage, Recovered, Recovery, WhatIsWrong};
+pub use recovery::{Damage, Recovered, Recovery, Torn, WhatIsWrong};
 pub use row::{BarrierPlace, ClientRow, KeyRow, OpenStore, Row, SessionRow, StoreId, Table, rows};

@@ -1,6 +1,6 @@
 //! Reads segments in order into the state of the last whole commit.
 //!
-//! A commit that is not whole at the end of the last segment was never acknowledged: it is cut. Anything else that
+//! A commit that is not whole at the end of a segment was never acknowledged: it is cut. Anything else that
 //! cannot be read is damage, and nothing is served from what is left without an operator's word.
 
 use super::codec::BadRow;
@@ -51,12 +51,22 @@ pub struct Recovered {
     pub last_segment: u64,
     /// Commits read.
     pub commits: u64,
-    /// What is to be cut from the end of the last segment: where it begins, and how many bytes. They were never
-    /// acknowledged.
-    pub torn: Option<(u32, u64)>,
+    /// What is to be cut from the ends of segments: it was never acknowledged.
+    pub torn: Vec<Torn>,
     /// The segments from here on do not count: the server began anew after commits that it could not write, and did not
     /// come to the end of it. The state is that from before.
     pub unfinished: Option<u64>,
+}
+
+/// The end of a segment that was not written whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Torn {
+    /// The number of the segment.
+    pub segment: u64,
+    /// Where it begins. At 0 not even the header is whole, and the segment is none.
+    pub at: u32,
+    /// Its bytes.
+    pub len: u64,
 }
 
 /// Reads segments, given in the order of their numbers.
@@ -67,12 +77,13 @@ pub struct Recovery {
     anew: Option<(Image, u64)>,
     last_segment: u64,
     commits: u64,
-    torn: Option<(u32, u64)>,
+    torn: Vec<Torn>,
 }
 
 impl Recovery {
-    /// Reads the next segment: its number by its name, and all its bytes.
-    pub fn read(&mut self, number: u64, segment: &[u8], is_last: bool) -> Result<(), Damage> {
+    /// Reads the next segment: its number by its name, and all its bytes. Its end may be torn if it is the last, or if the
+    /// next one begins anew because of that.
+    pub fn read(&mut self, number: u64, segment: &[u8], may_be_torn: bool) -> Result<(), Damage> {
         let expected = self.last_segment.saturating_add(1);
         if self.last_segment > 0 && number != expected {
             return Err(Damage { segment: expected, at: 0, what: WhatIsWrong::Missing });
@@ -81,8 +92,11 @@ impl Recovery {
         let damaged = |at, what| Damage { segment: number, at, what };
         let header = match Header::decode(segment) {
             Ok(header) if header.number == number => header,
-            Err(BadHeader::Short) if is_last => {
-                self.torn = Some((0, segment.len() as u64));
+            // Where no commit says that it was promised to last, the segment never began.
+            Err(BadHeader::Short | BadHeader::Damaged)
+                if may_be_torn && later_promise(segment, number, 0).is_none() =>
+            {
+                self.torn.push(Torn { segment: number, at: 0, len: segment.len() as u64 });
                 return Ok(());
             }
             Err(BadHeader::Newer(format)) => {
@@ -98,11 +112,11 @@ impl Recovery {
         let mut at = FIRST;
         while (at as usize) < segment.len() {
             let Some(commit) = commit_at(segment, Place { segment: number, at }) else {
-                if !is_last || later_promise(segment, number, at).is_some() {
+                if !may_be_torn || later_promise(segment, number, at).is_some() {
                     return Err(damaged(at, WhatIsWrong::Commit));
                 }
                 let left = segment.len().saturating_sub(at as usize);
-                self.torn = Some((at, left as u64));
+                self.torn.push(Torn { segment: number, at, len: left as u64 });
                 return Ok(());
             };
             for row in rows(commit.rows) {

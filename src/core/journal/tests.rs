@@ -147,8 +147,9 @@ proptest! {
         prop_assert_eq!(read.commits, all.len() as u64);
         let end = ends.iter().rev().find(|end| **end <= cut).copied();
         // Without a whole header all of it goes, even if that is nothing.
-        let torn = end.is_none_or(|end| end < cut).then(|| (end.unwrap_or(0) as u32, (cut - end.unwrap_or(0)) as u64));
-        prop_assert_eq!(read.torn, torn);
+        let at = end.unwrap_or(0);
+        let torn = end.is_none_or(|end| end < cut).then(|| Torn { segment: 8, at: at as u32, len: (cut - at) as u64 });
+        prop_assert_eq!(read.torn, Vec::from_iter(torn));
     }
 
     #[test]
@@ -166,7 +167,8 @@ proptest! {
                 // The last one: nothing says that it was ever acknowledged.
                 let read = read.expect("cut");
                 prop_assert_eq!(&read.image, &image_of(&commits[..n]));
-                prop_assert_eq!(read.torn, Some((ends[n] as u32, (bytes.len() - ends[n]) as u64)));
+                let len = (bytes.len() - ends[n]) as u64;
+                prop_assert_eq!(read.torn, [Torn { segment: 3, at: ends[n] as u32, len }]);
             }
             _ => {
                 let damage = read.expect_err("damage");
@@ -240,7 +242,7 @@ fn a_commit_in_the_wrong_place_is_none() {
     let mut two = Header { number: 2, anew: false }.encode().to_vec();
     two.extend(&one[super::segment::HEADER..]);
     let read = recover(&[(2, &two)]).expect("cut");
-    assert_eq!((read.commits, read.torn.is_some()), (0, true));
+    assert_eq!((read.commits, read.torn.len()), (0, 1));
 }
 
 #[test]
@@ -260,7 +262,7 @@ fn a_hole_that_nobody_promised_is_cut_with_what_is_behind_it() {
     let read = recover(&[(1, &bytes)]).expect("cut");
     assert_eq!(
         (read.image.epoch, read.torn),
-        (1, Some((starts[1] as u32, (bytes.len() - starts[1]) as u64)))
+        (1, vec![Torn { segment: 1, at: starts[1] as u32, len: (bytes.len() - starts[1]) as u64 }])
     );
 }
 

@@ -1,0 +1,193 @@
+//! Opens a journal: takes its folder, reads what is there, and begins the next segment.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Condvar, Mutex};
+
+use super::backend::{Backend, Folder, NoFolder};
+use super::{Journal, Queue, SEGMENT, Stats, Store, Tidying, Unsynced, Writer};
+use crate::config::{Durability, JournalConfig};
+use crate::core::journal::segment::Header;
+use crate::core::journal::{Damage, Image, Recovered, Recovery};
+
+/// Why a journal cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum CannotOpen {
+    /// Its folder is not there for us.
+    #[error("{0}")]
+    Folder(#[from] NoFolder),
+    /// Something in it cannot be read or written.
+    #[error("the journal in {}: {error}", path.display())]
+    Io {
+        /// Which file, or the folder.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// It is damaged.
+    #[error(
+        "the journal is damaged: {}, byte {}: {}. Nothing was changed. Put that file back from a copy, or give up what is \
+         in the journal: move the folder away and start with an empty one (all jobs then start anew). `rallypoint journal \
+         dump {}` shows what can be read",
+        file.display(), damage.at, damage.what, folder.display()
+    )]
+    Damaged {
+        /// The folder.
+        folder: PathBuf,
+        /// The file.
+        file: PathBuf,
+        /// Where in it, and what.
+        damage: Damage,
+    },
+}
+
+/// What a server starts with.
+#[derive(Debug)]
+pub struct Restored {
+    /// The state at the end of the last server.
+    pub image: Image,
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// Commits that were read.
+    pub commits: u64,
+    /// Bytes at the end that were cut: a commit that was never acknowledged.
+    pub cut: u64,
+    /// Whether what happened after a failed write is lost.
+    pub is_old: bool,
+}
+
+/// Reads all segments of a folder and changes nothing. With each goes its bytes to `see`.
+pub fn read(backend: &dyn Backend, mut see: impl FnMut(u64, &[u8])) -> io::Result<Result<Recovered, Damage>> {
+    let numbers = backend.list()?;
+    let mut recovery = Recovery::default();
+    let mut next = match numbers.first() {
+        Some(&first) => Some((first, backend.read(first)?)),
+        None => None,
+    };
+    let mut rest = numbers.iter().skip(1);
+    while let Some((number, bytes)) = next.take() {
+        if let Some(&following) = rest.next() {
+            next = Some((following, backend.read(following)?));
+        }
+        // A commit that could not be written may have left a part of it, if what follows begins anew.
+        let is_end = next.as_ref().is_none_or(|(_, next)| Header::decode(next).is_ok_and(|next| next.anew));
+        see(number, &bytes);
+        if let Err(damage) = recovery.read(number, &bytes, is_end) {
+            return Ok(Err(damage));
+        }
+    }
+    Ok(Ok(recovery.finish()))
+}
+
+impl Journal {
+    /// Opens the journal in a folder, with what it holds.
+    pub fn open(config: &JournalConfig) -> Result<(Arc<Self>, Restored), CannotOpen> {
+        let folder = Folder::take(&config.path)?;
+        let file = |number| Folder::look(&config.path).file(number);
+        let (journal, restored) =
+            Self::with(Box::new(folder), config, SEGMENT).map_err(|error| match error {
+                Failed::Io(error) => CannotOpen::Io { path: config.path.clone(), error },
+                Failed::Damaged(damage) => {
+                    CannotOpen::Damaged { folder: config.path.clone(), file: file(damage.segment), damage }
+                }
+            })?;
+        if config.durability == Durability::Disk {
+            let syncing = Arc::clone(&journal);
+            let thread = std::thread::Builder::new().name("journal".into());
+            thread
+                .spawn(move || syncing.keep_syncing())
+                .map_err(|error| CannotOpen::Io { path: config.path.clone(), error })?;
+        }
+        Ok((journal, restored))
+    }
+
+    /// Opens the journal that a backend keeps.
+    pub(super) fn with(
+        backend: Box<dyn Backend>,
+        config: &JournalConfig,
+        segment_size: u32,
+    ) -> Result<(Arc<Self>, Restored), Failed> {
+        let mut bytes = 0_u64;
+        let read = read(&*backend, |_, segment| bytes = bytes.saturating_add(segment.len() as u64));
+        let recovered = read.map_err(Failed::Io)?.map_err(Failed::Damaged)?;
+        let numbers = backend.list().map_err(Failed::Io)?;
+        let last = tidy_end(&*backend, &recovered, &numbers).map_err(Failed::Io)?;
+        let Recovered { image, commits, torn, unfinished, .. } = recovered;
+        let stores = image.stores.iter();
+        let stores = stores.map(|(&id, it)| (id, Store { port: it.port, owner: it.owner.clone() }));
+        let writer = Writer {
+            segment: Arc::new(NoSegment),
+            number: last,
+            at: 0,
+            safe: 0,
+            oldest: numbers.first().copied().unwrap_or(1).min(last.saturating_add(1)),
+            epoch: image.epoch.saturating_add(1),
+            stores: stores.collect(),
+            last_store: image.last_store,
+            // What is there may be much: it counts as written.
+            tidying: Tidying { written: bytes, ..Tidying::default() },
+            stats: Stats::default(),
+            trouble: None,
+        };
+        let journal = Self {
+            backend,
+            durability: config.durability,
+            on_error: config.on_error,
+            queue: Mutex::new(Queue { bytes: Vec::new(), starts: Vec::new(), last: 0, is_on: true }),
+            safe: AtomicU64::new(0),
+            unsynced: Mutex::new(Unsynced::default()),
+            to_sync: Condvar::new(),
+            broken: tokio::sync::Notify::new(),
+            segment_size,
+            writer: Mutex::new(writer),
+        };
+        journal.begin_segment(&mut super::lock(&journal.writer), false).map_err(Failed::Io)?;
+        let cut = torn.iter().fold(0_u64, |sum, torn| sum.saturating_add(torn.len));
+        Ok((Arc::new(journal), Restored { image, bytes, commits, cut, is_old: unfinished.is_some() }))
+    }
+}
+
+/// Makes the end of the log such that the next segment can follow it. Returns the last number that stays.
+fn tidy_end(backend: &dyn Backend, recovered: &Recovered, numbers: &[u64]) -> io::Result<u64> {
+    let mut last = recovered.last_segment;
+    let since = recovered.unfinished.unwrap_or(u64::MAX);
+    // From the end, so that none is missing between two whenever this stops.
+    for &number in numbers.iter().rev().take_while(|number| **number >= since) {
+        backend.remove(number)?;
+        last = number.saturating_sub(1);
+    }
+    for torn in &recovered.torn {
+        if torn.segment > last {
+            continue;
+        }
+        if torn.at > 0 {
+            backend.cut(torn.segment, torn.at.into())?;
+        } else if torn.segment == last {
+            backend.remove(last)?;
+            last = last.saturating_sub(1);
+        }
+    }
+    Ok(last)
+}
+
+/// Why the journal of a backend cannot be opened.
+#[derive(Debug)]
+pub(super) enum Failed {
+    Io(io::Error),
+    Damaged(Damage),
+}
+
+/// Stands for the first segment until it is there.
+#[derive(Debug)]
+struct NoSegment;
+
+impl super::Segment for NoSegment {
+    fn append(&self, _: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
