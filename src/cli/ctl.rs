@@ -16,7 +16,7 @@ use super::units::{duration, positive_peer_duration};
 use super::{Outcome, UsageError, run_client, token};
 use crate::api::{self, PeerDuration};
 use crate::config::Token;
-use crate::core::ids::{Elapsed, Shown};
+use crate::core::ids::{Elapsed, Nodes, Shown};
 use crate::node::client::http::{self, AdminUrl, Answer, DEFAULT_ADMIN, HttpError};
 use crate::node::client::{Endpoint, parse_port};
 
@@ -35,6 +35,28 @@ enum Command {
     Close(Close),
     /// Give more time to a round whose nodes still gather
     Extend(Extend),
+    /// Say how many nodes to expect of an unmodified job
+    Expect(Expect),
+    /// Forget a run and drop the keys of its rendezvous; a native run is closed
+    Forget(Forget),
+}
+
+/// Which run: the first word, or `--run-id`.
+#[derive(Debug, clap::Args)]
+struct RunName {
+    /// The run, as `rallypoint status` names it
+    #[arg(value_name = "RUN", required_unless_present = "run_id")]
+    first_word: Option<String>,
+
+    /// The same as RUN, and after it
+    #[arg(long, env = "RALLYPOINT_RUN_ID", value_name = "RUN")]
+    run_id: Option<String>,
+}
+
+impl RunName {
+    fn get(&self) -> &str {
+        self.first_word.as_deref().or(self.run_id.as_deref()).unwrap_or_default()
+    }
 }
 
 /// How to reach the server as an operator.
@@ -58,9 +80,8 @@ struct Operator {
 
 #[derive(Debug, clap::Args)]
 struct Close {
-    /// The run
-    #[arg(long, env = "RALLYPOINT_RUN_ID", value_name = "RUN")]
-    run_id: String,
+    #[command(flatten)]
+    run: RunName,
 
     /// The reason that the nodes are told
     #[arg(long, env = "RALLYPOINT_REASON", value_name = "TEXT")]
@@ -75,13 +96,42 @@ struct Close {
 
 #[derive(Debug, clap::Args)]
 struct Extend {
-    /// The run
-    #[arg(long, env = "RALLYPOINT_RUN_ID", value_name = "RUN")]
-    run_id: String,
+    #[command(flatten)]
+    run: RunName,
 
     /// How much more time
     #[arg(long, env = "RALLYPOINT_BY", value_name = "TIME", value_parser = positive_peer_duration)]
     by: PeerDuration,
+
+    #[command(flatten)]
+    operator: Operator,
+}
+
+#[derive(Debug, clap::Args)]
+struct Expect {
+    /// The run, as `rallypoint status` names it
+    #[arg(value_name = "RUN")]
+    run_id: String,
+
+    /// How many nodes
+    #[arg(value_name = "N|MIN:MAX", value_parser = nodes)]
+    nodes: Nodes,
+
+    /// Their names, so that the missing ones can be named
+    #[arg(long, env = "RALLYPOINT_NAMES", value_name = "NAME,NAME", value_delimiter = ',')]
+    names: Vec<String>,
+
+    #[command(flatten)]
+    operator: Operator,
+}
+
+#[derive(Debug, clap::Args)]
+struct Forget {
+    #[command(flatten)]
+    run: RunName,
+
+    #[command(flatten)]
+    consent: Consent,
 
     #[command(flatten)]
     operator: Operator,
@@ -141,6 +191,8 @@ impl Args {
             Command::Reset(reset) => reset.run(),
             Command::Close(close) => close.run(),
             Command::Extend(extend) => extend.run(),
+            Command::Expect(expect) => expect.run(),
+            Command::Forget(forget) => forget.run(),
         }
     }
 }
@@ -159,19 +211,19 @@ impl Operator {
         })
     }
 
-    /// Posts `body` to a run's route and prints what was done.
+    /// Sends `body` to a route of a run and prints what was done.
     fn change_run<T: DeserializeOwned + Serialize>(
         &self,
-        run_id: &str,
-        change: &str,
+        method: &str,
+        (run_id, change): (&str, &str),
         body: &impl Serialize,
         said: impl FnOnce(&T) -> String,
     ) -> anyhow::Result<Outcome> {
-        let path = format!("/api/v1/runs/{}/{change}", http::path_part(run_id));
-        let post = async |admin: &AdminUrl, token: Option<&Token>, limit| {
-            http::post(admin, &path, token, body, limit).await
+        let path = format!("/api/v1/runs/{}{change}", http::path_part(run_id));
+        let send = async |admin: &AdminUrl, token: Option<&Token>, limit| {
+            http::send(admin, method, &path, token, body, limit).await
         };
-        let answer = self.ask(&path, post)?;
+        let answer = self.ask(&path, send)?;
         if !answer.is_success() {
             bail!("{} ({})", answer.text(), answer.status);
         }
@@ -188,12 +240,12 @@ impl Operator {
 
 impl Close {
     fn run(self) -> anyhow::Result<Outcome> {
-        let question = format!("Close run {} on {}, for all its nodes?", self.run_id, self.operator.admin);
+        let question = format!("Close run {} on {}, for all its nodes?", self.run.get(), self.operator.admin);
         if !self.consent.given(&question)? {
             return Ok(Outcome::NotDone);
         }
         let body = api::Close { node: None, reason: self.reason };
-        self.operator.change_run(&self.run_id, "close", &body, |done: &api::Closed| {
+        self.operator.change_run("POST", (self.run.get(), "/close"), &body, |done: &api::Closed| {
             format!("run {} {}", done.run_id, if done.closed { "is closed" } else { "was closed already" })
         })
     }
@@ -202,11 +254,39 @@ impl Close {
 impl Extend {
     fn run(self) -> anyhow::Result<Outcome> {
         let body = api::Extend { by_seconds: self.by };
-        self.operator.change_run(&self.run_id, "extend", &body, |done: &api::Extended| {
+        self.operator.change_run("POST", (self.run.get(), "/extend"), &body, |done: &api::Extended| {
             let left = Elapsed(Duration::from_secs_f64(done.deadline_seconds.clamp(0.0, 1e9)));
             format!("run {} round {} has {left} left", done.run_id, done.round)
         })
     }
+}
+
+impl Expect {
+    fn run(self) -> anyhow::Result<Outcome> {
+        let (min, max) = (Some(self.nodes.min), Some(self.nodes.max));
+        let body = api::Expect { nodes: None, min, max, names: self.names };
+        self.operator.change_run("PUT", (&self.run_id, "/expect"), &body, |done: &api::Expects| {
+            let nodes = Nodes { min: done.min, max: done.max };
+            format!("of run {}, {nodes} nodes are expected", done.run_id)
+        })
+    }
+}
+
+impl Forget {
+    fn run(self) -> anyhow::Result<Outcome> {
+        let question = format!("Forget run {} on {} and drop its keys?", self.run.get(), self.operator.admin);
+        if !self.consent.given(&question)? {
+            return Ok(Outcome::NotDone);
+        }
+        self.operator.change_run("DELETE", (self.run.get(), ""), &json!({}), |done: &api::Forgotten| {
+            format!("run {} is forgotten; keys dropped: {}", done.run_id, done.dropped_keys)
+        })
+    }
+}
+
+/// Reads a number of nodes.
+fn nodes(text: &str) -> Result<Nodes, String> {
+    Nodes::parse(text).ok_or_else(|| "write it like 4, or 2:4 for at least 2 and at most 4".into())
 }
 
 impl Reset {

@@ -515,6 +515,26 @@ fn ctl_reset_says_why_not() {
 }
 
 #[test]
+fn ctl_says_what_to_expect_of_a_run_and_forgets_it() {
+    let server = TestServer::start(&[]);
+    let at = Rallypoint::new().with("RALLYPOINT_ADMIN", server.admin);
+    let told = at.run(&["ctl", "expect", "train", "2:4", "--names", "a,b", "-o", "json"]);
+    assert_eq!(told.json(), serde_json::json!({"run_id": "train", "min": 2, "max": 4}));
+    let told = at.run(&["ctl", "expect", "train", "3"]);
+    told.gave("");
+    assert!(told.err.contains("of run train, 3 nodes are expected"), "{}", told.err);
+    at.run(&["ctl", "expect", "train", "0"]).failed(2, "write it like 4, or 2:4");
+
+    run(&["join", "--run-id", "r", "--nodes", "1", "--admin", &server.admin.to_string()]);
+    at.run(&["ctl", "forget", "r"]).failed(2, "and drop its keys? There is no terminal to answer on");
+    let gone = at.run(&["ctl", "forget", "r", "--yes"]);
+    assert!(gone.code == Some(0) && gone.err.contains("run r is forgotten; keys dropped: 0"), "{}", gone.err);
+    let by_flag = at.run(&["ctl", "forget", "--run-id", "nobody", "--yes"]);
+    by_flag.failed(1, "nothing is known of a run `nobody`");
+    at.run(&["ctl", "forget", "--yes"]).failed(2, "<RUN>");
+}
+
+#[test]
 fn ctl_reset_sends_the_token() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let file = |name: &str, text: &str| {

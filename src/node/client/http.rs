@@ -160,7 +160,19 @@ pub(crate) async fn post(
     body: &impl serde::Serialize,
     limit: Duration,
 ) -> Result<Answer, HttpError> {
-    let request = Request::post(path).header(CONTENT_TYPE, "application/json");
+    send(admin, "POST", path, token, body, limit).await
+}
+
+/// Sends `body` as JSON.
+pub(crate) async fn send(
+    admin: &AdminUrl,
+    method: &str,
+    path: &str,
+    token: Option<&Token>,
+    body: &impl serde::Serialize,
+    limit: Duration,
+) -> Result<Answer, HttpError> {
+    let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, "application/json");
     exchange(admin, request, token, serde_json::to_string(body)?, limit).await
 }
 

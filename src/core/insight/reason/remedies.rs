@@ -8,7 +8,7 @@ impl Reason {
     pub fn remedy(&self) -> &'static str {
         match self {
             Self::NodesMissing { expected: None, .. } => {
-                "tell the server how many are expected (serve --nodes, or PUT /api/v1/runs/RUN/expect), and look which \
+                "tell the server how many are expected (rallypoint ctl expect RUN N, or serve --nodes), and look which \
                  pods have not started or do not reach this server"
             }
             Self::PodsMissing { .. } => {
