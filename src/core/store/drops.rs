@@ -60,7 +60,7 @@ impl Store {
         self.sweep.is_some()
             || self.stale.has_due()
             || self.stale.has_reads_to_free()
-            || !self.left_by_waits.is_empty()
+            || !self.ended.is_empty()
     }
 
     /// How many keys were dropped by rule, or by an operator's wish one run, so far.
@@ -109,11 +109,13 @@ impl Store {
             self.work += steps;
         }
         while self.work < enough
-            && let Some(id) = self.left_by_waits.pop()
+            && let Some(ended) = self.ended.front_mut()
         {
-            self.work += Self::STEPS_A_DROP;
-            if self.keys.get(id).is_some() {
-                self.release(id);
+            if let Some(registration) = ended.registrations.pop() {
+                self.work += Self::STEPS_A_DROP;
+                self.unregister(registration);
+            } else {
+                self.ended.pop_front();
             }
         }
         let Some(mut sweep) = self.sweep.take() else { return };

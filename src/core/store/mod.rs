@@ -24,6 +24,7 @@ mod view;
 mod waiters;
 mod waits;
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use crate::core::ids::{ConnId, Timestamp};
@@ -39,7 +40,7 @@ use slot::SlotId;
 pub use stale::StaleKeyConfig;
 use stale::StaleKeys;
 pub use view::{Stats, WaitView, WaitedKey};
-use waiters::{Registrations, Wait};
+use waiters::{Ended, Registrations, Wait};
 
 /// What the store knows of one connection.
 #[derive(Debug)]
@@ -79,8 +80,8 @@ pub struct Store {
     dropped: u64,
     /// Bytes of names that were gathered for a LIST_KEYS.
     listed_bytes: usize,
-    /// Names that were waited for, of which some may not be needed any more.
-    left_by_waits: Vec<SlotId>,
+    /// What is left of waits that are over, oldest first: taken out of the names' lists step by step.
+    ended: VecDeque<Ended>,
 }
 
 impl Store {
@@ -100,7 +101,7 @@ impl Store {
             work: 0,
             dropped: 0,
             listed_bytes: 0,
-            left_by_waits: Vec::new(),
+            ended: VecDeque::new(),
         }
     }
 

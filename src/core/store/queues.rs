@@ -54,7 +54,8 @@ impl Store {
     pub(super) fn offer_item(&mut self, id: SlotId, fx: &mut impl Effects) {
         let ready = self.registrations.iter(&self.keys.slot(id).waiters).find(|conn| {
             self.work += 1;
-            let wait = self.sessions[conn.slot()].as_ref().and_then(|session| session.wait.as_ref());
+            let session = self.sessions[conn.slot()].as_ref().filter(|session| session.conn == *conn);
+            let wait = session.and_then(|session| session.wait.as_ref());
             wait.is_some_and(|wait| matches!(wait.on, WaitOn::Keys { missing: 0, .. }))
         });
         let Some(conn) = ready else { return };

@@ -146,6 +146,9 @@ impl Store {
                 self.room_for_wait(keys)?;
             }
             self.end_wait(conn);
+            if self.is_ending_wait(conn) {
+                return Ok(Progress::Begun);
+            }
             // That not all keys are registered yet counts as one that is missing, so nothing ends the wait.
             let on = WaitOn::Keys { registrations: SmallVec::new(), missing: 1 };
             self.begin_wait(conn, Wait { since: now, on });

@@ -112,6 +112,18 @@ impl Registrations {
     }
 }
 
+/// What is left of a wait that is over.
+#[derive(Debug)]
+pub(super) struct Ended {
+    /// Who waited: it does not wait again before this is gone, so each of its registrations is of its present wait or
+    /// of none.
+    pub(super) conn: ConnId,
+    pub(super) registrations: RegistrationList,
+}
+
+/// The registrations of one wait.
+pub(super) type RegistrationList = SmallVec<[RegistrationId; 2]>;
+
 /// The one thing a connection waits for.
 #[derive(Debug)]
 pub(super) struct Wait {
@@ -122,7 +134,7 @@ pub(super) struct Wait {
 #[derive(Debug)]
 pub(super) enum WaitOn {
     /// WAIT: until no key is missing.
-    Keys { registrations: SmallVec<[RegistrationId; 2]>, missing: u32 },
+    Keys { registrations: RegistrationList, missing: u32 },
     /// BARRIER: until enough have arrived.
     Barrier {
         registration: RegistrationId,

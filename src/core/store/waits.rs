@@ -4,7 +4,7 @@
 
 use super::keyspace::Looked;
 use super::slot::SlotId;
-use super::waiters::{Wait, WaitOn};
+use super::waiters::{Ended, RegistrationId, Wait, WaitOn};
 use super::{Effects, Store};
 use crate::core::ids::{ConnId, Timestamp};
 
@@ -13,6 +13,9 @@ use crate::core::ids::{ConnId, Timestamp};
     reason = "`missing` counts registrations of one wait, `waiting` sessions: each is added before it is subtracted"
 )]
 impl Store {
+    /// A wait for so few keys ends at once, whatever else does.
+    const FEW_KEYS: usize = 16;
+
     /// Registers `conn`, which has a WAIT, for one of its keys.
     pub(super) fn register(&mut self, conn: ConnId, key: &[u8], looked: Looked, fx: &mut impl Effects) {
         let id = self.slot_for(conn, key, looked, fx);
@@ -77,7 +80,8 @@ impl Store {
     fn each_missing(&mut self, id: SlotId, mut change: impl FnMut(ConnId, &mut u32)) {
         for conn in self.registrations.iter(&self.keys.slot(id).waiters) {
             self.work += 1;
-            let wait = self.sessions[conn.slot()].as_mut().and_then(|session| session.wait.as_mut());
+            let session = self.sessions[conn.slot()].as_mut().filter(|session| session.conn == conn);
+            let wait = session.and_then(|session| session.wait.as_mut());
             if let Some(WaitOn::Keys { missing, .. }) = wait.map(|wait| &mut wait.on) {
                 change(conn, missing);
             }
@@ -99,19 +103,13 @@ impl Store {
         self.waiting -= 1;
         match wait.on {
             WaitOn::Keys { registrations, .. } => {
-                self.work += registrations.len();
-                let is_small = registrations.len() <= Self::KEYS_AT_ONCE;
-                for registration in registrations {
-                    let id = self.registrations.get(registration).slot;
-                    let list = &mut self.keys.slot_mut(id).waiters;
-                    self.registrations.remove(list, registration);
-                    if list.is_empty() {
-                        if is_small {
-                            self.release(id);
-                        } else {
-                            self.left_by_waits.push(id);
-                        }
-                    }
+                // One write may end many waits of many keys each.
+                let most = if self.has_worked_enough() { Self::FEW_KEYS } else { Self::KEYS_AT_ONCE };
+                if registrations.len() <= most {
+                    self.work += registrations.len();
+                    registrations.into_iter().for_each(|registration| self.unregister(registration));
+                } else {
+                    self.ended.push_back(Ended { conn, registrations });
                 }
             }
             WaitOn::Barrier { registration, .. } => {
@@ -125,11 +123,27 @@ impl Store {
         Some(wait.since)
     }
 
-    /// The first missing key of PyTorch's own that `conn` waits for, and since when.
+    /// Takes one registration of a WAIT that is over out of its name's list.
+    pub(super) fn unregister(&mut self, registration: RegistrationId) {
+        let id = self.registrations.get(registration).slot;
+        let list = &mut self.keys.slot_mut(id).waiters;
+        self.registrations.remove(list, registration);
+        if list.is_empty() {
+            self.release(id);
+        }
+    }
+
+    /// Whether a wait of `conn` is over of which registrations are left.
+    pub(super) fn is_ending_wait(&self, conn: ConnId) -> bool {
+        self.ended.iter().any(|ended| ended.conn == conn)
+    }
+
+    /// The first missing key of PyTorch's own that `conn` waits for, and since when. Of a huge wait it may not be found.
     pub(super) fn awaited_job_key(&self, conn: ConnId) -> Option<(Box<[u8]>, Timestamp)> {
         let wait = self.session(conn)?.wait.as_ref()?;
         let WaitOn::Keys { registrations, .. } = &wait.on else { return None };
-        let mut slots = registrations.iter().map(|&id| self.keys.slot(self.registrations.get(id).slot));
+        let some = registrations.iter().take(Self::KEYS_AT_ONCE);
+        let mut slots = some.map(|&id| self.keys.slot(self.registrations.get(id).slot));
         let slot = slots.find(|slot| slot.record.is_some() && !slot.is_present())?;
         Some((slot.key().into(), wait.since))
     }

@@ -51,6 +51,42 @@ fn ending_a_wait_costs_the_same_however_many_others_wait() {
     }
 }
 
+/// What is left of them is cleared away in steps, and nobody who waits again meanwhile is mistaken.
+#[test]
+fn a_write_that_ends_many_large_waits_takes_few_steps() {
+    for (waits, keys_each) in [(3, 20_000), (30, 2000)] {
+        let world = World::unchecked();
+        let setter = world.client();
+        let keys: Vec<String> = (0..keys_each).map(|n| format!("/{n}")).collect();
+        for key in &keys {
+            setter.set(key, "1");
+        }
+        let with = |last: &str| [&keys[..], &[last.to_owned()]].concat();
+        let waiters: Vec<Client> = (0..waits).map(|_| world.client()).collect();
+        for waiter in &waiters {
+            assert!(!waiter.wait(&with("last")));
+        }
+        let steps = work::of(|| setter.set("last", "1"));
+        assert!(steps < 100_000, "{steps}");
+        assert!(waiters.iter().all(Client::is_woken));
+        assert!(world.inner().store.is_unsettled());
+        // A key of theirs goes and comes while some of them wait again, and one has gone.
+        let mut waiters = waiters.into_iter();
+        let [first, again, gone] = std::array::from_fn(|_| waiters.next().unwrap());
+        gone.leave();
+        assert!(!again.wait(&["/0", "/other"]));
+        assert!(!first.wait(&with("/never")));
+        setter.delete("/0");
+        setter.set("/other", "1");
+        assert!(!again.is_woken());
+        setter.set("/0", "1");
+        assert!(again.is_woken() && !first.is_woken());
+        first.cancel();
+        world.settle();
+        world.inner().check_now();
+    }
+}
+
 #[test]
 fn withdrawing_an_arrival_costs_the_same_however_many_have_arrived() {
     let among = |others| {

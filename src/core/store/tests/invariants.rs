@@ -50,14 +50,13 @@ impl Store {
 
     /// A slot has a use, and so has each part of it.
     fn check_slots(&self) {
-        for (id, slot) in self.keys.iter() {
+        for (_, slot) in self.keys.iter() {
             let queue = slot.queue.as_ref();
             assert!(queue.is_none_or(|queue| !queue.items.is_empty() || queue.offered > 0), "an empty queue");
             let barrier = slot.barrier.as_ref();
             assert!(barrier.is_none_or(|barrier| !barrier.arrivals.is_empty()), "a barrier without arrivals");
             let is_used = slot.value().is_some() || queue.is_some() || barrier.is_some();
-            let is_leaving = self.left_by_waits.contains(&id);
-            assert!(is_used || !slot.waiters.is_empty() || is_leaving, "an unused slot");
+            assert!(is_used || !slot.waiters.is_empty(), "an unused slot");
         }
     }
 
@@ -66,6 +65,11 @@ impl Store {
         let mut listed = 0;
         for (id, slot) in self.keys.iter() {
             for conn in self.registrations.iter(&slot.waiters) {
+                listed += 1;
+                let ended = self.ended.iter().filter(|ended| ended.conn == conn);
+                if ended.flat_map(|ended| self.slots_at(&ended.registrations)).any(|slot| slot == id) {
+                    continue;
+                }
                 let on = self.wait_of(conn);
                 assert!(matches!(on, Some(WaitOn::Keys { .. })), "{conn:?} does not wait");
                 assert!(
@@ -73,7 +77,6 @@ impl Store {
                     "{conn:?} does not wait for {:?}",
                     slot.key()
                 );
-                listed += 1;
             }
             for conn in slot.barrier.iter().flat_map(|barrier| self.registrations.iter(&barrier.arrivals)) {
                 let on = self.wait_of(conn);
@@ -84,7 +87,8 @@ impl Store {
         }
         let waited: usize =
             self.live().map(|session| self.slots_of(self.wait_of(session.conn)).count()).sum();
-        assert_eq!((listed, waited), (self.registrations.len(), self.registrations.len()));
+        let ended: usize = self.ended.iter().map(|ended| ended.registrations.len()).sum();
+        assert_eq!((listed, waited + ended), (self.registrations.len(), self.registrations.len()));
     }
 
     fn wait_of(&self, conn: ConnId) -> Option<&WaitOn> {
@@ -97,6 +101,10 @@ impl Store {
             Some(WaitOn::Keys { registrations, .. }) => registrations,
             Some(WaitOn::Barrier { registration, .. }) => std::slice::from_ref(registration),
         };
+        self.slots_at(ids)
+    }
+
+    fn slots_at(&self, ids: &[RegistrationId]) -> impl Iterator<Item = SlotId> {
         ids.iter().map(|&id| self.registrations.get(id).slot)
     }
 
