@@ -45,7 +45,7 @@ pub struct Capacity {
 )]
 impl Store {
     pub(super) fn held_bytes(&self) -> usize {
-        self.keys.bytes() + self.registrations.bytes() + self.stale.bytes() + self.listed_bytes
+        self.keys.bytes() + self.registrations.bytes() + self.stale.bytes() + self.unfinished_bytes
     }
 
     /// Whether `bytes` more in up to `names` more names fit.

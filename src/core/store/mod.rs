@@ -34,8 +34,8 @@ use drops::Sweep;
 pub use effects::{DropCause, Effects, Event, Observed};
 use keyspace::{KeySpace, Looked};
 use number::{decimal, parse_counter};
-use slices::Listed;
 pub use slices::Progress;
+use slices::{Copied, Listed};
 use slot::SlotId;
 pub use stale::StaleKeyConfig;
 use stale::StaleKeys;
@@ -55,6 +55,15 @@ struct Session {
     /// How much of a request that takes several critical sections is done.
     done: usize,
     listed: Option<Box<Listed>>,
+    copied: Option<Box<Copied>>,
+}
+
+impl Session {
+    /// What a request holds that is done in part.
+    fn unfinished_bytes(&self) -> usize {
+        let listed = self.listed.as_ref().map_or(0, |listed| listed.bytes());
+        listed.saturating_add(self.copied.as_ref().map_or(0, |copied| copied.bytes()))
+    }
 }
 
 /// One keyspace with its waiters.
@@ -78,8 +87,8 @@ pub struct Store {
     work: usize,
     /// Keys dropped by rule so far.
     dropped: u64,
-    /// Bytes of names that were gathered for a LIST_KEYS.
-    listed_bytes: usize,
+    /// Bytes that requests hold which are done in part.
+    unfinished_bytes: usize,
     /// What is left of waits that are over, oldest first: taken out of the names' lists step by step.
     ended: VecDeque<Ended>,
 }
@@ -100,7 +109,7 @@ impl Store {
             sweep: None,
             work: 0,
             dropped: 0,
-            listed_bytes: 0,
+            unfinished_bytes: 0,
             ended: VecDeque::new(),
         }
     }
@@ -110,8 +119,16 @@ impl Store {
         if self.sessions.len() <= conn.slot() {
             self.sessions.resize_with(conn.slot().saturating_add(1), || None);
         }
-        self.sessions[conn.slot()] =
-            Some(Session { conn, peer, pid: None, wait: None, offered: None, done: 0, listed: None });
+        self.sessions[conn.slot()] = Some(Session {
+            conn,
+            peer,
+            pid: None,
+            wait: None,
+            offered: None,
+            done: 0,
+            listed: None,
+            copied: None,
+        });
         self.connections = self.connections.saturating_add(1);
     }
 
@@ -122,9 +139,8 @@ impl Store {
         }
         self.end_wait(conn);
         self.pass_on_offer(conn, fx);
-        let session = self.sessions[conn.slot()].take();
-        let listed = session.and_then(|session| session.listed).map_or(0, |listed| listed.bytes());
-        self.listed_bytes = self.listed_bytes.saturating_sub(listed);
+        let unfinished = self.sessions[conn.slot()].take().map_or(0, |session| session.unfinished_bytes());
+        self.unfinished_bytes = self.unfinished_bytes.saturating_sub(unfinished);
         self.connections = self.connections.saturating_sub(1);
         let left = self.stale.on_disconnect(&mut self.keys, conn, now);
         if left.was_of_job && fx.observes() {
@@ -191,7 +207,7 @@ impl Store {
             }
             Request::NumKeys => fx.reply(Reply::count(self.keys.plain())),
             Request::Delete { key } => self.delete(conn, key, fx),
-            Request::Append { key, value } => self.append(conn, key, value, fx)?,
+            Request::Append { key, value } => return self.append(conn, key, value, fx),
             Request::MultiGet(keys) => return self.multi_get(conn, keys, now, fx),
             Request::MultiSet(pairs) => return self.multi_set(conn, pairs, fx),
             Request::CancelWait => {

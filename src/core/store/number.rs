@@ -10,16 +10,16 @@ pub(super) fn decimal(number: i64) -> Bytes {
 /// Reads a counter as PyTorch does: the longest leading decimal integer after blanks and a sign; what follows it is
 /// ignored. `None` if there is none or it does not fit. Source: `proto-notes/wire.md`, "Counters".
 pub(super) fn parse_counter(text: &[u8]) -> Option<i64> {
-    let start = text.iter().position(|b| !matches!(b, b' ' | b'\t'..=b'\r'))?;
-    let (negative, digits) = match &text[start..] {
+    let text = skip(text, |b| matches!(b, b' ' | b'\t'..=b'\r'));
+    let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
         [b'+', digits @ ..] | digits => (false, digits),
     };
-    let end = digits.iter().position(|b| !b.is_ascii_digit()).unwrap_or(digits.len());
-    if end == 0 {
+    if !digits.first()?.is_ascii_digit() {
         return None;
     }
-    digits[..end].iter().try_fold(0_i64, |sum, digit| {
+    let mut digits = skip(digits, |b| b == b'0').iter().take_while(|b| b.is_ascii_digit());
+    digits.try_fold(0_i64, |sum, digit| {
         // The low half of a digit's byte is its number.
         let digit = i64::from(digit & 0x0f);
         let sum = sum.checked_mul(10)?;
@@ -27,8 +27,23 @@ pub(super) fn parse_counter(text: &[u8]) -> Option<i64> {
     })
 }
 
+/// The text behind what it begins with. A value may begin with many megabytes of zeros, so it is gone through in pieces
+/// that the processor looks at as a whole.
+fn skip(mut text: &[u8], is_skipped: impl Fn(u8) -> bool) -> &[u8] {
+    while let Some((piece, rest)) = text.split_first_chunk::<64>()
+        && piece.iter().fold(true, |all, &b| all & is_skipped(b))
+    {
+        #[cfg(test)]
+        super::tests::work::step();
+        text = rest;
+    }
+    let more = text.iter().position(|&b| !is_skipped(b)).unwrap_or(text.len());
+    &text[more..]
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::tests::work;
     use super::parse_counter;
 
     #[test]
@@ -54,6 +69,19 @@ mod tests {
             ("\x0012", None),
         ] {
             assert_eq!(parse_counter(text.as_bytes()), number, "{text:?}");
+            let long = format!("{}{text}", " ".repeat(1000));
+            assert_eq!(parse_counter(long.as_bytes()), number, "{long:?}");
+            if text.starts_with(|c: char| c.is_ascii_digit()) {
+                let long = format!("{}{text}", "0".repeat(1000));
+                assert_eq!(parse_counter(long.as_bytes()), number, "{long:?}");
+            }
         }
+    }
+
+    #[test]
+    fn a_number_behind_megabytes_takes_few_steps() {
+        let text = format!("{}{}7", " ".repeat(1 << 20), "0".repeat(1 << 20));
+        let steps = work::of(|| assert_eq!(parse_counter(text.as_bytes()), Some(7)));
+        assert!(steps < 50_000, "{steps}");
     }
 }

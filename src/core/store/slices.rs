@@ -5,9 +5,11 @@
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::capacity::Refusal;
+use super::slot::SlotId;
 use super::waiters::{Registrations, Wait, WaitOn};
 use super::{Effects, Store};
 use crate::core::ids::{ConnId, Timestamp};
@@ -37,6 +39,30 @@ impl Listed {
     }
 }
 
+/// A large value that is copied because a reader still holds it.
+#[derive(Debug)]
+pub(super) struct Copied {
+    from: Bytes,
+    copy: Vec<u8>,
+}
+
+#[expect(clippy::arithmetic_side_effects, reason = "the size of what is in memory")]
+impl Copied {
+    fn of(value: &Bytes) -> Self {
+        // With room to grow, as what was appended to before has.
+        Self { from: value.clone(), copy: Vec::with_capacity(value.len() + value.len() / 8) }
+    }
+
+    fn is_of(&self, value: &Bytes) -> bool {
+        // What is held here cannot be at the place of another.
+        (self.from.as_ptr(), self.from.len()) == (value.as_ptr(), value.len())
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.copy.capacity()
+    }
+}
+
 #[expect(
     clippy::arithmetic_side_effects,
     reason = "steps, of which a critical section takes few, and what is in memory"
@@ -52,7 +78,8 @@ impl Store {
 
     /// Whether a request of `conn` is done in part.
     pub(super) fn has_begun(&self, conn: ConnId) -> bool {
-        self.session(conn).is_some_and(|session| session.done > 0 || session.listed.is_some())
+        self.session(conn)
+            .is_some_and(|session| session.done > 0 || session.listed.is_some() || session.copied.is_some())
     }
 
     /// Goes on with a request that has many `items`, until `each` says that it is enough or refuses, or for one slice.
@@ -171,15 +198,46 @@ impl Store {
         Ok(progress)
     }
 
+    /// Makes sure that the value of `id` can grow in place, if it is so large that copying it takes long: copies it
+    /// slice by slice where a reader holds it.
+    pub(super) fn own_value(&mut self, conn: ConnId, id: SlotId) -> Result<Progress, Refusal> {
+        const LARGE: usize = Store::WORK_AT_ONCE * Store::BYTES_A_STEP;
+        let copied = self.session_mut(conn).and_then(|session| session.copied.take());
+        self.unfinished_bytes -= copied.as_ref().map_or(0, |copied| copied.bytes());
+        let value = self.keys.slot(id).value().filter(|value| value.len() > LARGE);
+        let Some(value) = value else { return Ok(Progress::Done) };
+        let mut copied = match copied.filter(|copied| copied.is_of(value)) {
+            Some(copied) => copied,
+            None if value.is_unique() => return Ok(Progress::Done),
+            None => {
+                self.room_for(value.len(), 0)?;
+                Box::new(Copied::of(value))
+            }
+        };
+        let done = copied.copy.len();
+        let slice = &copied.from[done..copied.from.len().min(done + LARGE)];
+        copied.copy.extend_from_slice(slice);
+        self.work += Self::WORK_AT_ONCE;
+        if copied.copy.len() == copied.from.len() {
+            self.keys.set_value(id, Some(copied.copy.into()));
+            return Ok(Progress::Done);
+        }
+        self.unfinished_bytes += copied.bytes();
+        if let Some(session) = self.session_mut(conn) {
+            session.copied = Some(copied);
+        }
+        Ok(Progress::Begun)
+    }
+
     pub(super) fn list_keys(&mut self, conn: ConnId, fx: &mut impl Effects) -> Result<Progress, Refusal> {
         let listed = self.session_mut(conn).and_then(|session| session.listed.take());
         let mut listed = listed.unwrap_or_default();
-        self.listed_bytes -= listed.bytes();
+        self.unfinished_bytes -= listed.bytes();
         let progress = self.list_more(conn, &mut listed, fx)?;
         if progress == Progress::Begun
             && let Some(session) = self.sessions[conn.slot()].as_mut()
         {
-            self.listed_bytes += listed.bytes();
+            self.unfinished_bytes += listed.bytes();
             session.listed = Some(listed);
         }
         Ok(progress)

@@ -7,7 +7,7 @@ use super::keyspace::Looked;
 use super::number::{decimal, parse_counter};
 use super::slot::SlotId;
 use super::stale::StaleKeys;
-use super::{Effects, Event, Observed, Store};
+use super::{Effects, Event, Observed, Progress, Store};
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::protocol::{Payload, Reply};
 
@@ -179,11 +179,14 @@ impl Store {
         key: &[u8],
         more: &[u8],
         fx: &mut impl Effects,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Progress, Refusal> {
         let looked = self.keys.look(key);
         let held = looked.id.and_then(|id| self.keys.slot(id).value()).map_or(0, Bytes::len);
         self.room_for_value(key, looked, held.saturating_add(more.len()))?;
         let id = self.slot_for(conn, key, looked, fx);
+        if self.own_value(conn, id)? == Progress::Begun {
+            return Ok(Progress::Begun);
+        }
         let was_present = self.keys.slot(id).is_present();
         self.work += held / Self::BYTES_A_STEP;
         // Taken out so that its buffer can grow in place.
@@ -208,6 +211,6 @@ impl Store {
             self.keys.set_value(id, Some(Bytes::new()));
         }
         self.write(conn, id, value, fx);
-        Ok(())
+        Ok(Progress::Done)
     }
 }

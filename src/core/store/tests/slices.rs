@@ -128,7 +128,7 @@ fn a_list_in_slices_is_as_long_as_it_says() {
     });
     assert!(stayed && gone > 0);
     let mut inner = world.inner();
-    assert_eq!(inner.store.listed_bytes, 0);
+    assert_eq!(inner.store.unfinished_bytes, 0);
     inner.check_now();
     inner.take_effects();
 }
@@ -164,4 +164,46 @@ fn the_names_of_a_wait_that_is_over_go_in_steps() {
     assert!(world.inner().store.is_unsettled());
     world.settle();
     world.assert_empty_after(client);
+}
+
+/// Others come in between, and may even write the value that is being copied.
+#[test]
+fn appending_to_a_large_value_that_somebody_still_reads_is_done_in_slices() {
+    const SIZE: usize = 30 << 20;
+    let append = Bytewise::new(&Request::Append { key: b"k", value: b"more" });
+    for overwrites in [false, true] {
+        let world = World::new();
+        let [client, other] = world.clients();
+        client.set("k", vec![b'x'; SIZE]);
+        let value = || {
+            let inner = world.inner();
+            let id = inner.store.keys.find(b"k").expect("it is there");
+            inner.store.keys.slot(id).value().cloned().expect("a value")
+        };
+        let read = value();
+        let (said, sections) = sections(&client, &append, |count| {
+            assert_eq!(other.add("n", 1), count as i64);
+            if overwrites && count == 3 {
+                other.set("k", "other");
+            }
+        });
+        assert_eq!(said, []);
+        assert!(read.iter().all(|&b| b == b'x') && read.len() == SIZE);
+        if overwrites {
+            assert_eq!((sections, &*value()), (4, &b"othermore"[..]));
+        } else {
+            assert!(sections > 5 && value()[..SIZE] == read && value()[SIZE..] == *b"more", "{sections}");
+        }
+    }
+    // Who leaves in the middle leaves nothing behind.
+    let world = World::new();
+    let [client, other] = world.clients();
+    other.set("k", vec![b'x'; SIZE]);
+    let before = world.inner().store.stats().bytes;
+    let id = world.inner().store.keys.find(b"k").expect("it is there");
+    let _read = world.inner().store.keys.slot(id).value().cloned();
+    append.with(|request| section(&client, request));
+    assert!(world.inner().store.stats().bytes > before + SIZE);
+    client.leave();
+    assert_eq!(world.inner().store.stats().bytes, before);
 }

@@ -12,7 +12,7 @@ pub(in crate::core::store) fn step() {
 }
 
 /// The steps that `act` takes.
-pub(super) fn of(act: impl FnOnce()) -> u64 {
+pub(in crate::core::store) fn of(act: impl FnOnce()) -> u64 {
     let before = STEPS.get();
     act();
     STEPS.get() - before
