@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::row::{BarrierPlace, ClientRow, Row, StoreId, Table};
+use super::row::{BarrierPlace, ClientRow, JobRow, Row, StoreId, Table};
 
 /// What one part of the server keeps, by id.
 pub type Entries = BTreeMap<Box<[u8]>, Box<[u8]>>;
@@ -35,8 +35,8 @@ pub struct StoreImage {
     pub queues: HashMap<Box<[u8]>, QueueImage>,
     /// What the rules know of connections, by their numbers.
     pub clients: BTreeMap<u32, ClientImage>,
-    /// What workers that are gone had added to the count of the attempt.
-    pub gone_share: i64,
+    /// What is left of a job.
+    pub job: JobImage,
 }
 
 /// One plain value.
@@ -55,6 +55,24 @@ pub struct KeyImage {
 pub struct QueueImage {
     /// Oldest first.
     pub items: BTreeMap<u64, Box<[u8]>>,
+}
+
+/// What is left of a job: as in [`JobRow`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobImage {
+    /// What workers that are gone had added.
+    pub gone_share: i64,
+    /// What goes after a pause or with the last connection.
+    pub idle: u8,
+    /// What is known of the ends of runs.
+    pub runs: Vec<(Box<[u8]>, u8)>,
+}
+
+impl From<JobRow<'_>> for JobImage {
+    fn from(row: JobRow<'_>) -> Self {
+        let runs = row.runs.into_iter().map(|(run, is)| (run.into(), is)).collect();
+        Self { gone_share: row.gone_share, idle: row.idle, runs }
+    }
 }
 
 /// What the rules know of one connection: as in [`ClientRow`].
@@ -139,7 +157,7 @@ impl Image {
             | Row::Item(store, ..)
             | Row::Queue(store, ..)
             | Row::Client(store, ..)
-            | Row::GoneShare(store, ..) => {
+            | Row::Job(store, ..) => {
                 if let Some(store) = self.stores.get_mut(&store) {
                     store.apply(row);
                 }
@@ -172,7 +190,7 @@ impl StoreImage {
             Row::Client(_, client, Some(row)) => {
                 self.clients.insert(client, row.into());
             }
-            Row::GoneShare(_, share) => self.gone_share = share,
+            Row::Job(_, job) => self.job = job.into(),
             Row::Epoch(_) | Row::Whole(_) | Row::Store(..) | Row::Session(..) | Row::Entry(..) => {}
         }
     }

@@ -19,6 +19,6 @@ pub mod segment;
 mod tests;
 
 pub use codec::BadRow;
-pub use image::{ClientImage, Entries, Image, KeyImage, QueueImage, SessionImage, StoreImage};
+pub use image::{ClientImage, Entries, Image, JobImage, KeyImage, QueueImage, SessionImage, StoreImage};
 pub use recovery::{Damage, Recovered, Recovery, Torn, WhatIsWrong};
-pub use row::{BarrierPlace, ClientRow, KeyRow, OpenStore, Row, SessionRow, StoreId, Table, rows};
+pub use row::{BarrierPlace, ClientRow, JobRow, KeyRow, OpenStore, Row, SessionRow, StoreId, Table, rows};

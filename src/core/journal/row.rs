@@ -30,8 +30,8 @@ pub enum Row<'a> {
     Queue(StoreId, &'a [u8], u64, u64),
     /// What the rules of a store know of a connection, by its number.
     Client(StoreId, u32, Option<ClientRow<'a>>),
-    /// What workers that are gone had added to the count of the attempt (`init/`).
-    GoneShare(StoreId, i64),
+    /// What the rules of a store know of a job beside its connections.
+    Job(StoreId, JobRow<'a>),
     /// A session of a link.
     Session(&'a [u8], Option<SessionRow<'a>>),
     /// Something that another part of the server keeps, in that part's own words.
@@ -82,6 +82,17 @@ pub struct BarrierPlace<'a> {
     pub life: u32,
 }
 
+/// What is left of a job.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobRow<'a> {
+    /// What workers that are gone had added to the count of the attempt (`init/`).
+    pub gone_share: i64,
+    /// Whether its keys are to go after a pause (1), or everything else with the last connection (2).
+    pub idle: u8,
+    /// Runs that are closed (1), finished (2), or to be forgotten after a pause (4): the sum of these.
+    pub runs: Vec<(&'a [u8], u8)>,
+}
+
 /// How far a session has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionRow<'a> {
@@ -127,7 +138,7 @@ mod kind {
     pub(super) const ITEM: u8 = 5;
     pub(super) const QUEUE: u8 = 6;
     pub(super) const CLIENT: u8 = 7;
-    pub(super) const GONE_SHARE: u8 = 8;
+    pub(super) const JOB: u8 = 8;
     pub(super) const SESSION: u8 = 9;
     pub(super) const RUN: u8 = 10;
     pub(super) const MEMBER: u8 = 11;
@@ -147,7 +158,7 @@ impl Row<'_> {
             Self::Item(..) => kind::ITEM,
             Self::Queue(..) => kind::QUEUE,
             Self::Client(..) => kind::CLIENT,
-            Self::GoneShare(..) => kind::GONE_SHARE,
+            Self::Job(..) => kind::JOB,
             Self::Session(..) => kind::SESSION,
             Self::Entry(Table::Run, ..) => kind::RUN,
             Self::Entry(Table::Member, ..) => kind::MEMBER,
@@ -209,9 +220,15 @@ impl Row<'_> {
                 put_number(out, (*client).into());
                 put_option(out, row.as_ref(), put_client);
             }
-            Self::GoneShare(store, share) => {
+            Self::Job(store, job) => {
                 put_number(out, (*store).into());
-                put_signed(out, *share);
+                put_signed(out, job.gone_share);
+                out.push(job.idle);
+                put_number(out, job.runs.len() as u64);
+                for (run, is) in &job.runs {
+                    put_bytes(out, run);
+                    out.push(*is);
+                }
             }
             Self::Session(id, row) => {
                 put_bytes(out, id);
@@ -294,13 +311,22 @@ fn fields_of(kind: u8, table: Option<Table>, mut its: Fields<'_>) -> Option<Row<
         kind::ITEM => Row::Item(its.small()?, its.bytes()?, its.number()?, its.bytes()?),
         kind::QUEUE => Row::Queue(its.small()?, its.bytes()?, its.number()?, its.number()?),
         kind::CLIENT => Row::Client(its.small()?, its.small()?, its.option(client)?),
-        kind::GONE_SHARE => Row::GoneShare(its.small()?, its.signed()?),
+        kind::JOB => Row::Job(its.small()?, job(&mut its)?),
         kind::SESSION => Row::Session(
             its.bytes()?,
             its.option(|its| Some(SessionRow { applied: its.number()?, replies: its.bytes()? }))?,
         ),
         _ => return None,
     })
+}
+
+fn job<'a>(its: &mut Fields<'a>) -> Option<JobRow<'a>> {
+    let (gone_share, idle) = (its.signed()?, its.byte()?);
+    let mut runs = Vec::new();
+    for _ in 0..its.number()? {
+        runs.push((its.bytes()?, its.byte()?));
+    }
+    Some(JobRow { gone_share, idle, runs })
 }
 
 fn client<'a>(its: &mut Fields<'a>) -> Option<ClientRow<'a>> {

@@ -68,7 +68,9 @@ impl Said {
                 });
                 Row::Client(*store, *client, row)
             }
-            Self::GoneShare(store, share) => Row::GoneShare(*store, *share),
+            Self::GoneShare(store, share) => {
+                Row::Job(*store, JobRow { gone_share: *share, idle: 1, runs: vec![(b"job", 5)] })
+            }
             Self::Session(id, row) => {
                 let row = row.as_ref().map(|(applied, replies)| SessionRow { applied: *applied, replies });
                 return give(Row::Session(&[*id], row));

@@ -42,6 +42,7 @@ impl Store {
         let (arrivals, life) = (earlier.unwrap_or(0).saturating_add(1), barrier.life);
         let on = WaitOn::Barrier { registration, arrivals, life, world_size };
         self.begin_wait(conn, Wait { since: now, on });
+        self.client_changed(conn);
         Ok(())
     }
 

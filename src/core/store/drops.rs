@@ -73,6 +73,7 @@ impl Store {
         let only_rows = cause != DropCause::Operator && self.connections > 0;
         if !only_rows {
             self.stale.on_clear();
+            self.all_clients_changed();
             self.told_what_stays = false;
         }
         let before = self.sweep.replace(Sweep {

@@ -19,11 +19,20 @@ pub(super) struct Queue {
     pub(super) items: VecDeque<Bytes>,
     /// Woken waiters that have not come for their item yet.
     pub(super) offered: u32,
+    /// The number of the first item. Each item has the next one.
+    pub(super) first: u64,
+    /// Items from this number on were not said to the journal.
+    pub(super) said: u64,
 }
 
 impl Queue {
     /// What a queue costs beside its items, roughly.
     pub(super) const BYTES: usize = 192;
+
+    /// The number that the next item gets.
+    pub(super) fn next(&self) -> u64 {
+        self.first.saturating_add(self.items.len() as u64)
+    }
 }
 
 /// The arrivals that are waiting at a barrier.
@@ -34,6 +43,20 @@ pub(super) struct BarrierState {
     pub(super) arrivals: WaitList,
 }
 
+/// Set in the age of what was written and not said to the journal. An age is an even number beside it.
+const UNSAID: u64 = 1;
+
+/// What has changed since the journal was told last.
+#[derive(Debug)]
+pub(super) enum Changed<'a> {
+    /// What a name holds.
+    Slot(&'a mut Slot),
+    /// The name is gone.
+    NameGone(&'a [u8]),
+    /// Its queue is gone.
+    QueueGone(&'a [u8]),
+}
+
 /// Everything about one name.
 #[derive(Debug)]
 pub(super) struct Slot {
@@ -42,7 +65,7 @@ pub(super) struct Slot {
     pub(super) queue: Option<Box<Queue>>,
     pub(super) waiters: WaitList,
     pub(super) barrier: Option<Box<BarrierState>>,
-    /// The age ([`KeySpace::age`]) in which its value or an item was last written.
+    /// The age ([`KeySpace::age`]) in which its value or an item was last written, with [`UNSAID`].
     written: u64,
     /// What the rules for stale keys know of it; `None` for every key that is not PyTorch's own.
     pub(super) record: Option<Box<Record>>,
@@ -68,7 +91,7 @@ impl Slot {
 
     /// Whether what it holds was written before `age` began.
     pub(super) fn is_older_than(&self, age: u64) -> bool {
-        self.written < age
+        self.written | UNSAID < age | UNSAID
     }
 
     fn is_needed(&self) -> bool {
@@ -92,6 +115,12 @@ pub(super) struct KeySpace {
     bytes: usize,
     /// Goes up when keys are to go that are there now: see [`Self::new_age`].
     age: u64,
+    /// Whether a journal is told what changes.
+    is_kept: bool,
+    /// Slots that have changed, each once while it exists.
+    changed: Vec<SlotId>,
+    names_gone: Vec<Box<[u8]>>,
+    queues_gone: Vec<Box<[u8]>>,
 }
 
 #[expect(
@@ -99,6 +128,9 @@ pub(super) struct KeySpace {
     reason = "counts what is in memory; what is subtracted was added when it came"
 )]
 impl KeySpace {
+    /// Changes of one critical section for which room is kept.
+    const ROOM_FOR_CHANGES: usize = 1024;
+
     /// What a slot costs beside the bytes of its name and values, roughly.
     pub(super) const SLOT_BYTES: usize = 192;
 
@@ -119,13 +151,62 @@ impl KeySpace {
 
     /// Begins a new age and returns it. What goes in several steps goes by this: only what was written before.
     pub(super) fn new_age(&mut self) -> u64 {
-        self.age += 1;
+        self.age += 2;
         self.age
+    }
+
+    /// From now on [`Self::take_changed`] tells what has changed.
+    pub(super) fn keep_changes(&mut self) {
+        self.is_kept = true;
+    }
+
+    /// Tells what has changed since the last call: first what is gone, for the same name may be there again.
+    pub(super) fn take_changed(&mut self, mut tell: impl FnMut(Changed<'_>)) {
+        self.queues_gone.drain(..).for_each(|key| tell(Changed::QueueGone(&key)));
+        self.names_gone.drain(..).for_each(|key| tell(Changed::NameGone(&key)));
+        for id in self.changed.drain(..) {
+            if let Some(slot) = self.slots.get_mut(id.place())
+                && slot.written & UNSAID != 0
+            {
+                slot.written &= !UNSAID;
+                tell(Changed::Slot(slot));
+            }
+        }
+        // Dropping very many keys takes much room for a moment.
+        self.changed.shrink_to(Self::ROOM_FOR_CHANGES);
+        self.names_gone.shrink_to(Self::ROOM_FOR_CHANGES);
+    }
+
+    /// A name has changed, and the journal does not know it.
+    #[inline]
+    fn note(&mut self, id: SlotId) {
+        if self.is_kept {
+            let slot = &mut self.slots[id.place()];
+            if slot.written & UNSAID == 0 {
+                slot.written |= UNSAID;
+                self.changed.push(id);
+            }
+        }
+    }
+
+    /// What a name holds is written now.
+    #[inline]
+    fn write_now(&mut self, id: SlotId) -> &mut Slot {
+        self.note(id);
+        let age = self.age;
+        let slot = &mut self.slots[id.place()];
+        slot.written = age | slot.written & UNSAID;
+        slot
     }
 
     /// The slot at a place, of those below [`Self::places`].
     pub(super) fn at(&self, place: u32) -> Option<(SlotId, &Slot)> {
         Some((SlotId::at(place), self.slots.get(place)?))
+    }
+
+    /// As [`Self::at`], to change it.
+    pub(super) fn at_mut(&mut self, place: u32) -> Option<&mut Slot> {
+        self.slots.get_mut(place)
     }
 
     /// One more than the last place that a slot may have.
@@ -187,11 +268,9 @@ impl KeySpace {
     /// Replaces the plain value and returns the one before.
     #[inline]
     pub(super) fn set_value(&mut self, id: SlotId, value: Option<Bytes>) -> Option<Bytes> {
-        let slot = &mut self.slots[id.place()];
-        slot.written = self.age;
         self.bytes += value.as_ref().map_or(0, Bytes::len);
         self.plain += usize::from(value.is_some());
-        let before = std::mem::replace(&mut slot.value, value);
+        let before = std::mem::replace(&mut self.write_now(id).value, value);
         self.bytes -= before.as_ref().map_or(0, Bytes::len);
         self.plain -= usize::from(before.is_some());
         before
@@ -199,28 +278,41 @@ impl KeySpace {
 
     pub(super) fn push_item(&mut self, id: SlotId, item: Bytes) {
         self.bytes += item.len() + size_of::<Bytes>();
-        let slot = &mut self.slots[id.place()];
-        slot.written = self.age;
-        if slot.queue.is_none() {
+        let slot = self.write_now(id);
+        let is_new = slot.queue.is_none();
+        slot.queue.get_or_insert_default().items.push_back(item);
+        if is_new {
             self.bytes += Queue::BYTES;
         }
-        slot.queue.get_or_insert_default().items.push_back(item);
+    }
+
+    /// Gives the items of a queue their numbers, from `first` on.
+    pub(super) fn number_items(&mut self, id: SlotId, first: u64) {
+        if let Some(queue) = &mut self.slots[id.place()].queue {
+            queue.first = first;
+            queue.said = queue.next();
+        }
     }
 
     pub(super) fn pop_item(&mut self, id: SlotId) -> Option<Bytes> {
-        let items = &mut self.slots[id.place()].queue.as_mut()?.items;
+        let queue = self.slots[id.place()].queue.as_mut()?;
+        let items = &mut queue.items;
         let item = items.pop_front()?;
+        queue.first += 1;
         if left_behind(items.capacity(), 4 * items.len()) > 0 {
             items.shrink_to(2 * items.len());
         }
         self.forget_item(&item);
+        self.note(id);
         Some(item)
     }
 
     /// Takes all items of a queue out. Each counts until [`Self::forget_item`].
     pub(super) fn take_items(&mut self, id: SlotId) -> VecDeque<Bytes> {
-        let queue = self.slots[id.place()].queue.as_mut();
-        queue.map(|queue| std::mem::take(&mut queue.items)).unwrap_or_default()
+        self.note(id);
+        let Some(queue) = &mut self.slots[id.place()].queue else { return VecDeque::new() };
+        queue.first = queue.next();
+        std::mem::take(&mut queue.items)
     }
 
     /// An item that was taken out is gone.
@@ -233,6 +325,9 @@ impl KeySpace {
         let slot = &mut self.slots[id.place()];
         if slot.queue.take_if(|queue| queue.items.is_empty() && queue.offered == 0).is_some() {
             self.bytes -= Queue::BYTES;
+            if self.is_kept {
+                self.queues_gone.push(slot.key.clone());
+            }
         }
         slot.barrier.take_if(|barrier| barrier.arrivals.is_empty());
         if slot.is_needed() {
@@ -241,6 +336,9 @@ impl KeySpace {
         self.index.remove(self.index.hash(&slot.key), id.place());
         let slot = self.slots.remove(id.place());
         self.bytes -= slot.key.len() + Self::SLOT_BYTES;
+        if slot.written & UNSAID != 0 {
+            self.names_gone.push(slot.key);
+        }
         slot.record
     }
 

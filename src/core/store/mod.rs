@@ -16,6 +16,7 @@ mod keyspace;
 mod number;
 
 mod queues;
+mod rows;
 mod slices;
 mod slot;
 mod stale;
@@ -34,6 +35,8 @@ use drops::Sweep;
 pub use effects::{DropCause, Effects, Event, Observed};
 use keyspace::{KeySpace, Looked};
 use number::{decimal, parse_counter};
+use rows::Kept;
+pub use rows::Walk;
 pub use slices::Progress;
 use slices::{Copied, Listed};
 use slot::SlotId;
@@ -91,6 +94,8 @@ pub struct Store {
     unfinished_bytes: usize,
     /// What is left of waits that are over, oldest first: taken out of the names' lists step by step.
     ended: VecDeque<Ended>,
+    /// Set where a journal is kept.
+    kept: Option<Kept>,
 }
 
 impl Store {
@@ -111,6 +116,7 @@ impl Store {
             dropped: 0,
             unfinished_bytes: 0,
             ended: VecDeque::new(),
+            kept: None,
         }
     }
 
@@ -143,6 +149,9 @@ impl Store {
         self.unfinished_bytes = self.unfinished_bytes.saturating_sub(unfinished);
         self.connections = self.connections.saturating_sub(1);
         let left = self.stale.on_disconnect(&mut self.keys, conn, now);
+        if left.was_of_job {
+            self.client_changed(conn);
+        }
         if left.was_of_job && fx.observes() {
             fx.observe(Observed::Gone { conn });
         }
@@ -300,11 +309,13 @@ impl Store {
     fn touch(&mut self, conn: ConnId, id: SlotId, fx: &mut impl Effects) {
         if self.keys.slot(id).record.is_none() {
             self.stale.on_plain_use();
-        } else if self.stale.on_touch(&self.keys, conn, id)
-            && fx.observes()
-            && let Some(&Session { peer, pid, .. }) = self.session(conn)
-        {
-            fx.observe(Observed::Client { conn, peer, pid, key: self.keys.slot(id).key().into() });
+        } else if self.stale.on_touch(&self.keys, conn, id) {
+            self.client_changed(conn);
+            if fx.observes()
+                && let Some(&Session { peer, pid, .. }) = self.session(conn)
+            {
+                fx.observe(Observed::Client { conn, peer, pid, key: self.keys.slot(id).key().into() });
+            }
         }
     }
 

@@ -9,6 +9,7 @@ mod model;
 mod plain;
 mod queues;
 mod random;
+mod rows;
 mod slices;
 mod stale_idle;
 mod stale_leftovers;

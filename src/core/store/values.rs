@@ -138,6 +138,7 @@ impl Store {
         let id = self.slot_for(conn, key, looked, fx);
         if self.keys.slot(id).record.is_some() {
             self.stale.on_count(&self.keys, conn, id, delta);
+            self.client_changed(conn);
         }
         fx.reply(Reply::Number(sum));
         self.write(conn, id, text, fx);

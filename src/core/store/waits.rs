@@ -113,6 +113,7 @@ impl Store {
                 }
             }
             WaitOn::Barrier { registration, .. } => {
+                self.client_changed(conn);
                 let id = self.registrations.get(registration).slot;
                 if let Some(barrier) = &mut self.keys.slot_mut(id).barrier {
                     self.registrations.remove(&mut barrier.arrivals, registration);

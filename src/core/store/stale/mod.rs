@@ -23,6 +23,7 @@ mod members;
 mod ranges;
 mod readers;
 pub(super) mod record;
+mod restored;
 mod runs;
 
 use std::collections::VecDeque;
@@ -42,6 +43,7 @@ use members::Members;
 use ranges::RangeSet;
 use readers::Readers;
 use record::{Kind, Record};
+pub(super) use restored::JobMark;
 use runs::{RunKey, Runs};
 
 /// When keys are dropped without a client asking for it. `None` switches a rule off.
@@ -607,12 +609,17 @@ impl StaleKeys {
         }
         self.due.push_back(Due::new(over, Of::Run(run), DropCause::RunOver, age));
         let finished = all_at_exit && (closed || !has_rounds);
+        self.runs.set_idle(run, self.forget_at(closed, finished, now), finished, closed);
+    }
+
+    /// When the keys of a run go that is idle from now on.
+    fn forget_at(&self, closed: bool, finished: bool, now: Timestamp) -> Option<Timestamp> {
         let after = match (finished, closed) {
             (true, _) => self.config.forget_finished_after,
             (false, true) => Some(self.config.forget_closed_after),
             (false, false) => self.config.forget_run_after,
         };
-        self.runs.set_idle(run, after.map(|pause| now + pause), finished, closed);
+        after.map(|pause| now + pause)
     }
 
     /// The next moment at which a run or the store has been idle for long enough.

@@ -28,6 +28,11 @@ pub(in crate::core::store) struct Record {
 impl Record {
     /// What a record costs, with its places in the lists of others, roughly.
     pub(super) const BYTES: usize = size_of::<Self>() + 40;
+
+    /// The connection that wrote the present value, where that matters.
+    pub(in crate::core::store) fn writer(&self) -> Option<ConnId> {
+        self.writer
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

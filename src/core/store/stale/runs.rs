@@ -34,7 +34,13 @@ pub(super) struct Runs {
     /// Ids of runs that finished, oldest first.
     finished: VecDeque<RunId>,
     made: u64,
+    changes: u64,
 }
+
+/// What a row says of a run.
+pub(super) const CLOSED: u8 = 1;
+pub(super) const FINISHED: u8 = 2;
+pub(super) const LEAVING: u8 = 4;
 
 #[expect(
     clippy::arithmetic_side_effects,
@@ -92,6 +98,7 @@ impl Runs {
         if self.by_key.get(&key).is_some_and(|run| run.slots.as_slice().is_empty() && run.connections == 0)
             && let Some(run) = self.by_key.remove(&key)
         {
+            self.changes += 1;
             self.by_id.remove(&run.id);
         }
     }
@@ -104,6 +111,7 @@ impl Runs {
             // The state refuses every node that comes now; the keys go at the time that is set.
             return None;
         }
+        self.changes += u64::from(run.finished || run.forget_at.is_some());
         run.forget_at = None;
         run.finished = false;
         if run.connections > 1 {
@@ -131,6 +139,7 @@ impl Runs {
         closed: bool,
     ) {
         let Some(run) = self.by_key.get_mut(&key) else { return };
+        self.changes += 1;
         run.forget_at = forget_at;
         run.finished = finished;
         run.closed = closed;
@@ -145,6 +154,7 @@ impl Runs {
     /// The state that closed the run is gone: a node that comes now is not refused.
     pub(super) fn reopen(&mut self, key: RunKey) {
         let Some(run) = self.by_key.get_mut(&key) else { return };
+        self.changes += 1;
         (run.closed, run.finished) = (false, false);
         if run.connections > 0 {
             run.forget_at = None;
@@ -167,12 +177,34 @@ impl Runs {
             (run.closed, run.finished) = (false, false);
             Some((key, if over { DropCause::RunOver } else { DropCause::RunIdle }))
         });
-        due.collect()
+        let due: Vec<_> = due.collect();
+        self.changes += due.len() as u64;
+        due
     }
 
     /// The run called `id`.
     pub(super) fn key_of(&self, id: &[u8]) -> Option<RunKey> {
         self.by_id.get(&RunId::new(id)).copied()
+    }
+
+    /// The id of a run.
+    pub(super) fn id_of(&self, key: RunKey) -> Option<&RunId> {
+        self.by_key.get(&key).map(|run| &run.id)
+    }
+
+    /// What is known of the ends of runs.
+    pub(super) fn ended(&self) -> impl Iterator<Item = (&RunId, u8)> {
+        self.by_key.values().filter_map(|run| {
+            let (closed, finished) = (u8::from(run.closed) * CLOSED, u8::from(run.finished) * FINISHED);
+            let leaving = u8::from(run.forget_at.is_some()) * LEAVING;
+            let is = closed | finished | leaving;
+            (is != 0).then_some((&run.id, is))
+        })
+    }
+
+    /// Goes up whenever [`Self::ended`] changes.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// The names of a run.

@@ -81,13 +81,13 @@ fn act(keys: &'static [Key]) -> impl Strategy<Value = Act> {
 }
 
 /// The clients of a random run, by number.
-struct Table {
-    world: World,
-    clients: Vec<Client>,
+pub(super) struct Table {
+    pub(super) world: World,
+    pub(super) clients: Vec<Client>,
 }
 
 impl Table {
-    fn new(world: World) -> Self {
+    pub(super) fn new(world: World) -> Self {
         let clients = (0..CLIENTS).map(|_| world.client()).collect();
         Self { world, clients }
     }
@@ -128,6 +128,16 @@ impl Table {
             }
         }));
         outcomes
+    }
+
+    /// Does one step; `closed` is the state of a run that is over.
+    pub(super) fn step(&mut self, step: &Step, closed: &str) {
+        match step {
+            Step::Client(client, act) => drop(self.act(*client, act)),
+            Step::Close(client, key) => drop(self.act(*client, &Act::Set(key, closed.to_owned()))),
+            Step::Pass(seconds) => self.world.pass(*seconds),
+            Step::Reset => self.world.reset(),
+        }
     }
 
     fn check_against(&self, model: &Model) {
@@ -228,7 +238,7 @@ fn compare(acts: &[(usize, Act)], keys: &[Key]) {
 
 /// What happens to a whole store.
 #[derive(Debug, Clone)]
-enum Step {
+pub(super) enum Step {
     Client(usize, Act),
     /// The state of a run that is over.
     Close(usize, Key),
@@ -236,7 +246,7 @@ enum Step {
     Reset,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+pub(super) fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         20 => (0..CLIENTS, act(&JOB_KEYS)).prop_map(|(client, act)| Step::Client(client, act)),
         4 => (0..CLIENTS).prop_map(|client| Step::Client(client, Act::Leave)),
@@ -247,7 +257,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn config() -> impl Strategy<Value = StaleKeyConfig> {
+pub(super) fn config() -> impl Strategy<Value = StaleKeyConfig> {
     let times = [None, Some(Duration::from_secs(5)), Some(Duration::from_mins(1))];
     let time = || select(times.to_vec());
     let switches = (any::<bool>(), prop::bool::weighted(0.1));
@@ -287,12 +297,7 @@ proptest! {
         let closed = super::stale_idle::state("closed after success");
         let mut table = Table::new(World::with(World::CAPACITY, config));
         for step in &steps {
-            match step {
-                Step::Client(client, act) => drop(table.act(*client, act)),
-                Step::Close(client, key) => drop(table.act(*client, &Act::Set(key, closed.clone()))),
-                Step::Pass(seconds) => table.world.pass(*seconds),
-                Step::Reset => table.world.reset(),
-            }
+            table.step(step, &closed);
         }
         table.clear_up(&JOB_KEYS);
     }

@@ -1,0 +1,234 @@
+//! What a journal must know of the store: the rows of each critical section, and a store made of rows again.
+//!
+//! Rows are made from what holds at the end of a critical section. While no journal is kept, a change costs one look at a
+//! flag.
+
+use std::net::{Ipv6Addr, SocketAddr};
+
+use bytes::Bytes;
+
+use super::Store;
+use super::effects::Effects;
+use super::keyspace::{Changed, Slot};
+use super::slot::SlotId;
+use super::stale::JobMark;
+use super::waiters::{Wait, WaitOn};
+use crate::core::ids::{ConnId, Timestamp};
+use crate::core::journal::{BarrierPlace, ClientImage, ClientRow, KeyRow, Row, StoreId, StoreImage};
+use crate::core::protocol::keys::Role;
+
+/// What is to be said to the journal.
+#[derive(Debug)]
+pub(super) struct Kept {
+    store: StoreId,
+    /// Connections of which the rules know something new, or that wait at a barrier or no more.
+    clients: Vec<ConnId>,
+    /// What was said last of the job that is gone.
+    job: JobMark,
+}
+
+/// Where a walk through the whole store has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Walk {
+    place: u32,
+    session: usize,
+}
+
+impl Store {
+    /// From now on, changes are kept for [`Self::take_rows`], as those of this store.
+    pub fn keep_rows(&mut self, store: StoreId) {
+        self.keys.keep_changes();
+        self.kept = Some(Kept { store, clients: Vec::new(), job: JobMark::default() });
+    }
+
+    /// What the journal knows of this connection is to be said anew.
+    #[inline]
+    pub(super) fn client_changed(&mut self, conn: ConnId) {
+        if let Some(kept) = &mut self.kept {
+            kept.clients.push(conn);
+        }
+    }
+
+    /// The same of all of which the rules know something.
+    pub(super) fn all_clients_changed(&mut self) {
+        if let Some(kept) = &mut self.kept {
+            kept.clients.extend(self.stale.known());
+        }
+    }
+
+    /// Appends the rows of what has changed since the last call.
+    pub fn take_rows(&mut self, out: &mut Vec<u8>) {
+        let Some(kept) = &mut self.kept else { return };
+        let store = kept.store;
+        let mut clients = std::mem::take(&mut kept.clients);
+        let job = self.stale.job_mark();
+        if std::mem::replace(&mut kept.job, job) != job {
+            Row::Job(store, self.stale.job_row()).encode(out);
+        }
+        self.keys.take_changed(|changed| match changed {
+            Changed::Slot(slot) => put_slot(store, slot, false, out),
+            Changed::NameGone(key) => Row::Key(store, key, None).encode(out),
+            Changed::QueueGone(key) => Row::Queue(store, key, 0, 0).encode(out),
+        });
+        clients.sort_unstable();
+        clients.dedup();
+        for conn in clients.drain(..) {
+            Row::Client(store, conn.serial(), self.client_row(conn)).encode(out);
+        }
+        if let Some(kept) = &mut self.kept {
+            kept.clients = clients;
+        }
+    }
+
+    /// Appends the rows of what the store holds, from where `walk` has come to, until they are about `enough` bytes.
+    /// `false` when it is through.
+    #[expect(clippy::arithmetic_side_effects, reason = "places and bytes in memory")]
+    pub fn copy_rows(&mut self, walk: &mut Walk, enough: usize, out: &mut Vec<u8>) -> bool {
+        /// Looks at places that may be empty.
+        const MOST_LOOKS: usize = 16 * 1024;
+        let Some(Kept { store, .. }) = self.kept else { return false };
+        let full = out.len() + enough;
+        if *walk == Walk::default() {
+            Row::Job(store, self.stale.job_row()).encode(out);
+        }
+        for _ in 0..MOST_LOOKS {
+            if out.len() >= full {
+                return true;
+            }
+            if walk.place < self.keys.places() {
+                let place = walk.place;
+                walk.place += 1;
+                if let Some(slot) = self.keys.at_mut(place).filter(|slot| slot.is_present()) {
+                    put_slot(store, slot, true, out);
+                }
+            } else if let Some(session) = self.sessions.get(walk.session) {
+                walk.session += 1;
+                if let Some(conn) = session.as_ref().map(|session| session.conn)
+                    && let Some(row) = self.client_row(conn)
+                {
+                    Row::Client(store, conn.serial(), Some(row)).encode(out);
+                }
+            } else {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn client_row(&self, conn: ConnId) -> Option<ClientRow<'_>> {
+        let session = self.session(conn)?;
+        let barrier = session.wait.as_ref().and_then(|wait| match wait.on {
+            WaitOn::Barrier { registration, arrivals, life, .. } => {
+                let key = self.keys.slot(self.registrations.get(registration).slot).key();
+                Some(BarrierPlace { key, arrivals, life })
+            }
+            WaitOn::Keys { .. } => None,
+        });
+        let known = self.stale.client_row(conn);
+        (known.is_some() || barrier.is_some()).then(|| ClientRow { barrier, ..known.unwrap_or_default() })
+    }
+
+    /// Makes the store what `image` says. Those who were connected are gone, so what the rules say of that follows at
+    /// once; pauses after which something is dropped begin now. Comes before any connection and before
+    /// [`Self::keep_rows`], which it calls. Many keys are dropped in steps, while [`Store::is_unsettled`].
+    pub fn restore(&mut self, id: StoreId, image: &StoreImage, now: Timestamp, fx: &mut impl Effects) {
+        for (key, it) in &image.keys {
+            let slot = self.slot_named(key);
+            self.keys.set_value(slot, Some(Bytes::copy_from_slice(&it.value)));
+        }
+        for (key, queue) in &image.queues {
+            let slot = self.slot_named(key);
+            for item in queue.items.values() {
+                self.keys.push_item(slot, Bytes::copy_from_slice(item));
+            }
+            let first = queue.items.keys().next().copied().unwrap_or(0);
+            self.keys.number_items(slot, first);
+        }
+        self.stale.restore_job(&image.job, now);
+        // They were connections of the server that is gone. Their places are free again at the end.
+        let ghosts: Vec<ConnId> =
+            (0..).zip(image.clients.keys()).map(|(n, &serial)| ConnId::new(n, serial)).collect();
+        for (&conn, client) in ghosts.iter().zip(image.clients.values()) {
+            self.restore_client(conn, client, image, now);
+        }
+        for (key, it) in &image.keys {
+            let (Some(writer), Some(slot)) = (it.writer, self.keys.find(key)) else { continue };
+            match ghosts.binary_search_by_key(&writer, |conn| conn.serial()) {
+                Ok(at) => drop(self.stale.on_write(&mut self.keys, ghosts[at], slot)),
+                Err(_) => self.stale.restore_orphan(&mut self.keys, writer, slot, now),
+            }
+        }
+        self.keep_rows(id);
+        self.stale.restore_leftovers(&mut self.keys);
+        if ghosts.is_empty()
+            && let Some(cause) = self.stale.on_last_left()
+        {
+            self.clear(cause, fx);
+        }
+        for conn in ghosts {
+            self.client_changed(conn);
+            self.disconnect(conn, now, fx);
+        }
+        self.settle(fx);
+    }
+
+    fn slot_named(&mut self, key: &[u8]) -> SlotId {
+        let looked = self.keys.look(key);
+        looked.id.unwrap_or_else(|| self.new_slot(key, looked))
+    }
+
+    fn restore_client(&mut self, conn: ConnId, client: &ClientImage, image: &StoreImage, now: Timestamp) {
+        let nowhere = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
+        self.connect(conn, nowhere);
+        if let Some(role) = role_of(client.role) {
+            let runs = client.runs.iter().map(|run| &**run);
+            self.stale.restore_client(conn, role, client.worker_share, runs);
+        }
+        let Some((key, arrivals, life)) = &client.barrier else { return };
+        let slot = self.slot_named(key);
+        let is_counted = image.keys.get(key).is_some_and(|key| key.life == *life);
+        let barrier = self.keys.slot_mut(slot).barrier.get_or_insert_default();
+        let registration = self.registrations.append(&mut barrier.arrivals, conn, slot);
+        // Which life it is matters only as far as it is the present one.
+        let life = if is_counted { barrier.life } else { barrier.life.wrapping_add(1) };
+        let on = WaitOn::Barrier { registration, arrivals: *arrivals, life, world_size: i64::MAX };
+        self.begin_wait(conn, Wait { since: now, on });
+    }
+}
+
+/// Says what a slot holds; of a queue only the items that were not said yet, unless it is a copy.
+fn put_slot(store: StoreId, slot: &mut Slot, is_copy: bool, out: &mut Vec<u8>) {
+    let life = slot.barrier.as_ref().map_or(0, |barrier| barrier.life);
+    let writer = slot.record.as_ref().and_then(|record| record.writer()).map(ConnId::serial);
+    let value = slot.value().map(|value| KeyRow { value, life, writer });
+    if value.is_some() || !is_copy {
+        Row::Key(store, slot.key(), value).encode(out);
+    }
+    let Some(mut queue) = slot.queue.take() else { return };
+    let said = if is_copy { 0 } else { queue.said };
+    for (number, item) in (queue.first..).zip(&queue.items).filter(|(number, _)| *number >= said) {
+        Row::Item(store, slot.key(), number, item).encode(out);
+    }
+    queue.said = queue.next();
+    Row::Queue(store, slot.key(), queue.first, queue.said).encode(out);
+    slot.queue = Some(queue);
+}
+
+/// The role that a row's number says; `None` for a connection that belongs to no job.
+const fn role_of(number: u8) -> Option<Role> {
+    match number {
+        0 => None,
+        2 => Some(Role::Worker),
+        3 => Some(Role::Agent),
+        _ => Some(Role::Unknown),
+    }
+}
+
+/// The number of a role in a row.
+pub(super) const fn role_number(role: Role) -> u8 {
+    match role {
+        Role::Unknown => 1,
+        Role::Worker => 2,
+        Role::Agent => 3,
+    }
+}

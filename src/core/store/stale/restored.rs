@@ -1,0 +1,106 @@
+//! What the rules say to a journal, and how they go on from it.
+
+use smallvec::SmallVec;
+
+use super::{DropCause, Due, KeySpace, Members, Notes, Of, Reads, SlotId, StaleKeys, runs};
+use crate::core::ids::{ConnId, Timestamp};
+use crate::core::journal::{ClientRow, JobImage, JobRow};
+use crate::core::protocol::keys::Role;
+use crate::core::store::rows::role_number;
+
+/// Tells whether there is something new to say of a job.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::core::store) struct JobMark {
+    gone_share: i64,
+    idle: u8,
+    runs: u64,
+}
+
+impl StaleKeys {
+    /// What is left of a job, beside its keys and connections.
+    pub(in crate::core::store) fn job_row(&self) -> JobRow<'_> {
+        let runs = self.runs.ended().map(|(id, is)| (id.as_bytes(), is)).collect();
+        JobRow { gone_share: self.gone_worker_share, idle: self.job_mark().idle, runs }
+    }
+
+    /// What differs where [`Self::job_row`] may differ.
+    pub(in crate::core::store) fn job_mark(&self) -> JobMark {
+        let idle = if self.rest_is_due { 2 } else { u8::from(self.reset_at.is_some()) };
+        JobMark { gone_share: self.gone_worker_share, idle, runs: self.runs.changes() }
+    }
+
+    /// The connections of which something is known.
+    pub(in crate::core::store) fn known(&self) -> impl Iterator<Item = ConnId> {
+        self.notes.iter().flatten().map(|notes| notes.conn)
+    }
+
+    /// What is known of a connection, without its barrier.
+    pub(in crate::core::store) fn client_row(&self, conn: ConnId) -> Option<ClientRow<'_>> {
+        let notes = self.notes.get(conn.slot())?.as_ref().filter(|notes| notes.conn == conn)?;
+        let runs = notes.runs.iter().filter_map(|&run| Some(self.runs.id_of(run)?.as_bytes()));
+        let role = role_number(notes.role);
+        Some(ClientRow { role, worker_share: notes.worker_share, runs: runs.collect(), barrier: None })
+    }
+
+    /// What is left of a job, as a journal says it, after its keys. All pauses begin now.
+    pub(in crate::core::store) fn restore_job(&mut self, job: &JobImage, now: Timestamp) {
+        self.gone_worker_share = job.gone_share;
+        match job.idle {
+            0 => {}
+            1 => self.reset_at = self.config.reset_when_idle.map(|pause| now + pause),
+            _ => self.rest_is_due = true,
+        }
+        for (id, is) in &job.runs {
+            let Some(run) = self.runs.key_of(id) else { continue };
+            let (closed, finished) = (is & runs::CLOSED != 0, is & runs::FINISHED != 0);
+            let forget_at = self.forget_at(closed, finished, now).filter(|_| is & runs::LEAVING != 0);
+            self.runs.set_idle(run, forget_at, finished, closed);
+        }
+    }
+
+    /// A connection of a job as a journal says it.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
+    pub(in crate::core::store) fn restore_client<'r>(
+        &mut self,
+        conn: ConnId,
+        role: Role,
+        worker_share: i64,
+        runs: impl Iterator<Item = &'r [u8]>,
+    ) {
+        if self.notes.len() <= conn.slot() {
+            self.notes.resize_with(conn.slot().saturating_add(1), || None);
+        }
+        let runs: SmallVec<_> = runs.filter_map(|run| self.runs.key_of(run)).collect();
+        for &run in &runs {
+            self.runs.connect(run);
+        }
+        self.job_connections += 1;
+        self.workers += usize::from(role == Role::Worker);
+        self.agents += usize::from(role == Role::Agent);
+        let (wrote, read) = (Members::default(), Reads::new());
+        self.notes[conn.slot()] = Some(Box::new(Notes { conn, role, worker_share, wrote, read, runs }));
+    }
+
+    /// The address `id` was written by a connection that was gone already.
+    pub(in crate::core::store) fn restore_orphan(
+        &mut self,
+        keys: &mut KeySpace,
+        writer: u32,
+        id: SlotId,
+        now: Timestamp,
+    ) {
+        let gone = ConnId::new(u32::MAX, writer);
+        self.on_write(keys, gone, id);
+        let age = keys.new_age();
+        self.due.push_back(Due::new(vec![id], Of::Writer(gone, now), DropCause::WriterGone, age));
+    }
+
+    /// Without any connection of a job, what its attempt left behind goes.
+    pub(in crate::core::store) fn restore_leftovers(&mut self, keys: &mut KeySpace) {
+        if self.job_connections == 0 {
+            let ids = self.leftovers.as_slice().to_vec();
+            let (of, age) = (Of::Attempt { only_agents: true }, keys.new_age());
+            self.due.push_back(Due::new(ids, of, DropCause::AttemptOver, age));
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What the store says to a journal: after each critical section the rows add up to the store, and a store that is made
+//! of them is the one whose clients have all gone.
+
+use std::collections::BTreeMap;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::RngAlgorithm;
+
+use super::random::{Table, config, step};
+use super::{Client, World};
+use crate::core::journal::{Image, OpenStore, Row, StoreImage, rows};
+use crate::core::store::{StaleKeyConfig, Store, Walk};
+
+const ID: u32 = 7;
+
+/// A store and what a journal knows of it.
+struct Told {
+    image: Image,
+}
+
+/// What clients can see: values, and items of queues.
+type Seen = (BTreeMap<Box<[u8]>, Vec<u8>>, BTreeMap<Box<[u8]>, Vec<Vec<u8>>>);
+
+fn seen(store: &Store) -> Seen {
+    let values = store.keys.iter().filter_map(|(_, slot)| Some((slot.key().into(), slot.value()?.to_vec())));
+    let queues = store.keys.iter().filter_map(|(_, slot)| {
+        let items: Vec<_> = slot.queue.as_ref()?.items.iter().map(|item| item.to_vec()).collect();
+        (!items.is_empty()).then(|| (slot.key().into(), items))
+    });
+    (values.collect(), queues.collect())
+}
+
+fn seen_in(image: &StoreImage) -> Seen {
+    let values = image.keys.iter().map(|(key, it)| (key.clone(), it.value.to_vec()));
+    let items =
+        |queue: &crate::core::journal::QueueImage| queue.items.values().map(|item| item.to_vec()).collect();
+    (values.collect(), image.queues.iter().map(|(key, queue)| (key.clone(), items(queue))).collect())
+}
+
+impl Told {
+    fn new(world: &World) -> Self {
+        world.inner().store.keep_rows(ID);
+        Self { image: nothing() }
+    }
+
+    fn store(&self) -> &StoreImage {
+        &self.image.stores[&ID]
+    }
+
+    /// Takes in the rows of what has happened.
+    fn listen(&mut self, store: &mut Store) {
+        let mut out = Vec::new();
+        store.take_rows(&mut out);
+        for row in rows(&out) {
+            self.image.apply(row.expect("a row").expect("a known one"));
+        }
+        assert_eq!(seen_in(self.store()), seen(store));
+    }
+}
+
+fn nothing() -> Image {
+    let mut image = Image::default();
+    image.apply(Row::Store(ID, Some(OpenStore { port: 1, owner: b"" })));
+    image
+}
+
+/// Which life a key is in matters only while somebody waits there.
+fn without_old_lives(image: &StoreImage) -> StoreImage {
+    let mut image = image.clone();
+    let waiting: Vec<_> = image.clients.values().filter_map(|client| client.barrier.clone()).collect();
+    for (key, it) in &mut image.keys {
+        if waiting.iter().all(|(awaited, ..)| awaited != key) {
+            it.life = 0;
+        }
+    }
+    image
+}
+
+/// A store made of an image, with what is dropped for it.
+fn rebuilt(image: &StoreImage, config: StaleKeyConfig, world: &World) -> World {
+    let again = World::with(World::CAPACITY, config);
+    {
+        let mut inner = again.inner();
+        let super::world::Inner { store, recorder, now, .. } = &mut *inner;
+        *now = world.inner().now;
+        store.restore(ID, image, *now, recorder);
+        store.check_invariants();
+    }
+    again.settle();
+    again
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, rng_algorithm: RngAlgorithm::XorShift, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_store_made_of_rows_is_the_one_whose_clients_have_gone(config in config(), steps in vec(step(), 1..60)) {
+        let closed = super::stale_idle::state("closed after success");
+        let mut table = Table::new(World::with(World::CAPACITY, config.clone()));
+        let mut told = Told::new(&table.world);
+        for step in &steps {
+            table.step(step, &closed);
+            told.listen(&mut table.world.inner().store);
+        }
+
+        // A copy of all that it holds says the same.
+        let (mut copy, mut walk, mut out) = (nothing(), Walk::default(), Vec::new());
+        while table.world.inner().store.copy_rows(&mut walk, 64, &mut out) {}
+        for row in rows(&out) {
+            copy.apply(row.expect("a row").expect("a known one"));
+        }
+        prop_assert_eq!(without_old_lives(&copy.stores[&ID]), without_old_lives(told.store()));
+
+        let again = rebuilt(told.store(), config, &table.world);
+        let mut clients = table.clients;
+        clients.sort_by_key(|client| client.conn.serial());
+        clients.into_iter().for_each(Client::leave);
+        table.world.settle();
+        told.listen(&mut table.world.inner().store);
+        prop_assert!(told.store().clients.is_empty(), "{:?}", told.store().clients);
+        prop_assert_eq!(seen(&again.inner().store), seen(&table.world.inner().store));
+
+        // What the new store says goes on where the old one ended.
+        let mut out = Vec::new();
+        again.inner().store.take_rows(&mut out);
+        for world in [&again, &table.world] {
+            world.pass(1_000_000);
+        }
+        prop_assert_eq!(seen(&again.inner().store), seen(&table.world.inner().store));
+    }
+}
+
+#[test]
+fn nothing_is_said_of_what_did_not_change() {
+    let world = World::new();
+    let mut told = Told::new(&world);
+    let [one, other] = world.clients();
+    one.set("a", "1");
+    told.listen(&mut world.inner().store);
+    one.get("a");
+    other.wait(&["b"]);
+    other.cancel();
+    let mut out = Vec::new();
+    world.inner().store.take_rows(&mut out);
+    assert_eq!(rows(&out).count(), 0);
+}
+
+#[test]
+fn a_barrier_counts_nobody_who_is_gone() {
+    let world = World::new();
+    let mut told = Told::new(&world);
+    let [one, other] = world.clients();
+    assert!(!one.barrier("b", 3));
+    assert!(!other.barrier("b", 3));
+    told.listen(&mut world.inner().store);
+    let again = rebuilt(told.store(), StaleKeyConfig::default(), &world);
+    assert_eq!(again.value("b").as_deref(), Some("0"));
+}
+
+#[test]
+fn items_are_said_once() {
+    let world = World::new();
+    let mut told = Told::new(&world);
+    let one = world.client();
+    for n in 0..100 {
+        one.push("q", &"x".repeat(100));
+        let mut out = Vec::new();
+        world.inner().store.take_rows(&mut out);
+        assert!(out.len() < 200, "{} bytes for item {n}", out.len());
+        for row in rows(&out) {
+            told.image.apply(row.expect("a row").expect("known"));
+        }
+    }
+    assert_eq!(told.store().queues[&b"q"[..]].items.len(), 100);
+}
