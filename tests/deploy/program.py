@@ -16,7 +16,9 @@ from typing import Any
 from render import ROOT, call
 
 HOST = "127.0.0.1"
-VERSION: str = re.search(r'^version = "(.+)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]  # type: ignore[index]
+# What Cargo.toml says of the package.
+PACKAGE: dict[str, str] = dict(re.findall(r'^([\w-]+) = "(.+)"$', (ROOT / "Cargo.toml").read_text().split("\n\n")[0], re.MULTILINE))
+VERSION = PACKAGE["version"]
 
 
 def binary() -> Path:

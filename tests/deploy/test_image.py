@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socketserver
 import struct
@@ -14,9 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from program import VERSION, binary, eventually, running
+from program import PACKAGE, VERSION, binary, eventually, running
 from render import DEPLOY, call
 
+# What is pulled is a third of it.
 LIMIT = 15_000_000
 
 
@@ -54,16 +56,25 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
 
 def test_it_is_small_and_holds_one_file(image: Image) -> None:
     assert image.archive.stat().st_size < LIMIT
-    assert [path.relative_to(image.root).as_posix() for path in image.root.rglob("*") if path.is_file()] == ["rallypoint"]
+    assert [path.relative_to(image.root).as_posix() for path in image.root.rglob("*") if path.is_file()] == ["usr/local/bin/rallypoint"]
     assert {tag.rpartition("/")[2] for tag in image.manifest["RepoTags"]} == {f"rallypoint:{VERSION}"}
 
 
 def test_it_runs_the_server_and_not_as_root(image: Image) -> None:
     config = image.config["config"]
-    assert (config["User"], config["Entrypoint"], config["Cmd"]) == ("65532:65532", ["/rallypoint"], ["serve"])
-    assert config["Healthcheck"]["Test"] == ["CMD", "/rallypoint", "health"]
+    assert (config["User"], config["Entrypoint"], config["Cmd"]) == ("65532:65532", ["rallypoint"], ["serve"])
+    assert config["Healthcheck"]["Test"] == ["CMD", "rallypoint", "health"]
     assert set(config["ExposedPorts"]) == {"29500/tcp", "29501/tcp"}
     assert config["Labels"]["org.opencontainers.image.version"] == VERSION
+    assert config["Labels"]["org.opencontainers.image.source"] == PACKAGE["repository"]
+    assert re.fullmatch("[0-9a-f]{40}|unknown", config["Labels"]["org.opencontainers.image.revision"])
+
+
+def test_the_program_is_found_by_its_name(image: Image) -> None:
+    """A container runtime looks a command up in the PATH of the image."""
+    (path,) = [value for name, _, value in (entry.partition("=") for entry in image.config["config"]["Env"]) if name == "PATH"]
+    found = [folder for folder in path.split(":") if os.access(image.root / folder.lstrip("/") / "rallypoint", os.X_OK)]
+    assert found == ["/usr/local/bin"]
 
 
 def test_the_same_program_gives_the_same_image(image: Image, tmp_path: Path) -> None:
@@ -112,7 +123,7 @@ def test_a_container_serves_is_healthy_and_resolves_names(image: Image, tmp_path
     try:
         call("ip", "-n", name, "link", "set", "lo", "up")
         entered = ["ip", "netns", "exec", name]
-        container: list[str | Path] = [*entered, "chroot", "--userspec=65532:65532", image.root, "/rallypoint"]
+        container: list[str | Path] = [*entered, "chroot", "--userspec=65532:65532", image.root, "/usr/local/bin/rallypoint"]
         names = subprocess.Popen([*entered, sys.executable, str(Path(__file__))])
         try:
             with running([*container, "serve"], tmp_path / "serve.log") as process:

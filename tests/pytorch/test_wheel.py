@@ -36,9 +36,31 @@ def run(environment: Path, *command: str) -> str:
 
 def test_it_is_for_every_python_of_the_platform() -> None:
     (wheel,) = (installed.PACKAGE.parent / "wheels").glob("rallypoint-*.whl")
-    _, version, python, abi, platform = wheel.stem.split("-")
+    _, version, python, abi, platform = wheel.name.removesuffix(".whl").split("-")
     assert (version, python, abi) == (VERSION, "py3", "none")
-    assert platform != "any"
+    machine = os.uname().machine
+    assert set(platform.split(".")) == {f"manylinux_2_17_{machine}", f"manylinux2014_{machine}"}
+
+
+def test_the_program_runs_with_the_glibc_of_its_tag(environment: Path) -> None:
+    """Versions of glibc's symbols stand as text in a program that wants them."""
+    wanted = re.findall(rb"GLIBC_(\d+)\.(\d+)", (environment / "bin" / "rallypoint").read_bytes())
+    assert wanted, "it is linked to glibc: a static program cannot load the resolver's modules of another one"
+    assert max((int(major), int(minor)) for major, minor in wanted) <= (2, 17)
+
+
+def test_what_the_package_index_shows_has_no_relative_link(environment: Path) -> None:
+    (metadata,) = environment.glob("lib/python*/site-packages/rallypoint-*.dist-info/METADATA")
+    head, _, readme = metadata.read_text().partition("\n\n")
+    links = re.findall(r"\]\(([^)]*)\)", readme)
+    assert len(links) > 5 and all(link.startswith("https://") for link in links), links
+    (repository,) = re.findall(r'^repository = "(.*)"', (REPOSITORY / "Cargo.toml").read_text(), re.MULTILINE)
+    for link in (link for link in links if "/blob/main/" in link or "/main/docs/" in link):
+        name = link.partition("/main/")[2]
+        assert (REPOSITORY / name).is_file(), link
+        assert link.replace("raw.githubusercontent.com", "github.com").startswith(repository), link
+    urls = re.findall(r"^Project-URL: .*, (.*)$", head, re.MULTILINE)
+    assert len(urls) >= 4 and all(url.startswith(repository) for url in urls), urls
 
 
 def test_the_program_is_there(environment: Path) -> None:
