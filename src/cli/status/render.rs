@@ -185,8 +185,15 @@ impl Sheet {
                 (None, None) => None,
             })
             .collect();
+        let ranks: Vec<u64> = whole
+            .iter()
+            .flat_map(|whole| &whole.missing)
+            .filter_map(|node| Some(node.rank?.into()))
+            .collect();
         let who = if known.is_empty() {
             counted(missing, "node", "nodes")
+        } else if known.len() > NAMES && ranks.len() == missing as usize {
+            format!("nodes {}", ranges(ranks, NAMES))
         } else {
             names(&known, NAMES, missing as usize)
         };

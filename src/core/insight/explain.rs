@@ -148,7 +148,7 @@ impl Look<'_> {
         }
         for (port, (run, key), given_up) in due {
             let writer = given_up.writer.unwrap_or_default();
-            let who = Names { shown: given_up.who, more: given_up.more };
+            let who = Names { shown: given_up.who, more: given_up.more, range: None };
             let about = ShownKey(&key).to_string();
             let reason = Reason::GaveUp { who, key: about.clone(), waited: Elapsed(given_up.waited), writer };
             let finding = Finding { about, reason, since: given_up.at };
@@ -248,6 +248,7 @@ impl Look<'_> {
                 protocol: foreign.protocol.to_owned(),
                 port,
                 times: foreign.times,
+                ago: Elapsed(self.now.since(foreign.last)),
             };
             let about = format!("{} {}", foreign.peer, foreign.protocol);
             let finding = Finding { about, reason, since: foreign.last };

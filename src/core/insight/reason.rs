@@ -9,7 +9,7 @@ mod words;
 
 use serde::Serialize;
 
-pub use self::values::{Names, Said, Unit, Whereabouts};
+pub use self::values::{Names, Numbered, Said, Unit, Whereabouts};
 use crate::api::{ExpectedFrom, Severity};
 use crate::core::ids::{Elapsed, Timestamp};
 
@@ -100,7 +100,7 @@ pub enum Reason {
     /// Clients cancelled their waits.
     GaveUp { who: Names, key: String, waited: Elapsed, writer: String },
     /// Another protocol on the store's port.
-    ForeignClient { peer: String, protocol: String, port: u16, times: u64 },
+    ForeignClient { peer: String, protocol: String, port: u16, times: u64, ago: Elapsed },
     /// The workers use a store of their own.
     WorkersElsewhere { address: String },
     /// Some nodes have finished and wait for the nodes that still train.

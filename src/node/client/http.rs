@@ -56,6 +56,13 @@ impl FromStr for AdminUrl {
         let endpoint = text.strip_prefix("http://").unwrap_or(text);
         let endpoint = endpoint.strip_suffix('/').unwrap_or(endpoint);
         let endpoint = Endpoint::parse(endpoint, DEFAULT_PORT).map_err(|error| error.to_string())?;
+        // A request there would be told to everybody as that of a foreign client.
+        if endpoint.port() == Endpoint::DEFAULT_PORT {
+            return Err(format!(
+                "{} is the port of a store; the admin port is {DEFAULT_PORT} by default",
+                endpoint.port()
+            ));
+        }
         // `serve --admin` and this share an environment variable, and there it is an address to listen on.
         let here = match endpoint.host() {
             "0.0.0.0" | "::" => {

@@ -178,9 +178,7 @@ fn one_run_is_told_with_its_timeline() {
 #[test]
 fn of_4096_nodes_only_some_are_named() {
     insta::assert_snapshot!(overview(&[&many(4096, 4000)], 100), @r"
-    train-llm round 0  [###################.] 4000/4096 nodes
-        missing: node 4000 (big-4000), node 4001 (big-4001), node 4002 (big-4002), node 4003 (big-4003),
-        node 4004 (big-4004) and 91 more, 41 s
+    train-llm round 0  [###################.] 4000/4096 nodes  missing: nodes 4000-4095, 41 s
       warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 has been missing for 41 s (4 by
         the pods' announcements)
         remedy: look at the missing node's pod: is it scheduled, has its image come, does it reach this

@@ -256,9 +256,12 @@ impl Display for Reason {
                 write!(f, "{who} gave up on `{key}` after {waited}")?;
                 if writer.is_empty() { Ok(()) } else { write!(f, "; {writer} should have written it") }
             }
-            Self::ForeignClient { peer, protocol, port, times } => {
-                write!(f, "a foreign {protocol} client at {peer} talks to the store port {port}")?;
-                if *times > 1 { write!(f, " ({times} times)") } else { Ok(()) }
+            Self::ForeignClient { peer, protocol, port, times, ago } => {
+                write!(f, "a foreign {protocol} client at {peer} came to the store port {port}: ")?;
+                match times {
+                    0 | 1 => write!(f, "one request, {ago} ago"),
+                    times => write!(f, "{times} requests, the last {ago} ago"),
+                }
             }
             Self::WorkersElsewhere { address } => write!(
                 f,

@@ -712,7 +712,7 @@ fn case_12_a_foreign_client() {
     lab.pass(5.0);
     assert_eq!(
         lab.texts("foreign_client"),
-        ["a foreign HTTP client at 10.0.0.9 talks to the store port 29500 (3 times)"]
+        ["a foreign HTTP client at 10.0.0.9 came to the store port 29500: 3 requests, the last 0 s ago"]
     );
     assert_eq!(lab.insight.list(lab.now).explanations[0].code, "foreign_client");
 }

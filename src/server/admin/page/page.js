@@ -380,7 +380,10 @@ function showHistory(detail) {
 function showNotices() {
   const lost = seen.lost > 0 ? [{ id: 0, code: "lost", severity: "warning", since: now(), holds: true, remedy: "",
     text: `${count(seen.lost, "observation")} were lost because too many came at once; what is shown may be incomplete` }] : [];
-  rebuild("notices", [seen.explanations, seen.lost], () => [...seen.explanations, ...lost].slice(0, 20).map(notice));
+  // What is no error stands below the jobs.
+  const isError = (explanation) => explanation.severity === "error";
+  rebuild("alarms", [seen.explanations, seen.lost], () => [...seen.explanations.filter(isError), ...lost].slice(0, 20).map(notice));
+  rebuild("notices", seen.explanations, () => seen.explanations.filter((e) => !isError(e)).slice(0, 20).map(notice));
 }
 
 // ----- what is chosen
