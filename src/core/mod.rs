@@ -16,6 +16,7 @@ pub mod gate;
 pub mod ids;
 pub mod insight;
 pub mod journal;
+pub mod link;
 pub mod protocol;
 pub mod rendezvous;
 pub mod store;

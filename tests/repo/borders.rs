@@ -11,6 +11,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
     ("core/rendezvous", &["core/ids"], &["tokio", "tokio_util", "tracing", "bytes", "serde"]),
     ("core/gate", &["core/ids"], &["tokio", "tracing"]),
     ("core/journal", &[], &["tokio", "tokio_util", "tracing", "bytes", "serde", "std::fs"]),
+    ("core/link", &["core/ids", "core/protocol"], &["tokio", "tokio_util", "tracing"]),
     (
         "core/insight",
         &["api", "core/gate", "core/ids", "core/protocol", "core/rendezvous", "core/store"],
@@ -40,6 +41,11 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
         ],
         &["axum", "prometheus", "tracing"],
     ),
+    (
+        "node/relay",
+        &["api", "core/ids", "core/link", "node/client", "node/endpoint"],
+        &["axum", "prometheus", "tracing"],
+    ),
     ("server/clock", &["core/ids"], &["axum", "tracing"]),
     ("server/engine", &["core/ids", "core/protocol", "core/store", "server/clock"], &["tokio_util", "axum"]),
     (
@@ -56,6 +62,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
             "core/ids",
             "core/insight",
             "core/journal",
+            "core/link",
             "core/protocol",
             "core/rendezvous",
             "core/store",
@@ -78,6 +85,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
             "core/gate",
             "core/ids",
             "core/insight",
+            "core/link",
             "core/rendezvous",
             "server",
             "server/clock",

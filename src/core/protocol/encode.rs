@@ -98,6 +98,15 @@ impl ReplyBuffer {
         }
     }
 
+    /// Takes out all bytes, in pieces that can be kept: values stay shared with the store.
+    pub fn drain(&mut self) -> impl Iterator<Item = Bytes> {
+        if self.sent < self.tail.len() {
+            self.close_tail();
+        }
+        self.chunked = 0;
+        self.chunks.drain(..)
+    }
+
     /// Gives back the memory of a long reply, once everything is sent.
     #[inline]
     pub fn shrink(&mut self) {

@@ -1,0 +1,251 @@
+//! The server's end of a link.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::{Bytes, BytesMut};
+
+use super::frame::{End, Frame};
+use super::stream::{Stream, Streams};
+use super::{BROKEN_AFTER, Hello, Identity, LinkError, Open, PING_EVERY, ServerLife, SessionNo, Welcome};
+use crate::core::ids::Timestamp;
+
+/// What the shell has to do.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ServerEvent {
+    /// A client has come. The shell ends the session at once where there is no such store.
+    Open(Open),
+    /// A client has sent these bytes. The shell says [`ServerEnd::taken`] when it has room for more, and
+    /// [`ServerEnd::applied`] when the requests in them are done.
+    Request(SessionNo, Bytes),
+    /// A client has gone.
+    Close(SessionNo),
+    /// The relay has gone, and all its clients.
+    Bye,
+}
+
+/// A session that is over.
+#[derive(Debug)]
+struct Ended {
+    reason: String,
+    /// Whether the relay was told so on this connection.
+    is_told: bool,
+}
+
+/// The server's end: the sessions of one relay.
+#[derive(Debug)]
+pub struct ServerEnd {
+    identity: Identity,
+    life: ServerLife,
+    streams: Streams,
+    open: BTreeSet<SessionNo>,
+    /// Sessions that are over, until the relay knows it. It is told once the replies before are out.
+    ended: BTreeMap<SessionNo, Ended>,
+    control: BytesMut,
+    events: VecDeque<ServerEvent>,
+    is_connected: bool,
+    /// The last sign of life, or the end of the last connection.
+    heard: Timestamp,
+    said: Timestamp,
+}
+
+impl ServerEnd {
+    /// The end for a relay that is not known yet.
+    pub fn new(identity: Identity, life: ServerLife) -> Self {
+        Self {
+            identity,
+            life,
+            streams: Streams::default(),
+            open: BTreeSet::new(),
+            ended: BTreeMap::new(),
+            control: BytesMut::new(),
+            events: VecDeque::new(),
+            is_connected: false,
+            heard: Timestamp::default(),
+            said: Timestamp::default(),
+        }
+    }
+
+    /// The relay.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// How many sessions there are.
+    pub fn sessions(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Since when nothing has come from the relay.
+    pub fn heard(&self) -> Timestamp {
+        self.heard
+    }
+
+    /// Whether there is a connection.
+    pub fn is_connected(&self) -> bool {
+        self.is_connected
+    }
+
+    /// The relay has come, for the first time (then it is not `known`) or again.
+    pub fn connected(&mut self, hello: &Hello, known: bool, now: Timestamp) -> Result<(), LinkError> {
+        self.lost(now);
+        self.is_connected = true;
+        (self.heard, self.said) = (now, now);
+        let told: BTreeSet<_> = hello.sessions.iter().map(|point| point.no).collect();
+        // The relay's clients that have gone meanwhile.
+        let gone: Vec<_> = self.open.iter().filter(|no| !told.contains(no)).copied().collect();
+        for no in gone {
+            self.open.remove(&no);
+            self.streams.close(no);
+            self.events.push_back(ServerEvent::Close(no));
+        }
+        let streams = &mut self.streams;
+        self.ended.retain(|no, _| {
+            let is_wanted = told.contains(no);
+            if !is_wanted {
+                streams.close(*no);
+            }
+            is_wanted
+        });
+        let mut sessions = Vec::new();
+        for point in &hello.sessions {
+            if !self.open.contains(&point.no) && !self.ended.contains_key(&point.no) {
+                continue;
+            }
+            self.streams.go_on_from(point)?;
+            sessions.extend(self.streams.point(point.no));
+        }
+        Frame::Welcome(Welcome { life: self.life, resumed: known, sessions }).put(&mut self.control);
+        Ok(())
+    }
+
+    /// The connection is gone.
+    pub fn lost(&mut self, now: Timestamp) {
+        if std::mem::replace(&mut self.is_connected, false) {
+            self.heard = now;
+        }
+        self.control.clear();
+        self.streams.lost();
+        self.ended.values_mut().for_each(|ended| ended.is_told = false);
+    }
+
+    /// Takes the frames that have come. After an error the connection is of no use.
+    pub fn receive(&mut self, input: &mut BytesMut, now: Timestamp) -> Result<(), LinkError> {
+        while let Some(frame) = Frame::take(input)? {
+            self.heard = now;
+            self.on_frame(frame)?;
+        }
+        Ok(())
+    }
+
+    fn on_frame(&mut self, frame: Frame) -> Result<(), LinkError> {
+        match frame {
+            Frame::Open(open) => {
+                self.streams.open(open.no)?;
+                self.open.insert(open.no);
+                self.events.push_back(ServerEvent::Open(open));
+            }
+            Frame::Data { sessions, bytes } => {
+                for no in sessions {
+                    self.streams.receive(no, bytes.len())?;
+                    if self.open.contains(&no) {
+                        self.events.push_back(ServerEvent::Request(no, bytes.clone()));
+                    }
+                }
+            }
+            Frame::Done(amounts) => self.streams.on_done(&amounts, true)?,
+            Frame::Close(no) => {
+                // The first time the client has gone, the second time the relay knows that the session is over.
+                if self.open.contains(&no) {
+                    self.end(no, "its client has gone".into());
+                    self.events.push_back(ServerEvent::Close(no));
+                } else if self.ended.remove(&no).is_some() {
+                    self.streams.close(no);
+                }
+            }
+            Frame::Bye => self.events.push_back(ServerEvent::Bye),
+            Frame::Ping => {}
+            _ => return Err(LinkError::Unexpected("from a relay")),
+        }
+        Ok(())
+    }
+
+    /// There is room for so many bytes more of a session's requests.
+    pub fn taken(&mut self, no: SessionNo, bytes: usize) {
+        self.streams.room(no, bytes, true);
+    }
+
+    /// So many bytes more of a session's requests are done.
+    pub fn applied(&mut self, no: SessionNo, bytes: usize) {
+        self.streams.done(no, bytes);
+    }
+
+    /// Sends replies.
+    pub fn reply(&mut self, no: SessionNo, bytes: Bytes) {
+        self.streams.send(no, bytes);
+    }
+
+    /// Bytes of replies that the relay's client has not taken yet.
+    pub fn unread(&self, no: SessionNo) -> usize {
+        self.streams.get(no).map_or(0, Stream::kept)
+    }
+
+    /// Bytes of replies that are kept for all sessions.
+    pub fn kept(&self) -> usize {
+        self.streams.kept()
+    }
+
+    /// Ends a session, once its replies are out.
+    pub fn end(&mut self, no: SessionNo, reason: String) {
+        if self.open.remove(&no) {
+            self.ended.insert(no, Ended { reason, is_told: false });
+        }
+    }
+
+    /// What the shell has to do next.
+    pub fn next_event(&mut self) -> Option<ServerEvent> {
+        self.events.pop_front()
+    }
+
+    /// Whether there are frames that should go out now.
+    pub fn has_frames(&self) -> bool {
+        self.is_connected
+            && (!self.control.is_empty() || self.streams.has_something() || self.endings().next().is_some())
+    }
+
+    /// Sessions that have ended, whose replies are all out, and of which the relay has not been told on this connection.
+    fn endings(&self) -> impl Iterator<Item = SessionNo> {
+        let is_out = |no| self.streams.get(no).is_none_or(|stream| stream.unsent() == 0);
+        self.ended.iter().filter(|(_, ended)| !ended.is_told).map(|(&no, _)| no).filter(move |&no| is_out(no))
+    }
+
+    /// Appends frames to send, until `out` has about `enough` bytes.
+    pub fn put_frames(&mut self, out: &mut BytesMut, enough: usize, now: Timestamp) {
+        if !self.is_connected {
+            return;
+        }
+        let before = out.len();
+        out.extend_from_slice(&self.control);
+        self.control.clear();
+        self.streams.put_frames(out, enough);
+        for no in self.endings().collect::<Vec<_>>() {
+            if let Some(ended) = self.ended.get_mut(&no) {
+                ended.is_told = true;
+                Frame::End(End { no, reason: ended.reason.clone() }).put(out);
+            }
+        }
+        if out.len() > before {
+            self.said = now;
+        }
+    }
+
+    /// Called now and then, while there is a connection: says that this end is there, and notices when the other is not.
+    pub fn tick(&mut self, now: Timestamp) -> Result<(), LinkError> {
+        if self.is_connected && now.since(self.heard) >= BROKEN_AFTER {
+            return Err(LinkError::Silent);
+        }
+        if self.is_connected && now.since(self.said) >= PING_EVERY {
+            Frame::Ping.put(&mut self.control);
+        }
+        Ok(())
+    }
+}

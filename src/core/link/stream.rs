@@ -1,0 +1,408 @@
+//! The streams of a link: what each end keeps of the bytes it sends until the other end is done with them, and
+//! what it may send. The same for both ends.
+
+use std::collections::{HashMap, VecDeque};
+
+use bytes::{Bytes, BytesMut};
+
+use super::frame::{Amounts, Frame, Sessions, put_data};
+use super::{LinkError, MAX_SESSIONS, Point, SessionNo, WINDOW};
+
+/// What one session sends at once before it is the turn of others.
+const TURN: usize = 64 * 1024;
+/// Up to this many equal bytes of several sessions are sent once.
+const SHARED_UP_TO: usize = 32 * 1024;
+/// The other end is told at the latest when it can forget, or send, this much more.
+const TELL_FROM: usize = WINDOW / 4;
+
+/// Bytes in their order that the other end is not done with.
+#[derive(Debug, Default)]
+struct Outgoing {
+    /// Bytes of the stream that the other end is done with.
+    done: u64,
+    kept: VecDeque<Bytes>,
+    /// Bytes of `kept`.
+    len: usize,
+    /// How many of them were sent on this connection.
+    sent: usize,
+    /// Where the first unsent byte is: the piece, and the bytes of it that were sent.
+    next: (usize, usize),
+}
+
+#[expect(clippy::arithmetic_side_effects, reason = "all of it counts bytes in memory")]
+impl Outgoing {
+    fn push(&mut self, bytes: Bytes) {
+        if !bytes.is_empty() {
+            self.len += bytes.len();
+            self.kept.push_back(bytes);
+        }
+    }
+
+    fn unsent(&self) -> usize {
+        self.len - self.sent
+    }
+
+    /// The offset in the stream up to which bytes were sent.
+    fn sent_to(&self) -> u64 {
+        self.done + self.sent as u64
+    }
+
+    /// The next bytes to send, of one piece.
+    fn next(&mut self, most: usize) -> Bytes {
+        let (piece, at) = self.next;
+        let Some(bytes) = self.kept.get(piece) else { return Bytes::new() };
+        let taken = bytes.slice(at..bytes.len().min(at.saturating_add(most)));
+        self.sent += taken.len();
+        self.next = if at + taken.len() == bytes.len() { (piece + 1, 0) } else { (piece, at + taken.len()) };
+        taken
+    }
+
+    /// The other end is done with the first `bytes` of those that were sent.
+    fn forget(&mut self, bytes: usize) -> bool {
+        if bytes > self.sent {
+            return false;
+        }
+        self.done += bytes as u64;
+        self.len -= bytes;
+        self.sent -= bytes;
+        let mut left = bytes;
+        while let Some(first) = self.kept.front_mut() {
+            if left < first.len() {
+                let _forgotten = first.split_to(left);
+                if self.next.0 == 0 {
+                    self.next.1 -= left;
+                }
+                break;
+            }
+            left -= first.len();
+            self.kept.pop_front();
+            self.next = if self.next.0 == 0 { (0, 0) } else { (self.next.0 - 1, self.next.1) };
+        }
+        true
+    }
+
+    /// Goes on from the byte `received` of the stream: that is what the other end has, and it is `done` with a part of
+    /// it. `false` if it says more than was ever sent.
+    fn go_on_from(&mut self, received: u64, done: u64) -> bool {
+        let within = |offset: u64| {
+            let from_done = usize::try_from(offset.checked_sub(self.done)?).ok()?;
+            (from_done <= self.len).then_some(from_done)
+        };
+        let (Some(sent), Some(done)) = (within(received), within(done)) else { return false };
+        self.sent = sent;
+        let mut left = sent;
+        let mut piece = 0;
+        while let Some(bytes) = self.kept.get(piece).filter(|bytes| bytes.len() <= left) {
+            left -= bytes.len();
+            piece += 1;
+        }
+        self.next = (piece, left);
+        self.forget(done)
+    }
+}
+
+/// One session's two streams, as one end has them.
+#[derive(Debug)]
+pub(super) struct Stream {
+    out: Outgoing,
+    /// Bytes may be sent up to this offset.
+    limit: u64,
+    /// Bytes that have come.
+    received: u64,
+    /// How many of them this end is done with.
+    done_with: u64,
+    /// Bytes may come up to this offset.
+    allowed: u64,
+    /// What the other end is not told of yet.
+    done: u32,
+    room: u32,
+    is_ready: bool,
+    is_untold: bool,
+}
+
+impl Stream {
+    /// Bytes that wait to be sent.
+    pub(super) fn unsent(&self) -> usize {
+        self.out.unsent()
+    }
+
+    /// Bytes that the other end is not done with.
+    pub(super) fn kept(&self) -> usize {
+        self.out.len
+    }
+
+    /// Bytes that have come and that this end is not done with.
+    pub(super) fn owed(&self) -> usize {
+        usize::try_from(self.received.saturating_sub(self.done_with)).unwrap_or(usize::MAX)
+    }
+
+    /// Whether any byte may ever have left.
+    pub(super) fn has_sent(&self) -> bool {
+        self.out.sent_to() > 0
+    }
+}
+
+/// All streams of one end of a link.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    by_no: HashMap<SessionNo, Stream>,
+    /// Those with bytes to send and room for them, each once.
+    ready: VecDeque<SessionNo>,
+    /// Those of which the other end is to be told, each once.
+    untold: Vec<SessionNo>,
+    /// Somebody has much to tell.
+    must_tell: bool,
+    /// Bytes of all streams that the other end is not done with.
+    kept: usize,
+}
+
+#[expect(clippy::arithmetic_side_effects, reason = "windows and bytes in memory")]
+impl Streams {
+    pub(super) fn open(&mut self, no: SessionNo) -> Result<(), LinkError> {
+        if self.by_no.len() >= MAX_SESSIONS {
+            return Err(LinkError::TooManySessions);
+        }
+        let window = WINDOW as u64;
+        let stream = Stream {
+            out: Outgoing::default(),
+            limit: window,
+            received: 0,
+            done_with: 0,
+            allowed: window,
+            done: 0,
+            room: 0,
+            is_ready: false,
+            is_untold: false,
+        };
+        match self.by_no.insert(no, stream) {
+            None => Ok(()),
+            Some(_) => Err(LinkError::Unexpected("a session is opened twice")),
+        }
+    }
+
+    pub(super) fn close(&mut self, no: SessionNo) {
+        if let Some(stream) = self.by_no.remove(&no) {
+            self.kept -= stream.kept();
+        }
+    }
+
+    /// Bytes of all sessions that the other end is not done with.
+    pub(super) fn kept(&self) -> usize {
+        self.kept
+    }
+
+    pub(super) fn get(&self, no: SessionNo) -> Option<&Stream> {
+        self.by_no.get(&no)
+    }
+
+    /// Whether there is something to send that should not wait for more.
+    pub(super) fn has_something(&self) -> bool {
+        self.must_tell || !self.ready.is_empty()
+    }
+
+    /// Appends bytes to what a session sends.
+    pub(super) fn send(&mut self, no: SessionNo, bytes: Bytes) {
+        if let Some(stream) = self.by_no.get_mut(&no) {
+            self.kept += bytes.len();
+            stream.out.push(bytes);
+            self.make_ready(no);
+        }
+    }
+
+    fn make_ready(&mut self, no: SessionNo) {
+        if let Some(stream) = self.by_no.get_mut(&no)
+            && !stream.is_ready
+            && stream.out.unsent() > 0
+            && stream.out.sent_to() < stream.limit
+        {
+            stream.is_ready = true;
+            self.ready.push_back(no);
+        }
+    }
+
+    /// Bytes have come.
+    pub(super) fn receive(&mut self, no: SessionNo, len: usize) -> Result<(), LinkError> {
+        let stream = self.by_no.get_mut(&no).ok_or(LinkError::UnknownSession(no))?;
+        let received = stream.received + len as u64;
+        if received > stream.allowed {
+            return Err(LinkError::BeyondWindow(no));
+        }
+        stream.received = received;
+        Ok(())
+    }
+
+    /// This end is done with so many bytes of what has come: the other end may forget them.
+    pub(super) fn done(&mut self, no: SessionNo, bytes: usize) {
+        if let Some(stream) = self.by_no.get_mut(&no) {
+            stream.done_with += bytes as u64;
+            stream.done = stream.done.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+            self.tell(no);
+        }
+    }
+
+    /// The other end may send so many bytes more. Where being done makes room, it knows without being `told`.
+    pub(super) fn room(&mut self, no: SessionNo, bytes: usize, told: bool) {
+        if let Some(stream) = self.by_no.get_mut(&no) {
+            stream.allowed += bytes as u64;
+            if told {
+                stream.room = stream.room.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+                self.tell(no);
+            }
+        }
+    }
+
+    fn tell(&mut self, no: SessionNo) {
+        if let Some(stream) = self.by_no.get_mut(&no) {
+            self.must_tell |= stream.done.max(stream.room) as usize >= TELL_FROM;
+            if !std::mem::replace(&mut stream.is_untold, true) {
+                self.untold.push(no);
+            }
+        }
+    }
+
+    /// The other end is done with these.
+    pub(super) fn on_done(&mut self, amounts: &Amounts, and_room: bool) -> Result<(), LinkError> {
+        for &(no, bytes) in amounts {
+            // A session that has ended here meanwhile.
+            let Some(stream) = self.by_no.get_mut(&no) else { continue };
+            if !stream.out.forget(bytes as usize) {
+                return Err(LinkError::NeverSent(no));
+            }
+            self.kept -= bytes as usize;
+            if and_room {
+                stream.limit = stream.limit.saturating_add(u64::from(bytes));
+                self.make_ready(no);
+            }
+        }
+        Ok(())
+    }
+
+    /// The other end has room for these.
+    pub(super) fn on_room(&mut self, amounts: &Amounts) {
+        for &(no, bytes) in amounts {
+            if let Some(stream) = self.by_no.get_mut(&no) {
+                stream.limit = stream.limit.saturating_add(u64::from(bytes));
+                self.make_ready(no);
+            }
+        }
+    }
+
+    /// The connection is gone, and with it what was told on it.
+    pub(super) fn lost(&mut self) {
+        self.ready.clear();
+        self.untold.clear();
+        self.must_tell = false;
+        for stream in self.by_no.values_mut() {
+            (stream.is_ready, stream.is_untold) = (false, false);
+        }
+    }
+
+    /// How far a session has come, to be told in a greeting: nothing else is untold after it.
+    pub(super) fn point(&mut self, no: SessionNo) -> Option<Point> {
+        let stream = self.by_no.get_mut(&no)?;
+        (stream.done, stream.room) = (0, 0);
+        Some(Point { no, received: stream.received, done: stream.done_with, limit: stream.allowed })
+    }
+
+    /// On a new connection the other end has told how far it has come.
+    pub(super) fn go_on_from(&mut self, point: &Point) -> Result<(), LinkError> {
+        let no = point.no;
+        let stream = self.by_no.get_mut(&no).ok_or(LinkError::UnknownSession(no))?;
+        let kept = stream.kept();
+        if !stream.out.go_on_from(point.received, point.done) {
+            return Err(LinkError::NeverSent(no));
+        }
+        self.kept -= kept - stream.kept();
+        stream.limit = point.limit;
+        if stream.done > 0 || stream.room > 0 {
+            self.tell(no);
+        }
+        self.make_ready(no);
+        Ok(())
+    }
+
+    /// The other end has never heard of a session: it begins again.
+    pub(super) fn start_anew(&mut self, no: SessionNo) -> Result<(), LinkError> {
+        self.go_on_from(&Point { no, received: 0, done: 0, limit: WINDOW as u64 })
+    }
+
+    /// Appends frames with what there is to tell and to send, until `out` has about `enough` bytes.
+    pub(super) fn put_frames(&mut self, out: &mut BytesMut, enough: usize) {
+        self.put_told(out);
+        let mut shared = Shared::default();
+        // One turn each: what is ready again after it comes at the end.
+        while out.len().saturating_add(shared.len) < enough
+            && let Some(no) = self.ready.pop_front()
+        {
+            let Some(stream) = self.by_no.get_mut(&no) else { continue };
+            stream.is_ready = false;
+            let allowed =
+                usize::try_from(stream.limit.saturating_sub(stream.out.sent_to())).unwrap_or(usize::MAX);
+            let bytes = stream.out.next(allowed.min(TURN));
+            let is_last = stream.out.unsent() == 0;
+            if is_last && bytes.len() <= SHARED_UP_TO {
+                shared.add(no, bytes);
+            } else {
+                put_data(&[no], &bytes, out);
+            }
+            self.make_ready(no);
+        }
+        shared.put(out);
+    }
+
+    fn put_told(&mut self, out: &mut BytesMut) {
+        let (mut done, mut room) = (Amounts::new(), Amounts::new());
+        for no in self.untold.drain(..) {
+            let Some(stream) = self.by_no.get_mut(&no) else { continue };
+            stream.is_untold = false;
+            for (list, amount) in [(&mut done, &mut stream.done), (&mut room, &mut stream.room)] {
+                if *amount > 0 {
+                    list.push((no, std::mem::take(amount)));
+                }
+            }
+        }
+        self.must_tell = false;
+        for frame in [Frame::Done(done), Frame::Room(room)] {
+            if let Frame::Done(amounts) | Frame::Room(amounts) = &frame
+                && !amounts.is_empty()
+            {
+                frame.put(out);
+            }
+        }
+    }
+}
+
+/// Bytes to be sent, and the sessions that send the same.
+#[derive(Default)]
+struct Shared {
+    groups: Vec<(Bytes, Sessions)>,
+    by_bytes: HashMap<Bytes, usize>,
+    len: usize,
+}
+
+#[expect(clippy::arithmetic_side_effects, reason = "bytes in memory")]
+impl Shared {
+    fn add(&mut self, no: SessionNo, bytes: Bytes) {
+        // Nearly always there is one, and nothing to compare it with.
+        if let [(first, _)] = self.groups.as_slice()
+            && self.by_bytes.is_empty()
+        {
+            self.by_bytes.insert(first.clone(), 0);
+        }
+        if let Some(group) = self.by_bytes.get(&bytes).and_then(|&at| self.groups.get_mut(at)) {
+            group.1.push(no);
+            return;
+        }
+        if !self.groups.is_empty() {
+            self.by_bytes.insert(bytes.clone(), self.groups.len());
+        }
+        self.len += bytes.len();
+        self.groups.push((bytes, [no].into_iter().collect()));
+    }
+
+    fn put(self, out: &mut BytesMut) {
+        for (bytes, sessions) in &self.groups {
+            put_data(sessions, bytes, out);
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! Both ends against each other, over a connection that breaks at any byte.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::core::ids::Timestamp;
+
+/// A connection: what is on its way in each direction.
+#[derive(Default)]
+struct Wire {
+    up: BytesMut,
+    down: BytesMut,
+    /// What the server has, of which the last frame may not be whole.
+    at_server: BytesMut,
+    at_relay: BytesMut,
+}
+
+/// The server's side of a session: it answers each byte with its opposite.
+#[derive(Default)]
+struct Echo {
+    /// What has come and is not applied yet.
+    requests: Vec<u8>,
+    heard: Vec<u8>,
+}
+
+#[derive(Default)]
+struct Client {
+    sent: Vec<u8>,
+    got: Vec<u8>,
+    is_gone: bool,
+    lost: Option<SessionLost>,
+}
+
+/// A relay, a server and what is between them.
+struct World {
+    relay: RelayEnd,
+    server: Option<ServerEnd>,
+    life: ServerLife,
+    wire: Option<Wire>,
+    clients: BTreeMap<SessionNo, Client>,
+    echoes: BTreeMap<SessionNo, Echo>,
+    /// What the server has heard of sessions that are over.
+    over: BTreeMap<SessionNo, Vec<u8>>,
+    now: Timestamp,
+    next_byte: u8,
+}
+
+impl World {
+    fn new() -> Self {
+        let identity = Identity { name: "train-0".into(), life: RelayLife(7) };
+        Self {
+            relay: RelayEnd::new(identity),
+            server: None,
+            life: ServerLife(1),
+            wire: None,
+            clients: BTreeMap::new(),
+            echoes: BTreeMap::new(),
+            over: BTreeMap::new(),
+            now: Timestamp::default(),
+            next_byte: 0,
+        }
+    }
+
+    fn client(&mut self) -> SessionNo {
+        let no = self.relay.open(29500, "127.0.0.1:40000".parse().expect("an address")).expect("room");
+        self.clients.insert(no, Client::default());
+        no
+    }
+
+    /// A client sends `len` bytes, if the relay reads them.
+    fn send(&mut self, no: SessionNo, len: usize) {
+        let len = len.min(self.relay.room(no));
+        // No hello: nothing is answered at the relay.
+        let bytes: Vec<u8> = (0..len).map(|n| self.next_byte.wrapping_add(n as u8) | 1).collect();
+        self.next_byte = self.next_byte.wrapping_add(17);
+        let Some(client) =
+            self.clients.get_mut(&no).filter(|client| !client.is_gone && client.lost.is_none())
+        else {
+            return;
+        };
+        client.sent.extend(&bytes);
+        self.relay.from_client(no, Bytes::from(bytes));
+    }
+
+    fn close(&mut self, no: SessionNo) {
+        if let Some(client) =
+            self.clients.get_mut(&no).filter(|client| !client.is_gone && client.lost.is_none())
+        {
+            client.is_gone = true;
+            self.relay.close(no);
+        }
+    }
+
+    fn connect(&mut self) {
+        if self.wire.is_none() {
+            self.relay.connected(self.now);
+            self.wire = Some(Wire::default());
+        }
+    }
+
+    fn cut(&mut self) {
+        if self.wire.take().is_some() {
+            self.relay.lost();
+            if let Some(server) = &mut self.server {
+                server.lost(self.now);
+            }
+        }
+    }
+
+    /// Moves up to `most` bytes in each direction.
+    fn flow(&mut self, most: usize) {
+        let Some(wire) = &mut self.wire else { return };
+        self.relay.put_frames(&mut wire.up, most, self.now);
+        if let Some(server) = &mut self.server {
+            server.put_frames(&mut wire.down, most, self.now);
+        }
+        let up = wire.up.split_to(wire.up.len().min(most));
+        wire.at_server.extend_from_slice(&up);
+        let down = wire.down.split_to(wire.down.len().min(most));
+        wire.at_relay.extend_from_slice(&down);
+        self.server_reads();
+        if let Some(wire) = &mut self.wire {
+            self.relay.receive(&mut wire.at_relay, self.now).expect("a server that keeps to the protocol");
+        }
+        while let Some(event) = self.relay.next_event() {
+            match event {
+                RelayEvent::Reply(no, bytes) => {
+                    let client = self.clients.get_mut(&no).expect("a client");
+                    client.got.extend_from_slice(&bytes);
+                    self.relay.delivered(no, bytes.len());
+                }
+                RelayEvent::Lost(no, why) => self.clients.get_mut(&no).expect("a client").lost = Some(why),
+                RelayEvent::Up => {}
+                RelayEvent::Refused(why) => panic!("{why:?}"),
+            }
+        }
+    }
+
+    fn server_reads(&mut self) {
+        let Some(wire) = &mut self.wire else { return };
+        if !self.server.as_ref().is_some_and(ServerEnd::is_connected) {
+            let Some(frame) = Frame::take(&mut wire.at_server).expect("frames") else { return };
+            let Frame::Hello(hello) = frame else { panic!("{frame:?} before a hello") };
+            let known = self.server.is_some();
+            let life = self.life;
+            let server = self.server.get_or_insert_with(|| ServerEnd::new(hello.identity.clone(), life));
+            server.connected(&hello, known, self.now).expect("a relay that keeps to the protocol");
+        }
+        let server = self.server.as_mut().expect("a server");
+        server.receive(&mut wire.at_server, self.now).expect("a relay that keeps to the protocol");
+        while let Some(event) = server.next_event() {
+            match event {
+                ServerEvent::Open(open) => {
+                    let before = self.echoes.insert(open.no, Echo::default());
+                    assert!(before.is_none() && !self.over.contains_key(&open.no), "opened twice");
+                }
+                ServerEvent::Request(no, bytes) => {
+                    self.echoes.get_mut(&no).expect("an open session").requests.extend_from_slice(&bytes);
+                }
+                ServerEvent::Close(no) => {
+                    let mut echo = self.echoes.remove(&no).expect("an open session");
+                    echo.heard.append(&mut echo.requests);
+                    self.over.insert(no, echo.heard);
+                }
+                ServerEvent::Bye => panic!("nobody said bye"),
+            }
+        }
+    }
+
+    /// The server works off up to `most` bytes of each session, unless the client reads nothing.
+    fn apply(&mut self, most: usize) {
+        let Some(server) = &mut self.server else { return };
+        for (&no, echo) in &mut self.echoes {
+            if server.unread(no) > WINDOW {
+                continue;
+            }
+            let some: Vec<u8> = echo.requests.drain(..echo.requests.len().min(most)).collect();
+            server.taken(no, some.len());
+            server.applied(no, some.len());
+            server.reply(no, some.iter().map(|byte| !byte).collect::<Vec<_>>().into());
+            echo.heard.extend(some);
+        }
+    }
+
+    /// Nothing fails any more, and everything comes to its end.
+    fn settle(&mut self) {
+        self.connect();
+        for _ in 0..1000 {
+            self.flow(1 << 20);
+            self.apply(1 << 20);
+            let servers = self.server.as_ref().is_some_and(ServerEnd::has_frames);
+            if self.relay.is_up() && !self.relay.has_frames() && !servers && self.relay.kept() == 0 {
+                break;
+            }
+            // What would not be told at once is told with the next sign of life.
+            self.now = self.now + PING_EVERY;
+            self.relay.tick(self.now).expect("the server was heard");
+            if let Some(server) = &mut self.server {
+                server.tick(self.now).expect("the relay was heard");
+            }
+        }
+        let wire = self.wire.as_ref().expect("a connection");
+        assert!(!wire.up.has_remaining() && !wire.down.has_remaining());
+    }
+
+    fn heard(&self, no: SessionNo) -> &[u8] {
+        self.over.get(&no).or_else(|| self.echoes.get(&no).map(|echo| &echo.heard)).map_or(&[], Vec::as_slice)
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Act {
+    Open,
+    Send(prop::sample::Index, usize),
+    Close(prop::sample::Index),
+    Connect,
+    Cut,
+    Flow(usize),
+    Apply(usize),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let index = any::<prop::sample::Index>;
+    prop_oneof![
+        2 => Just(Act::Open),
+        8 => (index(), prop_oneof![5 => 1..40_usize, 1 => 60_000..300_000_usize]).prop_map(|(who, len)| Act::Send(who, len)),
+        1 => index().prop_map(Act::Close),
+        3 => Just(Act::Connect),
+        2 => Just(Act::Cut),
+        8 => prop_oneof![1..60_usize, 1..400_000_usize].prop_map(Act::Flow),
+        4 => prop_oneof![1..50_usize, 1..400_000_usize].prop_map(Act::Apply),
+    ]
+}
+
+fn play(world: &mut World, acts: Vec<Act>) {
+    for act in acts {
+        let nos: Vec<_> = world.clients.keys().copied().collect();
+        match act {
+            Act::Open => drop(world.client()),
+            Act::Send(who, len) if !nos.is_empty() => world.send(*who.get(&nos), len),
+            Act::Close(who) if !nos.is_empty() => world.close(*who.get(&nos)),
+            Act::Connect => world.connect(),
+            Act::Cut => world.cut(),
+            Act::Flow(most) => world.flow(most),
+            Act::Apply(most) => world.apply(most),
+            _ => {}
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    /// Whatever breaks when: each byte comes once and in order, in both directions.
+    #[test]
+    fn a_link_that_breaks_loses_nothing_and_doubles_nothing(acts in vec(act(), 1..80)) {
+        let mut world = World::new();
+        play(&mut world, acts);
+        world.settle();
+        for (no, client) in &world.clients {
+            prop_assert_eq!(&client.lost, &None);
+            prop_assert_eq!(world.heard(*no), &client.sent[..], "what {:?} sent", no);
+            let replies: Vec<u8> = client.sent.iter().map(|byte| !byte).collect();
+            if client.is_gone {
+                prop_assert!(replies.starts_with(&client.got));
+            } else {
+                prop_assert_eq!(&client.got, &replies, "what {:?} got", no);
+            }
+        }
+        prop_assert_eq!(world.relay.kept(), 0, "everything is done");
+        let server = world.server.as_ref().map_or(0, ServerEnd::sessions);
+        prop_assert_eq!(server, world.relay.clients());
+        prop_assert_eq!(server, world.echoes.len());
+    }
+
+    /// A server that has forgotten everything says so: nobody waits for ever, and nothing is applied twice.
+    #[test]
+    fn what_a_new_server_never_heard_of_is_ended(before in vec(act(), 1..40), after in vec(act(), 1..40)) {
+        let mut world = World::new();
+        play(&mut world, before);
+        world.cut();
+        world.server = None;
+        world.life = ServerLife(2);
+        let heard: BTreeMap<_, _> = world.clients.keys().map(|&no| (no, world.heard(no).len())).collect();
+        world.echoes.clear();
+        world.over.clear();
+        play(&mut world, after);
+        world.settle();
+        for (no, client) in &world.clients {
+            let before = heard.get(no).copied().unwrap_or_default();
+            prop_assert!(before == 0 || world.heard(*no).is_empty(), "applied by both servers");
+            match &client.lost {
+                Some(why) => prop_assert_eq!(why, &SessionLost::Forgotten),
+                None if client.is_gone => {}
+                None => prop_assert_eq!(world.heard(*no), &client.sent[..]),
+            }
+        }
+    }
+
+    /// Whatever a peer sends, the ends return an error or go on.
+    #[test]
+    fn garbage_is_an_error(bytes in vec(any::<u8>(), 0..300), kind in prop::sample::select(b"HWXODKRCEBP".to_vec())) {
+        let mut frame = BytesMut::from(&[kind, bytes.len().min(255) as u8, 0, 0, 0][..]);
+        frame.extend_from_slice(&bytes[..bytes.len().min(255)]);
+        let hello = Hello { identity: Identity { name: "x".into(), life: RelayLife(1) }, sessions: vec![] };
+        let mut server = ServerEnd::new(hello.identity.clone(), ServerLife(1));
+        let open = Open { no: SessionNo(3), port: 1, client: "1.2.3.4:5".parse().expect("an address") };
+        server.connected(&hello, false, Timestamp::default()).expect("a hello");
+        let mut input = BytesMut::new();
+        Frame::Open(open).put(&mut input);
+        input.extend_from_slice(&frame);
+        let _ = server.receive(&mut input, Timestamp::default());
+        let mut relay = RelayEnd::new(hello.identity);
+        relay.connected(Timestamp::default());
+        let mut input = BytesMut::new();
+        Frame::Welcome(Welcome { life: ServerLife(1), resumed: false, sessions: vec![] }).put(&mut input);
+        input.extend_from_slice(&frame);
+        let _ = relay.receive(&mut input, Timestamp::default());
+    }
+}
+
+#[test]
+fn what_several_sessions_send_at_once_is_sent_once() {
+    let mut world = World::new();
+    let nos = [(); 8].map(|()| world.client());
+    world.connect();
+    world.flow(1 << 20);
+    world.flow(1 << 20);
+    world.relay.put_frames(&mut BytesMut::new(), 1 << 20, world.now);
+    for no in nos {
+        world.relay.from_client(no, Bytes::from_static(&[1; 1000]));
+    }
+    let mut out = BytesMut::new();
+    world.relay.put_frames(&mut out, 1 << 20, world.now);
+    assert!(out.len() < 1100, "{}", out.len());
+    let frame = Frame::take(&mut out).expect("a frame");
+    assert!(
+        matches!(frame, Some(Frame::Data { sessions, bytes }) if sessions.len() == 8 && bytes.len() == 1000)
+    );
+}
+
+#[test]
+fn a_client_that_reads_nothing_is_slowed_and_holds_up_nobody() {
+    let mut world = World::new();
+    let [slow, quick] = [(); 2].map(|()| world.client());
+    world.connect();
+    for _ in 0..20 {
+        // The server takes none of the slow one's bytes.
+        world.send(slow, WINDOW);
+        world.flow(1 << 20);
+    }
+    let sent = world.clients[&slow].sent.len();
+    assert!(sent <= 2 * WINDOW, "{sent}");
+    world.send(quick, 10);
+    for _ in 0..5 {
+        world.flow(1 << 20);
+        world.apply(100);
+    }
+    assert_eq!(world.clients[&quick].got.len(), 10);
+}
+
+#[test]
+fn a_silent_end_is_noticed_and_a_quiet_one_says_that_it_is_there() {
+    let mut world = World::new();
+    world.connect();
+    world.flow(1 << 20);
+    for _ in 0..10 {
+        world.now = world.now + PING_EVERY;
+        world.relay.tick(world.now).expect("the server was heard");
+        world.server.as_mut().expect("a server").tick(world.now).expect("the relay was heard");
+        world.flow(1 << 20);
+        world.flow(1 << 20);
+    }
+    world.now = world.now + BROKEN_AFTER;
+    assert_eq!(world.relay.tick(world.now), Err(LinkError::Silent));
+    assert_eq!(world.server.as_mut().expect("a server").tick(world.now), Err(LinkError::Silent));
+}
+
+#[test]
+fn a_server_that_ends_a_session_is_heard_behind_its_last_reply() {
+    let mut world = World::new();
+    let no = world.client();
+    world.connect();
+    world.send(no, 5);
+    (0..3).for_each(|_| world.flow(1 << 20));
+    world.apply(5);
+    let server = world.server.as_mut().expect("a server");
+    server.end(no, "an operator closed the store".into());
+    // The connection breaks before the relay hears of it.
+    server.put_frames(&mut BytesMut::new(), 1 << 20, Timestamp(Duration::ZERO));
+    world.cut();
+    world.echoes.clear();
+    world.settle();
+    let client = &world.clients[&no];
+    assert_eq!(client.got.len(), 5);
+    assert_eq!(client.lost, Some(SessionLost::Ended("an operator closed the store".into())));
+}
