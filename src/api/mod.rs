@@ -5,6 +5,7 @@ mod announce;
 mod barrier;
 mod expect;
 mod explanations;
+mod links;
 mod problem;
 mod rendezvous;
 mod runs;
@@ -18,6 +19,7 @@ pub use announce::{Announce, AnnounceAnswer, AnnounceState, Announced, Announced
 pub use barrier::{Arrive, ArriveReleased, ArriveWaiting};
 pub use expect::{Expect, Expects, Forgotten};
 pub use explanations::{Explanation, Severity, TimelineEvent};
+pub use links::{Link, LinkList};
 pub use problem::Problem;
 pub use rendezvous::{
     Action, Close, Closed, Extend, Extended, Heartbeat, HeartbeatAnswer, Join, JoinComplete, JoinState,

@@ -17,6 +17,7 @@ mod news;
 mod poll;
 mod process;
 mod reach;
+mod relay;
 mod run;
 mod serve;
 mod status;
@@ -45,6 +46,8 @@ enum Command {
     Serve(Box<serve::Args>),
     /// Start a command once the server answers and all nodes are there
     Run(Box<run::Args>),
+    /// Bring a server to this node's loopback, through breaks of the network
+    Relay(relay::Args),
     /// Wait until a TCPStore answers, or until all pods are there
     Wait(Box<wait::Args>),
     /// Derive the launch environment from what the platform gives
@@ -105,6 +108,7 @@ impl Cli {
         let ended = match self.command {
             Command::Serve(args) => args.run(),
             Command::Run(args) => args.run(),
+            Command::Relay(args) => args.run(),
             Command::Wait(args) => args.run(),
             Command::Env(args) => args.run(),
             Command::Doctor(args) => args.run(),

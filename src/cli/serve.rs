@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -223,6 +223,10 @@ pub(super) struct Args {
     /// --join-timeout
     #[arg(long, help_heading = heading::RUNS, env = "RALLYPOINT_STORE_LINGER", value_name = "TIME", default_value = time(|config| config.store_linger), value_parser = duration)]
     store_linger: Duration,
+
+    /// The clients of a relay stay for this long while its link is away
+    #[arg(long, help_heading = heading::RUNS, env = "RALLYPOINT_LINK_GRACE", value_name = "TIME", default_value = time(|config| config.link_grace), value_parser = duration)]
+    link_grace: Duration,
 
     /// An announced pod that is silent and not connected for this long is gone: its node rank is free
     #[arg(long, help_heading = heading::RUNS, env = "RALLYPOINT_POD_TIMEOUT", value_name = "TIME", default_value = time(|config| config.pod_timeout), value_parser = duration)]
@@ -462,6 +466,7 @@ impl Args {
             drain: self.drain,
             store_ports: self.store_ports.0.clone(),
             store_linger: self.store_linger,
+            link_grace: self.link_grace,
             pod_timeout: self.pod_timeout,
             own_names: self.own_names(),
             advertise_host: self.advertise_host.clone(),
@@ -522,15 +527,19 @@ impl Args {
     }
 
     fn write_ports_file(&self, stores: &[SocketAddr], admin: SocketAddr) -> anyhow::Result<()> {
-        let Some(file) = &self.ports_file else { return Ok(()) };
-        let ports: Vec<u16> = stores.iter().map(SocketAddr::port).collect();
-        let text = serde_json::json!({ "stores": ports, "admin": admin.port() }).to_string();
-        // Renamed into place, so that nobody reads half of it.
-        let draft = file.with_extension("draft");
-        std::fs::write(&draft, text)
-            .and_then(|()| std::fs::rename(&draft, file))
-            .with_context(|| format!("cannot write --ports-file {}", file.display()))
+        self.ports_file.as_deref().map_or(Ok(()), |file| write_ports_file(file, stores, admin))
     }
+}
+
+/// Writes the ports that were bound, for `--ports-file`.
+pub(super) fn write_ports_file(file: &Path, stores: &[SocketAddr], admin: SocketAddr) -> anyhow::Result<()> {
+    let ports: Vec<u16> = stores.iter().map(SocketAddr::port).collect();
+    let text = serde_json::json!({ "stores": ports, "admin": admin.port() }).to_string();
+    // Renamed into place, so that nobody reads half of it.
+    let draft = file.with_extension("draft");
+    std::fs::write(&draft, text)
+        .and_then(|()| std::fs::rename(&draft, file))
+        .with_context(|| format!("cannot write --ports-file {}", file.display()))
 }
 
 /// Half the cores, 1 to 4. One thread carries about 150,000 requests a second, so four are enough for any

@@ -7,6 +7,7 @@
 //! | [`endpoint`] | where a server is, as people and platforms write it |
 //! | [`launch`] | which rank a process has in its job, from its environment |
 //! | [`makers`] | what makes pods in Kubernetes, and what each maker gives them |
+//! | [`relay`] | the server on this node's loopback: its clients outlive breaks of the network |
 //! | [`shell`] | which commands a shell script runs, as far as the text shows it |
 
 pub mod client;
@@ -14,4 +15,5 @@ pub mod doctor;
 pub mod endpoint;
 pub mod launch;
 pub mod makers;
+pub mod relay;
 pub mod shell;

@@ -23,6 +23,7 @@ pub fn render(server: &Server) -> prometheus::Result<String> {
     register_process(&registry)?;
     register_build_info(&registry)?;
     register_events(&registry, server)?;
+    register_links(&registry, server)?;
     let meter = register_stores(&registry, server)?;
     families.push(runs::register(&registry, server)?);
     families.extend(registry.gather());
@@ -70,6 +71,26 @@ fn register_events(registry: &Registry, server: &Server) -> prometheus::Result<(
     )?
     .with_label_values::<&str>(&[])
     .inc_by(counts.runs_restarted.saturating_add(restarted));
+    Ok(())
+}
+
+fn register_links(registry: &Registry, server: &Server) -> prometheus::Result<()> {
+    let links = server.links().view();
+    let away = links.iter().filter_map(|link| link.away);
+    let help = "Relays by the state of their link; the clients of one that is away wait for it.";
+    let by_state = gauge(registry, "rallypoint_links", help, &["state"])?;
+    by_state.with_label_values(&["connected"]).set(level(links.len().saturating_sub(away.clone().count())));
+    by_state.with_label_values(&["away"]).set(level(away.clone().count()));
+    let help = "Clients that come over links; rallypoint_connections counts them too.";
+    let sessions = links.iter().map(|link| link.sessions).fold(0, usize::saturating_add);
+    single(registry, IntGauge::new("rallypoint_link_sessions", help)?, |gauge| gauge.set(level(sessions)))?;
+    let help = "How long the link that has been away longest has been away; 0 if none is.";
+    let longest = away.max().unwrap_or_default().as_secs_f64();
+    single(registry, Gauge::new("rallypoint_link_away_seconds", help)?, |gauge| gauge.set(longest))?;
+    let help = "Times a relay came back to its clients' sessions after its connection broke.";
+    counter(registry, "rallypoint_link_resumes_total", help, &[])?
+        .with_label_values::<&str>(&[])
+        .inc_by(server.links().resumes());
     Ok(())
 }
 

@@ -6,6 +6,7 @@ pub mod engine;
 mod gate;
 pub mod journal;
 mod limits;
+mod link;
 pub mod metrics;
 mod observe;
 mod rendezvous;
@@ -27,6 +28,7 @@ use crate::server::clock::Clock;
 use crate::server::engine::{MemoryBudget, Reservation};
 pub use gate::PodGates;
 pub use limits::{DescriptorShares, default_max_memory, somaxconn};
+pub use link::{LinkHost, LinkView};
 pub use observe::{Event as InsightEvent, MAX_SUBSCRIBERS, Watch};
 pub use rendezvous::{Ended, Joined, Rounds, SharedRound};
 pub use store_events::{EventCounts, Notices};
@@ -35,6 +37,8 @@ pub use supervise::keep_running;
 use tcp::{ForeignClients, Shared};
 pub use tcp::{Outcome, Place, Places, StoreListener, Throttle, bind, warn_of_small_backlog};
 
+/// Clients of all relays together. They take memory, which is counted, but no descriptors.
+const MAX_LINKED: usize = 1 << 20;
 /// How often the server checks idle runs and stores. Their deadlines are at least seconds.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -46,6 +50,7 @@ pub struct Server {
     stores: Arc<StoreHost>,
     rounds: Arc<Rounds>,
     gates: Arc<PodGates>,
+    links: Arc<LinkHost>,
     watch: Watch,
 }
 
@@ -57,6 +62,7 @@ impl Server {
         let shared = Shared {
             budget: MemoryBudget::new(config.max_memory),
             places: Places::new(config.max_connections, config.max_connections_per_address),
+            linked: Places::new(MAX_LINKED, config.max_connections_per_address),
             shares: DashMap::new(),
             throttle: Throttle::new(tcp::KINDS_OF_LINES),
             foreign: ForeignClients::new(config.insight.enabled),
@@ -66,10 +72,11 @@ impl Server {
         let rounds = Arc::new(Rounds::new(Arc::clone(&stores), clock));
         let gates = Arc::new(PodGates::new(stores.config(), stores.budget().reservation()));
         let watch = Watch::new(Arc::clone(&stores), Arc::clone(&rounds), Arc::clone(&gates), clock);
+        let links = Arc::new(LinkHost::new(Arc::clone(&stores), clock));
         for socket in sockets {
             stores.open(socket)?;
         }
-        Ok(Arc::new(Self { clock, notices, stores, rounds, gates, watch }))
+        Ok(Arc::new(Self { clock, notices, stores, rounds, gates, links, watch }))
     }
 
     /// The time of this server's life.
@@ -95,6 +102,11 @@ impl Server {
     /// The gates of the runs.
     pub fn gates(&self) -> &PodGates {
         &self.gates
+    }
+
+    /// The links of the relays.
+    pub fn links(&self) -> &Arc<LinkHost> {
+        &self.links
     }
 
     /// What is known of the jobs.
@@ -161,6 +173,7 @@ impl Server {
             ticks.tick().await;
             self.gates.tick(self.now(), |addr| self.stores.is_connected(addr));
             self.stores.tick();
+            self.links.tick();
         }
     }
 

@@ -1,8 +1,10 @@
 //! What the test programs share: a server of their own, and a client that sends bytes as they are.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub(crate) mod cutter;
 pub(crate) mod hosts;
 pub(crate) mod peer;
+pub(crate) mod relay;
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -48,25 +50,8 @@ impl TestServer {
     }
 
     fn start_as(program: &mut Command, admin: &str, args: &[&str]) -> Self {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let ports_file = dir.path().join("ports.json");
-        let log = File::create(dir.path().join("log")).expect("a log file");
-        let mut process = program
-            .args(["serve", "--listen", "127.0.0.1:0", "--admin", admin, "--ports-file"])
-            .arg(&ports_file)
-            .args(args)
-            // The shell of whoever runs the tests must not configure the server.
-            .env_clear()
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("the binary starts");
-        let Some((stores, admin)) = wait_for_ports(&ports_file, &mut process) else {
-            let _ = process.kill();
-            let log = std::fs::read_to_string(dir.path().join("log")).unwrap_or_default();
-            panic!("the server never told its ports; its log:\n{log}");
-        };
+        let args = [&["serve", "--listen", "127.0.0.1:0", "--admin", admin], args].concat();
+        let Listening { process, stores, admin, dir } = Listening::start(program, &args);
         Self { process, store: stores[0], admin, stores, dir }
     }
 
@@ -113,6 +98,41 @@ impl TestServer {
     /// The exit code, once the process has ended.
     pub(crate) fn exit_code(&mut self) -> Option<i32> {
         wait_for_end(&mut self.process)
+    }
+}
+
+/// A process that listens and has told where.
+struct Listening {
+    process: Child,
+    stores: Vec<SocketAddr>,
+    admin: SocketAddr,
+    /// Holds its log.
+    dir: TempDir,
+}
+
+impl Listening {
+    /// Starts a program with `args`, which are of a command that takes `--ports-file`.
+    fn start(program: &mut Command, args: &[&str]) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let ports_file = dir.path().join("ports.json");
+        let log = File::create(dir.path().join("log")).expect("a log file");
+        let mut process = program
+            .args(args)
+            .arg("--ports-file")
+            .arg(&ports_file)
+            // The shell of whoever runs the tests must not configure the server.
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("the binary starts");
+        let Some((stores, admin)) = wait_for_ports(&ports_file, &mut process) else {
+            let _ = process.kill();
+            let log = std::fs::read_to_string(dir.path().join("log")).unwrap_or_default();
+            panic!("{args:?} never told its ports; its log:\n{log}");
+        };
+        Self { process, stores, admin, dir }
     }
 }
 

@@ -7,4 +7,5 @@ mod admission;
 mod adversarial;
 mod crowds;
 mod lifecycle;
+mod links;
 mod replay;

@@ -8,6 +8,7 @@ mod differences;
 mod hand_made;
 mod recorded;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use rallypoint::core::protocol::Dialect;
@@ -15,6 +16,7 @@ use serde_json::Value as Json;
 
 use crate::common::TestServer;
 use crate::common::peer::Peer;
+use crate::common::relay::TestRelay;
 
 fn transcripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/transcripts")
@@ -44,26 +46,39 @@ fn text(json: &Json) -> &str {
     json.as_str().expect("a string")
 }
 
+/// How a client reaches the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Direct,
+    Relay,
+}
+
 /// The server as it has to be started for clients of the recorded release.
 struct Replayed {
-    server: TestServer,
+    /// Where clients connect: to the server, or to the relay before it.
+    store: SocketAddr,
+    _server: TestServer,
+    _relay: Option<TestRelay>,
     /// What the recorded clients speak.
     dialect: Dialect,
 }
 
 impl Replayed {
-    fn start(recording: &str) -> Self {
+    fn start(recording: &str, way: Way) -> Self {
         let release = recording.trim_start_matches("master-");
         let (dialect, args): (_, &[&str]) = match release.split('.').take(2).collect::<Vec<_>>()[..] {
             ["1", "13"] | ["2", "0"] => (Dialect::A, &["--legacy-dialect", "2.0"]),
             ["2", "1"] => (Dialect::B, &[]),
             _ => (Dialect::C, &[]),
         };
-        Self { server: TestServer::start(args), dialect }
+        let server = TestServer::start(args);
+        let relay = (way == Way::Relay).then(|| TestRelay::start(server.admin, "replay", &[]));
+        let store = relay.as_ref().map_or(server.store, |relay| relay.store);
+        Self { store, _server: server, _relay: relay, dialect }
     }
 
     fn connect(&self) -> Peer {
-        Peer::connect(self.server.store, self.dialect)
+        Peer::connect(self.store, self.dialect)
     }
 }
 

@@ -29,6 +29,7 @@ use tower::ServiceExt;
 
 use super::problem::Problem;
 use super::{ANSWER_TIMEOUT, MAX_BODY, REQUEST_TIMEOUT, all, api_routes, guarded, probes};
+use crate::server::engine::Reservation;
 use crate::server::tcp::Workers;
 use crate::server::{Place, Places, Server, Throttle, keep_running};
 
@@ -103,8 +104,9 @@ async fn accept(listener: &TcpListener, server: Arc<Server>, api_runtime: Handle
         if let Some(place) = place.and_then(|place| Some((place, memory()?))) {
             let router = everything.clone();
             tokio::spawn(async move {
-                let _place = place;
-                serve_connection(stream, peer, router, true).await;
+                // A connection that becomes a link takes its place along.
+                let place = Arc::new(place);
+                serve_connection(stream, peer, router, Some(place)).await;
             });
             continue;
         }
@@ -119,7 +121,7 @@ async fn accept(listener: &TcpListener, server: Arc<Server>, api_runtime: Handle
                 places.taken()
             );
         }
-        let served = tokio::spawn(serve_connection(stream, peer, little.clone(), false));
+        let served = tokio::spawn(serve_connection(stream, peer, little.clone(), None));
         reserve.enter(served.abort_handle());
         // A new connection may send its request before the next one takes its place.
         tokio::task::yield_now().await;
@@ -174,12 +176,20 @@ impl Reserve {
     }
 }
 
-async fn serve_connection(stream: TcpStream, peer: SocketAddr, router: Router, keep_alive: bool) {
+/// The place of a connection, and its share of the memory.
+pub(super) type HeldPlace = Arc<(Place, Reservation)>;
+
+async fn serve_connection(stream: TcpStream, peer: SocketAddr, router: Router, place: Option<HeldPlace>) {
     // An answer of two parts must not wait for the acknowledgement of the first.
     let _ = stream.set_nodelay(true);
     let local = stream.local_addr().ok();
+    let keep_alive = place.is_some();
     let service = hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-        let answer = router.clone().oneshot(super::arrived(request, peer, local));
+        let mut request = super::arrived(request, peer, local);
+        if let Some(place) = &place {
+            request.extensions_mut().insert(Arc::clone(place));
+        }
+        let answer = router.clone().oneshot(request);
         async move {
             let answer: Result<Response, Infallible> =
                 match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
@@ -195,6 +205,7 @@ async fn serve_connection(stream: TcpStream, peer: SocketAddr, router: Router, k
         .max_buf_size(MAX_BODY)
         .keep_alive(keep_alive)
         .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades()
         .await;
     if let Err(error) = served {
         tracing::debug!(%peer, %error, "an admin connection ended");

@@ -23,6 +23,8 @@
 //! | `POST /api/v1/runs/{run_id}/close` | the run's nodes, operators | closes a run |
 //! | `POST /api/v1/runs/{run_id}/extend` | operators | moves the deadline of the round that gathers |
 //! | `POST /api/v1/barriers/{name}/arrive` | members | arrives at a barrier and waits for the others |
+//! | `GET /api/v1/link` | members | becomes the link of a relay (`Upgrade: rallypoint-link/1`) |
+//! | `GET /api/v1/links` | all | the links of the relays |
 //! | `GET /api/v1/openapi.json` | all | all of this for programs |
 //!
 //! "All" and "members" are the peers within `--allow`. Operators send the token of `--token-file`, or come
@@ -35,6 +37,7 @@ mod barriers;
 mod body;
 mod fields;
 mod host;
+mod link;
 mod openapi;
 mod page;
 mod problem;
@@ -109,6 +112,8 @@ routes! {
     post "/api/v1/runs/{run_id}/close" rendezvous::close,
     post "/api/v1/runs/{run_id}/extend" rendezvous::extend,
     post "/api/v1/barriers/{name}/arrive" barriers::arrive,
+    get "/api/v1/link" link::link,
+    get "/api/v1/links" link::links,
     get "/api/v1/openapi.json" routes::openapi,
 }
 

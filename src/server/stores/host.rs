@@ -3,8 +3,8 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use dashmap::DashMap;
 use tokio::io::Interest;
@@ -72,6 +72,8 @@ pub struct StoreHost {
     leases: Leases,
     workers: Workers,
     stopping: AtomicBool,
+    /// The port of the store that was opened first.
+    first: OnceLock<u16>,
 }
 
 impl StoreHost {
@@ -85,12 +87,14 @@ impl StoreHost {
             notices,
             open: DashMap::new(),
             stopping: AtomicBool::new(false),
+            first: OnceLock::new(),
         })
     }
 
     /// Serves one more store on `socket`.
     pub(in crate::server) fn open(&self, socket: std::net::TcpListener) -> io::Result<u16> {
         let port = socket.local_addr()?.port();
+        self.first.get_or_init(|| port);
         let config = self.config();
         let capacity = Capacity { keys: config.max_keys, bytes: config.max_memory };
         let store = Store::new(capacity, config.stale_keys.clone());
@@ -154,14 +158,24 @@ impl StoreHost {
         self.open.get(&port).map(|store| Arc::clone(&store.listener))
     }
 
+    /// The threads that serve the stores' clients.
+    pub(in crate::server) fn workers(&self) -> &Workers {
+        &self.workers
+    }
+
+    /// The port of the server's first store, which is the main one.
+    pub(in crate::server) fn first_port(&self) -> Option<u16> {
+        self.first.get().copied()
+    }
+
     /// Open connections to all stores.
     pub fn connections(&self) -> usize {
-        self.shared.places.taken()
+        self.shared.places.taken().saturating_add(self.shared.linked.taken())
     }
 
     /// Whether `addr` has a connection to any store.
     pub(in crate::server) fn is_connected(&self, addr: IpAddr) -> bool {
-        self.shared.places.has(addr)
+        self.shared.places.has(addr) || self.shared.linked.has(addr)
     }
 
     /// Open connections to the store on `port`.

@@ -13,7 +13,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
-use super::admission::{Admission, CANNOT_ACCEPT, StoreListener};
+use super::admission::{Admission, CANNOT_ACCEPT, Served, StoreListener};
 use super::connection::{Connection, DEAD_AFTER};
 use super::end::Outcome;
 use super::workers::RoundRobin;
@@ -78,11 +78,11 @@ impl StoreListener {
         match registered {
             Ok(stream) => {
                 let id = admission.id;
-                self.tasks.insert(id, None);
+                self.served.insert(id, Served::Starting);
                 let task = worker.spawn(Connection::new(stream, session, admission));
                 // A task that is over already has removed its entry.
-                if let Some(mut entry) = self.tasks.get_mut(&id) {
-                    *entry = Some(task.abort_handle());
+                if let Some(mut entry) = self.served.get_mut(&id) {
+                    *entry = Served::Task(task.abort_handle());
                 }
             }
             Err(error) => tracing::warn!(%peer, %error, "cannot serve a connection"),

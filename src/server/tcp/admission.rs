@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::task::Waker;
 
 use dashmap::DashMap;
 use tokio::task::AbortHandle;
@@ -13,7 +14,7 @@ use super::places::Places;
 use super::throttle::Throttle;
 use crate::config::ServerConfig;
 use crate::core::ids::ConnId;
-use crate::server::engine::{Engine, MemoryBudget};
+use crate::server::engine::{Engine, MemoryBudget, Session};
 
 /// The kinds of log lines that peers could repeat: one for each outcome, and one for "cannot accept".
 pub(in crate::server) const KINDS_OF_LINES: usize = Outcome::ALL.len() + 1;
@@ -25,6 +26,8 @@ pub(in crate::server) struct Shared {
     pub(in crate::server) config: ServerConfig,
     pub(in crate::server) budget: Arc<MemoryBudget>,
     pub(in crate::server) places: Places,
+    /// The places of clients that come over links: they take no descriptor.
+    pub(in crate::server) linked: Places,
     /// What the unfinished requests of each address may hold together.
     pub(in crate::server) shares: DashMap<IpAddr, Arc<MemoryBudget>>,
     pub(in crate::server) throttle: Throttle,
@@ -37,13 +40,23 @@ pub struct StoreListener {
     pub(super) shared: Arc<Shared>,
     pub(super) engine: Arc<Engine>,
     outcomes: [AtomicU64; Outcome::ALL.len()],
-    /// `None` until the task is started.
-    pub(super) tasks: DashMap<ConnId, Option<AbortHandle>>,
+    pub(super) served: DashMap<ConnId, Served>,
+}
+
+/// How a client is ended by force.
+#[derive(Debug)]
+pub(super) enum Served {
+    /// Its task is not started yet.
+    Starting,
+    /// It has a task of its own.
+    Task(AbortHandle),
+    /// It came over a link: this is set, and whoever serves the link woken.
+    Linked(Arc<AtomicBool>, Waker),
 }
 
 impl StoreListener {
     pub(in crate::server) fn new(shared: Arc<Shared>, engine: Arc<Engine>) -> Arc<Self> {
-        Arc::new(Self { shared, engine, outcomes: Default::default(), tasks: DashMap::new() })
+        Arc::new(Self { shared, engine, outcomes: Default::default(), served: DashMap::new() })
     }
 
     pub(in crate::server) fn config(&self) -> &ServerConfig {
@@ -98,10 +111,38 @@ impl StoreListener {
         tracing::warn!(store, %peer, outcome = outcome.name(), held_back, "closed a connection: {reason}");
     }
 
+    /// Lets in a client that came over a link. It is to be ended when `is_closed` is set; `waker` is woken then.
+    /// `None` if there are as many as there may be.
+    pub(in crate::server) fn admit_linked(
+        self: &Arc<Self>,
+        client: SocketAddr,
+        is_closed: Arc<AtomicBool>,
+        waker: Waker,
+    ) -> Option<(Session, Linked)> {
+        if !self.shared.linked.take(client.ip()) {
+            self.count(Outcome::Limit);
+            self.warn(Outcome::Limit, client, &"too many clients over links");
+            return None;
+        }
+        let session = self.engine.connect(client);
+        let linked = Linked { listener: Arc::clone(self), client, id: session.id() };
+        self.served.insert(linked.id, Served::Linked(is_closed, waker));
+        Some((session, linked))
+    }
+
     /// Closes every connection.
     pub(in crate::server) fn close_all(&self) {
-        self.tasks.iter().filter_map(|task| task.clone()).for_each(|task| task.abort());
-        self.tasks.clear();
+        for served in &self.served {
+            match served.value() {
+                Served::Starting => {}
+                Served::Task(task) => task.abort(),
+                Served::Linked(is_closed, waker) => {
+                    is_closed.store(true, Relaxed);
+                    waker.wake_by_ref();
+                }
+            }
+        }
+        self.served.clear();
     }
 }
 
@@ -143,7 +184,33 @@ impl Admission {
 
 impl Drop for Admission {
     fn drop(&mut self) {
-        self.listener.tasks.remove(&self.id);
+        self.listener.served.remove(&self.id);
         self.listener.shared.leave(self.peer.ip());
+    }
+}
+
+/// A client that came over a link, as its listener knows it. Dropping this gives its place back.
+pub(in crate::server) struct Linked {
+    listener: Arc<StoreListener>,
+    client: SocketAddr,
+    id: ConnId,
+}
+
+impl Linked {
+    /// It has said what it is.
+    pub(in crate::server) fn greeted(&self) {
+        self.listener.greeted();
+    }
+
+    /// Says how it ended.
+    pub(in crate::server) fn ended(&self, greeted: bool, end: &End) {
+        self.listener.ended(self.client, self.id, end.outcome(greeted), greeted, end);
+    }
+}
+
+impl Drop for Linked {
+    fn drop(&mut self) {
+        self.listener.served.remove(&self.id);
+        self.listener.shared.linked.free(self.client.ip());
     }
 }

@@ -10,7 +10,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use arrayvec::ArrayVec;
 use bytes::{BufMut, Bytes, BytesMut};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -18,8 +17,9 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 use super::admission::Admission;
+use super::conversation::Conversation;
 use super::end::End;
-use crate::core::protocol::{Decoded, Decoder, Dialect, ReplyBuffer, Request};
+use crate::core::protocol::{Decoded, Decoder, ReplyBuffer};
 use crate::server::clock::deadline_in;
 use crate::server::engine::{BufferReservation, Session};
 
@@ -27,8 +27,6 @@ use crate::server::engine::{BufferReservation, Session};
 const READ_AT_ONCE: usize = 64 * 1024;
 /// A rest of a request up to this long is completed in the thread's buffer, a longer one in its own.
 const SHORT_REST: usize = 4 * 1024;
-/// Requests applied in one critical section.
-const BATCH: usize = 64;
 /// Buffers up to this size are not counted in the memory budget.
 const UNCOUNTED: usize = SHORT_REST;
 /// A request that comes slower than this many bytes a second stands still.
@@ -70,27 +68,13 @@ fn with_scratch<T>(work: impl FnOnce(&mut [u8], &mut ReplyBuffer) -> T) -> T {
 /// because the future of an `async fn` would hold it twice.
 pub(in crate::server) struct Connection {
     /// Dropped before the stream: the store forgets the connection before the peer can see it closed.
-    session: Session,
+    conversation: Conversation,
     stream: TcpStream,
     admission: Admission,
-    decoder: Decoder,
     /// Received bytes that are not applied yet: the start of a request, or whole ones after `more_to_apply`.
     input: BytesMut,
-    /// Bytes the request at the start of `input` has at the least.
-    need: usize,
     /// Replies the peer has not taken yet.
     replies: Option<Box<ReplyBuffer>>,
-    /// Whole requests may be left in `input`, because replies had to go out first, or because it was the turn
-    /// of others.
-    more_to_apply: bool,
-    /// It is the others' turn.
-    pausing: bool,
-    /// A WAIT or BARRIER is outstanding.
-    waiting: bool,
-    /// A whole first request or hello came.
-    greeted: bool,
-    /// What ends the connection once the replies are out.
-    ending: Option<End>,
     /// Nothing more of the request is read until there is memory for it.
     starved: bool,
     /// The kernel is told to be as patient as `--write-timeout`.
@@ -127,18 +111,11 @@ impl Connection {
         let config = admission.listener.config();
         let decoder = Decoder::new(config.limits, config.legacy_dialect);
         Self {
-            session,
+            conversation: Conversation::new(session, decoder),
             stream,
             admission,
-            decoder,
             input: BytesMut::new(),
-            need: 1,
             replies: None,
-            more_to_apply: false,
-            pausing: false,
-            waiting: false,
-            greeted: false,
-            ending: None,
             starved: false,
             patient: false,
             timer: None,
@@ -151,22 +128,22 @@ impl Connection {
         if self.replies.is_some() {
             return self.poll_rest_of_replies(cx);
         }
-        if let Some(end) = self.ending.take() {
+        if let Some(end) = self.conversation.ending.take() {
             return Poll::Ready(Err(end));
         }
-        if std::mem::take(&mut self.pausing) {
+        if std::mem::take(&mut self.conversation.pausing) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        if self.more_to_apply {
+        if self.conversation.more_to_apply {
             return Poll::Ready(self.serve_own(cx));
         }
-        let in_own_buffer = self.input.len() > SHORT_REST || self.need > READ_AT_ONCE;
+        let in_own_buffer = self.input.len() > SHORT_REST || self.conversation.need > READ_AT_ONCE;
         let read = if in_own_buffer { self.poll_read_own(cx) } else { self.poll_read_shared(cx) };
         if read.is_pending() && !self.starved && !self.input.is_empty() {
             ready!(self.poll_unfinished(cx))?;
         }
-        if read.is_pending() && self.waiting {
+        if read.is_pending() && self.conversation.waiting {
             return self.poll_wake_up(cx);
         }
         read
@@ -175,7 +152,7 @@ impl Connection {
     /// Ends the connection when its unfinished request is late.
     fn poll_unfinished(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         let config = self.admission.listener.config();
-        let (timeout, end): (_, fn(Duration) -> End) = if self.greeted {
+        let (timeout, end): (_, fn(Duration) -> End) = if self.conversation.greeted {
             (config.request_timeout, End::RequestTimeout)
         } else {
             (config.handshake_timeout, End::HandshakeTimeout)
@@ -189,7 +166,7 @@ impl Connection {
     /// More of an unfinished request came. This moves its deadline, unless the bytes come too slowly.
     #[expect(clippy::cast_precision_loss, reason = "the bytes of one read")]
     fn progressed(&mut self, bytes: usize) {
-        if let Some(timer) = self.timer.as_mut().filter(|_| self.greeted) {
+        if let Some(timer) = self.timer.as_mut().filter(|_| self.conversation.greeted) {
             let latest = deadline_in(self.admission.listener.config().request_timeout);
             let put_off = timer.at.checked_add(Duration::from_secs_f64(bytes as f64 / SLOWEST));
             timer.at = put_off.map_or(latest, |at| latest.min(at));
@@ -232,8 +209,7 @@ impl Connection {
     /// Asks the engine whether the outstanding wait is over. If it is not, the engine wakes this task later.
     fn poll_wake_up(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         with_scratch(|_, replies| {
-            ready!(self.session.poll_wake_up(replies, cx.waker()));
-            self.waiting = false;
+            ready!(self.conversation.poll_wake_up(replies, cx.waker()));
             Poll::Ready(self.write(replies, cx))
         })
     }
@@ -274,7 +250,7 @@ impl Connection {
             if ready!(self.stream.poll_peek(cx, &mut space))? == 0 {
                 return Poll::Ready(Ok(READ_AT_ONCE));
             }
-            Poll::Ready(Ok(match self.decoder.clone().decode(space.filled(), None) {
+            Poll::Ready(Ok(match self.conversation.decoder.clone().decode(space.filled(), None) {
                 Ok(Decoded::Request { len, .. } | Decoded::Hello { len }) => len,
                 Ok(Decoded::Incomplete { .. }) => UNCOUNTED,
                 Err(_) => READ_AT_ONCE,
@@ -285,7 +261,7 @@ impl Connection {
     /// Reads the rest of a large request into the connection's own buffer. It reads no further than the
     /// request certainly goes, so that its values can keep the buffer.
     fn poll_read_own(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
-        let missing = self.need.saturating_sub(self.input.len()).max(1);
+        let missing = self.conversation.need.saturating_sub(self.input.len()).max(1);
         if self.input.capacity() == self.input.len() {
             // Memory is given for what a peer has sent, not for what it announces.
             let more = missing.min(self.input.len().max(READ_AT_ONCE).saturating_mul(4));
@@ -302,15 +278,15 @@ impl Connection {
             return Poll::Ready(Err(End::Closed));
         }
         self.progressed(read);
-        if self.input.len() < self.need {
+        if self.input.len() < self.conversation.need {
             return Poll::Ready(Ok(()));
         }
         // Looking at the bytes in place keeps the decoder's progress; they are taken only when a request is whole.
-        let mut decoder = self.decoder.clone();
+        let mut decoder = self.conversation.decoder.clone();
         match decoder.decode(&self.input, None)? {
             Decoded::Incomplete { need } => {
-                self.decoder = decoder;
-                self.need = need;
+                self.conversation.decoder = decoder;
+                self.conversation.need = need;
                 Poll::Ready(Ok(()))
             }
             Decoded::Request { .. } | Decoded::Hello { .. } => Poll::Ready(self.serve_own(cx)),
@@ -347,9 +323,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Applies the whole requests in `input` and returns the number of bytes they took. Stops early when many
-    /// replies have gathered; then `more_to_apply` is set.
-    #[expect(clippy::arithmetic_side_effects, reason = "`at` and `done` count bytes of `input`")]
     fn apply(
         &mut self,
         input: &[u8],
@@ -357,64 +330,13 @@ impl Connection {
         replies: &mut ReplyBuffer,
         cx: &Context<'_>,
     ) -> usize {
-        let mut done = 0;
-        self.more_to_apply = false;
-        loop {
-            let mut batch = ArrayVec::<(Request<'_>, usize), BATCH>::new();
-            let mut at = done;
-            let mut is_last = false;
-            while !batch.is_full() && !is_last {
-                match self.decoder.decode(&input[at..], owner) {
-                    Ok(Decoded::Request { request, len }) => {
-                        at += len;
-                        batch.push((request, len));
-                    }
-                    Ok(Decoded::Hello { len }) => {
-                        at += len;
-                        done = at;
-                        self.greet();
-                    }
-                    Ok(Decoded::Incomplete { need }) => {
-                        self.need = need;
-                        is_last = true;
-                    }
-                    Err(error) => {
-                        self.ending = Some(error.into());
-                        is_last = true;
-                    }
-                }
-            }
-            if batch.is_empty() {
-                return done;
-            }
-            self.greet();
-            let cannot_cancel = matches!(self.decoder.dialect(), Dialect::Legacy | Dialect::A);
-            let submitted = self.session.submit(&batch, cannot_cancel, replies, cx.waker());
-            self.waiting = submitted.waiting;
-            done += batch[..submitted.applied].iter().map(|(_, len)| len).sum::<usize>();
-            if let Some(refusal) = submitted.refusal {
-                self.ending = Some(refusal.into());
-                return done;
-            }
-            if submitted.applied < batch.len() {
-                self.ending = None;
-                self.more_to_apply = true;
-                self.pausing = submitted.worked_enough;
-                self.decoder.rewind();
-                return done;
-            }
-            if is_last {
-                return done;
-            }
-        }
-    }
-
-    fn greet(&mut self) {
-        if !self.greeted {
-            self.greeted = true;
+        let was_greeted = self.conversation.greeted;
+        let done = self.conversation.apply(input, owner, replies, cx.waker());
+        if self.conversation.greeted && !was_greeted {
             self.timer = None;
             self.admission.listener.greeted();
         }
+        done
     }
 
     /// Writes what the peer takes at once. The rest moves to the connection and comes before anything else.
@@ -499,7 +421,7 @@ impl Future for Connection {
         let this = self.get_mut();
         loop {
             if let Err(end) = ready!(this.poll_once(cx)) {
-                this.admission.ended(end.outcome(this.greeted), this.greeted, &end);
+                this.admission.ended(end.outcome(this.conversation.greeted), this.conversation.greeted, &end);
                 return Poll::Ready(());
             }
         }

@@ -71,6 +71,9 @@ pub(in crate::server) enum End {
     /// The peer does not take its replies.
     #[error("the peer took no reply for {0:?} (--write-timeout)")]
     WriteStalled(Duration),
+    /// Its store was closed.
+    #[error("its store was closed")]
+    StoreClosed,
     /// The connection's buffers do not fit into the memory budget.
     #[error("no memory for the connection's buffers (--max-memory)")]
     OutOfMemory,
@@ -87,7 +90,7 @@ impl End {
 
     pub(super) fn outcome(&self, greeted: bool) -> Outcome {
         match self {
-            Self::Closed | Self::Io(_) => Outcome::Ok,
+            Self::Closed | Self::StoreClosed | Self::Io(_) => Outcome::Ok,
             Self::Protocol(_) if !greeted => Outcome::BadHandshake,
             Self::Protocol(_) | Self::Refused(Refusal::NotANumber { .. }) => Outcome::ProtocolError,
             Self::HandshakeTimeout(_) => Outcome::HandshakeTimeout,

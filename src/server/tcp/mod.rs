@@ -3,6 +3,7 @@
 mod accept;
 mod admission;
 mod connection;
+mod conversation;
 mod end;
 mod foreign;
 mod places;
@@ -11,7 +12,9 @@ mod workers;
 
 pub use accept::{bind, warn_of_small_backlog};
 pub use admission::StoreListener;
-pub(in crate::server) use admission::{KINDS_OF_LINES, Shared};
+pub(in crate::server) use admission::{KINDS_OF_LINES, Linked, Shared};
+pub(in crate::server) use conversation::Conversation;
+pub(in crate::server) use end::End;
 pub use end::Outcome;
 pub(in crate::server) use foreign::{Foreign, ForeignClients};
 pub use places::{Place, Places};

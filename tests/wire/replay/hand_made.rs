@@ -6,7 +6,7 @@ use rallypoint::core::protocol::{Dialect, Op};
 use serde_json::Value as Json;
 
 use super::differences::{CASES, Difference, Ours, Then};
-use super::{Replayed, array, assert_none, files, same_reply, text, transcripts};
+use super::{Replayed, Way, array, assert_none, files, same_reply, text, transcripts};
 use crate::common::peer::{Answer, HELLO, Peer, hex, unhex, wire};
 
 /// One step: connection, what is sent, and what the recorded server answered.
@@ -92,9 +92,9 @@ struct Replay {
 }
 
 impl Replay {
-    fn new(file: &str) -> Self {
-        let replayed = Replayed::start(file);
-        let other = Peer::greet(replayed.server.store);
+    fn new(file: &str, way: Way) -> Self {
+        let replayed = Replayed::start(file, way);
+        let other = Peer::greet(replayed.store);
         let (peers, mismatches) = (BTreeMap::new(), Vec::new());
         Self { file: file.to_owned(), replayed, other, peers, mismatches, steps: 0, differing: 0 }
     }
@@ -324,10 +324,10 @@ fn in_words(peer: &Peer, case: &str, words: &str) -> Option<Vec<u8>> {
     })
 }
 
-fn replay(file: &str) {
+fn replay(file: &str, way: Way) {
     let recording = std::fs::read(transcripts().join("raw").join(format!("{file}.json"))).expect("readable");
     let recording: Json = serde_json::from_slice(&recording).expect("a recording is JSON");
-    let mut replay = Replay::new(file);
+    let mut replay = Replay::new(file, way);
     let cases = array(&recording["cases"]);
     let mut was_alive = true;
     for case in cases {
@@ -335,7 +335,7 @@ fn replay(file: &str) {
         // The recorder took a fresh server when the old one did not answer any more, and for one case always.
         if !was_alive || name == "LIST_KEYS order after setting a..f" {
             let Replay { mismatches, steps, differing, .. } = replay;
-            replay = Replay { mismatches, steps, differing, ..Replay::new(file) };
+            replay = Replay { mismatches, steps, differing, ..Replay::new(file, way) };
         }
         replay.case(name, array(&case["steps"]));
         was_alive = case["server_alive"] == true;
@@ -353,8 +353,17 @@ macro_rules! hand_made {
         const FILES: &[&str] = &[$($file),*];
         $(#[test]
         fn $test() {
-            replay($file);
+            replay($file, Way::Direct);
         })*
+
+        mod through_a_relay {
+            use super::{Way, replay};
+
+            $(#[test]
+            fn $test() {
+                replay($file, Way::Relay);
+            })*
+        }
     };
 }
 

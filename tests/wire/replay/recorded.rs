@@ -6,7 +6,7 @@ use rallypoint::core::protocol::Op;
 use serde_json::{Value as Json, json};
 
 use super::differences::{CALLS, CallDifference};
-use super::{Replayed, array, assert_none, files, same_reply, text, transcripts};
+use super::{Replayed, Way, array, assert_none, files, same_reply, text, transcripts};
 use crate::common::peer::{HELLO, Peer, hex, unhex, wire};
 
 /// What somebody else did during a call. The recordings have only the connections of the client under test.
@@ -60,9 +60,9 @@ struct Replay {
 }
 
 impl Replay {
-    fn new(recording: &str) -> Self {
-        let replayed = Replayed::start(recording);
-        let other = Peer::greet(replayed.server.store);
+    fn new(recording: &str, way: Way) -> Self {
+        let replayed = Replayed::start(recording, way);
+        let other = Peer::greet(replayed.store);
         let (connections, recording) = (BTreeMap::new(), recording.to_owned());
         Self { replayed, other, connections, recording, mismatches: Vec::new(), bytes_compared: 0 }
     }
@@ -168,11 +168,20 @@ fn join_replies(chunks: &[Json]) -> Vec<Json> {
 
 #[test]
 fn every_recorded_program_gets_the_same_bytes() {
+    replay_programs(Way::Direct);
+}
+
+#[test]
+fn every_recorded_program_gets_the_same_bytes_through_a_relay() {
+    replay_programs(Way::Relay);
+}
+
+fn replay_programs(way: Way) {
     let (mut mismatches, mut calls, mut bytes) = (Vec::new(), 0, 0);
     let recordings = files(&transcripts());
     assert_eq!(recordings.len(), 29);
     for (name, recording) in &recordings {
-        let mut replay = Replay::new(name);
+        let mut replay = Replay::new(name, way);
         for call in array(&recording["calls"]) {
             replay.call(text(&call["api_call"]), array(&call["chunks"]));
             calls += 1;
@@ -189,6 +198,15 @@ fn every_recorded_program_gets_the_same_bytes() {
 /// packet `["..", 0, "110 more, the same GET poll"]`.
 #[test]
 fn every_recorded_master_that_waits_for_its_workers_gets_the_same_bytes() {
+    replay_masters(Way::Direct);
+}
+
+#[test]
+fn every_recorded_master_that_waits_gets_the_same_bytes_through_a_relay() {
+    replay_masters(Way::Relay);
+}
+
+fn replay_masters(way: Way) {
     let recordings: Vec<_> = files(&transcripts().join("raw"))
         .into_iter()
         .filter(|(name, _)| name.starts_with("master-"))
@@ -208,7 +226,7 @@ fn every_recorded_master_that_waits_for_its_workers_gets_the_same_bytes() {
                 }
             }
             // Each of these calls hosted a store of its own.
-            let mut replay = Replay::new(name);
+            let mut replay = Replay::new(name, way);
             replay.call(text(&call["api_call"]), &packets);
             bytes += replay.bytes_compared;
             mismatches.append(&mut replay.mismatches);

@@ -1,0 +1,187 @@
+//! The server's API on loopback: requests go on as they are, and stores in the answers become ports of the relay.
+
+use std::convert::Infallible;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1 as client;
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1 as server;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::Value;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+
+use super::Relay;
+use crate::api::Problem;
+use crate::node::client::{open, resolve};
+
+/// How long a request waits for a server that is away.
+const PATIENCE: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(250);
+const STEP: Duration = Duration::from_secs(3);
+/// A request's head must be complete within this time.
+const HEAD: Duration = Duration::from_secs(10);
+/// Answers in which stores are looked for.
+const LARGEST: usize = 16 * 1024 * 1024;
+
+type Body = BoxBody<Bytes, hyper::Error>;
+
+impl Relay {
+    /// Serves the API's clients.
+    pub(super) async fn serve_api(self: Rc<Self>, listener: TcpListener) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let relay = Rc::clone(&self);
+                    tokio::task::spawn_local(async move {
+                        let service = service_fn(move |request| {
+                            let relay = Rc::clone(&relay);
+                            async move { Ok::<_, Infallible>(relay.pass_on(request).await) }
+                        });
+                        // How it ends says nothing that the client does not know.
+                        let _ended = server::Builder::new()
+                            .timer(TokioTimer::new())
+                            .header_read_timeout(HEAD)
+                            .serve_connection(TokioIo::new(stream), service)
+                            .await;
+                    });
+                }
+                Err(error) => {
+                    self.say(format!("cannot accept a client of the API: {error}; trying again"));
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn pass_on(self: Rc<Self>, request: Request<Incoming>) -> Response<Body> {
+        // The relay lives while this is answered, and is ready when it has its link.
+        match request.uri().path() {
+            "/livez" => return text(StatusCode::OK, "ok\n"),
+            "/readyz" if self.end.borrow().is_up() => return text(StatusCode::OK, "ok\n"),
+            "/readyz" => return text(StatusCode::SERVICE_UNAVAILABLE, "the link to the server is away\n"),
+            _ => {}
+        }
+        let names_store = request.method() == Method::POST
+            && ["/stores", "/join", "/announce", "/heartbeat"]
+                .iter()
+                .any(|end| request.uri().path().ends_with(end));
+        let answer = match self.ask(request).await {
+            Ok(answer) => answer,
+            Err(why) => return problem(&why),
+        };
+        if !names_store {
+            return answer.map(BodyExt::boxed);
+        }
+        self.with_local_stores(answer).await.unwrap_or_else(|why| problem(&why))
+    }
+
+    async fn ask(&self, mut request: Request<Incoming>) -> Result<Response<Incoming>, String> {
+        let stream = self.connect_api().await?;
+        let (mut sender, connection) =
+            client::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+        tokio::task::spawn_local(connection);
+        let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        *request.uri_mut() = path.parse().map_err(|_| "the request's path is wrong".to_owned())?;
+        sender.send_request(request).await.map_err(|error| format!("the server went away: {error}"))
+    }
+
+    /// A connection to the server, as soon as there is one.
+    async fn connect_api(&self) -> Result<TcpStream, String> {
+        let give_up = Instant::now().checked_add(PATIENCE);
+        loop {
+            let mut why = "its name has no address".to_owned();
+            match resolve(&self.config.server, STEP).await {
+                Ok(addrs) => {
+                    for addr in addrs {
+                        match open(addr, STEP).await {
+                            Ok(stream) => return Ok(stream),
+                            Err(error) => why = error.to_string(),
+                        }
+                    }
+                }
+                Err(error) => why = error.to_string(),
+            }
+            if give_up.is_none_or(|at| Instant::now() >= at) {
+                return Err(format!("the server {} is away: {why}", self.config.server));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// The answer, with the relay's own ports in place of the server's stores.
+    async fn with_local_stores(
+        self: &Rc<Self>,
+        answer: Response<Incoming>,
+    ) -> Result<Response<Body>, String> {
+        let (mut head, body) = answer.into_parts();
+        let body = Limited::new(body, LARGEST).collect().await.map_err(|error| error.to_string())?.to_bytes();
+        let is_json = head
+            .headers
+            .get(CONTENT_TYPE)
+            .is_some_and(|value| value.as_bytes().starts_with(b"application/json"));
+        let body = match serde_json::from_slice::<Value>(&body) {
+            Ok(mut value) if is_json && head.status.is_success() => {
+                // A run's own store is the answer itself; else it is named `store`.
+                for store in [Some("/store"), Some("")].into_iter().flatten() {
+                    if let Some(store) = value.pointer_mut(store) {
+                        self.make_local(store).await?;
+                    }
+                }
+                Bytes::from(value.to_string())
+            }
+            _ => body,
+        };
+        head.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        Ok(Response::from_parts(head, full(body)))
+    }
+
+    async fn make_local(self: &Rc<Self>, store: &mut Value) -> Result<(), String> {
+        let Some(Ok(port)) = store.get("port").and_then(Value::as_u64).map(u16::try_from) else {
+            return Ok(());
+        };
+        if !store.get("host").is_some_and(Value::is_string) {
+            return Ok(());
+        }
+        let local = self.local_port(port).await;
+        let local =
+            local.map_err(|error| format!("the relay cannot open a port for the store {port}: {error}"))?;
+        store["host"] = Value::from(self.local_host());
+        store["port"] = Value::from(local);
+        Ok(())
+    }
+}
+
+fn full(bytes: Bytes) -> Body {
+    Full::new(bytes).map_err(|never| match never {}).boxed()
+}
+
+fn text(status: StatusCode, text: &'static str) -> Response<Body> {
+    let mut answer = Response::new(full(Bytes::from_static(text.as_bytes())));
+    *answer.status_mut() = status;
+    answer
+}
+
+/// What clients of the API take as "come again".
+fn problem(detail: &str) -> Response<Body> {
+    let status = StatusCode::BAD_GATEWAY;
+    let problem = Problem {
+        title: status.canonical_reason().unwrap_or_default().into(),
+        status: status.as_u16(),
+        detail: detail.into(),
+        code: Some("server_away".into()),
+        arrived: None,
+        missing: None,
+    };
+    let mut answer = Response::new(full(serde_json::to_vec(&problem).unwrap_or_default().into()));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    answer
+}

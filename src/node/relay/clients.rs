@@ -1,0 +1,148 @@
+//! The relay's clients: loopback connections of ordinary TCPStore clients. One task each moves bytes between the
+//! socket and the link's end.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::{Client, Relay};
+use crate::core::link::{SessionLost, SessionNo};
+
+/// Bytes read at once from a client.
+const READ_AT_ONCE: usize = 64 * 1024;
+/// Ports that are opened for runs and rounds.
+const MOST_PORTS: usize = 1000;
+
+thread_local! {
+    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_AT_ONCE].into_boxed_slice());
+}
+
+impl Relay {
+    /// Accepts clients of the store that the server has on `port`.
+    pub(super) async fn accept(self: Rc<Self>, listener: TcpListener, port: u16) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, addr)) => {
+                    tokio::task::spawn_local(Rc::clone(&self).serve_client(stream, addr, port));
+                }
+                Err(error) => {
+                    self.say(format!("cannot accept a client: {error}; trying again"));
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    /// The loopback port of the store that the server has on `port`.
+    pub(super) async fn local_port(self: &Rc<Self>, port: u16) -> io::Result<u16> {
+        if let Some(&local) = self.ports.borrow().get(&port) {
+            return Ok(local);
+        }
+        if self.ports.borrow().len() >= MOST_PORTS {
+            return Err(io::Error::other("the relay has opened as many ports as it may"));
+        }
+        // The same number, unless something on this host has it.
+        let ip = self.config.listen.ip();
+        let listener = match TcpListener::bind((ip, port)).await {
+            Ok(listener) => listener,
+            Err(_) => TcpListener::bind((ip, 0)).await?,
+        };
+        let local = listener.local_addr()?.port();
+        self.ports.borrow_mut().insert(port, local);
+        tokio::task::spawn_local(Rc::clone(self).accept(listener, port));
+        Ok(local)
+    }
+
+    /// Where clients on this node reach a port of the relay.
+    pub(super) fn local_host(&self) -> String {
+        let ip = self.config.listen.ip();
+        if ip.is_unspecified() { Ipv4Addr::LOCALHOST.to_string() } else { ip.to_string() }
+    }
+
+    async fn serve_client(self: Rc<Self>, stream: TcpStream, addr: SocketAddr, port: u16) {
+        // A request and its reply are small, and each waits for the other.
+        let _ = stream.set_nodelay(true);
+        let Some(no) = self.end.borrow_mut().open(port, addr) else {
+            return self.say(format!("{addr}: refused, for there are as many clients as there may be"));
+        };
+        self.frames.notify_one();
+        let client = Rc::new(Client::default());
+        self.clients.borrow_mut().insert(no, Rc::clone(&client));
+        let lost = self.converse(&stream, no, &client).await;
+        self.clients.borrow_mut().remove(&no);
+        self.end.borrow_mut().close(no);
+        self.frames.notify_one();
+        if let Some(why) = lost.filter(|why| *why != SessionLost::Finished) {
+            self.say(format!("closed the client at {addr}: {why}"));
+        }
+    }
+
+    /// Moves bytes until the client goes, or until the session is over: then it says why.
+    async fn converse(&self, stream: &TcpStream, no: SessionNo, client: &Client) -> Option<SessionLost> {
+        let mut out = BytesMut::new();
+        let mut sends = true;
+        loop {
+            let lost = {
+                let mut mailbox = client.mailbox.borrow_mut();
+                if out.is_empty() {
+                    out = std::mem::take(&mut mailbox.replies);
+                }
+                mailbox.lost.clone().filter(|_| out.is_empty())
+            };
+            if lost.is_some() {
+                return lost;
+            }
+            if !out.is_empty() {
+                match stream.try_write(&out) {
+                    Ok(written) => {
+                        out.advance(written);
+                        self.end.borrow_mut().delivered(no, written);
+                        if self.end.borrow().has_frames() {
+                            self.frames.notify_one();
+                        }
+                        continue;
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(_) => return None,
+                }
+            }
+            let has_room = sends && self.end.borrow().room(no) > 0;
+            tokio::select! {
+                ready = stream.writable(), if !out.is_empty() => ready.ok()?,
+                ready = stream.readable(), if has_room => {
+                    ready.ok()?;
+                    match self.read(stream, no) {
+                        Ok(0) => {
+                            sends = false;
+                            self.end.borrow_mut().finish(no);
+                            self.frames.notify_one();
+                        }
+                        Ok(_) => self.frames.notify_one(),
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                        Err(_) => return None,
+                    }
+                }
+                () = client.notify.notified() => {}
+            }
+        }
+    }
+
+    fn read(&self, stream: &TcpStream, no: SessionNo) -> io::Result<usize> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let most = self.end.borrow().room(no).min(scratch.len());
+            let read = stream.try_read(&mut scratch[..most])?;
+            if read > 0 {
+                let bytes = Bytes::copy_from_slice(&scratch[..read]);
+                self.end.borrow_mut().from_client(no, bytes);
+                // While the server is away, the answer may come from here.
+                let _told_by_the_link = self.deliver();
+            }
+            Ok(read)
+        })
+    }
+}

@@ -1,0 +1,175 @@
+//! The relay: the store and the API of a server on this node's loopback, for processes that know nothing of it. All of
+//! them share one connection to the server, the link. It may break, and the server may move: they only wait.
+//! The rules are in [`crate::core::link`].
+
+mod api;
+mod clients;
+mod uplink;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio::task::LocalSet;
+
+use crate::core::ids::Timestamp;
+use crate::core::link::{FIRST_STORE, Identity, RelayEnd, RelayEvent, RelayLife, SessionLost, SessionNo};
+use crate::node::endpoint::Endpoint;
+
+/// What a relay is told.
+#[derive(Debug, Clone)]
+pub struct RelayConfig {
+    /// The server's admin port.
+    pub server: Endpoint,
+    /// Where the clients of the server's first store come.
+    pub listen: SocketAddr,
+    /// Where the clients of the server's API come.
+    pub admin: Option<SocketAddr>,
+    /// The place it takes at the server.
+    pub name: String,
+    /// A number that no other relay has.
+    pub life: RelayLife,
+    /// For how long clients are held while the server is away.
+    pub give_up: Option<Duration>,
+}
+
+/// Why a relay ends.
+#[derive(Debug, thiserror::Error)]
+pub enum RelayError {
+    /// A port of its own cannot be had.
+    #[error("cannot listen on {addr}: {source}")]
+    Listen {
+        /// Which.
+        addr: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// It makes no sense to come again.
+    #[error("the server does not take this relay: {0}")]
+    Refused(String),
+}
+
+/// What has come for a client, until its task takes it.
+#[derive(Debug, Default)]
+struct Mailbox {
+    replies: BytesMut,
+    lost: Option<SessionLost>,
+}
+
+/// A client as the relay's other tasks see it.
+#[derive(Debug, Default)]
+struct Client {
+    mailbox: RefCell<Mailbox>,
+    notify: Notify,
+}
+
+/// What the relay's tasks share: they run on one thread.
+struct Relay {
+    config: RelayConfig,
+    started: Instant,
+    end: RefCell<RelayEnd>,
+    clients: RefCell<HashMap<SessionNo, Rc<Client>>>,
+    /// There are frames to send.
+    frames: Notify,
+    /// Loopback ports of the server's other stores.
+    ports: RefCell<HashMap<u16, u16>>,
+    say: Box<dyn Fn(String)>,
+}
+
+impl Relay {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.started.elapsed())
+    }
+
+    fn say(&self, line: impl Into<String>) {
+        (self.say)(line.into());
+    }
+
+    /// Hands on what the link's end has for the clients. Returns what it has to say about the link itself.
+    fn deliver(&self) -> Option<RelayEvent> {
+        loop {
+            let event = self.end.borrow_mut().next_event()?;
+            let (RelayEvent::Reply(no, _) | RelayEvent::Lost(no, _)) = event else { return Some(event) };
+            let Some(client) = self.clients.borrow().get(&no).cloned() else { continue };
+            let mut mailbox = client.mailbox.borrow_mut();
+            match event {
+                RelayEvent::Reply(_, bytes) => mailbox.replies.extend_from_slice(&bytes),
+                RelayEvent::Lost(_, why) => mailbox.lost = Some(why),
+                RelayEvent::Up | RelayEvent::Refused(_) => {}
+            }
+            client.notify.notify_one();
+        }
+    }
+
+    /// Ends all clients: the server has been away for too long.
+    fn give_up(&self) {
+        for client in self.clients.borrow().values() {
+            client.mailbox.borrow_mut().lost = Some(SessionLost::Ended("the relay has given up".into()));
+            client.notify.notify_one();
+        }
+    }
+}
+
+async fn bind(addr: SocketAddr) -> Result<TcpListener, RelayError> {
+    TcpListener::bind(addr).await.map_err(|source| RelayError::Listen { addr, source })
+}
+
+/// Sockets of a relay that are bound: its clients can connect from here on.
+#[derive(Debug)]
+pub struct Bound {
+    store: TcpListener,
+    admin: Option<TcpListener>,
+}
+
+impl Bound {
+    /// Binds the relay's sockets.
+    pub async fn bind(config: &RelayConfig) -> Result<Self, RelayError> {
+        let store = bind(config.listen).await?;
+        let admin = match config.admin {
+            Some(addr) => Some(bind(addr).await?),
+            None => None,
+        };
+        Ok(Self { store, admin })
+    }
+
+    /// Where the clients of the first store come.
+    pub fn store_addr(&self) -> io::Result<SocketAddr> {
+        self.store.local_addr()
+    }
+
+    /// Where the clients of the API come.
+    pub fn admin_addr(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().and_then(|admin| admin.local_addr().ok())
+    }
+
+    /// Serves until `stop` is done or the server refuses the relay for good. `say` gets each line for people.
+    pub async fn serve(
+        self,
+        config: RelayConfig,
+        say: Box<dyn Fn(String)>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), RelayError> {
+        let identity = Identity { name: config.name.clone(), life: config.life };
+        let relay = Rc::new(Relay {
+            config,
+            started: Instant::now(),
+            end: RefCell::new(RelayEnd::new(identity)),
+            clients: RefCell::default(),
+            frames: Notify::new(),
+            ports: RefCell::default(),
+            say,
+        });
+        let local = LocalSet::new();
+        local.spawn_local(Rc::clone(&relay).accept(self.store, FIRST_STORE));
+        if let Some(admin) = self.admin {
+            local.spawn_local(Rc::clone(&relay).serve_api(admin));
+        }
+        local.run_until(relay.keep_link(stop)).await
+    }
+}

@@ -1,0 +1,259 @@
+//! The relay's connection to the server: made again and again, with the name looked up anew each time.
+
+use std::convert::Infallible;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use http_body_util::Empty;
+use hyper::client::conn::http1;
+use hyper::header::{CONNECTION, HOST, UPGRADE, USER_AGENT};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use super::{Relay, RelayError};
+use crate::core::ids::{Elapsed, counted};
+use crate::core::link::{self, LinkError, Refuse, RelayEvent};
+use crate::node::client::{StepError, open, resolve};
+
+/// One step of a connection: the look-up, the handshake, the answer to the request.
+const STEP: Duration = Duration::from_secs(3);
+/// Pauses between attempts.
+const SHORTEST: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_secs(2);
+/// A server that is away is spoken of again after this long, and then ever more seldom.
+const FIRST_WORD: Duration = Duration::from_secs(2);
+/// How often an end looks whether the other is there.
+const TICK: Duration = Duration::from_secs(1);
+/// Frames that are made at once.
+const ENOUGH: usize = 256 * 1024;
+/// Bytes read at once.
+const READ_AT_ONCE: usize = 64 * 1024;
+
+/// Why there is no link.
+#[derive(Debug, thiserror::Error)]
+enum NoLink {
+    #[error(transparent)]
+    Step(#[from] StepError),
+    #[error("{0} does not answer within {t}", t = Elapsed(STEP))]
+    Late(SocketAddr),
+    #[error("{addr} answered {status} and not with a link; is it the admin port (29501) of rallypoint?")]
+    Status { addr: SocketAddr, status: StatusCode },
+    #[error("{addr} does not speak HTTP; is it the admin port (29501)? {source}")]
+    Http { addr: SocketAddr, source: hyper::Error },
+    #[error("the server closed the link")]
+    Closed,
+    #[error("the link broke: {0}")]
+    Io(#[from] io::Error),
+    #[error("the link is broken: {0}")]
+    Link(#[from] LinkError),
+    #[error("the server does not take this relay: {}", .0.reason)]
+    Refused(Refuse),
+    #[error("the relay was stopped")]
+    Stopped,
+}
+
+impl Relay {
+    /// Keeps the link up until `stop` is done or the server refuses the relay for good.
+    pub(super) async fn keep_link(self: Rc<Self>, stop: impl Future<Output = ()>) -> Result<(), RelayError> {
+        tokio::pin!(stop);
+        let mut away = Away::new();
+        loop {
+            let connected = tokio::select! {
+                connected = self.connect() => connected,
+                () = &mut stop => return Ok(()),
+            };
+            let why = match connected {
+                Ok((mut stream, mut input)) => {
+                    self.end.borrow_mut().connected(self.now());
+                    let why = self.talk(&mut stream, &mut input, &mut away, stop.as_mut()).await;
+                    self.end.borrow_mut().lost();
+                    let _told_by_the_link = self.deliver();
+                    away.begins();
+                    why
+                }
+                Err(why) => why,
+            };
+            match why {
+                NoLink::Stopped => return Ok(()),
+                NoLink::Refused(Refuse { reason, retry: false }) => return Err(RelayError::Refused(reason)),
+                _ => self.tell_away(&mut away, &why),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(away.pause()) => {}
+                () = &mut stop => return Ok(()),
+            }
+        }
+    }
+
+    fn tell_away(&self, away: &mut Away, why: &NoLink) {
+        let since = away.since.elapsed();
+        if since >= away.next_word {
+            away.next_word = since.max(FIRST_WORD).saturating_mul(2);
+            let held = self.clients.borrow().len();
+            self.say(format!(
+                "the server {} has been away for {}, {} held: {why}",
+                self.config.server,
+                Elapsed(since),
+                counted(held, "client is", "clients are")
+            ));
+        }
+        if self.config.give_up.is_some_and(|limit| since >= limit) && !self.clients.borrow().is_empty() {
+            self.say(format!(
+                "gave up on the server after {} (--give-up): closing all clients",
+                Elapsed(since)
+            ));
+            self.give_up();
+        }
+    }
+
+    /// A connection that has become a link, and what was read of it already.
+    async fn connect(&self) -> Result<(TcpStream, BytesMut), NoLink> {
+        let mut last = None;
+        for addr in resolve(&self.config.server, STEP).await? {
+            match tokio::time::timeout(STEP, self.upgrade(addr)).await {
+                Ok(Ok(link)) => return Ok(link),
+                Ok(Err(why)) => last = Some(why),
+                Err(_) => last = Some(NoLink::Late(addr)),
+            }
+        }
+        // There is at least one address, so `last` is there too.
+        Err(last.unwrap_or(NoLink::Closed))
+    }
+
+    async fn upgrade(&self, addr: SocketAddr) -> Result<(TcpStream, BytesMut), NoLink> {
+        let stream = open(addr, STEP).await?;
+        let http = |source| NoLink::Http { addr, source };
+        let (mut sender, connection) =
+            http1::Builder::new().handshake(TokioIo::new(stream)).await.map_err(http)?;
+        let connection = tokio::task::spawn_local(connection.with_upgrades());
+        let request = Request::get("/api/v1/link")
+            .header(HOST, self.config.server.to_string())
+            .header(USER_AGENT, concat!("rallypoint-relay/", env!("CARGO_PKG_VERSION")))
+            .header(CONNECTION, "upgrade")
+            .header(UPGRADE, link::UPGRADE)
+            .body(Empty::<bytes::Bytes>::new())
+            .map_err(|error| io::Error::other(error.to_string()))?;
+        let answer = sender.send_request(request).await.map_err(http)?;
+        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+            connection.abort();
+            return Err(NoLink::Status { addr, status: answer.status() });
+        }
+        let upgraded = hyper::upgrade::on(answer).await.map_err(http)?;
+        let parts = upgraded
+            .downcast::<TokioIo<TcpStream>>()
+            .map_err(|_| io::Error::other("the link is no socket"))?;
+        Ok((parts.io.into_inner(), BytesMut::from(parts.read_buf)))
+    }
+
+    /// Moves frames until the link breaks or the relay is stopped, and returns why it ended.
+    async fn talk(
+        &self,
+        stream: &mut TcpStream,
+        input: &mut BytesMut,
+        away: &mut Away,
+        stop: Pin<&mut impl Future<Output = ()>>,
+    ) -> NoLink {
+        let stopped = tokio::select! {
+            Err(why) = self.move_frames(stream, input, away) => return why,
+            () = stop => NoLink::Stopped,
+        };
+        let mut out = BytesMut::new();
+        self.end.borrow_mut().goodbye();
+        self.end.borrow_mut().put_frames(&mut out, ENOUGH, self.now());
+        // Without it the server waits until the link has been away for too long.
+        let _said = tokio::time::timeout(TICK, stream.write_all(&out)).await;
+        stopped
+    }
+
+    async fn move_frames(
+        &self,
+        stream: &mut TcpStream,
+        input: &mut BytesMut,
+        away: &mut Away,
+    ) -> Result<Infallible, NoLink> {
+        let (mut reader, mut writer) = stream.split();
+        let mut out = BytesMut::new();
+        let mut ticks = tokio::time::interval(TICK);
+        loop {
+            self.end.borrow_mut().receive(input, self.now())?;
+            while let Some(event) = self.deliver() {
+                match event {
+                    RelayEvent::Refused(refuse) => return Err(NoLink::Refused(refuse)),
+                    _ => self.tell_up(away),
+                }
+            }
+            if out.is_empty() && self.end.borrow().has_frames() {
+                self.end.borrow_mut().put_frames(&mut out, ENOUGH, self.now());
+                // Clients that were not read from may have room now.
+                self.clients.borrow().values().for_each(|client| client.notify.notify_one());
+            }
+            input.reserve(READ_AT_ONCE);
+            tokio::select! {
+                written = writer.write_buf(&mut out), if !out.is_empty() => {
+                    written?;
+                }
+                read = reader.read_buf(input) => {
+                    if read? == 0 {
+                        return Err(NoLink::Closed);
+                    }
+                }
+                () = self.frames.notified() => {}
+                _ = ticks.tick() => self.end.borrow_mut().tick(self.now())?,
+            }
+        }
+    }
+
+    fn tell_up(&self, away: &mut Away) {
+        let held = self.clients.borrow().len();
+        let server = &self.config.server;
+        if std::mem::replace(&mut away.was_up, true) {
+            self.say(format!(
+                "the server {server} is back after {}, {} on",
+                Elapsed(away.since.elapsed()),
+                counted(held, "client goes", "clients go")
+            ));
+        } else {
+            self.say(format!("linked to {server} as {}", self.config.name));
+        }
+        away.is_up = true;
+    }
+}
+
+/// How long the server has been away.
+struct Away {
+    was_up: bool,
+    is_up: bool,
+    since: Instant,
+    attempts: u32,
+    /// It is spoken of when it has been away for this long.
+    next_word: Duration,
+}
+
+impl Away {
+    fn new() -> Self {
+        Self { was_up: false, is_up: false, since: Instant::now(), attempts: 0, next_word: FIRST_WORD }
+    }
+
+    /// A connection has ended. If the link was up, it is away from now on, which is said at once.
+    fn begins(&mut self) {
+        if self.is_up {
+            *self = Self { was_up: true, next_word: Duration::ZERO, ..Self::new() };
+        }
+    }
+
+    /// How long to wait before the next attempt: ever longer, and not the same for all relays.
+    fn pause(&mut self) -> Duration {
+        let longest = SHORTEST.saturating_mul(2_u32.saturating_pow(self.attempts)).min(LONGEST);
+        self.attempts = self.attempts.saturating_add(1);
+        let random = RandomState::new().hash_one(self.attempts) % 1000;
+        longest.mul_f64(0.5 + 0.0005 * f64::from(u32::try_from(random).unwrap_or(0)))
+    }
+}

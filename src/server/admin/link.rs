@@ -1,0 +1,74 @@
+//! The links of the relays: the request that becomes one, and the list of them.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use super::accept::HeldPlace;
+use super::access::PeerAddr;
+use super::problem::Problem;
+use crate::api;
+use crate::core::link::UPGRADE;
+use crate::server::Server;
+
+/// Becomes the link of a relay: the connection of all clients on one node. The protocol behind the upgrade is
+/// rallypoint's own.
+#[utoipa::path(
+    get,
+    path = "/api/v1/link",
+    operation_id = "link",
+    responses(
+        (status = 101, description = "The connection is a link from here on."),
+        (status = 426, description = "Without `Upgrade: rallypoint-link/1`: a relay of another release, or no relay.")
+    )
+)]
+pub(super) async fn link(
+    State(server): State<Arc<Server>>,
+    peer: PeerAddr,
+    mut request: Request,
+) -> Response {
+    let asked = request.headers().get(header::UPGRADE).and_then(|value| value.to_str().ok());
+    if !asked.is_some_and(|asked| asked.eq_ignore_ascii_case(UPGRADE)) {
+        let detail =
+            format!("this is where relays come: ask with `Connection: Upgrade` and `Upgrade: {UPGRADE}`");
+        let mut answer = Problem::new(StatusCode::UPGRADE_REQUIRED, detail).into_response();
+        answer.headers_mut().insert(header::UPGRADE, HeaderValue::from_static(UPGRADE));
+        return answer;
+    }
+    let upgraded = hyper::upgrade::on(&mut request);
+    let place = request.extensions_mut().remove::<HeldPlace>();
+    tokio::spawn(async move {
+        let Ok(upgraded) = upgraded.await else { return };
+        let Ok(parts) = upgraded.downcast::<TokioIo<TcpStream>>() else {
+            return tracing::error!("a link came over a connection that is no socket");
+        };
+        match parts.io.into_inner().into_std() {
+            Ok(stream) => server.links().serve(stream, parts.read_buf, peer.0, place),
+            Err(error) => tracing::warn!(peer = %peer.0, %error, "cannot serve a link"),
+        }
+    });
+    let upgrade = [(header::CONNECTION, "upgrade"), (header::UPGRADE, UPGRADE)];
+    (StatusCode::SWITCHING_PROTOCOLS, upgrade).into_response()
+}
+
+/// The links of the relays, by name.
+#[utoipa::path(
+    get,
+    path = "/api/v1/links",
+    operation_id = "listLinks",
+    responses((status = 200, description = "The links.", body = api::LinkList))
+)]
+pub(super) async fn links(State(server): State<Arc<Server>>) -> Json<api::LinkList> {
+    let entry = |link: crate::server::LinkView| api::Link {
+        name: link.name,
+        addr: link.addr.to_string(),
+        clients: crate::core::ids::count(link.sessions),
+        away_seconds: link.away.map(|away| away.as_secs_f64()),
+    };
+    Json(api::LinkList { links: server.links().view().into_iter().map(entry).collect() })
+}

@@ -1,0 +1,153 @@
+//! One connection of a relay: reads and writes frames, for as long as no newer connection has taken over.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::{Link, LinkHost};
+use crate::core::link::{Frame, Hello, LinkError, Refuse};
+
+/// A relay says who it is within this time.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often an end looks whether the other is there.
+const TICK: Duration = Duration::from_secs(1);
+/// Frames that are made at once.
+const ENOUGH: usize = 256 * 1024;
+/// Bytes read at once.
+const READ_AT_ONCE: usize = 64 * 1024;
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error("the relay closed the connection")]
+    Closed,
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Link(#[from] LinkError),
+    #[error("the relay did not say who it is within {} s", HELLO_TIMEOUT.as_secs())]
+    NoHello,
+    #[error("the relay begins with something else than a hello")]
+    NotAHello,
+}
+
+impl LinkHost {
+    /// Serves a connection that was upgraded to a link, and of which `early` bytes have been read. `place` is kept as
+    /// long as the connection lasts.
+    pub(in crate::server) fn serve<P: Send + 'static>(
+        self: &Arc<Self>,
+        stream: std::net::TcpStream,
+        early: Bytes,
+        peer: SocketAddr,
+        place: P,
+    ) {
+        let host = Arc::clone(self);
+        self.stores.workers().round_robin().next().spawn(async move {
+            let _place = place;
+            let served = match TcpStream::from_std(stream) {
+                Ok(stream) => host.serve_link(stream, early, peer).await,
+                Err(error) => Err(error.into()),
+            };
+            if let Err(why) = served {
+                tracing::debug!(%peer, "a link's connection ended: {why}");
+            }
+        });
+    }
+
+    async fn serve_link(&self, mut stream: TcpStream, early: Bytes, peer: SocketAddr) -> Result<(), Broken> {
+        let mut input = BytesMut::from(early);
+        let hello = tokio::time::timeout(HELLO_TIMEOUT, read_hello(&mut stream, &mut input));
+        let hello = hello.await.map_err(|_| Broken::NoHello)??;
+        let (link, connection) = match self.take_in(&hello, peer) {
+            Ok(taken) => taken,
+            Err(refuse) => return say_no(&mut stream, refuse).await,
+        };
+        let served = self.keep_going(&mut stream, &mut input, &link, connection).await;
+        match &served {
+            Ok(()) => {}
+            Err(why) => self.lost(&link, connection, &why.to_string()),
+        }
+        served
+    }
+
+    /// Serves a link until its connection breaks (an error), a newer one has taken over or the relay goes.
+    async fn keep_going(
+        &self,
+        stream: &mut TcpStream,
+        input: &mut BytesMut,
+        link: &Arc<Link>,
+        connection: u64,
+    ) -> Result<(), Broken> {
+        let (mut reader, mut writer) = stream.split();
+        let woken = link.lock().sessions.woken();
+        let mut out = BytesMut::new();
+        let mut ticks = tokio::time::interval(TICK);
+        loop {
+            let has_more = {
+                let mut state = link.lock();
+                if state.connection != connection {
+                    return Ok(());
+                }
+                let has_more = state.sessions.work(input)?;
+                if state.sessions.is_over() {
+                    drop(state);
+                    self.bye(link);
+                    return Ok(());
+                }
+                if out.is_empty() && state.sessions.has_frames() {
+                    state.sessions.put_frames(&mut out, ENOUGH);
+                }
+                has_more
+            };
+            input.reserve(READ_AT_ONCE);
+            tokio::select! {
+                written = writer.write_buf(&mut out), if !out.is_empty() => {
+                    written?;
+                }
+                read = reader.read_buf(input) => {
+                    if read? == 0 {
+                        return Err(Broken::Closed);
+                    }
+                }
+                () = woken.notify.notified() => {}
+                _ = ticks.tick() => link.lock().sessions.tick()?,
+                () = tokio::task::yield_now(), if has_more => {}
+            }
+        }
+    }
+}
+
+async fn read_hello(stream: &mut TcpStream, input: &mut BytesMut) -> Result<Hello, Broken> {
+    loop {
+        match Frame::take(input).map_err(LinkError::from)? {
+            Some(Frame::Hello(hello)) => return Ok(hello),
+            Some(_) => return Err(Broken::NotAHello),
+            None => {}
+        }
+        if stream.read_buf(input).await? == 0 {
+            return Err(Broken::Closed);
+        }
+    }
+}
+
+async fn say_no(stream: &mut TcpStream, refuse: Refuse) -> Result<(), Broken> {
+    let mut out = BytesMut::new();
+    Frame::Refuse(refuse).put(&mut out);
+    stream.write_all(&out).await?;
+    // What was not read would turn the end of the connection into a reset, which can overtake the answer.
+    stream.shutdown().await?;
+    let mut rest = BytesMut::new();
+    let _ = tokio::time::timeout(TICK, async {
+        while stream.read_buf(&mut rest).await? > 0 {
+            rest.clear();
+        }
+        io::Result::Ok(())
+    })
+    .await;
+    Ok(())
+}

@@ -1,0 +1,236 @@
+//! The links of the relays: which relays there are, their connections, and what becomes of their clients while a
+//! connection is away. The rules are in [`crate::core::link`].
+
+mod connection;
+mod sessions;
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::core::ids::{Elapsed, Shown, Timestamp, counted, is_plain};
+use crate::core::link::{BROKEN_AFTER, Hello, Refuse, ServerLife};
+use crate::server::clock::Clock;
+use crate::server::stores::StoreHost;
+use sessions::LinkSessions;
+
+/// Most relays.
+const MAX_LINKS: usize = 65_536;
+
+/// A link as the API and the metrics show it.
+#[derive(Debug, Clone)]
+pub struct LinkView {
+    /// The relay's name.
+    pub name: String,
+    /// Where it came from last.
+    pub addr: IpAddr,
+    /// Its clients.
+    pub sessions: usize,
+    /// How long its connection has been away.
+    pub away: Option<Duration>,
+}
+
+/// One relay.
+#[derive(Debug)]
+struct Link {
+    name: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    addr: IpAddr,
+    sessions: LinkSessions,
+    /// The connection that serves it is the so-many-th.
+    connection: u64,
+    /// When its last connection went away.
+    away_since: Option<Timestamp>,
+}
+
+impl Link {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends its clients, and its connection if there is one.
+    fn retire(&self) {
+        let mut state = self.lock();
+        state.connection = u64::MAX;
+        state.sessions.end_all();
+    }
+}
+
+/// All links.
+#[derive(Debug)]
+pub struct LinkHost {
+    stores: Arc<StoreHost>,
+    clock: Clock,
+    life: ServerLife,
+    links: Mutex<BTreeMap<String, Arc<Link>>>,
+    resumes: AtomicU64,
+}
+
+impl LinkHost {
+    pub(super) fn new(stores: Arc<StoreHost>, clock: Clock) -> Self {
+        let life = ServerLife(RandomState::new().hash_one(std::process::id()));
+        Self { stores, clock, life, links: Mutex::default(), resumes: AtomicU64::new(0) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Link>>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The links, by name.
+    pub fn view(&self) -> Vec<LinkView> {
+        let now = self.clock.now();
+        let links: Vec<_> = self.lock().values().cloned().collect();
+        let view = |link: Arc<Link>| {
+            let state = link.lock();
+            LinkView {
+                name: link.name.clone(),
+                addr: state.addr,
+                sessions: state.sessions.len(),
+                away: state.away_since.map(|since| now.since(since)),
+            }
+        };
+        links.into_iter().map(view).collect()
+    }
+
+    /// How often a relay came back to its sessions.
+    pub fn resumes(&self) -> u64 {
+        self.resumes.load(Relaxed)
+    }
+
+    /// A relay has come. Returns its link and the number of its connection, by which it knows later that a newer one
+    /// has taken over.
+    fn take_in(&self, hello: &Hello, peer: SocketAddr) -> Result<(Arc<Link>, u64), Refuse> {
+        let now = self.clock.now();
+        let addr = peer.ip().to_canonical();
+        let name = &hello.identity.name;
+        let refuse = |reason: String, retry| Err(Refuse { reason, retry });
+        if name.is_empty() || name.len() > 253 || !name.chars().all(is_plain) {
+            return refuse("a relay's name is 1 to 253 printable characters".into(), false);
+        }
+        if self.stores.is_stopping() {
+            return refuse("the server is stopping".into(), true);
+        }
+        let mut links = self.lock();
+        let known = links.get(name).cloned();
+        if let Some(link) = &known {
+            let mut state = link.lock();
+            let end = state.sessions.end();
+            if end.identity().life == hello.identity.life {
+                let away = state.away_since.take();
+                if state.sessions.connected(hello, true, now).is_err() {
+                    return refuse("the relay and the server disagree about what was sent".into(), false);
+                }
+                state.addr = addr;
+                state.connection = state.connection.saturating_add(1);
+                let connection = state.connection;
+                let sessions = state.sessions.len();
+                drop(state);
+                drop(links);
+                self.resumes.fetch_add(1, Relaxed);
+                let away =
+                    away.map_or_else(String::new, |since| format!(" after {}", Elapsed(now.since(since))));
+                tracing::info!(
+                    link = name,
+                    %peer,
+                    "the link of {name} is back{away}, with {}",
+                    counted(sessions, "client", "clients")
+                );
+                return Ok((Arc::clone(link), connection));
+            }
+            if end.is_connected() && now.since(end.heard()) < BROKEN_AFTER {
+                let reason = format!(
+                    "a relay named {name} is connected already, from {}; give each relay a name of its own (--name)",
+                    state.addr
+                );
+                tracing::warn!(link = name, %peer, "refused a relay: {reason}");
+                return refuse(reason, true);
+            }
+        }
+        if known.is_none() && links.len() >= MAX_LINKS {
+            return refuse(format!("the server has {MAX_LINKS} relays already"), true);
+        }
+        let mut sessions =
+            LinkSessions::new(hello.identity.clone(), self.life, addr, Arc::clone(&self.stores), self.clock);
+        if sessions.connected(hello, false, now).is_err() {
+            return refuse("the relay's hello contradicts itself".into(), false);
+        }
+        let state = State { addr, sessions, connection: 1, away_since: None };
+        let link = Arc::new(Link { name: name.clone(), state: Mutex::new(state) });
+        let before = links.insert(name.clone(), Arc::clone(&link));
+        drop(links);
+        let replaced = if let Some(before) = before {
+            before.retire();
+            ", in place of an earlier relay of that name"
+        } else {
+            ""
+        };
+        tracing::info!(link = name, %peer, "relay {name} has connected{replaced}");
+        Ok((link, 1))
+    }
+
+    /// A connection is gone, unless a newer one has taken over.
+    fn lost(&self, link: &Link, connection: u64, why: &str) {
+        let now = self.clock.now();
+        let mut state = link.lock();
+        if state.connection != connection || state.away_since.is_some() {
+            return;
+        }
+        state.sessions.lost(now);
+        state.away_since = Some(now);
+        let sessions = state.sessions.len();
+        drop(state);
+        tracing::warn!(
+            link = link.name,
+            "the link of {} is away: {}; {} of it stay for {}",
+            link.name,
+            Shown(why),
+            counted(sessions, "client", "clients"),
+            Elapsed(self.stores.config().link_grace)
+        );
+    }
+
+    /// A relay has said that it goes.
+    fn bye(&self, link: &Arc<Link>) {
+        let mut links = self.lock();
+        if links.get(&link.name).is_some_and(|known| Arc::ptr_eq(known, link)) {
+            links.remove(&link.name);
+        }
+        drop(links);
+        link.retire();
+        tracing::info!(link = link.name, "relay {} has gone", link.name);
+    }
+
+    /// Ends the clients of relays that have been away for too long.
+    pub(super) fn tick(&self) {
+        let now = self.clock.now();
+        let grace = self.stores.config().link_grace;
+        let mut gone = Vec::new();
+        self.lock().retain(|_, link| {
+            let state = link.lock();
+            let is_over = state.away_since.is_some_and(|since| now.since(since) >= grace);
+            drop(state);
+            if is_over {
+                gone.push(Arc::clone(link));
+            }
+            !is_over
+        });
+        for link in gone {
+            let sessions = link.lock().sessions.len();
+            link.retire();
+            tracing::warn!(
+                link = link.name,
+                "the link of {} was away for longer than {} (--link-grace): {} of it are gone",
+                link.name,
+                Elapsed(grace),
+                counted(sessions, "client", "clients")
+            );
+        }
+    }
+}

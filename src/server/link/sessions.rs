@@ -1,0 +1,349 @@
+//! The clients of one relay: each has a conversation with its store, as a client with a connection of its own has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Wake, Waker};
+
+use bytes::{Bytes, BytesMut};
+use tokio::sync::Notify;
+
+use crate::core::ids::Timestamp;
+use crate::core::link::{
+    FIRST_STORE, Hello, Identity, LinkError, Open, ServerEnd, ServerEvent, ServerLife, SessionNo, WINDOW,
+};
+use crate::core::protocol::{Decoder, ReplyBuffer};
+use crate::server::clock::Clock;
+use crate::server::engine::Reservation;
+use crate::server::stores::StoreHost;
+use crate::server::tcp::{Conversation, End, Linked};
+
+/// What a session takes in memory by itself.
+const SESSION_BYTES: usize = 1024;
+
+/// Sessions that something has happened to.
+#[derive(Debug, Default)]
+pub(super) struct Woken {
+    nos: Mutex<Vec<SessionNo>>,
+    pub(super) notify: Notify,
+}
+
+/// Wakes one session.
+struct SessionWaker {
+    no: SessionNo,
+    woken: Arc<Woken>,
+}
+
+impl Wake for SessionWaker {
+    fn wake(self: Arc<Self>) {
+        self.woken.nos.lock().unwrap_or_else(PoisonError::into_inner).push(self.no);
+        self.woken.notify.notify_one();
+    }
+}
+
+struct LinkSession {
+    conversation: Conversation,
+    linked: Linked,
+    waker: Waker,
+    is_closed: Arc<AtomicBool>,
+    /// Received bytes that are not applied yet.
+    input: BytesMut,
+    /// Bytes that have come and for which the relay got no new room yet.
+    taken: usize,
+    /// When something of an unfinished request came last.
+    progressed: Timestamp,
+    /// Bytes that are applied, of which the relay is not told: a WAIT that is outstanding, and what came behind it.
+    held: usize,
+}
+
+/// The clients of one relay.
+pub(super) struct LinkSessions {
+    end: ServerEnd,
+    relay: IpAddr,
+    stores: Arc<StoreHost>,
+    clock: Clock,
+    sessions: BTreeMap<SessionNo, LinkSession>,
+    /// Those with requests that had to wait: for room for replies, or for the turn of others.
+    stalled: BTreeSet<SessionNo>,
+    /// Those whose relay may send more once there is memory.
+    starved: BTreeSet<SessionNo>,
+    /// Bytes of all inputs.
+    input: usize,
+    woken: Arc<Woken>,
+    replies: ReplyBuffer,
+    reservation: Reservation,
+    is_over: bool,
+}
+
+impl std::fmt::Debug for LinkSessions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LinkSessions").field("end", &self.end).finish_non_exhaustive()
+    }
+}
+
+impl LinkSessions {
+    pub(super) fn new(
+        identity: Identity,
+        life: ServerLife,
+        relay: IpAddr,
+        stores: Arc<StoreHost>,
+        clock: Clock,
+    ) -> Self {
+        let reservation = stores.budget().reservation();
+        Self {
+            end: ServerEnd::new(identity, life),
+            relay,
+            stores,
+            clock,
+            sessions: BTreeMap::new(),
+            stalled: BTreeSet::new(),
+            starved: BTreeSet::new(),
+            input: 0,
+            woken: Arc::default(),
+            replies: ReplyBuffer::default(),
+            reservation,
+            is_over: false,
+        }
+    }
+
+    pub(super) fn end(&self) -> &ServerEnd {
+        &self.end
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    pub(super) fn woken(&self) -> Arc<Woken> {
+        Arc::clone(&self.woken)
+    }
+
+    /// The relay has said that it goes.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    pub(super) fn connected(&mut self, hello: &Hello, known: bool, now: Timestamp) -> Result<(), LinkError> {
+        self.sessions.values_mut().for_each(|session| session.progressed = now);
+        let connected = self.end.connected(hello, known, now);
+        self.woken.notify.notify_one();
+        connected
+    }
+
+    pub(super) fn lost(&mut self, now: Timestamp) {
+        self.end.lost(now);
+    }
+
+    pub(super) fn tick(&mut self) -> Result<(), LinkError> {
+        let now = self.clock.now();
+        for no in std::mem::take(&mut self.starved) {
+            self.give_room(no);
+        }
+        let timeout = self.stores.config().request_timeout;
+        let is_late = |session: &LinkSession| {
+            !session.input.is_empty() && session.taken == 0 && now.since(session.progressed) > timeout
+        };
+        let late: Vec<_> =
+            self.sessions.iter().filter(|(_, session)| is_late(session)).map(|(&no, _)| no).collect();
+        for no in late {
+            self.end_session(no, &End::RequestTimeout(timeout));
+        }
+        self.end.tick(now)
+    }
+
+    /// The relay is gone for good.
+    pub(super) fn end_all(&mut self) {
+        self.sessions.clear();
+        self.reservation.set(0);
+        self.woken.notify.notify_one();
+    }
+
+    /// Takes what has come and does what there is to do. Returns whether there is more to do at once.
+    pub(super) fn work(&mut self, input: &mut BytesMut) -> Result<bool, LinkError> {
+        let received = self.end.receive(input, self.clock.now());
+        while let Some(event) = self.end.next_event() {
+            match event {
+                ServerEvent::Open(open) => self.open(open),
+                ServerEvent::Request(no, bytes) => self.request(no, &bytes),
+                ServerEvent::Close(no) => {
+                    if let Some(session) = self.remove(no) {
+                        session.linked.ended(session.conversation.greeted, &End::Closed);
+                    }
+                }
+                ServerEvent::Bye => self.is_over = true,
+            }
+        }
+        let woken = std::mem::take(&mut *self.woken.nos.lock().unwrap_or_else(PoisonError::into_inner));
+        for no in woken {
+            self.wake(no);
+        }
+        for no in std::mem::take(&mut self.stalled) {
+            self.go_on(no);
+        }
+        self.count_memory();
+        received?;
+        let has_turn = |no: &SessionNo| self.end.unread(*no) <= WINDOW;
+        Ok(self.stalled.iter().any(has_turn))
+    }
+
+    pub(super) fn put_frames(&mut self, out: &mut BytesMut, enough: usize) {
+        self.end.put_frames(out, enough, self.clock.now());
+    }
+
+    pub(super) fn has_frames(&self) -> bool {
+        self.end.has_frames()
+    }
+
+    fn count_memory(&mut self) {
+        let sessions = self.sessions.len().saturating_mul(SESSION_BYTES);
+        self.reservation.set(self.end.kept().saturating_add(self.input).saturating_add(sessions));
+    }
+
+    fn open(&mut self, open: Open) {
+        let Open { no, port, client } = open;
+        // The relay's own address, as the server sees it: clients on loopback are there.
+        let client = SocketAddr::new(self.relay, client.port());
+        let of_port = if port == FIRST_STORE { self.stores.first_port() } else { Some(port) };
+        let Some(listener) = of_port.and_then(|port| self.stores.listener(port)) else {
+            return self.end.end(no, format!("no store listens on port {port}"));
+        };
+        if self.stores.budget().room() < SESSION_BYTES {
+            return self.end.end(no, "the server has no memory for another client (--max-memory)".into());
+        }
+        let waker = Waker::from(Arc::new(SessionWaker { no, woken: Arc::clone(&self.woken) }));
+        let is_closed = Arc::new(AtomicBool::new(false));
+        let Some((session, linked)) = listener.admit_linked(client, Arc::clone(&is_closed), waker.clone())
+        else {
+            return self.end.end(no, "the server has as many clients as it may".into());
+        };
+        let config = self.stores.config();
+        let decoder = Decoder::new(config.limits, config.legacy_dialect);
+        let conversation = Conversation::new(session, decoder);
+        let session = LinkSession {
+            conversation,
+            linked,
+            waker,
+            is_closed,
+            input: BytesMut::new(),
+            taken: 0,
+            progressed: Timestamp::default(),
+            held: 0,
+        };
+        self.sessions.insert(no, session);
+    }
+
+    /// A client has sent these bytes.
+    fn request(&mut self, no: SessionNo, bytes: &Bytes) {
+        let is_stalled = self.stalled.contains(&no);
+        let now = self.clock.now();
+        let Some(session) = self.sessions.get_mut(&no) else { return };
+        session.taken = session.taken.saturating_add(bytes.len());
+        session.progressed = now;
+        if session.input.is_empty() && !is_stalled {
+            let done = self.apply(no, bytes);
+            self.keep(no, &bytes[done..]);
+        } else {
+            self.keep(no, bytes);
+            // Looking at a request that is surely not whole would only cost time.
+            let is_whole = |session: &LinkSession| session.input.len() >= session.conversation.need;
+            if !is_stalled && self.sessions.get(&no).is_some_and(is_whole) {
+                self.go_on(no);
+            }
+        }
+        self.give_room(no);
+    }
+
+    fn keep(&mut self, no: SessionNo, bytes: &[u8]) {
+        if let Some(session) = self.sessions.get_mut(&no) {
+            session.input.extend_from_slice(bytes);
+            self.input = self.input.saturating_add(bytes.len());
+        }
+    }
+
+    /// Applies what has come of a session before.
+    fn go_on(&mut self, no: SessionNo) {
+        let Some(session) = self.sessions.get_mut(&no) else { return };
+        if self.end.unread(no) > WINDOW {
+            self.stalled.insert(no);
+            return;
+        }
+        let mut input = std::mem::take(&mut session.input);
+        let done = self.apply(no, &input);
+        if let Some(session) = self.sessions.get_mut(&no) {
+            self.input = self.input.saturating_sub(done);
+            let _applied = input.split_to(done);
+            session.input = if input.is_empty() { BytesMut::new() } else { input };
+        } else {
+            self.input = self.input.saturating_sub(input.len());
+        }
+        self.give_room(no);
+    }
+
+    /// The relay may send more of a session whose requests are not held up.
+    fn give_room(&mut self, no: SessionNo) {
+        let Some(session) = self.sessions.get_mut(&no) else { return };
+        if !self.stalled.contains(&no) && self.stores.budget().room() > WINDOW {
+            self.end.taken(no, std::mem::take(&mut session.taken));
+        } else if session.taken > 0 && !self.stalled.contains(&no) {
+            self.starved.insert(no);
+        }
+    }
+
+    /// Applies the whole requests in `input` and returns the number of bytes they took.
+    fn apply(&mut self, no: SessionNo, input: &[u8]) -> usize {
+        let Some(session) = self.sessions.get_mut(&no) else { return 0 };
+        let conversation = &mut session.conversation;
+        let was_greeted = conversation.greeted;
+        let done = conversation.apply(input, None, &mut self.replies, &session.waker);
+        if conversation.greeted && !was_greeted {
+            session.linked.greeted();
+        }
+        for bytes in self.replies.drain() {
+            self.end.reply(no, bytes);
+        }
+        self.replies.shrink();
+        session.held = session.held.saturating_add(done);
+        if !conversation.waiting {
+            self.end.applied(no, std::mem::take(&mut session.held));
+        }
+        if conversation.more_to_apply {
+            conversation.pausing = false;
+            self.stalled.insert(no);
+        } else if let Some(end) = conversation.ending.take() {
+            self.end_session(no, &end);
+        }
+        done
+    }
+
+    /// Something has happened to a session: its wait is over, or its store was closed.
+    fn wake(&mut self, no: SessionNo) {
+        let Some(session) = self.sessions.get_mut(&no) else { return };
+        if session.is_closed.load(Relaxed) {
+            return self.end_session(no, &End::StoreClosed);
+        }
+        if session.conversation.waiting
+            && session.conversation.poll_wake_up(&mut self.replies, &session.waker).is_ready()
+        {
+            self.end.applied(no, std::mem::take(&mut session.held));
+            for bytes in self.replies.drain() {
+                self.end.reply(no, bytes);
+            }
+        }
+    }
+
+    fn remove(&mut self, no: SessionNo) -> Option<LinkSession> {
+        self.stalled.remove(&no);
+        self.starved.remove(&no);
+        let session = self.sessions.remove(&no)?;
+        self.input = self.input.saturating_sub(session.input.len());
+        Some(session)
+    }
+
+    fn end_session(&mut self, no: SessionNo, end: &End) {
+        if let Some(session) = self.remove(no) {
+            session.linked.ended(session.conversation.greeted, end);
+            self.end.end(no, end.to_string());
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! One client's conversation with its store: bytes in, requests applied, replies out. It has no socket: a connection of
+//! the client's own feeds it, or the link of a relay.
+
+use std::task::{Poll, Waker, ready};
+
+use arrayvec::ArrayVec;
+use bytes::Bytes;
+
+use super::end::End;
+use crate::core::protocol::{Decoded, Decoder, Dialect, ReplyBuffer, Request};
+use crate::server::engine::Session;
+
+/// Requests applied in one critical section.
+const BATCH: usize = 64;
+
+/// Where a client's conversation is.
+pub(in crate::server) struct Conversation {
+    session: Session,
+    pub(in crate::server) decoder: Decoder,
+    /// Bytes that the request which is not whole has at the least.
+    pub(in crate::server) need: usize,
+    /// Whole requests may be left in the input, because replies had to go out first, or because it was the turn
+    /// of others.
+    pub(in crate::server) more_to_apply: bool,
+    /// It is the others' turn.
+    pub(in crate::server) pausing: bool,
+    /// A WAIT or BARRIER is outstanding.
+    pub(in crate::server) waiting: bool,
+    /// A whole first request or hello came.
+    pub(in crate::server) greeted: bool,
+    /// What ends the conversation once the replies are out.
+    pub(in crate::server) ending: Option<End>,
+}
+
+impl Conversation {
+    pub(in crate::server) fn new(session: Session, decoder: Decoder) -> Self {
+        Self {
+            session,
+            decoder,
+            need: 1,
+            more_to_apply: false,
+            pausing: false,
+            waiting: false,
+            greeted: false,
+            ending: None,
+        }
+    }
+
+    /// Asks whether the outstanding wait is over. If it is not, `waker` is woken later.
+    pub(in crate::server) fn poll_wake_up(&mut self, replies: &mut ReplyBuffer, waker: &Waker) -> Poll<()> {
+        ready!(self.session.poll_wake_up(replies, waker));
+        self.waiting = false;
+        Poll::Ready(())
+    }
+
+    /// Applies the whole requests in `input` and returns the number of bytes they took. Stops early when many
+    /// replies have gathered; then `more_to_apply` is set.
+    #[expect(clippy::arithmetic_side_effects, reason = "`at` and `done` count bytes of `input`")]
+    pub(in crate::server) fn apply(
+        &mut self,
+        input: &[u8],
+        owner: Option<&Bytes>,
+        replies: &mut ReplyBuffer,
+        waker: &Waker,
+    ) -> usize {
+        let mut done = 0;
+        self.more_to_apply = false;
+        loop {
+            let mut batch = ArrayVec::<(Request<'_>, usize), BATCH>::new();
+            let mut at = done;
+            let mut is_last = false;
+            while !batch.is_full() && !is_last {
+                match self.decoder.decode(&input[at..], owner) {
+                    Ok(Decoded::Request { request, len }) => {
+                        at += len;
+                        batch.push((request, len));
+                    }
+                    Ok(Decoded::Hello { len }) => {
+                        at += len;
+                        done = at;
+                        self.greeted = true;
+                    }
+                    Ok(Decoded::Incomplete { need }) => {
+                        self.need = need;
+                        is_last = true;
+                    }
+                    Err(error) => {
+                        self.ending = Some(error.into());
+                        is_last = true;
+                    }
+                }
+            }
+            if batch.is_empty() {
+                return done;
+            }
+            self.greeted = true;
+            let cannot_cancel = matches!(self.decoder.dialect(), Dialect::Legacy | Dialect::A);
+            let submitted = self.session.submit(&batch, cannot_cancel, replies, waker);
+            self.waiting = submitted.waiting;
+            done += batch[..submitted.applied].iter().map(|(_, len)| len).sum::<usize>();
+            if let Some(refusal) = submitted.refusal {
+                self.ending = Some(refusal.into());
+                return done;
+            }
+            if submitted.applied < batch.len() {
+                self.ending = None;
+                self.more_to_apply = true;
+                self.pausing = submitted.worked_enough;
+                self.decoder.rewind();
+                return done;
+            }
+            if is_last {
+                return done;
+            }
+        }
+    }
+}

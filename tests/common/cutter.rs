@@ -1,0 +1,81 @@
+//! A network that breaks: what goes through it is passed on until it is cut.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+/// Passes connections on to another address. Dropping it leaves its thread behind, which waits for nobody.
+pub(crate) struct Cutter {
+    /// Where to connect.
+    pub(crate) addr: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    open: Mutex<Vec<TcpStream>>,
+    is_closed: AtomicBool,
+    /// Each connection is cut when so many bytes have come through in one direction.
+    cut_after: AtomicUsize,
+}
+
+impl Cutter {
+    pub(crate) fn start(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let addr = listener.local_addr().expect("bound");
+        let shared = Arc::new(Shared { cut_after: AtomicUsize::new(usize::MAX), ..Shared::default() });
+        let own = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                if own.is_closed.load(Relaxed) {
+                    continue;
+                }
+                let Ok(server) = TcpStream::connect(target) else { continue };
+                let ends = [&client, &server].map(|end| end.try_clone().expect("a descriptor"));
+                own.open.lock().expect("no panic").extend(ends);
+                let back =
+                    (server.try_clone().expect("a descriptor"), client.try_clone().expect("a descriptor"));
+                for (from, to) in [(client, server), back] {
+                    let shared = Arc::clone(&own);
+                    std::thread::spawn(move || shared.pass(from, to));
+                }
+            }
+        });
+        Self { addr, shared }
+    }
+
+    /// Breaks all connections.
+    pub(crate) fn cut(&self) {
+        for stream in self.shared.open.lock().expect("no panic").drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// From now on no connection is passed on, or again each.
+    pub(crate) fn close(&self, is_closed: bool) {
+        self.shared.is_closed.store(is_closed, Relaxed);
+    }
+
+    /// Each connection is cut when so many bytes have come through in one direction.
+    pub(crate) fn cut_after(&self, bytes: usize) {
+        self.shared.cut_after.store(bytes, Relaxed);
+    }
+}
+
+impl Shared {
+    fn pass(&self, mut from: TcpStream, mut to: TcpStream) {
+        let mut buffer = vec![0; 64 * 1024];
+        let mut passed = 0;
+        while let Ok(read @ 1..) = from.read(&mut buffer) {
+            let left = self.cut_after.load(Relaxed).saturating_sub(passed);
+            let some = read.min(left);
+            if to.write_all(&buffer[..some]).is_err() || some < read {
+                break;
+            }
+            passed += some;
+        }
+        let _ = from.shutdown(Shutdown::Both);
+        let _ = to.shutdown(Shutdown::Both);
+    }
+}

@@ -1,0 +1,56 @@
+//! A `rallypoint relay` of a test's own.
+
+use std::net::SocketAddr;
+use std::process::{Child, Command};
+
+use tempfile::TempDir;
+
+use super::Listening;
+
+/// A relay on ports of its own. Dropping it ends the process.
+pub(crate) struct TestRelay {
+    pub(crate) process: Child,
+    /// Where clients of the server's first store come.
+    pub(crate) store: SocketAddr,
+    /// Where clients of the API come.
+    pub(crate) admin: SocketAddr,
+    dir: TempDir,
+}
+
+impl TestRelay {
+    /// Starts a relay for the server whose admin port is `server`. Returns once its ports are bound; the link may come
+    /// later.
+    pub(crate) fn start(server: SocketAddr, name: &str, args: &[&str]) -> Self {
+        let server = server.to_string();
+        let own = [
+            "relay",
+            "--server",
+            &server,
+            "--name",
+            name,
+            "--listen",
+            "127.0.0.1:0",
+            "--admin",
+            "127.0.0.1:0",
+        ];
+        let mut program = Command::new(env!("CARGO_BIN_EXE_rallypoint"));
+        let Listening { process, stores, admin, dir } =
+            Listening::start(&mut program, &[&own[..], args].concat());
+        Self { process, store: stores[0], admin, dir }
+    }
+
+    /// What it has said so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for TestRelay {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        if std::thread::panicking() {
+            eprintln!("the relay said:\n{}", self.log());
+        }
+    }
+}
