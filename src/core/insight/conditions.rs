@@ -18,17 +18,20 @@ pub(super) fn of_run(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Findi
         (run.round().completed, run.round().group, run.state().is_over())
     {
         held.extend(fewer_than_expected(run, plan, group, completed));
+        // A static node beyond the number is an error of its own.
         let places = [(Place::WaitList, false), (Place::Redundant, true)];
-        held.extend(places.into_iter().filter_map(|(place, redundant)| {
-            let left_over = names(run, place);
-            let since = run.nodes().iter().filter(|n| n.place == place).map(|n| n.place_since).min();
-            let since = since.unwrap_or(completed).max(completed);
-            let waited = Elapsed(now.since(since));
-            let about = redundant.to_string();
-            let is_some = !left_over.is_empty();
-            let reason = Reason::LeftOver { group, left_over, redundant, waited };
-            is_some.then_some(Finding { reason, about, since })
-        }));
+        held.extend(places.into_iter().filter(|_| run.kind() == RunKind::C10d).filter_map(
+            |(place, redundant)| {
+                let left_over = names(run, place);
+                let since = run.nodes().iter().filter(|n| n.place == place).map(|n| n.place_since).min();
+                let since = since.unwrap_or(completed).max(completed);
+                let waited = Elapsed(now.since(since));
+                let about = redundant.to_string();
+                let is_some = !left_over.is_empty();
+                let reason = Reason::LeftOver { group, left_over, redundant, waited };
+                is_some.then_some(Finding { reason, about, since })
+            },
+        ));
     }
     held.extend(at_exit(run, now));
     held.extend(ranks_ended(run, now));

@@ -12,7 +12,7 @@ use super::reason::{Finding, Names, Reason};
 use super::run::{RunKey, SETTLE, TrackedRun};
 use super::summary::summary;
 use super::told::{Change, Told};
-use super::watch::{Clash, Client};
+use super::watch::{Clash, Client, GivenUp};
 use crate::api::{RunKind, RunState, TimelineEvent};
 use crate::core::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use crate::core::protocol::keys::Role;
@@ -144,13 +144,21 @@ impl Look<'_> {
         let mut due = Vec::new();
         for store in self.jobs.stores.values_mut() {
             let settled = store.given_up.extract_if(.., |_, given_up| self.now.since(given_up.at) >= SETTLE);
-            due.extend(settled.map(|(key, given_up)| (store.port, key, given_up)));
+            for (key, mut given_up) in settled.collect::<Vec<_>>() {
+                let waits_again = |(conn, _): &(ConnId, String)| {
+                    store.waits.get(conn).is_some_and(|wait| wait.view.missing.contains(&key.1))
+                };
+                given_up.again |= given_up.who.iter().any(waits_again);
+                if store.may_say(&key, self.now) {
+                    due.push((store.port, key, given_up));
+                }
+            }
         }
         for (port, (run, key), given_up) in due {
-            let writer = given_up.writer.unwrap_or_default();
-            let who = Names { shown: given_up.who, more: given_up.more, range: None };
-            let about = ShownKey(&key).to_string();
-            let reason = Reason::GaveUp { who, key: about.clone(), waited: Elapsed(given_up.waited), writer };
+            let GivenUp { waited, who, more, again, writer, .. } = given_up;
+            let who = Names { shown: who.into_iter().map(|(_, name)| name).collect(), more, range: None };
+            let (about, writer) = (ShownKey(&key).to_string(), writer.unwrap_or_default());
+            let reason = Reason::GaveUp { who, key: about.clone(), waited: Elapsed(waited), writer, again };
             let finding = Finding { about, reason, since: given_up.at };
             self.fact(Held { store: Some(port), run, finding });
         }

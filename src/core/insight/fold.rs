@@ -40,12 +40,12 @@ impl Fold<'_> {
                     return;
                 }
                 let (role, since) = (Role::Unknown, self.at);
-                let new = Client { peer, pid, role, run: None, rank: None, since };
+                let new = Client { peer, pid, role, run: None, rank: None, host: None, since };
                 clients.entry(conn).or_insert(new).pid = pid;
                 self.enter(conn, &key);
             }
             Observed::Wrote { conn, key, value } => self.wrote(conn, &key, &value),
-            Observed::Dropped { key } => self.dropped(&key),
+            Observed::Dropped { key, cause } => self.dropped(&key, cause),
             Observed::GaveUp { conn, key, waited } => self.gave_up(conn, key, waited),
             Observed::Gone { conn, .. } => self.gone(conn),
             Observed::Event(event) => self.event(event),
@@ -67,8 +67,15 @@ impl Fold<'_> {
                 these.iter().filter(|(conn, wait)| !those.get(conn).is_some_and(|w| w.is_for(wait)));
             changed.extend(only_these.filter_map(|(_, wait)| graph.run_waiting(&wait.view)));
         }
+        let counted: Vec<(RunKey, u32)> =
+            graph.store.waits.values().filter_map(|wait| graph.nodes_asked_for(wait)).collect();
         for key in changed {
             self.jobs.runs.get_mut(&key).into_iter().for_each(TrackedRun::touch);
+        }
+        for (key, nodes) in counted {
+            if let Some(run) = self.jobs.runs.get_mut(&key).filter(|run| run.kind() == RunKind::Static) {
+                run.count_on(nodes, self.at);
+            }
         }
     }
 
@@ -240,17 +247,27 @@ impl Fold<'_> {
             AddressKind::Gloo if role == Role::Worker => {
                 let read = read_gloo(value);
                 let (host, size) = (read.host, read.size);
-                let info = RankInfo { conn, peer, pid, host, joined: at, gone: None, size };
+                let info = RankInfo {
+                    conn,
+                    peer,
+                    pid,
+                    host: host.clone(),
+                    joined: at,
+                    gone: None,
+                    size,
+                    withdrawn: None,
+                };
                 run.publish(address.member, address.attempt(), info);
                 if let Some(client) = self.client(conn) {
                     client.rank = Some(address.member);
+                    client.host = host;
                 }
             }
             _ => {}
         }
     }
 
-    fn dropped(&mut self, key: &[u8]) {
+    fn dropped(&mut self, key: &[u8], cause: DropCause) {
         match classify(key) {
             Some(KeyPattern::Rendezvous { run_id, part: RendezvousPart::State, .. }) => {
                 let key = self.key_of(run_id);
@@ -258,7 +275,11 @@ impl Fold<'_> {
                     run.state_dropped(self.at);
                 }
             }
-            Some(KeyPattern::Address(address)) if address.run_id.is_none() && address.sub_group.is_none() => {
+            Some(KeyPattern::Address(address))
+                if cause == DropCause::PairedWithGone
+                    && address.run_id.is_none()
+                    && address.sub_group.is_none() =>
+            {
                 for run in self.jobs.runs.values_mut().filter(|run| run.store() == Some(self.port)) {
                     run.unpublish(address.member, address.attempt());
                 }
@@ -282,10 +303,16 @@ impl Fold<'_> {
         if given_up.len() >= MOST {
             return;
         }
-        let new = GivenUp { at: self.at, waited, who: Vec::new(), more: 0, writer };
+        let new = GivenUp { at: self.at, waited, who: Vec::new(), more: 0, again: false, writer };
         let entry = given_up.entry((run, key)).or_insert(new);
         entry.waited = entry.waited.max(waited);
-        if entry.who.len() < SHOWN { entry.who.push(who) } else { entry.more = entry.more.saturating_add(1) }
+        if entry.who.iter().any(|(known, _)| *known == conn) {
+            entry.again = true;
+        } else if entry.who.len() < SHOWN {
+            entry.who.push((conn, who));
+        } else {
+            entry.more = entry.more.saturating_add(1);
+        }
     }
 
     fn gone(&mut self, conn: ConnId) {
@@ -318,10 +345,15 @@ impl Fold<'_> {
                     run.started_again(self.at);
                 }
             }
-            Event::StoreReset { cause: DropCause::Operator | DropCause::StoreIdle, .. } => {
+            Event::StoreReset { cause: DropCause::StoreIdle, .. } => {
                 for run in self.jobs.runs.values_mut().filter(|run| run.key().port() == Some(self.port)) {
                     run.state_dropped(self.at);
                     run.touch();
+                }
+            }
+            Event::StoreReset { cause: DropCause::Operator, .. } => {
+                for run in self.jobs.runs.values_mut().filter(|run| run.store() == Some(self.port)) {
+                    run.store_was_reset(self.at);
                 }
             }
             Event::StoreReset { .. } | Event::KeysDropped { .. } | Event::KeysStay { .. } => {}

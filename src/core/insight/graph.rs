@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::reason::{Finding, Names, Reason, Whereabouts};
-use super::run::{RunKey, TrackedRun};
-use super::watch::{Client, StoreWatch};
-use crate::core::ids::{ConnId, Elapsed, RunId, Timestamp, count};
+use super::run::{RankInfo, RunKey, TrackedRun, Withdrawn};
+use super::watch::{Client, StoreWatch, Waiting};
+use crate::core::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp, count};
 use crate::core::protocol::keys::{AddressKind, KeyPattern, Leftover, RendezvousPart, classify};
 use crate::core::store::WaitView;
 
@@ -25,6 +25,12 @@ pub(super) enum Writer {
     LastAtExit,
     /// The key does not tell.
     Unknown,
+}
+
+impl Writer {
+    const fn is_worker(&self) -> bool {
+        matches!(self, Self::Rank(_) | Self::NcclRankZero)
+    }
 }
 
 /// A missing key, understood.
@@ -80,21 +86,21 @@ pub(super) fn wanted(key: &[u8]) -> Wanted {
                 Wanted { writer: Writer::NcclRankZero, what: "the NCCL id", ..none }
             }
             (AddressKind::NcclId, _) => {
-                let of = address.sub_group.map_or_else(String::new, |name| {
-                    format!(" of the sub-group {}", crate::core::ids::ShownKey(name))
-                });
+                let of = address
+                    .sub_group
+                    .map_or_else(String::new, |name| format!(" of the sub-group {}", ShownKey(name)));
                 let writer = Writer::Group(format!("root {} of the communicator{of}", address.member));
                 Wanted { writer, what: "the NCCL id", ..none }
             }
             (AddressKind::RpcWorker, _) => {
                 let name = address.group.rsplit(|&b| b == b'/').next().unwrap_or_default();
-                let writer = Writer::Group(format!("the rpc worker {}", crate::core::ids::ShownKey(name)));
+                let writer = Writer::Group(format!("the rpc worker {}", ShownKey(name)));
                 Wanted { writer, what: "the address", ..none }
             }
             _ => match address.sub_group {
                 None => Wanted { writer: Writer::Rank(address.member), what: "the address", ..none },
                 Some(name) => {
-                    let name = crate::core::ids::ShownKey(name);
+                    let name = ShownKey(name);
                     let writer = Writer::Group(format!("rank {} of the sub-group {name}", address.member));
                     Wanted { writer, what: "the address", ..none }
                 }
@@ -134,6 +140,21 @@ pub(super) enum Root {
     Cycle { members: Vec<ConnId>, newcomer: Option<ConnId>, rank_zero: Option<ConnId> },
 }
 
+/// All waits for ranks of which nothing was seen are one explanation.
+const NEVER_CAME: &str = "ranks that have not come";
+/// Why what was written is not there after a reset.
+const RESET: &str = "an operator reset the store while it was there";
+
+impl Root {
+    /// The rank that it ends with.
+    const fn rank(&self) -> Option<u32> {
+        match self {
+            Self::At { writer: Writer::Rank(rank), .. } => Some(*rank),
+            _ => None,
+        }
+    }
+}
+
 /// The waits of one store with what is needed to follow them.
 pub(super) struct Graph<'i> {
     pub(super) store: &'i StoreWatch,
@@ -157,6 +178,13 @@ impl Graph<'_> {
         self.run_of(self.store.clients.get(&wait.conn), &wanted(wait.missing.first()?))
     }
 
+    /// The agent with node rank 0 waits for the roles of all nodes at once: this shows how many there are.
+    pub(super) fn nodes_asked_for(&self, wait: &Waiting) -> Option<(RunKey, u32)> {
+        let asks = wanted(wait.view.missing.first()?);
+        let nodes = u32::try_from(wait.view.keys).ok().filter(|&nodes| asks.is_role && nodes > 1)?;
+        Some((self.run_waiting(&wait.view)?, nodes))
+    }
+
     /// The name of a connection, for people.
     pub(super) fn who(&self, conn: ConnId) -> String {
         let Some(client) = self.store.clients.get(&conn) else { return "a process".into() };
@@ -168,11 +196,8 @@ impl Graph<'_> {
             if let Some(label) = run.life().left.get(&conn) {
                 return label.clone();
             }
-            if let Some(rank) = client.rank {
-                return run.world().label(rank);
-            }
         }
-        client.label()
+        client.rank_label().unwrap_or_else(|| client.label())
     }
 
     fn writer(run: Option<&TrackedRun>, writer: &Writer) -> Option<String> {
@@ -181,7 +206,7 @@ impl Graph<'_> {
                 Some(node) => node.label(),
                 None => format!("node rank {rank}"),
             }),
-            Writer::Rank(rank) => Some(run.map_or(format!("rank {rank}"), |run| run.world().label(*rank))),
+            Writer::Rank(rank) => Some(run.map_or(format!("rank {rank}"), |run| run.rank_label(*rank))),
             Writer::NcclRankZero => Some("rank 0".into()),
             Writer::Group(name) => Some(name.clone()),
             Writer::LastAtExit => Some("the last node to finish".into()),
@@ -192,6 +217,9 @@ impl Graph<'_> {
     /// The process that must write `key`, for people.
     pub(super) fn writer_of(&self, run: Option<&RunKey>, key: &[u8]) -> Option<String> {
         let (run, wanted) = (run.and_then(|run| self.runs.get(run)), wanted(key));
+        if run.is_some_and(|run| Self::without_ranks(run, key).is_some()) {
+            return None;
+        }
         Self::writer(run.filter(|_| !wanted.is_of_another_round(run)), &wanted.writer)
     }
 
@@ -222,35 +250,72 @@ impl Graph<'_> {
         Some(Traced { run: run_key, who: self.who(conn), writer, root })
     }
 
+    /// The wait of the process that has this connection: it may wait on another one.
+    fn wait_of(&self, conn: ConnId, run: Option<&TrackedRun>) -> Option<&Waiting> {
+        if let Some(wait) = self.store.waits.get(&conn) {
+            return Some(wait);
+        }
+        let client = self.store.clients.get(&conn)?;
+        let (ip, pid) = (client.peer.ip(), client.pid?);
+        // Behind one address several processes may have the same id: then it is not known whose wait it is.
+        let is_alike =
+            |info: &&RankInfo| info.peer.ip() == ip && info.pid == Some(pid) && info.gone.is_none();
+        if run.is_some_and(|run| run.world().ranks.values().filter(is_alike).nth(1).is_some()) {
+            return None;
+        }
+        let is_its_own = |wait: &&Waiting| {
+            let other = self.store.clients.get(&wait.view.conn);
+            wait.view.peer.ip() == ip
+                && wait.view.pid == Some(pid)
+                && other.is_none_or(|other| other.rank.is_none() || other.rank == client.rank)
+        };
+        self.store.waits.values().filter(is_its_own).min_by_key(|wait| (wait.since, wait.view.conn))
+    }
+
     fn root(&self, start: ConnId, run: Option<&TrackedRun>) -> Root {
         let mut path: Vec<ConnId> = Vec::new();
         let mut at = start;
-        let mut want = None;
+        // What the one before in the chain waits for, once that is a known process.
+        let mut asked: Option<Wanted> = None;
         loop {
-            let next =
-                self.store.waits.get(&at).and_then(|wait| wait.view.missing.first()).map(|key| wanted(key));
-            let Some(next) = next else {
+            let missing = self.wait_of(at, run).and_then(|wait| wait.view.missing.first());
+            let next = missing.map(|key| wanted(key));
+            let root = |writer: Writer, what, whereabouts| Root::At { writer, what, whereabouts };
+            let (next, key) = match (next, missing, asked) {
+                (Some(next), Some(key), asked) => {
+                    if let (Writer::Unknown, Some(asked)) = (&next.writer, asked) {
+                        let key = ShownKey(key).to_string();
+                        return root(asked.writer, asked.what, Whereabouts::Waits { key });
+                    }
+                    (next, key)
+                }
                 // A process for which others wait, and which waits for nothing.
-                let (writer, what) =
-                    want.map_or((Writer::Unknown, "a key"), |want: Wanted| (want.writer, want.what));
-                return Root::At { writer, what, whereabouts: Whereabouts::Busy };
+                (_, _, Some(asked)) => return root(asked.writer, asked.what, Whereabouts::Busy),
+                (..) => return root(Writer::Unknown, "a key", Whereabouts::Unknown),
             };
             if let Some(from) = path.iter().position(|&member| member == at) {
-                return self.cycle(&path[from..]);
+                return self.cycle(&path[from..], run);
             }
             path.push(at);
             let (writer, what) = (next.writer.clone(), next.what);
             if next.is_of_another_round(run) {
-                return Root::At { writer, what, whereabouts: Whereabouts::WentOn };
+                return root(writer, what, Whereabouts::WentOn);
             }
-            match Self::find(run, &next.writer) {
+            if let Some(whereabouts) = run.and_then(|run| Self::without_ranks(run, key)) {
+                return root(writer, what, whereabouts);
+            }
+            let found = Self::find(run, &next.writer);
+            match found {
                 Some((_, Some(gone))) => {
-                    let whereabouts = Whereabouts::Gone(Elapsed(self.now.since(gone)));
-                    return Root::At { writer, what, whereabouts };
+                    let for_seconds = Elapsed(self.now.since(gone));
+                    return root(writer, what, Whereabouts::Gone { for_seconds });
+                }
+                Some((_, None)) if run.is_some_and(|run| run.round().reset.is_some()) => {
+                    return root(writer, what, Whereabouts::Dropped { why: RESET.to_owned() });
                 }
                 Some((conn, None)) => {
                     at = conn;
-                    want = Some(next);
+                    asked = Some(next);
                 }
                 None => {
                     let whereabouts = match writer {
@@ -260,23 +325,44 @@ impl Graph<'_> {
                         Writer::Node(_) => Whereabouts::NeverCame,
                         _ => Whereabouts::Unknown,
                     };
-                    return Root::At { writer, what, whereabouts };
+                    return root(writer, what, whereabouts);
                 }
             }
         }
     }
 
+    /// A static node waits for its ranks, and the node with rank 0 has handed out those of others only.
+    fn without_ranks(run: &TrackedRun, key: &[u8]) -> Option<Whereabouts> {
+        let node = match classify(key)? {
+            KeyPattern::Rendezvous { part: RendezvousPart::AssignedRanks(node), .. } => node,
+            KeyPattern::Address(address) if address.kind == AddressKind::AssignedRanks => address.node_rank(),
+            _ => return None,
+        };
+        let nodes = run.counted_on().filter(|&nodes| node >= nodes)?;
+        Some(Whereabouts::NotCounted { nodes })
+    }
+
     /// Where a rank is that has not come to this meeting: it may have been in the last one.
     fn missed(&self, run: &TrackedRun, rank: u32) -> Whereabouts {
-        match run.world().holder(rank).map(|before| before.gone) {
-            Some(Some(gone)) => Whereabouts::Gone(Elapsed(self.now.since(gone))),
-            Some(None) => Whereabouts::Busy,
-            None => Whereabouts::NeverCame,
+        let Some(before) = run.world().holder(rank) else { return Whereabouts::NeverCame };
+        if let Some(gone) = before.gone {
+            return Whereabouts::Gone { for_seconds: Elapsed(self.now.since(gone)) };
+        }
+        match before.withdrawn {
+            Some(Withdrawn::Reset(_)) => Whereabouts::Dropped { why: RESET.to_owned() },
+            Some(Withdrawn::Paired) => {
+                let replaced = Names::of(run.world().replaced.iter().map(|rank| format!("rank {rank}")));
+                let of = if replaced.is_empty() { "another rank".to_owned() } else { replaced.to_string() };
+                let why =
+                    format!("it was paired with a process of {of} that ended, and another took its place");
+                Whereabouts::Dropped { why }
+            }
+            None => Whereabouts::Busy,
         }
     }
 
-    fn cycle(&self, members: &[ConnId]) -> Root {
-        let wants = |conn: &ConnId| self.store.waits.get(conn)?.view.missing.first().map(|key| wanted(key));
+    fn cycle(&self, members: &[ConnId], run: Option<&TrackedRun>) -> Root {
+        let wants = |conn: &ConnId| self.wait_of(*conn, run)?.view.missing.first().map(|key| wanted(key));
         let newcomer = members.iter().copied().find(|conn| wants(conn).is_some_and(|want| want.is_master));
         let rank_zero = members.iter().copied().find(|conn| wants(conn).is_some_and(|want| want.is_role));
         Root::Cycle { members: members.to_vec(), newcomer, rank_zero }
@@ -301,13 +387,22 @@ impl Graph<'_> {
                 .clone();
             let about = match &root {
                 Root::At { writer: Writer::LastAtExit | Writer::Unknown, .. } => continue,
+                Root::At { writer: Writer::Rank(_), whereabouts: Whereabouts::NeverCame, .. } => {
+                    NEVER_CAME.to_owned()
+                }
                 Root::At { writer, what, whereabouts: Whereabouts::WentOn } => {
                     format!("{writer:?} {what} of another round")
                 }
                 Root::At { writer, what, .. } => format!("{writer:?} {what}"),
                 Root::Cycle { members, .. } => format!("cycle {:?}", members.iter().min()),
             };
-            let group = groups.entry((run, about)).or_insert(Group { waiters: 0, since: wait.since, root });
+            let new = Group { waiters: 0, since: wait.since, root: root.clone() };
+            let group = groups.entry((run, about)).or_insert(new);
+            if let (Some(of_group), Some(of_this)) = (group.root.rank(), root.rank())
+                && of_this < of_group
+            {
+                group.root = root;
+            }
             group.waiters = group.waiters.saturating_add(1);
             group.since = group.since.min(wait.since);
         }
@@ -327,7 +422,7 @@ impl Graph<'_> {
         let waited = Elapsed(self.now.since(since));
         match root {
             Root::Cycle { members, newcomer, rank_zero } => {
-                let since = |conn: &ConnId| self.store.waits.get(conn).map(|wait| wait.since);
+                let since = |conn: &ConnId| self.wait_of(*conn, Some(run)).map(|wait| wait.since);
                 let youngest = members.iter().filter_map(since).max()?;
                 if self.now.since(youngest) < Self::CYCLE_AFTER {
                     return None;
@@ -345,13 +440,22 @@ impl Graph<'_> {
                 })
             }
             Root::At { writer, what, whereabouts } => {
-                let (what, whereabouts) = ((*what).to_owned(), *whereabouts);
+                let (what, whereabouts) = ((*what).to_owned(), whereabouts.clone());
                 let is_now = !matches!(whereabouts, Whereabouts::WentOn);
+                let missing = match whereabouts {
+                    Whereabouts::NeverCame if writer.is_worker() => {
+                        Names::of_some(run.world().never_came(), |rank| run.rank_label(rank))
+                    }
+                    // Said of the node itself.
+                    Whereabouts::NotCounted { .. } => return None,
+                    _ => Names::default(),
+                };
                 let who = Self::writer(is_now.then_some(run), writer)?;
                 Some(match writer {
                     Writer::Rank(rank @ 1..) => Reason::WaitingForRank {
-                        rank: run.world().label(*rank),
+                        rank: run.rank_label(*rank),
                         whereabouts,
+                        missing,
                         waiters,
                         joined: run.world().joined(),
                         connected: count(run.world().connected.len()),
@@ -362,7 +466,7 @@ impl Graph<'_> {
                         Reason::WaitingForNode { node: who, what, whereabouts, waiters, waited }
                     }
                     Writer::Node(0) | Writer::Rank(_) | Writer::NcclRankZero => {
-                        Reason::RankZeroSlow { what, who, whereabouts, waiters, waited }
+                        Reason::RankZeroSlow { what, who, whereabouts, missing, waiters, waited }
                     }
                     Writer::Group(_) => {
                         let what = if what == "a barrier" { who } else { format!("{what} of {who}") };

@@ -54,13 +54,23 @@ pub enum Reason {
     /// All connections of the run closed, and it had not finished.
     AllLeft { members: u32, unit: Unit },
     /// Waits whose root is node rank or group rank 0.
-    RankZeroSlow { what: String, who: String, whereabouts: Whereabouts, waiters: usize, waited: Elapsed },
+    RankZeroSlow {
+        what: String,
+        who: String,
+        whereabouts: Whereabouts,
+        /// All ranks that have not come, if that is why.
+        missing: Names,
+        waiters: usize,
+        waited: Elapsed,
+    },
     /// Waits whose root is another node.
     WaitingForNode { node: String, what: String, whereabouts: Whereabouts, waiters: usize, waited: Elapsed },
     /// Waits whose root is a rank.
     WaitingForRank {
         rank: String,
         whereabouts: Whereabouts,
+        /// All ranks that have not come, if that is why.
+        missing: Names,
         waiters: usize,
         joined: u32,
         connected: u32,
@@ -98,7 +108,14 @@ pub enum Reason {
     /// Processes wait for each other in a circle.
     WaitCycle { members: Names, waited: Elapsed },
     /// Clients cancelled their waits.
-    GaveUp { who: Names, key: String, waited: Elapsed, writer: String },
+    GaveUp {
+        who: Names,
+        key: String,
+        waited: Elapsed,
+        writer: String,
+        /// They wait for it again.
+        again: bool,
+    },
     /// Another protocol on the store's port.
     ForeignClient { peer: String, protocol: String, port: u16, times: u64, ago: Elapsed },
     /// The workers use a store of their own.
@@ -239,6 +256,7 @@ impl Reason {
             | Self::NodeCameLate { .. }
             | Self::RanksEnded { .. }
             | Self::StandsBy { .. }
+            | Self::GaveUp { again: true, .. }
             | Self::WorkersElsewhere { .. } => Severity::Info,
             Self::PodsMissing { .. }
             | Self::TorchVersionsDiffer { .. }

@@ -21,4 +21,4 @@ pub(super) use self::node::{NodeId, Place, TrackedNode};
 pub(super) use self::tracked::TrackedRun;
 #[cfg(test)]
 pub(super) use self::world::GlooAddress;
-pub(super) use self::world::{MOST_RANKS, RankInfo, read_gloo};
+pub(super) use self::world::{MOST_RANKS, RankInfo, Withdrawn, read_gloo};

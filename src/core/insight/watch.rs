@@ -26,10 +26,21 @@ pub(super) struct Client {
     pub(super) role: Role,
     pub(super) run: Option<RunKey>,
     pub(super) rank: Option<u32>,
+    /// The host that it published with its address.
+    pub(super) host: Option<String>,
     pub(super) since: Timestamp,
 }
 
 impl Client {
+    /// What it calls itself, if it has told its rank. Another process may have the same rank.
+    pub(super) fn rank_label(&self) -> Option<String> {
+        let rank = self.rank?;
+        Some(match &self.host {
+            Some(host) => format!("rank {rank} on {host}"),
+            None => format!("rank {rank} at {}", self.peer.ip()),
+        })
+    }
+
     pub(super) fn label(&self) -> String {
         match self.pid {
             Some(pid) => format!("process {pid} at {}", self.peer.ip()),
@@ -58,10 +69,19 @@ impl Waiting {
 pub(super) struct GivenUp {
     pub(super) at: Timestamp,
     pub(super) waited: Duration,
-    pub(super) who: Vec<String>,
+    pub(super) who: Vec<(ConnId, String)>,
     pub(super) more: usize,
+    /// Somebody has given up on it more than once.
+    pub(super) again: bool,
     /// The process that should have written the key, as it was then.
     pub(super) writer: Option<String>,
+}
+
+/// A time in which something is not said again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Quiet {
+    pub(super) until: Timestamp,
+    pub(super) pause: Duration,
 }
 
 /// A clash of two live writers.
@@ -93,6 +113,8 @@ pub(super) struct StoreWatch {
     pub(super) waits: HashMap<ConnId, Waiting>,
     /// By the run and the key.
     pub(super) given_up: BTreeMap<(Option<RunKey>, Box<[u8]>), GivenUp>,
+    /// What of this was said last, and for how long it is not said again.
+    pub(super) quiet: BTreeMap<(Option<RunKey>, Box<[u8]>), Quiet>,
     pub(super) clashes: Vec<Clash>,
     pub(super) foreign: VecDeque<Foreign>,
 }
@@ -105,6 +127,7 @@ impl StoreWatch {
             clients: HashMap::new(),
             waits: HashMap::new(),
             given_up: BTreeMap::new(),
+            quiet: BTreeMap::new(),
             clashes: Vec::new(),
             foreign: VecDeque::new(),
         }
@@ -116,6 +139,27 @@ impl StoreWatch {
             Some(StoreOwner::Round(run)) => RunKey::Native(run.clone()),
             _ => RunKey::Store { port: self.port, id: Some(id.clone()) },
         }
+    }
+
+    /// Whether something that comes again and again is to be said now: with growing pauses.
+    pub(super) fn may_say(&mut self, key: &(Option<RunKey>, Box<[u8]>), now: Timestamp) -> bool {
+        const FIRST: Duration = Duration::from_secs(30);
+        const LONGEST: Duration = Duration::from_mins(10);
+        const MOST: usize = 256;
+        if self.quiet.len() >= MOST {
+            self.quiet.retain(|_, quiet| now < quiet.until);
+        }
+        let before = self.quiet.get(key).copied();
+        if before.is_some_and(|quiet| now < quiet.until) {
+            return false;
+        }
+        // After twice the pause it is something new.
+        let lasts = before.filter(|quiet| now.since(quiet.until) < quiet.pause);
+        let pause = lasts.map_or(FIRST, |quiet| quiet.pause.saturating_mul(2).min(LONGEST));
+        if self.quiet.len() < MOST {
+            self.quiet.insert(key.clone(), Quiet { until: now + pause, pause });
+        }
+        true
     }
 
     /// A foreign client came.

@@ -177,7 +177,7 @@ impl Store {
             self.work += Self::STEPS_A_DROP;
             self.keys.set_value(id, None);
             if fx.observes() {
-                fx.observe(Observed::Dropped { key: self.keys.slot(id).key().into() });
+                fx.observe(Observed::Dropped { key: self.keys.slot(id).key().into(), cause });
             }
             self.after_loss(id);
         }

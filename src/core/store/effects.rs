@@ -64,6 +64,8 @@ pub enum Observed {
     Dropped {
         /// The key.
         key: Box<[u8]>,
+        /// Why.
+        cause: DropCause,
     },
     /// A client cancelled its wait, which it does when it times out.
     GaveUp {

@@ -100,7 +100,9 @@ fn is_state(key: &[u8]) -> bool {
 fn cost(observed: &Observed) -> usize {
     let bytes = match observed {
         Observed::Wrote { key, value, .. } => key.len().saturating_add(value.len()),
-        Observed::Client { key, .. } | Observed::Dropped { key } | Observed::GaveUp { key, .. } => key.len(),
+        Observed::Client { key, .. } | Observed::Dropped { key, .. } | Observed::GaveUp { key, .. } => {
+            key.len()
+        }
         Observed::Gone { .. } | Observed::Event(_) => 0,
     };
     bytes.saturating_add(Observations::ITEM_BYTES)

@@ -20,10 +20,24 @@ impl Reason {
             Self::NodesMissing { .. } | Self::WaitingForNode { whereabouts: Whereabouts::NeverCame, .. } => {
                 "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?"
             }
-            Self::WaitingForNode { whereabouts: Whereabouts::Gone(_), .. }
-            | Self::RankZeroSlow { whereabouts: Whereabouts::Gone(_), .. }
-            | Self::WaitingForRank { whereabouts: Whereabouts::Gone(_), .. } => {
+            Self::WaitingForNode { whereabouts: Whereabouts::Gone { .. }, .. }
+            | Self::RankZeroSlow { whereabouts: Whereabouts::Gone { .. }, .. }
+            | Self::WaitingForRank { whereabouts: Whereabouts::Gone { .. }, .. } => {
                 "look why that process ended; the others go on only when it comes back or they are restarted"
+            }
+            Self::WaitingForNode { whereabouts: Whereabouts::Dropped { .. }, .. }
+            | Self::RankZeroSlow { whereabouts: Whereabouts::Dropped { .. }, .. }
+            | Self::WaitingForRank { whereabouts: Whereabouts::Dropped { .. }, .. } => {
+                "it does not publish it again by itself: restart all processes of the job together"
+            }
+            Self::RankZeroSlow { whereabouts: Whereabouts::Waits { .. }, .. }
+            | Self::WaitingForRank { whereabouts: Whereabouts::Waits { .. }, .. }
+            | Self::WaitingForNode { whereabouts: Whereabouts::Waits { .. }, .. } => {
+                "look which part of the program should write that key, and whether all ranks go the same way there"
+            }
+            Self::RankZeroSlow { whereabouts: Whereabouts::Busy, .. }
+            | Self::WaitingForRank { whereabouts: Whereabouts::Busy, .. } => {
+                "look at that process: is it loading or computing still, or have the ranks taken different ways?"
             }
             Self::WaitingForNode { .. } => "look at that node's agent log",
             Self::RankZeroSlow { .. } => {
@@ -89,8 +103,11 @@ impl Reason {
                  node before nodes join a running job"
             }
             Self::WaitCycle { .. } => "none of them can go on: restart them together",
+            Self::GaveUp { again: true, .. } => {
+                "nothing, if the program means to poll; else look at the process that should write the key"
+            }
             Self::GaveUp { .. } => {
-                "its process will fail now; look at the one that should have written the key. For longer waits set \
+                "most programs end after that; look at the process that should have written the key. For longer waits set \
                  --rdzv-conf read_timeout (agents) or init_process_group's timeout (workers)"
             }
             Self::ForeignClient { .. } => {

@@ -81,6 +81,13 @@ impl Names {
         Self { shown, more, range: range.filter(|_| more > 0) }
     }
 
+    /// Takes the first of these and counts the rest; only the first are put into words.
+    pub fn of_some<T>(all: impl IntoIterator<Item = T>, name: impl FnMut(T) -> String) -> Self {
+        let mut all = all.into_iter();
+        let shown = all.by_ref().take(Self::SHOWN).map(name).collect();
+        Self { shown, more: all.count(), range: None }
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.shown.is_empty()
@@ -107,15 +114,33 @@ impl Display for Names {
 }
 
 /// What a process does for which others wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case", tag = "is", content = "for_seconds")]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "is")]
 pub enum Whereabouts {
     /// It has never been seen.
     NeverCame,
     /// It is connected and waits for nothing here: it is busy with something else.
     Busy,
+    /// It is connected, and waits itself for a key of which the server does not know who writes it.
+    Waits {
+        /// The key.
+        key: String,
+    },
+    /// It is there and had written the key, which was dropped since.
+    Dropped {
+        /// By what.
+        why: String,
+    },
     /// Its connection closed this long ago.
-    Gone(Elapsed),
+    Gone {
+        /// How long.
+        for_seconds: Elapsed,
+    },
+    /// It is a node that the one with rank 0 does not count on.
+    NotCounted {
+        /// How many nodes that one counts on.
+        nodes: u32,
+    },
     /// The key belongs to a round that the run has left.
     WentOn,
     /// The key does not tell who it is.
@@ -129,7 +154,12 @@ impl Display for Whereabouts {
             Self::Busy => {
                 f.write_str("it is connected, but waits for nothing here: it is busy or stuck elsewhere")
             }
-            Self::Gone(ago) => write!(f, "its connection closed {ago} ago"),
+            Self::Waits { key } => write!(f, "it waits itself for `{key}`, which nobody has written"),
+            Self::Dropped { why } => write!(f, "it had published it, and it was dropped: {why}"),
+            Self::NotCounted { nodes } => {
+                write!(f, "node rank 0 counts on {} and has no ranks for it", Unit::Node.count(*nodes))
+            }
+            Self::Gone { for_seconds } => write!(f, "its connection closed {for_seconds} ago"),
             Self::WentOn => f.write_str("that was in another round, and the run has gone on without it"),
             Self::Unknown => f.write_str("the keys do not tell which process that is"),
         }

@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use super::Reason;
 use super::values::{Names, Unit};
 use crate::api::ExpectedFrom;
-use crate::core::ids::Elapsed;
+use crate::core::ids::{Elapsed, counted};
 
 /// `1 node has`, `3 nodes have`.
 fn have(n: usize, one: &str, many: &str) -> String {
@@ -45,6 +45,19 @@ fn who_is_missing(n: usize, missing: &Names, present: &Names, waited: Elapsed) -
         }
         known if known < n => format!("{n} have been missing for {waited}, {missing} among them"),
         known => format!("{missing} {} been missing for {waited}", has(known)),
+    }
+}
+
+/// All ranks that have not come, if there are several.
+fn others_missing(missing: &Names) -> String {
+    if missing.count() < 2 { String::new() } else { format!("; missing: {missing}") }
+}
+
+/// `1 of 4 ranks has`, `1 rank has`, `3 ranks have`.
+fn of_ranks(n: u32, whole: Option<u32>) -> String {
+    match whole {
+        Some(whole) => format!("{n} of {} {}", counted(whole, "rank", "ranks"), has(n as usize)),
+        None => have(n as usize, "rank", "ranks"),
     }
 }
 
@@ -161,7 +174,11 @@ impl Display for Reason {
             }
             Self::RankLost { ranks, joined, world_size } => {
                 let there = of_whole(*joined, *world_size);
-                write!(f, "{ranks} ended before all ranks had met; {there} {} there", are(*joined as usize))
+                write!(
+                    f,
+                    "{ranks} ended before all ranks had met; {there} {} still there",
+                    are(*joined as usize)
+                )
             }
             Self::RanksEnded { ranks, left, since } => {
                 write!(f, "{ranks} ended {since} ago while {} still run", Unit::Process.count(*left))
@@ -172,17 +189,28 @@ impl Display for Reason {
             Self::AllLeft { members, unit } => {
                 write!(f, "all {} left without finishing", unit.count(*members))
             }
-            Self::RankZeroSlow { what, who, whereabouts, waiters, waited } => {
-                write!(f, "{} {waited} for {what} from {who}: {whereabouts}", clients(*waiters))
+            Self::RankZeroSlow { what, who, whereabouts, missing, waiters, waited } => {
+                write!(f, "{} {waited} for {what} from {who}: {whereabouts}", clients(*waiters))?;
+                f.write_str(&others_missing(missing))
             }
             Self::WaitingForNode { node, what, whereabouts, waiters, waited } => {
                 write!(f, "{} {waited} for {what} of {node}: {whereabouts}", clients(*waiters))
             }
-            Self::WaitingForRank { rank, whereabouts, waiters, joined, connected, world_size, waited } => {
-                let (waited_for, joined) = (clients(*waiters), of_whole(*joined, *world_size));
+            Self::WaitingForRank {
+                rank,
+                whereabouts,
+                missing,
+                waiters,
+                joined,
+                connected,
+                world_size,
+                waited,
+            } => {
+                let waited_for = clients(*waiters);
                 write!(f, "{waited_for} {waited} for the address of {rank}: {whereabouts}; ")?;
+                write!(f, "{}", of_ranks(*joined, *world_size))?;
                 let connected = have(*connected as usize, "process", "processes");
-                write!(f, "{joined} ranks have published theirs, {connected} connected")
+                write!(f, " published, {connected} connected{}", others_missing(missing))
             }
             Self::WaitingForGroup { what, waiters, waited } => {
                 write!(f, "{} {waited} for {what}", clients(*waiters))
@@ -252,8 +280,12 @@ impl Display for Reason {
             Self::WaitCycle { members, waited } => {
                 write!(f, "deadlock for {waited}: each waits for the next: {members}")
             }
-            Self::GaveUp { who, key, waited, writer } => {
+            Self::GaveUp { who, key, waited, writer, again } => {
                 write!(f, "{who} gave up on `{key}` after {waited}")?;
+                if *again {
+                    let tries = if who.count() == 1 { "tries" } else { "try" };
+                    write!(f, " and {tries} again")?;
+                }
                 if writer.is_empty() { Ok(()) } else { write!(f, "; {writer} should have written it") }
             }
             Self::ForeignClient { peer, protocol, port, times, ago } => {

@@ -33,6 +33,7 @@ impl TrackedRun {
             self.leave_round(state);
         }
         self.has_state = true;
+        self.round.reset = None;
         self.round.number = state.round;
         let was_complete = self.round.completed.is_some();
         let Placed { joined, changed, is_listed } = self.place_nodes(state, now, plan);

@@ -69,6 +69,8 @@ pub(in crate::core::insight) struct RoundFacts {
     pub(in crate::core::insight) exit_done: Option<Timestamp>,
     pub(in crate::core::insight) closed: Option<Timestamp>,
     pub(in crate::core::insight) over_at: Option<Timestamp>,
+    /// All that was written for it was dropped, and nobody has written it again.
+    pub(in crate::core::insight) reset: Option<Timestamp>,
 }
 
 /// What is known of one life of a run, over all its rounds, until it is started again.

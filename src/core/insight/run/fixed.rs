@@ -32,6 +32,7 @@ impl TrackedRun {
             self.life.nodes.iter_mut().for_each(|node| node.place = Place::WaitList);
         }
         self.round.started.get_or_insert(now);
+        self.round.reset = None;
         if self.life.nodes.len() >= MOST_NODES || self.round.roles.len() >= MOST_NODES {
             return;
         }
@@ -66,8 +67,27 @@ impl TrackedRun {
         }
     }
 
+    /// The number of nodes that the one with rank 0 hands out ranks to.
+    pub(in crate::core::insight) fn counted_on(&self) -> Option<u32> {
+        self.round.role_nodes.filter(|_| self.kind == RunKind::Static)
+    }
+
+    /// Node rank 0 counts on so many nodes: others are not in the round.
+    pub(in crate::core::insight) fn count_on(&mut self, nodes: u32, now: Timestamp) {
+        if self.round.role_nodes.replace(nodes) == Some(nodes) || self.kind != RunKind::Static {
+            return;
+        }
+        self.touch();
+        let beyond: Vec<u32> =
+            self.participants().filter_map(|node| node.rank).filter(|&rank| rank >= nodes).collect();
+        for rank in beyond {
+            self.node_rank_beyond(rank, nodes, now);
+        }
+    }
+
     fn node_rank_beyond(&mut self, rank: u32, nodes: u32, now: Timestamp) {
-        let Some(node) = self.node_of_rank(rank) else { return };
+        let Some(node) = self.life.nodes.iter_mut().find(|node| node.rank == Some(rank)) else { return };
+        node.place = Place::Redundant;
         let reason = Reason::NodeRankBeyond { node: node.label(), rank, nodes };
         self.finds(reason, format!("node {rank}"), now);
     }
@@ -78,7 +98,6 @@ impl TrackedRun {
             return;
         }
         self.round.assigned.insert(node, AssignedRanks { base, world_size });
-        self.round.role_nodes = Some(count(self.round.assigned.len()));
         self.life.world.size = Some((world_size, ExpectedFrom::RoleExchange));
         self.round.assigned_at = Some(now);
         self.touch();
@@ -95,6 +114,7 @@ impl TrackedRun {
             return;
         }
         let nodes = count(self.round.assigned.len());
+        self.count_on(nodes, now);
         self.round.group = Some(nodes);
         let started = self.round.started.unwrap_or(now);
         let at = self.participants().map(|node| node.joined).max().unwrap_or(now).max(assigned);
@@ -106,11 +126,6 @@ impl TrackedRun {
             last: last.told(),
             last_after: Elapsed(last.joined.since(started)),
         };
-        let beyond: Vec<u32> =
-            self.participants().filter_map(|n| n.rank).filter(|&rank| rank >= nodes).collect();
         self.finds(reason, format!("round {}", self.round.number), at);
-        for rank in beyond {
-            self.node_rank_beyond(rank, nodes, now);
-        }
     }
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use super::limits::MOST_NODES;
 use super::node::TrackedNode;
 use super::tracked::TrackedRun;
-use super::world::{RankInfo, SecondJob};
+use super::world::{RankInfo, SecondJob, Withdrawn};
 use crate::api::RunKind;
 use crate::core::ids::{ConnId, ShownKey, Timestamp};
 use crate::core::insight::expect::Plan;
@@ -79,7 +79,7 @@ impl TrackedRun {
     pub(in crate::core::insight) fn unpublish(&mut self, rank: u32, attempt: Option<u32>) {
         // Of a live writer that was paired with one that was replaced: it has to publish again.
         if attempt == self.life.world.attempt {
-            self.life.world.unpublish(rank);
+            self.life.world.unpublish(rank, Withdrawn::Paired);
             self.touch();
         }
     }
@@ -87,6 +87,16 @@ impl TrackedRun {
     /// A second job: a live process already has each of its ranks. Reported once.
     pub(in crate::core::insight) fn take_second_job(&mut self) -> Option<SecondJob> {
         self.life.world.take_second_job()
+    }
+
+    /// All that its processes have written is gone, while they are there.
+    pub(in crate::core::insight) fn store_was_reset(&mut self, at: Timestamp) {
+        if self.has_state || self.is_empty() {
+            self.state_dropped(at);
+        }
+        self.round.reset = Some(at);
+        self.life.world.reset(at);
+        self.touch();
     }
 
     /// Its rendezvous state was dropped.

@@ -119,6 +119,27 @@ impl TrackedRun {
         self.kind != RunKind::Env
     }
 
+    /// Whether no process of it is connected, as far as is known.
+    pub(in crate::core::insight) fn is_empty(&self) -> bool {
+        self.agents.is_empty() && self.life.world.connected.is_empty() && self.native.is_none()
+    }
+
+    /// A rank, for people: with its host, or else its place on the node that it was given to.
+    pub(in crate::core::insight) fn rank_label(&self, rank: u32) -> String {
+        if self.life.world.holder(rank).is_some() {
+            return self.life.world.label(rank);
+        }
+        let of_node = self.round.assigned.iter().filter(|(_, ranks)| ranks.base <= rank);
+        let Some((&node, ranks)) = of_node.max_by_key(|(_, ranks)| ranks.base) else {
+            return format!("rank {rank}");
+        };
+        if rank >= ranks.world_size {
+            return format!("rank {rank}");
+        }
+        let name = self.node_of_rank(node).map_or_else(|| format!("node {node}"), TrackedNode::told);
+        format!("rank {rank} (local rank {} on {name})", rank.saturating_sub(ranks.base))
+    }
+
     pub(in crate::core::insight) fn node_of(&self, conn: ConnId) -> Option<&TrackedNode> {
         self.life.nodes.iter().find(|node| node.conn == Some(conn))
     }

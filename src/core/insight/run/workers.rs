@@ -36,7 +36,7 @@ impl TrackedRun {
         }
         let ranks = Names::of(lost.iter().map(|&(rank, _)| self.life.world.label(rank)));
         let about = ranks.to_string();
-        let (joined, world_size) = (self.life.world.joined(), self.life.world.size());
+        let (joined, world_size) = (self.life.world.present(), self.life.world.size());
         self.finds(Reason::RankLost { ranks, joined, world_size }, about, first);
     }
 }

@@ -22,6 +22,17 @@ pub(in crate::core::insight) struct RankInfo {
     pub(in crate::core::insight) gone: Option<Timestamp>,
     /// The world size that its address is made for.
     pub(in crate::core::insight) size: Option<u32>,
+    /// Its address was dropped while it was there.
+    pub(in crate::core::insight) withdrawn: Option<Withdrawn>,
+}
+
+/// Why the address of a live rank is not there any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::core::insight) enum Withdrawn {
+    /// It was paired with a process whose place another took.
+    Paired,
+    /// An operator reset the store, or a rule emptied it.
+    Reset(Timestamp),
 }
 
 /// The ranks of one attempt.
@@ -40,6 +51,8 @@ pub(in crate::core::insight) struct World {
     pub(in crate::core::insight) lost: Vec<(u32, Timestamp)>,
     /// When the last of them ended.
     pub(in crate::core::insight) ended: Option<Timestamp>,
+    /// Ranks whose process ended and whose place another took.
+    pub(in crate::core::insight) replaced: BTreeSet<u32>,
     /// Who held a rank before: when the ranks met last, or until the address was dropped because the other end of its
     /// connection is replaced.
     pub(in crate::core::insight) former: BTreeMap<u32, RankInfo>,
@@ -131,7 +144,8 @@ impl World {
         let now = info.joined;
         let gone: Option<Vec<Timestamp>> = self.ranks.values().map(|info| info.gone).collect();
         let is_long_over =
-            gone.and_then(|gone| gone.into_iter().max()).is_some_and(|at| now.since(at) >= SETTLE);
+            gone.and_then(|gone| gone.into_iter().max()).is_some_and(|at| now.since(at) >= SETTLE)
+                && self.present() == 0;
         if is_long_over || attempt != self.attempt {
             self.begin(attempt, BTreeMap::new());
         } else if self.completed.is_some() {
@@ -144,6 +158,9 @@ impl World {
             return;
         }
         let holder = self.former.remove(&rank);
+        if self.ranks.get(&rank).or(holder.as_ref()).is_some_and(|before| before.conn != info.conn) {
+            self.replaced.insert(rank);
+        }
         if let Some(first) = self.ranks.get(&rank).or(holder.as_ref())
             && first.conn != info.conn
             && first.is_live()
@@ -210,11 +227,21 @@ impl World {
         *self = Self { attempt, connected, size, former, last_size: self.last_size, ..Self::default() };
     }
 
-    /// The address of a live rank was dropped: it was paired with one that was replaced.
-    pub(super) fn unpublish(&mut self, rank: u32) {
+    /// The address of a live rank was dropped.
+    pub(super) fn unpublish(&mut self, rank: u32, why: Withdrawn) {
         // Once all have met, no rank needs it.
-        if self.completed.is_none() && self.ranks.get(&rank).is_some_and(RankInfo::is_live) {
-            self.former.extend(self.ranks.remove_entry(&rank));
+        if self.completed.is_none()
+            && self.ranks.get(&rank).is_some_and(RankInfo::is_live)
+            && let Some(info) = self.ranks.remove(&rank)
+        {
+            self.former.insert(rank, RankInfo { withdrawn: Some(why), ..info });
+        }
+    }
+
+    /// All that was written is gone.
+    pub(super) fn reset(&mut self, at: Timestamp) {
+        for rank in self.ranks.keys().copied().collect::<Vec<_>>() {
+            self.unpublish(rank, Withdrawn::Reset(at));
         }
     }
 
@@ -251,14 +278,15 @@ impl World {
         if let Some(rank) = rank {
             self.claimed_twice
                 .retain(|&other, &mut (first, second)| other != rank || (first != conn && second != conn));
-            if let Some(info) = self.former.get_mut(&rank).filter(|info| info.conn == conn) {
+            let of_former = self.former.get_mut(&rank).into_iter();
+            let its_own = of_former.chain(self.ranks.get_mut(&rank)).filter(|info| info.conn == conn);
+            let mut was_of_this_meeting = false;
+            for info in its_own {
                 info.gone = Some(now);
+                was_of_this_meeting |= info.withdrawn.is_some() || info.joined >= self.started.unwrap_or(now);
             }
-            if let Some(info) = self.ranks.get_mut(&rank).filter(|info| info.conn == conn) {
-                info.gone = Some(now);
-                if self.completed.is_none() && self.lost.len() < MOST_RANKS as usize {
-                    self.lost.push((rank, now));
-                }
+            if was_of_this_meeting && self.completed.is_none() && self.lost.len() < MOST_RANKS as usize {
+                self.lost.push((rank, now));
             }
         }
         if self.connected.is_empty() && (!self.ranks.is_empty() || self.nccl) {
@@ -271,7 +299,19 @@ impl World {
         self.size.map(|(ranks, _)| ranks)
     }
 
-    /// Ranks that are there.
+    /// Ranks that have come to this meeting and are there, whether their address still is or not.
+    pub(in crate::core::insight) fn present(&self) -> u32 {
+        let withdrawn = self.former.values().filter(|info| info.is_live() && info.withdrawn.is_some());
+        self.joined().saturating_add(count(withdrawn.count()))
+    }
+
+    /// Ranks of whom nobody has come, if the world size is known.
+    pub(in crate::core::insight) fn never_came(&self) -> impl Iterator<Item = u32> {
+        let size = self.size().filter(|_| self.completed.is_none()).unwrap_or(0).min(MOST_RANKS);
+        (0..size).filter(|&rank| self.holder(rank).is_none())
+    }
+
+    /// Ranks that have published their address and are there.
     pub(in crate::core::insight) fn joined(&self) -> u32 {
         count(self.ranks.values().filter(|info| info.is_live()).count())
     }

@@ -326,8 +326,7 @@ fn case_5_a_chain_of_waits_is_followed_to_its_root() {
     lab.until(35.0);
     lab.assert_said(
         "waiting_for_rank",
-        "store:29500: 2 processes have waited 30 s for the address of rank 2: it has not come; 2 of 4 ranks have \
-         published theirs, 3 processes have connected",
+        "store:29500: 2 processes have waited 30 s for the address of rank 2: it has not come; 2 of 4 ranks have published, 3 processes have connected; missing: rank 2 and rank 3",
     );
     let run = lab.run("store:29500");
     assert_eq!(run.rank_grid.expect("ranks").states, "jj..");
@@ -828,7 +827,7 @@ fn a_process_that_leaves_before_all_have_met() {
     lab.pass(5.0);
     lab.assert_said(
         "rank_lost",
-        "store:29500: rank 1 on host1 ended before all ranks had met; 2 of 4 are there",
+        "store:29500: rank 1 on host1 ended before all ranks had met; 2 of 4 are still there",
     );
     assert_eq!(lab.run("store:29500").rank_grid.expect("ranks").states, "jxj.");
 }

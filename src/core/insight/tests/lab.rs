@@ -158,6 +158,17 @@ impl Lab {
         self.clients.insert(n, (conn, addr, pid));
     }
 
+    /// Another connection of the process that has connection `of`.
+    pub(super) fn connect_as(&mut self, n: u32, of: u32) {
+        let (_, addr, pid) = self.clients[&of];
+        self.connect(n, &addr.to_string(), pid);
+    }
+
+    /// An operator resets the store.
+    pub(super) fn reset(&mut self) {
+        self.store.reset(&mut self.recorder);
+    }
+
     pub(super) fn ping(&mut self, n: u32) {
         let (_, _, pid) = self.clients[&n];
         self.apply(n, &Request::Ping { nonce: pid });

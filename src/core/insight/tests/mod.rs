@@ -1,6 +1,7 @@
 //! Tests of insight: a real store, an invented clock, and everything between them.
 
 mod cases;
+mod faults;
 mod healthy;
 mod lab;
 mod pickle;

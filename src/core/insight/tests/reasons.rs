@@ -105,6 +105,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 what: "the NCCL id".into(),
                 who: "rank 0".into(),
                 whereabouts: Whereabouts::Unknown,
+                missing: Names::default(),
                 waiters: 31,
                 waited: secs(30.0),
             },
@@ -125,6 +126,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
             Reason::WaitingForRank {
                 rank: "rank 2".into(),
                 whereabouts: Whereabouts::NeverCame,
+                missing: Names::default(),
                 waiters: 3,
                 joined: 3,
                 connected: 3,
@@ -240,6 +242,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 key: "/default_pg/0//cpu//0/2".into(),
                 waited: secs(300.0),
                 writer: "rank 2".into(),
+                again: false,
             },
             "A client cancelled its wait, which it does when its time-out has passed. All clients that gave up on one key are reported together.",
         ),

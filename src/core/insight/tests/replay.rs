@@ -322,12 +322,12 @@ fn an_env_run_twice_whose_second_part_fails() {
             (7.7, "store:29500: all 8 ranks have met in 1.3 s; last: rank 7 on node3 (+1.3 s)"),
             (18.8, "store:29500 finished: 8 processes after 9.6 s"),
             (21.1, "store:29500 started: rank 4 on node3 is the first"),
-            (22.8, "store:29500: rank 4 on node3 ended before all ranks had met; 1 of 8 is there"),
+            (22.8, "store:29500: rank 4 on node3 ended before all ranks had met; 1 of 8 is still there"),
             (
                 24.4,
-                "store:29500: rank 2 on node2, rank 3 on node2, rank 7 on node3, rank 0 on node2 and rank 5 on node3 ended before all ranks had met; 2 of 8 are there",
+                "store:29500: rank 2 on node2, rank 3 on node2, rank 7 on node3, rank 0 on node2 and rank 5 on node3 ended before all ranks had met; 2 of 8 are still there",
             ),
-            (26.1, "store:29500: rank 6 on node3 ended before all ranks had met; 1 of 8 is there"),
+            (26.1, "store:29500: rank 6 on node3 ended before all ranks had met; 1 of 8 is still there"),
             (68.8, "store:29500: all 8 processes left without finishing"),
         ],
     );
@@ -368,7 +368,7 @@ fn a_static_run_twice_whose_second_part_fails() {
             (17.0, "s1 complete: 2 nodes in 0.3 s; last: node 1 at 10.77.0.13 (+0.3 s)"),
             (
                 22.2,
-                "s1: rank 0 on node2, rank 1 on node2, rank 3 on node3 and rank 2 on node3 ended before all ranks had met; 0 of 4 are there",
+                "s1: rank 0 on node2, rank 1 on node2, rank 3 on node3 and rank 2 on node3 ended before all ranks had met; 0 of 4 are still there",
             ),
             (23.4, "s1: all 2 nodes left without finishing"),
         ],
@@ -404,7 +404,7 @@ fn a_static_restart_that_fails() {
             (11.6, "none complete: 2 nodes in 2 s; last: node 1 at 10.77.0.13 (+2 s)"),
             (
                 15.3,
-                "none: rank 1 on node2 and rank 0 on node2 ended before all ranks had met; 0 of 4 are there",
+                "none: rank 1 on node2 and rank 0 on node2 ended before all ranks had met; 0 of 4 are still there",
             ),
             (
                 16.8,
@@ -412,7 +412,7 @@ fn a_static_restart_that_fails() {
             ),
             (
                 17.8,
-                "none: rank 2 on node3 and rank 3 on node3 ended before all ranks had met; 0 of 4 are there",
+                "none: rank 2 on node3 and rank 3 on node3 ended before all ranks had met; 0 of 4 are still there",
             ),
             (18.9, "none: all 2 nodes left without finishing"),
         ],
