@@ -72,6 +72,8 @@ pub enum RunState {
     Exiting,
     /// All nodes finished.
     Finished,
+    /// Ranks without agents have met, and the connections of all of them have closed: they may have succeeded or failed.
+    Ended,
     /// The rendezvous is closed although not all nodes finished: the run failed or was given up.
     Closed,
     /// Every connection of the run closed without a sign of success or failure.
@@ -88,6 +90,7 @@ impl RunState {
             Self::Running => "running",
             Self::Exiting => "exiting",
             Self::Finished => "finished",
+            Self::Ended => "ended",
             Self::Closed => "closed",
             Self::Gone => "gone",
         }
@@ -95,7 +98,7 @@ impl RunState {
 
     /// Whether the run is over.
     pub const fn is_over(self) -> bool {
-        matches!(self, Self::Finished | Self::Closed | Self::Gone)
+        matches!(self, Self::Finished | Self::Ended | Self::Closed | Self::Gone)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use super::tcp::Throttle;
-use crate::core::ids::ShownKey;
+use crate::core::ids::{ShownKey, counted};
 use crate::core::store::{DropCause, Event};
 use crate::server::engine::{Notice, Observer};
 
@@ -83,12 +83,13 @@ impl Observer for Notices {
                 self.throttled(Repeated::KeysDropped, |held_back| {
                     let (why, example) = (explain(*cause), ShownKey(example));
                     let cause = cause.name();
-                    tracing::info!(
+                    tracing::debug!(
                         store,
                         cause,
                         keys,
                         held_back,
-                        "dropped {keys} keys such as `{example}`: {why}"
+                        "dropped {}, such as `{example}`: {why}",
+                        counted(*keys as u64, "key", "keys")
                     );
                 });
             }

@@ -92,6 +92,7 @@ pub(super) fn state(run: &RunSummary, now: f64) -> String {
         RunState::Running => format!("running for {since}"),
         RunState::Exiting => format!("finishing for {since}"),
         RunState::Finished => format!("finished {ago} ago"),
+        RunState::Ended => format!("ended {ago} ago"),
         RunState::Closed => format!("closed {ago} ago, not all nodes had finished"),
         RunState::Gone => format!("all its connections have been gone for {since}"),
     }

@@ -1,5 +1,7 @@
 //! What holds in one run as time goes by, apart from what its waits show.
 
+use std::time::Duration;
+
 use super::expect::Plan;
 use super::missing::missing;
 use super::reason::{Finding, Names, Reason};
@@ -97,10 +99,14 @@ fn at_exit(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
         arrived: count(round.exit.len()),
         nodes: round.group,
         running: run.still_running(),
+        dead: Names::of(run.participants().filter(|node| node.is_dead()).map(TrackedNode::label)),
         waited: Elapsed(now.since(since)),
     };
     Some(of_round(run, reason, since))
 }
+
+/// Ranks that end this soon after all have published their addresses may have been unable to connect to each other.
+const SOON: Duration = Duration::from_secs(10);
 
 /// Worker processes without agents have ended while others go on.
 fn ranks_ended(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
@@ -112,7 +118,8 @@ fn ranks_ended(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     let since = ended().map(|(_, at)| at).min()?;
     let ranks = Names::of(ended().map(|(rank, _)| world.label(rank)));
     let left = count(world.connected.len());
-    let reason = Reason::RanksEnded { ranks, left, since: Elapsed(now.since(since)) };
+    let soon = world.completed.map(|at| Elapsed(since.since(at))).filter(|soon| soon.0 <= SOON);
+    let reason = Reason::RanksEnded { ranks, left, since: Elapsed(now.since(since)), soon };
     Some(Finding { about: String::new(), reason, since })
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::jobs::Jobs;
 use super::reason::Reason;
-use super::run::{RankInfo, RunKey, TrackedRun, read_gloo};
+use super::run::{RankInfo, RunKey, TrackedRun, Writer, read_gloo};
 use super::told::Told;
 use super::watch::{Clash, Client, GivenUp, Waiting};
 use crate::api::RunKind;
@@ -212,8 +212,9 @@ impl Fold<'_> {
     fn wrote_state(&mut self, key: &RunKey, conn: ConnId, value: &[u8]) {
         let (at, plan) = (self.at, self.jobs.plan(key));
         let peer = self.client(conn).map(|client| client.peer);
+        let writer = Writer { who: self.jobs.who(self.port, conn), peer };
         let Some(run) = self.run_mut(key, RunKind::C10d) else { return };
-        if run.state_written(value, conn, peer, at, &plan) {
+        if run.state_written(value, conn, &writer, at, &plan) {
             self.told.log.forget(key);
         }
     }

@@ -41,7 +41,7 @@ use crate::core::rendezvous::{Fact, RunSnapshot};
 use crate::core::store::{Observed, WaitView};
 
 pub use self::expect::Expectation;
-pub use self::reason::{Names, Numbered, Reason, Said, Unit, Whereabouts};
+pub use self::reason::{Moment, Names, Numbered, Reason, Said, Unit, Whereabouts};
 pub use self::show::RunFigures;
 pub use self::told::Change;
 pub use self::totals::{JOIN_BUCKETS, RoundEnds, Totals};

@@ -9,8 +9,8 @@ mod words;
 
 use serde::Serialize;
 
-pub use self::values::{Names, Numbered, Said, Unit, Whereabouts};
-use crate::api::{ExpectedFrom, Severity};
+pub use self::values::{Moment, Names, Numbered, Said, Unit, Whereabouts};
+use crate::api::{ExpectedFrom, RunKind, Severity};
 use crate::core::ids::{Elapsed, Timestamp};
 
 /// The reason for what is seen.
@@ -24,8 +24,10 @@ pub enum Reason {
     RoundComplete { nodes: u32, took: Elapsed, last: String, last_after: Elapsed },
     /// Every rank has published its address.
     RanksComplete { ranks: u32, took: Elapsed, last: String, last_after: Elapsed },
-    /// Every node arrived at the exit barrier, or every process of a run without agents has ended.
-    RunFinished { members: u32, unit: Unit, ran: Elapsed },
+    /// Every node arrived at the exit barrier.
+    RunFinished { nodes: u32, ran: Elapsed },
+    /// Every process of a run without agents has ended.
+    RunEnded { processes: u32, ran: Elapsed },
     /// Pods have not announced themselves, and those that have are held back.
     PodsMissing { announced: u32, expected: u32, missing: Names, waited: Elapsed },
     /// Pods have different versions of PyTorch.
@@ -44,13 +46,19 @@ pub enum Reason {
     /// A node that was missing has come.
     NodeCameLate { node: String, after: Elapsed, joined: u32, expected: Option<u32> },
     /// Nodes died before the round was complete.
-    NodeDiedJoining { nodes: Names, joined: u32, expected: Option<u32> },
+    NodeDiedJoining { nodes: Names, joined: u32, expected: Option<u32>, backend: RunKind },
     /// Nodes died after the round was complete.
-    NodeDied { nodes: Names, left: u32 },
+    NodeDied { nodes: Names, left: u32, moment: Moment, backend: RunKind },
     /// Worker processes ended before all ranks had met.
     RankLost { ranks: Names, joined: u32, world_size: Option<u32> },
     /// Worker processes ended while others go on.
-    RanksEnded { ranks: Names, left: u32, since: Elapsed },
+    RanksEnded {
+        ranks: Names,
+        left: u32,
+        since: Elapsed,
+        /// How long after all had published their addresses, if that was soon.
+        soon: Option<Elapsed>,
+    },
     /// All connections of the run closed, and it had not finished.
     AllLeft { members: u32, unit: Unit },
     /// Waits whose root is node rank or group rank 0.
@@ -96,9 +104,9 @@ pub enum Reason {
     /// A node came to a run that is closed.
     RunIsClosed { newcomer: String, closed_for: Elapsed, finished: bool },
     /// The run was closed before the round was complete.
-    ClosedIncomplete { joined: u32, expected: Option<u32>, present: Names },
+    ClosedIncomplete { joined: u32, expected: Option<u32>, present: Names, by: String },
     /// The run was closed although not all nodes had finished.
-    ClosedUnfinished { finished: u32, nodes: u32 },
+    ClosedUnfinished { finished: u32, nodes: u32, by: String },
     /// A run that had finished is started again.
     RunRestarted {},
     /// An address was read whose writer is gone.
@@ -121,7 +129,7 @@ pub enum Reason {
     /// The workers use a store of their own.
     WorkersElsewhere { address: String },
     /// Some nodes have finished and wait for the nodes that still train.
-    ExitBarrier { arrived: u32, nodes: Option<u32>, running: Names, waited: Elapsed },
+    ExitBarrier { arrived: u32, nodes: Option<u32>, running: Names, dead: Names, waited: Elapsed },
     /// A rank's watchdog reported a time-out.
     WatchdogFired { who: String },
     /// The rendezvous state cannot be read.
@@ -146,11 +154,12 @@ pub(super) struct Finding {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 50] = [
+    pub const CODES: [&'static str; 51] = [
         "run_started",
         "round_complete",
         "ranks_complete",
         "run_finished",
+        "run_ended",
         "pods_missing",
         "torch_versions_differ",
         "nodes_missing",
@@ -206,6 +215,7 @@ impl Reason {
             Self::RoundComplete { .. } => "round_complete",
             Self::RanksComplete { .. } => "ranks_complete",
             Self::RunFinished { .. } => "run_finished",
+            Self::RunEnded { .. } => "run_ended",
             Self::PodsMissing { .. } => "pods_missing",
             Self::TorchVersionsDiffer { .. } => "torch_versions_differ",
             Self::NodesMissing { .. } => "nodes_missing",
@@ -253,8 +263,9 @@ impl Reason {
             | Self::RoundComplete { .. }
             | Self::RanksComplete { .. }
             | Self::RunFinished { .. }
+            | Self::RunEnded { .. }
             | Self::NodeCameLate { .. }
-            | Self::RanksEnded { .. }
+            | Self::RanksEnded { soon: None, .. }
             | Self::StandsBy { .. }
             | Self::GaveUp { again: true, .. }
             | Self::WorkersElsewhere { .. } => Severity::Info,
@@ -268,6 +279,7 @@ impl Reason {
             | Self::WaitingForRank { .. }
             | Self::WaitingForGroup { .. }
             | Self::LeftOver { .. }
+            | Self::RanksEnded { .. }
             | Self::WaitsForRank { .. }
             | Self::ClosedUnfinished { .. }
             | Self::RunRestarted {}

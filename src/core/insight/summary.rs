@@ -25,13 +25,12 @@ pub(super) fn summary(
     let plan = jobs.plan(run.key());
     let expected = run.expected(&plan);
     let count_of = |place| count(run.nodes().iter().filter(|node| node.place == place).count());
-    let gone = |node: &&TrackedNode| node.gone.is_some() && !node.finished;
     let joined = joined(run, &plan);
     let nodes = NodeCounts {
         joined,
         waiting: count_of(Place::WaitList),
         redundant: count_of(Place::Redundant),
-        gone: count(run.participants().filter(gone).count()),
+        gone: count(run.participants().filter(|node| node.is_dead()).count()),
         expected,
         missing: expected.map(|expected: Expected| expected.min.saturating_sub(joined)),
     };

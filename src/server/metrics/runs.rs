@@ -74,7 +74,8 @@ impl Series {
             }
         }
         if let Some(ranks) = &run.ranks {
-            set(&self.ranks_joined, ranks.joined.saturating_sub(ranks.gone));
+            let joined = ranks.joined.saturating_sub(ranks.gone);
+            set(&self.ranks_joined, if run.state.is_over() { 0 } else { joined });
             if let Some(expected) = ranks.expected {
                 set(&self.ranks_expected, expected);
             }

@@ -2,6 +2,7 @@
 
 use super::Reason;
 use super::values::Whereabouts;
+use crate::api::RunKind;
 
 impl Reason {
     /// What to do about it; empty if there is nothing to do.
@@ -48,14 +49,25 @@ impl Reason {
                 "look at the process with that rank: has it started, does it reach this server?"
             }
             Self::WaitingForGroup { .. } => "look for ranks that have not reached this call, or have left",
+            Self::NodeDiedJoining { backend: RunKind::Static, .. } => {
+                "look at that pod's log and events; the others wait until it comes again with the same --node-rank"
+            }
             Self::NodeDiedJoining { .. } => {
                 "look at that pod's log and events; the round needs it or a replacement"
+            }
+            Self::NodeDied { backend: RunKind::Static, .. } => {
+                "look at that pod's log and events; agents of the static rendezvous do not watch each other: restart all \
+                 nodes if the job hangs"
             }
             Self::NodeDied { .. } => {
                 "look at that pod's log and events; torchrun notices when its heartbeats expire, 15 s by default"
             }
             Self::RankLost { .. } => {
                 "look at the log of that process; the others wait for it until their time-out"
+            }
+            Self::RanksEnded { soon: Some(_), .. } => {
+                "look at the logs: could they connect to each other at the addresses that they published? GLOO_SOCKET_IFNAME \
+                 chooses the network interface"
             }
             Self::RanksEnded { .. } => {
                 "if they were not meant to end before the others, look at their logs; the store cannot tell success from \
@@ -116,8 +128,11 @@ impl Reason {
             Self::WorkersElsewhere { .. } => {
                 "to see their ranks, and to be free of rank 0's host, let the workers meet here: docs/launch-modes.md"
             }
+            Self::ExitBarrier { running, dead, .. } if running.is_empty() && !dead.is_empty() => {
+                "look at the log of what died; the others wait for it up to 300 s and end then"
+            }
             Self::ExitBarrier { .. } => {
-                "look at the nodes that still train; agents wait for them up to 300 s"
+                "look at the nodes that have not finished; agents wait for them up to 300 s"
             }
             Self::WatchdogFired { .. } => "look at that rank's log for the collective that timed out",
             Self::UnreadableState { .. } => {
@@ -128,6 +143,9 @@ impl Reason {
                  its own rank (PET_NODE_RANK, node_rank, the pod's index)"
             }
             Self::Rendezvous(said) => said.remedy,
+            Self::RunEnded { .. } => {
+                "whether they succeeded cannot be seen here: their exit codes and logs tell"
+            }
             Self::StandsBy { .. }
             | Self::RunStarted { .. }
             | Self::RoundComplete { .. }

@@ -166,6 +166,28 @@ impl Display for Whereabouts {
     }
 }
 
+/// How far a run had got when a node of it died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Moment {
+    /// The round was complete; what its workers do is not seen here.
+    RoundComplete,
+    /// Its ranks come together here, and not all had published their addresses.
+    RanksComing,
+    /// All ranks had published their addresses here.
+    RanksComplete,
+}
+
+impl Display for Moment {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RoundComplete => "after the round was complete",
+            Self::RanksComing => "before all ranks had published their addresses",
+            Self::RanksComplete => "while training",
+        })
+    }
+}
+
 /// Something in the words of the native rendezvous.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Said {

@@ -33,7 +33,12 @@ const fn has(n: usize) -> &'static str {
 
 /// `3 of 8`, or `3` if the whole is not known.
 fn of_whole(n: u32, whole: Option<u32>) -> String {
-    whole.map_or_else(|| n.to_string(), |whole| format!("{n} of {whole}"))
+    match (n, whole) {
+        (0, Some(whole)) => format!("none of {whole}"),
+        (_, Some(whole)) => format!("{n} of {whole}"),
+        (0, None) => "none".into(),
+        (_, None) => n.to_string(),
+    }
 }
 
 /// `n` nodes are missing: their names as far as they are known, else the nodes that are there.
@@ -46,6 +51,10 @@ fn who_is_missing(n: usize, missing: &Names, present: &Names, waited: Elapsed) -
         known if known < n => format!("{n} have been missing for {waited}, {missing} among them"),
         known => format!("{missing} {} been missing for {waited}", has(known)),
     }
+}
+
+fn its_connection(nodes: &Names) -> &'static str {
+    if nodes.count() == 1 { "the connection" } else { "the connections" }
 }
 
 /// All ranks that have not come, if there are several.
@@ -88,6 +97,7 @@ impl Reason {
             Self::RunStarted { .. }
                 | Self::RoundComplete { .. }
                 | Self::RunFinished { .. }
+                | Self::RunEnded { .. }
                 | Self::RunRestarted {}
                 | Self::Rendezvous(_)
         )
@@ -116,14 +126,20 @@ impl Display for Reason {
             }
             Self::RanksComplete { ranks, took, last, last_after } => {
                 let all = if *ranks == 1 {
-                    "its only rank is there after"
+                    "its only rank has published its address after"
                 } else {
-                    &format!("all {ranks} ranks have met in")
+                    &format!("all {ranks} ranks have published their addresses in")
                 };
                 write!(f, "{all} {took}; last: {last} (+{last_after})")
             }
-            Self::RunFinished { members, unit, ran } => {
-                write!(f, "finished: {} after {ran}", unit.count(*members))
+            Self::RunFinished { nodes, ran } => {
+                write!(f, "finished: {} after {ran}", Unit::Node.count(*nodes))
+            }
+            Self::RunEnded { processes: 1, ran } => {
+                write!(f, "ended: the connection of its only process closed after {ran}")
+            }
+            Self::RunEnded { processes, ran } => {
+                write!(f, "ended: the connections of all {processes} processes closed after {ran}")
             }
             Self::PodsMissing { announced, expected, missing, waited } => {
                 let n = expected.saturating_sub(*announced) as usize;
@@ -160,28 +176,31 @@ impl Display for Reason {
             Self::NodeCameLate { node, after, joined, expected } => {
                 write!(f, "{node} has come after {after}: {} have joined", of_expected(*joined, *expected))
             }
-            Self::NodeDiedJoining { nodes, joined, expected } => write!(
+            Self::NodeDiedJoining { nodes, joined, expected, .. } => write!(
                 f,
-                "{nodes} died or failed: the connection closed while joining; {} left",
+                "{nodes} died or failed: {} closed while joining; {} left",
+                its_connection(nodes),
                 of_expected(*joined, *expected)
             ),
-            Self::NodeDied { nodes, left } => {
-                write!(
-                    f,
-                    "{nodes} died or failed: the connection closed while training; {} left",
-                    Unit::Node.count(*left)
-                )
+            Self::NodeDied { nodes, left, moment, .. } => {
+                let left = if *left == 0 { "no node".to_owned() } else { Unit::Node.count(*left) };
+                write!(f, "{nodes} died or failed: {} closed {moment}; {left} left", its_connection(nodes))
             }
             Self::RankLost { ranks, joined, world_size } => {
                 let there = of_whole(*joined, *world_size);
                 write!(
                     f,
-                    "{ranks} ended before all ranks had met; {there} {} still there",
-                    are(*joined as usize)
+                    "{ranks} ended before all ranks had come; {there} {} still there",
+                    if *joined < 2 { "is" } else { "are" }
                 )
             }
-            Self::RanksEnded { ranks, left, since } => {
-                write!(f, "{ranks} ended {since} ago while {} still run", Unit::Process.count(*left))
+            Self::RanksEnded { ranks, left, since, soon } => {
+                write!(f, "{ranks} ended {since} ago")?;
+                if let Some(soon) = soon {
+                    write!(f, ", {soon} after all had published their addresses,")?;
+                }
+                let run = if *left == 1 { "runs" } else { "run" };
+                write!(f, " while {} still {run}", Unit::Process.count(*left))
             }
             Self::AllLeft { members: 1, unit } => {
                 write!(f, "its only {} left without finishing", unit.count(1).trim_start_matches("1 "))
@@ -254,18 +273,20 @@ impl Display for Reason {
             ),
             Self::RunIsClosed { newcomer, closed_for, finished } => write!(
                 f,
-                "{newcomer} cannot join: the run {} {closed_for} ago and is closed",
-                if *finished { "finished" } else { "was closed" }
+                "{newcomer} cannot join: the run {} {closed_for} ago",
+                if *finished { "finished and was closed" } else { "was closed" }
             ),
-            Self::ClosedIncomplete { joined, expected, present } => {
-                let (joined, present) = (of_expected(*joined, *expected), if_any("; there were ", present));
-                write!(f, "closed at {joined} and never complete{present}")
+            Self::ClosedIncomplete { joined, expected, present, by } => {
+                let was = if present.count() == 1 { "; there was " } else { "; there were " };
+                let (joined, present) = (of_expected(*joined, *expected), if_any(was, present));
+                write!(f, "closed by {by} at {joined} and never complete{present}")
             }
-            Self::ClosedUnfinished { finished, nodes } => {
-                write!(
-                    f,
-                    "closed although only {finished} of {nodes} nodes had finished: it failed or was stopped"
-                )
+            Self::ClosedUnfinished { finished, nodes, by } => {
+                let finished = match finished {
+                    0 => format!("none of {} had", Unit::Node.count(*nodes)),
+                    finished => format!("only {finished} of {} had", Unit::Node.count(*nodes)),
+                };
+                write!(f, "closed by {by} although {finished} finished: it failed or was stopped")
             }
             Self::RunRestarted {} => f.write_str("had finished and is started again"),
             Self::StaleAddress { reader, key, gone_for } => write!(
@@ -299,13 +320,20 @@ impl Display for Reason {
                 f,
                 "the workers meet at {address}, a store that rank 0 hosts itself; their ranks cannot be seen here"
             ),
-            Self::ExitBarrier { arrived, nodes, running, waited } => {
+            Self::ExitBarrier { arrived, nodes, running, dead, waited } => {
                 let have_finished = match nodes {
-                    Some(nodes) => format!("{arrived} of {nodes} nodes have finished"),
+                    Some(nodes) => {
+                        format!(
+                            "{arrived} of {} {} finished",
+                            Unit::Node.count(*nodes),
+                            has(*arrived as usize)
+                        )
+                    }
                     None => format!("{} finished", have(*arrived as usize, "node", "nodes")),
                 };
                 let running = if_any("; still running: ", running);
-                write!(f, "{have_finished} and waited {waited} at the exit barrier{running}")
+                write!(f, "{have_finished} and waited {waited} at the exit barrier{running}")?;
+                f.write_str(&if_any("; died or failed: ", dead))
             }
             Self::WatchdogFired { who } => write!(f, "{who} reported that a collective timed out or failed"),
             Self::UnreadableState { detail } => write!(f, "the rendezvous state cannot be read: {detail}"),

@@ -28,7 +28,14 @@ struct Placed {
 
 impl TrackedRun {
     /// A new version of torchrun's c10d state, written by `conn`.
-    pub(super) fn fold_state(&mut self, state: &RendezvousState, conn: ConnId, now: Timestamp, plan: &Plan) {
+    pub(super) fn fold_state(
+        &mut self,
+        state: &RendezvousState,
+        conn: ConnId,
+        who: &str,
+        now: Timestamp,
+        plan: &Plan,
+    ) {
         if self.has_state && state.round != self.round.number {
             self.leave_round(state);
         }
@@ -54,7 +61,8 @@ impl TrackedRun {
             self.complete(now);
         }
         if state.closed && self.round.closed.is_none() {
-            self.close(now, plan);
+            let by = self.node_of(conn).map_or_else(|| who.to_owned(), TrackedNode::label);
+            self.close(by, now, plan);
         }
         self.let_go_of_unlisted(&is_listed);
     }
@@ -207,7 +215,7 @@ impl TrackedRun {
         self.finds(reason, about, now);
     }
 
-    fn close(&mut self, now: Timestamp, plan: &Plan) {
+    fn close(&mut self, by: String, now: Timestamp, plan: &Plan) {
         self.round.closed = Some(now);
         self.touch();
         if self.round.exit_done.is_some() {
@@ -215,12 +223,13 @@ impl TrackedRun {
         }
         let reason = match (self.round.completed, self.round.group) {
             (Some(_), Some(nodes)) => {
-                Reason::ClosedUnfinished { finished: count(self.round.exit.len()), nodes }
+                Reason::ClosedUnfinished { finished: count(self.round.exit.len()), nodes, by }
             }
             _ => Reason::ClosedIncomplete {
                 joined: self.round.most_joined,
                 expected: self.expected(plan).map(|expected| expected.min),
                 present: self.round.most_present.clone(),
+                by,
             },
         };
         let about = format!("round {}", self.round.number);

@@ -5,7 +5,7 @@ use super::limits::{MOST_NODES, SETTLE};
 use super::node::Place;
 use super::tracked::TrackedRun;
 use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
-use crate::core::insight::reason::{Names, Reason, Unit};
+use crate::core::insight::reason::{Moment, Names, Reason};
 
 impl TrackedRun {
     /// An agent arrived at the exit barrier.
@@ -24,13 +24,9 @@ impl TrackedRun {
             return;
         }
         self.round.exit_done = Some(now);
-        let members = self.round.group.unwrap_or(count(self.round.exit.len()));
+        let nodes = self.round.group.unwrap_or(count(self.round.exit.len()));
         let ran = Elapsed(now.since(self.round.completed.unwrap_or(now)));
-        self.finds(
-            Reason::RunFinished { members, unit: Unit::Node, ran },
-            format!("round {}", self.round.number),
-            now,
-        );
+        self.finds(Reason::RunFinished { nodes, ran }, format!("round {}", self.round.number), now);
     }
 
     /// An agent's connection closed.
@@ -85,12 +81,20 @@ impl TrackedRun {
         if !joining.is_empty() {
             let nodes = names(joining);
             let about = nodes.to_string();
-            self.finds(Reason::NodeDiedJoining { nodes, joined: left, expected }, about, since);
+            let backend = self.kind;
+            self.finds(Reason::NodeDiedJoining { nodes, joined: left, expected, backend }, about, since);
         }
         if !training.is_empty() {
             let nodes = names(training);
             let about = nodes.to_string();
-            self.finds(Reason::NodeDied { nodes, left }, about, since);
+            let world = &self.life.world;
+            let moment = match world.completed {
+                Some(_) => Moment::RanksComplete,
+                None if self.life.has_workers_here => Moment::RanksComing,
+                None => Moment::RoundComplete,
+            };
+            let backend = self.kind;
+            self.finds(Reason::NodeDied { nodes, left, moment, backend }, about, since);
         }
     }
 }

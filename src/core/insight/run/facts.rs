@@ -89,6 +89,8 @@ pub(in crate::core::insight) struct LifeFacts {
     pub(super) master: Master,
     /// It is known where the workers meet: it was reported, or they came here.
     pub(super) workers_placed: bool,
+    /// Its workers use a store of this server.
+    pub(super) has_workers_here: bool,
     pub(super) world: World,
 }
 

@@ -45,6 +45,11 @@ pub(in crate::core::insight) struct TrackedNode {
 }
 
 impl TrackedNode {
+    /// Its connection closed before it had finished.
+    pub(in crate::core::insight) fn is_dead(&self) -> bool {
+        self.gone.is_some() && !self.finished
+    }
+
     /// The name with the rank, for sentences.
     pub(in crate::core::insight) fn label(&self) -> String {
         match (&self.id, self.rank) {

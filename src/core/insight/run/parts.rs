@@ -13,6 +13,13 @@ use crate::core::insight::reason::Reason;
 use crate::core::protocol::keys::RendezvousPart;
 use crate::core::protocol::rendezvous_state;
 
+/// Who writes something, for people, and from where.
+#[derive(Debug)]
+pub(in crate::core::insight) struct Writer {
+    pub(in crate::core::insight) who: String,
+    pub(in crate::core::insight) peer: Option<SocketAddr>,
+}
+
 /// How a run was closed before a node came to it.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::core::insight) struct ClosedBefore {
@@ -51,6 +58,7 @@ impl TrackedRun {
         self.life.world.connected.insert(conn);
         self.life.world.ended = None;
         self.life.workers_placed = true;
+        self.life.has_workers_here = true;
         if !self.has_agents() {
             self.round.started.get_or_insert(at);
         }
@@ -71,7 +79,13 @@ impl TrackedRun {
 
     /// A rank published its address.
     pub(in crate::core::insight) fn publish(&mut self, rank: u32, attempt: Option<u32>, info: RankInfo) {
-        self.life.world.publish(rank, attempt, info);
+        let at = info.joined;
+        if self.life.world.publish(rank, attempt, info)
+            && !self.has_agents()
+            && self.life.world.size.is_some()
+        {
+            self.round.started = self.life.world.started.or(Some(at));
+        }
         self.check_ranks();
     }
 
@@ -121,7 +135,7 @@ impl TrackedRun {
         &mut self,
         value: &[u8],
         conn: ConnId,
-        peer: Option<SocketAddr>,
+        Writer { who, peer }: &Writer,
         at: Timestamp,
         plan: &Plan,
     ) -> bool {
@@ -134,14 +148,14 @@ impl TrackedRun {
         let is_known = std::mem::replace(&mut self.told.unreadable, read.is_err());
         match read {
             Ok(None) => self.touch(),
-            Ok(Some(state)) => self.fold_state(&state, conn, at, plan),
+            Ok(Some(state)) => self.fold_state(&state, conn, who, at, plan),
             Err(_) if is_known => {}
             Err(unreadable) => {
                 self.finds(Reason::UnreadableState { detail: unreadable.to_string() }, "", at);
             }
         }
         if let (Some(peer), Some(node)) =
-            (peer, self.life.nodes.iter_mut().find(|node| node.conn == Some(conn)))
+            (*peer, self.life.nodes.iter_mut().find(|node| node.conn == Some(conn)))
         {
             node.peer = Some(peer);
         }

@@ -75,10 +75,9 @@ impl TrackedRun {
                 self.life.world.lost.clear();
                 self.finds(Reason::AllLeft { members: processes, unit: Unit::Process }, about, ended);
             }
-            (RunState::Finished, false) if before != RunState::Finished => {
+            (RunState::Ended, false) if before != RunState::Ended => {
                 let ran = Elapsed(ended.since(world.completed.or(self.round.started).unwrap_or(ended)));
-                let reason = Reason::RunFinished { members: processes, unit: Unit::Process, ran };
-                self.finds(reason, about, ended);
+                self.finds(Reason::RunEnded { processes, ran }, about, ended);
             }
             _ => {}
         }

@@ -102,6 +102,9 @@ impl TrackedRun {
 
     /// The address that the workers meet at.
     pub(in crate::core::insight) fn workers_store(&self) -> Option<String> {
+        if self.life.has_workers_here {
+            return None;
+        }
         let Master { host, port } = &self.life.master;
         Some(format!("{}:{}", host.as_ref()?, port.as_ref()?))
     }
@@ -112,7 +115,9 @@ impl TrackedRun {
     }
 
     pub(in crate::core::insight) fn joined(&self) -> u32 {
-        count(self.participants().count()).saturating_add(self.round.let_go)
+        // Nobody but the server notices when a static node dies: it has to come again.
+        let is_there = |node: &&TrackedNode| self.kind != RunKind::Static || !node.is_dead();
+        count(self.participants().filter(is_there).count()).saturating_add(self.round.let_go)
     }
 
     pub(in crate::core::insight) fn has_agents(&self) -> bool {
@@ -185,8 +190,8 @@ impl TrackedRun {
         }
         if !self.has_agents() {
             return match (world.completed, world.ended) {
-                (Some(_), ended) if settled(ended) => RunState::Finished,
-                (None, ended) if settled(ended) && world.nccl => RunState::Finished,
+                (Some(_), ended) if settled(ended) => RunState::Ended,
+                (None, ended) if settled(ended) && world.nccl => RunState::Ended,
                 (None, ended) if settled(ended) => RunState::Gone,
                 (Some(_), _) => RunState::Running,
                 (None, _) if world.nccl => RunState::Running,

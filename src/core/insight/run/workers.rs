@@ -2,6 +2,7 @@
 
 use super::limits::SETTLE;
 use super::tracked::TrackedRun;
+use crate::api::RunState;
 use crate::core::ids::{Elapsed, Timestamp};
 use crate::core::insight::reason::{Names, Reason};
 
@@ -16,6 +17,9 @@ impl TrackedRun {
         };
         let took = Elapsed(last.joined.since(self.life.world.started.unwrap_or(at)));
         let (ranks, last) = (self.life.world.joined(), self.life.world.label(rank));
+        if self.state == RunState::Running {
+            self.state_since = at;
+        }
         if !self.has_agents() {
             // This line says everything that the line about the start would say.
             self.told.start = self.round.started;

@@ -139,23 +139,27 @@ impl RankInfo {
 }
 
 impl World {
-    /// A rank published its address.
-    pub(super) fn publish(&mut self, rank: u32, attempt: Option<u32>, info: RankInfo) {
+    /// A rank published its address. Returns whether a meeting begins with it of which nobody was in the one before.
+    pub(super) fn publish(&mut self, rank: u32, attempt: Option<u32>, info: RankInfo) -> bool {
         let now = info.joined;
+        let nobody_stays = !self.ranks.values().any(RankInfo::is_live);
+        let mut begins = false;
         let gone: Option<Vec<Timestamp>> = self.ranks.values().map(|info| info.gone).collect();
         let is_long_over =
             gone.and_then(|gone| gone.into_iter().max()).is_some_and(|at| now.since(at) >= SETTLE)
                 && self.present() == 0;
         if is_long_over || attempt != self.attempt {
             self.begin(attempt, BTreeMap::new());
+            begins = true;
         } else if self.completed.is_some() {
             // They meet again. Some may not even have left the last meeting.
             let mut former = std::mem::take(&mut self.former);
             former.append(&mut self.ranks);
             self.begin(attempt, former);
+            begins = true;
         }
         if rank >= MOST_RANKS {
-            return;
+            return false;
         }
         let holder = self.former.remove(&rank);
         if self.ranks.get(&rank).or(holder.as_ref()).is_some_and(|before| before.conn != info.conn) {
@@ -183,6 +187,7 @@ impl World {
         self.connected.insert(info.conn);
         self.ended = None;
         self.ranks.insert(rank, info);
+        begins && nobody_stays
     }
 
     /// A live rank that is prepared for another world size than `size`. One that has met already counts only beside a

@@ -190,7 +190,7 @@ fn case_4_a_node_dies_while_training() {
     lab.pass(5.0);
     let at = lab.assert_said(
         "node_died",
-        "job round 0: node2 (node rank 2) died or failed: the connection closed while training; 3 nodes left",
+        "job round 0: node2 (node rank 2) died or failed: the connection closed after the round was complete; 3 nodes left",
     );
     assert!(at - died < 5.0);
 }
@@ -262,12 +262,12 @@ fn ranks_of_an_old_release_meet_and_finish_too() {
     lab.pass(20.0);
     lab.assert_said(
         "ranks_complete",
-        "store:29500: all 2 ranks have met in 0 s; last: rank 1 at 10.0.0.1 (+0 s)",
+        "store:29500: all 2 ranks have published their addresses in 0 s; last: rank 1 at 10.0.0.1 (+0 s)",
     );
     (0..2).for_each(|n| lab.leave(n));
     lab.pass(20.0);
     assert_silent(&lab);
-    assert_eq!(lab.texts("run_finished").len(), 1);
+    assert_eq!(lab.texts("run_ended").len(), 1);
 }
 
 #[test]
@@ -366,7 +366,7 @@ fn case_6_two_nodes_claim_one_rank() {
     assert_silent(&healthy);
     healthy.assert_said(
         "ranks_complete",
-        "store:29500: all 3 ranks have met in 0 s; last: rank 2 on host2 (+0 s)",
+        "store:29500: all 3 ranks have published their addresses in 0 s; last: rank 2 on host2 (+0 s)",
     );
 }
 
@@ -536,7 +536,7 @@ fn case_8_the_run_is_closed() {
     lab.pass(3.0);
     lab.assert_said(
         "run_is_closed",
-        "job round 0: process 1007 at 10.77.0.17 cannot join: the run finished 4 s ago and is closed",
+        "job round 0: process 1007 at 10.77.0.17 cannot join: the run finished and was closed 4 s ago",
     );
 
     // Once the run is forgotten the id can be used again.
@@ -743,7 +743,7 @@ fn case_13_the_workers_meet_elsewhere() {
     assert!(healthy.texts("workers_elsewhere").is_empty());
     healthy.assert_said(
         "ranks_complete",
-        "job round 0: all 2 ranks have met in 0 s; last: rank 1 on host11 (+0 s)",
+        "job round 0: all 2 ranks have published their addresses in 0 s; last: rank 1 on host11 (+0 s)",
     );
 }
 
@@ -827,7 +827,7 @@ fn a_process_that_leaves_before_all_have_met() {
     lab.pass(5.0);
     lab.assert_said(
         "rank_lost",
-        "store:29500: rank 1 on host1 ended before all ranks had met; 2 of 4 are still there",
+        "store:29500: rank 1 on host1 ended before all ranks had come; 2 of 4 are still there",
     );
     assert_eq!(lab.run("store:29500").rank_grid.expect("ranks").states, "jxj.");
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::lab::{Lab, PORT};
+use super::lab::Lab;
 use crate::api::Severity;
 use crate::core::insight::Settings;
 use crate::core::store::StaleKeyConfig;
@@ -245,4 +245,260 @@ fn faults_of_ranks_without_agents() {
             never: &["will fail now"],
         },
     ]);
+}
+
+/// Agents of a static run with `nodes` nodes, which have their ranks.
+fn static_run(lab: &mut Lab, run: &str, nodes: u32) {
+    for n in (0..nodes).rev() {
+        lab.static_node(n, run, n, nodes);
+    }
+    lab.pass(0.1);
+    lab.assign_static(0, run, nodes, 2);
+    lab.pass(2.0);
+}
+
+/// Workers of agents, two on each node, that have published their addresses here.
+fn workers(lab: &mut Lab, ranks: std::ops::Range<u32>, world: usize) {
+    for rank in ranks {
+        lab.worker(100 + rank, &format!("10.77.0.{}", 10 + rank / 2));
+        lab.publish(100 + rank, rank, world);
+    }
+}
+
+#[test]
+fn faults_of_static_runs() {
+    check_all(&[
+        Fault {
+            name: "static: a node never comes, and nobody has said how many there are",
+            play: |lab| {
+                lab.static_node(0, "s", 0, 4);
+                lab.static_node(2, "s", 2, 4);
+            },
+            code: "nodes_missing",
+            says: &["2 of 4 nodes have joined", "node 1 and node 3", "rank 0's role exchange"],
+            remedy: "missing node",
+            within: WAIT,
+            never: &["deadlock"],
+        },
+        Fault {
+            name: "static: a node with a larger --nnodes waits for ranks that nobody hands out",
+            play: |lab| {
+                lab.static_node(0, "s", 0, 2);
+                lab.static_node(2, "s", 2, 3);
+                lab.static_node(1, "s", 1, 2);
+                lab.assign_static(0, "s", 2, 1);
+            },
+            code: "node_rank_beyond",
+            says: &["node 2 at 10.77.0.12", "rank 0 counts on 2 nodes"],
+            remedy: "same --nnodes",
+            within: FACT,
+            never: &["from node 0", "3 nodes", "look at rank 0"],
+        },
+        Fault {
+            name: "static: an operator resets the store while nodes join",
+            play: |lab| {
+                lab.static_node(0, "s", 0, 3);
+                lab.static_node(1, "s", 1, 3);
+                lab.pass(2.0);
+                lab.reset();
+            },
+            code: "rank_zero_slow",
+            says: &["an operator reset the store"],
+            remedy: "restart all processes",
+            within: WAIT,
+            never: &["deadlock", "each waits for the next"],
+        },
+        Fault {
+            name: "static: a node dies before its ranks have come",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 0..2, 4);
+                lab.leave(1);
+            },
+            code: "node_died",
+            says: &["node 1 at 10.77.0.11", "before all ranks had published"],
+            remedy: "do not watch each other",
+            within: FACT,
+            never: &["while training", "heartbeats"],
+        },
+        Fault {
+            name: "static: a node dies, and the others wait for it at the exit barrier",
+            play: |lab| {
+                static_run(lab, "s", 3);
+                lab.exit_static(0, "s", false);
+                lab.exit_static(1, "s", false);
+                lab.leave(2);
+            },
+            code: "exit_barrier",
+            says: &["2 of 3 nodes have finished", "died or failed: node 2"],
+            remedy: "log of what died",
+            within: WAIT,
+            never: &["still train", "heartbeats"],
+        },
+        Fault {
+            name: "static: the ranks of a node that is there never come",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 0..2, 4);
+                lab.wait_for_rank(100, 2);
+                lab.wait_for_rank(101, 2);
+            },
+            code: "waiting_for_rank",
+            says: &["rank 2 (local rank 0 on node 1 at 10.77.0.11)", "rank 3 (local rank 1 on node 1"],
+            remedy: "has it started",
+            within: WAIT,
+            never: &["meet at"],
+        },
+        Fault {
+            name: "static: all nodes are killed",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                lab.leave(0);
+                lab.leave(1);
+            },
+            code: "all_left",
+            says: &["all 2 nodes left without finishing"],
+            remedy: "logs",
+            within: FACT,
+            never: &["finished:"],
+        },
+    ]);
+}
+
+#[test]
+fn faults_at_the_end_of_ranks() {
+    check_all(&[
+        Fault {
+            name: "env: all ranks are killed at once",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                lab.pass(20.0);
+                (0..3).for_each(|n| lab.leave(n));
+            },
+            code: "run_ended",
+            says: &["the connections of all 3 processes closed"],
+            remedy: "cannot be seen here",
+            within: FACT,
+            never: &["finished"],
+        },
+        Fault {
+            name: "env: a rank cannot connect to another and ends",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                lab.pass(1.0);
+                lab.leave(2);
+            },
+            code: "ranks_ended",
+            says: &["rank 2 on host2 ended", "1 s after all had published", "2 processes still run"],
+            remedy: "GLOO_SOCKET_IFNAME",
+            within: WAIT,
+            never: &["have met"],
+        },
+    ]);
+}
+
+/// What may be said of a healthy run.
+fn assert_healthy(name: &str, lab: &mut Lab) {
+    lab.pass(60.0);
+    let alarms: Vec<_> = lab
+        .said
+        .iter()
+        .filter(|(_, said)| said.severity > Severity::Info)
+        .map(|(_, said)| &said.text)
+        .collect();
+    assert!(alarms.is_empty(), "{name}: {alarms:?}");
+}
+
+#[test]
+fn healthy_twins_are_silent() {
+    let twins: &[(&str, fn(&mut Lab))] = &[
+        ("env: all come, train and end one by one", |lab| {
+            ranks(lab, &[0, 1, 2, 3], 4);
+            lab.pass(60.0);
+            for n in 0..4 {
+                lab.leave(n);
+                lab.pass(0.5);
+            }
+        }),
+        ("env: one run after the other", |lab| {
+            for job in 0..3 {
+                for rank in 0..3 {
+                    lab.worker(10 * job + rank, "10.0.0.1");
+                    lab.publish(10 * job + rank, rank, 3);
+                }
+                lab.pass(5.0);
+                (0..3).for_each(|rank| lab.leave(10 * job + rank));
+                lab.pass(0.4);
+            }
+        }),
+        ("static: runs of one id follow each other", |lab| {
+            for _ in 0..3 {
+                static_run(lab, "none", 2);
+                workers(lab, 0..4, 4);
+                lab.pass(20.0);
+                (100..104).for_each(|n| lab.leave(n));
+                lab.exit_static(0, "none", false);
+                lab.exit_static(1, "none", true);
+                lab.leave(0);
+                lab.leave(1);
+                lab.pass(15.0);
+            }
+        }),
+        ("env: a program polls for a key of its own", |lab| {
+            ranks(lab, &[0, 1], 2);
+            for _ in 0..30 {
+                lab.wait(0, &["checkpoint/next"]);
+                lab.pass(1.5);
+                lab.cancel(0);
+            }
+        }),
+    ];
+    for (name, play) in twins {
+        let mut lab = lab();
+        play(&mut lab);
+        assert_healthy(name, &mut lab);
+    }
+}
+
+#[test]
+fn a_run_that_follows_another_at_once_has_times_of_its_own() {
+    let mut lab = lab();
+    ranks(&mut lab, &[0, 1], 2);
+    lab.pass(20.0);
+    lab.leave(0);
+    lab.leave(1);
+    lab.pass(0.3);
+    for rank in 0..2 {
+        lab.worker(10 + rank, "10.0.0.1");
+        lab.publish(10 + rank, rank, 2);
+    }
+    lab.pass(2.0);
+    let run = lab.run("store:29500").summary;
+    let now = lab.now.0.as_secs_f64();
+    assert!(now - run.state_since < 3.0 && now - run.started_at < 3.0, "{run:?} at {now}");
+}
+
+#[test]
+fn the_workers_store_is_elsewhere_only_if_it_is() {
+    let mut lab = lab();
+    static_run(&mut lab, "s", 2);
+    lab.set(0, "/s/MASTER_ADDR", b"node0");
+    lab.set(0, "/s/MASTER_PORT", b"29500");
+    workers(&mut lab, 0..4, 4);
+    lab.pass(1.0);
+    assert_eq!(lab.run("s").workers_store, None);
+}
+
+#[test]
+fn a_static_node_that_died_is_missing() {
+    let mut lab = lab();
+    lab.static_node(0, "s", 0, 3);
+    lab.static_node(1, "s", 1, 3);
+    lab.pass(3.0);
+    lab.leave(1);
+    lab.pass(3.0);
+    let run = lab.run("s");
+    assert_eq!((run.summary.nodes.joined, run.summary.nodes.missing), (1, Some(2)));
+    let names: Vec<_> = run.missing.iter().filter_map(|node| node.name.as_deref()).collect();
+    assert_eq!(names, ["node 1", "node 2"]);
 }

@@ -192,8 +192,8 @@ proptest! {
         lab.pass(12.0);
         prop_assert_eq!(lab.complaints(), [""; 0]);
         prop_assert_eq!(lab.texts("ranks_complete").len(), sizes.len(), "{:?}", lab.texts("ranks_complete"));
-        prop_assert!(!lab.texts("run_finished").is_empty());
-        prop_assert_eq!(lab.run("store:29500").summary.state, RunState::Finished);
+        prop_assert!(!lab.texts("run_ended").is_empty());
+        prop_assert_eq!(lab.run("store:29500").summary.state, RunState::Ended);
     }
 
     #[test]
@@ -269,7 +269,7 @@ proptest! {
             lab.pauses.clone_from(&pauses);
             let lab = replay::replay(name, script, lab, 20.0);
             prop_assert_eq!(lab.complaints(), [""; 0], "{}", name);
-            prop_assert_eq!(lab.texts("run_finished").len(), 1, "{}", name);
+            prop_assert_eq!(lab.texts("run_finished").len() + lab.texts("run_ended").len(), 1, "{}", name);
         }
     }
 }
@@ -292,7 +292,7 @@ fn ranks_that_meet_and_leave_between_two_looks_have_finished() {
     }
     assert_silent(&lab);
     assert_eq!(lab.texts("ranks_complete").len(), 2);
-    lab.assert_said("run_finished", "store:29500 finished: 2 processes after 0 s");
+    lab.assert_said("run_ended", "store:29500 ended: the connections of all 2 processes closed after 0 s");
 }
 
 #[test]

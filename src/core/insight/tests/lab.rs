@@ -307,6 +307,42 @@ impl Lab {
         }
     }
 
+    /// The agent of a static run: it tells its role; node rank 0 waits for those of all nodes, the others for their ranks.
+    pub(super) fn static_node(&mut self, n: u32, run: &str, rank: u32, nodes: u32) {
+        self.connect(n, &format!("10.77.0.{}", 10 + n), 1000 + n);
+        self.ping(n);
+        let key = |part: &str, node: u32| format!("/{run}/torchelastic/{part}/{node}");
+        self.set(n, &key("role_info", rank), b"{}");
+        if rank == 0 {
+            let roles: Vec<String> = (0..nodes).map(|node| key("role_info", node)).collect();
+            self.wait(n, &roles.iter().map(String::as_str).collect::<Vec<_>>());
+        } else {
+            self.wait(n, &[&key("assigned_ranks", rank)]);
+        }
+    }
+
+    /// Node rank 0 of a static run hands out the ranks, `local` to each node.
+    pub(super) fn assign_static(&mut self, n: u32, run: &str, nodes: u32, local: u32) {
+        let world = nodes * local;
+        let ranks: Vec<_> = (0..nodes)
+            .map(|node| {
+                let value = format!("[{0}, {world}, {0}, {world}]", node * local);
+                (format!("/{run}/torchelastic/assigned_ranks/{node}"), value)
+            })
+            .collect();
+        self.multi_set(n, &ranks);
+    }
+
+    /// A static run arrives at its exit barrier.
+    pub(super) fn exit_static(&mut self, n: u32, run: &str, is_last: bool) {
+        let base = format!("/{run}/torchelastic/agent/terminal_state");
+        self.add(n, &format!("{base}/num_members"), 1);
+        if is_last {
+            self.set(n, &format!("{base}/last_member"), b"x");
+        }
+        self.wait(n, &[&format!("{base}/last_member")]);
+    }
+
     /// A worker of `env://` connects.
     pub(super) fn worker(&mut self, n: u32, addr: &str) {
         self.connect(n, addr, 2000 + n);

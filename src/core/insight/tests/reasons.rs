@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::api::{ExpectedFrom, Severity};
+use crate::api::{ExpectedFrom, RunKind, Severity};
 use crate::core::ids::Elapsed;
-use crate::core::insight::{Names, Reason, Said, Unit, Whereabouts};
+use crate::core::insight::{Moment, Names, Reason, Said, Unit, Whereabouts};
 
 fn names(names: &[&str]) -> Names {
     Names::of(names.iter().map(|name| (*name).to_owned()))
@@ -34,8 +34,12 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "All worker ranks have published their addresses here. Only if the workers use this server, with gloo.",
         ),
         (
-            Reason::RunFinished { members: 4, unit: Unit::Node, ran: secs(7200.0) },
-            "All agents have arrived at the exit barrier. A native run has finished when all nodes of the round have left and said that they succeeded, as the torchrun plugin does. A run without agents has finished when all its processes have ended after all ranks had met.",
+            Reason::RunFinished { nodes: 4, ran: secs(7200.0) },
+            "All agents have arrived at the exit barrier. A native run has finished when all nodes of the round have left and said that they succeeded, as the torchrun plugin does.",
+        ),
+        (
+            Reason::RunEnded { processes: 32, ran: secs(7200.0) },
+            "Ranks without agents: after all had published their addresses (or an NCCL id was), the connections of all of them have closed. Success and failure look the same here.",
         ),
         (
             Reason::PodsMissing {
@@ -81,11 +85,21 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "A node that was reported missing has joined.",
         ),
         (
-            Reason::NodeDiedJoining { nodes: names(&["train-llm-2"]), joined: 2, expected: Some(4) },
+            Reason::NodeDiedJoining {
+                nodes: names(&["train-llm-2"]),
+                joined: 2,
+                expected: Some(4),
+                backend: RunKind::C10d,
+            },
             "An agent's connection closed before its round was complete. torchrun notices when the heartbeats expire.",
         ),
         (
-            Reason::NodeDied { nodes: names(&[&node]), left: 3 },
+            Reason::NodeDied {
+                nodes: names(&[&node]),
+                left: 3,
+                moment: Moment::RoundComplete,
+                backend: RunKind::C10d,
+            },
             "An agent's connection closed after its round was complete, and it had not finished.",
         ),
         (
@@ -93,7 +107,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "A worker's connection closed before all ranks had published their addresses.",
         ),
         (
-            Reason::RanksEnded { ranks: names(&[&rank]), left: 3, since: secs(31.0) },
+            Reason::RanksEnded { ranks: names(&[&rank]), left: 3, since: secs(31.0), soon: None },
             "In a run without agents some processes have ended, and others have gone on for longer than --explain-after.",
         ),
         (
@@ -207,11 +221,12 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 joined: 3,
                 expected: Some(4),
                 present: names(&["train-llm-0", "train-llm-1", "train-llm-3"]),
+                by: "train-llm-0".into(),
             },
             "The first node whose join time-out ended closed the run. torchrun tells the others only that it is closed.",
         ),
         (
-            Reason::ClosedUnfinished { finished: 0, nodes: 4 },
+            Reason::ClosedUnfinished { finished: 0, nodes: 4, by: "train-llm-0".into() },
             "An agent closed the run after a failure, or because it was stopped.",
         ),
         (Reason::RunRestarted {}, "A run that had finished has a client again under the same id."),
@@ -261,7 +276,13 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "The ordinary case of the c10d backend: rank 0's agent hosts a store for the workers. Reported once for each run.",
         ),
         (
-            Reason::ExitBarrier { arrived: 3, nodes: Some(4), running: names(&[&node]), waited: secs(31.0) },
+            Reason::ExitBarrier {
+                arrived: 3,
+                nodes: Some(4),
+                running: names(&[&node]),
+                dead: Names::default(),
+                waited: secs(31.0),
+            },
             "Some agents have finished and wait for the others.",
         ),
         (

@@ -166,7 +166,7 @@ fn a_node_that_never_comes() {
             (5.1, "never round 0 started: node0 is the first; 4 nodes are expected (serve --nodes)"),
             (
                 25.1,
-                "never round 0: closed at 3 of 4 nodes and never complete; there were node0, node2 and node1",
+                "never round 0: closed by node0 at 3 of 4 nodes and never complete; there were node0, node2 and node1",
             ),
         ],
     );
@@ -204,7 +204,7 @@ fn an_elastic_run_with_a_death_a_newcomer_and_the_deadlock() {
             (16.8, "elastic1 round 0 complete: 3 nodes in 4.1 s; last: node0 (+0.1 s)"),
             (
                 30.8,
-                "elastic1 round 0: node1 (node rank 1) died or failed: the connection closed while training; 2 nodes left",
+                "elastic1 round 0: node1 (node rank 1) died or failed: the connection closed after the round was complete; 2 nodes left",
             ),
             (31.6, "elastic1 round 1 started: node2 is the first; 2 nodes are expected (serve --nodes)"),
             (39.6, "elastic1 round 1 complete: 2 nodes in 8.1 s; last: node0 (+3.7 s)"),
@@ -216,7 +216,7 @@ fn an_elastic_run_with_a_death_a_newcomer_and_the_deadlock() {
             ),
             (
                 117.5,
-                "elastic1 round 2: closed although only 0 of 3 nodes had finished: it failed or was stopped",
+                "elastic1 round 2: closed by node3 (node rank 2) although none of 3 nodes had finished: it failed or was stopped",
             ),
             (
                 119.0,
@@ -255,7 +255,10 @@ fn workers_of_a_c10d_run_that_use_this_store() {
         &lab,
         &[
             (3.2, "4i round 0 complete: 2 nodes in 30 ms; last: node2 (+30 ms)"),
-            (6.6, "4i round 0: all 4 ranks have met in 80 ms; last: rank 2 on node3 (+80 ms)"),
+            (
+                6.6,
+                "4i round 0: all 4 ranks have published their addresses in 80 ms; last: rank 2 on node3 (+80 ms)",
+            ),
             (11.2, "4i round 0 finished: 2 nodes after 8 s"),
         ],
     );
@@ -267,8 +270,11 @@ fn env_runs_without_agents() {
     assert_story(
         &lab,
         &[
-            (12.0, "store:29500: all 4 ranks have met in 0.1 s; last: rank 0 on node2 (+0.1 s)"),
-            (27.7, "store:29500 finished: 4 processes after 14 s"),
+            (
+                12.0,
+                "store:29500: all 4 ranks have published their addresses in 0.1 s; last: rank 0 on node2 (+0.1 s)",
+            ),
+            (27.7, "store:29500 ended: the connections of all 4 processes closed after 14 s"),
         ],
     );
 }
@@ -297,7 +303,10 @@ fn static_runs() {
         &lab,
         &[
             (7.3, "none complete: 2 nodes in 22 ms; last: node 1 at 10.77.0.11 (+17 ms)"),
-            (13.6, "none: all 4 ranks have met in 0.1 s; last: rank 0 on node0 (+0.1 s)"),
+            (
+                13.6,
+                "none: all 4 ranks have published their addresses in 0.1 s; last: rank 0 on node0 (+0.1 s)",
+            ),
             (24.4, "none finished: 2 nodes after 17 s"),
         ],
     );
@@ -306,7 +315,10 @@ fn static_runs() {
         &lab,
         &[
             (3.6, "none complete: 2 nodes in 0.1 s; last: node 0 at 10.77.0.12 (+0.1 s)"),
-            (7.3, "none: all 4 ranks have met in 0.6 s; last: rank 1 on node2 (+0.6 s)"),
+            (
+                7.3,
+                "none: all 4 ranks have published their addresses in 0.6 s; last: rank 1 on node2 (+0.6 s)",
+            ),
             (13.9, "none finished: 2 nodes after 10 s"),
         ],
     );
@@ -319,15 +331,18 @@ fn an_env_run_twice_whose_second_part_fails() {
         &lab,
         &[
             (6.4, "store:29500 started: rank 2 on node2 is the first"),
-            (7.7, "store:29500: all 8 ranks have met in 1.3 s; last: rank 7 on node3 (+1.3 s)"),
-            (18.8, "store:29500 finished: 8 processes after 9.6 s"),
+            (
+                7.7,
+                "store:29500: all 8 ranks have published their addresses in 1.3 s; last: rank 7 on node3 (+1.3 s)",
+            ),
+            (18.8, "store:29500 ended: the connections of all 8 processes closed after 9.6 s"),
             (21.1, "store:29500 started: rank 4 on node3 is the first"),
-            (22.8, "store:29500: rank 4 on node3 ended before all ranks had met; 1 of 8 is still there"),
+            (22.8, "store:29500: rank 4 on node3 ended before all ranks had come; 1 of 8 is still there"),
             (
                 24.4,
-                "store:29500: rank 2 on node2, rank 3 on node2, rank 7 on node3, rank 0 on node2 and rank 5 on node3 ended before all ranks had met; 2 of 8 are still there",
+                "store:29500: rank 2 on node2, rank 3 on node2, rank 7 on node3, rank 0 on node2 and rank 5 on node3 ended before all ranks had come; 2 of 8 are still there",
             ),
-            (26.1, "store:29500: rank 6 on node3 ended before all ranks had met; 1 of 8 is still there"),
+            (26.1, "store:29500: rank 6 on node3 ended before all ranks had come; 1 of 8 is still there"),
             (68.8, "store:29500: all 8 processes left without finishing"),
         ],
     );
@@ -361,14 +376,13 @@ fn a_static_run_twice_whose_second_part_fails() {
         &lab,
         &[
             (3.6, "s1 complete: 2 nodes in 86 ms; last: node 0 at 10.77.0.12 (+86 ms)"),
-            (7.3, "s1: all 4 ranks have met in 0.2 s; last: rank 2 on node3 (+0.2 s)"),
+            (7.3, "s1: all 4 ranks have published their addresses in 0.2 s; last: rank 2 on node3 (+0.2 s)"),
             (13.2, "s1 finished: 2 nodes after 9.6 s"),
-            (16.8, "s1 had finished and is started again"),
             (16.9, "s1 started: node 0 at 10.77.0.12 is the first"),
             (17.0, "s1 complete: 2 nodes in 0.3 s; last: node 1 at 10.77.0.13 (+0.3 s)"),
             (
                 22.2,
-                "s1: rank 0 on node2, rank 1 on node2, rank 3 on node3 and rank 2 on node3 ended before all ranks had met; 0 of 4 are still there",
+                "s1: rank 0 on node2, rank 1 on node2, rank 3 on node3 and rank 2 on node3 ended before all ranks had come; none of 4 is still there",
             ),
             (23.4, "s1: all 2 nodes left without finishing"),
         ],
@@ -382,10 +396,16 @@ fn static_restarts() {
         &lab,
         &[
             (7.1, "none complete: 2 nodes in 0.1 s; last: node 0 at 10.77.0.12 (+0.1 s)"),
-            (10.7, "none: all 4 ranks have met in 47 ms; last: rank 0 on node2 (+47 ms)"),
+            (
+                10.7,
+                "none: all 4 ranks have published their addresses in 47 ms; last: rank 0 on node2 (+47 ms)",
+            ),
             (13.6, "none started: node 0 at 10.77.0.12 is the first"),
             (15.4, "none complete: 2 nodes in 1.9 s; last: node 1 at 10.77.0.13 (+1.9 s)"),
-            (18.9, "none: all 4 ranks have met in 1.4 s; last: rank 2 on node3 (+1.4 s)"),
+            (
+                18.9,
+                "none: all 4 ranks have published their addresses in 1.4 s; last: rank 2 on node3 (+1.4 s)",
+            ),
             (25.2, "none finished: 2 nodes after 9.7 s"),
         ],
     );
@@ -399,20 +419,23 @@ fn a_static_restart_that_fails() {
         &[
             (3.2, "none started: node 1 at 10.77.0.13 is the first"),
             (3.4, "none complete: 2 nodes in 0.3 s; last: node 0 at 10.77.0.12 (+0.3 s)"),
-            (6.6, "none: all 4 ranks have met in 0.8 s; last: rank 1 on node2 (+0.8 s)"),
+            (
+                6.6,
+                "none: all 4 ranks have published their addresses in 0.8 s; last: rank 1 on node2 (+0.8 s)",
+            ),
             (9.7, "none started: node 0 at 10.77.0.12 is the first"),
             (11.6, "none complete: 2 nodes in 2 s; last: node 1 at 10.77.0.13 (+2 s)"),
             (
                 15.3,
-                "none: rank 1 on node2 and rank 0 on node2 ended before all ranks had met; 0 of 4 are still there",
+                "none: rank 1 on node2 and rank 0 on node2 ended before all ranks had come; none of 4 is still there",
             ),
             (
                 16.8,
-                "none: node 0 at 10.77.0.12 died or failed: the connection closed while training; 1 node left",
+                "none: node 0 at 10.77.0.12 died or failed: the connection closed before all ranks had published their addresses; 1 node left",
             ),
             (
                 17.8,
-                "none: rank 2 on node3 and rank 3 on node3 ended before all ranks had met; 0 of 4 are still there",
+                "none: rank 2 on node3 and rank 3 on node3 ended before all ranks had come; none of 4 is still there",
             ),
             (18.9, "none: all 2 nodes left without finishing"),
         ],
@@ -431,11 +454,11 @@ fn a_second_run_with_the_id_of_a_finished_one() {
             (19.0, "5c10d round 0 finished: 2 nodes after 12 s"),
             (
                 25.2,
-                "5c10d round 0: process 23598 at 10.77.0.13 cannot join: the run finished 6.1 s ago and is closed",
+                "5c10d round 0: process 23598 at 10.77.0.13 cannot join: the run finished and was closed 6.1 s ago",
             ),
             (
                 25.3,
-                "5c10d round 0: process 23600 at 10.77.0.12 cannot join: the run finished 6.3 s ago and is closed",
+                "5c10d round 0: process 23600 at 10.77.0.12 cannot join: the run finished and was closed 6.3 s ago",
             ),
         ],
     );

@@ -143,7 +143,8 @@ impl Runs {
         run.forget_at = forget_at;
         run.finished = finished;
         run.closed = closed;
-        if finished && !self.finished.contains(&run.id) {
+        // A static run is never closed: jobs of one id follow each other, and a late node waits for the others.
+        if finished && closed && !self.finished.contains(&run.id) {
             if self.finished.len() == Self::TRACKED {
                 self.finished.pop_front();
             }

@@ -44,7 +44,7 @@ function tick(node) {
 
 // ----- a run in words
 
-const OVER = ["finished", "closed", "gone"];
+const OVER = ["finished", "ended", "closed", "gone"];
 const isOver = (run) => OVER.includes(run.state);
 const hasRounds = (run) => run.round > 0 || run.kind === "c10d" || run.kind === "native";
 const nameOf = (run) => (hasRounds(run) ? `${run.run_id} round ${run.round}` : run.run_id);
@@ -87,6 +87,7 @@ function sentenceOf(run) {
       return run.kind === "env" ? `Running: ${count(ranks?.joined || 0, "rank")}` : `Running: ${count(nodes.joined, "node")}`;
     case "exiting": return `${exit?.arrived ?? 0} of ${count(exit?.expected ?? nodes.joined, "node")} have finished`;
     case "finished": return "Finished";
+    case "ended": return "Ended: all its connections have closed";
     case "closed": return "Closed before all nodes had finished";
     case "gone": return "All its connections are gone";
     default: return plain(run.state);

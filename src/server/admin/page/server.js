@@ -161,7 +161,7 @@ async function keepDetail() {
     const other = !seen.detail || keyOf(seen.detail) !== seen.chosen;
     const changedSince = other || stale || seen.detail.version !== run.version;
     const age = performance.now() - fetched;
-    const old = age > Math.max(REFETCH_MS, 50 * cost) && !["finished", "closed", "gone"].includes(run.state);
+    const old = age > Math.max(REFETCH_MS, 50 * cost) && !["finished", "ended", "closed", "gone"].includes(run.state);
     // What takes long is asked for less often.
     if (!other && (age < Math.max(FETCH_MS, 4 * cost) || !(changedSince || old))) continue;
     const began = performance.now();
