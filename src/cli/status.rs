@@ -138,7 +138,7 @@ impl Source {
         let mut details = HashMap::new();
         for run in runs.take(MAX_DETAILS) {
             let key = RunKey::of(run);
-            if let Ok(body) = self.get(&run_path(&run.run_id, key.store)).await
+            if let Ok(body) = self.get(&run_path(&run.run_id, Some(&key))).await
                 && let Ok(whole) = read::<Run>(&body)
             {
                 details.insert(key, Rc::new(whole));
@@ -158,15 +158,17 @@ impl Source {
     }
 }
 
-fn run_path(run: &str, store: Option<u16>) -> String {
-    let query = store.map(|port| format!("?store={port}")).unwrap_or_default();
+fn run_path(run: &str, key: Option<&RunKey>) -> String {
+    let store = |key: &RunKey| key.store.map(|port| format!("&store={port}")).unwrap_or_default();
+    let query = key.map(|key| format!("?kind={}{}", key.kind.name(), store(key))).unwrap_or_default();
     format!("/api/v1/runs/{}{query}", http::path_part(run))
 }
 
-/// What tells a run from all others: two stores may each have a run with the same id.
+/// What tells a run from all others: two stores, or two backends, may each have a run with the same id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct RunKey {
     run_id: String,
+    kind: RunKind,
     /// `None` for a native run, whose workers get another store in each round.
     store: Option<u16>,
 }
@@ -174,7 +176,7 @@ struct RunKey {
 impl RunKey {
     fn of(run: &RunSummary) -> Self {
         let store = run.store.filter(|_| run.kind != RunKind::Native);
-        Self { run_id: run.run_id.clone(), store }
+        Self { run_id: run.run_id.clone(), kind: run.kind, store }
     }
 }
 

@@ -13,7 +13,7 @@ use super::limits::RUNS_SHARE;
 use super::rendezvous::{RoundNews, Rounds};
 use super::stores::StoreHost;
 use super::tcp::{Foreign, StoreListener, Throttle};
-use crate::api::{Explanation, Run, RunList, Severity, Snapshot};
+use crate::api::{Explanation, Run, RunKind, RunList, Severity, Snapshot};
 use crate::core::ids::{RunId, Timestamp};
 use crate::core::insight::{Change, Insight, Reason, Settings, StoreOwner};
 use crate::server::clock::Clock;
@@ -216,14 +216,14 @@ impl State {
 
 impl Watch {
     /// One run with everything there is to say of it.
-    pub fn run(&self, run_id: &str, store: Option<u16>) -> Option<Run> {
+    pub fn run(&self, run_id: &str, store: Option<u16>, kind: Option<RunKind>) -> Option<Run> {
         // Ask now for the last sign of life of each node: it is not a change, so nothing has reported it.
         let native = self.rounds.snapshot(&RunId::new(run_id.as_bytes()));
         self.with_insight(|insight, now| {
             if let Some((snapshot, _)) = native {
                 insight.refresh_native(&snapshot);
             }
-            insight.run(run_id, store, now)
+            insight.run(run_id, store, kind, now)
         })
     }
 

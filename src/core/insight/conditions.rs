@@ -35,6 +35,10 @@ pub(super) fn of_run(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Findi
             },
         ));
     }
+    if let Some((_, since)) = run.life().other_backend {
+        let (first, second) = ("static".to_owned(), "c10d".to_owned());
+        held.push(Finding { about: String::new(), reason: Reason::TwoBackends { first, second }, since });
+    }
     held.extend(at_exit(run, now));
     held.extend(ranks_ended(run, now));
     held

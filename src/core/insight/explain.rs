@@ -9,7 +9,7 @@ use super::explanation_log::{Subject, Topic, Utterance};
 use super::fold::Fold;
 use super::jobs::Jobs;
 use super::reason::{Finding, Names, Reason};
-use super::run::{RunKey, SETTLE, TrackedRun};
+use super::run::{RunKey, SETTLE, TrackedNode, TrackedRun};
 use super::summary::summary;
 use super::told::{Change, Told};
 use super::watch::{Clash, Client, GivenUp};
@@ -209,6 +209,7 @@ impl Look<'_> {
     /// Looks at everything that holds at the moment.
     pub(super) fn look(&mut self) {
         let mut held = self.of_runs();
+        held.extend(self.two_backends());
         for &port in self.jobs.stores.keys() {
             self.of_store(port, &mut held);
         }
@@ -263,6 +264,30 @@ impl Look<'_> {
             held.push(Held { store: Some(port), run: None, finding });
         }
         held.extend(self.two_jobs(port));
+    }
+
+    /// Nodes of one id that use different backends, and wait for each other.
+    fn two_backends(&self) -> Vec<Held> {
+        let mut held = Vec::new();
+        for (key, run) in &self.jobs.runs {
+            let Some(id) = key.id().filter(|_| key.is_native() && run.joined() > 0 && !run.state().is_over())
+            else {
+                continue;
+            };
+            let is_other = |other: &&TrackedRun| {
+                other.key().port().is_some() && other.key().id() == Some(id) && !other.agents().is_empty()
+            };
+            let Some(other) = self.jobs.runs.values().find(is_other) else { continue };
+            let who = |run: &TrackedRun| Names::of(run.participants().map(TrackedNode::told));
+            let reason = Reason::TwoBackends {
+                first: format!("rallypoint ({})", who(run)),
+                second: format!("{} ({})", other.kind().name(), who(other)),
+            };
+            let since = run.first_seen().max(other.first_seen());
+            let finding = Finding { about: String::new(), reason, since };
+            held.push(Held { store: key.port(), run: Some(key.clone()), finding });
+        }
+        held
     }
 
     /// Two static runs in one store write the same workers' keys.

@@ -125,8 +125,9 @@ impl Fold<'_> {
             }
             return;
         }
+        let at = self.at;
         let Some(run) = self.run_mut(&key, kind) else { return };
-        let closed = run.agent_came(conn, kind);
+        let closed = run.agent_came(conn, kind, at);
         let Some(client) = self.client(conn) else { return };
         client.role = Role::Agent;
         client.run = Some(key.clone());

@@ -80,14 +80,14 @@ impl Jobs {
         self.stores.values().find(|store| store.owner.as_ref() == Some(owner)).map(|store| store.port)
     }
 
-    /// The run that a store was opened for, if there is one without a store of its own.
+    /// The native run that a store was opened for. Where pods have only announced themselves, their workers are a run
+    /// of this name as of any other store, and take its place.
     pub(super) fn owner_of(&self, port: u16) -> Option<RunKey> {
         let id = match self.stores.get(&port)?.owner.as_ref()? {
             StoreOwner::Round(run) => run.clone(),
             StoreOwner::Run(name) => RunId::new(name.as_bytes()),
         };
-        let keys = [RunKey::Native(id.clone()), RunKey::Announced(id)];
-        keys.into_iter().find(|key| self.runs.contains_key(key))
+        Some(RunKey::Native(id)).filter(|key| self.runs.contains_key(key))
     }
 
     /// The run, made if it is not there. `None` if there are too many that are not over.

@@ -263,9 +263,15 @@ impl Insight {
     }
 
     /// `GET /api/v1/runs/{run_id}`. Where runs of several stores have this id, the one that is not over and came last,
-    /// unless a store is named.
-    pub fn run(&self, run_id: &str, store: Option<u16>, now: Timestamp) -> Option<Run> {
-        self.documents(now).run(run_id, store)
+    /// unless a store or a kind is named.
+    pub fn run(
+        &self,
+        run_id: &str,
+        store: Option<u16>,
+        kind: Option<RunKind>,
+        now: Timestamp,
+    ) -> Option<Run> {
+        self.documents(now).run(run_id, store, kind)
     }
 
     /// `GET /api/v1/waits`: the waits as the stores show them at this moment, each with what is known of it.

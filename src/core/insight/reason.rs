@@ -91,6 +91,8 @@ pub enum Reason {
     DuplicateRank { what: String, first: String, second: String },
     /// Two jobs write the same keys.
     TwoJobs { first: String, second: String, evidence: String },
+    /// Nodes of one run use different rendezvous backends: they never meet.
+    TwoBackends { first: String, second: String },
     /// The round is complete with fewer nodes than expected.
     FewerThanExpected { formed: u32, expected: u32, from: ExpectedFrom, left_over: Names },
     /// Nodes stay outside a complete round.
@@ -154,7 +156,7 @@ pub(super) struct Finding {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 51] = [
+    pub const CODES: [&'static str; 53] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -176,6 +178,7 @@ impl Reason {
         "waiting_for_group",
         "duplicate_rank",
         "two_jobs",
+        "two_backends",
         "fewer_than_expected",
         "left_over",
         "world_sizes_differ",
@@ -198,6 +201,7 @@ impl Reason {
         "waits_for_rank",
         "node_left",
         "node_rejoined",
+        "nodes_taken_in",
         "nodes_unreported",
         "round_expiring",
         "round_timed_out",
@@ -232,6 +236,7 @@ impl Reason {
             Self::WaitingForGroup { .. } => "waiting_for_group",
             Self::DuplicateRank { .. } => "duplicate_rank",
             Self::TwoJobs { .. } => "two_jobs",
+            Self::TwoBackends { .. } => "two_backends",
             Self::FewerThanExpected { .. } => "fewer_than_expected",
             Self::LeftOver { .. } => "left_over",
             Self::WorldSizesDiffer { .. } => "world_sizes_differ",

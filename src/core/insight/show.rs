@@ -79,11 +79,12 @@ impl Documents<'_> {
     }
 
     /// `GET /api/v1/runs/{run_id}`. Where runs of several stores have this id, the one that is not over and came last,
-    /// unless a store is named.
-    pub(super) fn run(&self, run_id: &str, store: Option<u16>) -> Option<Run> {
+    /// unless a store or a kind is named.
+    pub(super) fn run(&self, run_id: &str, store: Option<u16>, kind: Option<RunKind>) -> Option<Run> {
         let Self { jobs, log, epoch, now } = *self;
         let keys = jobs.keys_of(run_id, store);
         let found = keys.iter().filter_map(|key| jobs.runs.get(key));
+        let found = found.filter(|run| kind.is_none_or(|kind| run.kind() == kind));
         let run = found.max_by_key(|run| (!run.state().is_over(), run.has_agents(), run.first_seen()))?;
         let plan = jobs.plan(run.key());
         let watch = run.store().and_then(|port| jobs.stores.get(&port));

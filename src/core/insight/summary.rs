@@ -32,7 +32,10 @@ pub(super) fn summary(
         redundant: count_of(Place::Redundant),
         gone: count(run.participants().filter(|node| node.is_dead()).count()),
         expected,
-        missing: expected.map(|expected: Expected| expected.min.saturating_sub(joined)),
+        missing: expected.map(|expected: Expected| {
+            let on_their_way = run.native().map_or(0, |native| native.on_their_way);
+            expected.min.saturating_sub(joined).saturating_sub(on_their_way)
+        }),
     };
     let world = run.world();
     let has_world = !world.ranks.is_empty() || !world.connected.is_empty() || world.nccl;

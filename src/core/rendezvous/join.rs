@@ -33,7 +33,7 @@ impl Run {
         if self.members.len() >= limit && !self.members.contains_key(&join.node) {
             return Err(RunRefusal::TooManyNodes { run: self.id.clone(), limit });
         }
-        let previous = self.rejoin(&join, out).or(join.previous.map(|place| place.rank));
+        let previous = self.rejoin(&join, now, out).or(join.previous.map(|place| place.rank));
         self.learn_place(join.previous, join.info.who(), out);
         let node = join.node.clone();
         self.serials = self.serials.saturating_add(1);
@@ -160,17 +160,49 @@ impl Run {
     }
 
     /// If the node is here from an earlier join, ends that join; returns the rank it had.
-    fn rejoin(&mut self, join: &Join, out: &mut Vec<Decision>) -> Option<u32> {
+    fn rejoin(&mut self, join: &Join, now: Timestamp, out: &mut Vec<Decision>) -> Option<u32> {
         let member = self.members.get(&join.node)?;
         let (who, previous) = (member.info.who(), member.previous);
         match self.vacate(&join.node)?.seat {
             Seat::InRound(rank) => {
-                if self.closed.is_none() {
-                    self.break_round(Break::Rejoined { who, rank }, out);
+                let is_first = self.current.as_ref().is_some_and(|current| current.broken.is_none());
+                if self.closed.is_none() && is_first {
+                    let why = self.why_rejoined(who, rank, now);
+                    self.break_round(why, out);
                 }
                 Some(rank)
             }
             _ => previous,
+        }
+    }
+
+    /// Why the nodes of the round join again, as far as it shows when the first of them does.
+    fn why_rejoined(&self, who: Who, rank: u32, now: Timestamp) -> Break {
+        const SHOWN: usize = 8;
+        let is_new = |member: &&Member| matches!(member.seat, Seat::Forming) && member.previous.is_none();
+        let mut newcomers: Vec<&Member> = self.walk().map(|(_, member)| member).filter(is_new).collect();
+        newcomers.sort_by_key(|member| member.serial);
+        if !newcomers.is_empty() {
+            let names = newcomers.into_iter().take(SHOWN).map(|member| member.info.who().to_string());
+            return Break::Newcomers { newcomers: names.collect() };
+        }
+        // Longer than between two signs of life, with some room.
+        let long = self.terms.keep_alive.saturating_add(self.terms.keep_alive / 2);
+        let in_round = self
+            .walk()
+            .map(|(_, member)| member)
+            .filter(|member| matches!(member.seat, Seat::InRound(_)) && member.watched && !member.parked);
+        let silent = in_round
+            .min_by_key(|member| (member.last_seen, member.serial))
+            .filter(|member| now.since(member.last_seen) > long);
+        match silent {
+            Some(silent) => Break::RejoinedBesideSilent {
+                who,
+                rank,
+                silent: silent.info.who(),
+                silent_for: now.since(silent.last_seen),
+            },
+            None => Break::Rejoined { who, rank },
         }
     }
 

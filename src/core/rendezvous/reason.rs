@@ -198,13 +198,31 @@ pub enum Break {
         /// Why.
         why: Option<Label>,
     },
-    /// A node joined again.
-    #[error("{who}, rank {rank}, joined again")]
+    /// A node joined again. It is the first of the round to do so, which does not make it the cause.
+    #[error("{who}, rank {rank}, was the first to join again")]
     Rejoined {
         /// The node.
         who: Who,
         /// Its rank.
         rank: u32,
+    },
+    /// A node joined again, and another one of the round has been silent: that one may be the cause.
+    #[error("{who}, rank {rank}, was the first to join again, and {silent} has not been heard from for {}", Elapsed(*.silent_for))]
+    RejoinedBesideSilent {
+        /// The node.
+        who: Who,
+        /// Its rank.
+        rank: u32,
+        /// The one that is silent.
+        silent: Who,
+        /// For how long.
+        silent_for: Duration,
+    },
+    /// The nodes join again to take in a newcomer.
+    #[error("{} joined and is to be taken in", some_of(.newcomers))]
+    Newcomers {
+        /// Who came.
+        newcomers: Vec<String>,
     },
     /// After a restart of the server some nodes of the round did not report.
     #[error("{missing} of {nodes} nodes did not report after the server was restarted")]
@@ -342,7 +360,8 @@ impl Fact {
             Self::Broken { why, .. } => match why {
                 Break::Lost { .. } => "node_died",
                 Break::Left { .. } => "node_left",
-                Break::Rejoined { .. } => "node_rejoined",
+                Break::Rejoined { .. } | Break::RejoinedBesideSilent { .. } => "node_rejoined",
+                Break::Newcomers { .. } => "nodes_taken_in",
                 Break::Unreported { .. } => "nodes_unreported",
             },
             Self::WaiterLost { .. } => "node_died_joining",
@@ -369,7 +388,14 @@ impl Fact {
             | Self::Adopted { .. }
             // The reason says it.
             | Self::NoStore { .. } => "",
-            Self::Broken { why: Break::Left { .. } | Break::Rejoined { .. }, .. } => "look at that node's log",
+            Self::Broken { why: Break::Left { .. }, .. } => "look at that node's log",
+            Self::Broken { why: Break::Rejoined { .. }, .. } => {
+                "its workers failed or were restarted, or those of another node did: look for the first error in the logs of all"
+            }
+            Self::Broken { why: Break::RejoinedBesideSilent { .. }, .. } => {
+                "look at the node that is silent first: has its pod died, can it reach this server?"
+            }
+            Self::Broken { why: Break::Newcomers { .. }, .. } => "",
             Self::Broken { .. } => "look at the pods' logs and events",
             Self::WaiterLost { .. } => "look at that pod's log and events; the round needs it or a replacement",
             Self::Expiring { .. } => "start the missing nodes; `rallypoint ctl extend` gives more time",
@@ -390,6 +416,7 @@ impl Fact {
                 | Self::Extended { .. }
                 | Self::Closed { .. }
                 | Self::Finished { .. }
+                | Self::Broken { why: Break::Newcomers { .. }, .. }
         )
     }
 }

@@ -303,7 +303,7 @@ fn a_node_that_joins_again_after_a_failure_starts_a_new_round_with_its_rank() {
         table.beat(node, 1);
     }
     table.join(again("b", "2", 3, 3)).expect("a place");
-    table.told("b (10.0.0.1), rank 1, joined again");
+    table.told("b (10.0.0.1), rank 1, was the first to join again");
     assert_eq!(table.action("a", 1), Action::Rejoin);
     table.join(again("c", "2", 3, 3)).expect("a place");
     table.join(again("a", "2", 3, 3)).expect("complete");

@@ -17,7 +17,7 @@ use super::body::Body;
 use super::fields::label;
 use super::problem::Problem;
 use super::target::{Named, Params, RunPath};
-use crate::api::{self, Run, RunList};
+use crate::api::{self, Run, RunKind, RunList};
 use crate::core::insight::Expectation;
 use crate::server::{InsightEvent, MAX_SUBSCRIBERS, Server};
 
@@ -44,6 +44,8 @@ pub(super) async fn list(State(server): State<Arc<Server>>) -> Json<RunList> {
 pub(super) struct RunQuery {
     /// The store's port, if runs of several stores have this id. Without it, the newest run that is not over.
     store: Option<u16>,
+    /// How its processes find each other, if runs of several backends have this id.
+    kind: Option<RunKind>,
 }
 
 /// One run with its nodes, ranks, waits and explanations.
@@ -59,7 +61,7 @@ pub(super) async fn one(
     Named(run_id): Named<String>,
     Params(query): Params<RunQuery>,
 ) -> Result<Json<Run>, Problem> {
-    server.watch().run(&run_id, query.store).map(Json).ok_or_else(|| no_such_run(&run_id))
+    server.watch().run(&run_id, query.store, query.kind).map(Json).ok_or_else(|| no_such_run(&run_id))
 }
 
 fn no_such_run(run_id: &str) -> Problem {

@@ -83,6 +83,9 @@ impl Reason {
             Self::TwoJobs { .. } => {
                 "give each job its own store: --listen twice, or POST /api/v1/stores; then start both again"
             }
+            Self::TwoBackends { .. } => {
+                "start every node with the same --rdzv-backend; a second job needs another --rdzv-id"
+            }
             Self::RoundNotComplete { .. }
             | Self::FewerThanExpected { .. }
             | Self::LeftOver { redundant: false, .. } => "start every node with the same --nnodes",

@@ -18,8 +18,8 @@ fn clients(n: usize) -> String {
 
 fn of_expected(joined: u32, expected: Option<u32>) -> String {
     match expected {
-        Some(expected) => format!("{joined} of {expected} nodes"),
-        None => Unit::Node.count(joined),
+        Some(expected) if joined <= expected => format!("{joined} of {}", Unit::Node.count(expected)),
+        _ => Unit::Node.count(joined),
     }
 }
 
@@ -151,7 +151,7 @@ impl Display for Reason {
                 write!(f, "the pods have different versions of PyTorch: {versions}")
             }
             Self::NodesMissing { joined, expected: Some(expected), from, missing, present, waited } => {
-                write!(f, "{joined} of {expected} nodes have joined; ")?;
+                write!(f, "{} {} joined; ", of_expected(*joined, Some(*expected)), has(*joined as usize))?;
                 f.write_str(&who_is_missing(
                     expected.saturating_sub(*joined) as usize,
                     missing,
@@ -174,7 +174,12 @@ impl Display for Reason {
                 are(*expected as usize),
             ),
             Self::NodeCameLate { node, after, joined, expected } => {
-                write!(f, "{node} has come after {after}: {} have joined", of_expected(*joined, *expected))
+                write!(
+                    f,
+                    "{node} has come after {after}: {} {} joined",
+                    of_expected(*joined, *expected),
+                    has(*joined as usize)
+                )
             }
             Self::NodeDiedJoining { nodes, joined, expected, .. } => write!(
                 f,
@@ -240,6 +245,12 @@ impl Display for Reason {
             ),
             Self::TwoJobs { first, second, evidence } => {
                 write!(f, "two jobs on one store: {first} and {second} ({evidence})")
+            }
+            Self::TwoBackends { first, second } => {
+                write!(
+                    f,
+                    "nodes of this run use two rendezvous backends, and never meet: {first}, and {second}"
+                )
             }
             Self::FewerThanExpected { formed, expected, from, left_over } => {
                 let (nodes, from, left_over) =

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::node::TrackedNode;
 use super::world::World;
-use crate::api::{ExitCounts, Expected, MissingNode, RunState};
+use crate::api::{ExitCounts, Expected, MissingNode, RunKind, RunState};
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::insight::reason::Names;
 
@@ -92,6 +92,8 @@ pub(in crate::core::insight) struct LifeFacts {
     /// Its workers use a store of this server.
     pub(super) has_workers_here: bool,
     pub(super) world: World,
+    /// An agent of another backend came while others were there.
+    pub(in crate::core::insight) other_backend: Option<(RunKind, Timestamp)>,
 }
 
 /// What has been reported about a run.
@@ -99,6 +101,8 @@ pub(in crate::core::insight) struct LifeFacts {
 pub(super) struct AlreadyTold {
     /// Nodes that had joined at the last look.
     pub(super) joined: u32,
+    /// The start of the round that they had joined.
+    pub(super) joined_of: Option<Timestamp>,
     /// The start that was reported.
     pub(super) start: Option<Timestamp>,
     /// The last state could not be read.
@@ -125,6 +129,8 @@ pub(in crate::core::insight) struct Native {
     /// What the round that forms waits for, and since when.
     pub(super) waits: Option<(String, Timestamp)>,
     pub(in crate::core::insight) missing: Vec<MissingNode>,
+    /// Nodes of the last round that were told to join again, and have not yet.
+    pub(in crate::core::insight) on_their_way: u32,
     /// Nodes that have done their work, once there is one.
     pub(in crate::core::insight) exit: Option<ExitCounts>,
     /// Nodes without a place.

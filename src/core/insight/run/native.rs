@@ -62,6 +62,11 @@ impl TrackedRun {
             store,
             waits: (state == RunState::Joining).then(|| (waits, self.round.started.unwrap_or(now))),
             missing: missing(snapshot, forms),
+            on_their_way: if forms {
+                count(snapshot.nodes.iter().filter(|node| is_on_its_way(node)).count())
+            } else {
+                0
+            },
             exit: (snapshot.succeeded > 0 && !forms)
                 .then_some(ExitCounts { arrived: snapshot.succeeded, expected: Some(snapshot.round_size) }),
             spares: spares(snapshot),
@@ -173,6 +178,12 @@ impl TrackedRun {
     }
 }
 
+/// Whether a node of the last round is alive, and was told to join again.
+fn is_on_its_way(node: &NodeSnapshot) -> bool {
+    const HEARD_OF: Duration = Duration::from_secs(10);
+    matches!(node.state, NodeState::InRound { .. }) && node.silent.is_none_or(|silent| silent < HEARD_OF)
+}
+
 /// The moment that lies this long before `now`.
 fn ago(now: Timestamp, time: Duration) -> Timestamp {
     Timestamp(now.0.saturating_sub(time))
@@ -206,7 +217,9 @@ fn missing(snapshot: &RunSnapshot, forms: bool) -> Vec<MissingNode> {
     if !forms {
         return Vec::new();
     }
-    let of_last_round = snapshot.nodes.iter().filter_map(|node| match node.state {
+    // Those that were heard of just now are on their way: they were told to join again.
+    let of_last_round = snapshot.nodes.iter().filter(|node| !is_on_its_way(node));
+    let of_last_round = of_last_round.filter_map(|node| match node.state {
         NodeState::InRound { rank } => Some(MissingNode {
             name: Some(node.info.name.to_string()),
             rank: Some(rank),

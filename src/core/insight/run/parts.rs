@@ -33,9 +33,13 @@ impl TrackedRun {
         &mut self,
         conn: ConnId,
         kind: RunKind,
+        now: Timestamp,
     ) -> Option<ClosedBefore> {
         let finished = self.round.exit_done.is_some();
         let closed = self.round.closed.filter(|_| self.has_state);
+        if kind != self.kind && !self.agents.is_empty() && !self.agents.contains(&conn) {
+            self.life.other_backend.get_or_insert((kind, now));
+        }
         if self.agents.insert(conn) {
             self.touch();
         }

@@ -31,10 +31,11 @@ impl TrackedRun {
             self.tell_start(expected, now);
         }
         self.tell_elsewhere(explain_after, now);
-        if is_missed {
+        if is_missed && self.told.joined_of == self.round.started {
             self.tell_late(expected, now);
         } else {
             self.told.joined = self.joined();
+            self.told.joined_of = self.round.started;
         }
         self.update_state(now);
     }

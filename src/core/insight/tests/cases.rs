@@ -115,7 +115,7 @@ fn case_1_a_node_that_neither_joined_nor_announced_itself_is_named_by_its_rank()
     assert_eq!(named, [(Some("node1-aaaaa"), Some(1), "announced"), (None, Some(2), "node_rank")]);
     lab.assert_said(
         "nodes_missing",
-        "job round 0: 1 of 3 nodes have joined; node1-aaaaa and node 2 have been missing for 30 s (3 by the pods' announcements)",
+        "job round 0: 1 of 3 nodes has joined; node1-aaaaa and node 2 have been missing for 30 s (3 by the pods' announcements)",
     );
 }
 
@@ -137,7 +137,7 @@ fn case_1_nobody_has_said_how_many() {
     let expected = lab.run("job").summary.nodes.expected.expect("said now");
     assert_eq!((expected.min, expected.source), (2, ExpectedFrom::Api));
     let last = lab.said.last().expect("something").1.text.clone();
-    assert!(last.contains("1 of 2 nodes have joined; node7 has been missing"), "{last}");
+    assert!(last.contains("1 of 2 nodes has joined; node7 has been missing"), "{last}");
 }
 
 #[test]

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use super::lab::Lab;
-use crate::api::Severity;
-use crate::core::insight::Settings;
+use super::lab::{Lab, PORT};
+use crate::api::{RunKind, RunState, Severity};
+use crate::core::insight::{Settings, StoreOwner};
 use crate::core::store::StaleKeyConfig;
 
 /// Waits are explained when they have lasted this long here.
@@ -62,7 +62,10 @@ fn check(fault: &Fault) -> Result<(), String> {
     let mut shown = list.explanations.clone();
     for run in &list.runs {
         shown.extend(
-            lab.insight.run(&run.run_id, run.store, lab.now).map(|run| run.explanations).unwrap_or_default(),
+            lab.insight
+                .run(&run.run_id, run.store, Some(run.kind), lab.now)
+                .map(|run| run.explanations)
+                .unwrap_or_default(),
         );
     }
     if !shown.iter().any(|said| said.code == fault.code && is_it(&said.text)) {
@@ -501,4 +504,67 @@ fn a_static_node_that_died_is_missing() {
     assert_eq!((run.summary.nodes.joined, run.summary.nodes.missing), (1, Some(2)));
     let names: Vec<_> = run.missing.iter().filter_map(|node| node.name.as_deref()).collect();
     assert_eq!(names, ["node 1", "node 2"]);
+}
+
+#[test]
+fn ranks_in_a_store_that_was_opened_for_announced_pods_are_a_run_without_agents() {
+    let mut lab = lab();
+    lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
+    lab.gate("job", &[("a", 0, 2), ("b", 1, 2)], &[]);
+    lab.pass(1.0);
+    ranks(&mut lab, &[0, 1], 2);
+    lab.pass(2.0);
+    let list = lab.insight.list(lab.now);
+    let shown: Vec<_> = list.runs.iter().map(|run| (run.run_id.as_str(), run.kind, run.state)).collect();
+    assert_eq!(shown, [("job", RunKind::Env, RunState::Running)]);
+    lab.leave(0);
+    lab.leave(1);
+    lab.pass(3.0);
+    assert_eq!(lab.run("job").summary.state, RunState::Ended);
+}
+
+#[test]
+fn faults_of_backends() {
+    check_all(&[
+        Fault {
+            name: "static and c10d agents with one id",
+            play: |lab| {
+                lab.static_node(0, "job", 0, 2);
+                lab.pass(1.0);
+                lab.agent(1, "job");
+                lab.cas(1, "job", "join");
+            },
+            code: "two_backends",
+            says: &["static", "c10d"],
+            remedy: "same --rdzv-backend",
+            within: FACT,
+            never: &[],
+        },
+        Fault {
+            name: "c10d: an agent closes the run after a failure",
+            play: |lab| {
+                lab.complete_run("job", 2);
+                lab.pass(5.0);
+                lab.cas(1, "job", "close");
+            },
+            code: "closed_unfinished",
+            says: &["closed by node1 (node rank 1)", "none of 2 nodes had finished"],
+            remedy: "first error",
+            within: FACT,
+            never: &["only 0"],
+        },
+        Fault {
+            name: "c10d: a node dies while it is not seen what its workers do",
+            play: |lab| {
+                lab.complete_run("job", 3);
+                lab.pass(5.0);
+                lab.leave(2);
+            },
+            code: "node_died",
+            says: &["node2 (node rank 2)", "after the round was complete", "2 nodes left"],
+            remedy: "heartbeats",
+            within: FACT,
+            never: &["while training"],
+        },
+    ]);
 }

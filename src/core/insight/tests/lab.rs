@@ -371,7 +371,7 @@ impl Lab {
     }
 
     pub(super) fn run(&self, run_id: &str) -> api::Run {
-        self.insight.run(run_id, None, self.now).unwrap_or_else(|| panic!("no run {run_id}"))
+        self.insight.run(run_id, None, None, self.now).unwrap_or_else(|| panic!("no run {run_id}"))
     }
 
     /// The only thing said of a kind, with the time since `since` at which it was said.

@@ -160,7 +160,7 @@ proptest! {
         insight.tick(now + Duration::from_mins(1));
         let list = insight.list(now);
         for run in &list.runs {
-            let shown = insight.run(&run.run_id, run.store, now);
+            let shown = insight.run(&run.run_id, run.store, Some(run.kind), now);
             prop_assert!(shown.is_some_and(|shown| shown.timeline.len() <= 256));
             prop_assert!(run.nodes.joined <= 20_000);
         }

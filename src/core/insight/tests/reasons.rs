@@ -174,6 +174,13 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "Two static runs have agents in one store, or every rank's address was written by two live processes.",
         ),
         (
+            Reason::TwoBackends {
+                first: "rallypoint (train-llm-0)".into(),
+                second: "c10d (train-llm-1 and train-llm-2)".into(),
+            },
+            "Nodes with the same run id use different backends: some torchrun's c10d, others static or the plugin.",
+        ),
+        (
             Reason::FewerThanExpected {
                 formed: 2,
                 expected: 4,
@@ -323,7 +330,11 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
         ),
         (
             broken(Break::Rejoined { who: who(), rank: 2 }),
-            "Native runs: a node of the round was started again.",
+            "Native runs: a node of the round joined again because its workers failed, or those of another node did, or it was started again. If another node is silent, that one is named too.",
+        ),
+        (
+            broken(Break::Newcomers { newcomers: vec!["train-llm-4 (10.0.0.5)".into()] }),
+            "Native runs: new nodes have joined, and there is room for them.",
         ),
         (
             broken(Break::Unreported { missing: 1, nodes: 4 }),
