@@ -159,8 +159,11 @@ impl Source {
 }
 
 fn run_path(run: &str, key: Option<&RunKey>) -> String {
-    let store = |key: &RunKey| key.store.map(|port| format!("&store={port}")).unwrap_or_default();
-    let query = key.map(|key| format!("?kind={}{}", key.kind.name(), store(key))).unwrap_or_default();
+    let query = match key {
+        Some(RunKey { store: Some(port), .. }) => format!("?store={port}"),
+        Some(key) => format!("?kind={}", key.kind.name()),
+        None => String::new(),
+    };
     format!("/api/v1/runs/{}{query}", http::path_part(run))
 }
 

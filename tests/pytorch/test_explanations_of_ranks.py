@@ -51,18 +51,18 @@ def test_healthy_ranks_are_silent(rallypoint_factory: Serve, jobs: Jobs, fork: F
     server = rallypoint_factory(*LOG_AS_JSON, "--explain-after", "4s")
     run = f"store:{server.port}"
     job = env(jobs, server, fork(4), train=["--hold", "--new-group"])
-    explained(server, "ranks_complete", rf"{run}: all 4 ranks have met in TIME; last: {WHO.format('[0-3]')} \(\+TIME\)", ranks=4)
+    explained(server, "ranks_complete", rf"{run}: all 4 ranks have published their addresses in TIME; last: {WHO.format('[0-3]')} \(\+TIME\)", ranks=4)
     job.assert_waits(0, 6)
     job.release()
     job.results()
-    explained(server, "run_finished", rf"{run} finished: 4 processes after TIME", members=4, unit="process")
+    explained(server, "run_ended", rf"{run} ended: the connections of all 4 processes closed after TIME", processes=4)
     assert_silent(server)
 
 
 def test_healthy_ranks_that_meet_twice_are_silent(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
     server = rallypoint_factory(*LOG_AS_JSON, "--explain-after", "4s")
     env(jobs, server, fork(2), train=["--reinit"]).results()
-    explained(server, "run_finished", rf"store:{server.port} finished: 2 processes after TIME")
+    explained(server, "run_ended", rf"store:{server.port} ended: the connections of all 2 processes closed after TIME")
     assert_silent(server)
 
 
@@ -73,7 +73,7 @@ def test_healthy_static_agents_with_their_workers_are_silent(rallypoint_factory:
     )
     job.results()
     explained(server, "round_complete", r"job complete: 2 nodes in TIME; last: node \d at 127\.0\.0\.1 \(\+TIME\)", nodes=2)
-    explained(server, "ranks_complete", rf"job: all 4 ranks have met in TIME; last: {WHO.format('[0-3]')} \(\+TIME\)", ranks=4)
+    explained(server, "ranks_complete", rf"job: all 4 ranks have published their addresses in TIME; last: {WHO.format('[0-3]')} \(\+TIME\)", ranks=4)
     explained(server, "run_finished", r"job finished: 2 nodes after TIME")
     assert_silent(server)
 
@@ -94,7 +94,7 @@ def test_rank_0_is_slow(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> No
     explained(
         other,
         "waiting_for_rank",
-        rf"store:{other.port}: 3 processes have waited TIME for the address of rank 2: it has not come; 3 of 4 ranks have published theirs, "
+        rf"store:{other.port}: 3 processes have waited TIME for the address of rank 2: it has not come; 3 of 4 ranks have published, "
         r"3 processes have connected",
         joined=3,
         world_size=4,
@@ -102,7 +102,7 @@ def test_rank_0_is_slow(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> No
     for late in (job, beside):
         late.release()
         late.results()
-    explained(server, "ranks_complete", rf"{run}: all 3 ranks have met in TIME; last: {WHO.format(0)} .*")
+    explained(server, "ranks_complete", rf"{run}: all 3 ranks have published their addresses in TIME; last: {WHO.format(0)} .*")
     assert_silent(server, "for the address from rank 0")
     assert_silent(other, "for the address of rank 2")
 
@@ -136,7 +136,7 @@ def test_an_nccl_id_in_time_is_silent(rallypoint_factory: Serve) -> None:
     assert [len(client.get("default_pg/0//cuda//0")) for client in clients[1:]] == [128, 128]
     poll(lambda: [run["state"] for run in runs(server)] == ["running"], "the run goes on", 20)
     clients.clear()
-    poll(lambda: [run["state"] for run in runs(server)] == ["finished"], "the run is over", 20)
+    poll(lambda: [run["state"] for run in runs(server)] == ["ended"], "the run is over", 20)
     assert_silent(server)
 
 

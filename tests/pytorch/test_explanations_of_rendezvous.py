@@ -58,7 +58,7 @@ def test_a_healthy_run_of_four_nodes_is_silent(rallypoint_factory: Serve, jobs: 
     train_to_the_end(c10d(jobs, server, fork(4), run_id="other"), 4)
     job.assert_waits(0, max(0.0, trained + 10 - time.monotonic()))
     train_to_the_end(job, 4)
-    explained(server, "run_finished", r"job round 0 finished: 4 nodes after TIME", members=4, unit="node")
+    explained(server, "run_finished", r"job round 0 finished: 4 nodes after TIME", nodes=4)
     explained(server, "run_finished", r"other round 0 finished: 4 nodes after TIME")
     assert_silent(server)
 
@@ -107,7 +107,7 @@ def test_nobody_has_said_how_many_nodes_there_should_be(rallypoint_factory: Serv
     explained(
         server, "nodes_missing", r"job round 0: 2 nodes have joined \(.*\) and waited TIME for more; nobody has said how many there should be", expected=None
     )
-    explained(server, "closed_incomplete", r"job round 0: closed at 2 nodes and never complete; there were 127\.0\.0\.1. and 127\.0\.0\.1.", joined=2)
+    explained(server, "closed_incomplete", r"job round 0: closed by \S+ at 2 nodes and never complete; there were 127\.0\.0\.1. and 127\.0\.0\.1.", joined=2)
     job.failure(0)
     job.failure(1)
 
@@ -137,7 +137,7 @@ def test_a_node_dies_while_training_and_is_missed_by_name(rallypoint_factory: Se
         job.wait_for_mark("training", rank)
     assert_silent(server, "missing")
     job.kill_node(1)
-    died = explained(server, "node_died", rf"job round 0: {B} \(node rank 1\) died or failed: the connection closed while training; 2 nodes left", left=2)
+    died = explained(server, "node_died", rf"job round 0: {B} \(node rank 1\) died or failed: the connection closed after the round was complete; 2 nodes left", left=2)
     assert died["severity"] == "error"
     job.fail_workers()
     explained(server, "nodes_missing", rf"job round 1: 2 of 3 nodes have joined; {B} has been missing for TIME \(3 by an earlier round\)")
@@ -152,7 +152,7 @@ def test_a_job_in_pods_is_told_by_the_names_of_its_pods(pods: Pods, rallypoint_f
     def told(code: str, sentence: str, **facts: Any) -> dict[str, Any]:
         return server_pod.call(lambda: explained(server, code, sentence, **facts))
 
-    told("nodes_missing", r"job round 0: 1 of 2 nodes have joined; 1 has been missing for TIME; there is node-0 \(2 by serve --nodes\)", joined=1)
+    told("nodes_missing", r"job round 0: 1 of 2 nodes has joined; 1 has been missing for TIME; there is node-0 \(2 by serve --nodes\)", joined=1)
     job.start(1)
     told("node_came_late", r"job round 0: node-1 has come after TIME: 2 of 2 nodes have joined")
     for rank in (0, 1):
@@ -163,14 +163,14 @@ def test_a_job_in_pods_is_told_by_the_names_of_its_pods(pods: Pods, rallypoint_f
         (pod.name, rank, True) for rank, pod in enumerate(pods.nodes)
     ]
     job.kill_node(1)
-    told("node_died", r"job round 0: node-1 \(node rank 1\) died or failed: the connection closed while training; 1 node left")
+    told("node_died", r"job round 0: node-1 \(node rank 1\) died or failed: the connection closed (while training|after the round was complete|before all ranks had published their addresses); 1 node left")
 
 
 def test_workers_that_use_this_server_do_not_meet_elsewhere(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
     """The healthy twin of case 13: the same backend, with workers that are sent here."""
     server = rallypoint_factory(*LOG_AS_JSON, "--explain-after", "8s", "--nodes", "2")
     jobs.torchrun(server.endpoint, places=fork(2), wrapped=True, train=["--no-ddp"]).results()
-    explained(server, "ranks_complete", r"job round 0: all 2 ranks have met in TIME; last: rank \d on .*", ranks=2)
+    explained(server, "ranks_complete", r"job round 0: all 2 ranks have published their addresses in TIME; last: rank \d on .*", ranks=2)
     assert_silent(server)
     assert "workers_elsewhere" not in codes(server)
 
@@ -221,14 +221,14 @@ def test_a_new_agent_comes_to_a_run_that_is_closed(rallypoint_factory: Serve, jo
     places = fork(2)
     failed = c10d(jobs, server, places, run_id="failed", nnodes="2", conf=f"{CONF},join_timeout=3", start=[0])
     train_to_the_end(c10d(jobs, server, places), 2)
-    assert_silent(server, "^failed round 0: closed at 1 node and never complete")
+    assert_silent(server, r"^failed round 0: closed by \S+ at 1 node and never complete")
     late = c10d(jobs, server, places, start=[1])
-    explained(server, "run_is_closed", r"job round 0: (process \d+|a process) at 127\.0\.0\.1 cannot join: the run finished TIME ago and is closed", finished=True)
+    explained(server, "run_is_closed", r"job round 0: (process \d+|a process) at 127\.0\.0\.1 cannot join: the run finished and was closed TIME ago", finished=True)
     assert "RendezvousClosedError" in late.failure(1)
 
     failed.failure(0)
     late = c10d(jobs, server, places, run_id="failed", start=[1])
-    explained(server, "run_is_closed", r"failed round 0: (process \d+|a process) at 127\.0\.0\.1 cannot join: the run was closed TIME ago and is closed", finished=False)
+    explained(server, "run_is_closed", r"failed round 0: (process \d+|a process) at 127\.0\.0\.1 cannot join: the run was closed TIME ago", finished=False)
     late.failure(1)
 
 

@@ -179,7 +179,7 @@ def pod_killed_and_replaced(pods: Scenario) -> None:
     job.start(0, 1)
     wait_until_all_train(job)
     job.kill_node(1)
-    says(pods.server, 0, "died or failed: the connection closed while training")
+    says(pods.server, 0, "died or failed: the connection closed")
     job.start(2)
     job.release()
     job.results(2)

@@ -167,7 +167,12 @@ impl Sheet {
                 pieces.push(vec![Span::new(style, format!("{what}: {n}"))]);
             }
         }
-        if run.nodes.expected.is_none() && run.state == RunState::Joining {
+        if run.kind == RunKind::Env {
+            pieces.extend(ranks_by_state(run, whole));
+        }
+        let is_known =
+            run.nodes.expected.is_some() || run.ranks.as_ref().is_some_and(|r| r.expected.is_some());
+        if !is_known && run.state == RunState::Joining {
             pieces.push(vec![Span::new(FAINT, "how many are expected is not known")]);
         }
         out.pieces(4, pieces);
@@ -205,21 +210,11 @@ impl Sheet {
         let Some(ranks) = &run.ranks else { return };
         let mut pieces = vec![self.label("  ranks")];
         pieces.extend(rank_bar(run, out.width()));
-        if let Some(grid) = whole.and_then(|whole| whole.rank_grid.as_ref()).filter(|_| !run.state.is_over())
-        {
-            let those = |state: char| {
-                let numbers = (0_u64..).zip(grid.states.chars());
-                ranges(numbers.filter(|&(_, c)| c == state).map(|(rank, _)| rank), NAMES)
-            };
-            for (state, style, what) in [('.', WARN, "missing"), ('x', BAD, "gone")] {
-                let numbers = those(state);
-                if !numbers.is_empty() {
-                    pieces.push(vec![Span::new(style, format!("{what}: {numbers}"))]);
-                }
-            }
-        } else if ranks.gone > 0 {
+        let by_state = ranks_by_state(run, whole);
+        if by_state.is_empty() && ranks.gone > 0 {
             pieces.push(vec![Span::new(BAD, format!("gone: {}", ranks.gone))]);
         }
+        pieces.extend(by_state);
         out.pieces(4, pieces);
     }
 
@@ -309,6 +304,22 @@ impl Sheet {
             out.sentence(2, 4, FAINT, &counted(more, "more kind of wait", "more kinds of waits"));
         }
     }
+}
+
+/// `missing: 2, 5-7` and `gone: 3`, of ranks.
+fn ranks_by_state(run: &RunSummary, whole: Option<&Run>) -> Vec<Vec<Span>> {
+    let grid = whole.and_then(|whole| whole.rank_grid.as_ref()).filter(|_| !run.state.is_over());
+    let Some(grid) = grid else { return Vec::new() };
+    let those = |state: char| {
+        let numbers = (0_u64..).zip(grid.states.chars());
+        ranges(numbers.filter(|&(_, c)| c == state).map(|(rank, _)| rank), NAMES)
+    };
+    [('.', WARN, "missing"), ('x', BAD, "gone")]
+        .into_iter()
+        .map(|(state, style, what)| (those(state), style, what))
+        .filter(|(numbers, ..)| !numbers.is_empty())
+        .map(|(numbers, style, what)| vec![Span::new(style, format!("{what}: {numbers}"))])
+        .collect()
 }
 
 /// The ranks' bar with its numbers.

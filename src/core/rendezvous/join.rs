@@ -187,7 +187,8 @@ impl Run {
             return Break::Newcomers { newcomers: names.collect() };
         }
         // Longer than between two signs of life, with some room.
-        let long = self.terms.keep_alive.saturating_add(self.terms.keep_alive / 2);
+        let every = self.terms.keep_alive;
+        let long = every.saturating_add(every.checked_div(2).unwrap_or_default());
         let in_round = self
             .walk()
             .map(|(_, member)| member)

@@ -386,6 +386,7 @@ impl Fact {
             | Self::Closed { .. }
             | Self::Finished { .. }
             | Self::Adopted { .. }
+            | Self::Broken { why: Break::Newcomers { .. }, .. }
             // The reason says it.
             | Self::NoStore { .. } => "",
             Self::Broken { why: Break::Left { .. }, .. } => "look at that node's log",
@@ -395,7 +396,6 @@ impl Fact {
             Self::Broken { why: Break::RejoinedBesideSilent { .. }, .. } => {
                 "look at the node that is silent first: has its pod died, can it reach this server?"
             }
-            Self::Broken { why: Break::Newcomers { .. }, .. } => "",
             Self::Broken { .. } => "look at the pods' logs and events",
             Self::WaiterLost { .. } => "look at that pod's log and events; the round needs it or a replacement",
             Self::Expiring { .. } => "start the missing nodes; `rallypoint ctl extend` gives more time",

@@ -255,7 +255,7 @@ fn a_run_of_bare_ranks_has_no_nodes() {
     run.summary.nodes = NodeCounts::default();
     run.participants.clear();
     insta::assert_snapshot!(overview(&[&run], 100), @r"
-    store:29500  [###############.....] 3/4 ranks  running for 42 s
+    store:29500  [###############.....] 3/4 ranks  running for 42 s  missing: 2
       38 s: rank 0, rank 1, rank 3 wait for /default_pg/0//cpu//0/2, which rank 2 writes
         the address must come from rank 2: it has not come
     ");

@@ -59,8 +59,7 @@ impl TrackedRun {
         if begins_anew {
             self.restart(self.round.number.saturating_add(1));
         }
-        self.life.world.connected.insert(conn);
-        self.life.world.ended = None;
+        self.life.world.enter(conn);
         self.life.workers_placed = true;
         self.life.has_workers_here = true;
         if !self.has_agents() {

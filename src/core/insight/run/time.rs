@@ -60,7 +60,7 @@ impl TrackedRun {
             return;
         }
         let world = &self.life.world;
-        let ranks = count(world.ranks.len().max(world.connected.len()));
+        let ranks = count(world.ranks.len().max(world.most_connected));
         let processes = world.completed.and(world.size()).unwrap_or(ranks);
         let ended = world.ended.unwrap_or(now);
         let about = self.round.number.to_string();

@@ -324,7 +324,7 @@ impl TrackedRun {
     pub(super) fn restart(&mut self, round: u64) {
         self.round = RoundFacts { number: round, ..RoundFacts::default() };
         let connected = std::mem::take(&mut self.life.world.connected);
-        let world = World { connected, ..World::default() };
+        let world = World { most_connected: connected.len(), connected, ..World::default() };
         self.life = LifeFacts { world, ..LifeFacts::default() };
         self.touch();
     }

@@ -42,6 +42,8 @@ pub(in crate::core::insight) struct World {
     pub(in crate::core::insight) ranks: BTreeMap<u32, RankInfo>,
     /// Worker processes that are connected.
     pub(in crate::core::insight) connected: BTreeSet<ConnId>,
+    /// How many were, at most.
+    pub(in crate::core::insight) most_connected: usize,
     pub(in crate::core::insight) size: Option<(u32, ExpectedFrom)>,
     pub(in crate::core::insight) started: Option<Timestamp>,
     pub(in crate::core::insight) completed: Option<Timestamp>,
@@ -184,8 +186,7 @@ impl World {
                 self.size = Some((size, ExpectedFrom::GlooAddress));
             }
         }
-        self.connected.insert(info.conn);
-        self.ended = None;
+        self.enter(info.conn);
         self.ranks.insert(rank, info);
         begins && nobody_stays
     }
@@ -229,7 +230,16 @@ impl World {
     fn begin(&mut self, attempt: Option<u32>, former: BTreeMap<u32, RankInfo>) {
         let connected = std::mem::take(&mut self.connected);
         let size = self.size.filter(|(_, from)| *from != ExpectedFrom::GlooAddress);
-        *self = Self { attempt, connected, size, former, last_size: self.last_size, ..Self::default() };
+        let most_connected = connected.len();
+        *self = Self {
+            attempt,
+            connected,
+            most_connected,
+            size,
+            former,
+            last_size: self.last_size,
+            ..Self::default()
+        };
     }
 
     /// The address of a live rank was dropped.
@@ -275,6 +285,13 @@ impl World {
         // Ranks that left before that have come back.
         self.lost.clear();
         true
+    }
+
+    /// A worker is connected.
+    pub(super) fn enter(&mut self, conn: ConnId) {
+        self.connected.insert(conn);
+        self.most_connected = self.most_connected.max(self.connected.len());
+        self.ended = None;
     }
 
     /// A worker's connection closed.

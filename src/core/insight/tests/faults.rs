@@ -385,6 +385,21 @@ fn faults_at_the_end_of_ranks() {
             never: &["finished"],
         },
         Fault {
+            name: "env: NCCL ranks, of which only rank 0 writes anything, are killed",
+            play: |lab| {
+                (0..3).for_each(|n| lab.worker(n, "10.0.0.1"));
+                lab.set(0, "/default_pg/0//cuda//0", &[7; 128]);
+                (1..3).for_each(|n| lab.get(n, "/default_pg/0//cuda//0"));
+                lab.pass(8.0);
+                (0..3).for_each(|n| lab.leave(n));
+            },
+            code: "run_ended",
+            says: &["the connections of all 3 processes closed"],
+            remedy: "cannot be seen here",
+            within: FACT,
+            never: &["finished", " 0 processes"],
+        },
+        Fault {
             name: "env: a rank cannot connect to another and ends",
             play: |lab| {
                 ranks(lab, &[0, 1, 2], 3);
@@ -400,6 +415,9 @@ fn faults_at_the_end_of_ranks() {
     ]);
 }
 
+/// A healthy run with its name.
+type Twin = (&'static str, fn(&mut Lab));
+
 /// What may be said of a healthy run.
 fn assert_healthy(name: &str, lab: &mut Lab) {
     lab.pass(60.0);
@@ -414,7 +432,7 @@ fn assert_healthy(name: &str, lab: &mut Lab) {
 
 #[test]
 fn healthy_twins_are_silent() {
-    let twins: &[(&str, fn(&mut Lab))] = &[
+    let twins: &[Twin] = &[
         ("env: all come, train and end one by one", |lab| {
             ranks(lab, &[0, 1, 2, 3], 4);
             lab.pass(60.0);

@@ -166,7 +166,7 @@ async function keepDetail() {
     if (!other && (age < Math.max(FETCH_MS, 4 * cost) || !(changedSince || old))) continue;
     const began = performance.now();
     try {
-      const store = run.kind === "native" ? "?kind=native" : run.store === null ? "" : `?store=${run.store}`;
+      const store = run.kind === "native" || run.store === null ? `?kind=${run.kind}` : `?store=${run.store}`;
       const detail = await getJson(`api/v1/runs/${encodeURIComponent(run.run_id)}${store}`);
       stale = false;
       heard(detail);
