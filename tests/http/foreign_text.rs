@@ -49,7 +49,8 @@ fn texts(value: &Value) -> Vec<&str> {
 
 #[test]
 fn what_a_job_writes_is_escaped_in_the_log_and_in_every_document() {
-    let server = TestServer::start(&["--explain-after", "100ms", "--forget-run-after", "300ms"]);
+    let server =
+        TestServer::start(&["--explain-after", "100ms", "--forget-run-after", "300ms", "--log", "debug"]);
     let number = |number: usize| (number as u64).to_le_bytes();
     let mut job = Peer::greet(server.store);
     for run in [EVIL, "odd"] {
