@@ -4,6 +4,7 @@
 mod barrier;
 mod bench;
 mod ctl;
+mod demo;
 mod doctor;
 mod env;
 mod flags;
@@ -70,6 +71,8 @@ enum Command {
     Ctl(ctl::Args),
     /// Load test of any TCPStore server, rallypoint's or PyTorch's
     Bench(Box<bench::Args>),
+    /// Show what a job looks like while one of its pods is missing
+    Demo(demo::Args),
     /// Tell the version, the commit, and the dialects that it speaks
     Version(version::Args),
     /// Print the completions of a shell
@@ -120,6 +123,7 @@ impl Cli {
             Command::Leave(args) => args.run(),
             Command::Ctl(args) => args.run(),
             Command::Bench(args) => args.run(),
+            Command::Demo(args) => args.run(),
             Command::Version(args) => args.run(),
             Command::Completions(args) => args.run(),
             Command::Man(args) => args.run(),

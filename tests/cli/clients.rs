@@ -218,6 +218,23 @@ fn the_program_tells_what_it_is_to_people_programs_shells_and_man() {
 }
 
 #[test]
+fn the_demo_shows_who_is_missing_and_then_all_meet() {
+    let ran = run(&["demo", "--late", "2s"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let order = [
+        "3/4 nodes  missing: node 2 (train-2)",
+        "# train-2 starts, too",
+        "train-3: I am rank 3 of 4, and we meet at ",
+    ];
+    let at: Vec<_> = order.iter().map(|text| ran.out().find(text)).collect();
+    assert!(at.iter().all(Option::is_some) && at.is_sorted(), "{at:?}: {}", ran.out());
+    // What is set for a job in this pod does not reach it.
+    let pod =
+        Rallypoint::new().with("RALLYPOINT_NODES", 7).with("JOB_COMPLETION_INDEX", 1).with("WORLD_SIZE", 9);
+    assert_eq!(pod.run(&["demo", "--late", "0s"]).code, Some(0));
+}
+
+#[test]
 fn a_variable_that_says_nothing_to_a_command_is_named_if_it_is_set() {
     let hint = "RALLYPOINT_FORMAT says nothing to `env`: its --format is set by RALLYPOINT_ENV_FORMAT";
     let at = Rallypoint::new().with("RALLYPOINT_FORMAT", "hosts").with("RALLYPOINT_NODE_RANK", "0");
