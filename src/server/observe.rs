@@ -3,6 +3,7 @@
 //! Runs beside the serving threads: an engine's lock is held only to swap a list, and once a second to walk the waits.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -56,6 +57,8 @@ pub struct Watch {
     most_memory: usize,
     events: broadcast::Sender<Event>,
     throttle: Throttle,
+    /// It was said that memory is short.
+    said_short: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -87,6 +90,7 @@ impl Watch {
             explain_after: config.explain_after,
             max_runs: server.max_runs,
             nodes: config.nodes,
+            most_memory: server.max_memory / RUNS_SHARE,
             epoch: unix.saturating_sub(now.0).as_secs_f64(),
         };
         Self {
@@ -97,6 +101,7 @@ impl Watch {
             settings,
             events: broadcast::Sender::new(BACKLOG),
             throttle: Throttle::new(Reason::CODES.len().saturating_add(1)),
+            said_short: AtomicBool::new(false),
             clock,
             stores,
             rounds,
@@ -263,6 +268,13 @@ impl Watch {
             let mut share = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
             let memory = state.insight.make_room(self.most_memory.min(share.most()));
             share.set(memory);
+        }
+        if state.insight.was_short_of_room() && !self.said_short.swap(true, Relaxed) {
+            tracing::warn!(
+                "the jobs have more nodes or ranks than may be remembered ({} bytes, an eighth of --max-memory): of the \
+                 others only the number is shown. The jobs themselves are not affected; raise --max-memory to see all",
+                self.most_memory
+            );
         }
         if with_waits && self.enabled {
             self.look_at_gates(&mut state, now);

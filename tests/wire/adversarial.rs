@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rallypoint::core::protocol::Op;
 use socket2::SockRef;
 
@@ -48,6 +50,33 @@ fn garbage(seed: u64, len: usize) -> Vec<u8> {
         (state >> 32) as u8
     };
     std::iter::repeat_with(next).take(len).collect()
+}
+
+/// torchrun's rendezvous state of a round with so many nodes: base64 of a pickle.
+fn rendezvous_state(nodes: u32) -> Vec<u8> {
+    let text = |text: &str| [&[0x8c, text.len() as u8], text.as_bytes()].concat();
+    let class = |name: &str| {
+        let module = "torch.distributed.elastic.rendezvous.dynamic_rendezvous";
+        [&text(module)[..], &text(name), b"\x93)\x81}("].concat()
+    };
+    let participants = (0..nodes).flat_map(|n| {
+        let (addr, pid) = (text(&format!("node-{n:06}.job.namespace.svc.cluster.local")), n.to_le_bytes());
+        let fields = [&text("addr")[..], &addr, &text("pid"), b"J", &pid, &text("local_id"), b"K\0"].concat();
+        [&class("_NodeDesc")[..], &fields, b"ub", b"J", &pid].concat()
+    });
+    let fields = [
+        ("round", b"K\0".to_vec()),
+        ("complete", vec![0x88]),
+        ("deadline", b"N".to_vec()),
+        ("closed", vec![0x89]),
+        ("participants", [b"}(", &participants.collect::<Vec<u8>>()[..], b"u"].concat()),
+        ("wait_list", b"\x8f".to_vec()),
+        ("redundancy_list", b"\x8f".to_vec()),
+        ("last_heartbeats", b"}".to_vec()),
+    ];
+    let fields: Vec<u8> = fields.iter().flat_map(|(name, value)| [&text(name)[..], value].concat()).collect();
+    let pickle = [b"\x80\x04", &class("_RendezvousState")[..], &fields, b"ub."].concat();
+    STANDARD.encode(pickle).into_bytes()
 }
 
 // ----- connections ---------------------------------------------------------------------------------------------
@@ -657,6 +686,37 @@ fn a_large_request_in_small_pieces_delays_nobody() {
             assert_eq!(reply, [1], "none of the keys is there");
         }
     });
+}
+
+/// What the server remembers of the jobs is bounded too, also of those that go on: beyond it only numbers are kept.
+#[test]
+fn jobs_that_say_they_are_huge_take_no_more_memory_than_they_may() {
+    const RUNS: usize = 240;
+    const NODES: u32 = 1000;
+    let mut scene = Scene::new(&["--max-memory", "64MiB"]);
+    let state = rendezvous_state(NODES);
+    let shown = |server: &TestServer| {
+        let runs = http(server.admin, "GET /api/v1/runs", "", "").json();
+        runs["runs"].as_array().expect("a list").clone()
+    };
+    let jobs: Vec<TcpStream> = (0..RUNS)
+        .map(|run| {
+            let key = format!("/torch.rendezvous.{run}");
+            let end = request(Op::Delete, &[&wire(key.as_bytes())]);
+            let mut job = greet(scene.server.store, &[set(key.as_bytes(), &state), end].concat());
+            job.read_exact(&mut [0; 8]).expect("the server answers");
+            if run % 20 == 19 {
+                eventually("they are seen", || shown(&scene.server).len() > run);
+            }
+            job
+        })
+        .collect();
+    scene.assert_memory_within(64 * MIB);
+    assert!(shown(&scene.server).iter().all(|run| run["nodes"]["joined"] == NODES), "all are counted");
+    let told = scene.server.log().matches("more nodes or ranks than may be remembered").count();
+    assert_eq!(told, 1, "said once");
+    scene.assert_others_are_served();
+    drop(jobs);
 }
 
 /// Others are served between the slices of a large request (the tests of the engine), its own connection after it.

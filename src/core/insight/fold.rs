@@ -214,8 +214,11 @@ impl Fold<'_> {
         let (at, plan) = (self.at, self.jobs.plan(key));
         let peer = self.client(conn).map(|client| client.peer);
         let writer = Writer { who: self.jobs.who(self.port, conn), peer };
-        let Some(run) = self.run_mut(key, RunKind::C10d) else { return };
-        if run.state_written(value, conn, &writer, at, &plan) {
+        if self.run_mut(key, RunKind::C10d).is_none() {
+            return;
+        }
+        let again = self.jobs.grow(key, |run, room| run.state_written(value, conn, &writer, at, &plan, room));
+        if again == Some(true) {
             self.told.log.forget(key);
         }
     }
@@ -227,13 +230,12 @@ impl Fold<'_> {
             let plan = self.jobs.plan(&key);
             let Some(client) = self.client(conn) else { return };
             let (peer, pid) = (client.peer, client.pid);
-            let Some(run) = self.jobs.runs.get_mut(&key) else { return };
             let node = address.node_rank();
-            match address.kind {
+            self.jobs.grow(&key, |run, room| match address.kind {
                 AddressKind::RoleInfo if run.native().is_some() => {}
-                AddressKind::RoleInfo => run.static_role(node, conn, peer, pid, at, &plan),
+                AddressKind::RoleInfo => run.static_role(node, conn, (peer, pid), at, &plan, room),
                 _ => run.part_written(RendezvousPart::AssignedRanks(node), conn, value, at),
-            }
+            });
             return;
         }
         let Some(key) = self.enter_worker(conn) else { return };
@@ -259,7 +261,7 @@ impl Fold<'_> {
                     size,
                     withdrawn: None,
                 };
-                run.publish(address.member, address.attempt(), info);
+                self.jobs.grow(&key, |run, room| run.publish(address.member, address.attempt(), info, room));
                 if let Some(client) = self.client(conn) {
                     client.rank = Some(address.member);
                     client.host = host;

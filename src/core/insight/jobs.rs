@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::expect::{Plan, Plans};
 use super::graph::Graph;
-use super::run::{RunKey, TrackedRun};
+use super::run::{Room, RunKey, TrackedRun};
 use super::told::Told;
 use super::totals::Totals;
 use super::watch::{StoreOwner, StoreWatch};
@@ -20,17 +20,41 @@ pub(super) struct Jobs {
     pub(super) plans: Plans,
     pub(super) totals: Totals,
     max_runs: usize,
+    /// Bytes that all runs take…
+    memory: usize,
+    /// …and the most that they may take.
+    most_memory: usize,
+    /// What came of runs for which there was no room.
+    pub(super) was_short: bool,
 }
 
 impl Jobs {
-    pub(super) fn new(max_runs: usize, nodes: Option<(u32, u32)>) -> Self {
+    pub(super) fn new(max_runs: usize, nodes: Option<(u32, u32)>, most_memory: usize) -> Self {
         Self {
             stores: BTreeMap::new(),
             runs: BTreeMap::new(),
             plans: Plans::new(nodes),
             totals: Totals::default(),
             max_runs,
+            memory: 0,
+            most_memory,
+            was_short: false,
         }
+    }
+
+    /// Lets more be known of a run, as far as there is room.
+    pub(super) fn grow<T>(
+        &mut self,
+        key: &RunKey,
+        fold: impl FnOnce(&mut TrackedRun, &mut Room) -> T,
+    ) -> Option<T> {
+        let run = self.runs.get_mut(key)?;
+        let before = run.memory();
+        let mut room = Room::of(self.most_memory.saturating_sub(self.memory));
+        let folded = fold(run, &mut room);
+        self.memory = self.memory.saturating_sub(before).saturating_add(run.memory());
+        self.was_short |= room.was_short;
+        Some(folded)
     }
 
     pub(super) fn store(&mut self, port: u16) -> &mut StoreWatch {
@@ -126,10 +150,15 @@ impl Jobs {
     /// Lets go of what may be missed, the oldest first, until all runs take no more than `most` bytes. Returns what they
     /// take then. The nodes of native runs are the rendezvous' to count.
     pub(super) fn make_room(&mut self, most: usize) -> usize {
-        let mut memory: usize = self.runs.values().map(TrackedRun::memory).sum();
-        if memory <= most {
-            return memory;
-        }
+        let clients = self.stores.values().map(|store| store.clients.len()).sum::<usize>();
+        let clients = clients.saturating_mul(StoreWatch::CLIENT_BYTES);
+        let memory = self.runs.values().map(TrackedRun::memory).sum();
+        self.most_memory = most;
+        self.memory = if memory > most { self.shrink(memory, most) } else { memory };
+        self.memory.saturating_add(clients)
+    }
+
+    fn shrink(&mut self, mut memory: usize, most: usize) -> usize {
         let mut oldest: Vec<_> =
             self.runs.values().map(|run| (run.room_order(), run.key().clone())).collect();
         oldest.sort();

@@ -56,13 +56,21 @@ pub struct Settings {
     pub max_runs: usize,
     /// Nodes to expect of unmodified jobs: minimum and maximum.
     pub nodes: Option<(u32, u32)>,
+    /// Bytes that all runs may take, before [`Insight::make_room`] says another number.
+    pub most_memory: usize,
     /// Unix time in seconds at [`Timestamp`] zero.
     pub epoch: f64,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { explain_after: Duration::from_secs(30), max_runs: 1000, nodes: None, epoch: 0.0 }
+        Self {
+            explain_after: Duration::from_secs(30),
+            max_runs: 1000,
+            nodes: None,
+            most_memory: usize::MAX,
+            epoch: 0.0,
+        }
     }
 }
 
@@ -83,7 +91,7 @@ impl Insight {
     /// Knows nothing yet.
     pub fn new(settings: Settings) -> Self {
         Self {
-            jobs: Jobs::new(settings.max_runs, settings.nodes),
+            jobs: Jobs::new(settings.max_runs, settings.nodes, settings.most_memory),
             told: Told::new(settings.explain_after, Epoch(settings.epoch)),
             settings,
             looked: None,
@@ -204,6 +212,11 @@ impl Insight {
     /// nodes of native runs are the rendezvous' to count.
     pub fn make_room(&mut self, most: usize) -> usize {
         self.jobs.make_room(most)
+    }
+
+    /// Whether there was no room for some nodes or ranks since the last call: of them only the number is known.
+    pub fn was_short_of_room(&mut self) -> bool {
+        std::mem::take(&mut self.jobs.was_short)
     }
 
     /// Lets time pass: to be called some ten times a second.

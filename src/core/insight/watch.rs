@@ -9,6 +9,11 @@ use crate::core::ids::{ConnId, RunId, Timestamp};
 use crate::core::protocol::keys::Role;
 use crate::core::store::WaitView;
 
+impl StoreWatch {
+    /// What a client costs, roughly.
+    pub(super) const CLIENT_BYTES: usize = 2 * size_of::<(ConnId, Client)>();
+}
+
 /// What a store was opened for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreOwner {

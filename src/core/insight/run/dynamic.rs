@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::facts::FormerNode;
 use super::limits::MOST_NODES;
+use super::memory::Room;
 use super::node::{NodeId, Place, TrackedNode};
 use super::tracked::TrackedRun;
 use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
@@ -24,6 +25,8 @@ struct Placed {
     changed: Vec<usize>,
     /// Of each node that was known before: whether the state still has it.
     is_listed: Vec<bool>,
+    /// How many participants there is no room for.
+    untold: u32,
 }
 
 impl TrackedRun {
@@ -35,6 +38,7 @@ impl TrackedRun {
         who: &str,
         now: Timestamp,
         plan: &Plan,
+        room: &mut Room,
     ) {
         if self.has_state && state.round != self.round.number {
             self.leave_round(state);
@@ -43,13 +47,14 @@ impl TrackedRun {
         self.round.reset = None;
         self.round.number = state.round;
         let was_complete = self.round.completed.is_some();
-        let Placed { joined, changed, is_listed } = self.place_nodes(state, now, plan);
+        let Placed { joined, changed, is_listed, untold } = self.place_nodes(state, now, plan, room);
         if let [at] = changed[..]
             && self.node_of(conn).is_none()
             && self.life.nodes[at].conn.is_none()
         {
             self.life.nodes[at].conn = Some(conn);
         }
+        self.round.let_go = untold;
         self.tell_joins(&joined, now);
         self.round.deadline = state.deadline.map(UtcMicros::as_secs_f64);
         let participants = count(state.participants.len());
@@ -82,7 +87,13 @@ impl TrackedRun {
     }
 
     /// Puts each node where the state has it.
-    fn place_nodes(&mut self, state: &RendezvousState, now: Timestamp, plan: &Plan) -> Placed {
+    fn place_nodes(
+        &mut self,
+        state: &RendezvousState,
+        now: Timestamp,
+        plan: &Plan,
+        room: &mut Room,
+    ) -> Placed {
         let index: HashMap<Desc, usize> = self
             .life
             .nodes
@@ -124,13 +135,15 @@ impl TrackedRun {
                     (node.place, node.rank) = (place, rank);
                     self.version = self.version.saturating_add(1);
                 }
-            } else if self.life.nodes.len() < MOST_NODES {
+            } else if self.takes_node(room) {
                 let at = self.life.nodes.len();
                 if place == Place::Participant {
                     placed.joined.push(at);
                 }
                 placed.changed.push(at);
                 self.add_node(desc, rank, place, stamp, now, plan);
+            } else if place == Place::Participant {
+                placed.untold = placed.untold.saturating_add(1);
             }
         }
         placed

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use super::facts::AssignedRanks;
 use super::limits::MOST_NODES;
+use super::memory::Room;
 use super::node::{NodeId, Place, TrackedNode};
 use super::tracked::TrackedRun;
 use crate::api::{ExpectedFrom, RunKind};
@@ -17,10 +18,10 @@ impl TrackedRun {
         &mut self,
         rank: u32,
         conn: ConnId,
-        peer: SocketAddr,
-        pid: Option<u32>,
+        (peer, pid): (SocketAddr, Option<u32>),
         now: Timestamp,
         plan: &Plan,
+        room: &mut Room,
     ) {
         if self.round.over_at.is_some() {
             self.restart(0);
@@ -33,13 +34,17 @@ impl TrackedRun {
         }
         self.round.started.get_or_insert(now);
         self.round.reset = None;
-        if self.life.nodes.len() >= MOST_NODES || self.round.roles.len() >= MOST_NODES {
+        if self.round.roles.len() >= MOST_NODES {
             return;
         }
-        self.round.roles.insert(rank);
+        let is_new = self.round.roles.insert(rank);
         let id = NodeId::Rank(rank);
         let name = self.name_for(&id, plan);
         self.life.nodes.retain(|node| node.id != id);
+        if !self.takes_node(room) {
+            self.round.let_go = self.round.let_go.saturating_add(u32::from(is_new));
+            return;
+        }
         let node = TrackedNode {
             id,
             name,

@@ -1,17 +1,52 @@
-//! Room for what is known of a run: one that is over is reduced to a summary when memory is short.
+//! Room for what is known of a run: nodes and ranks are taken in as far as there is some, and a run that is over is
+//! reduced to a summary when memory is short.
 
+use super::limits::MOST_NODES;
 use super::node::TrackedNode;
 use super::tracked::TrackedRun;
 use super::world::RankInfo;
 use crate::core::ids::Timestamp;
 
+/// A short text with its place in a list or a map.
+const TEXT: usize = 128;
+/// A list has up to twice the room that it needs.
+const NODE: usize = 2 * size_of::<TrackedNode>() + 2 * TEXT;
+const RANK: usize = size_of::<RankInfo>() + TEXT;
+
+/// The room that there is for more of a run.
+#[derive(Debug, Default)]
+pub(in crate::core::insight) struct Room {
+    bytes: usize,
+    /// It was not enough for all that came.
+    pub(in crate::core::insight) was_short: bool,
+}
+
+impl Room {
+    pub(in crate::core::insight) fn of(bytes: usize) -> Self {
+        Self { bytes, was_short: false }
+    }
+
+    fn take(&mut self, bytes: usize) -> bool {
+        let left = self.bytes.checked_sub(bytes);
+        self.was_short |= left.is_none();
+        self.bytes = left.unwrap_or(self.bytes);
+        left.is_some()
+    }
+}
+
 impl TrackedRun {
+    /// Whether one more node may be remembered. If not, only their number is.
+    pub(super) fn takes_node(&mut self, room: &mut Room) -> bool {
+        self.life.nodes.len() < MOST_NODES && room.take(NODE)
+    }
+
+    /// Whether the address of `rank` may be remembered.
+    pub(super) fn takes_rank(&mut self, rank: u32, room: &mut Room) -> bool {
+        self.life.world.ranks.contains_key(&rank) || room.take(RANK)
+    }
+
     /// Bytes that it takes, roughly.
     pub(in crate::core::insight) fn memory(&self) -> usize {
-        /// A short text with its place in a list or a map.
-        const TEXT: usize = 128;
-        const NODE: usize = size_of::<TrackedNode>() + 2 * TEXT;
-        const RANK: usize = size_of::<RankInfo>() + TEXT;
         const RUN: usize = 2 * size_of::<TrackedRun>();
         let nodes = if self.native.is_some() { 0 } else { self.life.nodes.len() };
         let ranks =

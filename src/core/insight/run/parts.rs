@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use super::limits::MOST_NODES;
+use super::memory::Room;
 use super::node::TrackedNode;
 use super::tracked::TrackedRun;
 use super::world::{RankInfo, SecondJob, Withdrawn};
@@ -81,7 +82,16 @@ impl TrackedRun {
     }
 
     /// A rank published its address.
-    pub(in crate::core::insight) fn publish(&mut self, rank: u32, attempt: Option<u32>, info: RankInfo) {
+    pub(in crate::core::insight) fn publish(
+        &mut self,
+        rank: u32,
+        attempt: Option<u32>,
+        info: RankInfo,
+        room: &mut Room,
+    ) {
+        if !self.takes_rank(rank, room) {
+            return;
+        }
         let at = info.joined;
         if self.life.world.publish(rank, attempt, info)
             && !self.has_agents()
@@ -141,6 +151,7 @@ impl TrackedRun {
         Writer { who, peer }: &Writer,
         at: Timestamp,
         plan: &Plan,
+        room: &mut Room,
     ) -> bool {
         self.agents.insert(conn);
         let begins_anew = !self.has_state && self.round.over_at.is_some();
@@ -151,7 +162,7 @@ impl TrackedRun {
         let is_known = std::mem::replace(&mut self.told.unreadable, read.is_err());
         match read {
             Ok(None) => self.touch(),
-            Ok(Some(state)) => self.fold_state(&state, conn, who, at, plan),
+            Ok(Some(state)) => self.fold_state(&state, conn, who, at, plan, room),
             Err(_) if is_known => {}
             Err(unreadable) => {
                 self.finds(Reason::UnreadableState { detail: unreadable.to_string() }, "", at);

@@ -8,3 +8,4 @@ mod pickle;
 mod random;
 mod reasons;
 mod replay;
+mod room;
