@@ -10,7 +10,7 @@ from pathlib import Path
 import promql_parser
 import pytest
 import yaml
-from program import HOST, get, server
+from program import HOST, PACKAGE, get, server
 from render import DEPLOY, ROOT, call
 
 MONITORING = DEPLOY / "monitoring"
@@ -50,6 +50,13 @@ def metrics_of_the_program(prefix: str = "") -> set[str]:
     names = {word if word.startswith("rallypoint_") else f"rallypoint_{word}" for word in words}
     assert "rallypoint_build_info" in names
     return names
+
+
+def test_each_alert_has_its_entry_in_the_runbook() -> None:
+    entries = re.findall(r"^## (\w+)$", (ROOT / "docs" / "runbook.md").read_text(), re.MULTILINE)
+    assert entries == [rule["alert"] for rule in RULES]
+    page = f"{PACKAGE['repository']}/blob/main/docs/runbook.md"
+    assert [rule["annotations"]["runbook_url"] for rule in RULES] == [f"{page}#{entry.lower()}" for entry in entries]
 
 
 def test_promtool_accepts_the_rules() -> None:
@@ -99,11 +106,17 @@ def test_panels_have_their_own_place() -> None:
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
 
 
-@pytest.mark.parametrize("name", ["instance", "run"])
-def test_variables_come_from_metrics(name: str) -> None:
-    variable = next(v for v in DASHBOARD["templating"]["list"] if v["name"] == name)
-    metric = re.fullmatch(r"label_values\((\w+), \w+\)", variable["definition"])
-    assert metric and metric[1] in metrics_of_the_program()
+def test_variables_come_from_metrics_and_narrow_each_other() -> None:
+    seen: list[str] = []
+    for variable in DASHBOARD["templating"]["list"][1:]:
+        query = re.fullmatch(r"label_values\((\w+)(\{.*\})?, (\w+)\)", variable["definition"])
+        assert query and query[1] in metrics_of_the_program() and variable["query"]["query"] == variable["definition"]
+        narrowed_by = re.findall(r'(\w+)=~"\$\1"', query[2] or "")
+        assert narrowed_by == (["instance"] if variable["name"] == "run" else seen)
+        # Labels that nobody sets must not hide anything; all servers are those of the chosen namespaces and jobs.
+        assert (variable.get("allValue") is None) == (variable["name"] == "instance")
+        seen.append(variable["name"])
+    assert seen == ["cluster", "namespace", "job", "instance", "run"]
 
 
 def test_the_servers_metrics_follow_the_conventions(tmp_path: Path) -> None:

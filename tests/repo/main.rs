@@ -5,6 +5,7 @@ mod common;
 
 mod borders;
 mod docs;
+mod metrics;
 mod notes;
 mod openapi;
 mod recordings;

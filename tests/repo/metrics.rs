@@ -1,0 +1,103 @@
+//! `docs/metrics.md` lists what the program exports: every family, with its type, its labels and its help.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::common::{TestServer, eventually, http};
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md");
+const BEGIN: &str = "<!-- begin: written by the test -->\n";
+const END: &str = "<!-- end: written by the test -->\n";
+
+#[derive(Debug, Default)]
+struct Family<'t> {
+    kind: &'t str,
+    help: &'t str,
+    labels: BTreeSet<String>,
+}
+
+fn families(text: &str) -> BTreeMap<&str, Family<'_>> {
+    let mut found: BTreeMap<&str, Family<'_>> = BTreeMap::new();
+    let mut current = "";
+    for line in text.lines() {
+        if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
+            current = name;
+            found.entry(current).or_default().help = help;
+        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
+        {
+            found.entry(name).or_default().kind = kind;
+        } else if let Some((_, rest)) = line.split_once('{') {
+            let labels = rest.split_once('}').map_or("", |(labels, _)| labels).split(',');
+            let names = labels.filter_map(|label| label.split_once('=')).map(|(name, _)| name.to_owned());
+            found.entry(current).or_default().labels.extend(names.filter(|name| name != "le"));
+        }
+    }
+    found
+}
+
+/// A server with one of everything that has figures of its own: a run with ranks, and a barrier.
+fn busy_server() -> TestServer {
+    let server = TestServer::with_store_ports(20, &[]);
+    let join = |node: &str| {
+        let body = json!({
+            "node": node, "join_id": node, "min_nodes": 2, "max_nodes": 2, "local_world_size": 1, "store": true,
+            "wait_seconds": 15,
+        });
+        http(
+            server.admin,
+            "POST /api/v1/runs/train/join",
+            "Content-Type: application/json\r\n",
+            &body.to_string(),
+        )
+    };
+    let port = std::thread::scope(|scope| {
+        let other = scope.spawn(|| join("b"));
+        let port = join("a").json()["store"]["port"].as_u64().expect("a port");
+        other.join().expect("an answer");
+        port
+    });
+    let mut rank = Command::new(env!("CARGO_BIN_EXE_rallypoint"));
+    rank.env_clear().args(["store", "--raw", "--store", &format!("127.0.0.1:{port}")]);
+    assert!(rank.args(["set", "/default_pg/0//cpu//0/0", "x"]).status().expect("it runs").success());
+    let arrive = json!({
+        "participant": "a", "arrival_id": "a", "world_size": 2, "timeout_seconds": 60, "wait_seconds": 0,
+    });
+    let headers = "Content-Type: application/json\r\n";
+    http(server.admin, "POST /api/v1/barriers/epoch/arrive", headers, &arrive.to_string());
+    server
+}
+
+#[test]
+fn the_page_of_metrics_is_what_the_program_exports() {
+    let server = busy_server();
+    let scrape = || http(server.admin, "GET /metrics", "", "").body;
+    eventually("every family is there", || {
+        let text = scrape();
+        let found = families(&text);
+        ["rallypoint_ranks_expected", "rallypoint_barrier_expected", "rallypoint_rendezvous_expected_nodes"]
+            .iter()
+            .all(|name| found.contains_key(*name))
+    });
+    let mut table = "| metric | type | labels | what it says |\n|---|---|---|---|\n".to_owned();
+    let text = scrape();
+    for (name, family) in families(&text) {
+        let labels: Vec<String> = family.labels.iter().map(|label| format!("`{label}`")).collect();
+        let _ = writeln!(table, "| `{name}` | {} | {} | {} |", family.kind, labels.join(", "), family.help);
+    }
+    let page = std::fs::read_to_string(PAGE).expect("docs/metrics.md");
+    let (before, rest) = page.split_once(BEGIN).expect("a mark");
+    let (copy, after) = rest.split_once(END).expect("a mark");
+    if std::env::var_os("RALLYPOINT_UPDATE_DOCS").is_some() {
+        std::fs::write(PAGE, format!("{before}{BEGIN}{table}{END}{after}"))
+            .expect("a file that can be written");
+        return;
+    }
+    assert!(
+        copy == table,
+        "docs/metrics.md is not what the program exports; RALLYPOINT_UPDATE_DOCS=1 cargo nextest run --test repo \
+         metrics writes it anew:\n{table}"
+    );
+}
