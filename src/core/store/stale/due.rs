@@ -14,10 +14,12 @@ pub(super) struct Due {
     cause: DropCause,
     /// What was written before this age goes.
     age: u64,
+    /// What the list takes until it is done.
+    bytes: usize,
 }
 
 /// Which of the names.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Of {
     /// Addresses that this connection wrote, which closed then.
     Writer(ConnId, Timestamp),
@@ -31,7 +33,8 @@ pub(super) enum Of {
 
 impl Due {
     pub(super) fn new(ids: Vec<SlotId>, of: Of, cause: DropCause, age: u64) -> Self {
-        Self { ids: ids.into_iter(), of, cause, age }
+        let bytes = ids.capacity().saturating_mul(size_of::<SlotId>());
+        Self { ids: ids.into_iter(), of, cause, age, bytes }
     }
 }
 
@@ -59,6 +62,29 @@ impl StaleKeys {
         !self.due.is_empty()
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
+    pub(super) fn add_due(&mut self, due: Due) {
+        self.bytes += due.bytes;
+        self.due.push_back(due);
+    }
+
+    /// As [`Self::add_due`], for what attempts leave behind: of a like list that is not begun this one has all.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
+    pub(super) fn add_due_once(&mut self, due: Due) {
+        // The first one may be begun.
+        if let Some(at) = self.due.iter().skip(1).position(|other| other.of == due.of)
+            && let Some(before) = self.due.remove(at + 1)
+        {
+            self.bytes -= before.bytes;
+        }
+        self.add_due(due);
+    }
+
+    #[cfg(test)]
+    pub(super) fn due_bytes(&self) -> usize {
+        self.due.iter().map(|due| due.bytes).sum()
+    }
+
     /// Frees what one connection had read. Returns the steps that took; `None` if nothing is left.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(in crate::core::store) fn free_reads(&mut self) -> Option<usize> {
@@ -78,7 +104,7 @@ impl StaleKeys {
         let age = keys.new_age();
         for same in drops.chunk_by(|a, b| a.1 == b.1) {
             let ids = same.iter().map(|&(id, _)| id).collect();
-            self.due.push_back(Due::new(ids, Of::Spent, same[0].1, age));
+            self.add_due(Due::new(ids, Of::Spent, same[0].1, age));
         }
     }
 
@@ -110,6 +136,7 @@ impl StaleKeys {
                 self.due.push_front(due);
                 break;
             }
+            self.bytes -= due.bytes;
         }
         self.looks += looks;
         drops

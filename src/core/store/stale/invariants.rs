@@ -38,7 +38,7 @@ impl StaleKeys {
         let records = keys.iter().filter(|(_, slot)| slot.record.is_some()).count() * Record::BYTES;
         let reads: usize =
             self.notes().map(|notes| &notes.read).chain(&self.forgotten).map(Notes::bytes_of).sum();
-        assert_eq!(self.bytes(), records + reads + self.groups.bytes());
+        assert_eq!(self.bytes(), records + reads + self.groups.bytes() + self.due_bytes());
     }
 
     fn notes(&self) -> impl Iterator<Item = &Notes> {

@@ -166,7 +166,7 @@ pub(super) struct StaleKeys {
     due: VecDeque<Due>,
     /// What connections had read when the store was emptied: it is freed in steps.
     forgotten: Vec<Reads>,
-    /// Bytes of records and of what was read.
+    /// Bytes of records, of what was read, and of the lists of what may have to go.
     bytes: usize,
     /// Addresses looked at since [`Self::take_looks`].
     looks: usize,
@@ -446,12 +446,7 @@ impl StaleKeys {
         left.was_of_job = true;
         let age = keys.new_age();
         self.bytes -= Notes::bytes_of(&notes.read);
-        self.due.push_back(Due::new(
-            notes.wrote.into_vec(),
-            Of::Writer(conn, now),
-            DropCause::WriterGone,
-            age,
-        ));
+        self.add_due(Due::new(notes.wrote.into_vec(), Of::Writer(conn, now), DropCause::WriterGone, age));
         match notes.role {
             Role::Worker => self.workers -= 1,
             Role::Agent => self.agents -= 1,
@@ -486,7 +481,7 @@ impl StaleKeys {
             return 0;
         }
         let ids = self.leftovers.as_slice().to_vec();
-        self.due.push_back(Due::new(ids, Of::Attempt { only_agents }, DropCause::AttemptOver, age));
+        self.add_due_once(Due::new(ids, Of::Attempt { only_agents }, DropCause::AttemptOver, age));
         std::mem::take(&mut self.gone_worker_share)
     }
 
@@ -607,7 +602,7 @@ impl StaleKeys {
                 _ => {}
             }
         }
-        self.due.push_back(Due::new(over, Of::Run(run), DropCause::RunOver, age));
+        self.add_due(Due::new(over, Of::Run(run), DropCause::RunOver, age));
         let finished = all_at_exit && (closed || !has_rounds);
         self.runs.set_idle(run, self.forget_at(closed, finished, now), finished, closed);
     }
@@ -643,7 +638,7 @@ impl StaleKeys {
 
     fn forget_run(&mut self, keys: &mut KeySpace, run: RunKey, cause: DropCause) {
         let ids = self.runs.slots(run).to_vec();
-        self.due.push_back(Due::new(ids, Of::Run(run), cause, keys.new_age()));
+        self.add_due(Due::new(ids, Of::Run(run), cause, keys.new_age()));
     }
 
     /// Rule 4: whether the job has been gone for long enough. `is_used` tells whether anybody is connected.

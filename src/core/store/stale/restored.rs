@@ -92,7 +92,7 @@ impl StaleKeys {
         let gone = ConnId::new(u32::MAX, writer);
         self.on_write(keys, gone, id);
         let age = keys.new_age();
-        self.due.push_back(Due::new(vec![id], Of::Writer(gone, now), DropCause::WriterGone, age));
+        self.add_due(Due::new(vec![id], Of::Writer(gone, now), DropCause::WriterGone, age));
     }
 
     /// Without any connection of a job, what its attempt left behind goes.
@@ -100,7 +100,7 @@ impl StaleKeys {
         if self.job_connections == 0 {
             let ids = self.leftovers.as_slice().to_vec();
             let (of, age) = (Of::Attempt { only_agents: true }, keys.new_age());
-            self.due.push_back(Due::new(ids, of, DropCause::AttemptOver, age));
+            self.add_due(Due::new(ids, of, DropCause::AttemptOver, age));
         }
     }
 }

@@ -513,6 +513,35 @@ fn what_is_known_of_many_groups_is_counted_and_goes_with_them() {
     }
 }
 
+/// Each who leaves an attempt that is over would take a list of all that it leaves behind.
+#[test]
+fn lists_of_what_attempts_leave_behind_are_counted_and_few() {
+    const KEYS: usize = 120_000;
+    let world = World::unchecked();
+    let [agent, worker] = world.clients();
+    agent.set("/torch.rendezvous.job", "state");
+    let others: Vec<Client> = (0..5).map(|_| world.client()).collect();
+    for other in &others {
+        assert!(other.add("init/", 1) > 0);
+    }
+    for n in 0..KEYS {
+        worker.set(format!("/default_pg/0//store_based_barrier_key:{n}"), "1");
+    }
+    let bytes = || world.inner().store.stats().bytes;
+    let before = bytes();
+    let dropped = || world.inner().store.dropped() as usize;
+    worker.leave();
+    let of_a_key = before / KEYS;
+    assert!(bytes() > before - dropped() * of_a_key + KEYS, "the list is counted");
+    others.into_iter().for_each(Client::leave);
+    assert!(dropped() < KEYS, "not all have gone");
+    assert!(bytes() < before - dropped() * of_a_key + 4 * KEYS * size_of::<u32>(), "few lists");
+    world.inner().check_now();
+    world.settle();
+    assert_eq!(dropped(), KEYS);
+    world.inner().check_now();
+}
+
 /// Any request of any size, beside clients that wait, write and read much: a critical section takes no more steps than
 /// the request's own size, the number of clients and the work that is done at once allow.
 #[test]
