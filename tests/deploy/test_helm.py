@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from checks import problems
+from program import PACKAGE
 from render import CHART, DEPLOY, call, render
 
 SIDECAR = ("--set", "mode=sidecar,job.image=registry.example/train:1.0")
@@ -48,6 +49,68 @@ def test_settings_arrive() -> None:
     assert {"--drain=90s", "--listen=[::]:1234", "--admin=[::]:1235", "--log-format=json"} <= set(arguments)
     assert [port["port"] for port in kinds["Service"]["spec"]["ports"]] == [1234, 1235]
     assert [p["port"] for p in kinds["NetworkPolicy"]["spec"]["ingress"][0]["ports"]] == [1234, 1235, 29510]
+
+
+EVERYWHERE = """
+image: {digest: "sha256:DIGEST"}
+serviceAccountName: trainer
+priorityClassName: high
+nodeSelector: {pool: gpu}
+tolerations: [{key: nvidia.com/gpu, operator: Exists}]
+affinity: {nodeAffinity: {}}
+topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]
+imagePullSecrets: [{name: registry}]
+podLabels: {team: llm}
+podAnnotations: {note: here}
+extraEnv: [{name: RALLYPOINT_LOG, value: debug}]
+envFrom: [{configMapRef: {name: rallypoint}}]
+extraVolumes: [{name: token, secret: {secretName: token}}]
+extraVolumeMounts: [{name: token, mountPath: /token}]
+fullnameOverride: store
+""".replace("DIGEST", "0" * 64)
+
+
+@pytest.mark.parametrize("settings", [(), SIDECAR], ids=["standalone", "sidecar"])
+def test_what_pods_need_arrives_in_both_modes(settings: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "values.yaml").write_text(EVERYWHERE)
+    call("helm", "lint", "--strict", CHART, "--values", tmp_path / "values.yaml", *settings)
+    text = call("helm", "template", "x", CHART, "--values", tmp_path / "values.yaml", *settings)
+    documents = list(yaml.safe_load_all(text))
+    assert {document["metadata"]["name"] for document in documents} == {"store"}
+    (owner,) = [document for document in documents if document["kind"] in ("Deployment", "Job")]
+    template, wanted = owner["spec"]["template"], yaml.safe_load(EVERYWHERE)
+    assert template["metadata"]["labels"]["team"] == "llm" and template["metadata"]["annotations"]["note"] == "here"
+    spec = template["spec"]
+    for name in ("serviceAccountName", "priorityClassName", "nodeSelector", "tolerations", "affinity", "imagePullSecrets"):
+        assert spec[name] == wanted[name], name
+    assert spec["topologySpreadConstraints"] == wanted["topologySpreadConstraints"]
+    assert spec["volumes"] == wanted["extraVolumes"]
+    (container,) = [c for c in [*spec.get("initContainers", []), *spec["containers"]] if c["name"] == "rallypoint"]
+    assert container["image"].endswith("/rallypoint@" + wanted["image"]["digest"])
+    assert container["env"][-1] == wanted["extraEnv"][0] and container["envFrom"] == wanted["envFrom"]
+    assert container["volumeMounts"] == wanted["extraVolumeMounts"]
+
+
+def test_the_job_gets_its_queue_and_shared_memory() -> None:
+    job_settings = ("--set", "job.sharedMemory=16Gi", "--set", r"job.labels.kueue\.x-k8s\.io/queue-name=team-a")
+    documents = yaml.safe_load_all(call("helm", "template", "x", CHART, *SIDECAR, *job_settings))
+    (job,) = [document for document in documents if document["kind"] == "Job"]
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
+    spec = job["spec"]["template"]["spec"]
+    assert spec["volumes"] == [{"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}}]
+    assert spec["containers"][0]["volumeMounts"] == [{"name": "shared-memory", "mountPath": "/dev/shm"}]
+
+
+def test_names_can_be_chosen_and_a_parent_can_install_nothing() -> None:
+    named = yaml.safe_load_all(call("helm", "template", "prod", CHART, "--set", "nameOverride=meet"))
+    assert {document["metadata"]["name"] for document in named} == {"prod-meet"}
+    nothing = ("--set", "mode=none", "--set", "serviceMonitor.enabled=true")
+    assert [d for d in yaml.safe_load_all(call("helm", "template", "x", CHART, *nothing)) if d] == []
+
+
+def test_the_chart_says_where_it_comes_from() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["home"] == PACKAGE["repository"] and chart["sources"] == [PACKAGE["repository"]]
 
 
 def test_the_alert_finds_a_release_of_any_name() -> None:

@@ -1,6 +1,7 @@
-{{/* The release's name, with the chart's name in it. */}}
+{{/* The release's name, with the chart's name in it, unless a name is given. */}}
 {{- define "rallypoint.fullname" -}}
-{{- if contains "rallypoint" .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-rallypoint" (.Release.Name | trunc 39 | trimSuffix "-") }}{{ end }}
+{{- $name := .Values.nameOverride | default "rallypoint" }}
+{{- if .Values.fullnameOverride }}{{ .Values.fullnameOverride }}{{ else if contains $name .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-%s" (.Release.Name | trunc (sub 49 (len $name) | int) | trimSuffix "-") $name }}{{ end }}
 {{- end }}
 
 {{- define "rallypoint.selectorLabels" -}}
@@ -16,7 +17,43 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
 {{- define "rallypoint.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- with .Values.image }}{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}{{ end }}
+{{- end }}
+
+{{/* What both shapes say of a pod: where it runs, and as what. */}}
+{{- define "rallypoint.pod" -}}
+enableServiceLinks: false
+{{- with .Values.serviceAccountName }}
+serviceAccountName: {{ . }}
+{{- end }}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.topologySpreadConstraints }}
+topologySpreadConstraints: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* What both shapes add to the container of the server, after its ports. */}}
+{{- define "rallypoint.extra" -}}
+{{- with .Values.envFrom }}
+envFrom: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.extraVolumeMounts }}
+volumeMounts: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{- define "rallypoint.containerSecurity" -}}
@@ -57,6 +94,8 @@ With this chart as a dependency: include "rallypoint.sidecar" .Subcharts.rallypo
     # For a StatefulSet; an Indexed Job sets JOB_COMPLETION_INDEX.
     - name: RALLYPOINT_POD_INDEX
       valueFrom: {fieldRef: {fieldPath: "metadata.labels['apps.kubernetes.io/pod-index']"}}
+    {{- with .Values.extraEnv }}{{ toYaml . | nindent 4 }}{{ end }}
+  {{- with include "rallypoint.extra" . }}{{ . | nindent 2 }}{{ end }}
   ports:
     - {name: tcpstore, containerPort: {{ .Values.ports.store }}}
     - {name: rallypoint-http, containerPort: {{ .Values.ports.admin }}}
