@@ -68,6 +68,8 @@ pub struct ServerConfig {
     pub rendezvous: Terms,
     /// Runs that are tracked at the same time, of unmodified jobs and of the native rendezvous, and native barriers.
     pub max_runs: usize,
+    /// What is kept for a restart.
+    pub journal: Option<JournalConfig>,
 }
 
 impl Default for ServerConfig {
@@ -101,6 +103,7 @@ impl Default for ServerConfig {
             own_names: Vec::new(),
             rendezvous: Terms::default(),
             max_runs: 1000,
+            journal: None,
         }
     }
 }

@@ -11,6 +11,7 @@ mod flags;
 mod gather;
 mod health;
 mod join;
+mod journal;
 mod launch;
 mod leave;
 mod manual;
@@ -67,6 +68,8 @@ enum Command {
     Barrier(barrier::Args),
     /// Leave a run
     Leave(leave::Args),
+    /// Look into the journal of a server, without changing it
+    Journal(journal::Args),
     /// Change a running server
     Ctl(ctl::Args),
     /// Load test of any TCPStore server, rallypoint's or PyTorch's
@@ -121,6 +124,7 @@ impl Cli {
             Command::Join(args) => args.run(),
             Command::Barrier(args) => args.run(),
             Command::Leave(args) => args.run(),
+            Command::Journal(args) => args.run(),
             Command::Ctl(args) => args.run(),
             Command::Bench(args) => args.run(),
             Command::Demo(args) => args.run(),

@@ -15,7 +15,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::launch::{environment, hostname};
 use super::units::{MaybeOff, duration, duration_or_off, on_or_off, positive_duration, size, size_text};
 use super::{Outcome, UsageError, token};
-use crate::config::{InsightConfig, ServerConfig};
+use crate::config::{Durability, InsightConfig, JournalConfig, OnJournalError, ServerConfig};
 use crate::core::protocol::{LegacyRelease, Limits};
 use crate::core::rendezvous::Terms;
 use crate::core::store::StaleKeyConfig;
@@ -32,6 +32,7 @@ mod heading {
     pub(super) const KEYS: &str = "Keys that jobs leave behind";
     pub(super) const INSIGHT: &str = "What it tells of jobs";
     pub(super) const RUNS: &str = "Stores of runs and the native rendezvous";
+    pub(super) const JOURNAL: &str = "What a restart finds";
     pub(super) const OTHER: &str = "Log, stop, compatibility";
 }
 
@@ -256,6 +257,18 @@ pub(super) struct Args {
     )]
     keep_alive_misses: u32,
 
+    /// Folder in which the stores are kept, so that a server that starts again goes on with what the last one had
+    #[arg(long, help_heading = heading::JOURNAL, env = "RALLYPOINT_JOURNAL", value_name = "PATH|off", default_value = "off")]
+    journal: JournalPath,
+
+    /// What acknowledged changes survive
+    #[arg(long, help_heading = heading::JOURNAL, env = "RALLYPOINT_DURABILITY", value_name = "WHAT", default_value = "process")]
+    durability: Durability,
+
+    /// What to do when the journal cannot be written
+    #[arg(long, help_heading = heading::JOURNAL, env = "RALLYPOINT_ON_JOURNAL_ERROR", value_name = "WHAT", default_value = "continue")]
+    on_journal_error: OnJournalError,
+
     /// What to log: error, warn, info, debug, or a filter such as rallypoint::server=debug
     #[arg(long, help_heading = heading::OTHER, env = "RALLYPOINT_LOG", value_name = "FILTER", default_value = "info")]
     log: String,
@@ -287,6 +300,23 @@ impl LegacyDialect {
         match self {
             Self::V2_0 => LegacyRelease::V2_0,
             Self::V2_1 => LegacyRelease::V2_1,
+        }
+    }
+}
+
+/// `off` or a folder.
+#[derive(Debug, Clone)]
+struct JournalPath(Option<PathBuf>);
+
+impl std::str::FromStr for JournalPath {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "" => Err("write a folder, or `off`"),
+            "off" => Ok(Self(None)),
+            _ if text.contains("://") => Err("a folder is needed; other places are not there yet"),
+            _ => Ok(Self(Some(text.into()))),
         }
     }
 }
@@ -478,6 +508,11 @@ impl Args {
                 ..Terms::default()
             },
             max_runs: self.max_runs,
+            journal: self.journal.0.clone().map(|path| JournalConfig {
+                path,
+                durability: self.durability,
+                on_error: self.on_journal_error,
+            }),
         })
     }
 
@@ -633,7 +668,17 @@ async fn serve_until_stopped(
 ) -> anyhow::Result<()> {
     let _admin = admin::serve(admin_socket, Arc::clone(&server))?;
     let background = tokio::spawn(Arc::clone(&server).look_after());
-    let signal = signals.next().await;
+    let journal = server.stores().journal().cloned();
+    let broken = async {
+        match &journal {
+            Some(journal) => journal.broken().await,
+            None => std::future::pending().await,
+        }
+    };
+    let signal = tokio::select! {
+        signal = signals.next() => signal,
+        () = broken => anyhow::bail!("the journal cannot be written (--on-journal-error stop)"),
+    };
     let clients = server.stores().connections();
     tracing::info!(clients, "stopping ({signal}): no new connections; waiting for clients to leave");
     tokio::select! {
@@ -641,6 +686,9 @@ async fn serve_until_stopped(
         signal = signals.next() => tracing::info!("stopped at once by a second signal, {signal}"),
     }
     background.abort();
+    if let Some(journal) = journal {
+        journal.close();
+    }
     Ok(())
 }
 

@@ -24,6 +24,7 @@ pub fn render(server: &Server) -> prometheus::Result<String> {
     register_build_info(&registry)?;
     register_events(&registry, server)?;
     register_links(&registry, server)?;
+    register_journal(&registry, server)?;
     let meter = register_stores(&registry, server)?;
     families.push(runs::register(&registry, server)?);
     families.extend(registry.gather());
@@ -92,6 +93,32 @@ fn register_links(registry: &Registry, server: &Server) -> prometheus::Result<()
         .with_label_values::<&str>(&[])
         .inc_by(server.links().resumes());
     Ok(())
+}
+
+/// Only where a journal is kept.
+fn register_journal(registry: &Registry, server: &Server) -> prometheus::Result<()> {
+    let Some(journal) = server.stores().journal() else { return Ok(()) };
+    let stats = journal.stats();
+    let counts = [
+        ("rallypoint_journal_commits_total", "Commits written to the journal.", stats.commits),
+        ("rallypoint_journal_bytes_total", "Bytes written to the journal.", stats.bytes),
+        (
+            "rallypoint_journal_writes_total",
+            "Writes to the journal; each is of one or more commits.",
+            stats.writes,
+        ),
+        ("rallypoint_journal_syncs_total", "Syncs of the journal (--durability disk).", stats.syncs),
+        ("rallypoint_journal_errors_total", "Writes and syncs of the journal that failed.", stats.errors),
+    ];
+    for (name, help, count) in counts {
+        counter(registry, name, help, &[])?.with_label_values::<&str>(&[]).inc_by(count);
+    }
+    let help = "Segments of the journal on disk.";
+    let segments = IntGauge::new("rallypoint_journal_segments", help)?;
+    single(registry, segments, |gauge| gauge.set(i64::try_from(stats.segments).unwrap_or(i64::MAX)))?;
+    let help = "For how long the journal could not be written; 0 if it can.";
+    let broken = stats.broken_for.map_or(0.0, |lasts| lasts.as_secs_f64());
+    single(registry, Gauge::new("rallypoint_journal_broken_seconds", help)?, |gauge| gauge.set(broken))
 }
 
 /// Registers everything that the stores and listeners count; returns the sum of their meters.

@@ -23,9 +23,10 @@ use dashmap::DashMap;
 
 use crate::config::ServerConfig;
 use crate::core::gate::{Announcement, PodRefusal, PodStanding};
-use crate::core::ids::{RunId, Timestamp};
+use crate::core::ids::{Elapsed, RunId, Timestamp};
 use crate::server::clock::Clock;
 use crate::server::engine::{MemoryBudget, Reservation};
+use crate::server::journal::{Journal, Restored};
 pub use gate::PodGates;
 pub use limits::{DescriptorShares, default_max_memory, somaxconn};
 pub use link::{LinkHost, LinkView};
@@ -59,6 +60,12 @@ impl Server {
     pub fn start(config: ServerConfig, sockets: Vec<std::net::TcpListener>) -> io::Result<Arc<Self>> {
         let clock = Clock::start();
         let notices = Arc::new(Notices::new());
+        let opened = config.journal.as_ref().map(Journal::open).transpose().map_err(io::Error::other)?;
+        let (journal, restored) = opened.unzip();
+        let (before, stores) = restored.map_or_else(Default::default, |it: Restored| {
+            it.log();
+            (it.image.epoch, it.image.stores)
+        });
         let shared = Shared {
             budget: MemoryBudget::new(config.max_memory),
             places: Places::new(config.max_connections, config.max_connections_per_address),
@@ -68,13 +75,18 @@ impl Server {
             foreign: ForeignClients::new(config.insight.enabled),
             config,
         };
-        let stores = Arc::new(StoreHost::start(shared, clock, Arc::clone(&notices))?);
+        let stores = Arc::new(StoreHost::start(shared, clock, Arc::clone(&notices), journal, stores)?);
         let rounds = Arc::new(Rounds::new(Arc::clone(&stores), clock));
         let gates = Arc::new(PodGates::new(stores.config(), stores.budget().reservation()));
         let watch = Watch::new(Arc::clone(&stores), Arc::clone(&rounds), Arc::clone(&gates), clock);
         let links = Arc::new(LinkHost::new(Arc::clone(&stores), clock));
         for socket in sockets {
             stores.open(socket)?;
+        }
+        stores.reopen();
+        if before > 0 {
+            let keys: usize = stores.listeners().iter().map(|listener| listener.engine().stats().keys).sum();
+            tracing::info!(keys, "restarted in {}: {keys} keys are as they were", Elapsed(clock.now().0));
         }
         Ok(Arc::new(Self { clock, notices, stores, rounds, gates, links, watch }))
     }
@@ -159,6 +171,10 @@ impl Server {
                 let rounds = Arc::clone(&self.rounds);
                 async move { rounds.keep_time().await }
             }),
+            keep_running("journal", || {
+                let stores = Arc::clone(&self.stores);
+                async move { keep_journal(&stores).await }
+            }),
             keep_running("watch", || {
                 let server = Arc::clone(&self);
                 async move { server.watch.keep_looking().await }
@@ -195,6 +211,18 @@ impl Server {
                 "stopping although clients are still connected: --drain {limit:?} is over"
             );
         }
+    }
+}
+
+/// Looks after the journal, for ever.
+async fn keep_journal(stores: &StoreHost) {
+    let Some(journal) = stores.journal() else { return std::future::pending().await };
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        journal.tick(std::time::Instant::now());
+        stores.tidy_journal().await;
     }
 }
 

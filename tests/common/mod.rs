@@ -138,7 +138,7 @@ impl Listening {
 
 /// Ports in a row that nobody has: below those that the system gives to outgoing connections and to port 0, and
 /// first elsewhere in each test process.
-fn free_ports(count: u16) -> std::ops::RangeInclusive<u16> {
+pub(crate) fn free_ports(count: u16) -> std::ops::RangeInclusive<u16> {
     const FROM: u32 = 20_000;
     const BLOCK: u32 = 20;
     const BLOCKS: u32 = 600;

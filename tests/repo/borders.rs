@@ -47,7 +47,11 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
         &["axum", "prometheus", "tracing"],
     ),
     ("server/clock", &["core/ids"], &["axum", "tracing"]),
-    ("server/engine", &["core/ids", "core/protocol", "core/store", "server/clock"], &["tokio_util", "axum"]),
+    (
+        "server/engine",
+        &["core/ids", "core/journal", "core/protocol", "core/store", "server/clock", "server/journal"],
+        &["tokio_util", "axum"],
+    ),
     (
         "server/journal",
         &["config", "core/ids", "core/journal"],

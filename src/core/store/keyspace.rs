@@ -160,6 +160,11 @@ impl KeySpace {
         self.is_kept = true;
     }
 
+    /// Whether [`Self::take_changed`] has anything to tell.
+    pub(super) fn has_changed(&self) -> bool {
+        !(self.changed.is_empty() && self.names_gone.is_empty() && self.queues_gone.is_empty())
+    }
+
     /// Tells what has changed since the last call: first what is gone, for the same name may be there again.
     pub(super) fn take_changed(&mut self, mut tell: impl FnMut(Changed<'_>)) {
         self.queues_gone.drain(..).for_each(|key| tell(Changed::QueueGone(&key)));

@@ -56,6 +56,13 @@ impl Store {
         }
     }
 
+    /// Whether anything has changed since [`Self::take_rows`]. `false` where no journal is kept.
+    #[inline]
+    pub fn has_rows(&self) -> bool {
+        let is_news = |kept: &Kept| !kept.clients.is_empty() || kept.job != self.stale.job_mark();
+        self.kept.as_ref().is_some_and(|kept| self.keys.has_changed() || is_news(kept))
+    }
+
     /// Appends the rows of what has changed since the last call.
     pub fn take_rows(&mut self, out: &mut Vec<u8>) {
         let Some(kept) = &mut self.kept else { return };

@@ -148,6 +148,7 @@ pub(super) async fn open_store(
 ) -> Result<(StatusCode, Json<api::RunStore>), Problem> {
     super::fields::run_id(&run_id)?;
     let store = server.stores().store_for_run(&run_id).map_err(|error| no_store(&error))?;
+    server.stores().safe().await;
     let host = local.store_host(&server);
     let status = if store.is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(api::RunStore { run_id, host, port: store.port })))
@@ -185,6 +186,7 @@ pub(super) async fn reset_store(
     Named(port): Named<u16>,
 ) -> Result<Json<api::StoreReset>, Problem> {
     if server.stores().reset(port) {
+        server.stores().safe().await;
         return Ok(Json(api::StoreReset { port, reset: true }));
     }
     let open: Vec<String> =

@@ -15,15 +15,18 @@ mod observations;
 #[cfg(test)]
 mod tests;
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::core::ids::{ConnId, Timestamp};
+use crate::core::journal::{StoreId, StoreImage};
 use crate::core::protocol::{Reply, ReplyBuffer, Request};
-use crate::core::store::{Event, Progress, Refusal, Stats, Store, WaitView};
+use crate::core::store::{Event, Progress, Refusal, Stats, Store, WaitView, Walk};
 use crate::server::clock::Clock;
+use crate::server::journal::{CommitNumber, Journal};
 use batch::BatchEffects;
 pub use budget::{BufferReservation, MemoryBudget, Reservation};
 pub use meter::{BUCKETS, Histogram, Meter, WAIT_BUCKET_FACTOR};
@@ -72,6 +75,19 @@ struct State {
     budgeted: usize,
     events: Vec<Event>,
     observations: Observations,
+    /// The last commit of this store: what anybody has seen of it is in there.
+    commit: CommitNumber,
+}
+
+/// Where the changes of a store are kept.
+#[derive(Debug)]
+pub struct Kept {
+    /// The journal.
+    pub journal: Arc<Journal>,
+    /// The store's number in it.
+    pub store: StoreId,
+    /// What the store held when the last server ended.
+    pub image: Option<StoreImage>,
 }
 
 /// One store and the connections to it.
@@ -80,6 +96,7 @@ pub struct Engine {
     clock: Clock,
     budget: Arc<MemoryBudget>,
     observer: Arc<dyn Observer>,
+    journal: Option<(Arc<Journal>, StoreId)>,
     state: Mutex<State>,
 }
 
@@ -105,7 +122,8 @@ pub struct Submitted {
 }
 
 impl Engine {
-    /// Serves `store` on `port`. What it observes of jobs is kept for [`Self::take_seen`] if `observing`.
+    /// Serves `store` on `port`. What it observes of jobs is kept for [`Self::take_seen`] if `observing`, and what changes
+    /// in the journal of `kept`.
     pub fn new(
         port: u16,
         store: Store,
@@ -113,6 +131,7 @@ impl Engine {
         budget: Arc<MemoryBudget>,
         observer: Arc<dyn Observer>,
         observing: bool,
+        kept: Option<Kept>,
     ) -> Arc<Self> {
         let state = State {
             store,
@@ -122,8 +141,43 @@ impl Engine {
             budgeted: 0,
             events: Vec::new(),
             observations: Observations::new(observing),
+            commit: CommitNumber::default(),
         };
-        Arc::new(Self { port, clock, budget, observer, state: Mutex::new(state) })
+        let journal = kept.as_ref().map(|kept| (Arc::clone(&kept.journal), kept.store));
+        let engine = Arc::new(Self { port, clock, budget, observer, journal, state: Mutex::new(state) });
+        if let Some(Kept { store: id, image, .. }) = kept {
+            engine.keep(id, image.as_ref());
+        }
+        engine
+    }
+
+    /// Tells the journal what changes from now on, after the store was made what `image` says.
+    fn keep(&self, id: StoreId, image: Option<&StoreImage>) {
+        let Some(image) = image else { return self.lock().store.keep_rows(id) };
+        self.change(None, |store, now, fx| store.restore(id, image, now, fx));
+        // Numbers of connections that the journal may know are not given again.
+        self.lock().serial = image.clients.keys().next_back().copied().unwrap_or(0);
+        self.settle();
+    }
+
+    /// The store's number in the journal.
+    pub fn journal_id(&self) -> Option<StoreId> {
+        self.journal.as_ref().map(|(_, id)| *id)
+    }
+
+    /// Writes into the journal again what the store holds, as far as fits into one critical section. `false` when
+    /// `walk` is through.
+    pub fn copy(&self, walk: &mut Walk) -> bool {
+        /// About a millisecond.
+        const AT_ONCE: usize = 128 * 1024;
+        let Some((journal, _)) = &self.journal else { return false };
+        let mut goes_on = false;
+        {
+            let mut state = self.lock();
+            journal.commit(|out| goes_on = state.store.copy_rows(walk, AT_ONCE, out));
+        }
+        journal.write_queued();
+        goes_on
     }
 
     /// The port of the store.
@@ -152,7 +206,7 @@ impl Engine {
         let id = ConnId::new(entry.key() as u32, serial);
         entry.insert(Mailbox { id, woken: false, waker: None });
         state.store.connect(id, SocketAddr::new(addr.ip().to_canonical(), addr.port()));
-        Session { engine: Arc::clone(self), id }
+        Session { engine: Arc::clone(self), id, seen: Cell::default() }
     }
 
     /// Sizes at this moment.
@@ -258,7 +312,7 @@ impl Engine {
 
     /// Settles the books, unlocks, and then tells everybody else.
     #[inline]
-    fn finish(&self, mut state: MutexGuard<'_, State>, wakers: Vec<Waker>) {
+    fn finish(&self, mut state: MutexGuard<'_, State>, wakers: Vec<Waker>) -> CommitNumber {
         #[expect(clippy::arithmetic_side_effects, reason = "bytes in memory")]
         let bytes = state.store.stats().bytes + state.observations.bytes();
         if bytes != state.budgeted {
@@ -266,6 +320,13 @@ impl Engine {
             state.budgeted = bytes;
         }
         let events = std::mem::take(&mut state.events);
+        if let Some((journal, _)) = &self.journal
+            && state.store.has_rows()
+        {
+            let State { store, commit, .. } = &mut *state;
+            *commit = journal.commit(|out| store.take_rows(out));
+        }
+        let commit = state.commit;
         drop(state);
         for waker in wakers {
             waker.wake();
@@ -273,6 +334,7 @@ impl Engine {
         for event in events {
             self.observer.notice(Notice { store: self.port, event });
         }
+        commit
     }
 }
 
@@ -288,6 +350,8 @@ impl Drop for Engine {
 pub struct Session {
     engine: Arc<Engine>,
     id: ConnId,
+    /// The last commit that its replies may depend on.
+    seen: Cell<CommitNumber>,
 }
 
 impl Session {
@@ -377,8 +441,18 @@ impl Session {
         }
         let took = self.engine.clock.now().since(now);
         meter.record(batch[..submitted.applied].iter().map(|(request, _)| request.op()), took);
-        self.engine.finish(state, wakers);
+        self.seen.set(self.engine.finish(state, wakers));
         submitted
+    }
+
+    /// Whether what came of the last batch or wake-up may leave: the journal, if there is one, has all that it depends
+    /// on. If not, the task is woken when it has.
+    #[inline]
+    pub fn poll_safe(&self, cx: &Context<'_>) -> Poll<()> {
+        match &self.engine.journal {
+            Some((journal, _)) => journal.poll_safe(self.seen.get(), cx),
+            None => Poll::Ready(()),
+        }
     }
 
     /// Takes the wake-up that ends the outstanding wait, as a reply in `out`; `waker` is told when there is one.
@@ -389,6 +463,7 @@ impl Session {
             own.leave_waker(waker);
             return Poll::Pending;
         }
+        self.seen.set(state.commit);
         let unsent = out.len();
         out.push(Reply::StopWaiting);
         state.meter.sent(out.len().saturating_sub(unsent));

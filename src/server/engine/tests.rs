@@ -17,7 +17,7 @@ impl Observer for Deaf {
 
 fn engine() -> Arc<Engine> {
     let store = Store::new(Capacity { keys: 1 << 20, bytes: 1 << 30 }, StaleKeyConfig::default());
-    Engine::new(29500, store, Clock::start(), MemoryBudget::new(1 << 30), Arc::new(Deaf), false)
+    Engine::new(29500, store, Clock::start(), MemoryBudget::new(1 << 30), Arc::new(Deaf), false, None)
 }
 
 fn connect(engine: &Arc<Engine>) -> Session {

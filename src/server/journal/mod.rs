@@ -41,6 +41,10 @@ const SAY_AGAIN: Duration = Duration::from_mins(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct CommitNumber(u64);
 
+/// Stands for one walk through all that the server holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tidy(u64);
+
 /// Commits that are not written yet.
 #[derive(Debug)]
 struct Queue {
@@ -200,7 +204,7 @@ impl Journal {
     }
 
     /// Writes all that is queued.
-    fn write_queued(&self) {
+    pub fn write_queued(&self) {
         let mut writer = lock(&self.writer);
         self.write(&mut writer);
     }
@@ -416,30 +420,33 @@ impl Journal {
 
     /// Begins to write again all that the server holds, if that is worth it. The caller then goes through it, and says
     /// when it is through with [`Self::is_tidy`].
-    pub fn begin_tidying(&self) -> bool {
+    pub fn begin_tidying(&self) -> Option<Tidy> {
         let mut writer = lock(&self.writer);
-        if writer.tidying.since.is_some() {
-            return true;
+        if let Some(since) = writer.tidying.since {
+            return Some(Tidy(since));
         }
         let worth = u64::from(self.segment_size).max(writer.tidying.size.saturating_mul(2));
         if writer.trouble.is_some() || writer.tidying.written < worth {
-            return false;
+            return None;
         }
         self.write(&mut writer);
         if let Err(error) = self.begin_segment(&mut writer, false) {
             self.fail(&mut writer, &error);
-            return false;
+            return None;
         }
         writer.tidying.since = Some(writer.number);
         writer.tidying.written = 0;
-        true
+        Some(Tidy(writer.number))
     }
 
     /// All that the server holds was written since [`Self::begin_tidying`] or since writing was possible again: the
     /// segments before are removed.
-    pub fn is_tidy(&self) {
-        let Some(since) = lock(&self.writer).tidying.since else { return };
-        let commit = self.commit(|out| Row::Whole(since).encode(out));
+    pub fn is_tidy(&self, Tidy(since): Tidy) {
+        if lock(&self.writer).tidying.since != Some(since) {
+            // Writing failed meanwhile: what was copied is not all of it.
+            return;
+        }
+        self.commit(|out| Row::Whole(since).encode(out));
         let mut writer = lock(&self.writer);
         self.write(&mut writer);
         if writer.trouble.is_some() || writer.tidying.since != Some(since) {
@@ -450,7 +457,6 @@ impl Journal {
         {
             return self.fail(&mut writer, &error);
         }
-        debug_assert!(commit.0 > 0);
         writer.tidying.size = writer.tidying.written;
         writer.tidying.since = None;
         writer.stats.tidied = writer.stats.tidied.saturating_add(1);

@@ -57,6 +57,28 @@ pub struct Restored {
     pub is_old: bool,
 }
 
+impl Restored {
+    /// Says what was found.
+    pub fn log(&self) {
+        let Self { bytes, commits, cut, .. } = *self;
+        if self.is_old {
+            tracing::error!(
+                "the last server could not write to its journal at the end: the state is that from before; what happened \
+                 afterwards is lost"
+            );
+        }
+        if cut > 0 {
+            tracing::info!(
+                cut,
+                "cut {cut} bytes from the end of the journal: nothing in them was acknowledged"
+            );
+        }
+        if self.image.epoch > 0 {
+            tracing::info!(bytes, commits, "read the journal of {} earlier starts", self.image.epoch);
+        }
+    }
+}
+
 /// Reads all segments of a folder and changes nothing. With each goes its bytes to `see`.
 pub fn read(backend: &dyn Backend, mut see: impl FnMut(u64, &[u8])) -> io::Result<Result<Recovered, Damage>> {
     let numbers = backend.list()?;

@@ -32,7 +32,7 @@ struct Server {
     acknowledged: usize,
     pending: Vec<(usize, CommitNumber)>,
     /// The next key that tidying copies.
-    next: Option<u8>,
+    next: Option<(super::Tidy, u8)>,
 }
 
 fn row(out: &mut Vec<u8>, store: StoreId, key: u8, value: Option<u64>) {
@@ -90,22 +90,17 @@ impl Server {
 
     /// A small step of tidying.
     fn tidy(&mut self) {
-        if self.next.is_none() {
-            if !self.journal.begin_tidying() {
-                return;
-            }
-            self.next = Some(0);
-        }
+        let begun = self.next.or_else(|| Some((self.journal.begin_tidying()?, 0)));
+        let Some((tidy, from)) = begun else { return };
         let store = self.store;
-        let from = self.next.unwrap_or(0);
         self.journal.commit(|out| {
             for (&key, &value) in self.keys.range(from..from + 3) {
                 row(out, store, key, Some(value));
             }
         });
-        self.next = Some(from + 3);
+        self.next = Some((tidy, from + 3));
         if from >= 9 {
-            self.journal.is_tidy();
+            self.journal.is_tidy(tidy);
             self.next = None;
         }
     }

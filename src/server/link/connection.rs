@@ -88,6 +88,7 @@ impl LinkHost {
         let mut out = BytesMut::new();
         let mut ticks = tokio::time::interval(TICK);
         loop {
+            let mut is_new = false;
             let has_more = {
                 let mut state = link.lock();
                 if state.connection != connection {
@@ -101,9 +102,14 @@ impl LinkHost {
                 }
                 if out.is_empty() && state.sessions.has_frames() {
                     state.sessions.put_frames(&mut out, ENOUGH);
+                    is_new = true;
                 }
                 has_more
             };
+            if is_new {
+                // No reply leaves that a crash could take back.
+                self.stores.safe().await;
+            }
             input.reserve(READ_AT_ONCE);
             tokio::select! {
                 written = writer.write_buf(&mut out), if !out.is_empty() => {

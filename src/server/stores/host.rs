@@ -1,10 +1,12 @@
 //! The stores that are served here: their listeners, the threads that serve them, and the leases of those that belong
 //! to a run or to one round of it.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use dashmap::DashMap;
 use tokio::io::Interest;
@@ -15,9 +17,11 @@ use super::leases::{Leases, NoStore, RoundStore, RunStore};
 use crate::config::ServerConfig;
 use crate::core::ids::RunId;
 use crate::core::insight::StoreOwner;
-use crate::core::store::{Capacity, Store, WaitView};
+use crate::core::journal::{StoreId, StoreImage};
+use crate::core::store::{Capacity, Store, WaitView, Walk};
 use crate::server::clock::Clock;
-use crate::server::engine::{Engine, MemoryBudget};
+use crate::server::engine::{Engine, Kept, MemoryBudget};
+use crate::server::journal::Journal;
 use crate::server::store_events::Notices;
 use crate::server::supervise::keep_running;
 use crate::server::tcp::{Foreign, Shared, StoreListener, Workers, bind};
@@ -74,12 +78,28 @@ pub struct StoreHost {
     stopping: AtomicBool,
     /// The port of the store that was opened first.
     first: OnceLock<u16>,
+    journal: Option<Arc<Journal>>,
+    /// Stores of the last server that are not open again yet.
+    restored: Mutex<BTreeMap<StoreId, StoreImage>>,
 }
+
+/// How the journal says that a store is a run's own.
+const OF_RUN: &[u8] = b"run:";
+/// The same of a store of one round.
+const OF_ROUND: &[u8] = b"round:";
 
 impl StoreHost {
     /// Starts the threads; no store is open yet.
-    pub(in crate::server) fn start(shared: Shared, clock: Clock, notices: Arc<Notices>) -> io::Result<Self> {
+    pub(in crate::server) fn start(
+        shared: Shared,
+        clock: Clock,
+        notices: Arc<Notices>,
+        journal: Option<Arc<Journal>>,
+        restored: BTreeMap<StoreId, StoreImage>,
+    ) -> io::Result<Self> {
         Ok(Self {
+            journal,
+            restored: Mutex::new(restored),
             workers: Workers::start("store", shared.config.threads)?,
             leases: Leases::new(&shared.config),
             shared: Arc::new(shared),
@@ -91,8 +111,78 @@ impl StoreHost {
         })
     }
 
-    /// Serves one more store on `socket`.
+    /// Serves one more store of `--listen` on `socket`.
     pub(in crate::server) fn open(&self, socket: std::net::TcpListener) -> io::Result<u16> {
+        self.open_as(socket, &[])
+    }
+
+    /// What the journal keeps for a store; with it what that held before, if its owner had it on this port.
+    fn kept(&self, port: u16, owner: &[u8]) -> Option<Kept> {
+        let journal = Arc::clone(self.journal.as_ref()?);
+        let mut restored = self.restored.lock().unwrap_or_else(PoisonError::into_inner);
+        let before =
+            restored.iter().find(|(_, it)| it.port == port && *it.owner == *owner).map(|(&id, _)| id);
+        let image = before.and_then(|id| restored.remove(&id));
+        let store = before.unwrap_or_else(|| journal.open_store(port, owner));
+        Some(Kept { journal, store, image })
+    }
+
+    /// Opens the stores of runs again that the last server had, and forgets what cannot be open again. Comes after the
+    /// stores of `--listen`.
+    pub(in crate::server) fn reopen(&self) {
+        let Some(journal) = &self.journal else { return };
+        let runs: Vec<(u16, String)> = {
+            let restored = self.restored.lock().unwrap_or_else(PoisonError::into_inner);
+            let of_run = |it: &StoreImage| {
+                Some((it.port, String::from_utf8(it.owner.strip_prefix(OF_RUN)?.into()).ok()?))
+            };
+            restored.values().filter_map(of_run).collect()
+        };
+        for (port, run_id) in runs {
+            let open = |port| {
+                let owner = [OF_RUN, run_id.as_bytes()].concat();
+                let opened = bind(self.run_store_addr(port)).and_then(|socket| self.open_as(socket, &owner));
+                opened.map_err(|error| HostLine::PortTaken(port, error).log()).is_ok()
+            };
+            self.leases.reopen(&run_id, port, self.clock.now(), open);
+        }
+        let lost = std::mem::take(&mut *self.restored.lock().unwrap_or_else(PoisonError::into_inner));
+        for (id, it) in lost {
+            tracing::info!(
+                store = it.port,
+                keys = it.keys.len(),
+                "a store of the last server is not open again: its keys are dropped"
+            );
+            journal.close_store(id);
+        }
+    }
+
+    /// Writes into the journal again all that the stores hold, in small steps, where that makes it shorter.
+    pub(in crate::server) async fn tidy_journal(&self) {
+        let Some(journal) = &self.journal else { return };
+        let Some(tidy) = journal.begin_tidying() else { return };
+        for listener in self.listeners() {
+            let mut walk = Walk::default();
+            while listener.engine().copy(&mut walk) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        journal.is_tidy(tidy);
+    }
+
+    /// Waits until the journal has all that has happened, before an answer says so.
+    pub async fn safe(&self) {
+        if let Some(journal) = &self.journal {
+            journal.safe(journal.commit(|_| ())).await;
+        }
+    }
+
+    /// The journal, if one is kept.
+    pub fn journal(&self) -> Option<&Arc<Journal>> {
+        self.journal.as_ref()
+    }
+
+    fn open_as(&self, socket: std::net::TcpListener, owner: &[u8]) -> io::Result<u16> {
         let port = socket.local_addr()?.port();
         self.first.get_or_init(|| port);
         let config = self.config();
@@ -105,6 +195,7 @@ impl StoreHost {
             Arc::clone(&self.shared.budget),
             Arc::clone(&self.notices) as _,
             config.insight.enabled,
+            self.kept(port, owner),
         );
         let listener = StoreListener::new(Arc::clone(&self.shared), engine);
         let (accepting, round_robin) = (Arc::clone(&listener), Arc::clone(self.workers.round_robin()));
@@ -133,6 +224,9 @@ impl StoreHost {
         if let Some((_, store)) = self.open.remove(&port) {
             store.stop_accepting();
             store.listener.close_all();
+            if let (Some(journal), Some(id)) = (&self.journal, store.listener.engine().journal_id()) {
+                journal.close_store(id);
+            }
         }
     }
 
@@ -207,7 +301,9 @@ impl StoreHost {
     /// The run's own store, opened if it is not there yet.
     pub fn store_for_run(&self, run_id: &str) -> Result<RunStore, NoStore> {
         let mut said = Vec::new();
-        let store = self.with_port(&mut said, |open| self.leases.get_or_open(run_id, self.clock.now(), open));
+        let owner = [OF_RUN, run_id.as_bytes()].concat();
+        let store =
+            self.with_port(&owner, &mut said, |open| self.leases.get_or_open(run_id, self.clock.now(), open));
         said.iter().for_each(HostLine::log);
         if let Ok(RunStore { port, is_new: true }) = store {
             tracing::info!(store = port, run.id = run_id, "opened a store for run {run_id}");
@@ -223,7 +319,10 @@ impl StoreHost {
         held: bool,
         said: &mut Vec<HostLine>,
     ) -> Result<RoundStore, NoStore> {
-        self.with_port(said, |open| self.leases.open_for_round(run_id, round, held, self.clock.now(), open))
+        let owner = [OF_ROUND, run_id.as_bytes()].concat();
+        self.with_port(&owner, said, |open| {
+            self.leases.open_for_round(run_id, round, held, self.clock.now(), open)
+        })
     }
 
     /// Closes a round's store by force: the fence against its workers.
@@ -242,6 +341,7 @@ impl StoreHost {
     /// makes room.
     fn with_port<T>(
         &self,
+        owner: &[u8],
         said: &mut Vec<HostLine>,
         lease: impl Fn(&mut dyn FnMut(u16) -> bool) -> Result<T, NoStore>,
     ) -> Result<T, NoStore> {
@@ -250,7 +350,7 @@ impl StoreHost {
         }
         loop {
             let leased = lease(&mut |port| {
-                let opened = bind(self.run_store_addr(port)).and_then(|socket| self.open(socket));
+                let opened = bind(self.run_store_addr(port)).and_then(|socket| self.open_as(socket, owner));
                 opened.map_err(|error| said.push(HostLine::PortTaken(port, error))).is_ok()
             });
             if !matches!(leased, Err(NoStore::NoPortLeft { .. })) {

@@ -165,6 +165,21 @@ impl Leases {
         Ok(RunStore { port, is_new: true })
     }
 
+    /// A run's own store is open again on the port that it had, if that is one of ours.
+    pub(in crate::server) fn reopen(
+        &self,
+        run_id: &str,
+        port: u16,
+        now: Timestamp,
+        open: impl FnOnce(u16) -> bool,
+    ) {
+        let mut state = self.state();
+        if self.ports.contains(&port) && !state.open.contains_key(&port) && open(port) {
+            let owner = Owner::Run(run_id.to_owned());
+            state.open.insert(port, Open { owner, lease: Lease::WhileUsed, last_used: now, was_used: true });
+        }
+    }
+
     /// A fresh store for a round. If it is `held`, it stays until [`Self::release`]; else it stays while it
     /// is used.
     pub(in crate::server) fn open_for_round(

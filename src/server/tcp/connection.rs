@@ -341,11 +341,13 @@ impl Connection {
 
     /// Writes what the peer takes at once. The rest moves to the connection and comes before anything else.
     fn write(&mut self, replies: &mut ReplyBuffer, cx: &mut Context<'_>) -> Result<(), End> {
+        // Also what has no reply is written before the server goes on with this client.
+        let is_safe = self.conversation.poll_safe(cx).is_ready();
         if replies.is_empty() {
             return Ok(());
         }
         self.tell_kernel(replies.len() > FILLS_A_WINDOW);
-        let written = poll_write_some(&mut self.stream, replies, cx);
+        let written = if is_safe { poll_write_some(&mut self.stream, replies, cx) } else { Poll::Pending };
         if !replies.is_empty() {
             self.replies = Some(Box::new(std::mem::take(replies)));
         }
@@ -376,6 +378,7 @@ impl Connection {
     }
 
     fn poll_rest_of_replies(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        ready!(self.conversation.poll_safe(cx));
         let Some(replies) = &mut self.replies else { return Poll::Ready(Ok(())) };
         let before = replies.len();
         let written = poll_write_some(&mut self.stream, replies, cx)?;

@@ -1,7 +1,7 @@
 //! One client's conversation with its store: bytes in, requests applied, replies out. It has no socket: a connection of
 //! the client's own feeds it, or the link of a relay.
 
-use std::task::{Poll, Waker, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use arrayvec::ArrayVec;
 use bytes::Bytes;
@@ -44,6 +44,11 @@ impl Conversation {
             greeted: false,
             ending: None,
         }
+    }
+
+    /// Whether the replies may leave: the journal has what they depend on. If not, the task is woken when it has.
+    pub(in crate::server) fn poll_safe(&self, cx: &Context<'_>) -> Poll<()> {
+        self.session.poll_safe(cx)
     }
 
     /// Asks whether the outstanding wait is over. If it is not, `waker` is woken later.

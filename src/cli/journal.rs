@@ -1,0 +1,144 @@
+//! `rallypoint journal`: what is in the folder of `serve --journal`. Reads only.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use super::Outcome;
+use super::terminal::say;
+use crate::core::ids::{ShownKey, counted};
+use crate::core::journal::segment::commits;
+use crate::core::journal::{Row, rows};
+use crate::server::journal::{Folder, read};
+
+/// Look into the journal of a server, without changing it.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Tell whether all of it can be read, and what it holds; exit code 1 if it is damaged
+    Check {
+        /// The folder
+        #[arg(value_name = "PATH")]
+        path: PathBuf,
+    },
+    /// Print every row that can be read, one a line
+    Dump {
+        /// The folder
+        #[arg(value_name = "PATH")]
+        path: PathBuf,
+    },
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        match self.action {
+            Action::Check { path } => check(&path),
+            Action::Dump { path } => dump(&path),
+        }
+    }
+}
+
+fn looked_at(path: &Path) -> anyhow::Result<Folder> {
+    std::fs::read_dir(path).with_context(|| path.display().to_string())?;
+    Ok(Folder::look(path))
+}
+
+fn check(path: &Path) -> anyhow::Result<Outcome> {
+    let folder = looked_at(path)?;
+    let mut bytes = 0_u64;
+    let read = read(&folder, |_, segment| bytes = bytes.saturating_add(segment.len() as u64))
+        .with_context(|| path.display().to_string())?;
+    let recovered = match read {
+        Ok(recovered) => recovered,
+        Err(damage) => {
+            let file = folder.file(damage.segment);
+            say(format_args!("damaged: {}, byte {}: {}", file.display(), damage.at, damage.what));
+            return Ok(Outcome::NotDone);
+        }
+    };
+    let image = &recovered.image;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "whole: {} in {bytes} bytes", counted(recovered.commits, "commit", "commits"))?;
+    for torn in &recovered.torn {
+        let (file, at, len) = (folder.file(torn.segment), torn.at, torn.len);
+        writeln!(out, "torn end: {}, byte {at}: {len} bytes that were never acknowledged", file.display())?;
+    }
+    if let Some(since) = recovered.unfinished {
+        let file = folder.file(since);
+        writeln!(out, "not counted: {} and later, begun after an error and not complete", file.display())?;
+    }
+    for (id, store) in &image.stores {
+        let (port, owner) = (store.port, ShownKey(&store.owner));
+        let (keys, queues) = (counted(store.keys.len() as u64, "key", "keys"), store.queues.len());
+        writeln!(out, "store {id} on port {port} {owner}: {keys}, {queues} queues")?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn dump(path: &Path) -> anyhow::Result<Outcome> {
+    let folder = looked_at(path)?;
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut written = Ok(());
+    let read = read(&folder, |number, segment| {
+        for commit in commits(segment, number) {
+            for row in rows(commit.rows) {
+                let place = format_args!("{number}:{}", commit.at);
+                let line = match &row {
+                    Ok(Some(row)) => writeln!(out, "{place} {}", words(row)),
+                    Ok(None) => writeln!(out, "{place} a row of a newer release"),
+                    Err(bad) => writeln!(out, "{place} {bad}"),
+                };
+                written = std::mem::replace(&mut written, Ok(())).and(line);
+            }
+        }
+    })
+    .with_context(|| path.display().to_string())?;
+    // A reader that has seen enough is no failure.
+    match written.and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => return Err(error.into()),
+        _ => {}
+    }
+    if let Err(damage) = read {
+        let file = folder.file(damage.segment);
+        say(format_args!("damaged: {}, byte {}: {}", file.display(), damage.at, damage.what));
+        return Ok(Outcome::NotDone);
+    }
+    Ok(Outcome::Done)
+}
+
+/// A row for people.
+fn words(row: &Row<'_>) -> String {
+    let gone = |id: &[u8]| format!("`{}` is gone", ShownKey(id));
+    match row {
+        Row::Epoch(epoch) => format!("start {epoch}"),
+        Row::Whole(since) => format!("all was written again since segment {since}"),
+        Row::Store(id, Some(open)) => {
+            format!("store {id} is open on port {} {}", open.port, ShownKey(open.owner))
+        }
+        Row::Store(id, None) => format!("store {id} is closed"),
+        Row::Key(store, key, None) => format!("store {store} key {}", gone(key)),
+        Row::Key(store, key, Some(it)) => {
+            let writer = it.writer.map_or(String::new(), |writer| format!(" by connection {writer}"));
+            format!("store {store} key `{}` = `{}`{writer}", ShownKey(key), ShownKey(it.value))
+        }
+        Row::Item(store, key, number, item) => {
+            format!("store {store} queue `{}` item {number} = `{}`", ShownKey(key), ShownKey(item))
+        }
+        Row::Queue(store, key, first, next) => {
+            format!("store {store} queue `{}` has items {first} to {next}, not included", ShownKey(key))
+        }
+        Row::Client(store, client, None) => format!("store {store} connection {client} is gone"),
+        Row::Client(store, client, Some(_)) => format!("store {store} connection {client} is of a job"),
+        Row::Job(store, _) => format!("store {store} job"),
+        Row::Session(id, Some(it)) => format!("session `{}` applied {}", ShownKey(id), it.applied),
+        Row::Session(id, None) => format!("session {}", gone(id)),
+        Row::Entry(table, id, Some(_)) => format!("{} `{}`", table.name(), ShownKey(id)),
+        Row::Entry(table, id, None) => format!("{} {}", table.name(), gone(id)),
+    }
+}
