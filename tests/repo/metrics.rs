@@ -38,9 +38,11 @@ fn families(text: &str) -> BTreeMap<&str, Family<'_>> {
     found
 }
 
-/// A server with one of everything that has figures of its own: a run with ranks, and a barrier.
-fn busy_server() -> TestServer {
-    let server = TestServer::with_store_ports(20, &[]);
+/// A server with one of everything that has figures of its own: a run with ranks, a barrier, a journal.
+fn busy_server() -> (TestServer, tempfile::TempDir) {
+    let journal = tempfile::tempdir().expect("a folder");
+    let path = journal.path().join("journal");
+    let server = TestServer::with_store_ports(20, &["--journal", path.to_str().expect("a path")]);
     let join = |node: &str| {
         let body = json!({
             "node": node, "join_id": node, "min_nodes": 2, "max_nodes": 2, "local_world_size": 1, "store": true,
@@ -67,12 +69,12 @@ fn busy_server() -> TestServer {
     });
     let headers = "Content-Type: application/json\r\n";
     http(server.admin, "POST /api/v1/barriers/epoch/arrive", headers, &arrive.to_string());
-    server
+    (server, journal)
 }
 
 #[test]
 fn the_page_of_metrics_is_what_the_program_exports() {
-    let server = busy_server();
+    let (server, _journal) = busy_server();
     let scrape = || http(server.admin, "GET /metrics", "", "").body;
     eventually("every family is there", || {
         let text = scrape();
