@@ -547,7 +547,8 @@ impl Args {
         let admin_socket = bind(self.admin, "--admin")?;
         let admin = admin_socket.local_addr()?;
         let descriptors = process::raise_descriptor_limit();
-        let config = ServerConfig { listen: Vec::new(), ..self.config(descriptors)? };
+        // The journal is the serving pod's.
+        let config = ServerConfig { listen: Vec::new(), journal: None, ..self.config(descriptors)? };
         let server = Server::start(config, Vec::new())?;
         self.write_ports_file(&[], admin)?;
         runtime.block_on(serve_until_stopped(server, admin_socket, signals))?;

@@ -163,3 +163,18 @@ fn a_folder_is_for_one_server_and_can_be_looked_at() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains("move the folder away"), "{said}");
 }
+
+#[test]
+fn a_pod_that_does_not_serve_leaves_the_journal_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("journal");
+    let path = path.to_str().expect("a path");
+    let mut idle = Command::new(env!("CARGO_BIN_EXE_rallypoint"));
+    let ports = folder.path().join("ports");
+    idle.args(["serve", "--only-on-index", "0", "--admin", "127.0.0.1:0", "--journal", path, "--ports-file"]);
+    let mut idle = idle.arg(&ports).env_clear().env("RALLYPOINT_POD_INDEX", "1").spawn().expect("it runs");
+    eventually("it is up", || ports.exists());
+    let is_there = Path::new(path).exists();
+    idle.kill().and_then(|()| idle.wait()).expect("it ends");
+    assert!(!is_there, "the folder is for the pod that serves");
+}
