@@ -11,7 +11,7 @@ use super::objects::{list, texts};
 use super::pods::Pods;
 use crate::node::launch::Backend;
 use crate::node::makers::{Maker, env_of_field};
-use crate::node::shell::{Text, Variable};
+use crate::node::shell::{Command, Text, Variable, basename};
 
 pub(super) fn check(pods: &Pods, checks: &mut Vec<Check>) {
     for container in pods.init_containers.iter().chain(&pods.containers) {
@@ -256,13 +256,34 @@ fn trainers_variables(pods: &Pods, container: &Container) -> Option<Found> {
 }
 
 fn image(container: &Container) -> Option<Found> {
-    let image = container.value.get("image").and_then(Value::as_str).filter(|image| !image.contains('$'))?;
+    // A variable or `<YOUR IMAGE>` is still to be filled in.
+    let is_open = |image: &&str| image.contains(['$', '<']);
+    let image = container.value.get("image").and_then(Value::as_str).filter(|image| !is_open(image))?;
+    if only_waits(container) {
+        return None;
+    }
     let name = image.rsplit('/').next().unwrap_or(image);
     let pinned = image.contains('@') || name.split_once(':').is_some_and(|(_, tag)| tag != "latest");
     (!pinned).then(|| {
         let evidence = format!("`{image}` may be another image on each node, with another PyTorch");
         (Check::warn("image-not-pinned", evidence, "name a version, or better a digest"), "image")
     })
+}
+
+/// Whether all that it runs are small programs of a shell, such as `sleep` in busybox: there is no PyTorch in that.
+fn only_waits(container: &Container) -> bool {
+    const SMALL: [&str; 12] = [
+        "cat", "date", "echo", "exit", "false", "hostname", "nslookup", "printf", "set", "sleep", "test",
+        "true",
+    ];
+    let is_small = |command: &Command| {
+        command
+            .words
+            .first()
+            .and_then(Text::literal)
+            .is_some_and(|program| SMALL.contains(&basename(program)))
+    };
+    container.unread.is_empty() && !container.commands.is_empty() && container.commands.iter().all(is_small)
 }
 
 /// Whether the container's launch uses the c10d backend.

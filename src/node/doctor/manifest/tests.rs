@@ -36,6 +36,22 @@ fn one_broken_document_hides_no_other() {
     assert!(twice.iter().any(|check| check.id == "image-not-pinned"), "{twice:?}");
 }
 
+/// The examples of JobSet run `sleep` in busybox and bash.
+#[test]
+fn the_image_of_a_container_that_only_waits_may_be_any() {
+    let pod = |image: &str, command: &str| {
+        let text = format!(
+            "kind: Pod\nmetadata: {{name: a}}\nspec: {{containers: [{{image: {image}, command: {command}}}]}}\n"
+        );
+        check(&text).iter().any(|check| check.id == "image-not-pinned")
+    };
+    assert!(!pod("busybox", "[sleep, 100s]"));
+    assert!(!pod("bash:latest", "[bash, -xc, 'echo hello; sleep 10; exit 1']"));
+    assert!(!pod("'<CHANGE ME>'", "[python, train.py]"));
+    assert!(pod("busybox", "[bash, -c, 'sleep 10; python train.py']"));
+    assert!(pod("train", "[/entrypoint]"));
+}
+
 #[test]
 fn what_must_be_filled_in_first_is_said() {
     for text in [
