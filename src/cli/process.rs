@@ -1,4 +1,5 @@
-//! Becoming another program: by exec, or as the first process of a container by standing in front of it.
+//! Becoming another program: by exec, or by standing in front of it, as the first process of a container must, and
+//! one that has something else to do meanwhile.
 
 use std::ffi::OsString;
 use std::io;
@@ -60,17 +61,28 @@ pub(super) fn output(program: &Path, args: &[OsString], limit: Duration) -> io::
 /// Starts the command in this process's place. Returns only if it cannot be started, or with the command's
 /// exit code if this process is the first of its container.
 pub(super) fn become_command(argv: &[String], set: &[(String, String)]) -> anyhow::Result<Outcome> {
-    let Some((program, args)) = argv.split_first() else { return Ok(Outcome::NotDone) };
+    if std::process::id() == 1 {
+        return Ok(client_runtime()?.block_on(run_command(argv, set)));
+    }
+    let Some((mut command, program)) = command(argv, set) else { return Ok(Outcome::NotDone) };
+    let error = command.exec();
+    Ok(cannot_start(program, &error))
+}
+
+/// Runs the command and stands in front of it. Returns its exit code.
+pub(super) async fn run_command(argv: &[String], set: &[(String, String)]) -> Outcome {
+    let Some((mut command, program)) = command(argv, set) else { return Outcome::NotDone };
+    match stand_in_front_of(&mut command).await {
+        Ok(code) => Outcome::Code(code),
+        Err(error) => cannot_start(program, &error),
+    }
+}
+
+fn command<'a>(argv: &'a [String], set: &[(String, String)]) -> Option<(Command, &'a str)> {
+    let (program, args) = argv.split_first()?;
     let mut command = Command::new(program);
     command.args(args).envs(set.iter().map(|(name, value)| (name, value)));
-    if std::process::id() != 1 {
-        let error = command.exec();
-        return Ok(cannot_start(program, &error));
-    }
-    match client_runtime()?.block_on(stand_in_front_of(&mut command)) {
-        Ok(code) => Ok(Outcome::Code(code)),
-        Err(error) => Ok(cannot_start(program, &error)),
-    }
+    Some((command, program))
 }
 
 /// As a shell says it: 127 not found, 126 not executable.

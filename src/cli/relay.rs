@@ -5,11 +5,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::pin;
+use std::time::Duration;
 
 use super::serve::write_ports_file;
 use super::terminal::say;
 use super::units::{MaybeOff, duration_or_off};
-use super::{Outcome, poll, process, run_client};
+use super::{Outcome, UsageError, poll, process, run_client};
 use crate::core::link::RelayLife;
 use crate::node::client::http::AdminUrl;
 use crate::node::relay::{Bound, RelayConfig, RelayError};
@@ -35,7 +36,8 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_RELAY_ADMIN", value_name = "ADDR:PORT", default_value_t = loopback(29501))]
     admin: SocketAddr,
 
-    /// The relay's place at the server: each relay has its own [default: the host's name, in Kubernetes the pod's]
+    /// The relay's place at the server: each relay has its own [default: the pod's name, elsewhere the host's
+    /// with the port]
     #[arg(long, env = "RALLYPOINT_RELAY_NAME", value_name = "NAME")]
     name: Option<String>,
 
@@ -48,19 +50,61 @@ pub(super) struct Args {
     ports_file: Option<PathBuf>,
 }
 
-const fn loopback(port: u16) -> SocketAddr {
+/// By default clients are held for so long while the server is away.
+pub(super) const GIVE_UP: Duration = Duration::from_mins(10);
+
+/// Does `work` while the relay serves, and stops the relay after it. When the server refuses the relay, whoever uses it
+/// learns that from a closed port.
+pub(super) async fn behind<T>(
+    relay: Bound,
+    config: RelayConfig,
+    work: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    /// For the goodbye.
+    const LAST: Duration = Duration::from_secs(2);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let mut serving = pin!(relay.serve(config, Box::new(say), async { drop(stopped.await) }));
+    let mut work = pin!(work);
+    let done = tokio::select! {
+        done = &mut work => done,
+        ended = &mut serving => {
+            if let Err(error) = ended {
+                say(error);
+            }
+            return work.await;
+        }
+    };
+    drop(stop);
+    let _said = tokio::time::timeout(LAST, serving).await;
+    done
+}
+
+/// The name of a relay that listens on `port`, where none is given: the pod's, or the host's with the port.
+pub(super) fn default_name(port: u16) -> Result<String, UsageError> {
+    let host = poll::host_name()?;
+    let is_pod = ["KUBERNETES_SERVICE_HOST", "POD_NAME"].iter().any(|name| std::env::var_os(name).is_some());
+    Ok(if is_pod { host } else { format!("{host}:{port}") })
+}
+
+/// A number that no other relay has.
+pub(super) fn life() -> RelayLife {
+    RelayLife(RandomState::new().hash_one(std::process::id()))
+}
+
+/// The loopback address with a port.
+pub(super) const fn loopback(port: u16) -> SocketAddr {
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), port)
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let name = self.name.map_or_else(poll::host_name, Ok)?;
+        let name = self.name.map_or_else(|| default_name(self.listen.port()), Ok)?;
         let config = RelayConfig {
             server: self.server.endpoint().clone(),
             listen: self.listen,
             admin: Some(self.admin),
             name,
-            life: RelayLife(RandomState::new().hash_one(std::process::id())),
+            life: life(),
             give_up: self.give_up.0,
         };
         run_client(async {

@@ -1,6 +1,7 @@
 //! `rallypoint run`: derive, check, wait for the server, gather, and become the command.
 
 use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,12 +13,13 @@ use super::gather::{self, AnnouncePayload, RetryPolicy};
 use super::launch::{LaunchArgs, environment, no_endpoint};
 use super::terminal::say;
 use super::units::{MaybeOff, duration, duration_or_off};
-use super::{Outcome, UsageError, process, reach, run_client};
+use super::{Outcome, UsageError, process, reach, relay, run_client};
 use crate::core::ids::Elapsed;
 use crate::node::client::Endpoint;
 use crate::node::client::http::AdminUrl;
 use crate::node::doctor::{Verdict, check_command, check_environment};
 use crate::node::launch::{self, Environment, Job, LaunchEnv, Mode, Plan, Server, Torchrun};
+use crate::node::relay::{Bound, RelayConfig};
 
 const AFTER_HELP: &str = "The command gets the variables that `rallypoint env` prints, and those that make it a client of the \
                           server. stderr says what is changed about the command. Exit code: the command's, 128 + N if \
@@ -67,9 +69,21 @@ pub(super) struct Args {
         action = clap::ArgAction::Set)]
     own_store: bool,
 
+    /// Whether the command reaches the server through a relay in this process, which outlives breaks of the network;
+    /// auto: unless the server is on this host
+    #[arg(long, env = "RALLYPOINT_RELAY", value_name = "WHEN", default_value = "auto")]
+    relay: RelayFlag,
+
     /// The command and its arguments; `--` may stand before it
     #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
     command: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum RelayFlag {
+    Auto,
+    On,
+    Off,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -101,6 +115,29 @@ struct Wishes<'a> {
     own: Option<&'a str>,
 }
 
+/// The command, and where it runs.
+struct Party<'a> {
+    mode: Mode,
+    launch: &'a LaunchEnv,
+    env: &'a Environment,
+    torchrun: Option<&'a Torchrun>,
+}
+
+/// A server that answers.
+struct Reached {
+    store: Endpoint,
+    addr: SocketAddr,
+    admin: AdminUrl,
+}
+
+/// What is left to do.
+enum Start {
+    Command(Plan),
+    Over(Outcome),
+}
+
+/// Between attempts.
+const PAUSE: Duration = Duration::from_secs(1);
 /// What "for ever" is.
 const FOR_EVER: Duration = Duration::from_hours(24 * 365);
 
@@ -121,30 +158,50 @@ impl Args {
         let payload = payload.transpose().map_err(UsageError)?;
         let own = self.run_with_store(mode, &launch, torchrun.as_ref());
         let payload = payload.map(|payload| if own.is_some() { payload.with_store() } else { payload });
-        let meeting = self.meet(mode, &launch, &env, torchrun.as_ref(), &store, Wishes { payload, own });
-        let plan = match run_client(process::unless_stopped(meeting))? {
-            Ok(plan) => plan,
-            Err(stopped) => return Ok(stopped),
-        };
-        plan.notes.iter().for_each(say);
-        say(format_args!("starting in mode {}: {}", mode.name(), shown(&plan.argv)));
-        process::become_command(&plan.argv, &plan.set)
+        let party = Party { mode, launch: &launch, env: &env, torchrun: torchrun.as_ref() };
+        let plan = run_client(async {
+            let reached = match process::unless_stopped(self.reach(&store)).await? {
+                Ok(reached) => reached,
+                Err(stopped) => return Ok(Start::Over(stopped)),
+            };
+            let (store, admin) = (&reached.store, &reached.admin);
+            if !self.wants_relay(reached.addr) {
+                let plan = self.meet(&party, store, admin, Wishes { payload, own });
+                return Ok(process::unless_stopped(plan).await?.map_or_else(Start::Over, Start::Command));
+            }
+            let (relay, config) = self.relay(admin).await?;
+            let local = Endpoint::new("127.0.0.1", relay.store_addr()?.port())?;
+            let admin = relay.admin_addr().map_or(Ok(admin.clone()), |admin| admin.to_string().parse());
+            let admin = admin.map_err(UsageError)?;
+            say(format_args!(
+                "the command meets on {local}, a relay to {store}; --relay off connects directly"
+            ));
+            let work = async {
+                let plan = self.meet(&party, &local, &admin, Wishes { payload, own });
+                match process::unless_stopped(plan).await? {
+                    Err(stopped) => Ok(stopped),
+                    Ok(plan) => {
+                        tell(&plan, mode);
+                        Ok(process::run_command(&plan.argv, &plan.set).await)
+                    }
+                }
+            };
+            relay::behind(relay, config, Box::pin(work)).await.map(Start::Over)
+        })?;
+        match plan {
+            Start::Over(outcome) => Ok(outcome),
+            Start::Command(plan) => {
+                tell(&plan, mode);
+                process::become_command(&plan.argv, &plan.set)
+            }
+        }
     }
 
-    /// Everything that takes time: the server, the run's store, the other pods.
-    async fn meet(
-        &self,
-        mode: Mode,
-        launch: &LaunchEnv,
-        env: &Environment,
-        torchrun: Option<&Torchrun>,
-        store: &Endpoint,
-        wishes: Wishes<'_>,
-    ) -> anyhow::Result<Plan> {
-        let pause = Duration::from_secs(1);
+    /// Waits for the server.
+    async fn reach(&self, store: &Endpoint) -> anyhow::Result<Reached> {
         let mut line = |line: String| say(line);
         say(format_args!("waiting up to {} for {store}", Elapsed(self.timeout)));
-        let ended = reach::reach(store, self.timeout, pause, &mut line).await;
+        let ended = reach::reach(store, self.timeout, PAUSE, &mut line).await;
         let addr = match ended.outcome {
             Ok(addr) => addr,
             Err(reason) => bail!("gave up on {store} after {}: {}", Elapsed(ended.waited), reason.text),
@@ -153,9 +210,49 @@ impl Args {
             Some(admin) => admin.clone(),
             None => reach::admin_beside(store, addr).await,
         };
-        let admin = &admin;
+        Ok(Reached { store: store.clone(), addr, admin })
+    }
+
+    /// Whether the command meets behind a relay, with a server that answered at `addr`.
+    fn wants_relay(&self, addr: SocketAddr) -> bool {
+        match self.relay {
+            RelayFlag::On => true,
+            RelayFlag::Off => false,
+            RelayFlag::Auto => !is_here(addr),
+        }
+    }
+
+    /// A relay on the usual ports, or on others where these are taken.
+    async fn relay(&self, admin: &AdminUrl) -> anyhow::Result<(Bound, RelayConfig)> {
+        let mut config = RelayConfig {
+            server: admin.endpoint().clone(),
+            listen: relay::loopback(29500),
+            admin: Some(relay::loopback(29501)),
+            name: String::new(),
+            life: relay::life(),
+            give_up: Some(relay::GIVE_UP),
+        };
+        let bound = if let Ok(bound) = Bound::bind(&config).await {
+            bound
+        } else {
+            (config.listen, config.admin) = (relay::loopback(0), Some(relay::loopback(0)));
+            Bound::bind(&config).await?
+        };
+        config.name = relay::default_name(bound.store_addr()?.port())?;
+        Ok((bound, config))
+    }
+
+    /// Everything else that takes time: the run's store, the other pods.
+    async fn meet(
+        &self,
+        party: &Party<'_>,
+        store: &Endpoint,
+        admin: &AdminUrl,
+        wishes: Wishes<'_>,
+    ) -> anyhow::Result<Plan> {
+        let mut line = |line: String| say(line);
         let patience = self.gather_timeout.0.unwrap_or(FOR_EVER);
-        let tries = RetryPolicy { whole: patience, pause };
+        let tries = RetryPolicy { whole: patience, pause: PAUSE };
         let own = if let Some(payload) = &wishes.payload {
             let gathered = gather::gather(store, admin, payload, tries, &mut line).await;
             if let Err(reason) = &gathered.outcome
@@ -179,6 +276,7 @@ impl Args {
             say(format_args!("the run has its own store on {own}"));
         }
         let server = Server { store: own.unwrap_or_else(|| store.clone()), admin: admin.endpoint().clone() };
+        let Party { mode, launch, env, torchrun } = *party;
         let job = Job { argv: &self.command, torchrun, env, launch, server: &server, patience };
         Ok(job.plan(mode))
     }
@@ -302,6 +400,22 @@ print(json.dumps({'plugin': new and 'rallypoint' in names, 'torch': torch}))
             Self::default()
         })
     }
+}
+
+fn tell(plan: &Plan, mode: Mode) {
+    plan.notes.iter().for_each(say);
+    say(format_args!("starting in mode {}: {}", mode.name(), shown(&plan.argv)));
+}
+
+/// Whether an address is one of this host's own: then what goes there leaves from the same address.
+fn is_here(addr: SocketAddr) -> bool {
+    let any: IpAddr =
+        if addr.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let own = UdpSocket::bind((any, 0)).and_then(|socket| {
+        socket.connect(addr)?;
+        socket.local_addr()
+    });
+    addr.ip().is_loopback() || own.is_ok_and(|own| own.ip() == addr.ip())
 }
 
 /// A command for people.
