@@ -242,13 +242,13 @@ impl Look<'_> {
     fn of_store(&self, port: u16, held: &mut Vec<Held>) {
         let Some(graph) = self.jobs.graph(port, self.now) else { return };
         for (key, finding) in graph.explain() {
-            let state = self.jobs.runs.get(&key).map(TrackedRun::state);
+            let state = key.as_ref().and_then(|key| self.jobs.runs.get(key)).map(TrackedRun::state);
             // Said already, with more names.
             let is_said = state == Some(RunState::Joining)
                 && matches!(finding.reason, Reason::WaitingForNode { .. })
-                && self.told.log.says(&key, "nodes_missing");
+                && key.as_ref().is_some_and(|key| self.told.log.says(key, "nodes_missing"));
             if !is_said && !state.is_some_and(RunState::is_over) {
-                held.push(Held { store: Some(port), run: Some(key), finding });
+                held.push(Held { store: Some(port), run: key, finding });
             }
         }
         for foreign in &graph.store.foreign {

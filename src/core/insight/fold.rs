@@ -323,6 +323,7 @@ impl Fold<'_> {
         let watch = self.jobs.store(self.port);
         watch.waits.remove(&conn);
         let Some(client) = watch.clients.remove(&conn) else { return };
+        watch.passed_by(&client, self.at);
         for run in self.jobs.runs.values_mut().filter(|run| run.store() == Some(self.port)) {
             run.agent_left(conn, client.pid, self.at);
             if client.run.as_ref() == Some(run.key()) && client.role == Role::Worker {

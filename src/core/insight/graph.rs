@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::reason::{Finding, Names, Reason, Whereabouts};
 use super::run::{RankInfo, RunKey, TrackedRun, Withdrawn};
-use super::watch::{Client, StoreWatch, Waiting};
+use super::watch::{Client, StoreWatch, Waiting, process};
 use crate::core::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp, count};
 use crate::core::protocol::keys::{AddressKind, KeyPattern, Leftover, RendezvousPart, classify};
 use crate::core::store::WaitView;
@@ -342,6 +342,14 @@ impl Graph<'_> {
         Some(Whereabouts::NotCounted { nodes })
     }
 
+    /// Processes that ended without telling their rank while this run came together, or just before.
+    fn ended_near(&self, run: &TrackedRun) -> Names {
+        const BEFORE: Duration = Duration::from_mins(1);
+        let began = run.round().started.unwrap_or(run.first_seen());
+        let near = self.store.passed.iter().filter(|passed| passed.at + BEFORE >= began);
+        Names::of(near.map(|passed| format!("{} (after {})", passed.label, Elapsed(passed.lasted))))
+    }
+
     /// Where a rank is that has not come to this meeting: it may have been in the last one.
     fn missed(&self, run: &TrackedRun, rank: u32) -> Whereabouts {
         let Some(before) = run.world().holder(rank) else { return Whereabouts::NeverCame };
@@ -369,7 +377,7 @@ impl Graph<'_> {
     }
 
     /// Everything that the waits show, one explanation for each root.
-    pub(super) fn explain(&self) -> Vec<(RunKey, Finding)> {
+    pub(super) fn explain(&self) -> Vec<(Option<RunKey>, Finding)> {
         struct Group {
             waiters: usize,
             since: Timestamp,
@@ -411,11 +419,41 @@ impl Graph<'_> {
             .filter_map(|((key, about), group)| {
                 let run = self.runs.get(&key)?;
                 let reason = self.reason(run, &group.root, group.waiters, group.since)?;
-                Some((key, Finding { about, reason, since: group.since }))
+                Some((Some(key), Finding { about, reason, since: group.since }))
             })
+            .chain(self.of_unknown_keys())
             .collect();
         told.sort_by(|(a, one), (b, other)| (a, &one.about).cmp(&(b, &other.about)));
         told
+    }
+
+    /// Waits for keys that are none of PyTorch's.
+    fn of_unknown_keys(&self) -> Vec<(Option<RunKey>, Finding)> {
+        const MOST: usize = 64;
+        let mut by_key: BTreeMap<(Option<RunKey>, &[u8]), Vec<&Waiting>> = BTreeMap::new();
+        for wait in self.store.waits.values().filter(|wait| wait.view.barrier_size.is_none()) {
+            let Some(key) = wait.view.missing.first() else { continue };
+            if matches!(classify(key), None | Some(KeyPattern::Unknown)) {
+                let run = self.store.clients.get(&wait.view.conn).and_then(|client| client.run.clone());
+                by_key.entry((run, &**key)).or_default().push(wait);
+            }
+        }
+        let finding = |((run, key), mut waits): ((Option<RunKey>, &[u8]), Vec<&Waiting>)| {
+            waits.sort_by_key(|wait| (wait.since, wait.view.conn));
+            let since = waits.first()?.since;
+            let who = |wait: &&Waiting| -> String {
+                match self.store.clients.get(&wait.view.conn) {
+                    Some(_) => self.who(wait.view.conn),
+                    None => process(wait.view.pid, wait.view.peer),
+                }
+            };
+            let key = ShownKey(key).to_string();
+            let who = Names::of_some(&waits, who);
+            let reason =
+                Reason::WaitingForKey { key: key.clone(), who, waited: Elapsed(self.now.since(since)) };
+            Some((run, Finding { about: key, reason, since }))
+        };
+        by_key.into_iter().take(MOST).filter_map(finding).collect()
     }
 
     fn reason(&self, run: &TrackedRun, root: &Root, waiters: usize, since: Timestamp) -> Option<Reason> {
@@ -450,12 +488,14 @@ impl Graph<'_> {
                     Whereabouts::NotCounted { .. } => return None,
                     _ => Names::default(),
                 };
+                let ended = if missing.is_empty() { Names::default() } else { self.ended_near(run) };
                 let who = Self::writer(is_now.then_some(run), writer)?;
                 Some(match writer {
                     Writer::Rank(rank @ 1..) => Reason::WaitingForRank {
                         rank: run.rank_label(*rank),
                         whereabouts,
                         missing,
+                        ended,
                         waiters,
                         joined: run.world().joined(),
                         connected: count(run.world().connected.len()),
@@ -466,7 +506,7 @@ impl Graph<'_> {
                         Reason::WaitingForNode { node: who, what, whereabouts, waiters, waited }
                     }
                     Writer::Node(0) | Writer::Rank(_) | Writer::NcclRankZero => {
-                        Reason::RankZeroSlow { what, who, whereabouts, missing, waiters, waited }
+                        Reason::RankZeroSlow { what, who, whereabouts, missing, ended, waiters, waited }
                     }
                     Writer::Group(_) => {
                         let what = if what == "a barrier" { who } else { format!("{what} of {who}") };

@@ -68,6 +68,8 @@ pub enum Reason {
         whereabouts: Whereabouts,
         /// All ranks that have not come, if that is why.
         missing: Names,
+        /// Processes that connected and ended without telling their rank.
+        ended: Names,
         waiters: usize,
         waited: Elapsed,
     },
@@ -79,6 +81,8 @@ pub enum Reason {
         whereabouts: Whereabouts,
         /// All ranks that have not come, if that is why.
         missing: Names,
+        /// Processes that connected and ended without telling their rank.
+        ended: Names,
         waiters: usize,
         joined: u32,
         connected: u32,
@@ -87,6 +91,8 @@ pub enum Reason {
     },
     /// Waits at a store-based barrier, or in a sub-group.
     WaitingForGroup { what: String, waiters: usize, waited: Elapsed },
+    /// Waits for a key that is none of PyTorch's.
+    WaitingForKey { key: String, who: Names, waited: Elapsed },
     /// Two live processes wrote one rank's address.
     DuplicateRank { what: String, first: String, second: String },
     /// Two jobs write the same keys.
@@ -156,7 +162,7 @@ pub(super) struct Finding {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 53] = [
+    pub const CODES: [&'static str; 54] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -176,6 +182,7 @@ impl Reason {
         "waiting_for_node",
         "waiting_for_rank",
         "waiting_for_group",
+        "waiting_for_key",
         "duplicate_rank",
         "two_jobs",
         "two_backends",
@@ -234,6 +241,7 @@ impl Reason {
             Self::WaitingForNode { .. } => "waiting_for_node",
             Self::WaitingForRank { .. } => "waiting_for_rank",
             Self::WaitingForGroup { .. } => "waiting_for_group",
+            Self::WaitingForKey { .. } => "waiting_for_key",
             Self::DuplicateRank { .. } => "duplicate_rank",
             Self::TwoJobs { .. } => "two_jobs",
             Self::TwoBackends { .. } => "two_backends",
@@ -272,6 +280,7 @@ impl Reason {
             | Self::NodeCameLate { .. }
             | Self::RanksEnded { soon: None, .. }
             | Self::StandsBy { .. }
+            | Self::WaitingForKey { .. }
             | Self::GaveUp { again: true, .. }
             | Self::WorkersElsewhere { .. } => Severity::Info,
             Self::PodsMissing { .. }
@@ -307,6 +316,7 @@ impl Reason {
                 | Self::WaitingForNode { .. }
                 | Self::WaitingForRank { .. }
                 | Self::WaitingForGroup { .. }
+                | Self::WaitingForKey { .. }
                 | Self::LeftOver { .. }
                 | Self::ExitBarrier { .. }
                 | Self::RanksEnded { .. }

@@ -47,10 +47,15 @@ impl Client {
     }
 
     pub(super) fn label(&self) -> String {
-        match self.pid {
-            Some(pid) => format!("process {pid} at {}", self.peer.ip()),
-            None => format!("a process at {}", self.peer.ip()),
-        }
+        process(self.pid, self.peer)
+    }
+}
+
+/// A process of which nothing else is known.
+pub(super) fn process(pid: Option<u32>, peer: SocketAddr) -> String {
+    match pid {
+        Some(pid) => format!("process {pid} at {}", peer.ip()),
+        None => format!("a process at {}", peer.ip()),
     }
 }
 
@@ -80,6 +85,15 @@ pub(super) struct GivenUp {
     pub(super) again: bool,
     /// The process that should have written the key, as it was then.
     pub(super) writer: Option<String>,
+}
+
+/// A process that counted itself and ended without telling who it is.
+#[derive(Debug)]
+pub(super) struct Passed {
+    pub(super) at: Timestamp,
+    /// `process 12 at 10.0.0.9`.
+    pub(super) label: String,
+    pub(super) lasted: Duration,
 }
 
 /// A time in which something is not said again.
@@ -121,6 +135,8 @@ pub(super) struct StoreWatch {
     /// What of this was said last, and for how long it is not said again.
     pub(super) quiet: BTreeMap<(Option<RunKey>, Box<[u8]>), Quiet>,
     pub(super) clashes: Vec<Clash>,
+    /// The last of them.
+    pub(super) passed: VecDeque<Passed>,
     pub(super) foreign: VecDeque<Foreign>,
 }
 
@@ -134,6 +150,7 @@ impl StoreWatch {
             given_up: BTreeMap::new(),
             quiet: BTreeMap::new(),
             clashes: Vec::new(),
+            passed: VecDeque::new(),
             foreign: VecDeque::new(),
         }
     }
@@ -165,6 +182,22 @@ impl StoreWatch {
             self.quiet.insert(key.clone(), Quiet { until: now + pause, pause });
         }
         true
+    }
+
+    /// A client left. One that has told no rank, and was the only connection of its process, is remembered.
+    pub(super) fn passed_by(&mut self, client: &Client, now: Timestamp) {
+        const MOST: usize = 32;
+        let is_same = |other: &Client| other.peer.ip() == client.peer.ip() && other.pid == client.pid;
+        let is_nobody = client.rank.is_none() && client.role != Role::Agent && client.pid.is_some();
+        // So many connections are a job in full swing, and their walk costs.
+        if !is_nobody || self.clients.len() > 4096 || self.clients.values().any(is_same) {
+            return;
+        }
+        if self.passed.len() == MOST {
+            self.passed.pop_front();
+        }
+        let (label, lasted) = (client.label(), now.since(client.since));
+        self.passed.push_back(Passed { at: now, label, lasted });
     }
 
     /// A foreign client came.

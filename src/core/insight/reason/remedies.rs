@@ -36,6 +36,15 @@ impl Reason {
             | Self::WaitingForNode { whereabouts: Whereabouts::Waits { .. }, .. } => {
                 "look which part of the program should write that key, and whether all ranks go the same way there"
             }
+            Self::RankZeroSlow { whereabouts: Whereabouts::NeverCame, ended, .. }
+            | Self::WaitingForRank { whereabouts: Whereabouts::NeverCame, ended, .. }
+                if !ended.is_empty() =>
+            {
+                "look at the log of the process that ended: a failed import, too little memory, a wrong interface?"
+            }
+            Self::WaitingForKey { .. } => {
+                "look which part of the program writes that key, and whether its name is the same there"
+            }
             Self::RankZeroSlow { whereabouts: Whereabouts::Busy, .. }
             | Self::WaitingForRank { whereabouts: Whereabouts::Busy, .. } => {
                 "look at that process: is it loading or computing still, or have the ranks taken different ways?"

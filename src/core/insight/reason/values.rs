@@ -159,7 +159,9 @@ impl Display for Whereabouts {
             Self::NotCounted { nodes } => {
                 write!(f, "node rank 0 counts on {} and has no ranks for it", Unit::Node.count(*nodes))
             }
-            Self::Gone { for_seconds } => write!(f, "its connection closed {for_seconds} ago"),
+            Self::Gone { for_seconds } => {
+                write!(f, "its connection closed {for_seconds} ago, and nobody has taken its place")
+            }
             Self::WentOn => f.write_str("that was in another round, and the run has gone on without it"),
             Self::Unknown => f.write_str("the keys do not tell which process that is"),
         }

@@ -62,6 +62,11 @@ fn others_missing(missing: &Names) -> String {
     if missing.count() < 2 { String::new() } else { format!("; missing: {missing}") }
 }
 
+/// Processes that may have been those that are missing.
+fn that_ended(ended: &Names) -> String {
+    if_any("; connected and ended without publishing an address: ", ended)
+}
+
 /// `1 of 4 ranks has`, `1 rank has`, `3 ranks have`.
 fn of_ranks(n: u32, whole: Option<u32>) -> String {
     match whole {
@@ -213,9 +218,9 @@ impl Display for Reason {
             Self::AllLeft { members, unit } => {
                 write!(f, "all {} left without finishing", unit.count(*members))
             }
-            Self::RankZeroSlow { what, who, whereabouts, missing, waiters, waited } => {
+            Self::RankZeroSlow { what, who, whereabouts, missing, ended, waiters, waited } => {
                 write!(f, "{} {waited} for {what} from {who}: {whereabouts}", clients(*waiters))?;
-                f.write_str(&others_missing(missing))
+                write!(f, "{}{}", others_missing(missing), that_ended(ended))
             }
             Self::WaitingForNode { node, what, whereabouts, waiters, waited } => {
                 write!(f, "{} {waited} for {what} of {node}: {whereabouts}", clients(*waiters))
@@ -224,6 +229,7 @@ impl Display for Reason {
                 rank,
                 whereabouts,
                 missing,
+                ended,
                 waiters,
                 joined,
                 connected,
@@ -234,10 +240,14 @@ impl Display for Reason {
                 write!(f, "{waited_for} {waited} for the address of {rank}: {whereabouts}; ")?;
                 write!(f, "{}", of_ranks(*joined, *world_size))?;
                 let connected = have(*connected as usize, "process", "processes");
-                write!(f, " published, {connected} connected{}", others_missing(missing))
+                write!(f, " published, {connected} connected{}{}", others_missing(missing), that_ended(ended))
             }
             Self::WaitingForGroup { what, waiters, waited } => {
                 write!(f, "{} {waited} for {what}", clients(*waiters))
+            }
+            Self::WaitingForKey { key, who, waited } => {
+                let (has, nobody) = (has(who.count()), "which nobody has written");
+                write!(f, "{who} {has} waited {waited} for `{key}`, {nobody}")
             }
             Self::DuplicateRank { what, first, second } => write!(
                 f,

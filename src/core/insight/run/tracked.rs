@@ -324,7 +324,8 @@ impl TrackedRun {
     pub(super) fn restart(&mut self, round: u64) {
         self.round = RoundFacts { number: round, ..RoundFacts::default() };
         let connected = std::mem::take(&mut self.life.world.connected);
-        let world = World { most_connected: connected.len(), connected, ..World::default() };
+        let former = self.life.world.take_unmet();
+        let world = World { most_connected: connected.len(), connected, former, ..World::default() };
         self.life = LifeFacts { world, ..LifeFacts::default() };
         self.touch();
     }

@@ -151,7 +151,8 @@ impl World {
             gone.and_then(|gone| gone.into_iter().max()).is_some_and(|at| now.since(at) >= SETTLE)
                 && self.present() == 0;
         if is_long_over || attempt != self.attempt {
-            self.begin(attempt, BTreeMap::new());
+            let former = if is_long_over { self.take_unmet() } else { BTreeMap::new() };
+            self.begin(attempt, former);
             begins = true;
         } else if self.completed.is_some() {
             // They meet again. Some may not even have left the last meeting.
@@ -189,6 +190,17 @@ impl World {
         self.enter(info.conn);
         self.ranks.insert(rank, info);
         begins && nobody_stays
+    }
+
+    /// All that came and did not meet: what became of them is told of those that the next ones wait for.
+    pub(super) fn take_unmet(&mut self) -> BTreeMap<u32, RankInfo> {
+        if self.completed.is_some() {
+            return BTreeMap::new();
+        }
+        let mut unmet = std::mem::take(&mut self.former);
+        unmet.append(&mut self.ranks);
+        unmet.retain(|_, info| !info.is_live());
+        unmet
     }
 
     /// A live rank that is prepared for another world size than `size`. One that has met already counts only beside a
@@ -311,7 +323,8 @@ impl World {
                 self.lost.push((rank, now));
             }
         }
-        if self.connected.is_empty() && (!self.ranks.is_empty() || self.nccl) {
+        let has_withdrawn = || self.former.values().any(|info| info.withdrawn.is_some());
+        if self.connected.is_empty() && (!self.ranks.is_empty() || self.nccl || has_withdrawn()) {
             self.ended = Some(now);
         }
     }

@@ -230,6 +230,53 @@ fn faults_of_ranks_without_agents() {
             never: &["host2 and rank 0 on host2", "host2 and process"],
         },
         Fault {
+            name: "env: a process connects and ends without publishing",
+            play: |lab| {
+                ranks(lab, &[0], 2);
+                lab.worker(7, "10.0.0.7");
+                lab.pass(0.2);
+                lab.leave(7);
+                lab.wait_for_rank(0, 1);
+            },
+            code: "waiting_for_rank",
+            says: &[
+                "rank 1: it has not come",
+                "without publishing an address: process 2007 at 10.0.0.7 (after 0.2 s)",
+            ],
+            remedy: "log of the process that ended",
+            within: WAIT,
+            never: &["has it started"],
+        },
+        Fault {
+            name: "env: ranks wait for a key of the program that nobody writes",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                lab.wait(1, &["data_redy"]);
+                lab.wait(2, &["data_redy"]);
+            },
+            code: "waiting_for_key",
+            says: &[
+                "rank 1 on host1 and rank 2 on host2 have waited",
+                "`data_redy`, which nobody has written",
+            ],
+            remedy: "whether its name is the same",
+            within: WAIT,
+            never: &["deadlock"],
+        },
+        Fault {
+            name: "a client that is of no job waits for a key that nobody writes",
+            play: |lab| {
+                lab.connect(0, "10.0.0.9", 44);
+                lab.ping(0);
+                lab.wait(0, &["mine"]);
+            },
+            code: "waiting_for_key",
+            says: &["process 44 at 10.0.0.9 has waited", "`mine`"],
+            remedy: "program",
+            within: WAIT,
+            never: &[],
+        },
+        Fault {
             name: "env: a client that gives up and tries again",
             play: |lab| {
                 ranks(lab, &[0], 2);

@@ -20,11 +20,16 @@ struct Recorder {
     now: Timestamp,
     seen: Vec<(Timestamp, Observed)>,
     replies: usize,
+    /// What the last CHECK said.
+    ready: bool,
 }
 
 impl Effects for Recorder {
-    fn reply(&mut self, _: Reply<'_>) {
+    fn reply(&mut self, reply: Reply<'_>) {
         self.replies += 1;
+        if let Reply::Ready(ready) = reply {
+            self.ready = ready;
+        }
     }
 
     fn wake(&mut self, _: ConnId, _: Timestamp) {}
@@ -202,6 +207,17 @@ impl Lab {
 
     pub(super) fn get(&mut self, n: u32, key: &str) {
         self.apply(n, &Request::Get { key: key.as_bytes() });
+    }
+
+    /// Whether a key is there, as somebody sees who is not of the job.
+    pub(super) fn has(&mut self, key: &str) -> bool {
+        const PROBE: u32 = 20_000;
+        if !self.is_connected(PROBE) {
+            self.connect(PROBE, "10.9.9.9", 0);
+        }
+        let list = [key].iter().collect::<KeyList>();
+        self.apply(PROBE, &Request::Check(list.as_list()));
+        self.recorder.ready
     }
 
     pub(super) fn wait(&mut self, n: u32, keys: &[&str]) {

@@ -9,3 +9,4 @@ mod random;
 mod reasons;
 mod replay;
 mod room;
+mod truth;

@@ -120,6 +120,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 who: "rank 0".into(),
                 whereabouts: Whereabouts::Unknown,
                 missing: Names::default(),
+                ended: Names::default(),
                 waiters: 31,
                 waited: secs(30.0),
             },
@@ -141,6 +142,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 rank: "rank 2".into(),
                 whereabouts: Whereabouts::NeverCame,
                 missing: Names::default(),
+                ended: Names::default(),
                 waiters: 3,
                 joined: 3,
                 connected: 3,
@@ -156,6 +158,14 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 waited: secs(30.0),
             },
             "Waits at a store-based barrier, or for a member of a sub-group.",
+        ),
+        (
+            Reason::WaitingForKey {
+                key: "data_redy".into(),
+                who: names(&["rank 1 on train-llm-1", "rank 2 on train-llm-1"]),
+                waited: secs(30.0),
+            },
+            "Waits for a key that is none of PyTorch's: a program's own. Some programs wait like this for long, so it is a note.",
         ),
         (
             Reason::DuplicateRank {
