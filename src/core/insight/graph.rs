@@ -7,7 +7,7 @@ use super::reason::{Finding, Names, Reason, Whereabouts};
 use super::run::{RankInfo, RunKey, TrackedRun, Withdrawn};
 use super::watch::{Client, StoreWatch, Waiting, process};
 use crate::core::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp, count};
-use crate::core::protocol::keys::{AddressKind, KeyPattern, Leftover, RendezvousPart, classify};
+use crate::core::protocol::keys::{AddressKind, KeyPattern, Leftover, RendezvousPart, Role, classify};
 use crate::core::store::WaitView;
 
 /// Who must write a key.
@@ -434,7 +434,10 @@ impl Graph<'_> {
         for wait in self.store.waits.values().filter(|wait| wait.view.barrier_size.is_none()) {
             let Some(key) = wait.view.missing.first() else { continue };
             if matches!(classify(key), None | Some(KeyPattern::Unknown)) {
-                let run = self.store.clients.get(&wait.view.conn).and_then(|client| client.run.clone());
+                // Until a client has told who it is, it is of no run: else it would be told of twice.
+                let client = self.store.clients.get(&wait.view.conn);
+                let client = client.filter(|client| client.rank.is_some() || client.role == Role::Agent);
+                let run = client.and_then(|client| client.run.clone());
                 by_key.entry((run, &**key)).or_default().push(wait);
             }
         }

@@ -149,7 +149,7 @@ impl World {
         let gone: Option<Vec<Timestamp>> = self.ranks.values().map(|info| info.gone).collect();
         let is_long_over =
             gone.and_then(|gone| gone.into_iter().max()).is_some_and(|at| now.since(at) >= SETTLE)
-                && self.present() == 0;
+                && !self.former.values().any(RankInfo::is_live);
         if is_long_over || attempt != self.attempt {
             let former = if is_long_over { self.take_unmet() } else { BTreeMap::new() };
             self.begin(attempt, former);

@@ -1,0 +1,156 @@
+"""A table of faults of real ranks and agents: what is said of each in log, API and `status`, and what must not be said.
+
+The pure table is `src/core/insight/tests/faults.rs`; here the traffic is PyTorch's own. The healthy runs of each kind are in
+`test_explanations_of_ranks.py` and `test_explanations_of_rendezvous.py`.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from explained import SOON, explained, log_lines
+from forks import ForkedPlace
+from jobs import Job, Jobs, clients_only
+from servers import Server, binary, poll
+
+pytest_plugins = ["job_fixtures"]
+
+Fork = Callable[[int], list[ForkedPlace]]
+Serve = Callable[..., Server]
+
+
+@dataclass
+class Stage:
+    """Where a fault is played."""
+
+    server: Server
+    jobs: Jobs
+    places: list[ForkedPlace]
+
+    def env(self, start: list[int], *train: str) -> Job:
+        """Ranks without agents, one for each place."""
+        environment = clients_only(self.server.endpoint) | {"TORCHELASTIC_RESTART_COUNT": "0"}
+        return self.jobs.ranks(
+            self.server.endpoint, places=self.places, environment=environment, train=["--no-ddp", *train], world_size=len(self.places), start=start
+        )
+
+    def static(self, start: list[int]) -> Job:
+        """Agents of the static rendezvous with workers that do nothing."""
+        environment = clients_only(self.server.endpoint)
+        return self.jobs.torchrun(
+            self.server.endpoint, backend="static", places=self.places, environment=environment, idle=True, nodes=len(self.places), start=start
+        )
+
+    def published(self, ranks: int) -> None:
+        """Waits until so many ranks have published their addresses."""
+        poll(lambda: any((run["ranks"] or {}).get("joined") == ranks for run in self.server.get_json("/api/v1/runs")["runs"]), f"{ranks} ranks", 30)
+
+
+def two_never_come(stage: Stage) -> None:
+    stage.env([0, 3])
+
+
+def one_dies_before_all_have_come(stage: Stage) -> None:
+    job = stage.env([0, 1, 2])
+    stage.published(3)
+    job.kill_node(1)
+
+
+def all_are_killed(stage: Stage) -> None:
+    job = stage.env([0, 1], "--hold")
+    stage.published(2)
+    poll(lambda: any(run["state"] == "running" for run in stage.server.get_json("/api/v1/runs")["runs"]), "the ranks run", 30)
+    job.kill_node(0)
+    job.kill_node(1)
+
+
+def a_paired_rank_is_replaced(stage: Stage) -> None:
+    job = stage.env([0, 1])
+    stage.published(2)
+    poll(lambda: len(stage.server.waits()) == 2, "both wait for rank 2", 30)
+    job.kill_node(1)
+    job.start(1)
+
+
+def a_client_leaves_without_a_word(stage: Stage) -> None:
+    stage.env([0])
+    stage.published(1)
+    client = f"dist.TCPStore('127.0.0.1', {stage.server.port}, is_master=False, world_size=1)"
+    subprocess.run([sys.executable, "-c", f"import torch.distributed as dist; {client}"], timeout=60, check=True)
+
+
+def a_key_is_misspelt(stage: Stage) -> None:
+    (client,) = stage.server.clients(1, world_size=1)
+    threading.Thread(target=lambda: client.get("data_redy"), daemon=True).start()
+
+
+def static_nodes_never_come(stage: Stage) -> None:
+    stage.static([0, 2])
+
+
+def a_static_node_dies(stage: Stage) -> None:
+    job = stage.static([0, 1])
+    explained(stage.server, "round_complete", r"job complete: .*")
+    job.kill_node(1)
+
+
+@dataclass
+class Fault:
+    """One line of the table."""
+
+    play: Callable[[Stage], None]
+    places: int
+    code: str
+    says: str
+    """A pattern of the whole sentence."""
+    remedy: str
+    never: str
+    """A pattern that no line of the log may have."""
+
+
+NEVER_DROPPED = r"from rank 0: it has not come|EADDRINUSE|deadlock"
+FAULTS = [
+    Fault(two_never_come, 4, "waiting_for_rank", r".*rank 1: it has not come; 2 of 4 ranks have published.*missing: rank 1 and rank 2", "has it started", "EADDRINUSE"),
+    Fault(one_dies_before_all_have_come, 4, "rank_lost", r".*rank 1 .* ended before all ranks had come; 2 of 4 are still there", "log of that process", "none of 4|0 of 4"),
+    Fault(all_are_killed, 2, "run_ended", r".*ended: the connections of all 2 processes closed after TIME", "cannot be seen here", "finished"),
+    Fault(a_paired_rank_is_replaced, 3, "rank_zero_slow", r".*rank 0 .*it had published it, and it was dropped: .* rank 1 that ended.*", "restart all", NEVER_DROPPED),
+    Fault(
+        a_client_leaves_without_a_word,
+        2,
+        "waiting_for_rank",
+        r".*rank 1: it has not come; .*without publishing an address: process \d+ at 127\.0\.0\.1 \(after TIME\)",
+        "process that ended",
+        "deadlock",
+    ),
+    Fault(a_key_is_misspelt, 0, "waiting_for_key", r".*has waited TIME for `/data_redy`, which nobody has written", "its name", "deadlock"),
+    Fault(
+        static_nodes_never_come,
+        4,
+        "nodes_missing",
+        r"job: 2 of 4 nodes have joined; node 1 and node 3 have been missing for TIME \(4 by rank 0's role exchange\)",
+        "missing node",
+        "deadlock|node 0 .*missing",
+    ),
+    Fault(a_static_node_dies, 2, "node_died", r"job: node 1 at 127\.0\.0\.1 died or failed: the connection closed after the round was complete; 1 node left", "static", "heartbeats|while training"),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=[fault.play.__name__ for fault in FAULTS])
+def test_fault(fault: Fault, rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
+    server = rallypoint_factory(*SOON)
+    fault.play(Stage(server, jobs, fork(fault.places) if fault.places else []))
+    told = explained(server, fault.code, fault.says)
+    assert fault.remedy in told["remedy"]
+    assert [line["message"] for line in log_lines(server) if re.search(fault.never, line["message"])] == []
+    run = [f"--run={told['run_id']}"] if told["run_id"] else []
+    shown = subprocess.run([binary(), "status", f"127.0.0.1:{server.admin_port}", *run], capture_output=True, text=True, timeout=20, check=True)
+    # Its lines are wrapped, and the times in them go on.
+    words = " ".join(shown.stdout.split())
+    before, _, after = re.sub(r"\d+(\.\d)? (s|ms|min)( \d+ s)?", "TIME", told["text"]).partition("TIME")
+    assert before in words and after.rpartition("TIME")[2] in words, shown.stdout
