@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -85,11 +84,6 @@ def a_client_leaves_without_a_word(stage: Stage) -> None:
     subprocess.run([sys.executable, "-c", f"import torch.distributed as dist; {client}"], timeout=60, check=True)
 
 
-def a_key_is_misspelt(stage: Stage) -> None:
-    (client,) = stage.server.clients(1, world_size=1)
-    threading.Thread(target=lambda: client.get("data_redy"), daemon=True).start()
-
-
 def static_nodes_never_come(stage: Stage) -> None:
     stage.static([0, 2])
 
@@ -128,7 +122,6 @@ FAULTS = [
         "process that ended",
         "deadlock",
     ),
-    Fault(a_key_is_misspelt, 0, "waiting_for_key", r".*has waited TIME for `/data_redy`, which nobody has written", "its name", "deadlock"),
     Fault(
         static_nodes_never_come,
         4,

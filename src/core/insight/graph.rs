@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::reason::{Finding, Names, Reason, Whereabouts};
 use super::run::{RankInfo, RunKey, TrackedRun, Withdrawn};
-use super::watch::{Client, StoreWatch, Waiting, process};
+use super::watch::{Client, StoreWatch, Waiting};
 use crate::core::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp, count};
 use crate::core::protocol::keys::{AddressKind, KeyPattern, Leftover, RendezvousPart, Role, classify};
 use crate::core::store::WaitView;
@@ -434,22 +434,17 @@ impl Graph<'_> {
         for wait in self.store.waits.values().filter(|wait| wait.view.barrier_size.is_none()) {
             let Some(key) = wait.view.missing.first() else { continue };
             if matches!(classify(key), None | Some(KeyPattern::Unknown)) {
-                // Until a client has told who it is, it is of no run: else it would be told of twice.
+                // A client that is no known member of a job knows best why it waits.
                 let client = self.store.clients.get(&wait.view.conn);
                 let client = client.filter(|client| client.rank.is_some() || client.role == Role::Agent);
-                let run = client.and_then(|client| client.run.clone());
+                let Some(run) = client.map(|client| client.run.clone()) else { continue };
                 by_key.entry((run, &**key)).or_default().push(wait);
             }
         }
         let finding = |((run, key), mut waits): ((Option<RunKey>, &[u8]), Vec<&Waiting>)| {
             waits.sort_by_key(|wait| (wait.since, wait.view.conn));
             let since = waits.first()?.since;
-            let who = |wait: &&Waiting| -> String {
-                match self.store.clients.get(&wait.view.conn) {
-                    Some(_) => self.who(wait.view.conn),
-                    None => process(wait.view.pid, wait.view.peer),
-                }
-            };
+            let who = |wait: &&Waiting| self.who(wait.view.conn);
             let key = ShownKey(key).to_string();
             let who = Names::of_some(&waits, who);
             let reason =

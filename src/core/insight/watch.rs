@@ -52,7 +52,7 @@ impl Client {
 }
 
 /// A process of which nothing else is known.
-pub(super) fn process(pid: Option<u32>, peer: SocketAddr) -> String {
+fn process(pid: Option<u32>, peer: SocketAddr) -> String {
     match pid {
         Some(pid) => format!("process {pid} at {}", peer.ip()),
         None => format!("a process at {}", peer.ip()),

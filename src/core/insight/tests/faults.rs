@@ -264,19 +264,6 @@ fn faults_of_ranks_without_agents() {
             never: &["deadlock"],
         },
         Fault {
-            name: "a client that is of no job waits for a key that nobody writes",
-            play: |lab| {
-                lab.connect(0, "10.0.0.9", 44);
-                lab.ping(0);
-                lab.wait(0, &["mine"]);
-            },
-            code: "waiting_for_key",
-            says: &["process 44 at 10.0.0.9 has waited", "`mine`"],
-            remedy: "program",
-            within: WAIT,
-            never: &[],
-        },
-        Fault {
             name: "env: a client that gives up and tries again",
             play: |lab| {
                 ranks(lab, &[0], 2);
@@ -511,6 +498,11 @@ fn healthy_twins_are_silent() {
                 lab.leave(1);
                 lab.pass(15.0);
             }
+        }),
+        ("a client that is of no job waits for a key of its own", |lab| {
+            lab.connect(0, "10.0.0.9", 44);
+            lab.ping(0);
+            lab.wait(0, &["mine"]);
         }),
         ("env: a program polls for a key of its own", |lab| {
             ranks(lab, &[0, 1], 2);

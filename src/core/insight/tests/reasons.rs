@@ -165,7 +165,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 who: names(&["rank 1 on train-llm-1", "rank 2 on train-llm-1"]),
                 waited: secs(30.0),
             },
-            "Waits for a key that is none of PyTorch's: a program's own. Some programs wait like this for long, so it is a note.",
+            "Ranks or agents wait for a key that is none of PyTorch's: a program's own. Some programs wait like this for long, so it is a note.",
         ),
         (
             Reason::DuplicateRank {
