@@ -26,6 +26,8 @@ pub(super) struct Jobs {
     most_memory: usize,
     /// What came of runs for which there was no room.
     pub(super) was_short: bool,
+    /// So runs that are over are to make room, down to half of it.
+    wants_room: bool,
 }
 
 impl Jobs {
@@ -39,6 +41,7 @@ impl Jobs {
             memory: 0,
             most_memory,
             was_short: false,
+            wants_room: false,
         }
     }
 
@@ -54,6 +57,7 @@ impl Jobs {
         let folded = fold(run, &mut room);
         self.memory = self.memory.saturating_sub(before).saturating_add(run.memory());
         self.was_short |= room.was_short;
+        self.wants_room |= room.was_short;
         Some(folded)
     }
 
@@ -154,7 +158,9 @@ impl Jobs {
         let clients = clients.saturating_mul(StoreWatch::CLIENT_BYTES);
         let memory = self.runs.values().map(TrackedRun::memory).sum();
         self.most_memory = most;
-        self.memory = if memory > most { self.shrink(memory, most) } else { memory };
+        let goal = if self.wants_room { most / 2 } else { most };
+        self.memory = if memory > goal { self.shrink(memory, goal) } else { memory };
+        self.wants_room &= self.memory > goal;
         self.memory.saturating_add(clients)
     }
 

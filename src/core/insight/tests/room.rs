@@ -39,6 +39,12 @@ fn nodes_beyond_the_room_are_counted_and_not_remembered() {
         assert_eq!(lab.run(run).summary.nodes.joined, 400, "{run}");
     }
     assert_eq!(lab.run("small").participants.len(), 3);
+    // Once they are over they make room for others.
+    (0..20).for_each(|n| lab.leave(n));
+    lab.pass(10.0);
+    lab.insight.make_room(MOST);
+    lab.complete_run("later", 30);
+    assert_eq!(lab.run("later").participants.len(), 30);
     // With room for all of them every node is known.
     let mut healthy = Lab::new();
     large_runs(&mut healthy, 20);
