@@ -12,7 +12,7 @@ use super::terminal::say;
 use super::units::{MaybeOff, duration_or_off};
 use super::{Outcome, UsageError, poll, process, run_client};
 use crate::core::link::RelayLife;
-use crate::node::client::http::AdminUrl;
+use crate::node::client::http::{self, AdminUrl};
 use crate::node::relay::{Bound, RelayConfig, RelayError};
 
 const AFTER_HELP: &str = "Point the processes of this node at the relay: MASTER_ADDR=127.0.0.1 MASTER_PORT=29500, \
@@ -81,9 +81,23 @@ pub(super) async fn behind<T>(
 
 /// The name of a relay that listens on `port`, where none is given: the pod's, or the host's with the port.
 pub(super) fn default_name(port: u16) -> Result<String, UsageError> {
+    if let Some(pod) = std::env::var("POD_NAME").ok().filter(|pod| !pod.is_empty()) {
+        return Ok(pod);
+    }
     let host = poll::host_name()?;
-    let is_pod = ["KUBERNETES_SERVICE_HOST", "POD_NAME"].iter().any(|name| std::env::var_os(name).is_some());
+    let is_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     Ok(if is_pod { host } else { format!("{host}:{port}") })
+}
+
+/// Whether a server takes relays on its admin port; else why not.
+pub(super) async fn takes_relays(admin: &AdminUrl) -> Result<(), String> {
+    const LIMIT: Duration = Duration::from_secs(5);
+    match http::request(admin, "GET", "/api/v1/link", None, LIMIT).await {
+        // It wants the upgrade that a relay asks for.
+        Ok(answer) if answer.status == 426 => Ok(()),
+        Ok(answer) => Err(format!("{admin} takes no relays: {} {}", answer.status, answer.text())),
+        Err(error) => Err(format!("{admin}: {error}")),
+    }
 }
 
 /// A number that no other relay has.

@@ -165,7 +165,7 @@ impl Args {
                 Err(stopped) => return Ok(Start::Over(stopped)),
             };
             let (store, admin) = (&reached.store, &reached.admin);
-            if !self.wants_relay(reached.addr) {
+            if !self.wants_relay(reached.addr, admin).await? {
                 let plan = self.meet(&party, store, admin, Wishes { payload, own });
                 return Ok(process::unless_stopped(plan).await?.map_or_else(Start::Over, Start::Command));
             }
@@ -214,11 +214,17 @@ impl Args {
     }
 
     /// Whether the command meets behind a relay, with a server that answered at `addr`.
-    fn wants_relay(&self, addr: SocketAddr) -> bool {
-        match self.relay {
-            RelayFlag::On => true,
-            RelayFlag::Off => false,
-            RelayFlag::Auto => !is_here(addr),
+    async fn wants_relay(&self, addr: SocketAddr, admin: &AdminUrl) -> anyhow::Result<bool> {
+        if self.relay == RelayFlag::Off || (self.relay == RelayFlag::Auto && is_here(addr)) {
+            return Ok(false);
+        }
+        match relay::takes_relays(admin).await {
+            Ok(()) => Ok(true),
+            Err(why) if self.relay == RelayFlag::On => bail!("no relay, which --relay on asks for: {why}"),
+            Err(why) => {
+                say(format_args!("without a relay, so a break of the network ends the command: {why}"));
+                Ok(false)
+            }
         }
     }
 

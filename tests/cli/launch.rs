@@ -602,6 +602,54 @@ fn as_the_first_process_of_a_container_run_reaps_and_hands_on_signals() {
 }
 
 #[test]
+fn run_meets_behind_a_relay_of_its_own() {
+    let server = TestServer::with_store_ports(4, &[]);
+    let started = ["0", "1"].map(|rank| {
+        let name = format!("t-{rank}");
+        let script = "echo $RANK at $MASTER_ADDR; exit 3";
+        Pod { server: &server, name: &name, rank, uid: rank }.start(&[
+            "run",
+            "--nodes=2",
+            "--relay=on",
+            "--",
+            "sh",
+            "-c",
+            script,
+        ])
+    });
+    for (rank, child) in started.into_iter().enumerate() {
+        let (code, out, err) = ended(child);
+        assert_eq!((code, out.as_str()), (Some(3), format!("{rank} at 127.0.0.1\n").as_str()), "{err}");
+        assert!(err.contains(&format!("linked to {} as t-{rank}", server.admin)), "{err}");
+    }
+    eventually("both relays have said goodbye", || server.log().matches(" has gone").count() == 2);
+}
+
+#[test]
+fn run_says_why_there_is_no_relay() {
+    let server = TestServer::start(&[]);
+    // A store's port is no admin port.
+    let (store, admin) = (server.store.to_string(), server.store.to_string());
+    let args = [
+        "run",
+        "--nodes=1",
+        "--node-rank=0",
+        "--run-id=run",
+        "--gather=off",
+        "--own-store=off",
+        "--relay=on",
+    ];
+    let all = [&args[..], &["--endpoint", &store, "--admin", &admin, "--", "true"]].concat();
+    let refused = output(&all, &[]);
+    assert_eq!(refused.status.code(), Some(1));
+    let err = text(&refused.stderr);
+    assert!(
+        err.contains("no relay, which --relay on asks for") && err.contains("is it the admin port"),
+        "{err}"
+    );
+}
+
+#[test]
 fn run_refuses_what_would_surely_fail() {
     let server = TestServer::start(&[]);
     let refused = |args: &[&str], words: &str| {

@@ -303,7 +303,7 @@ fn nodes_meet_through_their_relays() {
 fn hostile_bytes_end_the_link_and_nothing_else() {
     let (server, _network, relay) = linked(&[]);
     let mut good = Client::connect(relay.store);
-    let hello = |body: &str| [b"H", &(body.len() as u32).to_le_bytes()[..], body.as_bytes()].concat();
+    let hello = |body: &str| frame(b'H', body);
     for garbage in [
         b"Z\0\0\0\0".to_vec(),
         b"H\xff\xff\xff\xff".to_vec(),
@@ -313,11 +313,7 @@ fn hostile_bytes_end_the_link_and_nothing_else() {
         // A session that was never opened.
         [hello(r#"{"name":"x","life":1,"sessions":[]}"#), b"D\x06\0\0\0\x01\0\x07\0\0\0".to_vec()].concat(),
     ] {
-        let mut stream = TcpStream::connect(server.admin).expect("the admin port listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
-        let upgrade = "GET /api/v1/link HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: rallypoint-link/1\r\n\r\n";
-        stream.write_all(upgrade.as_bytes()).expect("it reads");
-        stream.write_all(&garbage).expect("it reads");
+        let mut stream = raw_link(&server, &garbage);
         let mut answer = Vec::new();
         // A reset is an end too.
         let _ = stream.read_to_end(&mut answer);
@@ -327,6 +323,40 @@ fn hostile_bytes_end_the_link_and_nothing_else() {
     let answer = http(server.admin, "GET /api/v1/link", "", "");
     assert_eq!(answer.status, 426);
     assert!(answer.body.contains("this is where relays come"));
+}
+
+/// A connection that has become a link, on which `frames` were sent.
+fn raw_link(server: &TestServer, frames: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(server.admin).expect("the admin port listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
+    let upgrade =
+        "GET /api/v1/link HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: rallypoint-link/1\r\n\r\n";
+    stream.write_all(upgrade.as_bytes()).expect("it reads");
+    stream.write_all(frames).expect("it reads");
+    stream
+}
+
+/// A frame whose body is JSON.
+fn frame(kind: u8, body: &str) -> Vec<u8> {
+    [&[kind][..], &(body.len() as u32).to_le_bytes(), body.as_bytes()].concat()
+}
+
+#[test]
+fn a_relay_that_contradicts_itself_is_refused_and_forgotten() {
+    let server = TestServer::start(&["--link-grace", "1s"]);
+    let opens = [
+        frame(b'H', r#"{"name":"x","life":1,"sessions":[]}"#),
+        frame(b'O', r#"{"no":0,"port":0,"client":"127.0.0.1:1"}"#),
+    ];
+    let first = raw_link(&server, &opens.concat());
+    eventually("its client is there", || metric(&server, "rallypoint_link_sessions") == 1);
+    let wrong = r#"{"name":"x","life":1,"sessions":[{"no":0,"received":9,"done":0,"limit":0}]}"#;
+    let mut answer = Vec::new();
+    raw_link(&server, &frame(b'H', wrong)).read_to_end(&mut answer).expect("an answer");
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.contains("disagree about what was sent"), "{answer}");
+    eventually("it is forgotten", || metric(&server, "rallypoint_link_sessions") == 0);
+    drop(first);
 }
 
 /// A probe behind an unfinished wait, as the replay's peers send it, works through a relay too.

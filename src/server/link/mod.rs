@@ -125,6 +125,8 @@ impl LinkHost {
             if end.identity().life == hello.identity.life {
                 let away = state.away_since.take();
                 if state.sessions.connected(hello, true, now).is_err() {
+                    state.sessions.lost(now);
+                    state.away_since = Some(away.unwrap_or(now));
                     return refuse("the relay and the server disagree about what was sent".into(), false);
                 }
                 state.addr = addr;
