@@ -246,7 +246,7 @@ def test_foreign_clients(rallypoint_factory: Serve) -> None:
     with pytest.raises(OSError), socket.create_connection((server.host, server.port), 5) as plain:
         tls.wrap_socket(plain, server_hostname="localhost")
     for protocol in ("HTTP", "TLS"):
-        sentence = rf"a foreign {protocol} client at 127\.0\.0\.1 talks to the store port {server.port}"
+        sentence = rf"a foreign {protocol} client at 127\.0\.0\.1 came to the store port {server.port}: one request, TIME ago"
         told = explained(server, "foreign_client", sentence, protocol=protocol, times=1)
         assert told["run_id"] is None
     assert runs(server) == []
