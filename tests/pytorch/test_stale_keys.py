@@ -51,6 +51,14 @@ def assert_awaited(server: Server, key: str) -> None:
     poll(lambda: is_awaited(server, key), f"someone waits for {key}", 60)
 
 
+def dropped(server: Server, cause: str) -> int:
+    """How many keys the server's rules have dropped for this cause."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.admin_port}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    name = f'rallypoint_keys_dropped_total{{cause="{cause}"}} '
+    return int(next(float(line.removeprefix(name)) for line in lines if line.startswith(name)))
+
+
 def assert_stale_read(server: Server, key: str) -> None:
     """The server kept the key, and warns of the one who reads it."""
     poll(lambda: f"read `{key}`, written by a process that ended" in server.log_text(), f"the log tells of a stale read of {key}", 60)
@@ -96,7 +104,7 @@ def test_static_run_twice_starts_too_early_if_keys_are_kept(rallypoint_factory: 
 def test_c10d_run_twice_with_the_same_id(rallypoint_factory: Callable[..., Server], jobs: Jobs) -> None:
     server = rallypoint_factory("--forget-finished-after", "2s")
     c10d_job(jobs, server, nodes=1).results()
-    poll(lambda: "run is over" in server.log_text(), "the log says that the run is over and its keys are dropped", 20)
+    poll(lambda: dropped(server, "run_over"), "the run is over and its keys are dropped", 20)
     c10d_job(jobs, server, nodes=2).results()
 
 
@@ -158,7 +166,7 @@ def test_an_nccl_id_is_not_handed_to_the_next_run(rallypoint: Server, jobs: Jobs
     first = [nccl_rank(jobs, rallypoint, pretended_gpu, rank, form) for rank in range(2)]
     for job in first:
         job.failure(0)
-    poll(lambda: "the process that wrote them is gone" in rallypoint.log_text(), "the log says that the id was dropped", 20)
+    poll(lambda: dropped(rallypoint, "writer_gone"), "the id is dropped", 20)
     second = nccl_rank(jobs, rallypoint, pretended_gpu, 1, form)
     assert_awaited(rallypoint, key)
     second.kill_node(0)
@@ -224,7 +232,7 @@ def test_lazy_gloo_whose_ranks_end_early(rallypoint: Server, jobs: Jobs) -> None
     environment = clients_only(rallypoint.endpoint) | {"TORCH_GLOO_LAZY_INIT": "1", "WORLD_SIZE": "3"}
     job = jobs.programs(SUPPORT / "lazy_gloo.py", [environment | {"RANK": str(rank)} for rank in range(3)])
     poll(lambda: job.nodes[2].process.poll() == 0, "rank 2 ends well", 60)
-    poll(lambda: "the process that wrote them is gone" in rallypoint.log_text(), "the log says that rank 2 is gone", 20)
+    poll(lambda: dropped(rallypoint, "writer_gone"), "what rank 2 wrote is dropped", 20)
     (job.folder / "left").touch()
     job.finish()
 
