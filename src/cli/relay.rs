@@ -122,7 +122,7 @@ impl Args {
             give_up: self.give_up.0,
         };
         run_client(async {
-            let bound = Bound::bind(&config).await?;
+            let bound = Bound::bind(&config)?;
             let (store, admin) = (bound.store_addr()?, bound.admin_addr().unwrap_or(self.admin));
             if let Some(file) = &self.ports_file {
                 write_ports_file(file, &[store], admin)?;

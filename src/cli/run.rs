@@ -169,7 +169,7 @@ impl Args {
                 let plan = self.meet(&party, store, admin, Wishes { payload, own });
                 return Ok(process::unless_stopped(plan).await?.map_or_else(Start::Over, Start::Command));
             }
-            let (relay, config) = self.relay(admin).await?;
+            let (relay, config) = Self::relay(admin)?;
             let local = Endpoint::new("127.0.0.1", relay.store_addr()?.port())?;
             let admin = relay.admin_addr().map_or(Ok(admin.clone()), |admin| admin.to_string().parse());
             let admin = admin.map_err(UsageError)?;
@@ -229,7 +229,7 @@ impl Args {
     }
 
     /// A relay on the usual ports, or on others where these are taken.
-    async fn relay(&self, admin: &AdminUrl) -> anyhow::Result<(Bound, RelayConfig)> {
+    fn relay(admin: &AdminUrl) -> anyhow::Result<(Bound, RelayConfig)> {
         let mut config = RelayConfig {
             server: admin.endpoint().clone(),
             listen: relay::loopback(29500),
@@ -238,11 +238,11 @@ impl Args {
             life: relay::life(),
             give_up: Some(relay::GIVE_UP),
         };
-        let bound = if let Ok(bound) = Bound::bind(&config).await {
+        let bound = if let Ok(bound) = Bound::bind(&config) {
             bound
         } else {
             (config.listen, config.admin) = (relay::loopback(0), Some(relay::loopback(0)));
-            Bound::bind(&config).await?
+            Bound::bind(&config)?
         };
         config.name = relay::default_name(bound.store_addr()?.port())?;
         Ok((bound, config))

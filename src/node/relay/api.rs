@@ -132,7 +132,7 @@ impl Relay {
                 // A run's own store is the answer itself; else it is named `store`.
                 for store in [Some("/store"), Some("")].into_iter().flatten() {
                     if let Some(store) = value.pointer_mut(store) {
-                        self.make_local(store).await?;
+                        self.make_local(store)?;
                     }
                 }
                 Bytes::from(value.to_string())
@@ -143,14 +143,14 @@ impl Relay {
         Ok(Response::from_parts(head, full(body)))
     }
 
-    async fn make_local(self: &Rc<Self>, store: &mut Value) -> Result<(), String> {
+    fn make_local(self: &Rc<Self>, store: &mut Value) -> Result<(), String> {
         let Some(Ok(port)) = store.get("port").and_then(Value::as_u64).map(u16::try_from) else {
             return Ok(());
         };
         if !store.get("host").is_some_and(Value::is_string) {
             return Ok(());
         }
-        let local = self.local_port(port).await;
+        let local = self.local_port(port);
         let local =
             local.map_err(|error| format!("the relay cannot open a port for the store {port}: {error}"))?;
         store["host"] = Value::from(self.local_host());

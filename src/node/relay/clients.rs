@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{Client, Relay};
+use super::{Client, Relay, bind};
 use crate::core::link::{SessionLost, SessionNo};
 
 /// Bytes read at once from a client.
@@ -39,7 +39,7 @@ impl Relay {
     }
 
     /// The loopback port of the store that the server has on `port`.
-    pub(super) async fn local_port(self: &Rc<Self>, port: u16) -> io::Result<u16> {
+    pub(super) fn local_port(self: &Rc<Self>, port: u16) -> io::Result<u16> {
         if let Some(&local) = self.ports.borrow().get(&port) {
             return Ok(local);
         }
@@ -48,10 +48,7 @@ impl Relay {
         }
         // The same number, unless something on this host has it.
         let ip = self.config.listen.ip();
-        let listener = match TcpListener::bind((ip, port)).await {
-            Ok(listener) => listener,
-            Err(_) => TcpListener::bind((ip, 0)).await?,
-        };
+        let listener = bind((ip, port).into()).or_else(|_| bind((ip, 0).into()))?;
         let local = listener.local_addr()?.port();
         self.ports.borrow_mut().insert(port, local);
         tokio::task::spawn_local(Rc::clone(self).accept(listener, port));

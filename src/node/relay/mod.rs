@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
 
@@ -116,8 +116,14 @@ impl Relay {
     }
 }
 
-async fn bind(addr: SocketAddr) -> Result<TcpListener, RelayError> {
-    TcpListener::bind(addr).await.map_err(|source| RelayError::Listen { addr, source })
+/// Connections that the kernel may hold ready: all ranks of a node start at once.
+const BACKLOG: u32 = 4096;
+
+fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(addr)?;
+    socket.listen(BACKLOG)
 }
 
 /// Sockets of a relay that are bound: its clients can connect from here on.
@@ -129,13 +135,9 @@ pub struct Bound {
 
 impl Bound {
     /// Binds the relay's sockets.
-    pub async fn bind(config: &RelayConfig) -> Result<Self, RelayError> {
-        let store = bind(config.listen).await?;
-        let admin = match config.admin {
-            Some(addr) => Some(bind(addr).await?),
-            None => None,
-        };
-        Ok(Self { store, admin })
+    pub fn bind(config: &RelayConfig) -> Result<Self, RelayError> {
+        let listen = |addr| bind(addr).map_err(|source| RelayError::Listen { addr, source });
+        Ok(Self { store: listen(config.listen)?, admin: config.admin.map(listen).transpose()? })
     }
 
     /// Where the clients of the first store come.
