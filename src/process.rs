@@ -1,5 +1,7 @@
-//! What the system knows about a process: how many files it may open, its CPU time, its memory.
+//! What the system knows about a process, and gives it: how many files it may open, its CPU time, its memory, a number of
+//! its own.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,6 +24,12 @@ pub fn ignores_hangup() -> bool {
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     ignored.is_some_and(|mask| mask & (1 << (SIGHUP - 1)) != 0)
+}
+
+/// A number that nothing else has. Not a secret.
+pub fn random_number() -> u64 {
+    // Each state of the standard library's maps has a key of its own.
+    RandomState::new().hash_one(std::process::id())
 }
 
 /// How many ports the system has for outgoing connections from one address to one port.

@@ -9,7 +9,7 @@ use super::Outcome;
 use super::terminal::say;
 use crate::core::ids::{ShownKey, counted};
 use crate::core::journal::segment::commits;
-use crate::core::journal::{Row, rows};
+use crate::core::journal::{Damage, Row, rows};
 use crate::server::journal::{Folder, read};
 
 /// Look into the journal of a server, without changing it.
@@ -49,6 +49,12 @@ fn looked_at(path: &Path) -> anyhow::Result<Folder> {
     Ok(Folder::look(path))
 }
 
+fn damaged(folder: &Folder, damage: &Damage) -> Outcome {
+    let file = folder.file(damage.segment);
+    say(format_args!("damaged: {}, byte {}: {}", file.display(), damage.at, damage.what));
+    Outcome::NotDone
+}
+
 fn check(path: &Path) -> anyhow::Result<Outcome> {
     let folder = looked_at(path)?;
     let mut bytes = 0_u64;
@@ -57,9 +63,7 @@ fn check(path: &Path) -> anyhow::Result<Outcome> {
     let recovered = match read {
         Ok(recovered) => recovered,
         Err(damage) => {
-            let file = folder.file(damage.segment);
-            say(format_args!("damaged: {}, byte {}: {}", file.display(), damage.at, damage.what));
-            return Ok(Outcome::NotDone);
+            return Ok(damaged(&folder, &damage));
         }
     };
     let image = &recovered.image;
@@ -105,9 +109,7 @@ fn dump(path: &Path) -> anyhow::Result<Outcome> {
         _ => {}
     }
     if let Err(damage) = read {
-        let file = folder.file(damage.segment);
-        say(format_args!("damaged: {}, byte {}: {}", file.display(), damage.at, damage.what));
-        return Ok(Outcome::NotDone);
+        return Ok(damaged(&folder, &damage));
     }
     Ok(Outcome::Done)
 }

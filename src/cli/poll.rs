@@ -12,6 +12,7 @@ use super::terminal::say as say_line;
 use crate::api::PeerDuration;
 use crate::core::ids::Elapsed;
 use crate::node::client::http::{self, AdminUrl, Answer};
+use crate::process::random_number;
 
 /// How long one request waits at the server.
 const WAIT: Duration = Duration::from_secs(15);
@@ -114,7 +115,5 @@ pub(super) fn host_name() -> Result<String, UsageError> {
 
 /// A token that no other call has.
 pub(super) fn unique_token() -> String {
-    use std::hash::{BuildHasher, RandomState};
-    let random = || RandomState::new().hash_one(std::process::id());
-    format!("{:016x}{:016x}", random(), random())
+    format!("{:016x}{:016x}", random_number(), random_number())
 }

@@ -1,7 +1,6 @@
 //! `rallypoint relay`: the server on this node's loopback.
 
 use std::future::poll_fn;
-use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::pin;
@@ -14,6 +13,7 @@ use super::{Outcome, UsageError, poll, process, run_client};
 use crate::core::link::RelayLife;
 use crate::node::client::http::{self, AdminUrl};
 use crate::node::relay::{Bound, RelayConfig, RelayError};
+use crate::process::random_number;
 
 const AFTER_HELP: &str = "Point the processes of this node at the relay: MASTER_ADDR=127.0.0.1 MASTER_PORT=29500, \
                           --rdzv-endpoint 127.0.0.1:29500. Exit code: 0 stopped, 1 the server refuses this relay or a port is \
@@ -42,7 +42,7 @@ pub(super) struct Args {
     name: Option<String>,
 
     /// Close the clients when the server has been away for this long; off holds them for ever
-    #[arg(long, env = "RALLYPOINT_GIVE_UP", value_name = "TIME", default_value = "10m", value_parser = duration_or_off)]
+    #[arg(long, env = "RALLYPOINT_GIVE_UP", value_name = "TIME", default_value_t = MaybeOff(Some(GIVE_UP)), value_parser = duration_or_off)]
     give_up: MaybeOff,
 
     /// File to write the bound ports to as JSON, for scripts that listen on port 0
@@ -100,11 +100,6 @@ pub(super) async fn takes_relays(admin: &AdminUrl) -> Result<(), String> {
     }
 }
 
-/// A number that no other relay has.
-pub(super) fn life() -> RelayLife {
-    RelayLife(RandomState::new().hash_one(std::process::id()))
-}
-
 /// The loopback address with a port.
 pub(super) const fn loopback(port: u16) -> SocketAddr {
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), port)
@@ -118,7 +113,7 @@ impl Args {
             listen: self.listen,
             admin: Some(self.admin),
             name,
-            life: life(),
+            life: RelayLife(random_number()),
             give_up: self.give_up.0,
         };
         run_client(async {

@@ -1,4 +1,5 @@
-//! `rallypoint run`: derive, check, wait for the server, gather, and become the command.
+//! `rallypoint run`: derive, check, wait for the server, gather, and become the command, or stand in
+//! front of it with a relay.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -15,11 +16,13 @@ use super::terminal::say;
 use super::units::{MaybeOff, duration, duration_or_off};
 use super::{Outcome, UsageError, process, reach, relay, run_client};
 use crate::core::ids::Elapsed;
+use crate::core::link::RelayLife;
 use crate::node::client::Endpoint;
 use crate::node::client::http::AdminUrl;
 use crate::node::doctor::{Verdict, check_command, check_environment};
 use crate::node::launch::{self, Environment, Job, LaunchEnv, Mode, Plan, Server, Torchrun};
 use crate::node::relay::{Bound, RelayConfig};
+use crate::process::random_number;
 
 const AFTER_HELP: &str = "The command gets the variables that `rallypoint env` prints, and those that make it a client of the \
                           server. stderr says what is changed about the command. Exit code: the command's, 128 + N if \
@@ -235,7 +238,7 @@ impl Args {
             listen: relay::loopback(29500),
             admin: Some(relay::loopback(29501)),
             name: String::new(),
-            life: relay::life(),
+            life: RelayLife(random_number()),
             give_up: Some(relay::GIVE_UP),
         };
         let bound = if let Ok(bound) = Bound::bind(&config) {

@@ -98,16 +98,16 @@ impl Observer for Notices {
                     add(&mut counts.store_resets[*cause as usize], 1);
                     add(&mut counts.keys_dropped[*cause as usize], *keys);
                 });
-                let why = explain(*cause);
-                tracing::info!(store, cause = cause.name(), keys, "emptied the store of {keys} keys: {why}");
+                let (why, of) = (explain(*cause), counted(*keys, "key", "keys"));
+                tracing::info!(store, cause = cause.name(), keys, "emptied the store of {of}: {why}");
             }
             Event::KeysStay { keys, example } => self.throttled(Repeated::KeysStay, |held_back| {
-                let example = ShownKey(example);
+                let (example, stay) = (ShownKey(example), counted(*keys as u64, "key stays", "keys stay"));
                 tracing::info!(
                     store,
                     keys,
                     held_back,
-                    "nobody is connected any more and {keys} keys stay, such as `{example}`: a job that comes again reads \
+                    "nobody is connected any more and {stay}, such as `{example}`: a job that comes again reads \
                      them. If this store is for one job at a time, --one-job on empties it when the last has left"
                 );
             }),

@@ -43,7 +43,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         "node/relay",
-        &["api", "core/ids", "core/link", "node/client", "node/endpoint"],
+        &["api", "core/ids", "core/link", "node/client", "node/endpoint", "process"],
         &["axum", "prometheus", "tracing"],
     ),
     ("server/clock", &["core/ids"], &["axum", "tracing"]),
@@ -70,6 +70,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
             "core/protocol",
             "core/rendezvous",
             "core/store",
+            "process",
             "server/clock",
             "server/engine",
             "server/journal",

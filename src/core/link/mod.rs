@@ -15,6 +15,7 @@
 
 mod dialogue;
 mod frame;
+mod pulse;
 mod relay;
 mod server;
 mod stream;
@@ -34,12 +35,18 @@ pub use server::{ServerEnd, ServerEvent};
 pub const UPGRADE: &str = "rallypoint-link/1";
 /// An end that has sent nothing for this long says that it is there.
 pub const PING_EVERY: Duration = Duration::from_secs(2);
+/// How often an end that has nothing else to do looks at both.
+pub const TICK: Duration = Duration::from_secs(1);
 /// A link on which nothing has come for this long is broken, whatever TCP says.
 pub const BROKEN_AFTER: Duration = Duration::from_secs(6);
 /// Sessions that one link may have.
 pub const MAX_SESSIONS: usize = 4096;
 /// Bytes of a session that may be on their way, in each direction.
 pub const WINDOW: usize = 256 * 1024;
+/// Bytes of frames that are made before they are written.
+pub const FRAMES_AT_ONCE: usize = 256 * 1024;
+/// Bytes for which there is room at each read of a connection.
+pub const READ_AT_ONCE: usize = 64 * 1024;
 
 /// What the server's first store is called: a relay need not know its port.
 pub const FIRST_STORE: u16 = 0;

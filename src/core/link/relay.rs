@@ -7,10 +7,9 @@ use bytes::{Bytes, BytesMut};
 
 use super::dialogue::{CANCELLED, Dialogue};
 use super::frame::{Frame, Refuse};
+use super::pulse::Pulse;
 use super::stream::{Stream, Streams};
-use super::{
-    BROKEN_AFTER, Hello, Identity, LinkError, Open, PING_EVERY, ServerLife, SessionNo, WINDOW, Welcome,
-};
+use super::{Hello, Identity, LinkError, Open, ServerLife, SessionNo, WINDOW, Welcome};
 use crate::core::ids::Timestamp;
 
 /// What the shell has to do.
@@ -78,8 +77,7 @@ pub struct RelayEnd {
     /// Frames that come before the streams' own.
     control: BytesMut,
     events: VecDeque<RelayEvent>,
-    heard: Timestamp,
-    said: Timestamp,
+    pulse: Pulse,
 }
 
 impl RelayEnd {
@@ -94,8 +92,7 @@ impl RelayEnd {
             next_no: 0,
             control: BytesMut::new(),
             events: VecDeque::new(),
-            heard: Timestamp::default(),
-            said: Timestamp::default(),
+            pulse: Pulse::default(),
         }
     }
 
@@ -202,7 +199,7 @@ impl RelayEnd {
     pub fn connected(&mut self, now: Timestamp) {
         self.lost();
         self.standing = Standing::Greeting;
-        (self.heard, self.said) = (now, now);
+        self.pulse = Pulse::at(now);
         let told = self.clients.iter().filter(|(_, client)| client.opened.is_some());
         let sessions = told.filter_map(|(&no, _)| self.streams.point(no)).collect();
         Frame::Hello(Hello { identity: self.identity.clone(), sessions }).put(&mut self.control);
@@ -221,7 +218,7 @@ impl RelayEnd {
 
     /// The relay goes: the server is told so.
     pub fn goodbye(&mut self) {
-        if self.is_up() {
+        if self.standing != Standing::Away {
             Frame::Bye.put(&mut self.control);
         }
     }
@@ -229,7 +226,7 @@ impl RelayEnd {
     /// Takes the frames that have come. After an error the connection is of no use.
     pub fn receive(&mut self, input: &mut BytesMut, now: Timestamp) -> Result<(), LinkError> {
         while let Some(frame) = Frame::take(input)? {
-            self.heard = now;
+            self.pulse.heard = now;
             self.on_frame(frame)?;
         }
         Ok(())
@@ -348,16 +345,13 @@ impl RelayEnd {
             }
         }
         if out.len() > before {
-            self.said = now;
+            self.pulse.said = now;
         }
     }
 
     /// Called now and then, while there is a connection: says that this end is there, and notices when the other is not.
     pub fn tick(&mut self, now: Timestamp) -> Result<(), LinkError> {
-        if now.since(self.heard) >= BROKEN_AFTER {
-            return Err(LinkError::Silent);
-        }
-        if now.since(self.said) >= PING_EVERY {
+        if self.pulse.needs_ping(now)? {
             Frame::Ping.put(&mut self.control);
         }
         Ok(())

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::{Bytes, BytesMut};
 
 use super::frame::{End, Frame};
+use super::pulse::Pulse;
 use super::stream::{Stream, Streams};
-use super::{BROKEN_AFTER, Hello, Identity, LinkError, Open, PING_EVERY, ServerLife, SessionNo, Welcome};
+use super::{BROKEN_AFTER, Hello, Identity, LinkError, Open, ServerLife, SessionNo, Welcome};
 use crate::core::ids::Timestamp;
 
 /// What the shell has to do.
@@ -43,9 +44,8 @@ pub struct ServerEnd {
     control: BytesMut,
     events: VecDeque<ServerEvent>,
     is_connected: bool,
-    /// The last sign of life, or the end of the last connection.
-    heard: Timestamp,
-    said: Timestamp,
+    /// Without a connection, `heard` is when the last one ended.
+    pulse: Pulse,
 }
 
 impl ServerEnd {
@@ -60,8 +60,7 @@ impl ServerEnd {
             control: BytesMut::new(),
             events: VecDeque::new(),
             is_connected: false,
-            heard: Timestamp::default(),
-            said: Timestamp::default(),
+            pulse: Pulse::default(),
         }
     }
 
@@ -75,21 +74,30 @@ impl ServerEnd {
         self.open.len()
     }
 
-    /// Since when nothing has come from the relay.
-    pub fn heard(&self) -> Timestamp {
-        self.heard
-    }
-
     /// Whether there is a connection.
     pub fn is_connected(&self) -> bool {
         self.is_connected
     }
 
-    /// The relay has come, for the first time (then it is not `known`) or again.
+    /// Whether there is a connection on which something has come lately.
+    pub fn is_alive(&self, now: Timestamp) -> bool {
+        self.is_connected && now.since(self.pulse.heard) < BROKEN_AFTER
+    }
+
+    /// Since when there has been no connection.
+    pub fn away_since(&self) -> Option<Timestamp> {
+        (!self.is_connected).then_some(self.pulse.heard)
+    }
+
+    /// The relay has come, for the first time (then it is not `known`) or again. An error changes nothing: whoever says
+    /// what cannot be is not the relay.
     pub fn connected(&mut self, hello: &Hello, known: bool, now: Timestamp) -> Result<(), LinkError> {
+        let is_here = |no| self.open.contains(&no) || self.ended.contains_key(&no);
+        let points: Vec<_> = hello.sessions.iter().filter(|point| is_here(point.no)).collect();
+        points.iter().try_for_each(|point| self.streams.check(point))?;
         self.lost(now);
         self.is_connected = true;
-        (self.heard, self.said) = (now, now);
+        self.pulse = Pulse::at(now);
         let told: BTreeSet<_> = hello.sessions.iter().map(|point| point.no).collect();
         // The relay's clients that have gone meanwhile.
         let gone: Vec<_> = self.open.iter().filter(|no| !told.contains(no)).copied().collect();
@@ -107,10 +115,7 @@ impl ServerEnd {
             is_wanted
         });
         let mut sessions = Vec::new();
-        for point in &hello.sessions {
-            if !self.open.contains(&point.no) && !self.ended.contains_key(&point.no) {
-                continue;
-            }
+        for point in points {
             self.streams.go_on_from(point)?;
             sessions.extend(self.streams.point(point.no));
         }
@@ -121,7 +126,7 @@ impl ServerEnd {
     /// The connection is gone.
     pub fn lost(&mut self, now: Timestamp) {
         if std::mem::replace(&mut self.is_connected, false) {
-            self.heard = now;
+            self.pulse.heard = now;
         }
         self.control.clear();
         self.streams.lost();
@@ -131,7 +136,7 @@ impl ServerEnd {
     /// Takes the frames that have come. After an error the connection is of no use.
     pub fn receive(&mut self, input: &mut BytesMut, now: Timestamp) -> Result<(), LinkError> {
         while let Some(frame) = Frame::take(input)? {
-            self.heard = now;
+            self.pulse.heard = now;
             self.on_frame(frame)?;
         }
         Ok(())
@@ -234,16 +239,13 @@ impl ServerEnd {
             }
         }
         if out.len() > before {
-            self.said = now;
+            self.pulse.said = now;
         }
     }
 
     /// Called now and then, while there is a connection: says that this end is there, and notices when the other is not.
     pub fn tick(&mut self, now: Timestamp) -> Result<(), LinkError> {
-        if self.is_connected && now.since(self.heard) >= BROKEN_AFTER {
-            return Err(LinkError::Silent);
-        }
-        if self.is_connected && now.since(self.said) >= PING_EVERY {
+        if self.is_connected && self.pulse.needs_ping(now)? {
             Frame::Ping.put(&mut self.control);
         }
         Ok(())

@@ -81,14 +81,20 @@ impl Outgoing {
         true
     }
 
-    /// Goes on from the byte `received` of the stream: that is what the other end has, and it is `done` with a part of
-    /// it. `false` if it says more than was ever sent.
-    fn go_on_from(&mut self, received: u64, done: u64) -> bool {
+    /// Where in the kept bytes the other end is that has the stream up to `received` and is `done` with a part of it.
+    /// `None` if it says more than was ever sent.
+    fn positions(&self, received: u64, done: u64) -> Option<(usize, usize)> {
         let within = |offset: u64| {
-            let from_done = usize::try_from(offset.checked_sub(self.done)?).ok()?;
-            (from_done <= self.len).then_some(from_done)
+            let at = usize::try_from(offset.checked_sub(self.done)?).ok()?;
+            (at <= self.len).then_some(at)
         };
-        let (Some(sent), Some(done)) = (within(received), within(done)) else { return false };
+        Some((within(received)?, within(done)?)).filter(|(received, done)| done <= received)
+    }
+
+    /// Goes on from the byte `received` of the stream, of which the other end is `done` with a part. `false`, with nothing
+    /// changed, if that cannot be.
+    fn go_on_from(&mut self, received: u64, done: u64) -> bool {
+        let Some((sent, done)) = self.positions(received, done) else { return false };
         self.sent = sent;
         let mut left = sent;
         let mut piece = 0;
@@ -302,6 +308,14 @@ impl Streams {
         let stream = self.by_no.get_mut(&no)?;
         (stream.done, stream.room) = (0, 0);
         Some(Point { no, received: stream.received, done: stream.done_with, limit: stream.allowed })
+    }
+
+    /// Whether the other end can have come as far as it says.
+    pub(super) fn check(&self, point: &Point) -> Result<(), LinkError> {
+        let no = point.no;
+        let stream = self.by_no.get(&no).ok_or(LinkError::UnknownSession(no))?;
+        let positions = stream.out.positions(point.received, point.done);
+        positions.map(drop).ok_or(LinkError::NeverSent(no))
     }
 
     /// On a new connection the other end has told how far it has come.

@@ -14,7 +14,6 @@ mod effects;
 mod index;
 mod keyspace;
 mod number;
-
 mod queues;
 mod rows;
 mod slices;

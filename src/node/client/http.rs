@@ -214,7 +214,11 @@ async fn exchange(
     tokio::time::timeout(limit, exchange).await.unwrap_or(Err(HttpError::Late(limit)))
 }
 
-async fn connect(endpoint: &Endpoint, limit: Duration) -> Result<(TcpStream, SocketAddr), StepError> {
+/// A connection to the first address that takes one.
+pub(crate) async fn connect(
+    endpoint: &Endpoint,
+    limit: Duration,
+) -> Result<(TcpStream, SocketAddr), StepError> {
     let mut last = None;
     for addr in resolve(endpoint, limit).await? {
         match open(addr, limit).await {

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::Relay;
 use crate::api::Problem;
-use crate::node::client::{open, resolve};
+use crate::node::client::http::connect;
 
 /// How long a request waits for a server that is away.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -97,18 +97,10 @@ impl Relay {
     async fn connect_api(&self) -> Result<TcpStream, String> {
         let give_up = Instant::now().checked_add(PATIENCE);
         loop {
-            let mut why = "its name has no address".to_owned();
-            match resolve(&self.config.server, STEP).await {
-                Ok(addrs) => {
-                    for addr in addrs {
-                        match open(addr, STEP).await {
-                            Ok(stream) => return Ok(stream),
-                            Err(error) => why = error.to_string(),
-                        }
-                    }
-                }
-                Err(error) => why = error.to_string(),
-            }
+            let why = match connect(&self.config.server, STEP).await {
+                Ok((stream, _)) => return Ok(stream),
+                Err(why) => why,
+            };
             if give_up.is_none_or(|at| Instant::now() >= at) {
                 return Err(format!("the server {} is away: {why}", self.config.server));
             }

@@ -109,6 +109,9 @@ impl Relay {
                 }
             }
             let has_room = sends && self.end.borrow().room(no) > 0;
+            if sends && !has_room {
+                self.full.borrow_mut().insert(no);
+            }
             tokio::select! {
                 ready = stream.writable(), if !out.is_empty() => ready.ok()?,
                 ready = stream.readable(), if has_room => {

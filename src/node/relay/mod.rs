@@ -7,7 +7,7 @@ mod clients;
 mod uplink;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -75,6 +75,8 @@ struct Relay {
     started: Instant,
     end: RefCell<RelayEnd>,
     clients: RefCell<HashMap<SessionNo, Rc<Client>>>,
+    /// Those that are not read from until more of what they sent has gone out.
+    full: RefCell<HashSet<SessionNo>>,
     /// There are frames to send.
     frames: Notify,
     /// Loopback ports of the server's other stores.
@@ -104,6 +106,16 @@ impl Relay {
                 RelayEvent::Up | RelayEvent::Refused(_) => {}
             }
             client.notify.notify_one();
+        }
+    }
+
+    /// Frames have gone out: clients that were not read from may have room now.
+    fn wake_full(&self) {
+        let clients = self.clients.borrow();
+        for no in self.full.borrow_mut().drain() {
+            if let Some(client) = clients.get(&no) {
+                client.notify.notify_one();
+            }
         }
     }
 
@@ -163,6 +175,7 @@ impl Bound {
             started: Instant::now(),
             end: RefCell::new(RelayEnd::new(identity)),
             clients: RefCell::default(),
+            full: RefCell::default(),
             frames: Notify::new(),
             ports: RefCell::default(),
             say,

@@ -1,7 +1,6 @@
 //! The relay's connection to the server: made again and again, with the name looked up anew each time.
 
 use std::convert::Infallible;
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -20,8 +19,9 @@ use tokio::time::Instant;
 
 use super::{Relay, RelayError};
 use crate::core::ids::{Elapsed, counted};
-use crate::core::link::{self, LinkError, Refuse, RelayEvent};
+use crate::core::link::{self, FRAMES_AT_ONCE, LinkError, READ_AT_ONCE, Refuse, RelayEvent, TICK};
 use crate::node::client::{StepError, open, resolve};
+use crate::process::random_number;
 
 /// One step of a connection: the look-up, the handshake, the answer to the request.
 const STEP: Duration = Duration::from_secs(3);
@@ -30,12 +30,6 @@ const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(2);
 /// A server that is away is spoken of again after this long, and then ever more seldom.
 const FIRST_WORD: Duration = Duration::from_secs(2);
-/// How often an end looks whether the other is there.
-const TICK: Duration = Duration::from_secs(1);
-/// Frames that are made at once.
-const ENOUGH: usize = 256 * 1024;
-/// Bytes read at once.
-const READ_AT_ONCE: usize = 64 * 1024;
 
 /// Why there is no link.
 #[derive(Debug, thiserror::Error)]
@@ -161,15 +155,15 @@ impl Relay {
         away: &mut Away,
         stop: Pin<&mut impl Future<Output = ()>>,
     ) -> NoLink {
+        let mut out = BytesMut::new();
         let stopped = tokio::select! {
-            Err(why) = self.move_frames(stream, input, away) => return why,
+            Err(why) = self.move_frames(stream, input, &mut out, away) => return why,
             () = stop => NoLink::Stopped,
         };
-        let mut out = BytesMut::new();
         self.end.borrow_mut().goodbye();
-        self.end.borrow_mut().put_frames(&mut out, ENOUGH, self.now());
+        self.end.borrow_mut().put_frames(&mut out, FRAMES_AT_ONCE, self.now());
         // Without it the server waits until the link has been away for too long.
-        let _said = tokio::time::timeout(TICK, stream.write_all(&out)).await;
+        let _said = tokio::time::timeout(TICK, say_goodbye(stream, &out)).await;
         stopped
     }
 
@@ -177,10 +171,10 @@ impl Relay {
         &self,
         stream: &mut TcpStream,
         input: &mut BytesMut,
+        out: &mut BytesMut,
         away: &mut Away,
     ) -> Result<Infallible, NoLink> {
         let (mut reader, mut writer) = stream.split();
-        let mut out = BytesMut::new();
         let mut ticks = tokio::time::interval(TICK);
         loop {
             self.end.borrow_mut().receive(input, self.now())?;
@@ -191,13 +185,12 @@ impl Relay {
                 }
             }
             if out.is_empty() && self.end.borrow().has_frames() {
-                self.end.borrow_mut().put_frames(&mut out, ENOUGH, self.now());
-                // Clients that were not read from may have room now.
-                self.clients.borrow().values().for_each(|client| client.notify.notify_one());
+                self.end.borrow_mut().put_frames(out, FRAMES_AT_ONCE, self.now());
+                self.wake_full();
             }
             input.reserve(READ_AT_ONCE);
             tokio::select! {
-                written = writer.write_buf(&mut out), if !out.is_empty() => {
+                written = writer.write_buf(out), if !out.is_empty() => {
                     written?;
                 }
                 read = reader.read_buf(input) => {
@@ -227,6 +220,16 @@ impl Relay {
     }
 }
 
+/// Writes the last frames, and reads until the server has them: a connection that is closed with something unread in it
+/// is reset, which can overtake them.
+async fn say_goodbye(stream: &mut TcpStream, last: &[u8]) -> io::Result<()> {
+    stream.write_all(last).await?;
+    stream.shutdown().await?;
+    let mut unread = [0; 4096];
+    while stream.read(&mut unread).await? > 0 {}
+    Ok(())
+}
+
 /// How long the server has been away.
 struct Away {
     was_up: bool,
@@ -253,7 +256,7 @@ impl Away {
     fn pause(&mut self) -> Duration {
         let longest = SHORTEST.saturating_mul(2_u32.saturating_pow(self.attempts)).min(LONGEST);
         self.attempts = self.attempts.saturating_add(1);
-        let random = RandomState::new().hash_one(self.attempts) % 1000;
+        let random = random_number() % 1000;
         longest.mul_f64(0.5 + 0.0005 * f64::from(u32::try_from(random).unwrap_or(0)))
     }
 }

@@ -10,16 +10,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::{Link, LinkHost};
-use crate::core::link::{Frame, Hello, LinkError, Refuse};
+use crate::core::link::{FRAMES_AT_ONCE, Frame, Hello, LinkError, READ_AT_ONCE, Refuse, TICK};
 
 /// A relay says who it is within this time.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often an end looks whether the other is there.
-const TICK: Duration = Duration::from_secs(1);
-/// Frames that are made at once.
-const ENOUGH: usize = 256 * 1024;
-/// Bytes read at once.
-const READ_AT_ONCE: usize = 64 * 1024;
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
@@ -101,7 +95,7 @@ impl LinkHost {
                     return Ok(());
                 }
                 if out.is_empty() && state.sessions.has_frames() {
-                    state.sessions.put_frames(&mut out, ENOUGH);
+                    state.sessions.put_frames(&mut out, FRAMES_AT_ONCE);
                     is_new = true;
                 }
                 has_more

@@ -5,14 +5,14 @@ mod connection;
 mod sessions;
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::core::ids::{Elapsed, Shown, Timestamp, counted, is_plain};
-use crate::core::link::{BROKEN_AFTER, Hello, Refuse, ServerLife};
+use crate::core::ids::{Elapsed, Shown, counted, is_plain};
+use crate::core::link::{Hello, Refuse, ServerLife};
+use crate::process::random_number;
 use crate::server::clock::Clock;
 use crate::server::stores::StoreHost;
 use sessions::LinkSessions;
@@ -46,8 +46,6 @@ struct State {
     sessions: LinkSessions,
     /// The connection that serves it is the so-many-th.
     connection: u64,
-    /// When its last connection went away.
-    away_since: Option<Timestamp>,
 }
 
 impl Link {
@@ -75,7 +73,7 @@ pub struct LinkHost {
 
 impl LinkHost {
     pub(super) fn new(stores: Arc<StoreHost>, clock: Clock) -> Self {
-        let life = ServerLife(RandomState::new().hash_one(std::process::id()));
+        let life = ServerLife(random_number());
         Self { stores, clock, life, links: Mutex::default(), resumes: AtomicU64::new(0) }
     }
 
@@ -93,7 +91,7 @@ impl LinkHost {
                 name: link.name.clone(),
                 addr: state.addr,
                 sessions: state.sessions.len(),
-                away: state.away_since.map(|since| now.since(since)),
+                away: state.sessions.end().away_since().map(|since| now.since(since)),
             }
         };
         links.into_iter().map(view).collect()
@@ -123,10 +121,8 @@ impl LinkHost {
             let mut state = link.lock();
             let end = state.sessions.end();
             if end.identity().life == hello.identity.life {
-                let away = state.away_since.take();
+                let away = end.away_since();
                 if state.sessions.connected(hello, true, now).is_err() {
-                    state.sessions.lost(now);
-                    state.away_since = Some(away.unwrap_or(now));
                     return refuse("the relay and the server disagree about what was sent".into(), false);
                 }
                 state.addr = addr;
@@ -146,7 +142,7 @@ impl LinkHost {
                 );
                 return Ok((Arc::clone(link), connection));
             }
-            if end.is_connected() && now.since(end.heard()) < BROKEN_AFTER {
+            if end.is_alive(now) {
                 let reason = format!(
                     "a relay named {name} is connected already, from {}; give each relay a name of its own (--name)",
                     state.addr
@@ -163,7 +159,7 @@ impl LinkHost {
         if sessions.connected(hello, false, now).is_err() {
             return refuse("the relay's hello contradicts itself".into(), false);
         }
-        let state = State { addr, sessions, connection: 1, away_since: None };
+        let state = State { addr, sessions, connection: 1 };
         let link = Arc::new(Link { name: name.clone(), state: Mutex::new(state) });
         let before = links.insert(name.clone(), Arc::clone(&link));
         drop(links);
@@ -181,19 +177,18 @@ impl LinkHost {
     fn lost(&self, link: &Link, connection: u64, why: &str) {
         let now = self.clock.now();
         let mut state = link.lock();
-        if state.connection != connection || state.away_since.is_some() {
+        if state.connection != connection || !state.sessions.end().is_connected() {
             return;
         }
         state.sessions.lost(now);
-        state.away_since = Some(now);
         let sessions = state.sessions.len();
         drop(state);
         tracing::warn!(
             link = link.name,
-            "the link of {} is away: {}; {} of it stay for {}",
+            "the link of {} is away: {}; {} for it for {}",
             link.name,
             Shown(why),
-            counted(sessions, "client", "clients"),
+            counted(sessions, "client waits", "clients wait"),
             Elapsed(self.stores.config().link_grace)
         );
     }
@@ -216,7 +211,7 @@ impl LinkHost {
         let mut gone = Vec::new();
         self.lock().retain(|_, link| {
             let state = link.lock();
-            let is_over = state.away_since.is_some_and(|since| now.since(since) >= grace);
+            let is_over = state.sessions.end().away_since().is_some_and(|since| now.since(since) >= grace);
             drop(state);
             if is_over {
                 gone.push(Arc::clone(link));
