@@ -131,14 +131,14 @@ def test_another_chart_can_use_the_sidecar(tmp_path: Path) -> None:
         f"apiVersion: v2\nname: mine\nversion: 1.0.0\ndependencies: [{{name: rallypoint, version: {version}, repository: ''}}]\n"
     )
     (tmp_path / "values.yaml").write_text("rallypoint: {networkPolicy: {enabled: false}}\n")
-    job = next(d for d in render("s1") if d["kind"] == "Job")
+    job = next(d for d in render("indexed-job") if d["kind"] == "Job")
     job["spec"]["template"]["spec"]["initContainers"][0] = "SIDECAR"
     sidecar = '{{ include "rallypoint.sidecar" .Subcharts.rallypoint | indent 6 }}'
     text = yaml.safe_dump(job).replace("      - SIDECAR", sidecar)
     (tmp_path / "templates").mkdir()
     (tmp_path / "templates" / "job.yaml").write_text(text)
     documents = [d for d in yaml.safe_load_all(call("helm", "template", "x", tmp_path)) if d["kind"] == "Job"]
-    assert problems([*documents, next(d for d in render("s1") if d["kind"] == "Service")]) == []
+    assert problems([*documents, next(d for d in render("indexed-job") if d["kind"] == "Service")]) == []
 
 
 def test_rules_and_dashboard_are_those_of_monitoring() -> None:

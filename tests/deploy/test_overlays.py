@@ -12,7 +12,7 @@ from render import OVERLAYS, RENDERS, render
 OLDEST, MIDDLE = "1.29", "1.33"
 NEWEST = kubernetes_validate.latest_version()
 OPERATOR_KINDS = ("ServiceMonitor", "PodMonitor", "PrometheusRule")
-SCENARIOS = {"s1", "s2", "s3", "s3-job", "s4", "s5", "s6", "s6-job"}
+SCENARIOS = {"indexed-job", "smoke-test", "statefulset", "statefulset-as-job", "driver", "ray", "platform-statefulset", "platform-job"}
 
 
 def typed(document: Object) -> Object:
@@ -47,7 +47,7 @@ def test_objects_are_valid(name: str, version: str) -> None:
 
 
 def test_the_validator_refuses_what_is_wrong() -> None:
-    job = next(document for document in render("s1") if document["kind"] == "Job")
+    job = next(document for document in render("indexed-job") if document["kind"] == "Job")
     job["spec"]["template"]["spec"]["subDomain"] = "typo"
     with pytest.raises(kubernetes_validate.ValidationError, match="subDomain"):
         kubernetes_validate.validate(job, OLDEST, strict=True)
@@ -61,7 +61,7 @@ def test_no_known_mistake(name: str) -> None:
     assert problems(render(name)) == []
 
 
-@pytest.mark.parametrize("name", ["s1", "s2", "s3-job", "s6", "s6-job", "helm-sidecar"])
+@pytest.mark.parametrize("name", ["indexed-job", "smoke-test", "statefulset-as-job", "platform-statefulset", "platform-job", "helm-sidecar"])
 def test_sidecar_overlays_have_one_store(name: str) -> None:
     templates = [d["spec"]["template"]["spec"] for d in render(name) if d["kind"] in ("Job", "StatefulSet")]
     assert [c["name"] for t in templates for c in t["initContainers"][:1]] == ["rallypoint"]
@@ -75,7 +75,7 @@ def test_the_base_says_all_the_sidecar_says_in_the_chart() -> None:
         found = job["spec"]["template"]["spec"]["initContainers"][0]
         return {k: v for k, v in found.items() if k not in ("args", "imagePullPolicy")}
 
-    assert container("s1") == container("helm-sidecar")
+    assert container("indexed-job") == container("helm-sidecar")
 
 
 def test_the_chart_says_all_the_standalone_base_says() -> None:

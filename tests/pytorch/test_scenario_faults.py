@@ -20,18 +20,18 @@ import pytest
 from installed import PACKAGE
 from jobs import Job
 from pods import Pod
-from scenario import TWO_OF_S3, TWO_OF_S3_JOB, TWO_OF_S4, Scenario
+from scenario import TWO_OF_STATEFULSET, TWO_OF_STATEFULSET_AS_JOB, TWO_OF_DRIVER, Scenario
 from servers import Server, binary, poll
 
 pytest_plugins = ["job_fixtures"]
 
 SOON = ('"serve", "--drain=30s"', '"serve", "--drain=30s", "--explain-after=2s"')
 """What is waited for is said after 2 s instead of 30 s."""
-S2 = [("--nproc_per_node=8", "--nproc_per_node=1"), ('"--drain=10m"', '"--drain=10m", "--explain-after=2s"')]
-S3, S4 = [*TWO_OF_S3, SOON], [*TWO_OF_S4, SOON]
+SMOKE_TEST = [("--nproc_per_node=8", "--nproc_per_node=1"), ('"--drain=10m"', '"--drain=10m", "--explain-after=2s"')]
+STATEFULSET, DRIVER = [*TWO_OF_STATEFULSET, SOON], [*TWO_OF_DRIVER, SOON]
 TRAIN = "--no-ddp"  # importing what DDP needs takes a rank over a second
 HOLD = f"{TRAIN} --hold --timeout 60"
-FIRST_OF_S2 = "colossalai-training-0.training-master-service"
+FIRST_OF_SMOKE_TEST = "colossalai-training-0.training-master-service"
 
 
 def says(job: Job, index: int, text: str, seconds: float = 60) -> None:
@@ -57,7 +57,7 @@ def asks_name_server() -> bool:
 
 
 def test_doctor_in_a_pod_tells_of_slow_names_and_of_a_name_of_every_pod(scenario: Callable[..., Scenario], serve_in: Callable[[Pod], Server]) -> None:
-    pods = scenario("s3-job", *TWO_OF_S3_JOB)
+    pods = scenario("statefulset-as-job", *TWO_OF_STATEFULSET_AS_JOB)
     first, second = (pods[pod.name] for pod in pods.cluster.pods)
     serve_in(first)
     name = "train-llm-0.train-rdzv:29500"
@@ -79,7 +79,7 @@ def test_doctor_in_a_pod_tells_of_slow_names_and_of_a_name_of_every_pod(scenario
 
 def test_name_with_every_pod_behind_it(scenario: Callable[..., Scenario]) -> None:
     """A store in pod 0 alone, but the name of all pods as its endpoint: `run` warns, finds the store, and the job trains on one store."""
-    job = scenario("s3-job", *TWO_OF_S3_JOB, ("train-llm-0.train-rdzv:29500", "train-rdzv:29500"), train=TRAIN).start()
+    job = scenario("statefulset-as-job", *TWO_OF_STATEFULSET_AS_JOB, ("train-llm-0.train-rdzv:29500", "train-rdzv:29500"), train=TRAIN).start()
     job.results(2)
     assert "warning: `train-rdzv` has 2 addresses" in job.nodes[0].output
 
@@ -88,7 +88,7 @@ def test_name_with_a_store_in_every_pod_is_refused(scenario: Callable[..., Scena
     """The island case: a store answers on each address, so a pod is refused before anything trains, with the reason. Its Job fails with it. (The pod that
     came first saw one store only; it is refused if the other stays: tests/cli/launch.rs.)"""
     endpoint = ("train-llm-0.train-rdzv:29500", "train-rdzv:29500")
-    job = scenario("s3-job", *TWO_OF_S3_JOB, endpoint, ('"--only-on-index=0", ', "")).start()
+    job = scenario("statefulset-as-job", *TWO_OF_STATEFULSET_AS_JOB, endpoint, ('"--only-on-index=0", ', "")).start()
     refused = poll(lambda: [n for n in job.nodes.values() if n.process.poll() is not None], "a pod is refused", 60)
     assert "and a store answers on 2 of them" in refused[0].output
     assert "name one pod (`train-0.train`)" in refused[0].output
@@ -127,9 +127,9 @@ def pod_0_late(pods: Scenario) -> None:
 def store_late(pods: Scenario) -> None:
     """The store itself comes late, as it is in pod 0: the others wait for it, and say which step fails."""
     job = pods.training
-    pods.names.say(**{FIRST_OF_S2: []})
+    pods.names.say(**{FIRST_OF_SMOKE_TEST: []})
     job.start(1)
-    says(job, 1, f"cannot resolve `{FIRST_OF_S2}`")
+    says(job, 1, f"cannot resolve `{FIRST_OF_SMOKE_TEST}`")
     pods.publish()
     says(job, 1, "refused")
     job.start(0)
@@ -235,16 +235,16 @@ class Story:
 KEEP_ALIVE = ("is_host=0,", "is_host=0,keep_alive_interval=3,")
 OF_PLUGIN = ('"--nproc_per_node=$(NPROC_PER_NODE)"', '"--nproc_per_node=$(NPROC_PER_NODE)", "--rdzv-conf=keep_alive_interval=2,keep_alive_max_attempt=3"')
 ON_THE_WAY = [
-    Story(names_late, "s3", S3, {"train": TRAIN}),
-    Story(pod_0_late, "s3", S3, {"train": TRAIN}),
-    Story(store_late, "s2", S2, {"train": TRAIN}),
-    Story(loss_and_delay, "s3", S3, {"train": TRAIN}),
-    Story(partition_that_heals, "s3", S3, {"train": HOLD}),
+    Story(names_late, "statefulset", STATEFULSET, {"train": TRAIN}),
+    Story(pod_0_late, "statefulset", STATEFULSET, {"train": TRAIN}),
+    Story(store_late, "smoke-test", SMOKE_TEST, {"train": TRAIN}),
+    Story(loss_and_delay, "statefulset", STATEFULSET, {"train": TRAIN}),
+    Story(partition_that_heals, "statefulset", STATEFULSET, {"train": HOLD}),
 ]
 LOST = [
-    Story(pod_killed_and_replaced, "s4", [('"replicas": 4', '"replicas": 3'), *S4[1:], KEEP_ALIVE], {"train": HOLD, "programs": {"sleep": "#!/bin/sh\n"}}),
-    Story(pod_of_a_plugin_job_killed_and_replaced, "s3-job", [*TWO_OF_S3_JOB, OF_PLUGIN], {"train": HOLD, "environment": {"PYTHONPATH": str(PACKAGE)}}),
-    Story(server_restarted, "s3", S3, {"train": HOLD}),
+    Story(pod_killed_and_replaced, "driver", [('"replicas": 4', '"replicas": 3'), *DRIVER[1:], KEEP_ALIVE], {"train": HOLD, "programs": {"sleep": "#!/bin/sh\n"}}),
+    Story(pod_of_a_plugin_job_killed_and_replaced, "statefulset-as-job", [*TWO_OF_STATEFULSET_AS_JOB, OF_PLUGIN], {"train": HOLD, "environment": {"PYTHONPATH": str(PACKAGE)}}),
+    Story(server_restarted, "statefulset", STATEFULSET, {"train": HOLD}),
 ]
 
 

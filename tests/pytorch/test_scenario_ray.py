@@ -1,4 +1,4 @@
-"""S5: the overlay of a Ray cluster in emulated pods, with real Ray."""
+"""The overlay of a Ray cluster in emulated pods, with real Ray."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def ray() -> Path:
 
 
 @pytest.mark.timeout(600)  # it may have to be downloaded
-def test_overlay_s5_brings_the_nodes_of_a_ray_cluster_together(ray: Path, scenario: Callable[..., Scenario]) -> None:
+def test_overlay_ray_brings_the_nodes_of_a_ray_cluster_together(ray: Path, scenario: Callable[..., Scenario]) -> None:
     """The workers find the head, the driver's job begins when all nodes are in, and a task runs on each."""
     programs = {name: f'#!/bin/sh\nexec {ray}/{name} "$@"\n' for name in ("ray", "python")}
-    pods = scenario("s5", (IMAGE, IMAGE), *FEWER, programs=programs, environment=SMALL, program="ray_program.py")
+    pods = scenario("ray", (IMAGE, IMAGE), *FEWER, programs=programs, environment=SMALL, program="ray_program.py")
     pods.apply()
     driver = pods.jobs["ray-driver"]
     assert driver.nodes[0].process.wait(300) == 0

@@ -1,6 +1,6 @@
 """The deployments that users have (deploy/README.md), each to a trained and checked result, from the manifests of deploy/kustomize as they are.
 
-Only the number of processes is made to fit this machine. Pods are emulated (scenario.py); torchrun, torch and gloo are real. S5 is in test_scenario_ray.py.
+Only the number of processes is made to fit this machine. Pods are emulated (scenario.py); torchrun, torch and gloo are real. Ray is in test_scenario_ray.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 from installed import PACKAGE
 from scenario import ORIGINALS as ORIGINALS_FOLDER
-from scenario import TWO_OF_S3_JOB, TWO_OF_S4, Scenario
+from scenario import TWO_OF_STATEFULSET_AS_JOB, TWO_OF_DRIVER, Scenario
 from servers import binary
 
 pytest_plugins = ["job_fixtures"]
@@ -40,19 +40,19 @@ TWO_PODS = [
     ('"name": "POD_NUMS", "value": "4"', '"name": "POD_NUMS", "value": "2"'),
     ("PROC_PER_NODE=auto", "PROC_PER_NODE=2"),
 ]
-# The driver of S4 starts the processes itself, and tells each its rank.
+# The driver starts the processes itself, and tells each its rank.
 BY_DRIVER = "RANK=$NODE_INDEX exec python train.py"
-ENV_OF_S4 = ("torchrun --nnodes=2 --nproc_per_node=1 train.py && exec sleep infinity", f"MASTER_ADDR=rallypoint MASTER_PORT=29500 WORLD_SIZE=2 {BY_DRIVER}")
+ENV_OF_DRIVER = ("torchrun --nnodes=2 --nproc_per_node=1 train.py && exec sleep infinity", f"MASTER_ADDR=rallypoint MASTER_PORT=29500 WORLD_SIZE=2 {BY_DRIVER}")
 CASES = [
-    Case("s1", 4, [ONE_PROCESS], says="4 pods are there"),
-    Case("s2", 4, [("--nproc_per_node=8", "--nproc_per_node=2")], says="2 pods are there", train=""),
-    Case("s3", 4, says="4 pods are there"),
-    Case("s3-job", 2, TWO_OF_S3_JOB, says="starting in mode static"),
-    Case("s3-job", 2, TWO_OF_S3_JOB, says="starting in mode plugin", name="s3-job-plugin", environment={"PYTHONPATH": str(PACKAGE)}),
-    Case("s4", 2, TWO_OF_S4, says="2 pods are there"),
-    Case("s4", 2, [*TWO_OF_S4, ENV_OF_S4], says="2 pods are there", name="s4-env"),
-    Case("s6", 4, TWO_PODS, says="2 pods are there"),
-    Case("s6-job", 4, says="starting in mode env"),
+    Case("indexed-job", 4, [ONE_PROCESS], says="4 pods are there"),
+    Case("smoke-test", 4, [("--nproc_per_node=8", "--nproc_per_node=2")], says="2 pods are there", train=""),
+    Case("statefulset", 4, says="4 pods are there"),
+    Case("statefulset-as-job", 2, TWO_OF_STATEFULSET_AS_JOB, says="starting in mode static"),
+    Case("statefulset-as-job", 2, TWO_OF_STATEFULSET_AS_JOB, says="starting in mode plugin", name="statefulset-as-job-plugin", environment={"PYTHONPATH": str(PACKAGE)}),
+    Case("driver", 2, TWO_OF_DRIVER, says="2 pods are there"),
+    Case("driver", 2, [*TWO_OF_DRIVER, ENV_OF_DRIVER], says="2 pods are there", name="driver-env"),
+    Case("platform-statefulset", 4, TWO_PODS, says="2 pods are there"),
+    Case("platform-job", 4, says="starting in mode env"),
 ]
 
 
@@ -78,13 +78,13 @@ class Original:
 # Time-outs are shortened: what follows takes up to an hour otherwise.
 GIVE_UP = [ONE_PROCESS, ("timeout=1800,read_timeout=120", "timeout=1800,join_timeout=4,read_timeout=4")]
 ORIGINALS = [
-    Original("s1", "FAIL selector-matches-none", "The client socket has timed out|RendezvousConnectionError", GIVE_UP),
+    Original("indexed-job", "FAIL selector-matches-none", "The client socket has timed out|RendezvousConnectionError", GIVE_UP),
     # Each pod finds itself behind the name, hosts a store of its own and waits there alone.
-    Original("s2", "FAIL endpoint-selects-all", "RendezvousTimeoutError", GIVE_UP),
+    Original("smoke-test", "FAIL endpoint-selects-all", "RendezvousTimeoutError", GIVE_UP),
     Original(
-        "s4", "FAIL command-endpoint", "127.0.0.1|DistStoreError|timed out", [('"--nnodes=2"', '"--nnodes=2", "--rdzv-conf=timeout=4"')]
+        "driver", "FAIL command-endpoint", "127.0.0.1|DistStoreError|timed out", [('"--nnodes=2"', '"--nnodes=2", "--rdzv-conf=timeout=4"')]
     ),
-    Original("s6-job", "FAIL unset-variable", r"myjob-0\.\.ml\.svc"),
+    Original("platform-job", "FAIL unset-variable", r"myjob-0\.\.ml\.svc"),
 ]
 
 
@@ -108,29 +108,29 @@ def test_originals_fail_as_doctor_says(scenario: Callable[..., Scenario]) -> Non
             assert re.search(one.fails, job.failure(index)), one.manifest
 
 
-def test_original_s3_falls_into_islands_that_all_succeed(scenario: Callable[..., Scenario]) -> None:
+def test_original_statefulset_falls_into_islands_that_all_succeed(scenario: Callable[..., Scenario]) -> None:
     """The name of the store is every pod. With a minimum of one node each pod trains by itself, and nothing fails."""
-    assert "FAIL endpoint-selects-all" in doctor("s3")
+    assert "FAIL endpoint-selects-all" in doctor("statefulset")
     elastic = (
         ('"name": "NNODES", "value": "2"', '"name": "NNODES", "value": "1:2"'),
         ("train-rdzv:29500 ", "train-rdzv:29500 --rdzv_conf=last_call_timeout=1 "),
     )
-    job = scenario(original("s3"), *elastic, train="--no-ddp").start()
+    job = scenario(original("statefulset"), *elastic, train="--no-ddp").start()
     job.results(1)
     assert len(job.nodes) == 2
 
 
-def test_original_s4_by_environment_trains_until_the_head_moves(scenario: Callable[..., Scenario]) -> None:
+def test_original_driver_by_environment_trains_until_the_head_moves(scenario: Callable[..., Scenario]) -> None:
     """MASTER_ADDR is the head pod's address. This works without rallypoint too, as long as the head lives: its successor has another one."""
-    assert "WARN master-is-address" in doctor("s4-env")
+    assert "WARN master-is-address" in doctor("driver-env")
     by_driver = ('["python", "train.py"]', f'["sh", "-c", "{BY_DRIVER}"]')
-    job = scenario(original("s4-env"), by_driver, train="--no-ddp").start()
-    moved = scenario(original("s4-env"), by_driver, ("10.244.0.10", "10.244.0.99"), train="--no-ddp --timeout 4").start()
+    job = scenario(original("driver-env"), by_driver, train="--no-ddp").start()
+    moved = scenario(original("driver-env"), by_driver, ("10.244.0.10", "10.244.0.99"), train="--no-ddp --timeout 4").start()
     job.results(2)
     for index in moved.nodes:
         assert re.search("timed out.*10.244.0.99|10.244.0.99.*timed out", moved.failure(index), re.DOTALL)
 
 
-def test_original_s6_trains(scenario: Callable[..., Scenario]) -> None:
+def test_original_platform_statefulset_trains(scenario: Callable[..., Scenario]) -> None:
     """torchrun's static backend and a name that means pod 0: this works without rallypoint too, as long as pod 0 lives."""
-    scenario(original("s6"), ("PROC_PER_NODE=auto", "PROC_PER_NODE=2"), train="--no-ddp").start().results(4)
+    scenario(original("platform-statefulset"), ("PROC_PER_NODE=auto", "PROC_PER_NODE=2"), train="--no-ddp").start().results(4)

@@ -1,4 +1,4 @@
-"""What the driver of S5 submits to real Ray: one task for each node, which says where it ran."""
+"""What the driver submits to real Ray: one task for each node, which says where it ran."""
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

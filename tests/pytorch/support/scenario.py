@@ -31,9 +31,9 @@ SUBNET = "10.244.0"
 """The one of the addresses that the model gives to pods."""
 
 # Two pods of one process instead of four: less for this machine to do.
-TWO_OF_S3 = [('"replicas": 4', '"replicas": 2'), ('"name": "NNODES", "value": "4"', '"name": "NNODES", "value": "2"')]
-TWO_OF_S3_JOB = [('"parallelism": 4', '"parallelism": 2'), TWO_OF_S3[1]]
-TWO_OF_S4 = [TWO_OF_S3[0], ("--nodes=4", "--nodes=2"), ("--nnodes=4 --nproc_per_node=8", "--nnodes=2 --nproc_per_node=1")]
+TWO_OF_STATEFULSET = [('"replicas": 4', '"replicas": 2'), ('"name": "NNODES", "value": "4"', '"name": "NNODES", "value": "2"')]
+TWO_OF_STATEFULSET_AS_JOB = [('"parallelism": 4', '"parallelism": 2'), TWO_OF_STATEFULSET[1]]
+TWO_OF_DRIVER = [TWO_OF_STATEFULSET[0], ("--nodes=4", "--nodes=2"), ("--nnodes=4 --nproc_per_node=8", "--nnodes=2 --nproc_per_node=1")]
 
 
 def manifest(name: str, *changes: tuple[str, str]) -> list[model.Object]:

@@ -40,7 +40,7 @@ fn summary(launch: &LaunchEnv) -> [String; 6] {
 fn each_platform_says_who_its_pods_are() {
     #[rustfmt::skip]
     let rows: [(&str, Vars, [&str; 6]); 26] = [
-        // S1: an Indexed Job whose pods were given torch's variables.
+        // An Indexed Job whose pods were given torch's variables.
         ("train-2", &[K8S, ("JOB_COMPLETION_INDEX", "2"), ("NODE_RANK", "2"), ("MASTER_ADDR", "training-master-service"),
             ("MASTER_PORT", "29500"), ("NNODES", "4"), ("WORLD_SIZE", "32"), ("RANK", "16")],
             ["Indexed Job", "2", "4", "8", "training-master-service:29500", "train"]),
@@ -49,7 +49,7 @@ fn each_platform_says_who_its_pods_are() {
         ("train-2", &[K8S, ("JOB_COMPLETION_INDEX", "2"), ("WORLD_SIZE", "32"), ("RANK", "16")], ["Indexed Job", "2", "-", "-", "-", "train"]),
         ("train-1", &[K8S, ("JOB_COMPLETION_INDEX", "1"), ("POD_NAME", "train-1-24568"), ("JOB_UID", "u-1")],
             ["Indexed Job", "1", "-", "-", "-", "u-1"]),
-        // S3: a StatefulSet, by ordinal and by label; an empty label is as none.
+        // A StatefulSet, by ordinal and by label; an empty label is as none.
         ("train-llm-3", &[K8S, ("NNODES", "4"), ("NPROC_PER_NODE", "1"), ("POD_NAMESPACE", "ml")],
             ["StatefulSet", "3", "4", "1", "-", "ml.train-llm"]),
         ("x", &[("POD_INDEX", "3"), ("NNODES", "4")], ["StatefulSet", "3", "4", "-", "-", "-"]),
@@ -94,7 +94,7 @@ fn each_platform_says_who_its_pods_are() {
         ("svc-7d9f8b6c5d-x7k2p", &[K8S, ("KT_SERVICE", "svc"), ("POD_NAME", "svc-7d9f8b6c5d-24568"), ("MASTER_ADDR", "10.0.0.9"), ("MASTER_PORT", "12345"),
             ("RANK", "9"), ("LOCAL_RANK", "1"), ("WORLD_SIZE", "32"), ("NODE_RANK", "1"), ("LOCAL_WORLD_SIZE", "8")],
             ["Kubetorch", "1", "4", "8", "10.0.0.9:12345", "-"]),
-        // S6, both flavours.
+        // A platform of its own names, StatefulSet and Job.
         ("demo-1", &[("POD_NAME", "demo-1"), ("SVC_NAME", "demo-svc"), ("POD_NUMS", "2"), ("POD_PORT", "29501"), ("POD_NAMESPACE", "ns"),
             ("WORLD_SIZE", "2"), ("RANK", "1"), ("PET_NPROC_PER_NODE", "auto")],
             ["platform with POD_NUMS, StatefulSet", "1", "2", "auto", "demo-0.demo-svc.ns:29501", "ns.demo"]),
@@ -135,8 +135,8 @@ fn ranks_of_processes_follow_only_where_they_must() {
 #[test]
 fn the_commands_flags_are_a_source() {
     let command = "torchrun --nnodes 4 --nproc_per_node 8 --master_addr head --master_port 29500 --node-rank 1 train.py";
-    let s1 = [("WORLD_SIZE", "32"), ("RANK", "8"), ("JOB_COMPLETION_INDEX", "1"), ("LOCAL_RANK", "0")];
-    let launch = run_by(command, &s1).expect("S1");
+    let indexed = [("WORLD_SIZE", "32"), ("RANK", "8"), ("JOB_COMPLETION_INDEX", "1"), ("LOCAL_RANK", "0")];
+    let launch = run_by(command, &indexed).expect("an Indexed Job");
     assert_eq!(summary(&launch), ["Indexed Job", "1", "4", "8", "head:29500", "-"]);
     assert_eq!(launch.nodes.expect("nodes").from, "--nnodes of the command");
     // The flag wins over its own variable in torchrun, so they do not contradict each other.
