@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use rallypoint::core::ids::{ConnId, Timestamp};
 use rallypoint::core::protocol::{KeyList, Payload, Reply, ReplyBuffer, Request};
-use rallypoint::core::store::{Capacity, Effects, Event, StaleKeyConfig, Store};
+use rallypoint::core::store::{Capacity, Cleanup, Effects, StaleKeyConfig, Store};
 
 const SIZES: [u32; 3] = [1, 1_000, 100_000];
 const NOW: Timestamp = Timestamp(std::time::Duration::from_secs(1));
@@ -28,7 +28,7 @@ impl Effects for Sink {
         self.woken += 1;
     }
 
-    fn event(&mut self, _: Event) {}
+    fn cleanup(&mut self, _: Cleanup) {}
 }
 
 struct World {

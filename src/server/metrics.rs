@@ -48,7 +48,7 @@ fn register_build_info(registry: &Registry) -> prometheus::Result<()> {
 }
 
 fn register_events(registry: &Registry, server: &Server) -> prometheus::Result<()> {
-    let counts = server.event_counts();
+    let counts = server.cleanup_counts();
     let dropped = counter(
         registry,
         "rallypoint_keys_dropped_total",

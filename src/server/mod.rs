@@ -1,6 +1,7 @@
 //! The server: its parts wired together. Holds no rule of a store or a run.
 
 pub mod admin;
+mod cleanup_log;
 pub mod clock;
 pub mod engine;
 mod gate;
@@ -10,7 +11,6 @@ mod link;
 pub mod metrics;
 mod observe;
 mod rendezvous;
-mod store_events;
 mod stores;
 mod supervise;
 mod tcp;
@@ -27,12 +27,12 @@ use crate::core::ids::{Elapsed, RunId, Timestamp};
 use crate::server::clock::Clock;
 use crate::server::engine::{MemoryBudget, Reservation};
 use crate::server::journal::{Journal, Restored};
+pub use cleanup_log::{CleanupCounts, CleanupLog};
 pub use gate::PodGates;
 pub use limits::{DescriptorShares, default_max_memory, somaxconn};
 pub use link::{LinkHost, LinkView};
 pub use observe::{Event as InsightEvent, MAX_SUBSCRIBERS, Watch};
 pub use rendezvous::{Ended, Joined, Rounds, SharedRound};
-pub use store_events::{EventCounts, Notices};
 pub use stores::{NoStore, RunStore, StoreHost};
 pub use supervise::keep_running;
 use tcp::{ForeignClients, Shared};
@@ -47,7 +47,7 @@ const TICK: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub struct Server {
     clock: Clock,
-    notices: Arc<Notices>,
+    cleanup_log: Arc<CleanupLog>,
     stores: Arc<StoreHost>,
     rounds: Arc<Rounds>,
     gates: Arc<PodGates>,
@@ -59,7 +59,7 @@ impl Server {
     /// Starts serving on sockets that are bound already, one store each.
     pub fn start(config: ServerConfig, sockets: Vec<std::net::TcpListener>) -> io::Result<Arc<Self>> {
         let clock = Clock::start();
-        let notices = Arc::new(Notices::new());
+        let cleanup_log = Arc::new(CleanupLog::new());
         let opened = config.journal.as_ref().map(Journal::open).transpose().map_err(io::Error::other)?;
         let (journal, restored) = opened.unzip();
         let (before, stores) = restored.map_or_else(Default::default, |it: Restored| {
@@ -75,7 +75,7 @@ impl Server {
             foreign: ForeignClients::new(config.insight.enabled),
             config,
         };
-        let stores = Arc::new(StoreHost::start(shared, clock, Arc::clone(&notices), journal, stores)?);
+        let stores = Arc::new(StoreHost::start(shared, clock, Arc::clone(&cleanup_log), journal, stores)?);
         let rounds = Arc::new(Rounds::new(Arc::clone(&stores), clock));
         let gates = Arc::new(PodGates::new(stores.config(), stores.budget().reservation()));
         let watch = Watch::new(Arc::clone(&stores), Arc::clone(&rounds), Arc::clone(&gates), clock);
@@ -88,7 +88,7 @@ impl Server {
             let keys: usize = stores.listeners().iter().map(|listener| listener.engine().stats().keys).sum();
             tracing::info!(keys, "restarted in {}: {keys} keys are as they were", Elapsed(clock.now().0));
         }
-        Ok(Arc::new(Self { clock, notices, stores, rounds, gates, links, watch }))
+        Ok(Arc::new(Self { clock, cleanup_log, stores, rounds, gates, links, watch }))
     }
 
     /// The time of this server's life.
@@ -96,9 +96,9 @@ impl Server {
         self.clock.now()
     }
 
-    /// What happened in the stores, counted.
-    pub fn event_counts(&self) -> EventCounts {
-        self.notices.counts()
+    /// What the rules for stale keys did in all stores, counted.
+    pub fn cleanup_counts(&self) -> CleanupCounts {
+        self.cleanup_log.counts()
     }
 
     /// The stores.

@@ -15,7 +15,7 @@ use crate::core::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
 use crate::core::protocol::keys::{
     Address, AddressKind, KeyPattern, Leftover, RendezvousPart, Role, classify,
 };
-use crate::core::store::{DropCause, Event, Observed, WaitView};
+use crate::core::store::{DropCause, Observed, WaitView};
 
 /// Connections tracked in one store.
 const MOST_CLIENTS: usize = 300_000;
@@ -47,8 +47,13 @@ impl Fold<'_> {
             Observed::Wrote { conn, key, value } => self.wrote(conn, &key, &value),
             Observed::Dropped { key, cause } => self.dropped(&key, cause),
             Observed::GaveUp { conn, key, waited } => self.gave_up(conn, key, waited),
-            Observed::Gone { conn, .. } => self.gone(conn),
-            Observed::Event(event) => self.event(event),
+            Observed::Gone { conn } => self.gone(conn),
+            Observed::TwoWriters { key, first, second } => self.two_writers(&key, first, second),
+            Observed::StaleRead { key, reader, writer_gone_for } => {
+                self.stale_read(&key, reader, writer_gone_for);
+            }
+            Observed::StoreReset { cause } => self.store_reset(cause),
+            Observed::RunRestarted { run_id } => self.run_restarted(&run_id),
         }
     }
 
@@ -332,36 +337,37 @@ impl Fold<'_> {
         }
     }
 
-    fn event(&mut self, event: Event) {
-        match event {
-            Event::TwoWriters { key, first, second } => self.two_writers(&key, first, second),
-            Event::StaleRead { key, reader, writer_gone_for } => {
-                let run = self.run_of(reader);
-                let reader = self.jobs.who(self.port, reader);
-                let key = ShownKey(&key).to_string();
-                if let Some(run) = run.and_then(|run| self.jobs.runs.get_mut(&run)) {
-                    let gone_for = Elapsed(writer_gone_for);
-                    run.finds(Reason::StaleAddress { reader, key: key.clone(), gone_for }, key, self.at);
-                }
-            }
-            Event::RunRestarted { run_id } => {
-                let key = self.key_of(run_id.as_bytes());
-                if let Some(run) = self.jobs.runs.get_mut(&key).filter(|run| run.native().is_none()) {
-                    run.started_again(self.at);
-                }
-            }
-            Event::StoreReset { cause: DropCause::StoreIdle, .. } => {
+    fn stale_read(&mut self, key: &[u8], reader: ConnId, writer_gone_for: Duration) {
+        let run = self.run_of(reader);
+        let reader = self.jobs.who(self.port, reader);
+        let key = ShownKey(key).to_string();
+        if let Some(run) = run.and_then(|run| self.jobs.runs.get_mut(&run)) {
+            let gone_for = Elapsed(writer_gone_for);
+            run.finds(Reason::StaleAddress { reader, key: key.clone(), gone_for }, key, self.at);
+        }
+    }
+
+    fn run_restarted(&mut self, run_id: &RunId) {
+        let key = self.key_of(run_id.as_bytes());
+        if let Some(run) = self.jobs.runs.get_mut(&key).filter(|run| run.native().is_none()) {
+            run.started_again(self.at);
+        }
+    }
+
+    fn store_reset(&mut self, cause: DropCause) {
+        match cause {
+            DropCause::StoreIdle => {
                 for run in self.jobs.runs.values_mut().filter(|run| run.key().port() == Some(self.port)) {
                     run.state_dropped(self.at);
                     run.touch();
                 }
             }
-            Event::StoreReset { cause: DropCause::Operator, .. } => {
+            DropCause::Operator => {
                 for run in self.jobs.runs.values_mut().filter(|run| run.store() == Some(self.port)) {
                     run.store_was_reset(self.at);
                 }
             }
-            Event::StoreReset { .. } | Event::KeysDropped { .. } | Event::KeysStay { .. } => {}
+            _ => {}
         }
     }
 

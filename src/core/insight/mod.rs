@@ -101,6 +101,11 @@ impl Insight {
 
     /// The store on `port` was opened for a run. To be told before what is observed there.
     pub fn own_store(&mut self, port: u16, owner: StoreOwner) {
+        if let StoreOwner::Run(name) = &owner
+            && let Some(run) = self.jobs.runs.get_mut(&RunKey::Native(RunId::new(name.as_bytes())))
+        {
+            run.workers_meet_at(port);
+        }
         self.jobs.store(port).owner = Some(owner);
     }
 

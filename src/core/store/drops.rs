@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use super::Store;
-use super::effects::{DropCause, Effects, Event, Observed};
+use super::effects::{Cleanup, DropCause, Effects, Observed};
 use super::slot::SlotId;
 
 /// The whole store is being emptied: of all that was there before `age` began.
@@ -89,7 +89,8 @@ impl Store {
             for item in &items {
                 self.keys.forget_item(item);
             }
-            fx.event(Event::StoreReset { cause, keys: dropped });
+            fx.cleanup(Cleanup::StoreReset { cause, keys: dropped });
+            fx.observe(Observed::StoreReset { cause });
         }
         self.settle(fx);
     }
@@ -141,7 +142,8 @@ impl Store {
             sweep.next += 1;
         }
         if sweep.dropped > 0 || sweep.cause == DropCause::Operator {
-            fx.event(Event::StoreReset { cause: sweep.cause, keys: sweep.dropped });
+            fx.cleanup(Cleanup::StoreReset { cause: sweep.cause, keys: sweep.dropped });
+            fx.observe(Observed::StoreReset { cause: sweep.cause });
         }
     }
 
@@ -163,7 +165,7 @@ impl Store {
         }
     }
 
-    /// Drops plain values, with one event a cause.
+    /// Drops plain values, with one cleanup a cause.
     fn drop_some(&mut self, drops: &[(SlotId, DropCause)], fx: &mut impl Effects) {
         let mut counts = [0_usize; DropCause::ALL.len()];
         let mut examples: [Option<Box<[u8]>>; DropCause::ALL.len()] = Default::default();
@@ -183,7 +185,7 @@ impl Store {
         }
         for cause in DropCause::ALL {
             if let Some(example) = examples[cause as usize].take() {
-                fx.event(Event::KeysDropped { cause, keys: counts[cause as usize], example });
+                fx.cleanup(Cleanup::KeysDropped { cause, keys: counts[cause as usize], example });
             }
         }
     }

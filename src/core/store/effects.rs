@@ -1,4 +1,5 @@
-//! What the store asks of its caller: replies, wake-ups, and facts worth telling.
+//! What the store asks of its caller: replies, wake-ups, and two kinds of facts. A [`Cleanup`] is for the log and
+//! the metrics and is never lost. An [`Observed`] is for `insight`, which explains jobs.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -23,10 +24,10 @@ pub trait Effects {
     /// itself.
     fn wake(&mut self, conn: ConnId, since: Timestamp);
 
-    /// Something an operator may want to know. Rare: never one per request.
-    fn event(&mut self, event: Event);
+    /// What the rules for stale keys did. Rare: never one per request.
+    fn cleanup(&mut self, cleanup: Cleanup);
 
-    /// Whether [`Self::observe`] wants anything. If not, no observation is made.
+    /// Whether [`Self::observe`] wants anything. If not, only rare observations are made.
     #[inline]
     fn observes(&self) -> bool {
         false
@@ -81,8 +82,34 @@ pub enum Observed {
         /// Which.
         conn: ConnId,
     },
-    /// A rare fact.
-    Event(Event),
+    /// Two live processes wrote the same address: two jobs on one store, or two nodes with one rank.
+    TwoWriters {
+        /// The address.
+        key: Box<[u8]>,
+        /// Who wrote it first.
+        first: ConnId,
+        /// Who wrote it now.
+        second: ConnId,
+    },
+    /// An address was read whose writer is gone (only where spent addresses are kept, `--drop-spent off`).
+    StaleRead {
+        /// The address.
+        key: Box<[u8]>,
+        /// Who read it.
+        reader: ConnId,
+        /// How long its writer has been gone.
+        writer_gone_for: Duration,
+    },
+    /// The whole store was emptied.
+    StoreReset {
+        /// Why.
+        cause: DropCause,
+    },
+    /// A run that had finished is started again.
+    RunRestarted {
+        /// The run.
+        run_id: RunId,
+    },
 }
 
 /// Why keys were dropped without a client asking for it (`proto-notes/key-patterns.md` has the rules).
@@ -138,9 +165,9 @@ impl DropCause {
     }
 }
 
-/// A fact about the jobs in the store.
+/// What the rules for stale keys did, for the log and the metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum Cleanup {
     /// Keys were dropped.
     KeysDropped {
         /// Why.
@@ -164,27 +191,6 @@ pub enum Event {
         /// One that is in no row.
         example: Box<[u8]>,
     },
-    /// Two live processes wrote the same address: two jobs on one store, or two nodes with one rank.
-    TwoWriters {
-        /// The address.
-        key: Box<[u8]>,
-        /// Who wrote it first.
-        first: ConnId,
-        /// Who wrote it now.
-        second: ConnId,
-    },
-    /// An address was read whose writer is gone (only where spent addresses are kept, `--drop-spent off`).
-    StaleRead {
-        /// The address.
-        key: Box<[u8]>,
-        /// Who read it.
-        reader: ConnId,
-        /// How long its writer has been gone.
-        writer_gone_for: Duration,
-    },
-    /// A run that had finished is started again.
-    RunRestarted {
-        /// The run.
-        run_id: RunId,
-    },
+    /// A run that had finished, and whose end was noted, is started again.
+    RunRestarted,
 }

@@ -31,7 +31,7 @@ use crate::core::ids::{ConnId, Timestamp};
 use crate::core::protocol::{List, Reply, Request};
 pub use capacity::{Capacity, Refusal};
 use drops::Sweep;
-pub use effects::{DropCause, Effects, Event, Observed};
+pub use effects::{Cleanup, DropCause, Effects, Observed};
 use keyspace::{KeySpace, Looked};
 use number::{decimal, parse_counter};
 use rows::Kept;
@@ -77,7 +77,7 @@ pub struct Store {
     connections: usize,
     waiting: usize,
     stale: StaleKeys,
-    /// Whether [`Event::KeysStay`] was told since the store was emptied last.
+    /// Whether [`Cleanup::KeysStay`] was told since the store was emptied last.
     told_what_stays: bool,
     /// What the store may hold.
     pub capacity: Capacity,
@@ -175,7 +175,7 @@ impl Store {
         }
         let mut slots = self.keys.iter().map(|(_, slot)| slot).take(MOST);
         if let Some(slot) = slots.find(|slot| slot.is_present() && slot.record.is_none()) {
-            fx.event(Event::KeysStay { keys: self.keys.plain(), example: slot.key().into() });
+            fx.cleanup(Cleanup::KeysStay { keys: self.keys.plain(), example: slot.key().into() });
             self.told_what_stays = true;
         }
     }

@@ -23,7 +23,7 @@ mod waits;
 pub(super) mod work;
 mod world;
 
-use super::{Effects, Event, Observed};
+use super::{Cleanup, Effects, Observed};
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::protocol::{
     Decoded, Decoder, Dialect, LegacyRelease, Limits, Op, Reply, Request, encode_hello, encode_request,
@@ -67,7 +67,7 @@ enum Effect {
 #[derive(Debug, Default)]
 struct Recorder {
     effects: Vec<Effect>,
-    events: Vec<Event>,
+    cleanups: Vec<Cleanup>,
     observing: bool,
     observed: Vec<Observed>,
 }
@@ -86,8 +86,8 @@ impl Effects for Recorder {
         self.effects.push(Effect::Wake(conn));
     }
 
-    fn event(&mut self, event: Event) {
-        self.events.push(event);
+    fn cleanup(&mut self, cleanup: Cleanup) {
+        self.cleanups.push(cleanup);
     }
 
     fn observes(&self) -> bool {
@@ -95,7 +95,9 @@ impl Effects for Recorder {
     }
 
     fn observe(&mut self, observed: Observed) {
-        self.observed.push(observed);
+        if self.observing {
+            self.observed.push(observed);
+        }
     }
 }
 

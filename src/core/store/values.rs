@@ -7,7 +7,7 @@ use super::keyspace::Looked;
 use super::number::{decimal, parse_counter};
 use super::slot::SlotId;
 use super::stale::StaleKeys;
-use super::{Effects, Event, Observed, Progress, Store};
+use super::{Cleanup, Effects, Observed, Progress, Store};
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::protocol::{Payload, Reply};
 
@@ -49,10 +49,11 @@ impl Store {
                 && !self.is_same_process(first, conn)
             {
                 let key = self.keys.slot(id).key().into();
-                fx.event(Event::TwoWriters { key, first, second: conn });
+                fx.observe(Observed::TwoWriters { key, first, second: conn });
             }
             while let Some(run_id) = self.stale.take_restarted_run() {
-                fx.event(Event::RunRestarted { run_id });
+                fx.cleanup(Cleanup::RunRestarted);
+                fx.observe(Observed::RunRestarted { run_id });
             }
         }
         let was_present = self.keys.slot(id).is_present();
@@ -118,8 +119,8 @@ impl Store {
         if slot.record.is_some() {
             self.touch(conn, id, fx);
             let room = self.room_for(StaleKeys::MOST_BYTES_A_READ, 0).is_ok();
-            if let Some(event) = self.stale.on_read(&mut self.keys, conn, id, now, room) {
-                fx.event(event);
+            if let Some(stale_read) = self.stale.on_read(&mut self.keys, conn, id, now, room) {
+                fx.observe(stale_read);
             }
         }
     }

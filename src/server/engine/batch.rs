@@ -6,7 +6,7 @@ use std::task::Waker;
 use super::{Mailbox, MemoryBudget, Meter, Observations, Reservation};
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::protocol::{Reply, ReplyBuffer};
-use crate::core::store::{Effects, Event, Observed};
+use crate::core::store::{Cleanup, Effects, Observed};
 
 /// One critical section's effects.
 pub(super) struct BatchEffects<'t> {
@@ -16,7 +16,7 @@ pub(super) struct BatchEffects<'t> {
     pub(super) out: &'t mut ReplyBuffer,
     pub(super) mailboxes: &'t mut slab::Slab<Mailbox>,
     pub(super) meter: &'t mut Meter,
-    pub(super) events: &'t mut Vec<Event>,
+    pub(super) cleanups: &'t mut Vec<Cleanup>,
     pub(super) observations: &'t mut Observations,
     pub(super) wakers: &'t mut Vec<Waker>,
     /// Bytes of replies that need not be counted any more…
@@ -59,11 +59,8 @@ impl Effects for BatchEffects<'_> {
         self.wakers.extend(mailbox.waker.take());
     }
 
-    fn event(&mut self, event: Event) {
-        if self.observes() {
-            self.observe(Observed::Event(event.clone()));
-        }
-        self.events.push(event);
+    fn cleanup(&mut self, cleanup: Cleanup) {
+        self.cleanups.push(cleanup);
     }
 
     #[inline]
@@ -72,6 +69,8 @@ impl Effects for BatchEffects<'_> {
     }
 
     fn observe(&mut self, observed: Observed) {
-        self.observations.push(self.now, observed);
+        if self.observations.enabled {
+            self.observations.push(self.now, observed);
+        }
     }
 }

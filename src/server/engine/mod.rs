@@ -24,7 +24,7 @@ use std::time::Duration;
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::journal::{StoreId, StoreImage};
 use crate::core::protocol::{Reply, ReplyBuffer, Request};
-use crate::core::store::{Event, Progress, Refusal, Stats, Store, WaitView, Walk};
+use crate::core::store::{Cleanup, Progress, Refusal, Stats, Store, WaitView, Walk};
 use crate::server::clock::Clock;
 use crate::server::journal::{CommitNumber, Journal};
 use batch::BatchEffects;
@@ -33,19 +33,11 @@ pub use meter::{BUCKETS, Histogram, Meter, WAIT_BUCKET_FACTOR};
 use observations::Observations;
 pub use observations::{LongWaits, Seen};
 
-/// What happened in which store.
-#[derive(Debug, Clone)]
-pub struct Notice {
-    /// The port of the store.
-    pub store: u16,
-    /// What happened.
-    pub event: Event,
-}
-
-/// Takes notices, outside the lock.
-pub trait Observer: Send + Sync {
-    /// Something happened in a store.
-    fn notice(&self, notice: Notice);
+/// Is told at once what the rules for stale keys did, outside the lock. What jobs do is observed another way:
+/// [`Engine::take_seen`].
+pub trait OnCleanup: Send + Sync {
+    /// They did something in the store on port `store`.
+    fn cleaned_up(&self, store: u16, cleanup: Cleanup);
 }
 
 /// Where wake-ups for one connection are left.
@@ -73,7 +65,7 @@ struct State {
     meter: Meter,
     /// The store's bytes as last told to the budget.
     budgeted: usize,
-    events: Vec<Event>,
+    cleanups: Vec<Cleanup>,
     observations: Observations,
     /// The last commit of this store: what anybody has seen of it is in there.
     commit: CommitNumber,
@@ -95,7 +87,7 @@ pub struct Engine {
     port: u16,
     clock: Clock,
     budget: Arc<MemoryBudget>,
-    observer: Arc<dyn Observer>,
+    on_cleanup: Arc<dyn OnCleanup>,
     journal: Option<(Arc<Journal>, StoreId)>,
     state: Mutex<State>,
 }
@@ -129,7 +121,7 @@ impl Engine {
         store: Store,
         clock: Clock,
         budget: Arc<MemoryBudget>,
-        observer: Arc<dyn Observer>,
+        on_cleanup: Arc<dyn OnCleanup>,
         observing: bool,
         kept: Option<Kept>,
     ) -> Arc<Self> {
@@ -139,12 +131,12 @@ impl Engine {
             serial: 0,
             meter: Meter::default(),
             budgeted: 0,
-            events: Vec::new(),
+            cleanups: Vec::new(),
             observations: Observations::new(observing),
             commit: CommitNumber::default(),
         };
         let journal = kept.as_ref().map(|kept| (Arc::clone(&kept.journal), kept.store));
-        let engine = Arc::new(Self { port, clock, budget, observer, journal, state: Mutex::new(state) });
+        let engine = Arc::new(Self { port, clock, budget, on_cleanup, journal, state: Mutex::new(state) });
         if let Some(Kept { store: id, image, .. }) = kept {
             engine.keep(id, image.as_ref());
         }
@@ -288,14 +280,14 @@ impl Engine {
         let now = self.clock.now();
         let mut wakers = Vec::new();
         let mut state = self.lock();
-        let State { store, mailboxes, meter, events, observations, .. } = &mut *state;
+        let State { store, mailboxes, meter, cleanups, observations, .. } = &mut *state;
         let mut effects = BatchEffects {
             own: None,
             now,
             out: &mut ReplyBuffer::default(),
             mailboxes,
             meter,
-            events,
+            cleanups,
             observations,
             wakers: &mut wakers,
             counted: usize::MAX,
@@ -319,7 +311,7 @@ impl Engine {
             self.budget.adjust(state.budgeted, bytes);
             state.budgeted = bytes;
         }
-        let events = std::mem::take(&mut state.events);
+        let cleanups = std::mem::take(&mut state.cleanups);
         if let Some((journal, _)) = &self.journal
             && state.store.has_rows()
         {
@@ -331,8 +323,8 @@ impl Engine {
         for waker in wakers {
             waker.wake();
         }
-        for event in events {
-            self.observer.notice(Notice { store: self.port, event });
+        for cleanup in cleanups {
+            self.on_cleanup.cleaned_up(self.port, cleanup);
         }
         commit
     }
@@ -380,7 +372,7 @@ impl Session {
         let mut wakers = Vec::new();
         let mut state = self.engine.lock();
         let room = self.engine.budget.room();
-        let State { store, mailboxes, meter, events, observations, budgeted, .. } = &mut *state;
+        let State { store, mailboxes, meter, cleanups, observations, budgeted, .. } = &mut *state;
         store.capacity.bytes = budgeted.saturating_add(room).saturating_sub(observations.bytes());
         let unsent = out.len();
         let own = &mut mailboxes[self.id.slot()];
@@ -394,7 +386,7 @@ impl Session {
             out,
             mailboxes,
             meter,
-            events,
+            cleanups,
             observations,
             wakers: &mut wakers,
             counted: Self::REPLIES_AT_ONCE,

@@ -103,7 +103,9 @@ fn cost(observed: &Observed) -> usize {
         Observed::Client { key, .. } | Observed::Dropped { key, .. } | Observed::GaveUp { key, .. } => {
             key.len()
         }
-        Observed::Gone { .. } | Observed::Event(_) => 0,
+        Observed::TwoWriters { key, .. } | Observed::StaleRead { key, .. } => key.len(),
+        Observed::RunRestarted { run_id } => run_id.as_bytes().len(),
+        Observed::Gone { .. } | Observed::StoreReset { .. } => 0,
     };
     bytes.saturating_add(Observations::ITEM_BYTES)
 }

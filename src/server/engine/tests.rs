@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::{Clock, Engine, MemoryBudget, Notice, Observer, Session, WAIT_BUCKET_FACTOR};
+use super::{Clock, Engine, MemoryBudget, OnCleanup, Session, WAIT_BUCKET_FACTOR};
 use crate::core::protocol::{KeyList, Payload, ReplyBuffer, Request};
-use crate::core::store::{Capacity, StaleKeyConfig, Store};
+use crate::core::store::{Capacity, Cleanup, StaleKeyConfig, Store};
 
 struct Deaf;
 
-impl Observer for Deaf {
-    fn notice(&self, _: Notice) {}
+impl OnCleanup for Deaf {
+    fn cleaned_up(&self, _: u16, _: Cleanup) {}
 }
 
 fn engine() -> Arc<Engine> {

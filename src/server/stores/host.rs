@@ -19,10 +19,10 @@ use crate::core::ids::RunId;
 use crate::core::insight::StoreOwner;
 use crate::core::journal::{StoreId, StoreImage};
 use crate::core::store::{Capacity, Store, WaitView, Walk};
+use crate::server::cleanup_log::CleanupLog;
 use crate::server::clock::Clock;
 use crate::server::engine::{Engine, Kept, MemoryBudget};
 use crate::server::journal::Journal;
-use crate::server::store_events::Notices;
 use crate::server::supervise::keep_running;
 use crate::server::tcp::{Foreign, Shared, StoreListener, Workers, bind};
 
@@ -71,7 +71,7 @@ impl HostLine {
 pub struct StoreHost {
     shared: Arc<Shared>,
     clock: Clock,
-    notices: Arc<Notices>,
+    cleanup_log: Arc<CleanupLog>,
     open: DashMap<u16, OpenStore>,
     leases: Leases,
     workers: Workers,
@@ -93,7 +93,7 @@ impl StoreHost {
     pub(in crate::server) fn start(
         shared: Shared,
         clock: Clock,
-        notices: Arc<Notices>,
+        cleanup_log: Arc<CleanupLog>,
         journal: Option<Arc<Journal>>,
         restored: BTreeMap<StoreId, StoreImage>,
     ) -> io::Result<Self> {
@@ -104,7 +104,7 @@ impl StoreHost {
             leases: Leases::new(&shared.config),
             shared: Arc::new(shared),
             clock,
-            notices,
+            cleanup_log,
             open: DashMap::new(),
             stopping: AtomicBool::new(false),
             first: OnceLock::new(),
@@ -193,7 +193,7 @@ impl StoreHost {
             store,
             self.clock,
             Arc::clone(&self.shared.budget),
-            Arc::clone(&self.notices) as _,
+            Arc::clone(&self.cleanup_log) as _,
             config.insight.enabled,
             self.kept(port, owner),
         );

@@ -84,9 +84,16 @@ impl TrackedRun {
         }
     }
 
+    /// The run's own store is opened: its workers meet there, where its round has none.
+    pub(in crate::core::insight) fn workers_meet_at(&mut self, port: u16) {
+        if let Some(native) = &mut self.native {
+            native.store.get_or_insert(port);
+        }
+    }
+
     /// Whether processes that use the store on `port` are workers of its round. Those of the last round are not.
-    pub(in crate::core::insight) fn takes_workers_of(&mut self, port: u16) -> bool {
-        self.native.as_mut().is_none_or(|native| *native.store.get_or_insert(port) == port)
+    pub(in crate::core::insight) fn takes_workers_of(&self, port: u16) -> bool {
+        self.native.as_ref().is_none_or(|native| native.store == Some(port))
     }
 
     fn fold_native_nodes(&mut self, snapshot: &RunSnapshot, forms: bool) {

@@ -11,7 +11,7 @@ use crate::core::ids::Nodes;
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::insight::{Change, Insight, Settings};
 use crate::core::protocol::{KeyList, PairList, Payload, Reply, Request};
-use crate::core::store::{Capacity, Effects, Event, Observed, StaleKeyConfig, Store};
+use crate::core::store::{Capacity, Cleanup, Effects, Observed, StaleKeyConfig, Store};
 
 pub(super) const PORT: u16 = 29500;
 
@@ -34,9 +34,7 @@ impl Effects for Recorder {
 
     fn wake(&mut self, _: ConnId, _: Timestamp) {}
 
-    fn event(&mut self, event: Event) {
-        self.seen.push((self.now, Observed::Event(event)));
-    }
+    fn cleanup(&mut self, _: Cleanup) {}
 
     fn observes(&self) -> bool {
         true

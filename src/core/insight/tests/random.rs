@@ -11,7 +11,7 @@ use crate::core::gate::{Announcement, Gates};
 use crate::core::ids::Nodes;
 use crate::core::ids::{ConnId, RunId, Timestamp};
 use crate::core::insight::{Insight, Settings};
-use crate::core::store::{DropCause, Event, Observed, WaitView};
+use crate::core::store::{DropCause, Observed, WaitView};
 
 const MAX_RUNS: usize = 5;
 
@@ -92,17 +92,17 @@ fn step() -> impl Strategy<Value = Step> {
             Step::Observe(Observed::GaveUp { conn, key: bytes(key), waited: Duration::from_mins(1) })
         }),
         1 => (conn(), conn(), key()).prop_map(move |(first, second, key)| {
-            Step::Observe(Observed::Event(Event::TwoWriters { key: bytes(key), first, second }))
+            Step::Observe(Observed::TwoWriters { key: bytes(key), first, second })
         }),
         1 => (conn(), key()).prop_map(move |(reader, key)| {
             let writer_gone_for = Duration::from_secs(3);
-            Step::Observe(Observed::Event(Event::StaleRead { key: bytes(key), reader, writer_gone_for }))
+            Step::Observe(Observed::StaleRead { key: bytes(key), reader, writer_gone_for })
         }),
         1 => (0..9_u32).prop_map(|run| {
             let run_id = RunId::new(format!("r{run}").as_bytes());
-            Step::Observe(Observed::Event(Event::RunRestarted { run_id }))
+            Step::Observe(Observed::RunRestarted { run_id })
         }),
-        1 => Just(Step::Observe(Observed::Event(Event::StoreReset { cause: DropCause::StoreIdle, keys: 3 }))),
+        1 => Just(Step::Observe(Observed::StoreReset { cause: DropCause::StoreIdle })),
         2 => prop::collection::vec((0..12_u32, key(), 0..100_u64), 0..12).prop_map(Step::Waits),
         1 => (0..9_u32, 0..5_u32).prop_map(|(run, pod)| Step::Announce(run, pod)),
         1 => (0..9_u32).prop_map(Step::Forget),

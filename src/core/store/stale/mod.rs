@@ -34,7 +34,7 @@ use smallvec::SmallVec;
 
 use super::keyspace::{KeySpace, Slot};
 use super::slot::SlotId;
-use super::{DropCause, Event};
+use super::{DropCause, Observed};
 use crate::core::ids::{ConnId, RunId, Timestamp};
 use crate::core::protocol::keys::{KeyPattern, RendezvousPart, Role, classify};
 use due::{Due, Of};
@@ -367,7 +367,7 @@ impl StaleKeys {
         id: SlotId,
         now: Timestamp,
         room: bool,
-    ) -> Option<Event> {
+    ) -> Option<Observed> {
         let record = keys.slot_mut(id).record.as_mut()?;
         let Kind::Address { group, rank, .. } = record.kind else { return None };
         if record.writer? == conn {
@@ -388,7 +388,7 @@ impl StaleKeys {
                 self.bytes += read.ranks.bytes();
             }
         }
-        stale_since.map(|gone_at| Event::StaleRead {
+        stale_since.map(|gone_at| Observed::StaleRead {
             key: keys.slot(id).key().into(),
             reader: conn,
             writer_gone_for: now.since(gone_at),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Client, World, work};
 use crate::core::protocol::{Op, Payload, Request};
-use crate::core::store::{DropCause, Event};
+use crate::core::store::{Cleanup, DropCause};
 
 /// Asserts that four times as much costs at most eight times the steps.
 fn assert_about_linear(size: usize, steps: impl Fn(usize) -> u64) {
@@ -388,7 +388,7 @@ fn a_reset_of_many_keys_goes_in_steps() {
         store.reset(recorder);
         assert!(store.is_unsettled());
     }
-    assert_eq!(world.events(), []);
+    assert_eq!(world.cleanups(), []);
     let mut sections = 0;
     while world.inner().store.is_unsettled() {
         let steps = work::of(|| client.set(format!("/new/{sections}"), "1"));
@@ -397,8 +397,8 @@ fn a_reset_of_many_keys_goes_in_steps() {
     }
     assert!(sections > 5);
     assert_eq!(client.num_keys(), sections);
-    let reset = Event::StoreReset { cause: DropCause::Operator, keys: KEYS + 1 };
-    assert_eq!(world.events(), [reset]);
+    let reset = Cleanup::StoreReset { cause: DropCause::Operator, keys: KEYS + 1 };
+    assert_eq!(world.cleanups(), [reset]);
     client.set("missing", "1");
     assert!(!waiter.is_woken(), "its other key is gone");
     world.inner().check_now();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Client, World};
 use crate::core::ids::RunId;
-use crate::core::store::{DropCause, Event, StaleKeyConfig};
+use crate::core::store::{Cleanup, DropCause, Observed, StaleKeyConfig};
 
 pub(super) const STATE: &str = "/torch.rendezvous.job";
 const EXIT: &str = "/torch.rendezvous.job.0/torchelastic/agent/terminal_state";
@@ -53,11 +53,14 @@ pub(super) fn finish(world: &World) {
 }
 
 fn restarts(world: &World) -> Vec<RunId> {
-    let events = world.events().into_iter().filter_map(|event| match event {
-        Event::RunRestarted { run_id } => Some(run_id),
+    let restarted = world.observed().into_iter().filter_map(|observed| match observed {
+        Observed::RunRestarted { run_id } => Some(run_id),
         _ => None,
     });
-    events.collect()
+    let restarted: Vec<_> = restarted.collect();
+    let counted = world.cleanups().into_iter().filter(|cleanup| *cleanup == Cleanup::RunRestarted).count();
+    assert_eq!(restarted.len(), counted, "what is explained is also counted");
+    restarted
 }
 
 #[test]
@@ -230,8 +233,7 @@ fn a_static_run_starts_again_with_a_closed_exit_barrier() {
         b.leave();
         assert_eq!(world.keys(), ["/none/torchelastic/other"]);
     }
-    let restarted = |event: &Event| matches!(event, Event::RunRestarted { .. });
-    assert!(!world.events().iter().any(restarted), "runs of one static id are jobs that follow each other");
+    assert_eq!(restarts(&world), [], "runs of one static id are jobs that follow each other");
 }
 
 #[test]

@@ -284,7 +284,7 @@ fn agents_that_stay_repeat_their_role_exchange_unhindered() {
     agents[0].set(assigned_ranks(1), "[1]");
     assert_eq!(agents[1].wait_and_get(assigned_ranks(1)), "[1]");
     assert_eq!(world.keys().len(), 6);
-    assert_eq!(world.events(), []);
+    assert_eq!(world.cleanups(), []);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::World;
 use super::stale_idle::{STATE, agent, finish, state, with, world};
-use crate::core::store::{DropCause, Event};
+use crate::core::store::{Cleanup, DropCause};
 
 /// A key of a job that no rule but the fourth drops within half a minute.
 const ROUND: &str = "/torch.rendezvous.job.0/MASTER_ADDR";
@@ -18,10 +18,10 @@ fn a_store_is_emptied_half_a_minute_after_its_job_has_gone() {
     job.leave();
     world.pass(29);
     assert_eq!(world.keys(), ["/done_3", ROUND]);
-    world.events();
+    world.cleanups();
     world.pass(1);
     assert_eq!(world.keys(), Vec::<String>::new());
-    assert_eq!(world.events(), [Event::StoreReset { cause: DropCause::StoreIdle, keys: 2 }]);
+    assert_eq!(world.cleanups(), [Cleanup::StoreReset { cause: DropCause::StoreIdle, keys: 2 }]);
     let next = world.client();
     next.set("/done_3", "2");
     next.leave();
@@ -74,9 +74,9 @@ fn a_store_for_one_job_is_empty_when_the_last_has_left() {
         a.leave();
         world.pass(1000);
         assert_eq!(b.wait_and_get("/broadcast_from/0/0"), "x", "b is still there");
-        world.events();
+        world.cleanups();
         b.leave();
-        assert_eq!(world.events(), [Event::StoreReset { cause: DropCause::OneJob, keys: 2 }]);
+        assert_eq!(world.cleanups(), [Cleanup::StoreReset { cause: DropCause::OneJob, keys: 2 }]);
         world.assert_empty();
     }
 }
@@ -87,11 +87,11 @@ fn keys_that_stay_when_the_last_has_left_are_told() {
     let [a, b] = world.clients();
     a.set("/job/mine", "x");
     a.leave();
-    assert_eq!(world.events(), []);
+    assert_eq!(world.cleanups(), []);
     b.leave();
-    assert_eq!(world.events(), [Event::KeysStay { keys: 1, example: b"/job/mine".as_slice().into() }]);
+    assert_eq!(world.cleanups(), [Cleanup::KeysStay { keys: 1, example: b"/job/mine".as_slice().into() }]);
     world.client().leave();
-    assert_eq!(world.events(), [], "told once");
+    assert_eq!(world.cleanups(), [], "told once");
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn an_operator_empties_a_store_and_leaves_its_connections_waiting() {
     c.barrier("/b", 2);
     d.wait(&["/q", "/missing"]);
     world.reset();
-    assert_eq!(world.events(), [Event::StoreReset { cause: DropCause::Operator, keys: 4 }]);
+    assert_eq!(world.cleanups(), [Cleanup::StoreReset { cause: DropCause::Operator, keys: 4 }]);
     assert_eq!(world.keys(), Vec::<String>::new());
     assert!(b.is_waiting() && c.is_waiting() && d.is_waiting());
     a.set("/missing", "1");

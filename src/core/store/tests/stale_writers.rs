@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Client, World};
-use crate::core::store::{DropCause, Event, StaleKeyConfig};
+use crate::core::store::{Cleanup, DropCause, Observed, StaleKeyConfig};
 
 const GLOO_0: &str = "/default_pg/0//cpu//0/0";
 const NCCL: &str = "/default_pg/0//cuda//0";
@@ -36,14 +36,19 @@ fn keeping_spent() -> World {
 }
 
 fn two_writers(world: &World) -> Vec<(String, Client, Client)> {
-    let events = world.events().into_iter().filter_map(|event| match event {
-        Event::TwoWriters { key, first, second } => {
+    let found = world.observed().into_iter().filter_map(|observed| match observed {
+        Observed::TwoWriters { key, first, second } => {
             let client = |conn| Client { world: world.clone(), conn };
             Some((super::client::lossy(&key), client(first), client(second)))
         }
         _ => None,
     });
-    events.collect()
+    found.collect()
+}
+
+fn stale_reads(world: &World) -> Vec<Observed> {
+    let is_stale = |observed: &Observed| matches!(observed, Observed::StaleRead { .. });
+    world.observed().into_iter().filter(is_stale).collect()
 }
 
 #[test]
@@ -56,8 +61,8 @@ fn an_address_goes_with_its_writer() {
         writer.leave();
         assert!(!world.has(key), "{key}");
         let drop =
-            Event::KeysDropped { cause: DropCause::WriterGone, keys: 1, example: key.as_bytes().into() };
-        assert_eq!(world.events(), [drop]);
+            Cleanup::KeysDropped { cause: DropCause::WriterGone, keys: 1, example: key.as_bytes().into() };
+        assert_eq!(world.cleanups(), [drop]);
     }
 }
 
@@ -100,7 +105,7 @@ fn the_keys_of_others_and_of_programs_stay_when_a_client_goes() {
     gone.leave();
     assert!(kept.iter().all(|key| world.has(key)));
     assert!(world.has(GLOO_0));
-    assert_eq!(world.events(), []);
+    assert_eq!(world.cleanups(), []);
 }
 
 #[test]
@@ -151,7 +156,8 @@ fn overwriting_ones_own_address_spends_nothing() {
     b.set("/default_pg/0//cpu//0/1", "1");
     a.set(GLOO_0, "2");
     assert!(world.has("/default_pg/0//cpu//0/1"));
-    assert_eq!(world.events(), []);
+    assert_eq!(world.cleanups(), []);
+    assert_eq!(two_writers(&world).len(), 0);
 }
 
 #[test]
@@ -163,7 +169,8 @@ fn an_address_that_was_deleted_is_nobodys() {
     b.set(GLOO_0, "2");
     a.leave();
     assert!(world.has(GLOO_0));
-    assert_eq!(world.events(), [], "nor were there two writers");
+    assert_eq!(world.cleanups(), []);
+    assert_eq!(two_writers(&world).len(), 0);
 }
 
 #[test]
@@ -283,18 +290,19 @@ fn spent_addresses_can_be_kept_and_reading_one_is_told() {
     partner.set("/default_pg/0//cpu//0/1", "1");
     writer.leave();
     assert!(world.has(GLOO_0) && world.has("/default_pg/0//cpu//0/1"));
-    assert_eq!(world.events(), []);
+    assert_eq!(world.cleanups(), []);
     world.pass(20);
     assert_eq!(reader.wait_and_get(GLOO_0), "dead");
-    let stale = Event::StaleRead {
+    let stale = Observed::StaleRead {
         key: GLOO_0.as_bytes().into(),
         reader: reader.conn,
         writer_gone_for: Duration::from_secs(20),
     };
-    assert_eq!(world.events(), [stale]);
+    assert_eq!(stale_reads(&world), [stale]);
     reader.set(GLOO_0, "alive");
     partner.get(GLOO_0);
-    assert_eq!(world.events(), [], "a live address is read");
+    assert_eq!(stale_reads(&world), [], "a live address is read");
+    assert_eq!(world.cleanups(), [], "nothing was dropped");
 }
 
 #[test]

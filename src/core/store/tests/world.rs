@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::client::lossy;
 use super::{Client, Effect, Recorder};
 use crate::core::ids::{ConnId, Timestamp};
-use crate::core::store::{Capacity, DropCause, Event, StaleKeyConfig, Store};
+use crate::core::store::{Capacity, Cleanup, DropCause, Observed, StaleKeyConfig, Store};
 
 /// A store, its clock, and what its clients were told.
 #[derive(Clone)]
@@ -37,7 +37,7 @@ impl World {
         Self(Rc::new(RefCell::new(Inner {
             store: Store::new(capacity, stale),
             now: Timestamp(Duration::from_secs(1000)),
-            recorder: Recorder::default(),
+            recorder: Recorder { observing: true, ..Recorder::default() },
             woken: HashMap::new(),
             free: Vec::new(),
             slots: 0,
@@ -126,15 +126,20 @@ impl World {
         keys
     }
 
-    /// The events since the last call.
-    pub(super) fn events(&self) -> Vec<Event> {
-        std::mem::take(&mut self.inner().recorder.events)
+    /// What the rules for stale keys did since the last call.
+    pub(super) fn cleanups(&self) -> Vec<Cleanup> {
+        std::mem::take(&mut self.inner().recorder.cleanups)
+    }
+
+    /// What was observed of jobs since the last call.
+    pub(super) fn observed(&self) -> Vec<Observed> {
+        std::mem::take(&mut self.inner().recorder.observed)
     }
 
     /// How many keys were dropped since the last call, by cause.
     pub(super) fn dropped(&self) -> Vec<(DropCause, usize)> {
-        let drops = self.events().into_iter().filter_map(|event| match event {
-            Event::KeysDropped { cause, keys, .. } => Some((cause, keys)),
+        let drops = self.cleanups().into_iter().filter_map(|cleanup| match cleanup {
+            Cleanup::KeysDropped { cause, keys, .. } => Some((cause, keys)),
             _ => None,
         });
         drops.collect()

@@ -1,15 +1,16 @@
-//! Says in the log what the rules for stale keys did, and counts it. What concerns a job is said by insight.
+//! Says in the log what the rules for stale keys did, and counts it, at once and without loss. What concerns a job is
+//! said by insight.
 
 use std::sync::Mutex;
 
 use super::tcp::Throttle;
 use crate::core::ids::{ShownKey, counted};
-use crate::core::store::{DropCause, Event};
-use crate::server::engine::{Notice, Observer};
+use crate::core::store::{Cleanup, DropCause};
+use crate::server::engine::OnCleanup;
 
 /// How often each thing happened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct EventCounts {
+pub struct CleanupCounts {
     /// Keys dropped, by cause.
     pub keys_dropped: [u64; DropCause::ALL.len()],
     /// Stores emptied, by cause.
@@ -22,10 +23,10 @@ fn add(count: &mut u64, more: usize) {
     *count = count.saturating_add(more as u64);
 }
 
-/// The observer that logs and counts.
+/// Logs and counts.
 #[derive(Debug)]
-pub struct Notices {
-    counts: Mutex<EventCounts>,
+pub struct CleanupLog {
+    counts: Mutex<CleanupCounts>,
     throttle: Throttle,
 }
 
@@ -37,17 +38,17 @@ enum Repeated {
     KeysStay,
 }
 
-impl Notices {
+impl CleanupLog {
     pub(super) fn new() -> Self {
         Self { counts: Mutex::default(), throttle: Throttle::new(3) }
     }
 
     /// What was counted so far.
-    pub fn counts(&self) -> EventCounts {
+    pub fn counts(&self) -> CleanupCounts {
         self.counts.lock().map(|counts| counts.clone()).unwrap_or_default()
     }
 
-    fn count(&self, count: impl FnOnce(&mut EventCounts)) {
+    fn count(&self, count: impl FnOnce(&mut CleanupCounts)) {
         if let Ok(mut counts) = self.counts.lock() {
             count(&mut counts);
         }
@@ -60,11 +61,10 @@ impl Notices {
     }
 }
 
-impl Observer for Notices {
-    fn notice(&self, notice: Notice) {
-        let store = notice.store;
-        match &notice.event {
-            Event::KeysDropped { cause, keys, example } => {
+impl OnCleanup for CleanupLog {
+    fn cleaned_up(&self, store: u16, cleanup: Cleanup) {
+        match &cleanup {
+            Cleanup::KeysDropped { cause, keys, example } => {
                 self.count(|counts| add(&mut counts.keys_dropped[*cause as usize], *keys));
                 if *cause == DropCause::UnknownKey {
                     return self.throttled(Repeated::UnknownKeys, |held_back| {
@@ -93,7 +93,7 @@ impl Observer for Notices {
                     );
                 });
             }
-            Event::StoreReset { cause, keys } => {
+            Cleanup::StoreReset { cause, keys } => {
                 self.count(|counts| {
                     add(&mut counts.store_resets[*cause as usize], 1);
                     add(&mut counts.keys_dropped[*cause as usize], *keys);
@@ -101,7 +101,7 @@ impl Observer for Notices {
                 let (why, of) = (explain(*cause), counted(*keys, "key", "keys"));
                 tracing::info!(store, cause = cause.name(), keys, "emptied the store of {of}: {why}");
             }
-            Event::KeysStay { keys, example } => self.throttled(Repeated::KeysStay, |held_back| {
+            Cleanup::KeysStay { keys, example } => self.throttled(Repeated::KeysStay, |held_back| {
                 let (example, stay) = (ShownKey(example), counted(*keys as u64, "key stays", "keys stay"));
                 tracing::info!(
                     store,
@@ -111,9 +111,7 @@ impl Observer for Notices {
                      them. If this store is for one job at a time, --one-job on empties it when the last has left"
                 );
             }),
-            Event::RunRestarted { .. } => self.count(|counts| add(&mut counts.runs_restarted, 1)),
-            // Explained by insight.
-            Event::TwoWriters { .. } | Event::StaleRead { .. } => {}
+            Cleanup::RunRestarted => self.count(|counts| add(&mut counts.runs_restarted, 1)),
         }
     }
 }
