@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,19 @@ def test_what_pods_need_arrives_in_both_modes(settings: tuple[str, ...], tmp_pat
     assert container["image"].endswith("/rallypoint@" + wanted["image"]["digest"])
     assert container["env"][-1] == wanted["extraEnv"][0] and container["envFrom"] == wanted["envFrom"]
     assert container["volumeMounts"] == wanted["extraVolumeMounts"]
+
+
+@pytest.mark.parametrize("settings", [(), SIDECAR], ids=["standalone", "sidecar"])
+def test_the_token_arrives_as_the_page_on_access_says(settings: tuple[str, ...], tmp_path: Path) -> None:
+    (values,) = re.findall(r"```yaml\n(.*?)```", (DEPLOY.parent / "docs" / "access.md").read_text(), re.DOTALL)
+    (tmp_path / "values.yaml").write_text(values)
+    text = call("helm", "template", "x", CHART, "--values", tmp_path / "values.yaml", *settings)
+    (owner,) = [d for d in yaml.safe_load_all(text) if d["kind"] in ("Deployment", "Job")]
+    spec = owner["spec"]["template"]["spec"]
+    (container,) = [c for c in [*spec.get("initContainers", []), *spec["containers"]] if c["name"] == "rallypoint"]
+    (mount,), (volume,) = container["volumeMounts"], spec["volumes"]
+    assert mount["name"] == volume["name"] and volume["secret"]["secretName"] == "rallypoint-token"
+    assert {"name": "RALLYPOINT_TOKEN_FILE", "value": mount["mountPath"] + "/token"} in container["env"]
 
 
 def test_the_job_gets_its_queue_and_shared_memory() -> None:
