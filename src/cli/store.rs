@@ -229,32 +229,9 @@ impl Args {
                     Answer::done(json!({"ready": true}))
                 }
             },
-            Call::Check { keys } => {
-                if client.check(&self.wires(keys)).await.map_err(explain)? {
-                    return Ok(Answer::line(true, json!({"ready": true, "missing": []})));
-                }
-                let absent = self.absent(client, keys).await?;
-                say(missing(&absent));
-                let absent: Vec<Value> = absent.iter().map(|key| bytes_json(key.as_bytes())).collect();
-                Answer::line(false, json!({"ready": false, "missing": absent})).with(Outcome::NotDone)
-            }
+            Call::Check { keys } => return self.check(client, keys).await,
             Call::Keys => self.list(client.list_keys().await.map_err(explain)?),
-            Call::Delete { keys } => {
-                let (mut deleted, mut absent) = (0, Vec::new());
-                for key in keys {
-                    if client.delete(&self.wire(key)).await.map_err(explain)? {
-                        deleted = usize::saturating_add(deleted, 1);
-                    } else {
-                        absent.push(key);
-                    }
-                }
-                let answer = Answer::line(deleted, json!({"deleted": deleted}));
-                if absent.is_empty() {
-                    return Ok(answer);
-                }
-                say(missing(&absent));
-                answer.with(Outcome::NotDone)
-            }
+            Call::Delete { keys } => return self.delete(client, keys).await,
             Call::NumKeys => {
                 let count = client.num_keys().await.map_err(explain)?;
                 Answer::line(count, json!({"num_keys": count}))
@@ -277,6 +254,33 @@ impl Args {
                 Answer::line(length, json!({"queue_len": length}))
             }
         })
+    }
+
+    async fn check(&self, client: &mut Client, keys: &[OsString]) -> anyhow::Result<Answer> {
+        if client.check(&self.wires(keys)).await.map_err(explain)? {
+            return Ok(Answer::line(true, json!({"ready": true, "missing": []})));
+        }
+        let absent = self.absent(client, keys).await?;
+        say(missing(&absent));
+        let absent: Vec<Value> = absent.iter().map(|key| bytes_json(key.as_bytes())).collect();
+        Ok(Answer::line(false, json!({"ready": false, "missing": absent})).with(Outcome::NotDone))
+    }
+
+    async fn delete(&self, client: &mut Client, keys: &[OsString]) -> anyhow::Result<Answer> {
+        let (mut deleted, mut absent) = (0, Vec::new());
+        for key in keys {
+            if client.delete(&self.wire(key)).await.map_err(explain)? {
+                deleted = usize::saturating_add(deleted, 1);
+            } else {
+                absent.push(key);
+            }
+        }
+        let answer = Answer::line(deleted, json!({"deleted": deleted}));
+        if absent.is_empty() {
+            return Ok(answer);
+        }
+        say(missing(&absent));
+        Ok(answer.with(Outcome::NotDone))
     }
 
     /// The key as it goes over the wire.

@@ -192,7 +192,7 @@ fn clients_end_when_their_link_is_away_for_too_long() {
     network.close(true);
     network.cut();
     eventually("its wait ends with it", || metric(&server, "rallypoint_waiters") == 0);
-    assert!(server.log().contains("was away for longer than 1 s (--link-grace): 1 client of it are gone"));
+    assert!(server.log().contains("was away for longer than 1 s (--link-grace): 1 client is disconnected"));
     network.close(false);
     let mut rest = Vec::new();
     assert_eq!(client.0.read_to_end(&mut rest).expect("closed"), 0, "{rest:?}");

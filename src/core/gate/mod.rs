@@ -134,9 +134,9 @@ pub enum PodRefusal {
 }
 
 /// A name and a node rank.
-type Place = (String, Option<u32>);
-/// What a pod is known by: its place, and its UID.
-type Key = (Place, String);
+type NameAndRank = (String, Option<u32>);
+/// What a pod is known by: its name and rank, and its UID.
+type Key = (NameAndRank, String);
 
 impl Announcement {
     /// Bytes that a pod takes. Its texts are kept three times.
@@ -146,7 +146,7 @@ impl Announcement {
         texts.into_iter().sum::<usize>().saturating_mul(3).saturating_add(POD)
     }
 
-    fn place(&self) -> Place {
+    fn place(&self) -> NameAndRank {
         (self.pod.clone(), self.node_rank)
     }
 
@@ -174,7 +174,7 @@ pub struct Member {
 pub struct Gate {
     members: BTreeMap<Key, Member>,
     /// Pods that were not taken: their node rank is held, or they expect another number of nodes.
-    turned_away: BTreeMap<Place, Member>,
+    turned_away: BTreeMap<NameAndRank, Member>,
     /// Pods that have a successor, and their last sign of life.
     replaced: BTreeMap<Key, Timestamp>,
     since: Timestamp,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::expect::Plan;
 use super::missing::missing;
 use super::reason::{Finding, Names, Reason};
-use super::run::{Place, TrackedNode, TrackedRun};
+use super::run::{Membership, TrackedNode, TrackedRun};
 use crate::api::{Expected, RunKind, RunState};
 use crate::core::gate::{Announcement, Missing};
 use crate::core::ids::{Elapsed, Timestamp, count};
@@ -21,11 +21,16 @@ pub(super) fn of_run(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Findi
     {
         held.extend(fewer_than_expected(run, plan, group, completed));
         // A static node beyond the number is an error of its own.
-        let places = [(Place::WaitList, false), (Place::Redundant, true)];
+        let places = [(Membership::WaitList, false), (Membership::Redundant, true)];
         held.extend(places.into_iter().filter(|_| run.kind() == RunKind::C10d).filter_map(
-            |(place, redundant)| {
-                let left_over = names(run, place);
-                let since = run.nodes().iter().filter(|n| n.place == place).map(|n| n.place_since).min();
+            |(membership, redundant)| {
+                let left_over = names(run, membership);
+                let since = run
+                    .nodes()
+                    .iter()
+                    .filter(|n| n.membership == membership)
+                    .map(|n| n.membership_since)
+                    .min();
                 let since = since.unwrap_or(completed).max(completed);
                 let waited = Elapsed(now.since(since));
                 let about = redundant.to_string();
@@ -50,8 +55,8 @@ fn of_round(run: &TrackedRun, reason: Reason, since: Timestamp) -> Finding {
 }
 
 /// The nodes at this place that are there.
-fn names(run: &TrackedRun, place: Place) -> Names {
-    let is_there = |node: &&TrackedNode| node.place == place && node.gone.is_none();
+fn names(run: &TrackedRun, membership: Membership) -> Names {
+    let is_there = |node: &&TrackedNode| node.membership == membership && node.gone.is_none();
     Names::of(run.nodes().iter().filter(is_there).map(|node| node.name.clone()))
 }
 
@@ -62,7 +67,7 @@ fn joining(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
         run.round().completed.is_none() && run.state() == RunState::Joining && run.has_agents();
     let (true, Some(since)) = (is_incomplete, run.round().started) else { return held };
     let expected = run.expected(plan);
-    let present = names(run, Place::Participant);
+    let present = names(run, Membership::Participant);
     let joined = count(present.count());
     let waited = Elapsed(now.since(since));
     let is_short = expected.is_none_or(|expected| joined < expected.min);
@@ -91,7 +96,7 @@ fn joining(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
 fn fewer_than_expected(run: &TrackedRun, plan: &Plan, formed: u32, since: Timestamp) -> Option<Finding> {
     let Expected { min: expected, source: from, .. } =
         plan.expected().filter(|expected| formed < expected.min && run.kind() == RunKind::C10d)?;
-    let left_over = names(run, Place::WaitList);
+    let left_over = names(run, Membership::WaitList);
     Some(of_round(run, Reason::FewerThanExpected { formed, expected, from, left_over }, since))
 }
 

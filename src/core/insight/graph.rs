@@ -12,7 +12,7 @@ use crate::core::store::WaitView;
 
 /// Who must write a key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Writer {
+pub(super) enum ExpectedWriter {
     /// The agent with this node rank.
     Node(u32),
     /// The worker with this rank.
@@ -21,13 +21,13 @@ pub(super) enum Writer {
     NcclRankZero,
     /// A member of a sub-group, or the last to arrive at a barrier.
     Group(String),
-    /// Whoever arrives last at the exit barrier.
+    /// The node that arrives last at the exit barrier.
     LastAtExit,
     /// The key does not tell.
     Unknown,
 }
 
-impl Writer {
+impl ExpectedWriter {
     const fn is_worker(&self) -> bool {
         matches!(self, Self::Rank(_) | Self::NcclRankZero)
     }
@@ -39,7 +39,7 @@ pub(super) struct Wanted {
     pub(super) run: Option<RunId>,
     /// The round it belongs to, where the key tells.
     round: Option<u64>,
-    pub(super) writer: Writer,
+    pub(super) writer: ExpectedWriter,
     /// What the key holds, for people.
     pub(super) what: &'static str,
     is_master: bool,
@@ -51,7 +51,7 @@ pub(super) fn wanted(key: &[u8]) -> Wanted {
     let none = Wanted {
         run: None,
         round: None,
-        writer: Writer::Unknown,
+        writer: ExpectedWriter::Unknown,
         what: "a key",
         is_master: false,
         is_role: false,
@@ -62,52 +62,54 @@ pub(super) fn wanted(key: &[u8]) -> Wanted {
         Some(KeyPattern::Rendezvous { run_id, part, round }) => Wanted {
             round: round.map(u64::from),
             ..match part {
-                RendezvousPart::State => of_run(run_id, Writer::Unknown, "the rendezvous state"),
+                RendezvousPart::State => of_run(run_id, ExpectedWriter::Unknown, "the rendezvous state"),
                 RendezvousPart::MasterAddr | RendezvousPart::MasterPort => Wanted {
                     is_master: true,
-                    ..of_run(run_id, Writer::Node(0), "the address of the workers' store")
+                    ..of_run(run_id, ExpectedWriter::Node(0), "the address of the workers' store")
                 },
                 RendezvousPart::RoleInfo(node) => {
-                    Wanted { is_role: true, ..of_run(run_id, Writer::Node(node), "the role") }
+                    Wanted { is_role: true, ..of_run(run_id, ExpectedWriter::Node(node), "the role") }
                 }
-                RendezvousPart::AssignedRanks(_) => of_run(run_id, Writer::Node(0), "its ranks"),
+                RendezvousPart::AssignedRanks(_) => of_run(run_id, ExpectedWriter::Node(0), "its ranks"),
                 RendezvousPart::ExitBarrierDone { .. } | RendezvousPart::ExitBarrier { .. } => {
-                    of_run(run_id, Writer::LastAtExit, "the exit barrier")
+                    of_run(run_id, ExpectedWriter::LastAtExit, "the exit barrier")
                 }
-                RendezvousPart::Other => of_run(run_id, Writer::Unknown, "a key of the rendezvous"),
+                RendezvousPart::Other => of_run(run_id, ExpectedWriter::Unknown, "a key of the rendezvous"),
             }
         },
         Some(KeyPattern::Address(address)) => match (address.kind, address.run_id) {
             (AddressKind::RoleInfo, Some(run)) => {
-                Wanted { is_role: true, ..of_run(run, Writer::Node(address.node_rank()), "the role") }
+                Wanted { is_role: true, ..of_run(run, ExpectedWriter::Node(address.node_rank()), "the role") }
             }
-            (AddressKind::AssignedRanks, Some(run)) => of_run(run, Writer::Node(0), "its ranks"),
+            (AddressKind::AssignedRanks, Some(run)) => of_run(run, ExpectedWriter::Node(0), "its ranks"),
             (AddressKind::NcclId, _) if address.sub_group.is_none() && address.member == 0 => {
-                Wanted { writer: Writer::NcclRankZero, what: "the NCCL id", ..none }
+                Wanted { writer: ExpectedWriter::NcclRankZero, what: "the NCCL id", ..none }
             }
             (AddressKind::NcclId, _) => {
                 let of = address
                     .sub_group
                     .map_or_else(String::new, |name| format!(" of the sub-group {}", ShownKey(name)));
-                let writer = Writer::Group(format!("root {} of the communicator{of}", address.member));
+                let writer =
+                    ExpectedWriter::Group(format!("root {} of the communicator{of}", address.member));
                 Wanted { writer, what: "the NCCL id", ..none }
             }
             (AddressKind::RpcWorker, _) => {
                 let name = address.group.rsplit(|&b| b == b'/').next().unwrap_or_default();
-                let writer = Writer::Group(format!("the rpc worker {}", ShownKey(name)));
+                let writer = ExpectedWriter::Group(format!("the rpc worker {}", ShownKey(name)));
                 Wanted { writer, what: "the address", ..none }
             }
             _ => match address.sub_group {
-                None => Wanted { writer: Writer::Rank(address.member), what: "the address", ..none },
+                None => Wanted { writer: ExpectedWriter::Rank(address.member), what: "the address", ..none },
                 Some(name) => {
                     let name = ShownKey(name);
-                    let writer = Writer::Group(format!("rank {} of the sub-group {name}", address.member));
+                    let writer =
+                        ExpectedWriter::Group(format!("rank {} of the sub-group {name}", address.member));
                     Wanted { writer, what: "the address", ..none }
                 }
             },
         },
         Some(KeyPattern::AttemptLeftover(Leftover::BarrierDone | Leftover::Barrier)) => {
-            let writer = Writer::Group("the last rank to arrive at a barrier".into());
+            let writer = ExpectedWriter::Group("the last rank to arrive at a barrier".into());
             Wanted { writer, what: "a barrier", ..none }
         }
         Some(KeyPattern::WorkerCount) => Wanted { what: "the first worker", ..none },
@@ -135,7 +137,7 @@ pub(super) struct Traced {
 #[derive(Debug, Clone)]
 pub(super) enum Root {
     /// With someone who does not wait here.
-    At { writer: Writer, what: &'static str, whereabouts: Whereabouts },
+    At { writer: ExpectedWriter, what: &'static str, whereabouts: Whereabouts },
     /// Nowhere.
     Cycle { members: Vec<ConnId>, newcomer: Option<ConnId>, rank_zero: Option<ConnId> },
 }
@@ -149,7 +151,7 @@ impl Root {
     /// The rank that it ends with.
     const fn rank(&self) -> Option<u32> {
         match self {
-            Self::At { writer: Writer::Rank(rank), .. } => Some(*rank),
+            Self::At { writer: ExpectedWriter::Rank(rank), .. } => Some(*rank),
             _ => None,
         }
     }
@@ -200,17 +202,19 @@ impl Graph<'_> {
         client.rank_label().unwrap_or_else(|| client.label())
     }
 
-    fn writer(run: Option<&TrackedRun>, writer: &Writer) -> Option<String> {
+    fn writer(run: Option<&TrackedRun>, writer: &ExpectedWriter) -> Option<String> {
         match writer {
-            Writer::Node(rank) => Some(match run.and_then(|run| run.node_of_rank(*rank)) {
+            ExpectedWriter::Node(rank) => Some(match run.and_then(|run| run.node_of_rank(*rank)) {
                 Some(node) => node.label(),
                 None => format!("node rank {rank}"),
             }),
-            Writer::Rank(rank) => Some(run.map_or(format!("rank {rank}"), |run| run.rank_label(*rank))),
-            Writer::NcclRankZero => Some("rank 0".into()),
-            Writer::Group(name) => Some(name.clone()),
-            Writer::LastAtExit => Some("the last node to finish".into()),
-            Writer::Unknown => None,
+            ExpectedWriter::Rank(rank) => {
+                Some(run.map_or(format!("rank {rank}"), |run| run.rank_label(*rank)))
+            }
+            ExpectedWriter::NcclRankZero => Some("rank 0".into()),
+            ExpectedWriter::Group(name) => Some(name.clone()),
+            ExpectedWriter::LastAtExit => Some("the last node to finish".into()),
+            ExpectedWriter::Unknown => None,
         }
     }
 
@@ -224,14 +228,14 @@ impl Graph<'_> {
     }
 
     /// The connection of a writer, and since when it is gone.
-    fn find(run: Option<&TrackedRun>, writer: &Writer) -> Option<(ConnId, Option<Timestamp>)> {
+    fn find(run: Option<&TrackedRun>, writer: &ExpectedWriter) -> Option<(ConnId, Option<Timestamp>)> {
         let run = run?;
         match writer {
-            Writer::Node(rank) => {
+            ExpectedWriter::Node(rank) => {
                 let node = run.node_of_rank(*rank)?;
                 Some((node.conn?, node.gone))
             }
-            Writer::Rank(rank) => {
+            ExpectedWriter::Rank(rank) => {
                 let info = run.world().ranks.get(rank)?;
                 Some((info.conn, info.gone))
             }
@@ -280,10 +284,10 @@ impl Graph<'_> {
         loop {
             let missing = self.wait_of(at, run).and_then(|wait| wait.view.missing.first());
             let next = missing.map(|key| wanted(key));
-            let root = |writer: Writer, what, whereabouts| Root::At { writer, what, whereabouts };
+            let root = |writer: ExpectedWriter, what, whereabouts| Root::At { writer, what, whereabouts };
             let (next, key) = match (next, missing, asked) {
                 (Some(next), Some(key), asked) => {
-                    if let (Writer::Unknown, Some(asked)) = (&next.writer, asked) {
+                    if let (ExpectedWriter::Unknown, Some(asked)) = (&next.writer, asked) {
                         let key = ShownKey(key).to_string();
                         return root(asked.writer, asked.what, Whereabouts::Waits { key });
                     }
@@ -291,7 +295,7 @@ impl Graph<'_> {
                 }
                 // A process for which others wait, and which waits for nothing.
                 (_, _, Some(asked)) => return root(asked.writer, asked.what, Whereabouts::Busy),
-                (..) => return root(Writer::Unknown, "a key", Whereabouts::Unknown),
+                (..) => return root(ExpectedWriter::Unknown, "a key", Whereabouts::Unknown),
             };
             if let Some(from) = path.iter().position(|&member| member == at) {
                 return self.cycle(&path[from..], run);
@@ -319,10 +323,10 @@ impl Graph<'_> {
                 }
                 None => {
                     let whereabouts = match writer {
-                        Writer::Rank(rank) => {
+                        ExpectedWriter::Rank(rank) => {
                             run.map_or(Whereabouts::NeverCame, |run| self.missed(run, rank))
                         }
-                        Writer::Node(_) => Whereabouts::NeverCame,
+                        ExpectedWriter::Node(_) => Whereabouts::NeverCame,
                         _ => Whereabouts::Unknown,
                     };
                     return root(writer, what, whereabouts);
@@ -385,7 +389,7 @@ impl Graph<'_> {
         }
         let mut groups: HashMap<(RunKey, String), Group> = HashMap::new();
         // Waits for the same writer have the same root.
-        let mut roots: HashMap<(RunKey, Option<u64>, Writer, &str), Root> = HashMap::new();
+        let mut roots: HashMap<(RunKey, Option<u64>, ExpectedWriter, &str), Root> = HashMap::new();
         for (&conn, wait) in &self.store.waits {
             let Some(first) = wait.view.missing.first().map(|key| wanted(key)) else { continue };
             let Some(run) = self.run_of(self.store.clients.get(&conn), &first) else { continue };
@@ -394,8 +398,8 @@ impl Graph<'_> {
                 .or_insert_with(|| self.root(conn, self.runs.get(&run)))
                 .clone();
             let about = match &root {
-                Root::At { writer: Writer::LastAtExit | Writer::Unknown, .. } => continue,
-                Root::At { writer: Writer::Rank(_), whereabouts: Whereabouts::NeverCame, .. } => {
+                Root::At { writer: ExpectedWriter::LastAtExit | ExpectedWriter::Unknown, .. } => continue,
+                Root::At { writer: ExpectedWriter::Rank(_), whereabouts: Whereabouts::NeverCame, .. } => {
                     NEVER_CAME.to_owned()
                 }
                 Root::At { writer, what, whereabouts: Whereabouts::WentOn } => {
@@ -489,7 +493,7 @@ impl Graph<'_> {
                 let ended = if missing.is_empty() { Names::default() } else { self.ended_near(run) };
                 let who = Self::writer(is_now.then_some(run), writer)?;
                 Some(match writer {
-                    Writer::Rank(rank @ 1..) => Reason::WaitingForRank {
+                    ExpectedWriter::Rank(rank @ 1..) => Reason::WaitingForRank {
                         rank: run.rank_label(*rank),
                         whereabouts,
                         missing,
@@ -500,17 +504,17 @@ impl Graph<'_> {
                         world_size: run.world().size(),
                         waited,
                     },
-                    Writer::Node(1..) => {
+                    ExpectedWriter::Node(1..) => {
                         Reason::WaitingForNode { node: who, what, whereabouts, waiters, waited }
                     }
-                    Writer::Node(0) | Writer::Rank(_) | Writer::NcclRankZero => {
+                    ExpectedWriter::Node(0) | ExpectedWriter::Rank(_) | ExpectedWriter::NcclRankZero => {
                         Reason::RankZeroSlow { what, who, whereabouts, missing, ended, waiters, waited }
                     }
-                    Writer::Group(_) => {
+                    ExpectedWriter::Group(_) => {
                         let what = if what == "a barrier" { who } else { format!("{what} of {who}") };
                         Reason::WaitingForGroup { what, waiters, waited }
                     }
-                    Writer::LastAtExit | Writer::Unknown => return None,
+                    ExpectedWriter::LastAtExit | ExpectedWriter::Unknown => return None,
                 })
             }
         }
@@ -520,7 +524,7 @@ impl Graph<'_> {
     pub(super) fn because(&self, traced: &Traced) -> Option<String> {
         let run = traced.run.as_ref().and_then(|key| self.runs.get(key));
         Some(match &traced.root {
-            Root::At { writer: Writer::LastAtExit, .. } => {
+            Root::At { writer: ExpectedWriter::LastAtExit, .. } => {
                 let running = run.map(TrackedRun::still_running).unwrap_or_default();
                 if running.is_empty() {
                     "the other nodes have not finished".into()

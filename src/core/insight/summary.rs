@@ -3,7 +3,7 @@
 use super::epoch::{Epoch, rounded};
 use super::jobs::Jobs;
 use super::missing::joined;
-use super::run::{MOST_RANKS, NodeId, Place, TrackedNode, TrackedRun};
+use super::run::{MOST_RANKS, Membership, NodeId, TrackedNode, TrackedRun};
 use crate::api::{
     self, ExitCounts, Expected, Explanation, NodeCounts, NodeState, Rank, RankCounts, RankGrid, RunKind,
     RunSummary,
@@ -24,12 +24,13 @@ pub(super) fn summary(
 ) -> RunSummary {
     let plan = jobs.plan(run.key());
     let expected = run.expected(&plan);
-    let count_of = |place| count(run.nodes().iter().filter(|node| node.place == place).count());
+    let count_of =
+        |membership| count(run.nodes().iter().filter(|node| node.membership == membership).count());
     let joined = joined(run, &plan);
     let nodes = NodeCounts {
         joined,
-        waiting: count_of(Place::WaitList),
-        redundant: count_of(Place::Redundant),
+        waiting: count_of(Membership::WaitList),
+        redundant: count_of(Membership::Redundant),
         gone: count(run.participants().filter(|node| node.is_dead()).count()),
         expected,
         missing: expected.map(|expected: Expected| {
@@ -95,16 +96,16 @@ pub(super) fn nodes(run: &TrackedRun, epoch: Epoch) -> Vec<api::Node> {
             peer: said.map(|said| said.address.to_string()).or(node.peer.map(|peer| peer.to_string())),
             pid: node.pid,
             rank: node.rank,
-            state: match node.place {
+            state: match node.membership {
                 _ if node.finished => NodeState::Finished,
                 _ if node.gone.is_some() => NodeState::Gone,
-                Place::Participant => NodeState::Joined,
-                Place::WaitList => NodeState::Waiting,
-                Place::Redundant => NodeState::Redundant,
+                Membership::Participant => NodeState::Joined,
+                Membership::WaitList => NodeState::Waiting,
+                Membership::Redundant => NodeState::Redundant,
             },
-            joined_at: (node.place == Place::Participant).then(|| epoch.unix(node.joined)),
+            joined_at: (node.membership == Membership::Participant).then(|| epoch.unix(node.joined)),
             after_seconds: started
-                .filter(|_| node.place == Place::Participant)
+                .filter(|_| node.membership == Membership::Participant)
                 .map(|started| rounded(node.joined.since(started).as_secs_f64())),
             last_heartbeat: (!matches!(node.id, NodeId::Rank(_))).then(|| epoch.unix(node.last_heartbeat)),
             gone_at: node.gone.map(|at| epoch.unix(at)),

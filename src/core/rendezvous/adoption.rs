@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::round::Adoption;
 use super::run::{Current, HeartbeatView, Member, Run, Seat, Work};
-use super::{Break, Decision, Fact, Label, NodeInfo, Place, Round, RunRefusal, Wanted, Who};
+use super::{Break, Decision, Fact, Label, NodeInfo, RankInRound, Round, RunRefusal, Wanted, Who};
 use crate::core::ids::Timestamp;
 
 /// After the first report of a round its other nodes have this long to report.
@@ -25,7 +25,7 @@ pub struct Report {
     /// What it says about itself.
     pub info: NodeInfo,
     /// Its round and rank.
-    pub place: Place,
+    pub place: RankInRound,
     /// How many nodes the round has.
     pub world_size: u32,
     /// What it joined with.
@@ -45,7 +45,7 @@ impl Report {
     }
 }
 
-impl Place {
+impl RankInRound {
     pub(super) fn check(self) -> Result<(), RunRefusal> {
         if self.round > 0 { Ok(()) } else { Err(RunRefusal::BadTerms("round must be 1 or more".into())) }
     }
@@ -87,7 +87,7 @@ impl Run {
     /// Takes a round over from a report. A report that is not accepted changes nothing: any peer can send
     /// one.
     fn adopt(&mut self, report: Report, now: Timestamp, out: &mut Vec<Decision>) {
-        let Place { round, rank } = report.place;
+        let RankInRound { round, rank } = report.place;
         let who = report.info.who();
         let newer = match &self.current {
             // The nodes of the forming round have other terms: the reported round is not theirs.
@@ -170,7 +170,7 @@ impl Run {
     }
 
     /// A node that joins again was in a learned round: it need not report any more.
-    pub(super) fn count_as_reported(&mut self, place: Place, who: Who, out: &mut Vec<Decision>) {
+    pub(super) fn count_as_reported(&mut self, place: RankInRound, who: Who, out: &mut Vec<Decision>) {
         let Some(current) = self.current.as_mut().filter(|c| c.round.number == place.round) else { return };
         let Some(adoption) = &mut current.adoption else { return };
         if place.rank < adoption.world_size && adoption.ranks.insert(place.rank) {

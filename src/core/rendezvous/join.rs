@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::round::Forming;
 use super::run::{Member, Run, Seat, Work, look};
-use super::{Break, Decision, Fact, Join, Label, Place, RunRefusal, Terms, Who};
+use super::{Break, Decision, Fact, Join, Label, RankInRound, RunRefusal, Terms, Who};
 use crate::core::ids::Timestamp;
 
 /// A closed run whose last node is gone can be joined again after this time.
@@ -252,7 +252,7 @@ impl Run {
 
     /// A place in an earlier round: later rounds have greater numbers, even if this server never saw that
     /// round.
-    fn learn_place(&mut self, place: Option<Place>, who: Who, out: &mut Vec<Decision>) {
+    fn learn_place(&mut self, place: Option<RankInRound>, who: Who, out: &mut Vec<Decision>) {
         let Some(place) = place else { return };
         if place.can_be_learned() {
             self.last_round = self.last_round.max(place.round);

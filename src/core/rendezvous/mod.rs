@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use crate::core::ids::{Label, RunId, Timestamp};
 pub use adoption::Report;
-pub use node::{Join, LeaveRequest, NodeInfo, Outcome, Place};
+pub use node::{Join, LeaveRequest, NodeInfo, Outcome, RankInRound};
 pub use reason::{Break, Fact, RunRefusal, Who};
 pub use round::{Participant, Round};
 use run::Run;
@@ -110,7 +110,7 @@ impl Rendezvous {
     /// carried out the decisions that follow from it.
     pub fn join(&mut self, run: &RunId, join: Join, now: Timestamp) -> Result<(), RunRefusal> {
         join.wanted.check()?;
-        join.previous.map_or(Ok(()), Place::check)?;
+        join.previous.map_or(Ok(()), RankInRound::check)?;
         if !self.runs.contains_key(run) {
             self.make_room(run, now)?;
             self.begin(Run::new(run.clone(), join.wanted.settle(&self.defaults), now));

@@ -5,7 +5,7 @@ use crate::core::ids::Label;
 
 /// A place in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct RankInRound {
     /// The round's number.
     pub round: u64,
     /// The rank in it.
@@ -71,7 +71,7 @@ pub struct Join {
     /// Whether it sends heartbeats once its round is complete, so that its loss is noticed.
     pub watched: bool,
     /// Where it was in the last round.
-    pub previous: Option<Place>,
+    pub previous: Option<RankInRound>,
     /// The terms it wants for the run.
     pub wanted: Wanted,
 }

@@ -45,7 +45,7 @@ fn again(node: &str, id: &str, min: u32, max: u32) -> Join {
 
 fn report(node: &str, round: u64, rank: u32, world: u32, max: u32) -> Report {
     let Join { node, join_id, info, wanted, .. } = join(node, 1, max);
-    Report { node, join_id, info, place: Place { round, rank }, world_size: world, wanted }
+    Report { node, join_id, info, place: RankInRound { round, rank }, world_size: world, wanted }
 }
 
 impl Table {
@@ -572,7 +572,7 @@ fn a_late_report_of_an_older_round_does_not_take_the_numbers_back() {
     let mut table = Table::new();
     // Nodes of three rounds come back to a restarted server: a has not heard of the later ones, c was in the last.
     table.core.heartbeat(&run(), report("a", 1, 0, 2, 2), table.now).expect("a view");
-    let last = Some(Place { round: 3, rank: 0 });
+    let last = Some(RankInRound { round: 3, rank: 0 });
     table.join(Join { previous: last, ..again("c", "3", 1, 2) }).expect("a place");
     table.core.heartbeat(&run(), report("b", 2, 1, 2, 2), table.now).expect("a view");
     table.collect();
@@ -583,7 +583,7 @@ fn a_late_report_of_an_older_round_does_not_take_the_numbers_back() {
 #[test]
 fn a_node_that_joins_again_at_a_restarted_server_brings_round_and_rank() {
     let mut table = Table::new();
-    let back = |node, rank| Join { previous: Some(Place { round: 4, rank }), ..again(node, "5", 2, 2) };
+    let back = |node, rank| Join { previous: Some(RankInRound { round: 4, rank }), ..again(node, "5", 2, 2) };
     table.join(back("b", 1)).expect("a place");
     table.join(back("a", 0)).expect("complete");
     assert_eq!((table.completed[0].number, table.ranks(&["a", "b"])), (5, vec![Some(0), Some(1)]));
@@ -724,7 +724,7 @@ fn a_run_counts_on_from_the_greatest_number_that_a_stranger_can_say() {
     table.core.heartbeat(&run(), report("stranger", (1 << 48) - 1, 0, 1, 1), table.now).expect("taken over");
     table.advance(16 * SECOND);
     for number in [1 << 48, (1 << 48) + 1] {
-        let place = table.completed.last().map(|round| Place { round: round.number, rank: 0 });
+        let place = table.completed.last().map(|round| RankInRound { round: round.number, rank: 0 });
         for node in ["a", "b"] {
             let again = Join { previous: place, ..again(node, &number.to_string(), 2, 2) };
             table.join(again).expect("a place");
@@ -746,7 +746,7 @@ fn terms_that_contradict_themselves_are_refused() {
     let mut sleepy = join("a", 1, 1);
     sleepy.wanted.keep_alive = Some(Duration::from_hours(7 * 24));
     assert_eq!(table.join(sleepy).expect_err("bad").code(), "bad_request");
-    let none = Join { previous: Some(Place { round: 0, rank: 0 }), ..join("a", 1, 1) };
+    let none = Join { previous: Some(RankInRound { round: 0, rank: 0 }), ..join("a", 1, 1) };
     assert_eq!(table.join(none).expect_err("bad").code(), "bad_request");
     assert!(table.core.heartbeat(&run(), report("a", 1, 2, 2, 2), table.now).is_err());
     assert!(Label::new("").is_err() && Label::new("a\nb").is_err() && Label::new(&"x".repeat(257)).is_err());

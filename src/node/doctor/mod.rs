@@ -28,7 +28,7 @@ use serde::Serialize;
 pub use command::check_command;
 pub use environment::check_environment;
 pub use machine::{MachineFacts, check_machine};
-pub use manifest::{Place, check_manifests};
+pub use manifest::{Location, check_manifests};
 pub use network::{NetworkFacts, check_network};
 pub use server::{ServerFacts, check_server};
 
@@ -64,7 +64,7 @@ pub struct Check {
     pub id: &'static str,
     /// Where in a manifest, if it is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub place: Option<Place>,
+    pub place: Option<Location>,
     /// How it ended.
     pub verdict: Verdict,
     /// What was seen.
@@ -105,7 +105,7 @@ impl Check {
 impl Check {
     /// Says where in a manifest it is.
     #[must_use]
-    fn at(self, place: Place) -> Self {
+    fn at(self, place: Location) -> Self {
         Self { place: Some(place), ..self }
     }
 }

@@ -18,7 +18,7 @@ use super::target::{Named, RunPath};
 use crate::api::{self, PeerDuration};
 use crate::core::ids::{Label, count};
 use crate::core::rendezvous::{
-    self, HeartbeatView, Join, LeaveRequest, NodeInfo, Place, Report, Round, RunRefusal, Wanted,
+    self, HeartbeatView, Join, LeaveRequest, NodeInfo, RankInRound, Report, Round, RunRefusal, Wanted,
 };
 use crate::server::{Joined, Server, SharedRound};
 
@@ -140,7 +140,7 @@ pub(super) async fn heartbeat(
             torch_version: None,
         },
         node,
-        place: Place { round: body.round, rank: body.rank },
+        place: RankInRound { round: body.round, rank: body.rank },
         world_size: body.world_size,
         wanted: Wanted {
             min_nodes: body.min_nodes,
@@ -261,7 +261,7 @@ fn join_event(body: api::Join, peer: IpAddr) -> Result<Join, Problem> {
         node,
         rank: body.node_rank,
         watched: body.heartbeat,
-        previous: body.previous.map(|api::Placed { round, rank }| Place { round, rank }),
+        previous: body.previous.map(|api::Placed { round, rank }| RankInRound { round, rank }),
         wanted: Wanted {
             min_nodes: body.min_nodes,
             max_nodes: body.max_nodes.unwrap_or(body.min_nodes),

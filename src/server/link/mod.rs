@@ -223,10 +223,10 @@ impl LinkHost {
             link.retire();
             tracing::warn!(
                 link = link.name,
-                "the link of {} was away for longer than {} (--link-grace): {} of it are gone",
+                "the link of {} was away for longer than {} (--link-grace): {} disconnected",
                 link.name,
                 Elapsed(grace),
-                counted(sessions, "client", "clients")
+                counted(sessions, "client is", "clients are")
             );
         }
     }

@@ -120,14 +120,24 @@ impl Reason {
 
 impl Display for Reason {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
+        let families =
+            [Self::course, Self::missing, Self::losses, Self::waits, Self::conflicts, Self::endings];
+        f.write_str(&families.iter().find_map(|family| family(self)).unwrap_or_default())
+    }
+}
+
+/// The sentences, by family. A test sees that each reason is in one.
+impl Reason {
+    /// The ordinary course of a run.
+    fn course(&self) -> Option<String> {
+        Some(match self {
             Self::RunStarted { who, expected: Some(n), from: Some(from) } => {
-                write!(f, "started: {who} is the first; {n} nodes are expected ({})", says_who(*from))
+                format!("started: {who} is the first; {n} nodes are expected ({})", says_who(*from))
             }
-            Self::RunStarted { who, .. } => write!(f, "started: {who} is the first"),
+            Self::RunStarted { who, .. } => format!("started: {who} is the first"),
             Self::RoundComplete { nodes, took, last, last_after } => {
                 let nodes = Unit::Node.count(*nodes);
-                write!(f, "complete: {nodes} in {took}; last: {last} (+{last_after})")
+                format!("complete: {nodes} in {took}; last: {last} (+{last_after})")
             }
             Self::RanksComplete { ranks, took, last, last_after } => {
                 let all = if *ranks == 1 {
@@ -135,43 +145,47 @@ impl Display for Reason {
                 } else {
                     &format!("all {ranks} ranks have published their addresses in")
                 };
-                write!(f, "{all} {took}; last: {last} (+{last_after})")
+                format!("{all} {took}; last: {last} (+{last_after})")
             }
             Self::RunFinished { nodes, ran } => {
-                write!(f, "finished: {} after {ran}", Unit::Node.count(*nodes))
+                format!("finished: {} after {ran}", Unit::Node.count(*nodes))
             }
             Self::RunEnded { processes: 1, ran } => {
-                write!(f, "ended: the connection of its only process closed after {ran}")
+                format!("ended: the connection of its only process closed after {ran}")
             }
             Self::RunEnded { processes, ran } => {
-                write!(f, "ended: the connections of all {processes} processes closed after {ran}")
+                format!("ended: the connections of all {processes} processes closed after {ran}")
             }
+            Self::RunRestarted {} => "had finished and is started again".into(),
+            Self::WorkersElsewhere { address } => format!(
+                "the workers meet at {address}, a store that rank 0 hosts itself; their ranks cannot be seen here"
+            ),
+            Self::Rendezvous(said) => said.text.clone(),
+            _ => return None,
+        })
+    }
+
+    /// Nodes and pods that have not come, or came late, or are too many.
+    fn missing(&self) -> Option<String> {
+        Some(match self {
             Self::PodsMissing { announced, expected, missing, waited } => {
                 let n = expected.saturating_sub(*announced) as usize;
                 let who = if missing.count() == n { missing.to_string() } else { n.to_string() };
-                write!(f, "{announced} of {expected} pods have announced themselves; ")?;
-                write!(f, "{who} {} been missing for {waited}", has(n))
-            }
-            Self::TorchVersionsDiffer { versions } => {
-                write!(f, "the pods have different versions of PyTorch: {versions}")
+                let there = format!("{announced} of {expected} pods have announced themselves");
+                format!("{there}; {who} {} been missing for {waited}", has(n))
             }
             Self::NodesMissing { joined, expected: Some(expected), from, missing, present, waited } => {
-                write!(f, "{} {} joined; ", of_expected(*joined, Some(*expected)), has(*joined as usize))?;
-                f.write_str(&who_is_missing(
-                    expected.saturating_sub(*joined) as usize,
-                    missing,
-                    present,
-                    *waited,
-                ))?;
-                from.map_or(Ok(()), |from| write!(f, " ({expected} by {})", says_who(from)))
+                let there = of_expected(*joined, Some(*expected));
+                let n = expected.saturating_sub(*joined) as usize;
+                let who = who_is_missing(n, missing, present, *waited);
+                let from = from.map(|from| format!(" ({expected} by {})", says_who(from)));
+                format!("{there} {} joined; {who}{}", has(*joined as usize), from.unwrap_or_default())
             }
-            Self::NodesMissing { joined, present, waited, .. } => write!(
-                f,
+            Self::NodesMissing { joined, present, waited, .. } => format!(
                 "{} joined ({present}) and waited {waited} for more; nobody has said how many there should be",
                 have(*joined as usize, "node", "nodes"),
             ),
-            Self::RoundNotComplete { joined, expected, from, waited } => write!(
-                f,
+            Self::RoundNotComplete { joined, expected, from, waited } => format!(
                 "{} joined and the round is not complete after {waited}, although {expected} by {} {} enough: some nodes \
                  ask for another number",
                 have(*joined as usize, "node", "nodes"),
@@ -179,51 +193,78 @@ impl Display for Reason {
                 are(*expected as usize),
             ),
             Self::NodeCameLate { node, after, joined, expected } => {
-                write!(
-                    f,
-                    "{node} has come after {after}: {} {} joined",
-                    of_expected(*joined, *expected),
-                    has(*joined as usize)
+                let there = of_expected(*joined, *expected);
+                format!("{node} has come after {after}: {there} {} joined", has(*joined as usize))
+            }
+            Self::FewerThanExpected { formed, expected, from, left_over } => {
+                let (nodes, from, left_over) =
+                    (Unit::Node.count(*formed), says_who(*from), if_any("; left over: ", left_over));
+                format!(
+                    "the round is complete with {nodes}, but {expected} are expected by {from}{left_over}"
                 )
             }
-            Self::NodeDiedJoining { nodes, joined, expected, .. } => write!(
-                f,
+            Self::LeftOver { group, left_over, redundant, waited } => {
+                let (group, has) = (Unit::Node.count(*group), has(left_over.count()));
+                let why = if *redundant { ", which is the maximum" } else { " that does not take them in" };
+                format!("{left_over} {has} waited {waited} beside a complete round of {group}{why}")
+            }
+            Self::StandsBy { spares, max_nodes, waited } => {
+                let (stands, takes) =
+                    if spares.count() == 1 { ("stands", "its") } else { ("stand", "their") };
+                let nodes = Unit::Node.count(*max_nodes);
+                format!(
+                    "{spares} {stands} by for {waited}: the round has {nodes}, as many as it may; when one of them leaves, \
+                     {takes} turn comes by itself"
+                )
+            }
+            Self::WaitsForRank { node, holder, waited } => {
+                format!("{node} waits {waited} for the rank of {holder}, which is still in the round")
+            }
+            _ => return None,
+        })
+    }
+
+    /// Nodes and ranks that are gone.
+    fn losses(&self) -> Option<String> {
+        Some(match self {
+            Self::NodeDiedJoining { nodes, joined, expected, .. } => format!(
                 "{nodes} died or failed: {} closed while joining; {} left",
                 its_connection(nodes),
                 of_expected(*joined, *expected)
             ),
             Self::NodeDied { nodes, left, moment, .. } => {
                 let left = if *left == 0 { "no node".to_owned() } else { Unit::Node.count(*left) };
-                write!(f, "{nodes} died or failed: {} closed {moment}; {left} left", its_connection(nodes))
+                format!("{nodes} died or failed: {} closed {moment}; {left} left", its_connection(nodes))
             }
             Self::RankLost { ranks, joined, world_size } => {
-                let there = of_whole(*joined, *world_size);
-                write!(
-                    f,
-                    "{ranks} ended before all ranks had come; {there} {} still there",
-                    if *joined < 2 { "is" } else { "are" }
-                )
+                let (there, are) = (of_whole(*joined, *world_size), if *joined < 2 { "is" } else { "are" });
+                format!("{ranks} ended before all ranks had come; {there} {are} still there")
             }
             Self::RanksEnded { ranks, left, since, soon } => {
-                write!(f, "{ranks} ended {since} ago")?;
-                if let Some(soon) = soon {
-                    write!(f, ", {soon} after all had published their addresses,")?;
-                }
-                let run = if *left == 1 { "runs" } else { "run" };
-                write!(f, " while {} still {run}", Unit::Process.count(*left))
+                let soon = soon.map(|soon| format!(", {soon} after all had published their addresses,"));
+                let (soon, run) = (soon.unwrap_or_default(), if *left == 1 { "runs" } else { "run" });
+                format!("{ranks} ended {since} ago{soon} while {} still {run}", Unit::Process.count(*left))
             }
             Self::AllLeft { members: 1, unit } => {
-                write!(f, "its only {} left without finishing", unit.count(1).trim_start_matches("1 "))
+                format!("its only {} left without finishing", unit.count(1).trim_start_matches("1 "))
             }
             Self::AllLeft { members, unit } => {
-                write!(f, "all {} left without finishing", unit.count(*members))
+                format!("all {} left without finishing", unit.count(*members))
             }
+            Self::WatchdogFired { who } => format!("{who} reported that a collective timed out or failed"),
+            _ => return None,
+        })
+    }
+
+    /// What processes wait for.
+    fn waits(&self) -> Option<String> {
+        Some(match self {
             Self::RankZeroSlow { what, who, whereabouts, missing, ended, waiters, waited } => {
-                write!(f, "{} {waited} for {what} from {who}: {whereabouts}", clients(*waiters))?;
-                write!(f, "{}{}", others_missing(missing), that_ended(ended))
+                let (missing, ended) = (others_missing(missing), that_ended(ended));
+                format!("{} {waited} for {what} from {who}: {whereabouts}{missing}{ended}", clients(*waiters))
             }
             Self::WaitingForNode { node, what, whereabouts, waiters, waited } => {
-                write!(f, "{} {waited} for {what} of {node}: {whereabouts}", clients(*waiters))
+                format!("{} {waited} for {what} of {node}: {whereabouts}", clients(*waiters))
             }
             Self::WaitingForRank {
                 rank,
@@ -236,142 +277,117 @@ impl Display for Reason {
                 world_size,
                 waited,
             } => {
-                let waited_for = clients(*waiters);
-                write!(f, "{waited_for} {waited} for the address of {rank}: {whereabouts}; ")?;
-                write!(f, "{}", of_ranks(*joined, *world_size))?;
+                let waits = format!("{} {waited} for the address of {rank}", clients(*waiters));
+                let published = of_ranks(*joined, *world_size);
                 let connected = have(*connected as usize, "process", "processes");
-                write!(f, " published, {connected} connected{}{}", others_missing(missing), that_ended(ended))
+                let (missing, ended) = (others_missing(missing), that_ended(ended));
+                format!(
+                    "{waits}: {whereabouts}; {published} published, {connected} connected{missing}{ended}"
+                )
             }
             Self::WaitingForGroup { what, waiters, waited } => {
-                write!(f, "{} {waited} for {what}", clients(*waiters))
+                format!("{} {waited} for {what}", clients(*waiters))
             }
             Self::WaitingForKey { key, who, waited } => {
                 let (has, nobody) = (has(who.count()), "which nobody has written");
-                write!(f, "{who} {has} waited {waited} for `{key}`, {nobody}")
+                format!("{who} {has} waited {waited} for `{key}`, {nobody}")
             }
-            Self::DuplicateRank { what, first, second } => write!(
-                f,
+            Self::ElasticDeadlock { newcomer, rank_zero, waited } => format!(
+                "deadlock for {waited}: {newcomer} joined a running job and waits for MASTER_ADDR, which {rank_zero} \
+                 does not publish again while it waits for the newcomer's role"
+            ),
+            Self::WaitCycle { members, waited } => {
+                format!("deadlock for {waited}: each waits for the next: {members}")
+            }
+            Self::GaveUp { who, key, waited, writer, again } => {
+                let again = match (*again, who.count()) {
+                    (false, _) => "",
+                    (true, 1) => " and tries again",
+                    (true, _) => " and try again",
+                };
+                let writer = if writer.is_empty() {
+                    String::new()
+                } else {
+                    format!("; {writer} should have written it")
+                };
+                format!("{who} gave up on `{key}` after {waited}{again}{writer}")
+            }
+            _ => return None,
+        })
+    }
+
+    /// Processes that contradict each other, and what should not be there.
+    fn conflicts(&self) -> Option<String> {
+        Some(match self {
+            Self::TorchVersionsDiffer { versions } => {
+                format!("the pods have different versions of PyTorch: {versions}")
+            }
+            Self::DuplicateRank { what, first, second } => format!(
                 "two live processes claim {what}: {first} and {second}; two jobs on one store, or two nodes with one rank"
             ),
             Self::TwoJobs { first, second, evidence } => {
-                write!(f, "two jobs on one store: {first} and {second} ({evidence})")
+                format!("two jobs on one store: {first} and {second} ({evidence})")
             }
             Self::TwoBackends { first, second } => {
-                write!(
-                    f,
+                format!(
                     "nodes of this run use two rendezvous backends, and never meet: {first}, and {second}"
                 )
             }
-            Self::FewerThanExpected { formed, expected, from, left_over } => {
-                let (nodes, from, left_over) =
-                    (Unit::Node.count(*formed), says_who(*from), if_any("; left over: ", left_over));
-                write!(
-                    f,
-                    "the round is complete with {nodes}, but {expected} are expected by {from}{left_over}"
-                )
-            }
-            Self::LeftOver { group, left_over, redundant, waited } => {
-                let group = Unit::Node.count(*group);
-                let has = has(left_over.count());
-                write!(f, "{left_over} {has} waited {waited} beside a complete round of {group}")?;
-                f.write_str(if *redundant { ", which is the maximum" } else { " that does not take them in" })
-            }
-            Self::WorldSizesDiffer { rank, says, other_rank, other_says } => write!(
-                f,
+            Self::WorldSizesDiffer { rank, says, other_rank, other_says } => format!(
                 "the ranks disagree on the world size: rank {rank} is prepared for {says} ranks, rank {other_rank} for \
                  {other_says}"
             ),
             Self::NodeRankBeyond { node, rank, nodes } => {
-                write!(
-                    f,
-                    "{node} came as node rank {rank}, but rank 0 counts on {}",
-                    Unit::Node.count(*nodes)
-                )
+                let nodes = Unit::Node.count(*nodes);
+                format!("{node} came as node rank {rank}, but rank 0 counts on {nodes}")
             }
-            Self::AnnouncementsDiffer { pod, says, other_pod, other_says } => write!(
-                f,
+            Self::AnnouncementsDiffer { pod, says, other_pod, other_says } => format!(
                 "the pods disagree on the number of nodes: {pod} expects {says}, {other_pod} expects {other_says}"
             ),
-            Self::RunIsClosed { newcomer, closed_for, finished } => write!(
-                f,
-                "{newcomer} cannot join: the run {} {closed_for} ago",
-                if *finished { "finished and was closed" } else { "was closed" }
+            Self::StaleAddress { reader, key, gone_for } => format!(
+                "{reader} read `{key}`, written by a process that ended {gone_for} ago; it will fail to connect"
             ),
+            Self::ForeignClient { peer, protocol, port, times, ago } => {
+                let requests = match times {
+                    0 | 1 => format!("one request, {ago} ago"),
+                    times => format!("{times} requests, the last {ago} ago"),
+                };
+                format!("a foreign {protocol} client at {peer} came to the store port {port}: {requests}")
+            }
+            Self::UnreadableState { detail } => format!("the rendezvous state cannot be read: {detail}"),
+            _ => return None,
+        })
+    }
+
+    /// Runs that are closed, and nodes at the exit barrier.
+    fn endings(&self) -> Option<String> {
+        Some(match self {
+            Self::RunIsClosed { newcomer, closed_for, finished } => {
+                let closed = if *finished { "finished and was closed" } else { "was closed" };
+                format!("{newcomer} cannot join: the run {closed} {closed_for} ago")
+            }
             Self::ClosedIncomplete { joined, expected, present, by } => {
                 let was = if present.count() == 1 { "; there was " } else { "; there were " };
                 let (joined, present) = (of_expected(*joined, *expected), if_any(was, present));
-                write!(f, "closed by {by} at {joined} and never complete{present}")
+                format!("closed by {by} at {joined} and never complete{present}")
             }
             Self::ClosedUnfinished { finished, nodes, by } => {
                 let finished = match finished {
                     0 => format!("none of {} had", Unit::Node.count(*nodes)),
                     finished => format!("only {finished} of {} had", Unit::Node.count(*nodes)),
                 };
-                write!(f, "closed by {by} although {finished} finished: it failed or was stopped")
+                format!("closed by {by} although {finished} finished: it failed or was stopped")
             }
-            Self::RunRestarted {} => f.write_str("had finished and is started again"),
-            Self::StaleAddress { reader, key, gone_for } => write!(
-                f,
-                "{reader} read `{key}`, written by a process that ended {gone_for} ago; it will fail to connect"
-            ),
-            Self::ElasticDeadlock { newcomer, rank_zero, waited } => write!(
-                f,
-                "deadlock for {waited}: {newcomer} joined a running job and waits for MASTER_ADDR, which {rank_zero} \
-                 does not publish again while it waits for the newcomer's role"
-            ),
-            Self::WaitCycle { members, waited } => {
-                write!(f, "deadlock for {waited}: each waits for the next: {members}")
-            }
-            Self::GaveUp { who, key, waited, writer, again } => {
-                write!(f, "{who} gave up on `{key}` after {waited}")?;
-                if *again {
-                    let tries = if who.count() == 1 { "tries" } else { "try" };
-                    write!(f, " and {tries} again")?;
-                }
-                if writer.is_empty() { Ok(()) } else { write!(f, "; {writer} should have written it") }
-            }
-            Self::ForeignClient { peer, protocol, port, times, ago } => {
-                write!(f, "a foreign {protocol} client at {peer} came to the store port {port}: ")?;
-                match times {
-                    0 | 1 => write!(f, "one request, {ago} ago"),
-                    times => write!(f, "{times} requests, the last {ago} ago"),
-                }
-            }
-            Self::WorkersElsewhere { address } => write!(
-                f,
-                "the workers meet at {address}, a store that rank 0 hosts itself; their ranks cannot be seen here"
-            ),
             Self::ExitBarrier { arrived, nodes, running, dead, waited } => {
-                let have_finished = match nodes {
-                    Some(nodes) => {
-                        format!(
-                            "{arrived} of {} {} finished",
-                            Unit::Node.count(*nodes),
-                            has(*arrived as usize)
-                        )
-                    }
-                    None => format!("{} finished", have(*arrived as usize, "node", "nodes")),
+                let arrived_of = |nodes: u32| {
+                    format!("{arrived} of {} {}", Unit::Node.count(nodes), has(*arrived as usize))
                 };
-                let running = if_any("; still running: ", running);
-                write!(f, "{have_finished} and waited {waited} at the exit barrier{running}")?;
-                f.write_str(&if_any("; died or failed: ", dead))
+                let have = nodes.map_or_else(|| have(*arrived as usize, "node", "nodes"), arrived_of);
+                let (running, dead) =
+                    (if_any("; still running: ", running), if_any("; died or failed: ", dead));
+                format!("{have} finished and waited {waited} at the exit barrier{running}{dead}")
             }
-            Self::WatchdogFired { who } => write!(f, "{who} reported that a collective timed out or failed"),
-            Self::UnreadableState { detail } => write!(f, "the rendezvous state cannot be read: {detail}"),
-            Self::StandsBy { spares, max_nodes, waited } => {
-                let (stands, takes) =
-                    if spares.count() == 1 { ("stands", "its") } else { ("stand", "their") };
-                let nodes = Unit::Node.count(*max_nodes);
-                write!(
-                    f,
-                    "{spares} {stands} by for {waited}: the round has {nodes}, as many as it may; when one of them leaves, \
-                     {takes} turn comes by itself"
-                )
-            }
-            Self::WaitsForRank { node, holder, waited } => {
-                write!(f, "{node} waits {waited} for the rank of {holder}, which is still in the round")
-            }
-            Self::Rendezvous(said) => f.write_str(&said.text),
-        }
+            _ => return None,
+        })
     }
 }

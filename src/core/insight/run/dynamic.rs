@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::facts::FormerNode;
 use super::limits::MOST_NODES;
 use super::memory::Room;
-use super::node::{NodeId, Place, TrackedNode};
+use super::node::{Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
 use crate::core::insight::expect::Plan;
@@ -20,7 +20,7 @@ impl FormerNode {
 
 /// What a new state changes: nodes by their place in the list of all.
 #[derive(Default)]
-struct Placed {
+struct Relisted {
     joined: Vec<usize>,
     changed: Vec<usize>,
     /// Of each node that was known before: whether the state still has it.
@@ -47,7 +47,7 @@ impl TrackedRun {
         self.round.reset = None;
         self.round.number = state.round;
         let was_complete = self.round.completed.is_some();
-        let Placed { joined, changed, is_listed, untold } = self.place_nodes(state, now, plan, room);
+        let Relisted { joined, changed, is_listed, untold } = self.place_nodes(state, now, plan, room);
         if let [at] = changed[..]
             && self.node_of(conn).is_none()
             && self.life.nodes[at].conn.is_none()
@@ -83,7 +83,7 @@ impl TrackedRun {
         self.life.earlier.extend(left);
         self.life.earlier.truncate(MOST_NODES);
         self.begin_round(state.round);
-        self.life.nodes.iter_mut().for_each(|node| node.place = Place::WaitList);
+        self.life.nodes.iter_mut().for_each(|node| node.membership = Membership::WaitList);
     }
 
     /// Puts each node where the state has it.
@@ -93,7 +93,7 @@ impl TrackedRun {
         now: Timestamp,
         plan: &Plan,
         room: &mut Room,
-    ) -> Placed {
+    ) -> Relisted {
         let index: HashMap<Desc, usize> = self
             .life
             .nodes
@@ -106,54 +106,54 @@ impl TrackedRun {
             .collect();
         let stamps: HashMap<&Desc, i64> =
             state.last_heartbeats.iter().map(|(desc, at)| (desc, at.0)).collect();
-        let mut placed = Placed { is_listed: vec![false; self.life.nodes.len()], ..Placed::default() };
+        let mut relisted = Relisted { is_listed: vec![false; self.life.nodes.len()], ..Relisted::default() };
         let lists = state
             .participants
             .iter()
-            .map(|(desc, rank)| (desc, Some(*rank), Place::Participant))
-            .chain(state.wait_list.iter().map(|desc| (desc, None, Place::WaitList)))
-            .chain(state.redundancy_list.iter().map(|desc| (desc, None, Place::Redundant)));
-        for (desc, rank, place) in lists {
+            .map(|(desc, rank)| (desc, Some(*rank), Membership::Participant))
+            .chain(state.wait_list.iter().map(|desc| (desc, None, Membership::WaitList)))
+            .chain(state.redundancy_list.iter().map(|desc| (desc, None, Membership::Redundant)));
+        for (desc, rank, membership) in lists {
             let rank = rank.filter(|_| state.complete);
             let stamp = stamps.get(desc).copied().unwrap_or(i64::MIN);
             if let Some(&at) = index.get(desc) {
-                placed.is_listed[at] = true;
+                relisted.is_listed[at] = true;
                 let node = &mut self.life.nodes[at];
                 if node.stamp != stamp {
                     node.stamp = stamp;
                     node.last_heartbeat = now;
-                    placed.changed.push(at);
+                    relisted.changed.push(at);
                 }
-                if node.place != place || node.rank != rank {
-                    if place == Place::Participant && node.place != place {
+                if node.membership != membership || node.rank != rank {
+                    if membership == Membership::Participant && node.membership != membership {
                         node.joined = now;
-                        placed.joined.push(at);
+                        relisted.joined.push(at);
                     }
-                    if node.place != place {
-                        node.place_since = now;
+                    if node.membership != membership {
+                        node.membership_since = now;
                     }
-                    (node.place, node.rank) = (place, rank);
+                    (node.membership, node.rank) = (membership, rank);
                     self.version = self.version.saturating_add(1);
                 }
             } else if self.takes_node(room) {
                 let at = self.life.nodes.len();
-                if place == Place::Participant {
-                    placed.joined.push(at);
+                if membership == Membership::Participant {
+                    relisted.joined.push(at);
                 }
-                placed.changed.push(at);
-                self.add_node(desc, rank, place, stamp, now, plan);
-            } else if place == Place::Participant {
-                placed.untold = placed.untold.saturating_add(1);
+                relisted.changed.push(at);
+                self.add_node(desc, rank, membership, stamp, now, plan);
+            } else if membership == Membership::Participant {
+                relisted.untold = relisted.untold.saturating_add(1);
             }
         }
-        placed
+        relisted
     }
 
     fn add_node(
         &mut self,
         desc: &Desc,
         rank: Option<u32>,
-        place: Place,
+        membership: Membership,
         stamp: i64,
         now: Timestamp,
         plan: &Plan,
@@ -167,8 +167,8 @@ impl TrackedRun {
             peer: None,
             pid: Some(desc.pid),
             rank,
-            place,
-            place_since: now,
+            membership,
+            membership_since: now,
             joined: now,
             last_heartbeat: now,
             stamp,

@@ -2,7 +2,7 @@
 
 use super::facts::Dying;
 use super::limits::{MOST_NODES, SETTLE};
-use super::node::Place;
+use super::node::Membership;
 use super::tracked::TrackedRun;
 use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
 use crate::core::insight::reason::{Moment, Names, Reason};
@@ -47,7 +47,7 @@ impl TrackedRun {
             node.finished |= has_finished;
             if !is_over
                 && !has_finished
-                && node.place == Place::Participant
+                && node.membership == Membership::Participant
                 && self.life.dying.len() < MOST_NODES
             {
                 let label = node.label();

@@ -12,7 +12,7 @@ use crate::core::insight::reason::Names;
 
 /// Something that happened in a run.
 #[derive(Debug, Clone)]
-pub(in crate::core::insight) struct Moment {
+pub(in crate::core::insight) struct TimelineEntry {
     pub(in crate::core::insight) at: Timestamp,
     pub(in crate::core::insight) code: String,
     pub(in crate::core::insight) text: String,

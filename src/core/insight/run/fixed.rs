@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use super::facts::AssignedRanks;
 use super::limits::MOST_NODES;
 use super::memory::Room;
-use super::node::{NodeId, Place, TrackedNode};
+use super::node::{Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use crate::api::{ExpectedFrom, RunKind};
 use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
@@ -30,7 +30,7 @@ impl TrackedRun {
         if is_again {
             let round = self.round.number.saturating_add(1);
             self.begin_round(round);
-            self.life.nodes.iter_mut().for_each(|node| node.place = Place::WaitList);
+            self.life.nodes.iter_mut().for_each(|node| node.membership = Membership::WaitList);
         }
         self.round.started.get_or_insert(now);
         self.round.reset = None;
@@ -52,8 +52,8 @@ impl TrackedRun {
             peer: Some(peer),
             pid,
             rank: Some(rank),
-            place: Place::Participant,
-            place_since: now,
+            membership: Membership::Participant,
+            membership_since: now,
             joined: now,
             last_heartbeat: now,
             stamp: 0,
@@ -92,7 +92,7 @@ impl TrackedRun {
 
     fn node_rank_beyond(&mut self, rank: u32, nodes: u32, now: Timestamp) {
         let Some(node) = self.life.nodes.iter_mut().find(|node| node.rank == Some(rank)) else { return };
-        node.place = Place::Redundant;
+        node.membership = Membership::Redundant;
         let reason = Reason::NodeRankBeyond { node: node.label(), rank, nodes };
         self.finds(reason, format!("node {rank}"), now);
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::facts::{Native, Spare};
 use super::limits::MISSING_SHOWN;
-use super::node::{NodeId, Place, TrackedNode};
+use super::node::{Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::World;
 use crate::api::{ExitCounts, Expected, ExpectedFrom, MissingNode, RunState, Severity};
@@ -98,22 +98,22 @@ impl TrackedRun {
 
     fn fold_native_nodes(&mut self, snapshot: &RunSnapshot, forms: bool) {
         let now = snapshot.at;
-        let before: HashMap<String, (Place, Timestamp)> = std::mem::take(&mut self.life.nodes)
+        let before: HashMap<String, (Membership, Timestamp)> = std::mem::take(&mut self.life.nodes)
             .into_iter()
-            .map(|node| (node.node_id(), (node.place, node.joined)))
+            .map(|node| (node.node_id(), (node.membership, node.joined)))
             .collect();
         let mut joined = Vec::new();
         for seen in &snapshot.nodes {
-            let (place, rank) = match seen.state {
+            let (membership, rank) = match seen.state {
                 // It has not joined the round that counts.
                 NodeState::InRound { .. } if forms => continue,
-                NodeState::InRound { rank } => (Place::Participant, Some(rank)),
-                NodeState::Waiting { rank } => (Place::Participant, rank),
-                NodeState::Redundant { .. } => (Place::Redundant, None),
+                NodeState::InRound { rank } => (Membership::Participant, Some(rank)),
+                NodeState::Waiting { rank } => (Membership::Participant, rank),
+                NodeState::Redundant { .. } => (Membership::Redundant, None),
             };
             let since = ago(now, seen.joined_for);
             let was = before.get(seen.node.as_str());
-            if place == Place::Participant && was != Some(&(place, since)) {
+            if membership == Membership::Participant && was != Some(&(membership, since)) {
                 joined.push(self.life.nodes.len());
             }
             self.life.nodes.push(TrackedNode {
@@ -123,8 +123,8 @@ impl TrackedRun {
                 peer: None,
                 pid: None,
                 rank,
-                place,
-                place_since: since,
+                membership,
+                membership_since: since,
                 joined: since,
                 last_heartbeat: ago(now, seen.silent.unwrap_or_default()),
                 stamp: 0,

@@ -17,9 +17,9 @@ pub(in crate::core::insight) enum NodeId {
     Native { node: Label, info: NodeInfo },
 }
 
-/// Where a node is.
+/// In which list of the rendezvous state a node is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::core::insight) enum Place {
+pub(in crate::core::insight) enum Membership {
     Participant,
     WaitList,
     Redundant,
@@ -34,9 +34,9 @@ pub(in crate::core::insight) struct TrackedNode {
     pub(in crate::core::insight) peer: Option<SocketAddr>,
     pub(in crate::core::insight) pid: Option<u32>,
     pub(in crate::core::insight) rank: Option<u32>,
-    pub(in crate::core::insight) place: Place,
+    pub(in crate::core::insight) membership: Membership,
     /// Since when it has been there.
-    pub(in crate::core::insight) place_since: Timestamp,
+    pub(in crate::core::insight) membership_since: Timestamp,
     pub(in crate::core::insight) joined: Timestamp,
     pub(in crate::core::insight) last_heartbeat: Timestamp,
     pub(in crate::core::insight) stamp: i64,

@@ -4,10 +4,10 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::facts::{AlreadyTold, LifeFacts, Master, Moment, Native, RoundFacts};
+use super::facts::{AlreadyTold, LifeFacts, Master, Native, RoundFacts, TimelineEntry};
 use super::key::RunKey;
 use super::limits::{MOST_MOMENTS, SETTLE};
-use super::node::{NodeId, Place, TrackedNode};
+use super::node::{Membership, NodeId, TrackedNode};
 use super::world::World;
 use crate::api::{Expected, ExpectedFrom, RunKind, RunState};
 use crate::core::ids::{ConnId, Timestamp, count};
@@ -33,8 +33,8 @@ pub(in crate::core::insight) struct TrackedRun {
     pub(super) round: RoundFacts,
     pub(super) life: LifeFacts,
     pub(super) told: AlreadyTold,
-    pub(super) timeline: VecDeque<Moment>,
-    pub(super) new_moments: Vec<Moment>,
+    pub(super) timeline: VecDeque<TimelineEntry>,
+    pub(super) new_moments: Vec<TimelineEntry>,
     pub(super) findings: Vec<Finding>,
 }
 
@@ -88,7 +88,7 @@ impl TrackedRun {
         &self.life.world
     }
 
-    pub(in crate::core::insight) fn timeline(&self) -> &VecDeque<Moment> {
+    pub(in crate::core::insight) fn timeline(&self) -> &VecDeque<TimelineEntry> {
         &self.timeline
     }
 
@@ -111,7 +111,7 @@ impl TrackedRun {
 
     /// The nodes in the round.
     pub(in crate::core::insight) fn participants(&self) -> impl Iterator<Item = &TrackedNode> {
-        self.life.nodes.iter().filter(|node| node.place == Place::Participant)
+        self.life.nodes.iter().filter(|node| node.membership == Membership::Participant)
     }
 
     pub(in crate::core::insight) fn joined(&self) -> u32 {
@@ -150,7 +150,10 @@ impl TrackedRun {
     }
 
     pub(in crate::core::insight) fn node_of_rank(&self, rank: u32) -> Option<&TrackedNode> {
-        self.life.nodes.iter().find(|node| node.rank == Some(rank) && node.place == Place::Participant)
+        self.life
+            .nodes
+            .iter()
+            .find(|node| node.rank == Some(rank) && node.membership == Membership::Participant)
     }
 
     /// The nodes of the round that have not finished.
@@ -266,7 +269,7 @@ impl TrackedRun {
 
     pub(super) fn moment(&mut self, at: Timestamp, code: &str, text: String) {
         if self.new_moments.len() < MOST_MOMENTS {
-            self.new_moments.push(Moment { at, code: code.to_owned(), text: text.clone() });
+            self.new_moments.push(TimelineEntry { at, code: code.to_owned(), text: text.clone() });
         }
         self.remember(at, code, text);
         self.touch();
@@ -276,11 +279,11 @@ impl TrackedRun {
         if self.timeline.len() == MOST_MOMENTS {
             self.timeline.pop_front();
         }
-        self.timeline.push_back(Moment { at, code: code.to_owned(), text });
+        self.timeline.push_back(TimelineEntry { at, code: code.to_owned(), text });
     }
 
     /// Takes what happened, and what to report, since the last call.
-    pub(in crate::core::insight) fn take_findings(&mut self) -> (Vec<Moment>, Vec<Finding>) {
+    pub(in crate::core::insight) fn take_findings(&mut self) -> (Vec<TimelineEntry>, Vec<Finding>) {
         (std::mem::take(&mut self.new_moments), std::mem::take(&mut self.findings))
     }
 

@@ -434,6 +434,7 @@ fn every_code_has_an_example_and_is_the_tag_of_its_facts() {
     let codes: Vec<&str> = examples.iter().map(|(reason, _)| reason.code()).collect();
     assert_eq!(codes, Reason::CODES);
     for (reason, _) in examples {
+        assert!(!reason.to_string().is_empty(), "{} has no sentence", reason.code());
         let facts = serde_json::to_value(&reason).expect("JSON");
         assert_eq!(facts["code"], reason.code());
     }

@@ -88,7 +88,7 @@ impl World {
 
     fn join_of(&self, n: usize) -> Join {
         let node = &self.nodes[n];
-        let previous = node.place.map(|(round, rank, _)| Place { round, rank });
+        let previous = node.place.map(|(round, rank, _)| RankInRound { round, rank });
         let rank = node.asked_rank.then_some(1);
         Join { rank, previous, ..again(&name(n), &node.join_id.to_string(), MIN, MAX) }
     }

@@ -28,7 +28,7 @@ pub(super) enum Of {
     /// What an attempt leaves behind: of keys that no row knows only where nobody but agents is left.
     Attempt { only_agents: bool },
     /// Names of a run.
-    Run(super::RunKey),
+    Run(super::RunNumber),
 }
 
 impl Due {

@@ -2,7 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{GroupId, KeySpace, Kind, Notes, Record, Role, RunKey, SlotId, StaleKeys, classify, record_of};
+use super::{
+    GroupId, KeySpace, Kind, Notes, Record, Role, RunNumber, SlotId, StaleKeys, classify, record_of,
+};
 use crate::core::ids::ConnId;
 
 impl StaleKeys {
@@ -82,7 +84,7 @@ impl StaleKeys {
     }
 
     fn check_runs(&self, keys: &KeySpace) {
-        let mut expected: HashMap<RunKey, (usize, usize)> = HashMap::new();
+        let mut expected: HashMap<RunNumber, (usize, usize)> = HashMap::new();
         for (id, _) in keys.iter() {
             if let Some(run) = record_of(keys, id).and_then(|record| record.run) {
                 expected.entry(run).or_default().0 += 1;

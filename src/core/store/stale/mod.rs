@@ -44,7 +44,7 @@ use ranges::RangeSet;
 use readers::Readers;
 use record::{Kind, Record};
 pub(super) use restored::JobMark;
-use runs::{RunKey, Runs};
+use runs::{RunNumber, Runs};
 
 /// When keys are dropped without a client asking for it. `None` switches a rule off.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,7 +98,7 @@ struct Notes {
     wrote: Members,
     /// What it read, in at most [`Self::MOST_READ`] groups.
     read: Reads,
-    runs: SmallVec<[RunKey; 2]>,
+    runs: SmallVec<[RunNumber; 2]>,
 }
 
 impl Notes {
@@ -569,7 +569,7 @@ impl StaleKeys {
     fn on_run_idle(
         &mut self,
         keys: &KeySpace,
-        run: RunKey,
+        run: RunNumber,
         now: Timestamp,
         age: u64,
         readable: &mut Readable,
@@ -636,7 +636,7 @@ impl StaleKeys {
         }
     }
 
-    fn forget_run(&mut self, keys: &mut KeySpace, run: RunKey, cause: DropCause) {
+    fn forget_run(&mut self, keys: &mut KeySpace, run: RunNumber, cause: DropCause) {
         let ids = self.runs.slots(run).to_vec();
         self.add_due(Due::new(ids, Of::Run(run), cause, keys.new_age()));
     }

@@ -1,7 +1,7 @@
 //! What the rules know of one name.
 
 use super::groups::GroupId;
-use super::runs::RunKey;
+use super::runs::RunNumber;
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::protocol::keys::{RendezvousPart, Role};
 use crate::core::store::DropCause;
@@ -12,7 +12,7 @@ pub(in crate::core::store) struct Record {
     pub(super) kind: Kind,
     /// Whose key it is.
     pub(super) user: Role,
-    pub(super) run: Option<RunKey>,
+    pub(super) run: Option<RunNumber>,
     /// The connection that wrote the present value.
     pub(super) writer: Option<ConnId>,
     /// When that connection closed; only where spent addresses are kept.

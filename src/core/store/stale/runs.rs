@@ -8,12 +8,13 @@ use crate::core::ids::{RunId, Timestamp};
 use crate::core::store::DropCause;
 use crate::core::store::slot::SlotId;
 
-/// A run. Never reused, and never zero, so that an option of it takes no more room.
+/// The number of a run. Never reused, and never zero, so that an option of it takes no more room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct RunKey(NonZeroU64);
+pub(super) struct RunNumber(NonZeroU64);
 
+/// The keys of one run, and the connections that use them.
 #[derive(Debug)]
-struct Run {
+struct RunKeys {
     id: RunId,
     /// Connections that touched one of its keys.
     connections: usize,
@@ -29,8 +30,8 @@ struct Run {
 /// All runs, up to [`Runs::TRACKED`].
 #[derive(Debug, Default)]
 pub(super) struct Runs {
-    by_id: HashMap<RunId, RunKey>,
-    by_key: HashMap<RunKey, Run>,
+    by_id: HashMap<RunId, RunNumber>,
+    by_key: HashMap<RunNumber, RunKeys>,
     /// Ids of runs that finished, oldest first.
     finished: VecDeque<RunId>,
     made: u64,
@@ -51,16 +52,16 @@ impl Runs {
     const TRACKED: usize = 1000;
 
     /// The run called `id`, which one more name, `slot`, belongs to now, and the name's position among those of the run.
-    pub(super) fn enter(&mut self, id: &[u8], slot: SlotId) -> Option<(RunKey, u32)> {
+    pub(super) fn enter(&mut self, id: &[u8], slot: SlotId) -> Option<(RunNumber, u32)> {
         let id = RunId::new(id);
         let key = match self.by_id.get(&id) {
             Some(&key) => key,
             None if self.by_key.len() >= Self::TRACKED => return None,
             None => {
-                let key = RunKey(NonZeroU64::MIN.saturating_add(self.made));
+                let key = RunNumber(NonZeroU64::MIN.saturating_add(self.made));
                 self.made += 1;
                 self.by_id.insert(id.clone(), key);
-                let run = Run {
+                let run = RunKeys {
                     id,
                     connections: 0,
                     slots: Members::default(),
@@ -78,23 +79,23 @@ impl Runs {
     }
 
     /// The name `slot` of the run tells whether it is over. Returns its position among those that do.
-    pub(super) fn add_end(&mut self, key: RunKey, slot: SlotId) -> u32 {
+    pub(super) fn add_end(&mut self, key: RunNumber, slot: SlotId) -> u32 {
         self.by_key.get_mut(&key).map_or(0, |run| run.ends.add(slot))
     }
 
     /// The name at position `at` does not belong to the run any more. Returns the one that took its position.
-    pub(super) fn leave(&mut self, key: RunKey, at: u32, slot: SlotId) -> Option<SlotId> {
+    pub(super) fn leave(&mut self, key: RunNumber, at: u32, slot: SlotId) -> Option<SlotId> {
         let moved = self.by_key.get_mut(&key)?.slots.remove(at, slot);
         self.remove_if_empty(key);
         moved
     }
 
     /// As [`Self::leave`], among those that tell whether it is over.
-    pub(super) fn remove_end(&mut self, key: RunKey, at: u32, slot: SlotId) -> Option<SlotId> {
+    pub(super) fn remove_end(&mut self, key: RunNumber, at: u32, slot: SlotId) -> Option<SlotId> {
         self.by_key.get_mut(&key)?.ends.remove(at, slot)
     }
 
-    fn remove_if_empty(&mut self, key: RunKey) {
+    fn remove_if_empty(&mut self, key: RunNumber) {
         if self.by_key.get(&key).is_some_and(|run| run.slots.as_slice().is_empty() && run.connections == 0)
             && let Some(run) = self.by_key.remove(&key)
         {
@@ -104,7 +105,7 @@ impl Runs {
     }
 
     /// One more connection uses the run. Returns its id if it had finished before and is started again by this.
-    pub(super) fn connect(&mut self, key: RunKey) -> Option<RunId> {
+    pub(super) fn connect(&mut self, key: RunNumber) -> Option<RunId> {
         let run = self.by_key.get_mut(&key)?;
         run.connections += 1;
         if run.closed {
@@ -122,7 +123,7 @@ impl Runs {
     }
 
     /// One connection less uses the run. Returns whether it was the last and the run is not over already.
-    pub(super) fn disconnect(&mut self, key: RunKey) -> bool {
+    pub(super) fn disconnect(&mut self, key: RunNumber) -> bool {
         let Some(run) = self.by_key.get_mut(&key) else { return false };
         run.connections -= 1;
         let is_idle = run.connections == 0 && !run.closed;
@@ -133,7 +134,7 @@ impl Runs {
     /// Says when the keys of an idle run are to go, and what is known of its end.
     pub(super) fn set_idle(
         &mut self,
-        key: RunKey,
+        key: RunNumber,
         forget_at: Option<Timestamp>,
         finished: bool,
         closed: bool,
@@ -153,7 +154,7 @@ impl Runs {
     }
 
     /// The state that closed the run is gone: a node that comes now is not refused.
-    pub(super) fn reopen(&mut self, key: RunKey) {
+    pub(super) fn reopen(&mut self, key: RunNumber) {
         let Some(run) = self.by_key.get_mut(&key) else { return };
         self.changes += 1;
         (run.closed, run.finished) = (false, false);
@@ -162,7 +163,7 @@ impl Runs {
         }
     }
 
-    pub(super) fn is_finished(&self, key: RunKey) -> bool {
+    pub(super) fn is_finished(&self, key: RunNumber) -> bool {
         self.by_key.get(&key).is_some_and(|run| run.finished)
     }
 
@@ -171,7 +172,7 @@ impl Runs {
     }
 
     /// Takes the runs whose time has come.
-    pub(super) fn take_due(&mut self, now: Timestamp) -> Vec<(RunKey, DropCause)> {
+    pub(super) fn take_due(&mut self, now: Timestamp) -> Vec<(RunNumber, DropCause)> {
         let due = self.by_key.iter_mut().filter_map(|(&key, run)| {
             run.forget_at.take_if(|at| *at <= now)?;
             let over = run.closed || run.finished;
@@ -184,12 +185,12 @@ impl Runs {
     }
 
     /// The run called `id`.
-    pub(super) fn key_of(&self, id: &[u8]) -> Option<RunKey> {
+    pub(super) fn key_of(&self, id: &[u8]) -> Option<RunNumber> {
         self.by_id.get(&RunId::new(id)).copied()
     }
 
     /// The id of a run.
-    pub(super) fn id_of(&self, key: RunKey) -> Option<&RunId> {
+    pub(super) fn id_of(&self, key: RunNumber) -> Option<&RunId> {
         self.by_key.get(&key).map(|run| &run.id)
     }
 
@@ -209,17 +210,17 @@ impl Runs {
     }
 
     /// The names of a run.
-    pub(super) fn slots(&self, key: RunKey) -> &[SlotId] {
+    pub(super) fn slots(&self, key: RunNumber) -> &[SlotId] {
         self.by_key.get(&key).map_or(&[], |run| run.slots.as_slice())
     }
 
     /// As [`Self::slots`], but only those that tell whether it is over.
-    pub(super) fn ends(&self, key: RunKey) -> &[SlotId] {
+    pub(super) fn ends(&self, key: RunNumber) -> &[SlotId] {
         self.by_key.get(&key).map_or(&[], |run| run.ends.as_slice())
     }
 
     #[cfg(test)]
-    pub(super) fn names_and_connections(&self) -> HashMap<RunKey, (usize, usize)> {
+    pub(super) fn names_and_connections(&self) -> HashMap<RunNumber, (usize, usize)> {
         self.by_key.iter().map(|(&key, run)| (key, (run.slots.as_slice().len(), run.connections))).collect()
     }
 

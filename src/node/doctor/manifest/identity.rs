@@ -91,7 +91,6 @@ fn node_rank(pods: &Pods, manifests: &Manifests, launch: &Launch, total: Option<
         let field = if launch.tool == Tool::Program { "env" } else { "command" };
         Some((Check::fail(id, evidence, remedy(pods, launch)), field))
     };
-    let program = launch.tool == Tool::Program;
     let Some(Told { text, by }) = &launch.node_rank else {
         if launch.open || pods.count.is_none_or(|count| count < 2) {
             return None;
@@ -119,46 +118,52 @@ fn node_rank(pods: &Pods, manifests: &Manifests, launch: &Launch, total: Option<
             fail("node-rank", evidence)
         })?;
     }
-    match text.source()? {
-        Source::PodName | Source::HostName => {
-            fail("node-rank", format!("the rank ({by}) is {}, not a number", text.source()?.name()))
-        }
+    let source = text.source()?;
+    let (id, why) = unfit_source(pods, manifests, launch, source)?;
+    fail(id, format!("the rank ({by}) is {why}"))
+}
+
+/// Why a rank from this source cannot be right, with the id of the check.
+fn unfit_source(
+    pods: &Pods,
+    manifests: &Manifests,
+    launch: &Launch,
+    source: Source,
+) -> Option<(&'static str, String)> {
+    match source {
+        Source::PodName | Source::HostName => Some(("node-rank", format!("{}, not a number", source.name()))),
         Source::EndOfPodName
             if matches!(
                 pods.maker,
                 Maker::Job | Maker::IndexedJob | Maker::Deployment | Maker::JobSet | Maker::TrainJob
             ) =>
         {
-            fail(
+            Some((
                 "rank-from-pod-name",
-                format!("the rank ({by}) is the end of the pod's name, which is random here (`job-3-x7k2p`)"),
-            )
+                "the end of the pod's name, which is random here (`job-3-x7k2p`)".into(),
+            ))
         }
-        Source::EndOfHostName if matches!(pods.maker, Maker::Job | Maker::Deployment) => fail(
+        Source::EndOfHostName if matches!(pods.maker, Maker::Job | Maker::Deployment) => Some((
             "rank-from-pod-name",
-            format!("the rank ({by}) is the end of the host name, which is random here (`job-x7k2p`)"),
-        ),
-        source @ (Source::IndexInRole | Source::EndOfPodName | Source::EndOfHostName) if !pods.is_alone => {
+            "the end of the host name, which is random here (`job-x7k2p`)".into(),
+        )),
+        Source::IndexInRole | Source::EndOfPodName | Source::EndOfHostName if !pods.is_alone => {
             let others = manifests.training(pods.object).count() > 1 || pods.in_unit != pods.count;
-            let spans = launch.tool != Tool::Program
-                && world.is_some_and(|world| pods.in_unit.is_some_and(|unit| u64::from(world) > unit));
+            let most_nodes = launch.most_nodes().filter(|_| launch.tool != Tool::Program);
+            let spans =
+                most_nodes.is_some_and(|most| pods.in_unit.is_some_and(|unit| u64::from(most) > unit));
             // A leader's host name ends in the number of its group.
             let of_group = pods.maker == Maker::LeaderWorkerSet && source != Source::IndexInRole;
-            let collides = others
-                && spans
-                && !of_group
-                && !(program && pods.has(crate::node::makers::When::Plugin("pytorch")));
+            let collides = others && spans && !of_group;
             collides.then(|| {
-                let evidence = format!(
-                    "the rank ({by}) is {}, which begins at 0 in each part of {}: two pods have the same",
-                    source.name(),
-                    pods.place.object
-                );
-                fail("node-rank", evidence)
-            })?
+                let (what, object) = (source.name(), &pods.place.object);
+                let why =
+                    format!("{what}, which begins at 0 in each part of {object}: two pods have the same");
+                ("node-rank", why)
+            })
         }
         Source::PodUid | Source::PodIp | Source::Drawn | Source::ChildJobUid | Source::RunUid => {
-            fail("node-rank", format!("the rank ({by}) is {}, not a number from 0 on", text.source()?.name()))
+            Some(("node-rank", format!("{}, not a number from 0 on", source.name())))
         }
         _ => None,
     }

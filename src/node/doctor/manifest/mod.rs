@@ -40,7 +40,7 @@ use pods::Pods;
 
 /// Where in the manifests something is.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Place {
+pub struct Location {
     /// The file.
     pub file: String,
     /// `Kind/name`.
@@ -49,7 +49,7 @@ pub struct Place {
     pub field: String,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for Location {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {} {}", self.file, self.object, self.field)
     }
@@ -173,7 +173,7 @@ fn not_looked_at(manifests: &Manifests, files: &[(String, String)], checks: &mut
         });
         let has_pods = !manifests.pods.is_empty();
         if !understood && !said && (files.len() == 1 || !has_pods) {
-            let place = Place { file: file.clone(), object: "-".into(), field: "-".into() };
+            let place = Location { file: file.clone(), object: "-".into(), field: "-".into() };
             let check = Check::warn(
                 "pods",
                 "no object in this file makes pods; there was nothing to check",

@@ -6,7 +6,7 @@ use serde_json::Value;
 use serde_saphyr::{DuplicateKeyPolicy, options};
 
 use super::super::Check;
-use super::Place;
+use super::Location;
 
 /// An object of a file.
 #[derive(Debug, Clone)]
@@ -25,9 +25,9 @@ pub(super) struct Object {
 }
 
 impl Object {
-    pub(super) fn place(&self, field: &str) -> Place {
+    pub(super) fn place(&self, field: &str) -> Location {
         let object = format!("{}/{}", self.kind, if self.name.is_empty() { "-" } else { &self.name });
-        Place { file: self.file.clone(), object, field: format!("{}{field}", self.at) }
+        Location { file: self.file.clone(), object, field: format!("{}{field}", self.at) }
     }
 
     /// Whether another object is in the same namespace, as far as the files say.
@@ -43,7 +43,7 @@ impl Object {
 pub(super) fn read(files: &[(String, String)], checks: &mut Vec<Check>) -> Vec<Object> {
     let mut objects = Vec::new();
     for (file, text) in files {
-        let place = |object: &str| Place { file: file.clone(), object: object.into(), field: "-".into() };
+        let place = |object: &str| Location { file: file.clone(), object: object.into(), field: "-".into() };
         if is_helm(text) {
             let check = Check::warn(
                 "template",

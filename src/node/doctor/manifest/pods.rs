@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::Place;
+use super::Location;
 use super::container::Container;
 use super::objects::{Object, list, texts};
 use crate::node::makers::{Facts, LabelValue, Maker, When};
@@ -23,7 +23,7 @@ pub(super) struct Hosts {
 pub(super) struct Pods {
     /// The object, by its number among all.
     pub(super) object: usize,
-    pub(super) place: Place,
+    pub(super) place: Location,
     pub(super) maker: Maker,
     pub(super) name: String,
     pub(super) namespace: Option<String>,
@@ -59,17 +59,17 @@ impl Pods {
     }
 
     /// A field below the pod template's spec.
-    pub(super) fn at(&self, field: &str) -> Place {
+    pub(super) fn at(&self, field: &str) -> Location {
         let joined =
             if field.is_empty() { self.place.field.clone() } else { format!("{}.{field}", self.place.field) };
-        Place { field: joined, ..self.place.clone() }
+        Location { field: joined, ..self.place.clone() }
     }
 
     /// A field of the object itself.
-    pub(super) fn of_owner(&self, field: &str) -> Place {
+    pub(super) fn of_owner(&self, field: &str) -> Location {
         let joined =
             if self.owner_at.is_empty() { field.into() } else { format!("{}.{field}", self.owner_at) };
-        Place { field: joined, ..self.place.clone() }
+        Location { field: joined, ..self.place.clone() }
     }
 
     pub(super) fn owner_number(&self, field: &str) -> Option<u64> {
