@@ -121,7 +121,7 @@ class _Conf:
 
 
 def _node_rank(conf: _Conf, environment: Mapping[str, str], max_nodes: int, notes: list[str]) -> tuple[int | None, str]:
-    """What somebody said must be right; what the platform says of the pod is only taken where it can be a node rank."""
+    """A rank that a user gave must be right. What the platform says of the pod is used only where it can be a node rank."""
     for key in ("node_rank", "rank"):
         if conf.text(key) in ("none", "any"):
             return None, ""

@@ -30,7 +30,7 @@ WAIT_SECONDS = 15.0
 """How long one request waits at the server for news."""
 DEFAULT_PATIENCE = 1800.0
 """How long a server may be away, in seconds, before a node that joins gives up."""
-FAREWELL_SECONDS = 2.0
+LEAVE_SECONDS = 2.0
 """How long a process that ends may take to say so."""
 
 
@@ -294,7 +294,7 @@ class _Presence:
 
 
 def _farewell(presence: _Presence) -> None:
-    presence.end("its process ended", FAREWELL_SECONDS)
+    presence.end("its process ended", LEAVE_SECONDS)
 
 
 OnWaiting = Callable[[Waiting], None]

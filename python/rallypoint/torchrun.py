@@ -39,7 +39,7 @@ from .errors import (
     TimedOutError,
     UnreachableError,
 )
-from .rendezvous import FAREWELL_SECONDS, Action, Identity, Node, Outcome, Round, Terms, Waiting, host_name, node_id
+from .rendezvous import LEAVE_SECONDS, Action, Identity, Node, Outcome, Round, Terms, Waiting, host_name, node_id
 
 log = logging.getLogger("rallypoint")
 
@@ -150,9 +150,9 @@ class RallypointRendezvousHandler(RendezvousHandler):
         """
         error = sys.exc_info()[1]
         if _tells_to_stop(error):
-            self._node.leave("its agent was told to stop", patience=FAREWELL_SECONDS)
+            self._node.leave("its agent was told to stop", patience=LEAVE_SECONDS)
             return True
-        # torch calls this in a `finally`: when it is on its way out with an exception (ChildFailedError, if it is the workers'),
+        # torch calls this in a `finally`: when an exception ends it (ChildFailedError, if a worker failed),
         # the agent failed. One that succeeded has waited at the exit barrier for the others.
         outcome = Outcome.SUCCEEDED if error is None else Outcome.FAILED
         reason = "its workers have succeeded" if error is None else f"its agent failed: {type(error).__name__}"
@@ -167,7 +167,7 @@ class RallypointRendezvousHandler(RendezvousHandler):
                 log.warning("rallypoint: cannot close run %r: %s", self._node.run_id, error)
                 done = False
         # A closed run is over when its last node is gone, and has finished when all of them succeeded.
-        self._node.leave(reason, outcome=outcome, patience=FAREWELL_SECONDS)
+        self._node.leave(reason, outcome=outcome, patience=LEAVE_SECONDS)
         return done
 
     def _info(self, round: Round) -> RendezvousInfo:
@@ -196,7 +196,7 @@ class RallypointRendezvousHandler(RendezvousHandler):
         number = self._node.round.number + 1 if self._node.round else 1
         text = f"{self._where}, round {number} or later: {error}"
         if isinstance(error, GracefulExitError):
-            # Up to 2.15 torchrun then stumbles over its agent's empty result: an AttributeError and exit code 1.
+            # Up to 2.15 torchrun then fails on its agent's empty result, with an AttributeError and exit code 1.
             log.warning("rallypoint: %s; nothing is wrong, whatever torchrun says next", error)
             return RendezvousGracefulExitError(text)
         if isinstance(error, ClosedError):
@@ -211,7 +211,7 @@ class RallypointRendezvousHandler(RendezvousHandler):
 
 
 def _tells_to_stop(error: BaseException | None) -> bool:
-    """Whether it is what torch raises for SIGTERM and its kin."""
+    """Whether it is what torch raises for SIGTERM and similar signals."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
 
     return isinstance(error, SignalException)

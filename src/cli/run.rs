@@ -111,7 +111,7 @@ impl ModeFlag {
 }
 
 /// What is asked of the server.
-struct Wishes<'a> {
+struct Needs<'a> {
     /// To start together with the others.
     payload: Option<AnnouncePayload>,
     /// A store for this run.
@@ -169,7 +169,7 @@ impl Args {
             };
             let (store, admin) = (&reached.store, &reached.admin);
             if !self.wants_relay(reached.addr, admin).await? {
-                let plan = self.meet(&party, store, admin, Wishes { payload, own });
+                let plan = self.meet(&party, store, admin, Needs { payload, own });
                 return Ok(process::unless_stopped(plan).await?.map_or_else(Start::Over, Start::Command));
             }
             let (relay, config) = Self::relay(admin)?;
@@ -180,7 +180,7 @@ impl Args {
                 "the command meets on {local}, a relay to {store}; --relay off connects directly"
             ));
             let work = async {
-                let plan = self.meet(&party, &local, &admin, Wishes { payload, own });
+                let plan = self.meet(&party, &local, &admin, Needs { payload, own });
                 match process::unless_stopped(plan).await? {
                     Err(stopped) => Ok(stopped),
                     Ok(plan) => {
@@ -257,12 +257,12 @@ impl Args {
         party: &Party<'_>,
         store: &Endpoint,
         admin: &AdminUrl,
-        wishes: Wishes<'_>,
+        needs: Needs<'_>,
     ) -> anyhow::Result<Plan> {
         let mut line = |line: String| say(line);
         let patience = self.gather_timeout.0.unwrap_or(FOR_EVER);
         let tries = RetryPolicy { whole: patience, pause: PAUSE };
-        let own = if let Some(payload) = &wishes.payload {
+        let own = if let Some(payload) = &needs.payload {
             let gathered = gather::gather(store, admin, payload, tries, &mut line).await;
             if let Err(reason) = &gathered.outcome
                 && reason.step == "announce"
@@ -276,7 +276,7 @@ impl Args {
             gathered.finish(payload)?.store
         } else if let Some(reason) = reach::several_stores(store).await {
             bail!("{}", reason.text);
-        } else if let Some(run_id) = wishes.own {
+        } else if let Some(run_id) = needs.own {
             Some(gather::own_store(admin, run_id, tries, &mut line).await?)
         } else {
             None

@@ -1,5 +1,5 @@
-//! Somebody else on the same server: asks for a short answer about a thousand times a second, from a plain blocking
-//! thread of its own, and records how long each took.
+//! Another client of the same server. It asks for a short answer about a thousand times a second, from a plain blocking
+//! thread of its own, and records how long each answer took.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

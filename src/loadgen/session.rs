@@ -34,7 +34,7 @@ pub struct Tick {
     pub lasts: Option<Duration>,
 }
 
-/// Names of one load test never meet those of another or of a job. Short, as those of jobs are.
+/// The names of one load test are never those of another, or of a job. Short, as those of jobs are.
 fn unique_prefix() -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     format!("/bench-{:08x}", std::process::id().rotate_left(16) ^ now.as_nanos() as u32)
@@ -215,7 +215,7 @@ impl Session<'_> {
         Arc::clone(self.workers.dialer().question())
     }
 
-    /// Starts somebody who asks for nothing but a short answer, to see how long others keep them waiting.
+    /// Starts a client that only asks for a short answer, to see how long the others make it wait.
     pub(super) fn bystander(&self) -> Result<Bystander, Error> {
         Bystander::start(self.plan.target)
     }

@@ -233,13 +233,13 @@ mod tests {
     #[test]
     fn a_panic_while_the_runs_are_looked_at_is_outlived() {
         let server = Server::start(ServerConfig::default(), Vec::new()).expect("a server");
-        let wish = || crate::core::insight::Expectation { min: 2, max: 2, names: Vec::new() };
-        assert!(server.watch().with_insight(|insight, _| insight.expect("before", wish())));
+        let expectation = || crate::core::insight::Expectation { min: 2, max: 2, names: Vec::new() };
+        assert!(server.watch().with_insight(|insight, _| insight.expect("before", expectation())));
         let broken = Arc::clone(&server);
         let injected = std::thread::spawn(move || broken.watch().with_insight(|_, _| panic!("injected")));
         assert!(injected.join().is_err());
         // What was known may be half of something: it starts anew, and goes on.
-        assert!(server.watch().with_insight(|insight, _| insight.expect("after", wish())));
+        assert!(server.watch().with_insight(|insight, _| insight.expect("after", expectation())));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let looking = tokio::time::timeout(Duration::from_millis(300), Arc::clone(&server).look_after());

@@ -1,4 +1,4 @@
-//! Dropping keys that no client deletes: by the rules for stale keys, by idleness, by an operator's wish.
+//! Dropping keys that no client deletes: by the rules for stale keys, by idleness, or because an operator asked for it.
 //!
 //! A million keys take longer than others may wait for their turn. So a critical section drops some of them and the
 //! next ones go on with it, each before it serves a request. Only what was there when it was decided goes.
@@ -63,12 +63,12 @@ impl Store {
             || !self.ended.is_empty()
     }
 
-    /// How many keys were dropped by rule, or by an operator's wish one run, so far.
+    /// How many keys were dropped so far, by a rule or with a run that an operator dropped.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Empties the store; by itself not of what is in no row while anybody is connected.
+    /// Empties the store. Unless an operator asked for it, keys that are in no row stay while anybody is connected.
     pub(super) fn clear(&mut self, cause: DropCause, fx: &mut impl Effects) {
         let only_rows = cause != DropCause::Operator && self.connections > 0;
         if !only_rows {

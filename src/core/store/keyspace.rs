@@ -21,7 +21,7 @@ pub(super) struct Queue {
     pub(super) offered: u32,
     /// The number of the first item. Each item has the next one.
     pub(super) first: u64,
-    /// Items from this number on were not said to the journal.
+    /// The journal was not told of the items from this number on.
     pub(super) said: u64,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct BarrierState {
     pub(super) arrivals: WaitList,
 }
 
-/// Set in the age of what was written and not said to the journal. An age is an even number beside it.
+/// This bit is set in the age of what was written and of which the journal was not told. An age itself is even.
 const UNSAID: u64 = 1;
 
 /// What has changed since the journal was told last.

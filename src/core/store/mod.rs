@@ -137,7 +137,8 @@ impl Store {
         self.connections = self.connections.saturating_add(1);
     }
 
-    /// Forgets `conn`: its wait ends, its barrier arrival is withdrawn, what it alone stood for is dropped.
+    /// Forgets `conn`: its wait ends, its barrier arrival is withdrawn, and the keys are dropped that are
+    /// of no use without it.
     pub fn disconnect(&mut self, conn: ConnId, now: Timestamp, fx: &mut impl Effects) {
         if self.session(conn).is_none() {
             return;
@@ -184,9 +185,9 @@ impl Store {
     ///
     /// Effects come in the order in which the peers must see them; the engine puts them on the wire before it
     /// releases the lock. A WAIT or BARRIER that cannot finish yet leaves no reply behind, only its registration,
-    /// and exactly one later call will finish it. After a [`Refusal`] no key has changed, but those that a MULTI_SET in
-    /// slices had written.
-    // Inlined into its one caller, every request would pay for the registers that the rarest of them needs.
+    /// and exactly one later call will finish it. After a [`Refusal`] no key has changed, except those
+    /// that a MULTI_SET in slices had written.
+    // If this were inlined into its one caller, every request would pay for the registers that the rarest needs.
     #[inline(never)]
     pub fn apply(
         &mut self,
@@ -259,13 +260,13 @@ impl Store {
         }
     }
 
-    /// Drops every key and queue that is there now, by an operator's wish. Connections and their waits stay. Many keys
+    /// Drops every key and queue that is there now, because an operator asked for it. Connections and their waits stay. Many keys
     /// go in steps, while [`Store::is_unsettled`].
     pub fn reset(&mut self, fx: &mut impl Effects) {
         self.clear(DropCause::Operator, fx);
     }
 
-    /// Drops the keys of one run's rendezvous by an operator's wish: many in steps, while [`Store::is_unsettled`].
+    /// Drops the keys of one run's rendezvous, because an operator asked for it: many in steps, while [`Store::is_unsettled`].
     pub fn drop_run(&mut self, run_id: &[u8], fx: &mut impl Effects) {
         self.stale.take_run(&mut self.keys, run_id);
         self.settle(fx);
@@ -336,7 +337,7 @@ impl Store {
         }
     }
 
-    /// Takes the share of gone workers out of `init/`, as if they had never announced themselves.
+    /// Takes the share of gone workers out of `init/`, as if they had never been counted.
     fn lower_worker_count(&mut self, share: i64) {
         let Some(id) = self.keys.find(b"init/") else { return };
         let Some(count) = self.keys.slot(id).value().and_then(|text| parse_counter(text)) else { return };

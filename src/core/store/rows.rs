@@ -17,11 +17,11 @@ use crate::core::ids::{ConnId, Timestamp};
 use crate::core::journal::{BarrierPlace, ClientImage, ClientRow, KeyRow, Row, StoreId, StoreImage};
 use crate::core::protocol::keys::Role;
 
-/// What is to be said to the journal.
+/// What the journal must be told.
 #[derive(Debug)]
 pub(super) struct Kept {
     store: StoreId,
-    /// Connections of which the rules know something new, or that wait at a barrier or no more.
+    /// Connections of which the rules know something new, or that began or ended a wait at a barrier.
     clients: Vec<ConnId>,
     /// What was said last of the job that is gone.
     job: JobMark,
@@ -41,7 +41,7 @@ impl Store {
         self.kept = Some(Kept { store, clients: Vec::new(), job: JobMark::default() });
     }
 
-    /// What the journal knows of this connection is to be said anew.
+    /// What the journal knows of this connection must be told again.
     #[inline]
     pub(super) fn client_changed(&mut self, conn: ConnId) {
         if let Some(kept) = &mut self.kept {
@@ -196,7 +196,7 @@ impl Store {
         let is_counted = image.keys.get(key).is_some_and(|key| key.life == *life);
         let barrier = self.keys.slot_mut(slot).barrier.get_or_insert_default();
         let registration = self.registrations.append(&mut barrier.arrivals, conn, slot);
-        // Which life it is matters only as far as it is the present one.
+        // Only whether this life is the present one matters.
         let life = if is_counted { barrier.life } else { barrier.life.wrapping_add(1) };
         let on = WaitOn::Barrier { registration, arrivals: *arrivals, life, world_size: i64::MAX };
         self.begin_wait(conn, Wait { since: now, on });

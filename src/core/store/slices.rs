@@ -1,7 +1,8 @@
-//! Requests of very many keys, and lists of them: worked off in slices, with the store free for others in between.
+//! Requests of very many keys, and lists of them: done in slices, and the store is free for others in between.
 //!
-//! Whoever asks gives the same request again until it is done, and nothing else of that connection meanwhile. Each key
-//! is looked at or written once, at a moment of its own; a request of up to [`Store::KEYS_AT_ONCE`] keys is done at one.
+//! The caller gives the same request again until it is done, and meanwhile no other request of that connection. Each
+//! key is looked at or written once, each at its own time. A request of up to [`Store::KEYS_AT_ONCE`] keys is done at one
+//! time.
 
 use std::collections::VecDeque;
 
@@ -54,7 +55,7 @@ impl Copied {
     }
 
     fn is_of(&self, value: &Bytes) -> bool {
-        // What is held here cannot be at the place of another.
+        // While it is held here, no other value can be at its address.
         (self.from.as_ptr(), self.from.len()) == (value.as_ptr(), value.len())
     }
 

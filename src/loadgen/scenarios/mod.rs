@@ -1,7 +1,7 @@
 //! The scenarios, one idea a file. Each prepares, measures its sections and clears up.
 
+mod join;
 mod large;
-mod meeting;
 mod parked;
 mod ranks;
 mod rendezvous;
@@ -25,7 +25,7 @@ pub(super) fn run(session: &mut Session<'_>) -> Result<(), Error> {
         Scenario::Cas => rendezvous::cas(session),
         Scenario::Big => large::big(session),
         Scenario::Barrier => ranks::barrier(session),
-        Scenario::Join => meeting::join(session),
+        Scenario::Join => join::join(session),
     }
 }
 

@@ -43,14 +43,14 @@ pub struct StoreListener {
     pub(super) served: DashMap<ConnId, Served>,
 }
 
-/// How a client is ended by force.
+/// How a client is disconnected by force.
 #[derive(Debug)]
 pub(super) enum Served {
     /// Its task is not started yet.
     Starting,
     /// It has a task of its own.
     Task(AbortHandle),
-    /// It came over a link: this is set, and whoever serves the link woken.
+    /// It came over a link: this is set, and the task that serves the link is woken.
     Linked(Arc<AtomicBool>, Waker),
 }
 

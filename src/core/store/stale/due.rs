@@ -68,7 +68,8 @@ impl StaleKeys {
         self.due.push_back(due);
     }
 
-    /// As [`Self::add_due`], for what attempts leave behind: of a like list that is not begun this one has all.
+    /// As [`Self::add_due`], for what attempts leave behind. It replaces a list of the same kind that is not begun,
+    /// because it has all that is on that one.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn add_due_once(&mut self, due: Due) {
         // The first one may be begun.

@@ -194,7 +194,7 @@ impl StaleKeys {
         }
     }
 
-    /// How many addresses were looked at since the last call to find those of the spent.
+    /// How many addresses were looked at since the last call, to find those that are spent.
     #[inline]
     pub(super) fn take_looks(&mut self) -> usize {
         std::mem::take(&mut self.looks)
@@ -473,7 +473,7 @@ impl StaleKeys {
     /// Rule 2, after a connection has gone: what the attempt leaves is due if no worker is left. Returns what is to be
     /// subtracted from `init/`.
     fn end_attempt(&mut self, age: u64) -> i64 {
-        // Who has only announced itself may be the agent of a static run, or a worker that will need what the others
+        // A connection that has only counted itself may be the agent of a static run, or a worker that needs what the others
         // have written: counters are made for the whole attempt, other keys may be for this one.
         let no_worker = self.workers == 0 && (self.agents > 0 || self.job_connections == 0);
         let only_agents = self.job_connections == self.agents;
@@ -498,8 +498,8 @@ impl StaleKeys {
     }
 
     /// Rule 1 (c): a process has taken the place of `rank` in `group`. A process that has read the address of
-    /// an earlier holder of that place belongs to an earlier meeting. So does a process that has read the
-    /// address of such a one, and so on. The addresses of all of them are spent, except `keep`. This must not
+    /// an earlier holder of that place belongs to an earlier group of processes. So does a process that has
+    /// read the address of such a process, and so on. The addresses of all of them are spent, except `keep`. This must not
     /// happen earlier: if addresses are read late (lazy gloo), a rank may end while others still have to find
     /// each other.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]

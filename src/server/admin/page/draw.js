@@ -27,7 +27,7 @@ function sized(canvas, width, height) {
   return context;
 }
 
-// Colour is never alone: what is missing is hollow, what is gone is crossed out, what is finished has a hook.
+// Colour is never alone: what is missing is hollow, what is gone is crossed out, what is finished has a check mark.
 function drawCell(context, state, x, y, width, height) {
   const small = Math.min(width, height), radius = small >= 30 ? 7 : small >= 10 ? 2.5 : 1;
   const line = small >= 30 ? 1.5 : 1;

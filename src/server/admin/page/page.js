@@ -122,7 +122,7 @@ function nodeCells(run) {
   };
   const ranked = run.participants.some((node) => node.rank !== null);
   const place = (cell, rank) => {
-    // A rank is a place only where ranks are known; who comes to a place that is taken comes behind.
+    // A rank is a place only where ranks are known; one whose place is taken is put at the end.
     if (ranked && rank !== null && rank < MAX_CELLS && !cells[rank]) cells[rank] = cell; else later.push(cell);
   };
   for (const node of run.participants) {
@@ -221,7 +221,7 @@ function showRuns(runs) {
       el("span", { class: "meter", "aria-hidden": "true" }, alive, dead),
       el("span", { class: "row" }, el("span", {}, run.state.replace("_", " ") + (hasRounds(run) ? `, round ${run.round}` : "")), el("span", {}, fraction(run))));
     if (keyOf(run) === seen.chosen) link.setAttribute("aria-current", "true");
-    // The item stays, so that whoever is on it with the keyboard stays there too.
+    // The item stays, so that it keeps the keyboard focus.
     const item = old || el("li", {});
     const focused = item.contains(document.activeElement);
     item.dataset.run = keyOf(run);
@@ -266,7 +266,7 @@ function showState(run, detail) {
     run.exit && run.state !== "exiting" && `${run.exit.arrived} finished`, detail?.workers_store && `its workers meet at ${detail.workers_store}`].filter(Boolean);
   rebuild("since", [from, closes, source, extra], () => [
     isOver(run) ? ticking(from, "", " ago") : ticking(from, "for "), plain(`${closes}${source}${extra.map((text) => `; ${text}`).join("")}`)]);
-  // What has happened and needs nobody is told below, among what happened.
+  // What is over and asks for nothing is shown below, in the timeline.
   const said = (detail ? detail.explanations : run.explanation ? [run.explanation] : []).filter((e) => e.holds || e.severity !== "info");
   rebuild("explanations", said, () => said.slice(0, 30).map(notice));
 }
@@ -287,7 +287,7 @@ function ranges(numbers) {
   return found.map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`));
 }
 
-// In a large grid a red dot is easily overlooked: who is missing or gone is named as well.
+// In a large grid a red dot is easily overlooked, so what is missing or gone is named as well.
 function whoIsNot(cells, called) {
   const list = (state) => {
     const { all, named } = called(cells.map((cell, i) => [cell, i]).filter(([cell]) => cell.state === state));

@@ -24,7 +24,7 @@ let skew = 0;
 // Two stores may each have a run of one id. The workers of a native run get another store in each round.
 const keyOf = (run) => (run.kind === "native" ? run.run_id : `${run.store} ${run.run_id}`);
 
-// The server's time in seconds. It stands still while the server is gone: nobody knows what goes on.
+// The server's time in seconds. It stands still while the server is gone, because then nothing is known.
 function now() {
   return (seen.link === "gone" ? seen.lastHeard : Date.now()) / 1000 + skew;
 }
@@ -86,7 +86,7 @@ async function follow() {
     clearTimeout(silence);
     silence = setTimeout(() => stop.abort(new Error("the server is silent")), ms);
   };
-  // A page that nobody looks at leaves the server alone.
+  // A page that is hidden asks the server for nothing.
   const hide = () => document.hidden && stop.abort(new Error("hidden"));
   document.addEventListener("visibilitychange", hide);
   try {
@@ -101,7 +101,7 @@ async function follow() {
       const blocks = (rest + value).replaceAll("\r\n", "\n").split("\n\n");
       rest = blocks.pop();
       heard();
-      // Until the first event has come nobody knows whether something on the way holds them back.
+      // Until the first event has come, it is not known whether a proxy on the way holds events back.
       if (blocks.length > 0) awaitNext(SILENCE_MS);
       for (const block of blocks) take(block);
       if (blocks.length > 0) changed();
@@ -162,7 +162,7 @@ async function keepDetail() {
     const changedSince = other || stale || seen.detail.version !== run.version;
     const age = performance.now() - fetched;
     const old = age > Math.max(REFETCH_MS, 50 * cost) && !["finished", "ended", "closed", "gone"].includes(run.state);
-    // What takes long is asked for less often.
+    // The longer an answer takes, the less often it is asked for.
     if (!other && (age < Math.max(FETCH_MS, 4 * cost) || !(changedSince || old))) continue;
     const began = performance.now();
     try {
