@@ -4,7 +4,7 @@ use super::capacity::Refusal;
 use super::number::{decimal, parse_counter};
 use super::slot::SlotId;
 use super::waiters::{Registrations, Wait, WaitOn};
-use super::{Effects, Store};
+use super::{Effects, Progress, Store};
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::protocol::Reply;
 
@@ -16,11 +16,14 @@ impl Store {
         world_size: i64,
         now: Timestamp,
         fx: &mut impl Effects,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Progress, Refusal> {
         let looked = self.keys.look(key);
         let count = self.counter(key, looked, "barrier")?.wrapping_add(1);
         let text = decimal(count);
         self.room_for_value(key, looked, text.len().saturating_add(Registrations::BYTES))?;
+        if self.slot_to_write(conn, key, looked, fx).is_none() {
+            return Ok(Progress::Begun);
+        }
         // A connection waits for one thing. Arriving again where it waits already is one more arrival.
         let earlier = self.arrivals_at(conn, key);
         match earlier {
@@ -34,7 +37,7 @@ impl Store {
             fx.reply(Reply::StopWaiting);
             self.release_barrier(id, fx);
             self.release(id);
-            return Ok(());
+            return Ok(Progress::Done);
         }
         let slot = self.keys.slot_mut(id);
         let barrier = slot.barrier.get_or_insert_default();
@@ -43,7 +46,7 @@ impl Store {
         let on = WaitOn::Barrier { registration, arrivals, life, world_size };
         self.begin_wait(conn, Wait { since: now, on });
         self.client_changed(conn);
-        Ok(())
+        Ok(Progress::Done)
     }
 
     /// How often `conn` is counted at the barrier `key`; `None` if it does not wait there.

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::Store;
 use super::effects::{Cleanup, DropCause, Effects, Observed};
 use super::slot::SlotId;
+use crate::core::ids::ConnId;
 
 /// The whole store is being emptied: of all that was there before `age` began.
 #[derive(Debug)]
@@ -59,6 +60,7 @@ impl Store {
     pub fn is_unsettled(&self) -> bool {
         self.sweep.is_some()
             || self.stale.has_due()
+            || self.stale.is_searching()
             || self.stale.has_reads_to_free()
             || !self.ended.is_empty()
     }
@@ -99,6 +101,7 @@ impl Store {
     #[cold]
     pub(super) fn settle(&mut self, fx: &mut impl Effects) {
         let enough = self.work + Self::WORK_AT_ONCE;
+        self.search(Self::WORK_AT_ONCE, fx);
         while self.stale.has_due() && self.work < enough {
             let most = (enough - self.work).div_ceil(Self::STEPS_A_DROP);
             let drops = self.stale.next_drops(&mut self.keys, most);
@@ -155,13 +158,30 @@ impl Store {
         sweep.dropped += 1;
     }
 
-    /// Drops plain values by the rules for stale keys: many in steps.
-    pub(super) fn drop_values(&mut self, drops: &[(SlotId, DropCause)], fx: &mut impl Effects) {
-        let most = Self::WORK_AT_ONCE / Self::STEPS_A_DROP;
-        let (first, rest) = drops.split_at(drops.len().min(most));
-        self.drop_some(first, fx);
-        if !rest.is_empty() {
-            self.stale.put_off(&mut self.keys, rest);
+    /// Before `conn` writes what holds rule 1 (c) up: whether it may. If not, its request is to be given again.
+    #[cold]
+    pub(super) fn make_way(&mut self, conn: ConnId, id: SlotId, fx: &mut impl Effects) -> bool {
+        let mut may_write = self.stale.may_write(&self.keys, conn, id);
+        self.work += self.stale.take_looks();
+        if !may_write {
+            self.search(Self::WORK_A_SLICE, fx);
+            may_write = self.stale.may_write(&self.keys, conn, id);
+        }
+        if !may_write {
+            self.release(id);
+        }
+        may_write
+    }
+
+    /// Goes on with searches for addresses that are spent because others were, for about so many steps.
+    fn search(&mut self, steps: usize, fx: &mut impl Effects) {
+        #[cfg(test)]
+        let steps = steps.min(self.search_at_once);
+        let enough = self.work + steps;
+        while self.work < enough && self.stale.is_searching() {
+            let drops = self.stale.search(&mut self.keys, enough - self.work);
+            self.work += self.stale.take_looks();
+            self.drop_some(&drops, fx);
         }
     }
 

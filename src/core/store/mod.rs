@@ -95,6 +95,9 @@ pub struct Store {
     ended: VecDeque<Ended>,
     /// Set where a journal is kept.
     kept: Option<Kept>,
+    /// Steps of a search that are taken at once.
+    #[cfg(test)]
+    search_at_once: usize,
 }
 
 impl Store {
@@ -116,6 +119,8 @@ impl Store {
             unfinished_bytes: 0,
             ended: VecDeque::new(),
             kept: None,
+            #[cfg(test)]
+            search_at_once: usize::MAX,
         }
     }
 
@@ -196,14 +201,17 @@ impl Store {
         now: Timestamp,
         fx: &mut impl Effects,
     ) -> Result<Progress, Refusal> {
+        if self.stale.is_holding() && self.is_put_off(conn, request) {
+            return Ok(Progress::Begun);
+        }
         self.settle_offer(conn, request, fx);
         match *request {
-            Request::Set { key, value } => self.set(conn, key, value, fx)?,
+            Request::Set { key, value } => return self.set(conn, key, value, fx),
             Request::CompareSet { key, expected, desired } => {
-                self.compare_set(conn, key, expected, desired, fx)?;
+                return self.compare_set(conn, key, expected, desired, fx);
             }
             Request::Get { key } => self.get(conn, key, now, fx),
-            Request::Add { key, delta } => self.add(conn, key, delta, fx)?,
+            Request::Add { key, delta } => return self.add(conn, key, delta, fx),
             Request::Check(keys) if keys.len() > Self::KEYS_AT_ONCE => return self.check(conn, keys, fx),
             Request::Check(keys) => fx.reply(Reply::Ready(self.are_present(keys))),
             Request::Wait(keys) => {
@@ -241,7 +249,9 @@ impl Store {
                 fx.reply(Reply::count(len));
             }
             Request::ListKeys => return self.list_keys(conn, fx),
-            Request::Barrier { key, world_size } => self.barrier(conn, key, world_size, now, fx)?,
+            Request::Barrier { key, world_size } => {
+                return self.barrier(conn, key, world_size, now, fx);
+            }
         }
         Ok(Progress::Done)
     }
@@ -291,7 +301,57 @@ impl Store {
         keys.iter().all(|key| self.is_present(key))
     }
 
-    /// The slot to write `key` in, known to the rules for stale keys.
+    /// Whether a request is put off, as the group of one of its keys is being searched. Of requests that are done in
+    /// slices each key is looked at when it comes to it.
+    #[cold]
+    fn is_put_off(&mut self, conn: ConnId, request: &Request<'_>) -> bool {
+        match *request {
+            Request::Set { key, .. }
+            | Request::CompareSet { key, .. }
+            | Request::Get { key }
+            | Request::Add { key, .. }
+            | Request::Delete { key }
+            | Request::Append { key, .. }
+            | Request::QueuePush { key, .. }
+            | Request::QueuePop { key }
+            | Request::QueueLen { key }
+            | Request::Barrier { key, .. } => self.stale.is_held(conn, key),
+            Request::Check(keys) | Request::Wait(keys) | Request::MultiGet(keys) => {
+                self.is_any_held(conn, keys.len(), keys.iter())
+            }
+            Request::MultiSet(pairs) => self.is_any_held(conn, pairs.len(), pairs.iter().map(|(key, _)| key)),
+            Request::NumKeys | Request::ListKeys | Request::CancelWait | Request::Ping { .. } => false,
+        }
+    }
+
+    #[expect(clippy::arithmetic_side_effects, reason = "steps, of which a critical section takes few")]
+    fn is_any_held<'r>(
+        &mut self,
+        conn: ConnId,
+        count: usize,
+        mut keys: impl Iterator<Item = &'r [u8]>,
+    ) -> bool {
+        if count > Self::KEYS_AT_ONCE || self.has_begun(conn) {
+            return false;
+        }
+        self.work += 2 * count;
+        keys.any(|key| self.stale.is_held(conn, key))
+    }
+
+    /// The slot to write `key` in; `None` while what has to go before is not gone.
+    #[inline]
+    fn slot_to_write(
+        &mut self,
+        conn: ConnId,
+        key: &[u8],
+        looked: Looked,
+        fx: &mut impl Effects,
+    ) -> Option<SlotId> {
+        let id = self.slot_for(conn, key, looked, fx);
+        (self.keys.slot(id).record.is_none() || self.make_way(conn, id, fx)).then_some(id)
+    }
+
+    /// The slot for `key`, known to the rules for stale keys.
     #[inline]
     fn slot_for(&mut self, conn: ConnId, key: &[u8], looked: Looked, fx: &mut impl Effects) -> SlotId {
         let id = looked.id.unwrap_or_else(|| self.new_slot(key, looked));

@@ -25,6 +25,16 @@ pub enum Progress {
     Begun,
 }
 
+/// How a request of many keys goes on after one of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum After {
+    Next,
+    /// It is done.
+    Last,
+    /// It goes on with this key in another critical section.
+    Again,
+}
+
 /// The names for a LIST_KEYS: its reply begins with their number, so all are gathered first.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
@@ -70,7 +80,7 @@ impl Copied {
 )]
 impl Store {
     /// Steps that one slice of a request takes: some milliseconds.
-    const WORK_A_SLICE: usize = 4 * Self::WORK_AT_ONCE;
+    pub(super) const WORK_A_SLICE: usize = 4 * Self::WORK_AT_ONCE;
     /// Requests of up to so many keys are done at one moment, unless very many wait for them or their values
     /// are very large.
     pub(super) const KEYS_AT_ONCE: usize = 4096;
@@ -90,20 +100,26 @@ impl Store {
         items: impl Iterator<Item = T>,
         steps: usize,
         fx: &mut F,
-        mut each: impl FnMut(&mut Self, T, &mut F) -> Result<bool, Refusal>,
+        mut each: impl FnMut(&mut Self, T, &mut F) -> Result<After, Refusal>,
     ) -> Result<Progress, Refusal> {
         let before = self.session_mut(conn).map_or(0, |session| std::mem::take(&mut session.done));
         let enough = self.work + Self::WORK_A_SLICE;
         for (done, item) in items.enumerate().skip(before) {
-            if self.work >= enough {
-                if let Some(session) = self.session_mut(conn) {
-                    session.done = done;
+            let after = if self.work >= enough {
+                After::Again
+            } else {
+                self.work += steps;
+                each(self, item, fx)?
+            };
+            match after {
+                After::Next => {}
+                After::Last => break,
+                After::Again => {
+                    if let Some(session) = self.session_mut(conn) {
+                        session.done = done;
+                    }
+                    return Ok(Progress::Begun);
                 }
-                return Ok(Progress::Begun);
-            }
-            self.work += steps;
-            if !each(self, item, fx)? {
-                break;
             }
         }
         Ok(Progress::Done)
@@ -117,8 +133,11 @@ impl Store {
     ) -> Result<Progress, Refusal> {
         let mut ready = true;
         let progress = self.in_slices(conn, keys.iter(), Self::STEPS_A_KEY, fx, |store, key, _| {
+            if store.stale.is_held(conn, key) {
+                return Ok(After::Again);
+            }
             ready = store.is_present(key);
-            Ok(ready)
+            Ok(if ready { After::Next } else { After::Last })
         })?;
         if progress == Progress::Done {
             fx.reply(Reply::Ready(ready));
@@ -134,8 +153,11 @@ impl Store {
         fx: &mut impl Effects,
     ) -> Result<Progress, Refusal> {
         self.in_slices(conn, keys.iter(), Self::STEPS_A_KEY, fx, |store, key, fx| {
+            if store.stale.is_held(conn, key) {
+                return Ok(After::Again);
+            }
             store.get(conn, key, now, fx);
-            if fx.has_room() { Ok(true) } else { Err(Refusal::OutOfMemory) }
+            if fx.has_room() { Ok(After::Next) } else { Err(Refusal::OutOfMemory) }
         })
     }
 
@@ -150,13 +172,16 @@ impl Store {
             self.room_for_pairs(pairs)?;
         }
         self.in_slices(conn, pairs.iter(), Self::STEPS_A_KEY, fx, |store, (key, value), fx| {
+            if store.stale.is_held(conn, key) {
+                return Ok(After::Again);
+            }
             let looked = store.keys.look(key);
             if !is_small {
                 store.room_for_value(key, looked, value.as_slice().len())?;
             }
             store.work += value.as_slice().len() / Self::BYTES_A_STEP;
-            store.store_value(conn, key, looked, value.to_stored(), fx);
-            Ok(true)
+            let progress = store.store_value(conn, key, looked, value, fx);
+            Ok(if progress == Progress::Done { After::Next } else { After::Again })
         })
     }
 
@@ -182,6 +207,9 @@ impl Store {
             self.begin_wait(conn, Wait { since: now, on });
         }
         let progress = self.in_slices(conn, keys.iter(), Self::STEPS_A_KEY, fx, |store, key, fx| {
+            if store.stale.is_held(conn, key) {
+                return Ok(After::Again);
+            }
             let looked = store.keys.look(key);
             if !is_small {
                 match looked.id {
@@ -190,7 +218,7 @@ impl Store {
                 }
             }
             store.register(conn, key, looked, fx);
-            Ok(true)
+            Ok(After::Next)
         })?;
         if progress == Progress::Done && self.is_registered(conn) {
             self.end_wait(conn);
@@ -262,7 +290,7 @@ impl Store {
                     store.work += slot.key().len() / Self::BYTES_A_STEP;
                     store.room_for(before + names.as_list().wire_len(), 0)?;
                 }
-                Ok(true)
+                Ok(After::Next)
             })?;
             listed.count += names.as_list().len();
             listed.chunks.push_back(names);

@@ -17,6 +17,7 @@ mod stale_pairs;
 mod stale_promises;
 mod stale_resets;
 mod stale_schedules;
+mod stale_searches;
 mod stale_writers;
 mod views;
 mod waits;

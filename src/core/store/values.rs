@@ -18,11 +18,10 @@ impl Store {
         key: &[u8],
         value: Payload<'_>,
         fx: &mut impl Effects,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Progress, Refusal> {
         let looked = self.keys.look(key);
         self.room_for_value(key, looked, value.as_slice().len())?;
-        self.store_value(conn, key, looked, value.to_stored(), fx);
-        Ok(())
+        Ok(self.store_value(conn, key, looked, value, fx))
     }
 
     pub(super) fn store_value(
@@ -30,22 +29,19 @@ impl Store {
         conn: ConnId,
         key: &[u8],
         looked: Looked,
-        value: Bytes,
+        value: Payload<'_>,
         fx: &mut impl Effects,
-    ) {
-        let id = self.slot_for(conn, key, looked, fx);
+    ) -> Progress {
+        let Some(id) = self.slot_to_write(conn, key, looked, fx) else { return Progress::Begun };
         self.start_new_barrier_life(id);
-        self.write(conn, id, value, fx);
+        self.write(conn, id, value.to_stored(), fx);
+        Progress::Done
     }
 
     /// Writes a plain value and wakes the connections that wait for it.
-    #[expect(clippy::arithmetic_side_effects, reason = "steps, of which a critical section takes few")]
     pub(super) fn write(&mut self, conn: ConnId, id: SlotId, value: Bytes, fx: &mut impl Effects) {
         if self.keys.slot(id).record.is_some() {
-            let written = self.stale.on_write(&mut self.keys, conn, id);
-            self.work += self.stale.take_looks();
-            self.drop_values(&written.drops, fx);
-            if let Some(first) = written.other_writer
+            if let Some(first) = self.stale.on_write(&mut self.keys, conn, id)
                 && !self.is_same_process(first, conn)
             {
                 let key = self.keys.slot(id).key().into();
@@ -82,7 +78,7 @@ impl Store {
         expected: &[u8],
         desired: Payload<'_>,
         fx: &mut impl Effects,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Progress, Refusal> {
         let looked = self.keys.look(key);
         if let Some(id) = looked.id {
             self.touch(conn, id, fx);
@@ -90,20 +86,22 @@ impl Store {
         match looked.id.and_then(|id| self.keys.slot(id).value()) {
             Some(current) if current != expected => {
                 fx.reply(Reply::Value(current));
-                return Ok(());
+                return Ok(Progress::Done);
             }
             // What PyTorch answers, though the key does not exist: its clients compare it with what they sent.
             None if !expected.is_empty() => {
                 fx.reply(Reply::Bytes(expected));
-                return Ok(());
+                return Ok(Progress::Done);
             }
             _ => {}
         }
         self.room_for_value(key, looked, desired.as_slice().len())?;
+        let Some(id) = self.slot_to_write(conn, key, looked, fx) else { return Ok(Progress::Begun) };
         let value = desired.to_stored();
         fx.reply(Reply::Value(&value));
-        self.store_value(conn, key, looked, value, fx);
-        Ok(())
+        self.start_new_barrier_life(id);
+        self.write(conn, id, value, fx);
+        Ok(Progress::Done)
     }
 
     #[inline]
@@ -131,19 +129,19 @@ impl Store {
         key: &[u8],
         delta: i64,
         fx: &mut impl Effects,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Progress, Refusal> {
         let looked = self.keys.look(key);
         let sum = self.counter(key, looked, "add")?.wrapping_add(delta);
         let text = decimal(sum);
         self.room_for_value(key, looked, text.len())?;
-        let id = self.slot_for(conn, key, looked, fx);
+        let Some(id) = self.slot_to_write(conn, key, looked, fx) else { return Ok(Progress::Begun) };
         if self.keys.slot(id).record.is_some() {
             self.stale.on_count(&self.keys, conn, id, delta);
             self.client_changed(conn);
         }
         fx.reply(Reply::Number(sum));
         self.write(conn, id, text, fx);
-        Ok(())
+        Ok(Progress::Done)
     }
 
     /// The number in `key`; 0 if there is none.
@@ -185,7 +183,7 @@ impl Store {
         let looked = self.keys.look(key);
         let held = looked.id.and_then(|id| self.keys.slot(id).value()).map_or(0, Bytes::len);
         self.room_for_value(key, looked, held.saturating_add(more.len()))?;
-        let id = self.slot_for(conn, key, looked, fx);
+        let Some(id) = self.slot_to_write(conn, key, looked, fx) else { return Ok(Progress::Begun) };
         if self.own_value(conn, id)? == Progress::Begun {
             return Ok(Progress::Begun);
         }

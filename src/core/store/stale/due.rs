@@ -23,8 +23,6 @@ pub(super) struct Due {
 pub(super) enum Of {
     /// Addresses that this connection wrote, which closed then.
     Writer(ConnId, Timestamp),
-    /// Addresses that are spent already.
-    Spent,
     /// What an attempt leaves behind: of keys that no row knows only where nobody but agents is left.
     Attempt { only_agents: bool },
     /// Names of a run.
@@ -44,7 +42,6 @@ impl Due {
         let is_old = || slot.is_older_than(self.age);
         let goes = match self.of {
             Of::Writer(conn, _) => record.writer == Some(conn),
-            Of::Spent => record.writer.is_none() && is_old(),
             Of::Run(run) => record.run == Some(run) && is_old(),
             Of::Attempt { only_agents } => {
                 let cause = record.kind.attempt_over().filter(|_| is_old())?;
@@ -98,15 +95,6 @@ impl StaleKeys {
     #[inline]
     pub(in crate::core::store) fn has_reads_to_free(&self) -> bool {
         !self.forgotten.is_empty()
-    }
-
-    /// Spent addresses that are to go later.
-    pub(in crate::core::store) fn put_off(&mut self, keys: &mut KeySpace, drops: &[(SlotId, DropCause)]) {
-        let age = keys.new_age();
-        for same in drops.chunk_by(|a, b| a.1 == b.1) {
-            let ids = same.iter().map(|&(id, _)| id).collect();
-            self.add_due(Due::new(ids, Of::Spent, same[0].1, age));
-        }
     }
 
     /// Looks at up to `most` names, and returns those that are to go now.

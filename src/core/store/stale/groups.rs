@@ -81,6 +81,13 @@ impl Groups {
         GroupId { place, made }
     }
 
+    /// The group stays although no name may belong to it, until [`Self::leave`].
+    pub(super) fn hold(&mut self, id: GroupId) {
+        if let Some(group) = find(&mut self.all, id) {
+            group.names += 1;
+        }
+    }
+
     /// One name less belongs to the group.
     pub(super) fn leave(&mut self, id: GroupId) {
         let Some(group) = find(&mut self.all, id) else { return };
@@ -90,6 +97,12 @@ impl Groups {
             self.index.remove(self.index.hash(&group.name), id.place);
             self.bytes -= Self::bytes_of(&group.name) + group.read.bytes();
         }
+    }
+
+    /// The group called `name`, if there is one.
+    pub(super) fn find(&self, name: &[u8]) -> Option<GroupId> {
+        let place = self.index.find(self.index.hash(name), |place| *self.all[place].name == *name)?;
+        Some(self.all[place].id)
     }
 
     pub(super) fn exists(&self, id: GroupId) -> bool {

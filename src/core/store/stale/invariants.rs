@@ -40,7 +40,10 @@ impl StaleKeys {
         let records = keys.iter().filter(|(_, slot)| slot.record.is_some()).count() * Record::BYTES;
         let reads: usize =
             self.notes().map(|notes| &notes.read).chain(&self.forgotten).map(Notes::bytes_of).sum();
-        assert_eq!(self.bytes(), records + reads + self.groups.bytes() + self.due_bytes());
+        assert_eq!(
+            self.bytes(),
+            records + reads + self.groups.bytes() + self.due_bytes() + self.search_bytes()
+        );
     }
 
     fn notes(&self) -> impl Iterator<Item = &Notes> {
@@ -75,6 +78,9 @@ impl StaleKeys {
             assert!(self.notes().all(knows), "its writer does not know of {:?}", slot.key());
             assert_eq!(self.groups.addresses(group).get(record.at as usize), Some(&id));
             addresses.entry(group).or_default().insert(id);
+        }
+        for group in self.held() {
+            *names.entry(group).or_default() += 1;
         }
         assert_eq!(self.groups.names(), names);
         for &group in names.keys() {

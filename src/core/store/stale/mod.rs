@@ -20,8 +20,8 @@ mod groups;
 #[cfg(test)]
 mod invariants;
 mod members;
+mod pairs;
 mod ranges;
-mod readers;
 pub(super) mod record;
 mod restored;
 mod runs;
@@ -40,8 +40,8 @@ use crate::core::protocol::keys::{KeyPattern, RendezvousPart, Role, classify};
 use due::{Due, Of};
 use groups::{GroupId, Groups};
 use members::Members;
+use pairs::{Free, Search};
 use ranges::RangeSet;
-use readers::Readers;
 use record::{Kind, Record};
 pub(super) use restored::JobMark;
 use runs::{RunNumber, Runs};
@@ -127,14 +127,6 @@ impl Notes {
     }
 }
 
-/// What a write of one of PyTorch's own keys leads to.
-#[derive(Debug, Default)]
-pub(super) struct Written {
-    pub(super) drops: Vec<(SlotId, DropCause)>,
-    /// A connection that is still there and had written the key.
-    pub(super) other_writer: Option<ConnId>,
-}
-
 /// What a disconnect leads to.
 #[derive(Debug, Default)]
 pub(super) struct Left {
@@ -164,6 +156,10 @@ pub(super) struct StaleKeys {
     rest_is_due: bool,
     /// Names that may have to go, oldest first.
     due: VecDeque<Due>,
+    /// Searches for addresses that are spent because others were, the next one to go on with first.
+    searches: VecDeque<Search>,
+    /// Places that are about to be taken.
+    free: Vec<Free>,
     /// What connections had read when the store was emptied: it is freed in steps.
     forgotten: Vec<Reads>,
     /// Bytes of records, of what was read, and of the lists of what may have to go.
@@ -188,6 +184,8 @@ impl StaleKeys {
             reset_at: None,
             rest_is_due: false,
             due: VecDeque::new(),
+            searches: VecDeque::new(),
+            free: Vec::new(),
             forgotten: Vec::new(),
             bytes: 0,
             looks: 0,
@@ -326,13 +324,13 @@ impl StaleKeys {
         self.restarted.pop_front()
     }
 
-    /// `conn`, which has touched it, writes the name `id`.
-    pub(super) fn on_write(&mut self, keys: &mut KeySpace, conn: ConnId, id: SlotId) -> Written {
-        let mut written = Written::default();
-        let Some(record) = &mut keys.slot_mut(id).record else { return written };
-        let Kind::Address { group, rank, is_first, .. } = record.kind else { return written };
+    /// `conn`, which has touched it and may write it, writes the name `id`. Returns a connection that is still there and
+    /// had written it.
+    pub(super) fn on_write(&mut self, keys: &mut KeySpace, conn: ConnId, id: SlotId) -> Option<ConnId> {
+        let record = keys.slot_mut(id).record.as_mut()?;
+        let Kind::Address { group, .. } = record.kind else { return None };
         if record.writer == Some(conn) {
-            return written;
+            return None;
         }
         let before = record.writer.replace(conn);
         let was_gone = record.writer_gone_at.take().is_some();
@@ -346,16 +344,7 @@ impl StaleKeys {
         if let Some(before) = before {
             self.remove_from_wrote(keys, before, in_wrote, id);
         }
-        if let Some(notes) = notes_of(&mut self.notes, conn)
-            && let Some(read) = notes.read.get_mut(&group)
-        {
-            read.noted = self.groups.note_reads(group, &read.ranks, read.noted);
-        }
-        if is_first && self.config.drop_spent {
-            self.spend_paired(keys, group, rank, id, &mut written.drops);
-        }
-        written.other_writer = before.filter(|_| !was_gone);
-        written
+        before.filter(|_| !was_gone)
     }
 
     /// `conn`, which has touched it, reads the value of the name `id`. Without `room` that is not remembered.
@@ -414,9 +403,10 @@ impl StaleKeys {
             self.runs.reopen(run);
         }
         if let Some(writer) = record.writer.take()
-            && let Kind::Address { group, .. } = record.kind
+            && let Kind::Address { group, rank, .. } = record.kind
         {
             let in_wrote = record.in_wrote;
+            self.tell_searches(writer, group, rank, id);
             self.remove_from_group(keys, group, id);
             self.remove_from_wrote(keys, writer, in_wrote, id);
         }
@@ -441,7 +431,9 @@ impl StaleKeys {
         let mut left = Left::default();
         let notes =
             self.notes.get_mut(conn.slot()).and_then(|notes| notes.take_if(|notes| notes.conn == conn));
-        let Some(notes) = notes else { return left };
+        let Some(mut notes) = notes else { return left };
+        self.set_aside(conn, &mut notes.read);
+        self.give_up_place(conn);
         self.job_connections -= 1;
         left.was_of_job = true;
         let age = keys.new_age();
@@ -483,86 +475,6 @@ impl StaleKeys {
         let ids = self.leftovers.as_slice().to_vec();
         self.add_due_once(Due::new(ids, Of::Attempt { only_agents }, DropCause::AttemptOver, age));
         std::mem::take(&mut self.gone_worker_share)
-    }
-
-    /// Whether anybody may have read the address of one of `spent` in `group`. Spares the search among the addresses
-    /// where few connections wrote them.
-    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
-    fn has_reader(&mut self, group: GroupId, spent: &[u32]) -> bool {
-        if self.groups.addresses(group).len() <= self.job_connections {
-            return true;
-        }
-        self.looks += self.notes.len();
-        let mut read = self.notes.iter().flatten().filter_map(|notes| notes.read.get(&group));
-        read.any(|read| read.ranks.contains_any(spent))
-    }
-
-    /// Rule 1 (c): a process has taken the place of `rank` in `group`. A process that has read the address of
-    /// an earlier holder of that place belongs to an earlier group of processes. So does a process that has
-    /// read the address of such a process, and so on. The addresses of all of them are spent, except `keep`. This must not
-    /// happen earlier: if addresses are read late (lazy gloo), a rank may end while others still have to find
-    /// each other.
-    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
-    fn spend_paired(
-        &mut self,
-        keys: &mut KeySpace,
-        group: GroupId,
-        rank: u32,
-        keep: SlotId,
-        drops: &mut Vec<(SlotId, DropCause)>,
-    ) {
-        if !self.groups.was_read(group, &[rank]) || !self.has_reader(group, &[rank]) {
-            return;
-        }
-        // The addresses by their writers.
-        let addresses = self.groups.addresses(group);
-        self.looks += addresses.len();
-        let mut written = Vec::with_capacity(addresses.len());
-        for &id in addresses {
-            if let Some((rank, notes)) = writer_of(keys, &mut self.notes, id) {
-                written.push((notes.conn, rank, id));
-            }
-        }
-        written.sort_unstable_by_key(|&(writer, ..)| writer);
-        let mut by_writer: Vec<_> = written.chunk_by(|a, b| a.0 == b.0).map(Some).collect();
-        let ranks = written.iter().map(|&(_, rank, _)| rank).chain([rank]).collect();
-        let mut readers = Readers::new(ranks);
-        for (reader, its) in by_writer.iter().flatten().enumerate() {
-            if let Some(notes) = notes_of(&mut self.notes, its[0].0)
-                && let Some(read) = notes.read.get(&group)
-            {
-                self.looks += readers.add(reader, &read.ranks);
-            }
-        }
-        let mut spent = vec![rank];
-        let mut paired = Vec::new();
-        while let Some(rank) = spent.pop() {
-            for reader in readers.take(rank) {
-                let its = by_writer[reader].take_if(|its| its.iter().any(|&(.., id)| id != keep));
-                for &(writer, rank, id) in its.into_iter().flatten().filter(|&&(.., id)| id != keep) {
-                    paired.push((writer, id));
-                    spent.push(rank);
-                }
-            }
-        }
-        for &(writer, id) in &paired {
-            self.on_value_gone(keys, id);
-            drops.push((id, DropCause::PairedWithGone));
-            // Its next address is of a new pairing.
-            if let Some(notes) = notes_of(&mut self.notes, writer) {
-                let read = notes.read.remove(&group);
-                self.bytes -= read.map_or(0, |read| Notes::READ_BYTES + read.ranks.bytes());
-            }
-        }
-        let mut read = RangeSet::default();
-        for its in by_writer.into_iter().flatten() {
-            if let Some(notes) = notes_of(&mut self.notes, its[0].0)
-                && let Some(its) = notes.read.get(&group)
-            {
-                read.extend(&its.ranks);
-            }
-        }
-        self.groups.set_reads(group, read);
     }
 
     /// The last connection of `run` has gone. Reads what is `readable` of it.
@@ -673,29 +585,20 @@ impl StaleKeys {
     pub(super) fn on_clear(&mut self) {
         self.gone_worker_share = 0;
         self.reset_at = None;
-        for notes in self.notes.iter_mut().flatten() {
+        let mut all = std::mem::take(&mut self.notes);
+        for notes in all.iter_mut().flatten() {
             notes.worker_share = 0;
+            self.set_aside(notes.conn, &mut notes.read);
             if !notes.read.is_empty() {
                 self.forgotten.push(std::mem::take(&mut notes.read));
             }
         }
+        self.notes = all;
     }
 }
 
 fn record_of(keys: &KeySpace, id: SlotId) -> Option<&Record> {
     keys.get(id)?.record.as_deref()
-}
-
-/// The rank and the notes of the live connection that wrote the address `id`.
-fn writer_of<'n>(
-    keys: &KeySpace,
-    all: &'n mut [Option<Box<Notes>>],
-    id: SlotId,
-) -> Option<(u32, &'n mut Notes)> {
-    let Record { kind: Kind::Address { rank, .. }, writer: Some(writer), .. } = record_of(keys, id)? else {
-        return None;
-    };
-    Some((*rank, notes_of(all, *writer)?))
 }
 
 fn notes_of(all: &mut [Option<Box<Notes>>], conn: ConnId) -> Option<&mut Notes> {

@@ -10,6 +10,8 @@ impl RangeSet {
     /// Beyond this the set covers the gaps between its members too: a peer that reads in a hostile order costs
     /// bounded memory, and at worst has its own addresses dropped early.
     const MAX_RANGES: usize = 4096;
+    /// What it takes to insert a range, beside a step: others are moved.
+    pub(super) const STEPS_AN_INSERT: usize = 4;
 
     pub(super) fn insert(&mut self, number: u32) {
         self.insert_range((number, number));
@@ -28,7 +30,7 @@ impl RangeSet {
         clippy::arithmetic_side_effects,
         reason = "`from` and `to` are positions in `ranges`, and `to` is the greater here"
     )]
-    fn insert_range(&mut self, (first, last): (u32, u32)) {
+    pub(super) fn insert_range(&mut self, (first, last): (u32, u32)) {
         // The ranges that overlap or touch the new one become one with it.
         let from = self.ranges.partition_point(|&(_, end)| end < first.saturating_sub(1));
         let to = self.ranges.partition_point(|&(start, _)| start <= last.saturating_add(1));
@@ -44,8 +46,9 @@ impl RangeSet {
         self.ranges.drain(from + 1..to);
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
-        self.ranges.iter().copied()
+    /// One of the ranges.
+    pub(super) fn get(&self, at: usize) -> Option<(u32, u32)> {
+        self.ranges.get(at).copied()
     }
 
     /// Bytes held beside the set itself.
