@@ -9,7 +9,7 @@ use super::Outcome;
 use super::terminal::say;
 use crate::core::ids::{ShownKey, counted};
 use crate::core::journal::segment::commits;
-use crate::core::journal::{Damage, Row, rows};
+use crate::core::journal::{Damage, Reached, Row, SessionId, SessionRow, rows};
 use crate::server::journal::{Folder, read};
 
 /// Look into the journal of a server, without changing it.
@@ -118,7 +118,7 @@ fn dump(path: &Path) -> anyhow::Result<Outcome> {
 fn words(row: &Row<'_>) -> String {
     let gone = |id: &[u8]| format!("`{}` is gone", ShownKey(id));
     match row {
-        Row::Epoch(epoch) => format!("start {epoch}"),
+        Row::Epoch(epoch) => format!("start {}", epoch.number),
         Row::Whole(since) => format!("all was written again since segment {since}"),
         Row::Store(id, Some(open)) => {
             format!("store {id} is open on port {} {}", open.port, ShownKey(open.owner))
@@ -138,9 +138,26 @@ fn words(row: &Row<'_>) -> String {
         Row::Client(store, client, None) => format!("store {store} connection {client} is gone"),
         Row::Client(store, client, Some(_)) => format!("store {store} connection {client} is of a job"),
         Row::Job(store, _) => format!("store {store} job"),
-        Row::Session(id, Some(it)) => format!("session `{}` applied {}", ShownKey(id), it.applied),
-        Row::Session(id, None) => format!("session {}", gone(id)),
+        Row::Link(link, Some(it)) => format!("link {link} of relay `{}`", ShownKey(it.name)),
+        Row::Link(link, None) => format!("link {link} is gone"),
+        Row::Session(id, Some(SessionRow::Open { store, conn, client })) => {
+            format!("{} of {}, connection {conn} of store {store}", session(*id), ShownKey(client))
+        }
+        Row::Session(id, Some(SessionRow::Over)) => format!("{} is over", session(*id)),
+        Row::Session(id, None) => format!("{} is gone", session(*id)),
+        Row::Reached(id, it) => {
+            let Reached { applied, replied, acknowledged, .. } = it;
+            format!(
+                "{}: {applied} bytes applied, {replied} answered, {acknowledged} of them delivered",
+                session(*id)
+            )
+        }
+        Row::Reply(id, at, bytes) => format!("{}: {} bytes of replies from {at}", session(*id), bytes.len()),
         Row::Entry(table, id, Some(_)) => format!("{} `{}`", table.name(), ShownKey(id)),
         Row::Entry(table, id, None) => format!("{} {}", table.name(), gone(id)),
     }
+}
+
+fn session(SessionId { link, no }: SessionId) -> String {
+    format!("link {link} session {no}")
 }

@@ -62,9 +62,9 @@ impl Server {
         let cleanup_log = Arc::new(CleanupLog::new());
         let opened = config.journal.as_ref().map(Journal::open).transpose().map_err(io::Error::other)?;
         let (journal, restored) = opened.unzip();
-        let (before, stores) = restored.map_or_else(Default::default, |it: Restored| {
+        let mut before = restored.map_or_else(Default::default, |it: Restored| {
             it.log();
-            (it.image.epoch, it.image.stores)
+            it.image
         });
         let shared = Shared {
             budget: MemoryBudget::new(config.max_memory),
@@ -75,16 +75,17 @@ impl Server {
             foreign: ForeignClients::new(config.insight.enabled),
             config,
         };
-        let stores = Arc::new(StoreHost::start(shared, clock, Arc::clone(&cleanup_log), journal, stores)?);
+        let stores =
+            Arc::new(StoreHost::start(shared, clock, Arc::clone(&cleanup_log), journal, &mut before)?);
         let rounds = Arc::new(Rounds::new(Arc::clone(&stores), clock));
         let gates = Arc::new(PodGates::new(stores.config(), stores.budget().reservation()));
         let watch = Watch::new(Arc::clone(&stores), Arc::clone(&rounds), Arc::clone(&gates), clock);
-        let links = Arc::new(LinkHost::new(Arc::clone(&stores), clock));
         for socket in sockets {
             stores.open(socket)?;
         }
         stores.reopen();
-        if before > 0 {
+        let links = Arc::new(LinkHost::new(Arc::clone(&stores), clock, &before));
+        if before.epoch.number > 0 {
             let keys: usize = stores.listeners().iter().map(|listener| listener.engine().stats().keys).sum();
             tracing::info!(keys, "restarted in {}: {keys} keys are as they were", Elapsed(clock.now().0));
         }
@@ -172,8 +173,8 @@ impl Server {
                 async move { rounds.keep_time().await }
             }),
             keep_running("journal", || {
-                let stores = Arc::clone(&self.stores);
-                async move { keep_journal(&stores).await }
+                let server = Arc::clone(&self);
+                async move { server.keep_journal().await }
             }),
             keep_running("watch", || {
                 let server = Arc::clone(&self);
@@ -193,36 +194,35 @@ impl Server {
         }
     }
 
+    async fn keep_journal(&self) {
+        let Some(journal) = self.stores.journal() else { return std::future::pending().await };
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            journal.tick(std::time::Instant::now());
+            self.stores.tidy_journal(self.links.copy(journal)).await;
+        }
+    }
+
     /// Stops taking new connections and waits until the last client has left, or `--drain` is over.
     pub async fn drain(&self) {
         self.stores.stop();
         self.rounds.stop();
         self.gates.ring();
         let left = async {
-            while self.stores.connections() > 0 {
+            while self.stores.mortal_clients() > 0 {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
         let limit = self.stores.config().drain;
         if tokio::time::timeout(limit, left).await.is_err() {
-            let connections = self.stores.connections();
+            let connections = self.stores.mortal_clients();
             tracing::warn!(
                 connections,
                 "stopping although clients are still connected: --drain {limit:?} is over"
             );
         }
-    }
-}
-
-/// Looks after the journal, for ever.
-async fn keep_journal(stores: &StoreHost) {
-    let Some(journal) = stores.journal() else { return std::future::pending().await };
-    let mut ticks = tokio::time::interval(TICK);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        journal.tick(std::time::Instant::now());
-        stores.tidy_journal().await;
     }
 }
 

@@ -38,7 +38,12 @@ impl TestServer {
 
     /// The same with its admin port at a given address.
     pub(crate) fn start_with_admin(admin: &str, args: &[&str]) -> Self {
-        Self::start_as(&mut Command::new(env!("CARGO_BIN_EXE_rallypoint")), admin, args)
+        Self::start_on("127.0.0.1:0", admin, args)
+    }
+
+    /// The same with both ports at given addresses.
+    pub(crate) fn start_on(store: &str, admin: &str, args: &[&str]) -> Self {
+        Self::start_as(&mut Command::new(env!("CARGO_BIN_EXE_rallypoint")), store, admin, args)
     }
 
     /// A server that may open so many files.
@@ -46,11 +51,11 @@ impl TestServer {
         let script = format!("ulimit -n {most} && exec \"$@\"");
         let mut shell = Command::new("sh");
         shell.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_rallypoint")]);
-        Self::start_as(&mut shell, "127.0.0.1:0", args)
+        Self::start_as(&mut shell, "127.0.0.1:0", "127.0.0.1:0", args)
     }
 
-    fn start_as(program: &mut Command, admin: &str, args: &[&str]) -> Self {
-        let args = [&["serve", "--listen", "127.0.0.1:0", "--admin", admin], args].concat();
+    fn start_as(program: &mut Command, store: &str, admin: &str, args: &[&str]) -> Self {
+        let args = [&["serve", "--listen", store, "--admin", admin], args].concat();
         let Listening { process, stores, admin, dir } = Listening::start(program, &args);
         Self { process, store: stores[0], admin, stores, dir }
     }

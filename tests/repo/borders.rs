@@ -54,7 +54,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         "server/journal",
-        &["config", "core/ids", "core/journal"],
+        &["config", "core/ids", "core/journal", "process"],
         &["tokio_util", "axum", "prometheus", "bytes"],
     ),
     (

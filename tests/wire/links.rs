@@ -14,17 +14,17 @@ use crate::common::relay::TestRelay;
 use crate::common::{PATIENCE, StopOnDrop, TestServer, eventually, http};
 
 /// A client of PyTorch's kind: one request, then its reply.
-struct Client(TcpStream);
+pub(super) struct Client(pub(super) TcpStream);
 
 impl Client {
-    fn connect(store: SocketAddr) -> Self {
+    pub(super) fn connect(store: SocketAddr) -> Self {
         let mut stream = TcpStream::connect(store).expect("the store listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
         stream.write_all(&HELLO).expect("it reads");
         Self(stream)
     }
 
-    fn ask(&mut self, request: &[u8], reply: usize) -> std::io::Result<Vec<u8>> {
+    pub(super) fn ask(&mut self, request: &[u8], reply: usize) -> std::io::Result<Vec<u8>> {
         self.0.write_all(request)?;
         let mut bytes = vec![0; reply];
         self.0.read_exact(&mut bytes)?;
@@ -32,27 +32,27 @@ impl Client {
     }
 
     /// ADD 1.
-    fn add(&mut self, key: &[u8]) -> std::io::Result<i64> {
+    pub(super) fn add(&mut self, key: &[u8]) -> std::io::Result<i64> {
         let request = [&[4][..], &string(key), &1_i64.to_le_bytes()].concat();
         let sum = self.ask(&request, 8)?;
         Ok(i64::from_le_bytes(sum.try_into().expect("eight bytes")))
     }
 
-    fn set(&mut self, key: &[u8], value: &[u8]) {
+    pub(super) fn set(&mut self, key: &[u8], value: &[u8]) {
         self.0.write_all(&[&[1][..], &string(key), &string(value)].concat()).expect("it reads");
     }
 
     /// WAIT.
-    fn wait(&mut self, key: &[u8]) -> std::io::Result<u8> {
+    pub(super) fn wait(&mut self, key: &[u8]) -> std::io::Result<u8> {
         Ok(self.ask(&wait(key), 1)?[0])
     }
 }
 
-fn string(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn string(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u64).to_le_bytes()[..], bytes].concat()
 }
 
-fn wait(key: &[u8]) -> Vec<u8> {
+pub(super) fn wait(key: &[u8]) -> Vec<u8> {
     [&[6][..], &1_u64.to_le_bytes(), &string(key)].concat()
 }
 
@@ -66,7 +66,7 @@ fn linked(args: &[&str]) -> (TestServer, Cutter, TestRelay) {
 }
 
 /// A metric that counts.
-fn metric(server: &TestServer, name: &str) -> u64 {
+pub(super) fn metric(server: &TestServer, name: &str) -> u64 {
     let metrics = http(server.admin, "GET /metrics", "", "").body;
     let line =
         metrics.lines().find(|line| line.starts_with(name) && line[name.len()..].starts_with([' ', '{']));
@@ -74,10 +74,10 @@ fn metric(server: &TestServer, name: &str) -> u64 {
 }
 
 /// What clients do while the network breaks again and again: each counts, and waits for the others.
-fn count_together(store: SocketAddr, clients: usize, rounds: i64) -> std::io::Result<()> {
+pub(super) fn count_together(stores: &[SocketAddr], clients: usize, rounds: i64) -> std::io::Result<()> {
     std::thread::scope(|scope| {
         let count = |n: usize| -> std::io::Result<()> {
-            let mut client = Client::connect(store);
+            let mut client = Client::connect(stores[n % stores.len()]);
             for round in 1..=rounds {
                 // Each sees its own additions in order, and none twice.
                 assert_eq!(client.add(format!("own{n}").as_bytes())?, round);
@@ -113,7 +113,7 @@ fn breaks_of_the_network_are_not_noticed_behind_a_relay() {
             }
             network.cut_after(usize::MAX);
         });
-        count_together(relay.store, 8, 40).expect("no client notices");
+        count_together(&[relay.store], 8, 40).expect("no client notices");
     });
     assert!(metric(&server, "rallypoint_link_resumes_total") > 3, "the network did break");
 }
@@ -123,7 +123,7 @@ fn without_a_relay_the_same_breaks_end_the_clients() {
     let server = TestServer::start(&[]);
     let network = Cutter::start(server.store);
     network.cut_after(600);
-    count_together(network.addr, 1, 40).expect_err("a client's connection breaks");
+    count_together(&[network.addr], 1, 40).expect_err("a client's connection breaks");
 }
 
 #[test]

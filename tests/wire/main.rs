@@ -10,3 +10,4 @@ mod journal;
 mod lifecycle;
 mod links;
 mod replay;
+mod restarts;

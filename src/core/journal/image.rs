@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::row::{BarrierPlace, ClientRow, JobRow, Row, StoreId, Table};
+use super::row::{
+    BarrierPlace, ClientRow, Epoch, JobRow, LinkId, LinkRow, Reached, Row, SessionId, SessionRow, StoreId,
+    Table,
+};
 
 /// What one part of the server keeps, by id.
 pub type Entries = BTreeMap<Box<[u8]>, Box<[u8]>>;
@@ -10,16 +13,18 @@ pub type Entries = BTreeMap<Box<[u8]>, Box<[u8]>>;
 /// All that a journal says, as it was after its last whole commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Image {
-    /// How often a server has started with this journal.
-    pub epoch: u64,
+    /// The last start of a server with this journal.
+    pub epoch: Epoch,
     /// The open stores.
     pub stores: BTreeMap<StoreId, StoreImage>,
-    /// The sessions of links, by their ids.
-    pub sessions: HashMap<Box<[u8]>, SessionImage>,
+    /// The links of relays.
+    pub links: BTreeMap<LinkId, LinkImage>,
     /// What other parts keep, by table and id.
     pub entries: BTreeMap<Table, Entries>,
     /// The highest number that a store has had.
     pub last_store: StoreId,
+    /// The highest number that a link has had.
+    pub last_link: LinkId,
 }
 
 /// One store.
@@ -88,13 +93,95 @@ pub struct ClientImage {
     pub barrier: Option<(Box<[u8]>, u32, u32)>,
 }
 
-/// How far a session has come: as in [`super::SessionRow`].
+/// The link of a relay.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LinkImage {
+    /// Who its relay is. Without it the link is gone.
+    pub relay: Option<RelayImage>,
+    /// Its sessions, by their numbers.
+    pub sessions: BTreeMap<u32, SessionImage>,
+}
+
+/// A relay: as in [`LinkRow`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RelayImage {
+    /// Its name.
+    pub name: Box<[u8]>,
+    /// Which relay of that name it is.
+    pub life: u64,
+    /// Its address, as text.
+    pub addr: Box<[u8]>,
+}
+
+/// A session of a link. What is known of it comes in any order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionImage {
-    /// The request that was applied last.
-    pub applied: u64,
-    /// Replies that were not acknowledged.
-    pub replies: Box<[u8]>,
+    /// What it is. Without it the session is gone.
+    pub state: Option<SessionState>,
+    /// How far it has come.
+    pub reached: Reached,
+    /// Replies that the relay is not known to be done with, by where they begin.
+    pub replies: BTreeMap<u64, Box<[u8]>>,
+}
+
+/// What a session is: as in [`SessionRow`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SessionState {
+    /// It goes on.
+    Open {
+        /// Its store.
+        store: StoreId,
+        /// The number of its connection in the store.
+        conn: u32,
+        /// The client's address, as text.
+        client: Box<[u8]>,
+    },
+    /// It is over.
+    Over,
+}
+
+impl From<LinkRow<'_>> for RelayImage {
+    fn from(row: LinkRow<'_>) -> Self {
+        Self { name: row.name.into(), life: row.life, addr: row.addr.into() }
+    }
+}
+
+impl From<SessionRow<'_>> for SessionState {
+    fn from(row: SessionRow<'_>) -> Self {
+        match row {
+            SessionRow::Open { store, conn, client } => Self::Open { store, conn, client: client.into() },
+            SessionRow::Over => Self::Over,
+        }
+    }
+}
+
+impl SessionImage {
+    /// The replies that the relay is not done with, in order.
+    pub fn unacknowledged(&self) -> impl Iterator<Item = &[u8]> {
+        let done = self.reached.acknowledged;
+        self.replies.iter().map(move |(&at, bytes)| {
+            let skipped = usize::try_from(done.saturating_sub(at)).unwrap_or(usize::MAX);
+            bytes.get(skipped..).unwrap_or_default()
+        })
+    }
+
+    fn reply(&mut self, at: u64, bytes: &[u8]) {
+        if !self.is_acknowledged(at, bytes) {
+            self.replies.insert(at, bytes.into());
+        }
+    }
+
+    fn reach(&mut self, reached: Reached) {
+        self.reached = reached;
+        while self.replies.first_key_value().is_some_and(|(&at, bytes)| self.is_acknowledged(at, bytes)) {
+            self.replies.pop_first();
+        }
+    }
+
+    /// Whether the relay is done with a whole piece.
+    fn is_acknowledged(&self, at: u64, bytes: &[u8]) -> bool {
+        at.saturating_add(bytes.len() as u64) <= self.reached.acknowledged
+    }
 }
 
 impl ClientImage {
@@ -141,11 +228,19 @@ impl Image {
                     None => drop(self.stores.remove(&id)),
                 }
             }
-            Row::Session(id, None) => drop(self.sessions.remove(id)),
-            Row::Session(id, Some(row)) => {
-                let session = SessionImage { applied: row.applied, replies: row.replies.into() };
-                self.sessions.insert(id.into(), session);
+            Row::Link(link, None) => drop(self.links.remove(&link)),
+            Row::Link(link, Some(row)) => {
+                self.last_link = self.last_link.max(link);
+                self.links.entry(link).or_default().relay = Some(row.into());
             }
+            Row::Session(SessionId { link, no }, None) => {
+                if let Some(link) = self.links.get_mut(&link) {
+                    link.sessions.remove(&no);
+                }
+            }
+            Row::Session(id, Some(row)) => self.session(id).state = Some(row.into()),
+            Row::Reached(id, reached) => self.session(id).reach(reached),
+            Row::Reply(id, at, bytes) => self.session(id).reply(at, bytes),
             Row::Entry(table, id, body) => {
                 let entries = self.entries.entry(table).or_default();
                 match body {
@@ -162,6 +257,20 @@ impl Image {
                     store.apply(row);
                 }
             }
+        }
+    }
+}
+
+impl Image {
+    fn session(&mut self, SessionId { link, no }: SessionId) -> &mut SessionImage {
+        self.links.entry(link).or_default().sessions.entry(no).or_default()
+    }
+
+    /// Forgets links and sessions of which only remains were said.
+    pub(super) fn drop_remains(&mut self) {
+        self.links.retain(|_, link| link.relay.is_some());
+        for link in self.links.values_mut() {
+            link.sessions.retain(|_, session| session.state.is_some());
         }
     }
 }
@@ -191,7 +300,14 @@ impl StoreImage {
                 self.clients.insert(client, row.into());
             }
             Row::Job(_, job) => self.job = job.into(),
-            Row::Epoch(_) | Row::Whole(_) | Row::Store(..) | Row::Session(..) | Row::Entry(..) => {}
+            Row::Epoch(_)
+            | Row::Whole(_)
+            | Row::Store(..)
+            | Row::Link(..)
+            | Row::Session(..)
+            | Row::Reached(..)
+            | Row::Reply(..)
+            | Row::Entry(..) => {}
         }
     }
 }

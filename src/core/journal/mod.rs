@@ -19,6 +19,12 @@ pub mod segment;
 mod tests;
 
 pub use codec::BadRow;
-pub use image::{ClientImage, Entries, Image, JobImage, KeyImage, QueueImage, SessionImage, StoreImage};
+pub use image::{
+    ClientImage, Entries, Image, JobImage, KeyImage, LinkImage, QueueImage, RelayImage, SessionImage,
+    SessionState, StoreImage,
+};
 pub use recovery::{Damage, Recovered, Recovery, Torn, WhatIsWrong};
-pub use row::{BarrierPlace, ClientRow, JobRow, KeyRow, OpenStore, Row, SessionRow, StoreId, Table, rows};
+pub use row::{
+    BarrierPlace, ClientRow, Epoch, JobRow, KeyRow, LinkId, LinkRow, OpenStore, Reached, Row, SessionId,
+    SessionRow, StoreId, Table, rows,
+};

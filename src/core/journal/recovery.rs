@@ -145,7 +145,8 @@ impl Recovery {
     }
 
     /// What was read.
-    pub fn finish(self) -> Recovered {
+    pub fn finish(mut self) -> Recovered {
+        self.image.drop_remains();
         Recovered {
             image: self.image,
             last_segment: self.last_segment,

@@ -15,8 +15,8 @@ pub type StoreId = u32;
 /// One row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Row<'a> {
-    /// A server has started and writes from here on. Each start counts one more.
-    Epoch(u64),
+    /// A server has started and writes from here on.
+    Epoch(Epoch),
     /// All that the server holds has been written since the segment with this number began: the segments before it are
     /// not needed.
     Whole(u64),
@@ -32,10 +32,37 @@ pub enum Row<'a> {
     Client(StoreId, u32, Option<ClientRow<'a>>),
     /// What the rules of a store know of a job beside its connections.
     Job(StoreId, JobRow<'a>),
-    /// A session of a link.
-    Session(&'a [u8], Option<SessionRow<'a>>),
+    /// The link of a relay, or that it is gone with all its sessions.
+    Link(LinkId, Option<LinkRow<'a>>),
+    /// One of its sessions. It is gone once its relay knows that it is over.
+    Session(SessionId, Option<SessionRow<'a>>),
+    /// How far a session has come.
+    Reached(SessionId, Reached),
+    /// A piece of a session's replies: where in the stream it begins, and its bytes.
+    Reply(SessionId, u64, &'a [u8]),
     /// Something that another part of the server keeps, in that part's own words.
     Entry(Table, &'a [u8], Option<&'a [u8]>),
+}
+
+/// One start of a server with this journal.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Epoch {
+    /// Each start counts one more.
+    pub number: u64,
+    /// As which server the relays know it: the same for as long as nothing of what it said is lost. 0 stands for none.
+    pub life: u64,
+}
+
+/// A link, for as long as its relay lives. No number is used again.
+pub type LinkId = u32;
+
+/// A session of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId {
+    /// Its link.
+    pub link: LinkId,
+    /// Its number there.
+    pub no: u32,
 }
 
 /// An open store.
@@ -93,13 +120,46 @@ pub struct JobRow<'a> {
     pub runs: Vec<(&'a [u8], u8)>,
 }
 
-/// How far a session has come.
+/// The link of a relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SessionRow<'a> {
-    /// The number of the request that was applied last.
+pub struct LinkRow<'a> {
+    /// The name of the relay.
+    pub name: &'a [u8],
+    /// Which relay of that name it is.
+    pub life: u64,
+    /// Its address, as text.
+    pub addr: &'a [u8],
+}
+
+/// A session of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionRow<'a> {
+    /// It goes on.
+    Open {
+        /// Its store.
+        store: StoreId,
+        /// The number of its connection in the store.
+        conn: u32,
+        /// The client's address, as text.
+        client: &'a [u8],
+    },
+    /// It is over. What is left of it is for its relay.
+    Over,
+}
+
+/// How far a session has come: offsets in its two streams of bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reached {
+    /// Its requests are applied up to here. A WAIT or BARRIER is when it is over: the relay sends it again.
     pub applied: u64,
-    /// Replies that the other end has not acknowledged.
-    pub replies: &'a [u8],
+    /// The next reply begins here.
+    pub replied: u64,
+    /// The relay is done with the replies up to here.
+    pub acknowledged: u64,
+    /// The number of the dialect that it speaks.
+    pub dialect: u8,
+    /// Requests behind a WAIT that is outstanding were applied: it cannot go on from `applied`.
+    pub is_ahead: bool,
 }
 
 /// What an [`Row::Entry`] is about.
@@ -139,11 +199,14 @@ mod kind {
     pub(super) const QUEUE: u8 = 6;
     pub(super) const CLIENT: u8 = 7;
     pub(super) const JOB: u8 = 8;
-    pub(super) const SESSION: u8 = 9;
-    pub(super) const RUN: u8 = 10;
-    pub(super) const MEMBER: u8 = 11;
-    pub(super) const ANNOUNCEMENT: u8 = 12;
-    pub(super) const BARRIER: u8 = 13;
+    pub(super) const LINK: u8 = 9;
+    pub(super) const SESSION: u8 = 10;
+    pub(super) const REACHED: u8 = 11;
+    pub(super) const REPLY: u8 = 12;
+    pub(super) const RUN: u8 = 13;
+    pub(super) const MEMBER: u8 = 14;
+    pub(super) const ANNOUNCEMENT: u8 = 15;
+    pub(super) const BARRIER: u8 = 16;
     /// From here on a kind that is not known is passed over.
     pub(super) const MAY_BE_PASSED_OVER: u8 = 128;
 }
@@ -159,7 +222,10 @@ impl Row<'_> {
             Self::Queue(..) => kind::QUEUE,
             Self::Client(..) => kind::CLIENT,
             Self::Job(..) => kind::JOB,
+            Self::Link(..) => kind::LINK,
             Self::Session(..) => kind::SESSION,
+            Self::Reached(..) => kind::REACHED,
+            Self::Reply(..) => kind::REPLY,
             Self::Entry(Table::Run, ..) => kind::RUN,
             Self::Entry(Table::Member, ..) => kind::MEMBER,
             Self::Entry(Table::Announcement, ..) => kind::ANNOUNCEMENT,
@@ -186,7 +252,11 @@ impl Row<'_> {
 
     fn encode_fields(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Epoch(number) | Self::Whole(number) => put_number(out, *number),
+            Self::Epoch(Epoch { number, life }) => {
+                put_number(out, *number);
+                put_number(out, *life);
+            }
+            Self::Whole(number) => put_number(out, *number),
             Self::Store(store, open) => {
                 put_number(out, (*store).into());
                 put_option(out, *open, |out, open| {
@@ -230,12 +300,30 @@ impl Row<'_> {
                     out.push(*is);
                 }
             }
-            Self::Session(id, row) => {
-                put_bytes(out, id);
+            Self::Link(link, row) => {
+                put_number(out, (*link).into());
                 put_option(out, *row, |out, row| {
-                    put_number(out, row.applied);
-                    put_bytes(out, row.replies);
+                    put_bytes(out, row.name);
+                    put_number(out, row.life);
+                    put_bytes(out, row.addr);
                 });
+            }
+            Self::Session(id, row) => {
+                put_session_id(out, *id);
+                put_option(out, *row, put_session);
+            }
+            Self::Reached(id, reached) => {
+                put_session_id(out, *id);
+                put_number(out, reached.applied);
+                put_number(out, reached.replied);
+                put_number(out, reached.acknowledged);
+                out.push(reached.dialect);
+                out.push(reached.is_ahead.into());
+            }
+            Self::Reply(id, at, bytes) => {
+                put_session_id(out, *id);
+                put_number(out, *at);
+                put_bytes(out, bytes);
             }
             Self::Entry(_, id, body) => {
                 put_bytes(out, id);
@@ -243,6 +331,23 @@ impl Row<'_> {
             }
         }
     }
+}
+
+fn put_session_id(out: &mut Vec<u8>, SessionId { link, no }: SessionId) {
+    put_number(out, link.into());
+    put_number(out, no.into());
+}
+
+fn put_session(out: &mut Vec<u8>, row: SessionRow<'_>) {
+    let open = match row {
+        SessionRow::Open { store, conn, client } => Some((store, conn, client)),
+        SessionRow::Over => None,
+    };
+    put_option(out, open, |out, (store, conn, client)| {
+        put_number(out, store.into());
+        put_number(out, conn.into());
+        put_bytes(out, client);
+    });
 }
 
 fn put_client(out: &mut Vec<u8>, row: &ClientRow<'_>) {
@@ -278,7 +383,7 @@ pub fn rows(bytes: &[u8]) -> impl Iterator<Item = Result<Option<Row<'_>>, BadRow
 
 fn decode(kind: u8, fields: Fields<'_>) -> Result<Option<Row<'_>>, BadRow> {
     let table = match kind {
-        kind::EPOCH..=kind::SESSION => None,
+        kind::EPOCH..=kind::REPLY => None,
         kind::RUN => Some(Table::Run),
         kind::MEMBER => Some(Table::Member),
         kind::ANNOUNCEMENT => Some(Table::Announcement),
@@ -294,7 +399,11 @@ fn fields_of(kind: u8, table: Option<Table>, mut its: Fields<'_>) -> Option<Row<
         return Some(Row::Entry(table, its.bytes()?, its.option(Fields::bytes)?));
     }
     Some(match kind {
-        kind::EPOCH => Row::Epoch(its.number()?),
+        kind::EPOCH => {
+            let number = its.number()?;
+            // Before there were links it had no life.
+            Row::Epoch(Epoch { number, life: its.number().unwrap_or(0) })
+        }
         kind::WHOLE => Row::Whole(its.number()?),
         kind::STORE => Row::Store(
             its.small()?,
@@ -312,12 +421,36 @@ fn fields_of(kind: u8, table: Option<Table>, mut its: Fields<'_>) -> Option<Row<
         kind::QUEUE => Row::Queue(its.small()?, its.bytes()?, its.number()?, its.number()?),
         kind::CLIENT => Row::Client(its.small()?, its.small()?, its.option(client)?),
         kind::JOB => Row::Job(its.small()?, job(&mut its)?),
-        kind::SESSION => Row::Session(
-            its.bytes()?,
-            its.option(|its| Some(SessionRow { applied: its.number()?, replies: its.bytes()? }))?,
+        kind::LINK => Row::Link(
+            its.small()?,
+            its.option(|its| Some(LinkRow { name: its.bytes()?, life: its.number()?, addr: its.bytes()? }))?,
         ),
+        kind::SESSION => Row::Session(session_id(&mut its)?, its.option(session)?),
+        kind::REACHED => Row::Reached(
+            session_id(&mut its)?,
+            Reached {
+                applied: its.number()?,
+                replied: its.number()?,
+                acknowledged: its.number()?,
+                dialect: its.byte()?,
+                is_ahead: its.byte()? != 0,
+            },
+        ),
+        kind::REPLY => Row::Reply(session_id(&mut its)?, its.number()?, its.bytes()?),
         _ => return None,
     })
+}
+
+fn session_id(its: &mut Fields<'_>) -> Option<SessionId> {
+    Some(SessionId { link: its.small()?, no: its.small()? })
+}
+
+fn session<'a>(its: &mut Fields<'a>) -> Option<SessionRow<'a>> {
+    let open = its.option(|its| {
+        let (store, conn, client) = (its.small()?, its.small()?, its.bytes()?);
+        Some(SessionRow::Open { store, conn, client })
+    })?;
+    Some(open.unwrap_or(SessionRow::Over))
 }
 
 fn job<'a>(its: &mut Fields<'a>) -> Option<JobRow<'a>> {

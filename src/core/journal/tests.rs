@@ -10,13 +10,17 @@ use super::*;
 #[derive(Debug, Clone)]
 enum Said {
     Epoch(u64),
+    Link(LinkId, Option<u64>),
+    Session(SessionId, Option<(StoreId, u32)>),
+    Over(SessionId),
+    Reached(SessionId, u64, u64),
+    Reply(SessionId, u64, Vec<u8>),
     Store(StoreId, Option<u16>),
     Key(StoreId, u8, Option<(Vec<u8>, u32, Option<u32>)>),
     Item(StoreId, u8, u64),
     Queue(StoreId, u8, u64, u64),
     Client(StoreId, u32, Option<(u8, i64, Vec<u8>)>),
     GoneShare(StoreId, i64),
-    Session(u8, Option<(u64, Vec<u8>)>),
     Entry(usize, u8, Option<Vec<u8>>),
 }
 
@@ -24,6 +28,7 @@ fn said() -> impl Strategy<Value = Said> {
     let bytes = || vec(any::<u8>(), 0..200);
     let store = 1..4_u32;
     let key = 0..4_u8;
+    let session = || (0..3_u32, 0..3_u32).prop_map(|(link, no)| SessionId { link, no });
     prop_oneof![
         any::<u64>().prop_map(Said::Epoch),
         (store.clone(), any::<Option<u16>>()).prop_map(|(store, port)| Said::Store(store, port)),
@@ -34,17 +39,39 @@ fn said() -> impl Strategy<Value = Said> {
         (store.clone(), 0..3_u32, any::<Option<(u8, i64, Vec<u8>)>>())
             .prop_map(|(store, client, row)| Said::Client(store, client, row)),
         (store, any::<i64>()).prop_map(|(store, share)| Said::GoneShare(store, share)),
-        (key.clone(), proptest::option::of((any::<u64>(), bytes())))
-            .prop_map(|(id, row)| Said::Session(id, row)),
+        (0..3_u32, any::<Option<u64>>()).prop_map(|(link, life)| Said::Link(link, life)),
+        (session(), any::<Option<(StoreId, u32)>>()).prop_map(|(id, row)| Said::Session(id, row)),
+        session().prop_map(Said::Over),
+        (session(), any::<u64>(), 0..500_u64).prop_map(|(id, at, done)| Said::Reached(id, at, done)),
+        (session(), 0..500_u64, bytes()).prop_map(|(id, at, bytes)| Said::Reply(id, at, bytes)),
         (0..Table::ALL.len(), key, proptest::option::of(bytes()))
             .prop_map(|(table, id, body)| Said::Entry(table, id, body)),
     ]
 }
 
+fn epoch(number: u64) -> Epoch {
+    Epoch { number, life: number.wrapping_mul(7) }
+}
+
 impl Said {
     fn with<T>(&self, give: impl FnOnce(Row<'_>) -> T) -> T {
         let row = match self {
-            Self::Epoch(epoch) => Row::Epoch(*epoch),
+            Self::Epoch(number) => Row::Epoch(epoch(*number)),
+            Self::Link(link, life) => {
+                Row::Link(*link, life.map(|life| LinkRow { name: b"relay", life, addr: b"10.0.0.1" }))
+            }
+            Self::Session(id, row) => {
+                let client = b"127.0.0.1:4000";
+                let row = row.map(|(store, conn)| SessionRow::Open { store, conn, client });
+                Row::Session(*id, row)
+            }
+            Self::Over(id) => Row::Session(*id, Some(SessionRow::Over)),
+            Self::Reached(id, at, acknowledged) => {
+                let reached =
+                    Reached { applied: *at, replied: *at, acknowledged: *acknowledged, ..Reached::default() };
+                Row::Reached(*id, reached)
+            }
+            Self::Reply(id, at, bytes) => Row::Reply(*id, *at, bytes),
             Self::Store(store, port) => {
                 Row::Store(*store, port.map(|port| OpenStore { port, owner: b"run" }))
             }
@@ -70,10 +97,6 @@ impl Said {
             }
             Self::GoneShare(store, share) => {
                 Row::Job(*store, JobRow { gone_share: *share, idle: 1, runs: vec![(b"job", 5)] })
-            }
-            Self::Session(id, row) => {
-                let row = row.as_ref().map(|(applied, replies)| SessionRow { applied: *applied, replies });
-                return give(Row::Session(&[*id], row));
             }
             Self::Entry(table, id, body) => {
                 return give(Row::Entry(Table::ALL[*table], &[*id], body.as_deref()));
@@ -105,6 +128,7 @@ fn image_of(commits: &[Vec<Said>]) -> Image {
     for said in commits.iter().flatten() {
         said.with(|row| image.apply(row));
     }
+    image.drop_remains();
     image
 }
 
@@ -191,9 +215,13 @@ proptest! {
         for said in commits[from..].iter().flatten() {
             said.with(|row| copied.apply(row));
         }
-        // From any commit on: all later ones come again too.
-        let stores_as_before = commits[from..].iter().flatten().all(|said| !matches!(said, Said::Store(..) | Said::Queue(..) | Said::Item(..)));
-        prop_assert!(!stores_as_before || copied == image);
+        copied.drop_remains();
+        // From any commit on: all later ones come again too. Where some of them take others away, the order counts.
+        let takes_away = |said: &Said| {
+            use Said::{Item, Link, Over, Queue, Reached, Session, Store};
+            matches!(said, Store(..) | Queue(..) | Item(..) | Link(..) | Session(..) | Over(..) | Reached(..))
+        };
+        prop_assert!(commits[from..].iter().flatten().any(takes_away) || copied == image);
     }
 
     #[test]
@@ -211,10 +239,12 @@ fn a_row_of_a_newer_release_is_refused_or_passed_over_by_its_kind() {
     let read: Vec<_> = rows(&[100, 2, 1, 2]).collect();
     assert_eq!(read, [Err(BadRow::Newer(100))]);
     let mut passed_over = vec![200, 2, 1, 2];
-    Row::Epoch(4).encode(&mut passed_over);
-    assert_eq!(rows(&passed_over).collect::<Vec<_>>(), [Ok(None), Ok(Some(Row::Epoch(4)))]);
-    // Fields that a newer release has added.
-    assert_eq!(rows(&[1, 3, 9, 8, 7]).collect::<Vec<_>>(), [Ok(Some(Row::Epoch(9)))]);
+    Row::Epoch(epoch(4)).encode(&mut passed_over);
+    assert_eq!(rows(&passed_over).collect::<Vec<_>>(), [Ok(None), Ok(Some(Row::Epoch(epoch(4))))]);
+    // Fields that a newer release has added, and one that an older one does not write.
+    let read = |bytes| rows(bytes).collect::<Vec<_>>();
+    assert_eq!(read(&[1, 4, 9, 8, 7, 6]), [Ok(Some(Row::Epoch(Epoch { number: 9, life: 8 })))]);
+    assert_eq!(read(&[1, 1, 9]), [Ok(Some(Row::Epoch(Epoch { number: 9, life: 0 })))]);
     assert_eq!(rows(&[1, 0]).collect::<Vec<_>>(), [Err(BadRow::Malformed(1))]);
     assert_eq!(rows(&[1, 9, 1]).collect::<Vec<_>>(), [Err(BadRow::Malformed(1))]);
 }
@@ -252,9 +282,9 @@ fn a_hole_that_nobody_promised_is_cut_with_what_is_behind_it() {
     // After a power cut: the second commit never reached the disk, the third did, and neither was acknowledged.
     let mut bytes = Header { number: 1, anew: false }.encode().to_vec();
     let mut starts = Vec::new();
-    for epoch in 1..=3 {
+    for number in 1..=3 {
         let mut commit = vec![0; COMMIT];
-        Row::Epoch(epoch).encode(&mut commit);
+        Row::Epoch(epoch(number)).encode(&mut commit);
         let at = bytes.len() as u32;
         seal(&mut commit, Place { segment: 1, at }, super::segment::HEADER as u32).expect("short");
         starts.push(bytes.len());
@@ -264,7 +294,7 @@ fn a_hole_that_nobody_promised_is_cut_with_what_is_behind_it() {
     let read = recover(&[(1, &bytes)]).expect("cut");
     assert_eq!(
         (read.image.epoch, read.torn),
-        (1, vec![Torn { segment: 1, at: starts[1] as u32, len: (bytes.len() - starts[1]) as u64 }])
+        (epoch(1), vec![Torn { segment: 1, at: starts[1] as u32, len: (bytes.len() - starts[1]) as u64 }])
     );
 }
 
@@ -287,12 +317,19 @@ fn what_begins_anew_counts_from_its_end_on() {
 
 /// The journal of the first format that was ever written, as a later release will find it.
 fn first_format() -> Vec<Vec<Said>> {
+    let id = SessionId { link: 1, no: 3 };
     vec![
         vec![Said::Epoch(1), Said::Store(1, Some(29500)), Said::Store(2, Some(29510))],
         vec![key(1, 1, b"a value"), Said::Key(1, 2, Some((b"3".to_vec(), 2, Some(17))))],
         vec![Said::Item(1, 3, 0), Said::Item(1, 3, 1), Said::Item(1, 3, 2), Said::Queue(1, 3, 1, 3)],
         vec![Said::Client(1, 17, Some((1, -2, b"job".to_vec()))), Said::GoneShare(1, 3)],
-        vec![Said::Session(9, Some((5, b"replies".to_vec())))],
+        vec![
+            Said::Link(1, Some(9)),
+            Said::Session(id, Some((1, 17))),
+            Said::Reached(id, 300, 4),
+            Said::Reply(id, 2, b"replies".to_vec()),
+            Said::Reply(id, 9, b"more".to_vec()),
+        ],
         (0..Table::ALL.len()).map(|table| Said::Entry(table, 1, Some(b"body".to_vec()))).collect(),
         vec![key(2, 1, b"gone with its store"), Said::Store(2, None), Said::Key(1, 1, None), key(1, 4, b"")],
     ]
@@ -309,4 +346,6 @@ fn the_first_format_is_read() {
     let read = recover(&[(1, &stored)]).expect("no damage");
     assert_eq!(read.image, image_of(&first_format()));
     assert_eq!(read.image.stores[&1].queues[&[3][..]].items.len(), 2);
+    let replies: Vec<_> = read.image.links[&1].sessions[&3].unacknowledged().collect();
+    assert_eq!(replies.concat(), b"pliesmore");
 }

@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 pub use frame::{Amounts, End, Frame, FrameError, Refuse, Sessions};
 pub use relay::{RelayEnd, RelayEvent, SessionLost};
-pub use server::{ServerEnd, ServerEvent};
+pub use server::{BeforeBreak, ServerEnd, ServerEvent};
 
 /// The protocol that `Upgrade` names.
 pub const UPGRADE: &str = "rallypoint-link/1";

@@ -295,9 +295,11 @@ impl RelayEnd {
             }
             let Some(client) = self.clients.get(&no) else { continue };
             let may_have_been_heard = self.streams.get(no).is_some_and(Stream::has_sent);
-            // A server that still has this relay's sessions has never heard of this one.
-            let is_new = !may_have_been_heard || (welcome.resumed && client.opened == Some(welcome.life));
-            if is_new {
+            // A server that still has this relay's sessions has never heard of this one, or nothing of it was applied.
+            let is_unheard = welcome.resumed
+                && client.opened == Some(welcome.life)
+                && self.streams.get(no).is_some_and(Stream::is_untouched);
+            if !may_have_been_heard || is_unheard {
                 self.streams.start_anew(no)?;
                 self.introduce(no);
                 continue;

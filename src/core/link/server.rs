@@ -20,8 +20,21 @@ pub enum ServerEvent {
     Request(SessionNo, Bytes),
     /// A client has gone.
     Close(SessionNo),
+    /// The relay knows that a session is over.
+    Forgotten(SessionNo),
     /// The relay has gone, and all its clients.
     Bye,
+}
+
+/// How far a session has come, for a server that goes on with it.
+#[derive(Debug)]
+pub struct BeforeBreak<R> {
+    /// Bytes of requests that are applied.
+    pub applied: u64,
+    /// Bytes of replies that the relay is done with.
+    pub acknowledged: u64,
+    /// The replies behind them.
+    pub replies: R,
 }
 
 /// A session that is over.
@@ -64,6 +77,34 @@ impl ServerEnd {
         }
     }
 
+    /// The end of a server that goes on where another one ended, at `now`: without a connection.
+    pub fn restored(identity: Identity, life: ServerLife, now: Timestamp) -> Self {
+        Self { pulse: Pulse::at(now), ..Self::new(identity, life) }
+    }
+
+    /// A session that the last server had. Where it cannot go on, [`Self::end`] comes next.
+    pub fn restore(&mut self, no: SessionNo, it: BeforeBreak<Vec<Bytes>>) {
+        self.streams.restore(no, it.applied, it.acknowledged, it.replies);
+        self.open.insert(no);
+    }
+
+    /// A session as [`Self::restore`] takes it.
+    pub fn to_restore(&self, no: SessionNo) -> Option<BeforeBreak<impl Iterator<Item = &Bytes>>> {
+        let (applied, acknowledged, replies) = self.streams.to_restore(no)?;
+        Some(BeforeBreak { applied, acknowledged, replies })
+    }
+
+    /// The sessions, also those that are over and of which the relay does not know it: `true` for these.
+    pub fn all(&self) -> impl Iterator<Item = (SessionNo, bool)> {
+        let over = self.ended.keys().map(|&no| (no, true));
+        self.open.iter().map(|&no| (no, false)).chain(over)
+    }
+
+    /// The relay is done with a session's replies up to here.
+    pub fn acknowledged(&self, no: SessionNo) -> u64 {
+        self.streams.to_restore(no).map_or(0, |(_, acknowledged, _)| acknowledged)
+    }
+
     /// The relay.
     pub fn identity(&self) -> &Identity {
         &self.identity
@@ -104,16 +145,12 @@ impl ServerEnd {
         for no in gone {
             self.open.remove(&no);
             self.streams.close(no);
-            self.events.push_back(ServerEvent::Close(no));
+            self.events.extend([ServerEvent::Close(no), ServerEvent::Forgotten(no)]);
         }
-        let streams = &mut self.streams;
-        self.ended.retain(|no, _| {
-            let is_wanted = told.contains(no);
-            if !is_wanted {
-                streams.close(*no);
-            }
-            is_wanted
-        });
+        let over: Vec<_> = self.ended.keys().filter(|no| !told.contains(no)).copied().collect();
+        for no in over {
+            self.forget(no);
+        }
         let mut sessions = Vec::new();
         for point in points {
             self.streams.go_on_from(point)?;
@@ -163,8 +200,8 @@ impl ServerEnd {
                 if self.open.contains(&no) {
                     self.end(no, "its client has gone".into());
                     self.events.push_back(ServerEvent::Close(no));
-                } else if self.ended.remove(&no).is_some() {
-                    self.streams.close(no);
+                } else {
+                    self.forget(no);
                 }
             }
             Frame::Bye => self.events.push_back(ServerEvent::Bye),
@@ -172,6 +209,14 @@ impl ServerEnd {
             _ => return Err(LinkError::Unexpected("from a relay")),
         }
         Ok(())
+    }
+
+    /// The relay knows that a session is over.
+    fn forget(&mut self, no: SessionNo) {
+        if self.ended.remove(&no).is_some() {
+            self.streams.close(no);
+            self.events.push_back(ServerEvent::Forgotten(no));
+        }
     }
 
     /// There is room for so many bytes more of a session's requests.

@@ -142,6 +142,11 @@ impl Stream {
         usize::try_from(self.received.saturating_sub(self.done_with)).unwrap_or(usize::MAX)
     }
 
+    /// Whether the other end has not answered, nor said that it is done with anything.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.received == 0 && self.out.done == 0
+    }
+
     /// Whether any byte may ever have left.
     pub(super) fn has_sent(&self) -> bool {
         self.out.sent_to() > 0
@@ -184,6 +189,34 @@ impl Streams {
             None => Ok(()),
             Some(_) => Err(LinkError::Unexpected("a session is opened twice")),
         }
+    }
+
+    /// A session as it was when the last server ended: its requests are applied up to an offset, and the relay is done with
+    /// the replies before those that are left.
+    pub(super) fn restore(&mut self, no: SessionNo, applied: u64, acknowledged: u64, replies: Vec<Bytes>) {
+        let mut out = Outgoing { done: acknowledged, ..Outgoing::default() };
+        for bytes in replies {
+            out.push(bytes);
+        }
+        self.kept += out.len;
+        let stream = Stream {
+            out,
+            limit: acknowledged,
+            received: applied,
+            done_with: applied,
+            allowed: applied.saturating_add(WINDOW as u64),
+            done: 0,
+            room: 0,
+            is_ready: false,
+            is_untold: false,
+        };
+        self.by_no.insert(no, stream);
+    }
+
+    /// A session's two offsets, and the bytes that the other end is not done with: what [`Self::restore`] takes.
+    pub(super) fn to_restore(&self, no: SessionNo) -> Option<(u64, u64, impl Iterator<Item = &Bytes>)> {
+        let stream = self.by_no.get(&no)?;
+        Some((stream.done_with, stream.out.done, stream.out.kept.iter()))
     }
 
     pub(super) fn close(&mut self, no: SessionNo) {

@@ -167,6 +167,7 @@ impl World {
                     echo.heard.append(&mut echo.requests);
                     self.over.insert(no, echo.heard);
                 }
+                ServerEvent::Forgotten(_) => {}
                 ServerEvent::Bye => panic!("nobody said bye"),
             }
         }

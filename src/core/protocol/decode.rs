@@ -10,9 +10,10 @@ use super::{Foreign, List, Op, Pairs, Payload, ProtocolError, Request};
 pub const MAGIC: [u8; 4] = 0x3c85_f7ce_u32.to_le_bytes();
 
 /// How the operations are numbered on one connection (`proto-notes/wire.md`, "Dialects").
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Dialect {
     /// Nothing received yet.
+    #[default]
     Unknown,
     /// PyTorch 2.0 or 2.1: no hello was sent, and no request yet has told which of the two.
     Legacy,
@@ -22,6 +23,20 @@ pub enum Dialect {
     B,
     /// PyTorch 2.2 and later.
     C,
+}
+
+impl Dialect {
+    const ALL: [Self; 5] = [Self::Unknown, Self::Legacy, Self::A, Self::B, Self::C];
+
+    /// A number that stands for it where it is kept.
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// The dialect with this number.
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|dialect| dialect.number() == number)
+    }
 }
 
 /// The meaning of operation 8 from a peer without a hello: DELETE_KEY of 2.0 or APPEND of 2.1. No byte shows which.
@@ -122,6 +137,11 @@ impl Decoder {
     /// A decoder at the start of a connection.
     pub fn new(limits: Limits, legacy: LegacyRelease) -> Self {
         Self { dialect: Dialect::Unknown, legacy, limits, progress: Progress::default() }
+    }
+
+    /// A decoder in the middle of a connection, at the start of a request.
+    pub fn resume(limits: Limits, legacy: LegacyRelease, dialect: Dialect) -> Self {
+        Self { dialect, ..Self::new(limits, legacy) }
     }
 
     /// The dialect as far as it is known.

@@ -79,6 +79,16 @@ impl ReplyBuffer {
         used
     }
 
+    /// The bytes behind the first `skipped` ones, in pieces.
+    pub fn pieces_from(&self, mut skipped: usize) -> impl Iterator<Item = &[u8]> {
+        let all = self.chunks.iter().map(|chunk| &chunk[..]).chain([&self.tail[self.sent..]]);
+        all.filter_map(move |piece| {
+            let from = skipped.min(piece.len());
+            skipped -= from;
+            Some(&piece[from..]).filter(|piece| !piece.is_empty())
+        })
+    }
+
     /// Forgets the first `sent` bytes.
     pub fn advance(&mut self, mut sent: usize) {
         while let Some(chunk) = self.chunks.front_mut() {

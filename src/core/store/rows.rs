@@ -3,6 +3,7 @@
 //! Rows are made from what holds at the end of a critical section. While no journal is kept, a change costs one look at a
 //! flag.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr};
 
 use bytes::Bytes;
@@ -13,7 +14,7 @@ use super::keyspace::{Changed, Slot};
 use super::slot::SlotId;
 use super::stale::JobMark;
 use super::waiters::{Wait, WaitOn};
-use crate::core::ids::{ConnId, Timestamp};
+use crate::core::ids::{ConnId, Timestamp, count};
 use crate::core::journal::{BarrierPlace, ClientImage, ClientRow, KeyRow, Row, StoreId, StoreImage};
 use crate::core::protocol::keys::Role;
 
@@ -135,10 +136,20 @@ impl Store {
         (known.is_some() || barrier.is_some()).then(|| ClientRow { barrier, ..known.unwrap_or_default() })
     }
 
-    /// Makes the store what `image` says. Those who were connected are gone, so what the rules say of that follows at
-    /// once; pauses after which something is dropped begin now. Comes before any connection and before
-    /// [`Self::keep_rows`], which it calls. Many keys are dropped in steps, while [`Store::is_unsettled`].
-    pub fn restore(&mut self, id: StoreId, image: &StoreImage, now: Timestamp, fx: &mut impl Effects) {
+    /// Makes the store what `image` says. Of those who were connected, the `live` ones still are, by their numbers and
+    /// addresses; the others are gone, so what the rules say of that follows at once, and pauses after which something is
+    /// dropped begin now. The live ones take the first places, in this order; what they waited for they will say again.
+    ///
+    /// Comes before any connection and before [`Self::keep_rows`], which it calls. Many keys are dropped in steps, while
+    /// [`Store::is_unsettled`].
+    pub fn restore(
+        &mut self,
+        id: StoreId,
+        image: &StoreImage,
+        live: &[(u32, SocketAddr)],
+        now: Timestamp,
+        fx: &mut impl Effects,
+    ) {
         for (key, it) in &image.keys {
             let slot = self.slot_named(key);
             self.keys.set_value(slot, Some(Bytes::copy_from_slice(&it.value)));
@@ -152,28 +163,47 @@ impl Store {
             self.keys.number_items(slot, first);
         }
         self.stale.restore_job(&image.job, now);
+        let mut conns = BTreeMap::new();
+        for (place, &(serial, addr)) in (0..).zip(live) {
+            let conn = ConnId::new(place, serial);
+            conns.insert(serial, conn);
+            self.connect(conn, addr);
+        }
         // They were connections of the server that is gone. Their places are free again at the end.
-        let ghosts: Vec<ConnId> =
-            (0..).zip(image.clients.keys()).map(|(n, &serial)| ConnId::new(n, serial)).collect();
-        for (&conn, client) in ghosts.iter().zip(image.clients.values()) {
-            self.restore_client(conn, client, image, now);
+        let nowhere = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
+        let mut ghosts = Vec::new();
+        for &serial in image.clients.keys() {
+            conns.entry(serial).or_insert_with(|| {
+                let conn = ConnId::new(count(live.len().saturating_add(ghosts.len())), serial);
+                self.connect(conn, nowhere);
+                ghosts.push(conn);
+                conn
+            });
+        }
+        for (serial, client) in &image.clients {
+            if let Some(&conn) = conns.get(serial) {
+                self.restore_client(conn, client, image, now);
+            }
         }
         for (key, it) in &image.keys {
             let (Some(writer), Some(slot)) = (it.writer, self.keys.find(key)) else { continue };
-            match ghosts.binary_search_by_key(&writer, |conn| conn.serial()) {
-                Ok(at) => drop(self.stale.on_write(&mut self.keys, ghosts[at], slot)),
-                Err(_) => self.stale.restore_orphan(&mut self.keys, writer, slot, now),
+            match conns.get(&writer) {
+                Some(&conn) => drop(self.stale.on_write(&mut self.keys, conn, slot)),
+                None => self.stale.restore_orphan(&mut self.keys, writer, slot, now),
             }
         }
         self.keep_rows(id);
         self.stale.restore_leftovers(&mut self.keys);
-        if ghosts.is_empty()
+        if conns.is_empty()
             && let Some(cause) = self.stale.on_last_left()
         {
             self.clear(cause, fx);
         }
-        for conn in ghosts {
+        for &conn in conns.values() {
             self.client_changed(conn);
+            self.end_wait(conn);
+        }
+        for conn in ghosts {
             self.disconnect(conn, now, fx);
         }
         self.settle(fx);
@@ -185,8 +215,6 @@ impl Store {
     }
 
     fn restore_client(&mut self, conn: ConnId, client: &ClientImage, image: &StoreImage, now: Timestamp) {
-        let nowhere = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
-        self.connect(conn, nowhere);
         if let Some(role) = role_of(client.role) {
             let runs = client.runs.iter().map(|run| &**run);
             self.stale.restore_client(conn, role, client.worker_share, runs);

@@ -19,6 +19,8 @@ pub(super) struct BatchEffects<'t> {
     pub(super) cleanups: &'t mut Vec<Cleanup>,
     pub(super) observations: &'t mut Observations,
     pub(super) wakers: &'t mut Vec<Waker>,
+    /// What the journal has to know of sessions of links.
+    pub(super) rows: &'t mut Vec<u8>,
     /// Bytes of replies that need not be counted any more…
     pub(super) counted: usize,
     /// …because they are in here, until the connection counts what it keeps of them.
@@ -56,6 +58,9 @@ impl Effects for BatchEffects<'_> {
             return;
         };
         mailbox.woken = true;
+        if let Some(link) = &mut mailbox.link {
+            link.woken(self.rows);
+        }
         self.wakers.extend(mailbox.waker.take());
     }
 

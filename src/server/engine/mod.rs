@@ -10,25 +10,29 @@
 
 mod batch;
 mod budget;
+mod linked;
 mod meter;
 mod observations;
 #[cfg(test)]
 mod tests;
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::core::ids::{ConnId, Timestamp};
-use crate::core::journal::{StoreId, StoreImage};
+use crate::core::journal::{SessionId, StoreId, StoreImage};
 use crate::core::protocol::{Reply, ReplyBuffer, Request};
-use crate::core::store::{Cleanup, Progress, Refusal, Stats, Store, WaitView, Walk};
+use crate::core::store::{self, Cleanup, Progress, Refusal, Stats, Store, WaitView};
 use crate::server::clock::Clock;
 use crate::server::journal::{CommitNumber, Journal};
 use batch::BatchEffects;
 pub use budget::{BufferReservation, MemoryBudget, Reservation};
+use linked::Resumable;
+pub use linked::{LinkSide, LinkedBefore};
 pub use meter::{BUCKETS, Histogram, Meter, WAIT_BUCKET_FACTOR};
 use observations::Observations;
 pub use observations::{LongWaits, Seen};
@@ -47,6 +51,8 @@ struct Mailbox {
     woken: bool,
     /// Set while the connection waits.
     waker: Option<Waker>,
+    /// What the journal knows of it, where it is a session of a link.
+    link: Option<Box<Resumable>>,
 }
 
 impl Mailbox {
@@ -69,6 +75,10 @@ struct State {
     observations: Observations,
     /// The last commit of this store: what anybody has seen of it is in there.
     commit: CommitNumber,
+    /// Rows about sessions of links, for the next commit.
+    rows: Vec<u8>,
+    /// Sessions that the last server had, until their links take them.
+    resumable: HashMap<SessionId, ConnId>,
 }
 
 /// Where the changes of a store are kept.
@@ -80,6 +90,16 @@ pub struct Kept {
     pub store: StoreId,
     /// What the store held when the last server ended.
     pub image: Option<StoreImage>,
+    /// The sessions of links that it had then.
+    pub linked: Vec<LinkedBefore>,
+}
+
+/// Where a walk through all that an engine has to tell the journal has come to.
+#[derive(Debug, Default)]
+pub struct Walk {
+    store: store::Walk,
+    is_through: bool,
+    mailbox: usize,
 }
 
 /// One store and the connections to it.
@@ -134,22 +154,48 @@ impl Engine {
             cleanups: Vec::new(),
             observations: Observations::new(observing),
             commit: CommitNumber::default(),
+            rows: Vec::new(),
+            resumable: HashMap::new(),
         };
         let journal = kept.as_ref().map(|kept| (Arc::clone(&kept.journal), kept.store));
         let engine = Arc::new(Self { port, clock, budget, on_cleanup, journal, state: Mutex::new(state) });
-        if let Some(Kept { store: id, image, .. }) = kept {
-            engine.keep(id, image.as_ref());
+        if let Some(kept) = kept {
+            engine.keep(&kept);
         }
         engine
     }
 
-    /// Tells the journal what changes from now on, after the store was made what `image` says.
-    fn keep(&self, id: StoreId, image: Option<&StoreImage>) {
-        let Some(image) = image else { return self.lock().store.keep_rows(id) };
-        self.change(None, |store, now, fx| store.restore(id, image, now, fx));
-        // Numbers of connections that the journal may know are not given again.
-        self.lock().serial = image.clients.keys().next_back().copied().unwrap_or(0);
+    /// Tells the journal what changes from now on, after the store was made what the image says.
+    fn keep(&self, Kept { store: id, image, linked, .. }: &Kept) {
+        let Some(image) = image else { return self.lock().store.keep_rows(*id) };
+        {
+            let mut state = self.lock();
+            let State { mailboxes, resumable, serial, .. } = &mut *state;
+            // Numbers of connections that the journal may know are not given again.
+            let known = linked.iter().map(|linked| linked.conn);
+            *serial = image.clients.keys().next_back().copied().into_iter().chain(known).max().unwrap_or(0);
+            for linked in linked {
+                let link = Some(Box::new(Resumable::before(linked)));
+                resumable.insert(linked.id, add_mailbox(mailboxes, linked.conn, link));
+            }
+        }
+        let live: Vec<_> = linked.iter().map(|linked| (linked.conn, linked.client)).collect();
+        self.change(None, |store, now, fx| store.restore(*id, image, &live, now, fx));
         self.settle();
+    }
+
+    /// A client that came over a link of the last server goes on, if its session is known.
+    pub fn resume(self: &Arc<Self>, id: SessionId) -> Option<Session> {
+        let id = self.lock().resumable.remove(&id)?;
+        Some(Session { engine: Arc::clone(self), id, seen: Cell::default() })
+    }
+
+    /// Ends the sessions of the last server that no link has taken.
+    pub fn end_unresumed(self: &Arc<Self>) {
+        let unresumed = std::mem::take(&mut self.lock().resumable);
+        for id in unresumed.into_values() {
+            drop(Session { engine: Arc::clone(self), id, seen: Cell::default() });
+        }
     }
 
     /// The store's number in the journal.
@@ -162,11 +208,19 @@ impl Engine {
     pub fn copy(&self, walk: &mut Walk) -> bool {
         /// About a millisecond.
         const AT_ONCE: usize = 128 * 1024;
-        let Some((journal, _)) = &self.journal else { return false };
+        let Some((journal, id)) = &self.journal else { return false };
         let mut goes_on = false;
         {
             let mut state = self.lock();
-            journal.commit(|out| goes_on = state.store.copy_rows(walk, AT_ONCE, out));
+            let State { store, mailboxes, .. } = &mut *state;
+            journal.commit(|out| {
+                if !walk.is_through {
+                    walk.is_through = !store.copy_rows(&mut walk.store, AT_ONCE, out);
+                    goes_on = true;
+                    return;
+                }
+                goes_on = copy_links(mailboxes, *id, walk, AT_ONCE, out);
+            });
         }
         journal.write_queued();
         goes_on
@@ -187,18 +241,27 @@ impl Engine {
 
     /// Registers a connection.
     pub fn connect(self: &Arc<Self>, addr: SocketAddr) -> Session {
+        self.register(addr, None)
+    }
+
+    /// Registers a client that came over a link. The journal, if one is kept, knows it by `id`.
+    pub fn connect_linked(self: &Arc<Self>, addr: SocketAddr, id: SessionId) -> Session {
+        let link = self.journal.is_some().then(|| Box::new(Resumable::new(id, addr)));
+        self.register(addr, link)
+    }
+
+    fn register(self: &Arc<Self>, addr: SocketAddr, link: Option<Box<Resumable>>) -> Session {
         let mut state = self.lock();
         state.serial = state.serial.wrapping_add(1);
-        let serial = state.serial;
-        let entry = state.mailboxes.vacant_entry();
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "each takes a descriptor, and a process has fewer than 2^32"
-        )]
-        let id = ConnId::new(entry.key() as u32, serial);
-        entry.insert(Mailbox { id, woken: false, waker: None });
-        state.store.connect(id, SocketAddr::new(addr.ip().to_canonical(), addr.port()));
-        Session { engine: Arc::clone(self), id, seen: Cell::default() }
+        let State { store, mailboxes, serial, rows, .. } = &mut *state;
+        let mut seen = CommitNumber::default();
+        let id = add_mailbox(mailboxes, *serial, link);
+        store.connect(id, SocketAddr::new(addr.ip().to_canonical(), addr.port()));
+        if let (Some((_, store)), Some(link)) = (&self.journal, &mailboxes[id.slot()].link) {
+            link.put(*store, id.serial(), false, rows);
+            seen = self.finish(state, Vec::new());
+        }
+        Session { engine: Arc::clone(self), id, seen: Cell::new(seen) }
     }
 
     /// Sizes at this moment.
@@ -280,7 +343,7 @@ impl Engine {
         let now = self.clock.now();
         let mut wakers = Vec::new();
         let mut state = self.lock();
-        let State { store, mailboxes, meter, cleanups, observations, .. } = &mut *state;
+        let State { store, mailboxes, meter, cleanups, observations, rows, .. } = &mut *state;
         let mut effects = BatchEffects {
             own: None,
             now,
@@ -290,14 +353,17 @@ impl Engine {
             cleanups,
             observations,
             wakers: &mut wakers,
+            rows,
             counted: usize::MAX,
             reservation: None,
             budget: &self.budget,
         };
         store.begin(&mut effects);
         change(store, now, &mut effects);
-        if let Some(id) = leaving {
-            mailboxes.try_remove(id.slot());
+        if let Some(id) = leaving
+            && let Some(Mailbox { link: Some(link), .. }) = mailboxes.try_remove(id.slot())
+        {
+            link.put_over(rows);
         }
         self.finish(state, wakers);
     }
@@ -313,10 +379,13 @@ impl Engine {
         }
         let cleanups = std::mem::take(&mut state.cleanups);
         if let Some((journal, _)) = &self.journal
-            && state.store.has_rows()
+            && (state.store.has_rows() || !state.rows.is_empty())
         {
-            let State { store, commit, .. } = &mut *state;
-            *commit = journal.commit(|out| store.take_rows(out));
+            let State { store, commit, rows, .. } = &mut *state;
+            *commit = journal.commit(|out| {
+                store.take_rows(out);
+                out.append(rows);
+            });
         }
         let commit = state.commit;
         drop(state);
@@ -335,6 +404,44 @@ impl Drop for Engine {
         let budgeted = self.lock().budgeted;
         self.budget.adjust(budgeted, 0);
     }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "each takes memory, and a process has room for fewer than 2^32"
+)]
+fn add_mailbox(mailboxes: &mut slab::Slab<Mailbox>, serial: u32, link: Option<Box<Resumable>>) -> ConnId {
+    let entry = mailboxes.vacant_entry();
+    let id = ConnId::new(entry.key() as u32, serial);
+    entry.insert(Mailbox { id, woken: false, waker: None, link });
+    id
+}
+
+/// Says of the sessions of links what they are and how far they have come, about `enough` bytes. `false` when it is
+/// through.
+fn copy_links(
+    mailboxes: &slab::Slab<Mailbox>,
+    store: StoreId,
+    walk: &mut Walk,
+    enough: usize,
+    out: &mut Vec<u8>,
+) -> bool {
+    /// Looks at places that may be empty.
+    const MOST_LOOKS: usize = 16 * 1024;
+    let full = out.len().saturating_add(enough);
+    for _ in 0..MOST_LOOKS {
+        if out.len() >= full {
+            return true;
+        }
+        if walk.mailbox >= mailboxes.capacity() {
+            return false;
+        }
+        if let Some(Mailbox { id, woken, link: Some(link), .. }) = mailboxes.get(walk.mailbox) {
+            link.put(store, id.serial(), *woken, out);
+        }
+        walk.mailbox = walk.mailbox.saturating_add(1);
+    }
+    true
 }
 
 /// The engine's end of one connection. Dropping it disconnects.
@@ -359,11 +466,13 @@ impl Session {
     /// appends the replies to `out`, after a wake-up that came in between.
     ///
     /// `cannot_cancel` is for clients of PyTorch 2.0, which on a time-out simply go on: a request other than
-    /// CANCEL_WAIT then ends the outstanding wait, so that its late wake-up cannot shift the replies.
+    /// CANCEL_WAIT then ends the outstanding wait, so that its late wake-up cannot shift the replies. `side` is what the
+    /// link says of which this is a session.
     pub fn submit(
         &self,
         batch: &[(Request<'_>, usize)],
         cannot_cancel: bool,
+        side: Option<&LinkSide>,
         out: &mut ReplyBuffer,
         waker: &Waker,
     ) -> Submitted {
@@ -372,16 +481,22 @@ impl Session {
         let mut wakers = Vec::new();
         let mut state = self.engine.lock();
         let room = self.engine.budget.room();
-        let State { store, mailboxes, meter, cleanups, observations, budgeted, .. } = &mut *state;
+        let State { store, mailboxes, meter, cleanups, observations, budgeted, rows, .. } = &mut *state;
         store.capacity.bytes = budgeted.saturating_add(room).saturating_sub(observations.bytes());
         let unsent = out.len();
         let own = &mut mailboxes[self.id.slot()];
         if std::mem::take(&mut own.woken) {
             out.push(Reply::StopWaiting);
         }
-        let own = Some(self.id);
+        // Taken out for as long as others' mailboxes are used.
+        let mut link = own.link.take();
+        let unsaid = out.len();
+        if let (Some(link), Some(side)) = (&mut link, side) {
+            link.hear(side);
+            link.took(side.before, false);
+        }
         let mut effects = BatchEffects {
-            own,
+            own: Some(self.id),
             now,
             out,
             mailboxes,
@@ -389,6 +504,7 @@ impl Session {
             cleanups,
             observations,
             wakers: &mut wakers,
+            rows,
             counted: Self::REPLIES_AT_ONCE,
             reservation: None,
             budget: &self.engine.budget,
@@ -397,6 +513,9 @@ impl Session {
         for (request, len) in batch {
             if cannot_cancel && !matches!(request, Request::CancelWait) {
                 store.abandon_wait(self.id);
+                if let Some(link) = link.as_mut().filter(|_| store.waiting_since(self.id).is_none()) {
+                    link.wait_is_over();
+                }
             }
             let cancelled = match request {
                 Request::CancelWait => store.waiting_since(self.id),
@@ -417,6 +536,9 @@ impl Session {
                 effects.meter.waits.record(now.since(since));
             }
             submitted.applied = submitted.applied.saturating_add(1);
+            if let Some(link) = &mut link {
+                link.took(*len, store.waiting_since(self.id).is_some());
+            }
             effects.meter.received(*len);
             submitted.worked_enough = store.has_worked_enough();
             if submitted.worked_enough || effects.out.len() >= Self::REPLIES_AT_ONCE {
@@ -425,7 +547,12 @@ impl Session {
         }
         submitted.waiting = store.waiting_since(self.id).is_some();
         meter.sent(out.len().saturating_sub(unsent));
+        if let Some(link) = &mut link {
+            out.pieces_from(unsaid).for_each(|piece| link.reply(piece, rows));
+            link.put_reached(rows);
+        }
         let own = &mut mailboxes[self.id.slot()];
+        own.link = link;
         if submitted.waiting {
             own.leave_waker(waker);
         } else {

@@ -27,7 +27,7 @@ fn connect(engine: &Arc<Engine>) -> Session {
 /// The replies to one request of a client of PyTorch 2.0, and whether it waits.
 fn submit(session: &Session, request: Request<'_>) -> (Vec<u8>, bool) {
     let mut out = ReplyBuffer::default();
-    let submitted = session.submit(&[(request, 1)], true, &mut out, Waker::noop());
+    let submitted = session.submit(&[(request, 1)], true, None, &mut out, Waker::noop());
     assert_eq!((submitted.applied, submitted.refusal), (1, None));
     (out.to_vec(), submitted.waiting)
 }
@@ -61,7 +61,8 @@ fn a_wait_in_slices_is_one_wait() {
     let mut out = ReplyBuffer::default();
     let mut sections = 1;
     loop {
-        let submitted = waiter.submit(&[(Request::Wait(keys.as_list()), 1)], true, &mut out, Waker::noop());
+        let submitted =
+            waiter.submit(&[(Request::Wait(keys.as_list()), 1)], true, None, &mut out, Waker::noop());
         if submitted.applied == 1 {
             assert!(!submitted.waiting, "all keys are there by now");
             break;

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::{Durability, OnJournalError as OnError};
 use crate::core::journal::segment::{COMMIT, Header, Place, seal};
-use crate::core::journal::{OpenStore, Row, StoreId};
+use crate::core::journal::{Epoch, OpenStore, Row, StoreId};
 pub use backend::{Backend, Folder, NoFolder, Segment};
 pub use open::{CannotOpen, Restored, read};
 
@@ -75,7 +75,7 @@ struct Writer {
     safe: u32,
     /// The oldest segment that is there.
     oldest: u64,
-    epoch: u64,
+    epoch: Epoch,
     stores: BTreeMap<StoreId, Store>,
     last_store: StoreId,
     tidying: Tidying,
@@ -504,6 +504,11 @@ impl Journal {
         );
     }
 
+    /// As which server relays know the one that keeps this journal.
+    pub fn life(&self) -> u64 {
+        lock(&self.writer).epoch.life
+    }
+
     /// What it has done so far.
     pub fn stats(&self) -> Stats {
         let writer = lock(&self.writer);
@@ -529,6 +534,8 @@ impl Journal {
             let _ = writer.segment.sync();
         }
         drop(writer);
+        // Clients that are there until the process ends are not to be taken for gone.
+        lock(&self.queue).is_on = false;
         lock(&self.unsynced).ends = true;
         self.to_sync.notify_all();
     }

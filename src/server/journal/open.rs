@@ -9,7 +9,8 @@ use super::backend::{Backend, Folder, NoFolder};
 use super::{Journal, Queue, SEGMENT, Stats, Store, Tidying, Unsynced, Writer};
 use crate::config::{Durability, JournalConfig};
 use crate::core::journal::segment::Header;
-use crate::core::journal::{Damage, Image, Recovered, Recovery};
+use crate::core::journal::{Damage, Epoch, Image, Recovered, Recovery};
+use crate::process::random_number;
 
 /// Why a journal cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -73,8 +74,9 @@ impl Restored {
                 "cut {cut} bytes from the end of the journal: nothing in them was acknowledged"
             );
         }
-        if self.image.epoch > 0 {
-            tracing::info!(bytes, commits, "read the journal of {} earlier starts", self.image.epoch);
+        let starts = self.image.epoch.number;
+        if starts > 0 {
+            tracing::info!(bytes, commits, "read the journal of {starts} earlier starts");
         }
     }
 }
@@ -135,7 +137,13 @@ impl Journal {
         let recovered = read.map_err(Failed::Io)?.map_err(Failed::Damaged)?;
         let numbers = backend.list().map_err(Failed::Io)?;
         let last = tidy_end(&*backend, &recovered, &numbers).map_err(Failed::Io)?;
-        let Recovered { image, commits, torn, unfinished, .. } = recovered;
+        let Recovered { mut image, commits, torn, unfinished, .. } = recovered;
+        // Relays may know more than a state that is old: they must not go on from it.
+        let is_old = unfinished.is_some();
+        if is_old {
+            image.links.clear();
+        }
+        let life = if is_old || image.epoch.life == 0 { random_number().max(1) } else { image.epoch.life };
         let stores = image.stores.iter();
         let stores = stores.map(|(&id, it)| (id, Store { port: it.port, owner: it.owner.clone() }));
         let writer = Writer {
@@ -144,7 +152,7 @@ impl Journal {
             at: 0,
             safe: 0,
             oldest: numbers.first().copied().unwrap_or(1).min(last.saturating_add(1)),
-            epoch: image.epoch.saturating_add(1),
+            epoch: Epoch { number: image.epoch.number.saturating_add(1), life },
             stores: stores.collect(),
             last_store: image.last_store,
             // What is there may be much: it counts as written.
@@ -166,7 +174,7 @@ impl Journal {
         };
         journal.begin_segment(&mut super::lock(&journal.writer), false).map_err(Failed::Io)?;
         let cut = torn.iter().fold(0_u64, |sum, torn| sum.saturating_add(torn.len));
-        Ok((Arc::new(journal), Restored { image, bytes, commits, cut, is_old: unfinished.is_some() }))
+        Ok((Arc::new(journal), Restored { image, bytes, commits, cut, is_old }))
     }
 }
 

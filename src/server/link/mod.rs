@@ -6,14 +6,16 @@ mod sessions;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::core::ids::{Elapsed, Shown, counted, is_plain};
-use crate::core::link::{Hello, Refuse, ServerLife};
+use crate::core::journal::{Image, LinkId, LinkImage, LinkRow, Row};
+use crate::core::link::{Hello, Identity, Refuse, RelayLife, ServerEnd, ServerLife, SessionNo};
 use crate::process::random_number;
 use crate::server::clock::Clock;
+use crate::server::journal::Journal;
 use crate::server::stores::StoreHost;
 use sessions::LinkSessions;
 
@@ -36,6 +38,8 @@ pub struct LinkView {
 /// One relay.
 #[derive(Debug)]
 struct Link {
+    /// Its number in the journal.
+    id: LinkId,
     name: String,
     state: Mutex<State>,
 }
@@ -52,13 +56,6 @@ impl Link {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// Ends its clients, and its connection if there is one.
-    fn retire(&self) {
-        let mut state = self.lock();
-        state.connection = u64::MAX;
-        state.sessions.end_all();
-    }
 }
 
 /// All links.
@@ -68,13 +65,62 @@ pub struct LinkHost {
     clock: Clock,
     life: ServerLife,
     links: Mutex<BTreeMap<String, Arc<Link>>>,
+    last_id: AtomicU32,
     resumes: AtomicU64,
 }
 
 impl LinkHost {
-    pub(super) fn new(stores: Arc<StoreHost>, clock: Clock) -> Self {
-        let life = ServerLife(random_number());
-        Self { stores, clock, life, links: Mutex::default(), resumes: AtomicU64::new(0) }
+    /// With the links of the last server, as far as it is known what they had. Comes after the stores.
+    pub(super) fn new(stores: Arc<StoreHost>, clock: Clock, before: &Image) -> Self {
+        let life = stores.journal().map_or_else(random_number, |journal| journal.life());
+        let host = Self {
+            stores,
+            clock,
+            life: ServerLife(life),
+            links: Mutex::default(),
+            last_id: AtomicU32::new(before.last_link),
+            resumes: AtomicU64::new(0),
+        };
+        let mut links = BTreeMap::new();
+        for (&id, image) in &before.links {
+            if let Some(link) = host.restore(id, image) {
+                links.insert(link.name.clone(), Arc::new(link));
+            }
+        }
+        host.stores.end_unresumed();
+        *host.lock() = links;
+        host
+    }
+
+    /// A link of the last server: away, until its relay comes.
+    fn restore(&self, id: LinkId, image: &LinkImage) -> Option<Link> {
+        let relay = image.relay.as_ref()?;
+        let name = String::from_utf8(relay.name.to_vec()).ok()?;
+        let addr = std::str::from_utf8(&relay.addr).ok()?.parse().ok()?;
+        let identity = Identity { name: name.clone(), life: RelayLife(relay.life) };
+        let end = ServerEnd::restored(identity, self.life, self.clock.now());
+        let mut sessions = LinkSessions::new(id, end, addr, Arc::clone(&self.stores), self.clock);
+        for (&no, session) in &image.sessions {
+            sessions.restore(SessionNo(no), session);
+        }
+        Some(Link { id, name, state: Mutex::new(State { addr, sessions, connection: 0 }) })
+    }
+
+    /// Writes again what the journal knows of the links, in small steps. What it knows of their clients by the stores is
+    /// written before.
+    pub(super) async fn copy(&self, journal: &Journal) {
+        let links: Vec<_> = self.lock().values().cloned().collect();
+        for link in links {
+            let sessions: Vec<_> = {
+                let state = link.lock();
+                put_link(journal, &link, &state);
+                state.sessions.end().all().collect()
+            };
+            for (no, is_over) in sessions {
+                link.lock().sessions.copy(no, is_over);
+                tokio::task::yield_now().await;
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Link>>> {
@@ -154,17 +200,21 @@ impl LinkHost {
         if known.is_none() && links.len() >= MAX_LINKS {
             return refuse(format!("the server has {MAX_LINKS} relays already"), true);
         }
-        let mut sessions =
-            LinkSessions::new(hello.identity.clone(), self.life, addr, Arc::clone(&self.stores), self.clock);
+        let id = self.last_id.fetch_add(1, Relaxed).saturating_add(1);
+        let end = ServerEnd::new(hello.identity.clone(), self.life);
+        let mut sessions = LinkSessions::new(id, end, addr, Arc::clone(&self.stores), self.clock);
         if sessions.connected(hello, false, now).is_err() {
             return refuse("the relay's hello contradicts itself".into(), false);
         }
         let state = State { addr, sessions, connection: 1 };
-        let link = Arc::new(Link { name: name.clone(), state: Mutex::new(state) });
+        let link = Arc::new(Link { id, name: name.clone(), state: Mutex::new(state) });
+        if let Some(journal) = self.stores.journal() {
+            put_link(journal, &link, &link.lock());
+        }
         let before = links.insert(name.clone(), Arc::clone(&link));
         drop(links);
         let replaced = if let Some(before) = before {
-            before.retire();
+            self.retire(&before);
             ", in place of an earlier relay of that name"
         } else {
             ""
@@ -200,8 +250,18 @@ impl LinkHost {
             links.remove(&link.name);
         }
         drop(links);
-        link.retire();
+        self.retire(link);
         tracing::info!(link = link.name, "relay {} has gone", link.name);
+    }
+
+    /// Ends a link's clients, and its connection if there is one.
+    fn retire(&self, link: &Link) {
+        let mut state = link.lock();
+        state.connection = u64::MAX;
+        state.sessions.end_all();
+        if let Some(journal) = self.stores.journal() {
+            journal.commit(|out| Row::Link(link.id, None).encode(out));
+        }
     }
 
     /// Ends the clients of relays that have been away for too long.
@@ -220,7 +280,7 @@ impl LinkHost {
         });
         for link in gone {
             let sessions = link.lock().sessions.len();
-            link.retire();
+            self.retire(&link);
             tracing::warn!(
                 link = link.name,
                 "the link of {} was away for longer than {} (--link-grace): {} disconnected",
@@ -230,4 +290,12 @@ impl LinkHost {
             );
         }
     }
+}
+
+/// Tells the journal of a link.
+fn put_link(journal: &Journal, link: &Link, state: &State) {
+    let addr = state.addr.to_string();
+    let RelayLife(life) = state.sessions.end().identity().life;
+    let row = LinkRow { name: link.name.as_bytes(), life, addr: addr.as_bytes() };
+    journal.commit(|out| Row::Link(link.id, Some(row)).encode(out));
 }

@@ -10,12 +10,15 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::Notify;
 
 use crate::core::ids::Timestamp;
-use crate::core::link::{
-    FIRST_STORE, Hello, Identity, LinkError, Open, ServerEnd, ServerEvent, ServerLife, SessionNo, WINDOW,
+use crate::core::journal::{
+    LinkId, Reached, Row, SessionId, SessionImage, SessionRow, SessionState, StoreId,
 };
-use crate::core::protocol::{Decoder, ReplyBuffer};
+use crate::core::link::{
+    BeforeBreak, FIRST_STORE, Hello, LinkError, Open, ServerEnd, ServerEvent, SessionNo, WINDOW,
+};
+use crate::core::protocol::{Decoder, Dialect, ReplyBuffer};
 use crate::server::clock::Clock;
-use crate::server::engine::Reservation;
+use crate::server::engine::{Reservation, Session};
 use crate::server::stores::StoreHost;
 use crate::server::tcp::{Conversation, End, Linked};
 
@@ -59,6 +62,8 @@ struct LinkSession {
 
 /// The clients of one relay.
 pub(super) struct LinkSessions {
+    /// Its number in the journal.
+    id: LinkId,
     end: ServerEnd,
     relay: IpAddr,
     stores: Arc<StoreHost>,
@@ -84,15 +89,16 @@ impl std::fmt::Debug for LinkSessions {
 
 impl LinkSessions {
     pub(super) fn new(
-        identity: Identity,
-        life: ServerLife,
+        id: LinkId,
+        end: ServerEnd,
         relay: IpAddr,
         stores: Arc<StoreHost>,
         clock: Clock,
     ) -> Self {
         let reservation = stores.budget().reservation();
         Self {
-            end: ServerEnd::new(identity, life),
+            id,
+            end,
             relay,
             stores,
             clock,
@@ -105,6 +111,105 @@ impl LinkSessions {
             reservation,
             is_over: false,
         }
+    }
+
+    fn session_id(&self, SessionNo(no): SessionNo) -> SessionId {
+        SessionId { link: self.id, no }
+    }
+
+    /// A session that the last server had goes on, or is over with a reason.
+    pub(super) fn restore(&mut self, no: SessionNo, image: &SessionImage) {
+        let Reached { applied, replied, acknowledged, dialect, is_ahead } = image.reached;
+        let replies: Vec<_> =
+            image.unacknowledged().filter(|piece| !piece.is_empty()).map(Bytes::copy_from_slice).collect();
+        let owed = replies.iter().fold(acknowledged, |sum, piece| sum.saturating_add(piece.len() as u64));
+        self.end.restore(no, BeforeBreak { applied, acknowledged, replies });
+        let resumed = match &image.state {
+            Some(SessionState::Open { store, client, .. }) if owed == replied => {
+                let client = std::str::from_utf8(client).ok().and_then(|text| text.parse().ok());
+                client.and_then(|client| self.resume(no, *store, client, Dialect::from_number(dialect)?))
+            }
+            _ => None,
+        };
+        let Some(mut session) = resumed else {
+            let why = if is_ahead {
+                "its client had sent more while it waited, so it cannot go on after the restart of the server"
+            } else {
+                "it ended before the server was restarted; the log of the server says why"
+            };
+            self.end.end(no, why.into());
+            return self
+                .keep_rows(|out| Row::Session(self.session_id(no), Some(SessionRow::Over)).encode(out));
+        };
+        session.conversation.greeted = applied > 0;
+        self.sessions.insert(no, session);
+        self.count_memory();
+    }
+
+    fn resume(
+        &self,
+        no: SessionNo,
+        store: StoreId,
+        client: SocketAddr,
+        dialect: Dialect,
+    ) -> Option<LinkSession> {
+        let listener = self.stores.listener_kept_as(store)?;
+        let (is_closed, waker) = self.waker_of(no);
+        let id = self.session_id(no);
+        let (session, linked) = listener.resume_linked(client, id, Arc::clone(&is_closed), waker.clone())?;
+        Some(self.new_session(session, linked, waker, is_closed, dialect))
+    }
+
+    fn waker_of(&self, no: SessionNo) -> (Arc<AtomicBool>, Waker) {
+        let waker = SessionWaker { no, woken: Arc::clone(&self.woken) };
+        (Arc::default(), Waker::from(Arc::new(waker)))
+    }
+
+    fn new_session(
+        &self,
+        session: Session,
+        linked: Linked,
+        waker: Waker,
+        is_closed: Arc<AtomicBool>,
+        dialect: Dialect,
+    ) -> LinkSession {
+        let config = self.stores.config();
+        let decoder = Decoder::resume(config.limits, config.legacy_dialect, dialect);
+        LinkSession {
+            conversation: Conversation::linked(session, decoder),
+            linked,
+            waker,
+            is_closed,
+            input: BytesMut::new(),
+            taken: 0,
+            progressed: self.clock.now(),
+            held: 0,
+        }
+    }
+
+    /// Writes rows that no change of a store makes.
+    fn keep_rows(&self, put: impl FnOnce(&mut Vec<u8>)) {
+        if let Some(journal) = self.stores.journal() {
+            journal.commit(put);
+        }
+    }
+
+    /// Writes again what the journal knows of a session by this link, beside what the store says.
+    pub(super) fn copy(&self, no: SessionNo, is_over: bool) {
+        let Some(BeforeBreak { applied, acknowledged, replies }) = self.end.to_restore(no) else { return };
+        let id = self.session_id(no);
+        self.keep_rows(|out| {
+            let mut replied = acknowledged;
+            for piece in replies {
+                Row::Reply(id, replied, piece).encode(out);
+                replied = replied.saturating_add(piece.len() as u64);
+            }
+            if is_over {
+                Row::Session(id, Some(SessionRow::Over)).encode(out);
+                let reached = Reached { applied, replied, acknowledged, ..Reached::default() };
+                Row::Reached(id, reached).encode(out);
+            }
+        });
     }
 
     pub(super) fn end(&self) -> &ServerEnd {
@@ -171,6 +276,9 @@ impl LinkSessions {
                         session.linked.ended(session.conversation.greeted, &End::Closed);
                     }
                 }
+                ServerEvent::Forgotten(no) => {
+                    self.keep_rows(|out| Row::Session(self.session_id(no), None).encode(out));
+                }
                 ServerEvent::Bye => self.is_over = true,
             }
         }
@@ -211,25 +319,14 @@ impl LinkSessions {
         if self.stores.budget().room() < SESSION_BYTES {
             return self.end.end(no, "the server has no memory for another client (--max-memory)".into());
         }
-        let waker = Waker::from(Arc::new(SessionWaker { no, woken: Arc::clone(&self.woken) }));
-        let is_closed = Arc::new(AtomicBool::new(false));
-        let Some((session, linked)) = listener.admit_linked(client, Arc::clone(&is_closed), waker.clone())
+        let (is_closed, waker) = self.waker_of(no);
+        let id = self.session_id(no);
+        let Some((session, linked)) =
+            listener.admit_linked(client, id, Arc::clone(&is_closed), waker.clone())
         else {
             return self.end.end(no, "the server has as many clients as it may".into());
         };
-        let config = self.stores.config();
-        let decoder = Decoder::new(config.limits, config.legacy_dialect);
-        let conversation = Conversation::new(session, decoder);
-        let session = LinkSession {
-            conversation,
-            linked,
-            waker,
-            is_closed,
-            input: BytesMut::new(),
-            taken: 0,
-            progressed: Timestamp::default(),
-            held: 0,
-        };
+        let session = self.new_session(session, linked, waker, is_closed, Dialect::Unknown);
         self.sessions.insert(no, session);
     }
 
@@ -295,6 +392,9 @@ impl LinkSessions {
         let Some(session) = self.sessions.get_mut(&no) else { return 0 };
         let conversation = &mut session.conversation;
         let was_greeted = conversation.greeted;
+        if let Some(side) = &mut conversation.side {
+            side.acknowledged = self.end.acknowledged(no);
+        }
         let done = conversation.apply(input, None, &mut self.replies, &session.waker);
         if conversation.greeted && !was_greeted {
             session.linked.greeted();
@@ -304,7 +404,9 @@ impl LinkSessions {
         }
         self.replies.shrink();
         session.held = session.held.saturating_add(done);
-        if !conversation.waiting {
+        // A hello by itself is in no commit yet.
+        let is_committed = conversation.side.as_ref().is_none_or(|side| side.before == 0);
+        if is_committed && !conversation.waiting {
             self.end.applied(no, std::mem::take(&mut session.held));
         }
         if conversation.more_to_apply {

@@ -1,7 +1,7 @@
 //! The stores that are served here: their listeners, the threads that serve them, and the leases of those that belong
 //! to a run or to one round of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -17,11 +17,11 @@ use super::leases::{Leases, NoStore, RoundStore, RunStore};
 use crate::config::ServerConfig;
 use crate::core::ids::RunId;
 use crate::core::insight::StoreOwner;
-use crate::core::journal::{StoreId, StoreImage};
-use crate::core::store::{Capacity, Store, WaitView, Walk};
+use crate::core::journal::{Image, LinkId, LinkImage, SessionId, SessionState, StoreId, StoreImage};
+use crate::core::store::{Capacity, Store, WaitView};
 use crate::server::cleanup_log::CleanupLog;
 use crate::server::clock::Clock;
-use crate::server::engine::{Engine, Kept, MemoryBudget};
+use crate::server::engine::{Engine, Kept, LinkedBefore, MemoryBudget, Walk};
 use crate::server::journal::Journal;
 use crate::server::supervise::keep_running;
 use crate::server::tcp::{Foreign, Shared, StoreListener, Workers, bind};
@@ -81,6 +81,8 @@ pub struct StoreHost {
     journal: Option<Arc<Journal>>,
     /// Stores of the last server that are not open again yet.
     restored: Mutex<BTreeMap<StoreId, StoreImage>>,
+    /// The sessions of links that each of them had.
+    linked: Mutex<HashMap<StoreId, Vec<LinkedBefore>>>,
 }
 
 /// How the journal says that a store is a run's own.
@@ -95,11 +97,12 @@ impl StoreHost {
         clock: Clock,
         cleanup_log: Arc<CleanupLog>,
         journal: Option<Arc<Journal>>,
-        restored: BTreeMap<StoreId, StoreImage>,
+        restored: &mut Image,
     ) -> io::Result<Self> {
         Ok(Self {
             journal,
-            restored: Mutex::new(restored),
+            linked: Mutex::new(linked_clients(&restored.links)),
+            restored: Mutex::new(std::mem::take(&mut restored.stores)),
             workers: Workers::start("store", shared.config.threads)?,
             leases: Leases::new(&shared.config),
             shared: Arc::new(shared),
@@ -124,7 +127,8 @@ impl StoreHost {
             restored.iter().find(|(_, it)| it.port == port && *it.owner == *owner).map(|(&id, _)| id);
         let image = before.and_then(|id| restored.remove(&id));
         let store = before.unwrap_or_else(|| journal.open_store(port, owner));
-        Some(Kept { journal, store, image })
+        let mut linked = self.linked.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(Kept { journal, store, image, linked: linked.remove(&store).unwrap_or_default() })
     }
 
     /// Opens the stores of runs again that the last server had, and forgets what cannot be open again. Comes after the
@@ -158,7 +162,8 @@ impl StoreHost {
     }
 
     /// Writes into the journal again all that the stores hold, in small steps, where that makes it shorter.
-    pub(in crate::server) async fn tidy_journal(&self) {
+    /// `links` writes what the links hold.
+    pub(in crate::server) async fn tidy_journal(&self, links: impl Future<Output = ()>) {
         let Some(journal) = &self.journal else { return };
         let Some(tidy) = journal.begin_tidying() else { return };
         for listener in self.listeners() {
@@ -167,6 +172,7 @@ impl StoreHost {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
+        links.await;
         journal.is_tidy(tidy);
     }
 
@@ -252,6 +258,16 @@ impl StoreHost {
         self.open.get(&port).map(|store| Arc::clone(&store.listener))
     }
 
+    /// Ends the clients of links of the last server that did not go on.
+    pub(in crate::server) fn end_unresumed(&self) {
+        self.listeners().iter().for_each(|listener| listener.engine().end_unresumed());
+    }
+
+    /// The store that the journal knows by this number.
+    pub(in crate::server) fn listener_kept_as(&self, id: StoreId) -> Option<Arc<StoreListener>> {
+        self.listeners().into_iter().find(|listener| listener.engine().journal_id() == Some(id))
+    }
+
     /// The threads that serve the stores' clients.
     pub(in crate::server) fn workers(&self) -> &Workers {
         &self.workers
@@ -265,6 +281,11 @@ impl StoreHost {
     /// Open connections to all stores.
     pub fn connections(&self) -> usize {
         self.shared.places.taken().saturating_add(self.shared.linked.taken())
+    }
+
+    /// Clients that would not outlive the server: where a journal is kept, those of relays do.
+    pub(in crate::server) fn mortal_clients(&self) -> usize {
+        if self.journal.is_some() { self.shared.places.taken() } else { self.connections() }
     }
 
     /// Whether `addr` has a connection to any store.
@@ -418,4 +439,20 @@ impl StoreHost {
         self.stopping.store(true, Relaxed);
         self.open.iter().for_each(|store| store.stop_accepting());
     }
+}
+
+/// The sessions of links that can go on, by store.
+fn linked_clients(links: &BTreeMap<LinkId, LinkImage>) -> HashMap<StoreId, Vec<LinkedBefore>> {
+    let mut by_store = HashMap::<_, Vec<_>>::new();
+    for (&link, image) in links {
+        for (&no, session) in &image.sessions {
+            let Some(SessionState::Open { store, conn, client }) = &session.state else { continue };
+            let addr = std::str::from_utf8(client).ok().and_then(|text| text.parse().ok());
+            let Some(client) = addr.filter(|_| !session.reached.is_ahead) else { continue };
+            let id = SessionId { link, no };
+            let before = LinkedBefore { id, conn: *conn, client, reached: session.reached };
+            by_store.entry(*store).or_default().push(before);
+        }
+    }
+    by_store
 }

@@ -14,6 +14,7 @@ use super::places::Places;
 use super::throttle::Throttle;
 use crate::config::ServerConfig;
 use crate::core::ids::ConnId;
+use crate::core::journal::SessionId;
 use crate::server::engine::{Engine, MemoryBudget, Session};
 
 /// The kinds of log lines that peers could repeat: one for each outcome, and one for "cannot accept".
@@ -116,6 +117,7 @@ impl StoreListener {
     pub(in crate::server) fn admit_linked(
         self: &Arc<Self>,
         client: SocketAddr,
+        id: SessionId,
         is_closed: Arc<AtomicBool>,
         waker: Waker,
     ) -> Option<(Session, Linked)> {
@@ -124,10 +126,37 @@ impl StoreListener {
             self.warn(Outcome::Limit, client, &"too many clients over links");
             return None;
         }
-        let session = self.engine.connect(client);
+        let session = self.engine.connect_linked(client, id);
+        let linked = self.serve_linked(&session, client, is_closed, waker);
+        Some((session, linked))
+    }
+
+    /// Goes on with a client that came over a link of the last server, if it is known and there is room.
+    pub(in crate::server) fn resume_linked(
+        self: &Arc<Self>,
+        client: SocketAddr,
+        id: SessionId,
+        is_closed: Arc<AtomicBool>,
+        waker: Waker,
+    ) -> Option<(Session, Linked)> {
+        let session = self.engine.resume(id)?;
+        if !self.shared.linked.take(client.ip()) {
+            return None;
+        }
+        let linked = self.serve_linked(&session, client, is_closed, waker);
+        Some((session, linked))
+    }
+
+    fn serve_linked(
+        self: &Arc<Self>,
+        session: &Session,
+        client: SocketAddr,
+        is_closed: Arc<AtomicBool>,
+        waker: Waker,
+    ) -> Linked {
         let linked = Linked { listener: Arc::clone(self), client, id: session.id() };
         self.served.insert(linked.id, Served::Linked(is_closed, waker));
-        Some((session, linked))
+        linked
     }
 
     /// Closes every connection.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::end::End;
 use crate::core::protocol::{Decoded, Decoder, Dialect, ReplyBuffer, Request};
-use crate::server::engine::Session;
+use crate::server::engine::{LinkSide, Session};
 
 /// Requests applied in one critical section.
 const BATCH: usize = 64;
@@ -30,6 +30,8 @@ pub(in crate::server) struct Conversation {
     pub(in crate::server) greeted: bool,
     /// What ends the conversation once the replies are out.
     pub(in crate::server) ending: Option<End>,
+    /// What its link says, where it has no connection of its own.
+    pub(in crate::server) side: Option<LinkSide>,
 }
 
 impl Conversation {
@@ -43,7 +45,13 @@ impl Conversation {
             waiting: false,
             greeted: false,
             ending: None,
+            side: None,
         }
+    }
+
+    /// The conversation of a client behind a relay.
+    pub(in crate::server) fn linked(session: Session, decoder: Decoder) -> Self {
+        Self { side: Some(LinkSide::default()), ..Self::new(session, decoder) }
     }
 
     /// Whether the replies may leave: the journal has what they depend on. If not, the task is woken when it has.
@@ -84,6 +92,9 @@ impl Conversation {
                         at += len;
                         done = at;
                         self.greeted = true;
+                        if let Some(side) = &mut self.side {
+                            side.before = len;
+                        }
                     }
                     Ok(Decoded::Incomplete { need }) => {
                         self.need = need;
@@ -100,7 +111,13 @@ impl Conversation {
             }
             self.greeted = true;
             let cannot_cancel = matches!(self.decoder.dialect(), Dialect::Legacy | Dialect::A);
-            let submitted = self.session.submit(&batch, cannot_cancel, replies, waker);
+            if let Some(side) = &mut self.side {
+                side.dialect = self.decoder.dialect();
+            }
+            let submitted = self.session.submit(&batch, cannot_cancel, self.side.as_ref(), replies, waker);
+            if let Some(side) = &mut self.side {
+                side.before = 0;
+            }
             self.waiting = submitted.waiting;
             done += batch[..submitted.applied].iter().map(|(_, len)| len).sum::<usize>();
             if let Some(refusal) = submitted.refusal {

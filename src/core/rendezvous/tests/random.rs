@@ -141,7 +141,13 @@ impl World {
                 let _ = self.table.core.extend(&run(), Duration::from_mins(5), self.table.now);
                 self.table.collect();
             }
-            Step::Wait(secs) => self.table.advance(Duration::from_secs(secs)),
+            Step::Wait(secs) => {
+                self.table.advance(Duration::from_secs(secs));
+                // A run that was forgotten begins again.
+                if !self.table.core.runs.contains_key(&run()) {
+                    self.told = 0;
+                }
+            }
             Step::Stranger(round) => {
                 let mut report = report("stranger", round.max(1), 0, MIN, MAX);
                 report.wanted.min_nodes = MIN;

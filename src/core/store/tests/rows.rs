@@ -84,7 +84,7 @@ fn rebuilt(image: &StoreImage, config: StaleKeyConfig, world: &World) -> World {
         let mut inner = again.inner();
         let super::world::Inner { store, recorder, now, .. } = &mut *inner;
         *now = world.inner().now;
-        store.restore(ID, image, *now, recorder);
+        store.restore(ID, image, &[], *now, recorder);
         store.check_invariants();
     }
     again.settle();

@@ -1,0 +1,183 @@
+//! A server with a journal that dies and starts again: its clients behind relays notice a pause, and nothing else.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crate::common::relay::TestRelay;
+use crate::common::{TestServer, eventually, free_ports, http};
+use crate::links::{Client, count_together, metric, string, wait};
+
+/// A server that is started again on its ports, with its journal.
+struct Mortal {
+    ports: [String; 2],
+    args: Vec<String>,
+    running: Mutex<Option<TestServer>>,
+    _journal: tempfile::TempDir,
+}
+
+impl Mortal {
+    fn start(args: &[&str]) -> Self {
+        let journal = tempfile::tempdir().expect("a folder");
+        let free = free_ports(2);
+        let ports = [*free.start(), *free.end()].map(|port| format!("127.0.0.1:{port}"));
+        let path = Path::to_str(journal.path()).expect("a path");
+        let args = [&["--journal", path], args].concat().into_iter().map(String::from).collect();
+        let mortal = Self { ports, args, running: Mutex::new(None), _journal: journal };
+        mortal.live();
+        mortal
+    }
+
+    /// Starts it.
+    fn live(&self) {
+        let args: Vec<_> = self.args.iter().map(String::as_str).collect();
+        let server = TestServer::start_on(&self.ports[0], &self.ports[1], &args);
+        *self.running.lock().expect("no panic") = Some(server);
+    }
+
+    /// Kills it.
+    fn die(&self) {
+        *self.running.lock().expect("no panic") = None;
+    }
+
+    /// A relay that has its link.
+    fn relay(&self, name: &str) -> TestRelay {
+        let relay = TestRelay::start(self.admin(), name, &[]);
+        eventually("the relay has its link", || http(relay.admin, "GET /readyz", "", "").status == 200);
+        relay
+    }
+
+    fn admin(&self) -> SocketAddr {
+        self.ports[1].parse().expect("an address")
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&TestServer) -> T) -> T {
+        look(self.running.lock().expect("no panic").as_ref().expect("it lives"))
+    }
+
+    fn metric(&self, name: &str) -> u64 {
+        self.with(|server| metric(server, name))
+    }
+}
+
+/// Kills the server again and again while clients count, and wait for each other.
+fn nobody_notices(args: &[&str]) {
+    let server = Mortal::start(args);
+    let relays = ["train-0", "train-1"].map(|name| server.relay(name));
+    let stores = relays.each_ref().map(|relay| relay.store);
+    let mut deaths = 0;
+    std::thread::scope(|scope| {
+        let counting = scope.spawn(|| count_together(&stores, 8, 150).expect("no client notices"));
+        while !counting.is_finished() {
+            std::thread::sleep(Duration::from_micros(20_000 + deaths * 7919 % 30_000));
+            server.die();
+            server.live();
+            deaths += 1;
+        }
+    });
+    assert!(deaths > 2, "it was killed {deaths} times");
+}
+
+#[test]
+fn killed_at_any_moment_no_client_behind_a_relay_notices() {
+    nobody_notices(&[]);
+}
+
+#[test]
+fn the_same_with_a_journal_that_waits_for_the_disk() {
+    nobody_notices(&["--durability", "disk"]);
+}
+
+#[test]
+fn waits_and_barriers_go_on_after_a_restart() {
+    let server = Mortal::start(&[]);
+    let relays = ["train-0", "train-1"].map(|name| server.relay(name));
+    let barrier = [&[18][..], &string(b"b"), &2_i64.to_le_bytes()].concat();
+    let mut clients = [0, 1, 1].map(|n: usize| Client::connect(relays[n].store));
+    clients[0].0.write_all(&barrier).expect("it reads");
+    clients[1].0.write_all(&wait(b"k")).expect("it reads");
+    eventually("they wait", || server.metric("rallypoint_waiters") == 2);
+    for _ in 0..2 {
+        server.die();
+        server.live();
+        eventually("they wait again", || server.metric("rallypoint_waiters") == 2);
+    }
+    // One who had arrived before is counted once.
+    assert_eq!(clients[2].ask(&barrier, 1).expect("an answer"), [0]);
+    clients[2].set(b"k", b"v");
+    for client in &mut clients[..2] {
+        let mut byte = [0xff];
+        client.0.read_exact(&mut byte).expect("an answer");
+        assert_eq!(byte, [0]);
+    }
+    // The barrier can be used again.
+    clients[0].0.write_all(&barrier).expect("it reads");
+    assert_eq!(clients[1].ask(&barrier, 1).expect("an answer"), [0]);
+}
+
+#[test]
+fn who_comes_and_goes_while_the_server_is_dead_is_heard_once() {
+    let server = Mortal::start(&[]);
+    let relay = server.relay("train-0");
+    let mut before = Client::connect(relay.store);
+    assert_eq!(before.add(b"n").expect("an answer"), 1);
+    server.die();
+    // An ADD whose answer nobody reads, and one of a client that was there before.
+    let mut fresh = Client::connect(relay.store);
+    let add = [&[4][..], &string(b"n"), &1_i64.to_le_bytes()].concat();
+    fresh.0.write_all(&add).expect("the relay reads");
+    before.0.write_all(&add).expect("the relay reads");
+    drop((fresh, before));
+    server.live();
+    eventually("both are over", || server.metric("rallypoint_link_sessions") == 0);
+    server.die();
+    server.live();
+    assert_eq!(Client::connect(relay.store).add(b"n").expect("an answer"), 4);
+}
+
+#[test]
+fn a_server_that_is_upgraded_keeps_its_clients_behind_relays() {
+    let server = Mortal::start(&["--drain", "1h"]);
+    let relay = server.relay("train-0");
+    let mut client = Client::connect(relay.store);
+    assert_eq!(client.add(b"n").expect("an answer"), 1);
+    client.0.write_all(&wait(b"k")).expect("it reads");
+    eventually("it waits", || server.metric("rallypoint_waiters") == 1);
+    let log = server.with(|server| {
+        server.terminate();
+        eventually("it ends at once: nobody is lost", || server.log().contains("stopped"));
+        server.log()
+    });
+    assert!(!log.contains("still connected"), "{log}");
+    server.live();
+    Client::connect(relay.store).set(b"k", b"v");
+    let mut byte = [0xff];
+    client.0.read_exact(&mut byte).expect("an answer");
+    assert_eq!(byte, [0]);
+    assert_eq!(client.add(b"n").expect("an answer"), 2);
+}
+
+#[test]
+fn a_client_whose_relay_does_not_come_back_is_gone_after_the_grace() {
+    let server = Mortal::start(&["--link-grace", "1s"]);
+    let relay = server.relay("train-0");
+    let mut client = Client::connect(relay.store);
+    let barrier = [&[18][..], &string(b"b"), &2_i64.to_le_bytes()].concat();
+    client.0.write_all(&barrier).expect("it reads");
+    eventually("it waits", || server.metric("rallypoint_waiters") == 1);
+    // With an answer behind it, its arrival is kept.
+    Client::connect(relay.store).add(b"n").expect("an answer");
+    server.die();
+    drop(relay);
+    server.live();
+    assert!(server.metric("rallypoint_link_sessions") > 0, "it is waited for");
+    eventually("its session is over", || server.metric("rallypoint_link_sessions") == 0);
+    let relay = server.relay("train-1");
+    let mut other = Client::connect(relay.store);
+    // Its arrival is withdrawn: two more are needed.
+    other.0.write_all(&barrier).expect("it reads");
+    eventually("it waits", || server.metric("rallypoint_waiters") == 1);
+    assert_eq!(Client::connect(relay.store).ask(&barrier, 1).expect("an answer"), [0]);
+}
