@@ -2,6 +2,7 @@
 //! scrape reads what the engines, listeners and insight have counted. Except for the run id, no label comes
 //! from a key or a peer.
 
+pub mod openmetrics;
 mod runs;
 
 use prometheus::core::Collector;

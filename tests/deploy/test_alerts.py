@@ -97,3 +97,11 @@ def test_a_missing_node_is_told_until_it_comes(monitored: Callable[..., Monitore
     finally:
         first.kill()
         first.wait()
+
+
+def test_prometheus_scrapes_openmetrics(monitored: Callable[..., Monitored]) -> None:
+    """Its parser of OpenMetrics is strict. In OpenMetrics the family of a counter has no `_total`; in the older text it has."""
+    watched = monitored()
+    assert watched.value("up") == 1
+    assert watched.ask("metadata?metric=rallypoint_requests")["rallypoint_requests"][0]["type"] == "counter"
+    assert watched.ask("metadata?metric=rallypoint_requests_total") == {}

@@ -222,3 +222,40 @@ fn the_metrics_have_their_names_types_and_help() {
     }
     assert!(text.contains("\nprocess_resident_memory_bytes "));
 }
+
+/// The head and the body of `/metrics` for a scrape with these headers. Parts of the body come in chunks.
+fn scrape(server: &TestServer, headers: &str) -> (String, Vec<u8>) {
+    let mut stream = TcpStream::connect(server.admin).expect("the admin port listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("it answers");
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").expect("a head");
+    let body = answer.split_off(end + 4);
+    (String::from_utf8(answer).expect("text").to_ascii_lowercase(), body)
+}
+
+#[test]
+fn a_scrape_gets_the_format_that_it_asks_for() {
+    let server = TestServer::start(&[]);
+    ask(server.store, ADD, 8);
+    let (head, body) = scrape(&server, "");
+    assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
+    assert!(!head.contains("content-encoding") && head.contains("vary: accept, accept-encoding"), "{head}");
+    assert!(!String::from_utf8(body).expect("text").contains("# EOF"));
+
+    let wanted = "Accept: application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5\r\n";
+    let (head, plain) = scrape(&server, wanted);
+    assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0"), "{head}");
+    let (head, packed) = scrape(&server, &format!("{wanted}Accept-Encoding: gzip\r\n"));
+    assert!(head.contains("content-encoding: gzip"), "{head}");
+    assert!(packed.len() * 3 < plain.len(), "{} bytes packed, {} plain", packed.len(), plain.len());
+    let mut unpacked = String::new();
+    flate2::read::GzDecoder::new(packed.as_slice()).read_to_string(&mut unpacked).expect("gzip");
+    for text in [unpacked, String::from_utf8(plain).expect("text")] {
+        assert!(text.contains("# TYPE rallypoint_requests counter\n"), "{text}");
+        assert!(text.contains("\nrallypoint_requests_total{op=\"add\"} 1\n"), "{text}");
+        assert!(text.ends_with("\n# EOF\n"), "{text}");
+    }
+}

@@ -38,6 +38,7 @@ mod body;
 mod fields;
 mod host;
 mod link;
+mod negotiate;
 mod openapi;
 mod page;
 mod problem;

@@ -1,21 +1,25 @@
 //! The routes' answers. What they show is read from the engines; nothing is kept here.
 
+use std::io::Write as _;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::access::Operator;
 use super::body::Body;
+use super::negotiate;
 use super::problem::Problem;
 use super::target::{Named, Params, StorePath};
 use crate::api;
 use crate::api::WaitList;
-use crate::server::metrics;
+use crate::server::metrics::{self, openmetrics};
 use crate::server::{NoStore, Server};
 
 /// Most keys shown of one wait; the rest is a number.
@@ -50,19 +54,42 @@ pub(super) async fn readyz(State(server): State<Arc<Server>>) -> Result<&'static
     Err(Problem::stopping("the server is stopping"))
 }
 
-/// Prometheus text.
+/// Prometheus text, or OpenMetrics if `Accept` asks for it; gzip if `Accept-Encoding` allows it.
 #[utoipa::path(
     get,
     path = "/metrics",
     operation_id = "metrics",
-    responses((status = 200, description = "All metrics.", body = String, content_type = "text/plain"))
+    responses((status = 200, description = "All metrics.", content(
+        (String = "text/plain"),
+        (String = "application/openmetrics-text"),
+    )))
 )]
-pub(super) async fn metrics(State(server): State<Arc<Server>>) -> Result<impl IntoResponse, Problem> {
+pub(super) async fn metrics(
+    State(server): State<Arc<Server>>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     let failed = |error: String| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error);
+    let (open, packed) = (negotiate::wants_openmetrics(&headers), negotiate::wants_gzip(&headers));
     // It waits for locks, and a request for health must not wait for it.
-    let page = tokio::task::spawn_blocking(move || metrics::render(&server)).await;
-    let page = page.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error.to_string()))?;
-    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], page))
+    let page = tokio::task::spawn_blocking(move || page_of_metrics(&server, open, packed)).await;
+    let page = page.map_err(|error| failed(error.to_string()))?.map_err(failed)?;
+    let kind = if open { openmetrics::CONTENT_TYPE } else { metrics::CONTENT_TYPE };
+    let mut answer =
+        ([(header::CONTENT_TYPE, kind), (header::VARY, "accept, accept-encoding")], page).into_response();
+    if packed {
+        answer.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    Ok(answer)
+}
+
+fn page_of_metrics(server: &Server, open: bool, packed: bool) -> Result<Vec<u8>, String> {
+    let text = metrics::render(server).map_err(|error| error.to_string())?;
+    let text = if open { openmetrics::of_text(&text) } else { text };
+    if !packed {
+        return Ok(text.into_bytes());
+    }
+    let mut pack = GzEncoder::new(Vec::new(), Compression::fast());
+    pack.write_all(text.as_bytes()).and_then(|()| pack.finish()).map_err(|error| error.to_string())
 }
 
 /// This document.
