@@ -159,6 +159,8 @@ struct Barrier {
     members_memory: usize,
     first: Option<Label>,
     arrived: HashMap<Label, Arrived>,
+    /// No participant has been silent for too long before this time.
+    silent_at: Option<Timestamp>,
 }
 
 impl Barrier {
@@ -170,16 +172,25 @@ impl Barrier {
 
     /// Takes back arrivals whose participants have stopped asking.
     fn drop_silent(&mut self, patience: Duration, now: Timestamp) {
-        self.arrived.retain(|_, a| a.parked || now.since(a.last_seen) < patience);
+        if self.silent_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.arrived.retain(|_, a| {
+            super::run::look();
+            a.parked || now.since(a.last_seen) < patience
+        });
         super::give_back(&mut self.arrived);
+        self.silent_at = self.arrived.values().filter(|a| !a.parked).map(|a| a.last_seen + patience).min();
+    }
+
+    /// A participant shows that it is there: it may be silent for too long from this time on.
+    fn heard(&mut self, at: Timestamp) {
+        self.silent_at = Some(self.silent_at.map_or(at, |known| known.min(at)));
     }
 
     /// When there may be something to take back or to forget.
-    fn next_deadline(&self, patience: Duration) -> Option<Timestamp> {
-        if self.arrived.is_empty() {
-            return Some(self.touched + RELEASED_KEPT);
-        }
-        self.arrived.values().filter(|a| !a.parked).map(|a| a.last_seen + patience).min()
+    fn next_deadline(&self) -> Option<Timestamp> {
+        if self.arrived.is_empty() { Some(self.touched + RELEASED_KEPT) } else { self.silent_at }
     }
 
     fn missing(&self) -> Vec<String> {
@@ -245,6 +256,7 @@ impl Barriers {
         let barrier = self.by_name.entry(name.clone()).or_default();
         barrier.touched = now;
         barrier.drop_silent(self.patience, now);
+        barrier.heard(now + self.patience);
         let Arrival { participant, arrival_id, size, members, timeout } = arrival;
         if let Some(known) = barrier.arrived.get_mut(&participant).filter(|known| known.id == arrival_id) {
             known.last_seen = now;
@@ -350,7 +362,11 @@ impl Barriers {
         if let Some(arrived) = self.arrived_mut(name, participant) {
             arrived.parked = false;
             arrived.last_seen = now;
-            self.tidy_by(now + self.patience);
+            let at = now + self.patience;
+            if let Some(barrier) = self.by_name.get_mut(name) {
+                barrier.heard(at);
+            }
+            self.tidy_by(at);
         }
     }
 
@@ -381,7 +397,7 @@ impl Barriers {
             barrier.drop_silent(patience, now);
             !barrier.arrived.is_empty() || now.since(barrier.touched) < RELEASED_KEPT
         });
-        let next = self.by_name.values().filter_map(|barrier| barrier.next_deadline(patience)).min();
+        let next = self.by_name.values().filter_map(Barrier::next_deadline).min();
         self.tidy_at = next.map(|at| at.max(now + TIDY_EVERY));
     }
 }

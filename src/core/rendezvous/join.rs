@@ -49,7 +49,8 @@ impl Run {
             joined: now,
             serial: self.serials,
         };
-        self.redundant.insert(member.serial, node.clone());
+        let is_held = member.rank.is_some_and(|rank| self.ranks.contains_key(&rank));
+        self.redundant.insert(member.serial, member.rank, is_held, node.clone());
         self.seat(node.clone(), member);
         if !contends && self.has_place() {
             self.give_place(&node, now, out);
@@ -143,10 +144,7 @@ impl Run {
         if self.ranks.get(&rank) != Some(node) {
             return;
         }
-        let members = &self.members;
-        let contender = |id: &&Label| members.get(*id).is_some_and(|member| member.rank == Some(rank));
-        let contenders: Vec<Label> =
-            self.redundant.values().inspect(|_| look()).filter(contender).cloned().collect();
+        let contenders: Vec<Label> = self.redundant.of_rank(rank).inspect(|_| look()).cloned().collect();
         for contender in contenders {
             if let Some(newcomer) = self.members.get(&contender).map(|member| member.info.who()) {
                 self.end(
@@ -211,11 +209,12 @@ impl Run {
     fn give_place(&mut self, node: &Label, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(member) = self.members.get_mut(node) else { return };
         member.seat = Seat::Forming;
-        self.redundant.remove(&member.serial);
+        self.redundant.remove(member.serial, member.rank);
         self.joined = self.joined.saturating_add(1);
         if let Some(rank) = member.rank {
             self.with_rank = self.with_rank.saturating_add(1);
             self.ranks.insert(rank, node.clone());
+            self.redundant.rank_changed(rank, true);
         }
         let who = member.info.who();
         if let Some(forming) = &mut self.forming {
@@ -238,14 +237,10 @@ impl Run {
             return false;
         }
         let before = self.redundant.len();
-        for node in self.redundant.values().inspect(|_| look()).cloned().collect::<Vec<_>>() {
-            if !self.has_place() {
-                break;
-            }
-            let rank = self.members.get(&node).and_then(|member| member.rank);
-            if rank.is_none_or(|rank| !self.ranks.contains_key(&rank)) {
-                self.give_place(&node, now, out);
-            }
+        while self.has_place()
+            && let Some(node) = self.redundant.next().cloned()
+        {
+            self.give_place(&node, now, out);
         }
         self.redundant.len() < before
     }

@@ -14,6 +14,7 @@ mod forming;
 mod join;
 mod node;
 mod reason;
+mod redundant;
 mod round;
 mod run;
 mod snapshot;

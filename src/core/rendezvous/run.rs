@@ -1,9 +1,10 @@
 //! One run: its nodes, the round they are in, and what each event means for them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::redundant::Redundant;
 use super::round::{Adoption, Forming};
 use super::{
     Break, Decision, Fact, Label, LeaveRequest, NodeInfo, Outcome, Participant, RETENTION, Round, RunRefusal,
@@ -197,8 +198,8 @@ pub(super) struct Run {
     pub(super) joined: u32,
     /// Those of them that asked for a rank.
     pub(super) with_rank: u32,
-    /// Members without a place, the oldest first.
-    pub(super) redundant: BTreeMap<u64, Label>,
+    /// Members without a place.
+    pub(super) redundant: Redundant,
     /// Which node holds which requested rank. Holders are members of the forming round, or are watched in the current one.
     pub(super) ranks: HashMap<u32, Label>,
     pub(super) serials: u64,
@@ -242,7 +243,7 @@ impl Run {
             work: Work::default(),
             joined: 0,
             with_rank: 0,
-            redundant: BTreeMap::new(),
+            redundant: Redundant::default(),
             ranks: HashMap::new(),
             serials: 0,
             signal: Signal::default(),
@@ -382,7 +383,7 @@ impl Run {
                 self.with_rank = self.with_rank.saturating_sub(member.rank.is_some().into());
             }
             Seat::Redundant => {
-                self.redundant.remove(&member.serial);
+                self.redundant.remove(member.serial, member.rank);
             }
             Seat::InRound(_) => {
                 if let Some(current) = &mut self.current {
@@ -396,6 +397,7 @@ impl Run {
             && self.ranks.get(&rank) == Some(node)
         {
             self.ranks.remove(&rank);
+            self.redundant.rank_changed(rank, false);
         }
         super::give_back(&mut self.members);
         super::give_back(&mut self.ranks);
@@ -632,6 +634,7 @@ impl Run {
             if let Some(rank) = member.rank.filter(|_| !member.watched) {
                 // Nothing shows when it is gone, so its successor may have the rank.
                 self.ranks.remove(&rank);
+                self.redundant.rank_changed(rank, false);
             }
         }
         self.joined = 0;

@@ -87,3 +87,56 @@ fn a_node_that_is_lost_wakes_the_others_once() {
         "499 joins are two more changes: nodes wait, and the round is empty"
     );
 }
+
+/// A heartbeat costs the same however many nodes there are, and however many stand by or wait for a rank that is held.
+#[test]
+fn a_heartbeat_costs_the_same_among_many() {
+    // The join of every node but the first ask for a rank that only the first of them can have.
+    for rank in [None, Some(0)] {
+        let cost = |nodes: u32| {
+            let mut table = Table::new();
+            let places = if rank.is_some() { nodes + 1 } else { 1 };
+            let mut first = join("n0", 1, places);
+            first.rank = Some(0).filter(|_| rank.is_some());
+            table.join(first).expect("a place");
+            table.advance(60 * SECOND);
+            for n in 1..nodes {
+                let mut other = join(&format!("n{n}"), 1, places);
+                other.rank = rank;
+                drop(table.join(other));
+                table.core.unpark(&run(), &label(&format!("n{n}")), table.now);
+            }
+            let before = LOOKS.get();
+            for _ in 0..10 {
+                table.core.heartbeat(&run(), report("n5", 1, 0, 1, places), table.now).expect("a view");
+            }
+            LOOKS.get() - before
+        };
+        assert_eq!(cost(10), cost(2000), "{rank:?}");
+    }
+}
+
+/// Each arrival at a barrier costs the same, and so does each look of those who wait.
+#[test]
+fn arriving_at_a_barrier_costs_the_same_among_many() {
+    use crate::core::rendezvous::barrier::{Arrival, Barriers};
+    let cost = |others: u32| {
+        let mut barriers = Barriers::new(15 * SECOND, 10);
+        let arrive = |barriers: &mut Barriers, n: u32| {
+            let participant = label(&format!("n{n}"));
+            let (arrival_id, timeout) = ("1".into(), 300 * SECOND);
+            let arrival = Arrival { participant, arrival_id, size: 1_000_000, members: None, timeout };
+            barriers.arrive(&label("b"), arrival, Timestamp::default()).expect("it waits");
+        };
+        for n in 0..others {
+            arrive(&mut barriers, n);
+        }
+        let before = LOOKS.get();
+        for n in 0..10 {
+            arrive(&mut barriers, n);
+        }
+        arrive(&mut barriers, others);
+        LOOKS.get() - before
+    };
+    assert_eq!(cost(10), cost(5000));
+}
