@@ -94,6 +94,14 @@ def a_static_node_dies(stage: Stage) -> None:
     job.kill_node(1)
 
 
+def a_key_is_misspelt(stage: Stage) -> None:
+    stage.env([0, 1, 2], "--own-keys", "slip")
+
+
+def a_rank_does_not_reach_a_barrier(stage: Stage) -> None:
+    stage.env([0, 1, 2], "--own-keys", "barrier")
+
+
 @dataclass
 class Fault:
     """One line of the table."""
@@ -129,6 +137,22 @@ FAULTS = [
         r"job: 2 of 4 nodes have joined; node 1 and node 3 have been missing for TIME \(4 by rank 0's role exchange\)",
         "missing node",
         "deadlock|node 0 .*missing",
+    ),
+    Fault(
+        a_key_is_misspelt,
+        3,
+        "waiting_for_key",
+        r".*: rank 1 on \S+ and rank 2 on \S+ have waited TIME for `/default_pg/0//data_redy`, which nobody has written; `/default_pg/0//data_ready` exists",
+        "may be a slip",
+        "deadlock|; ended",
+    ),
+    Fault(
+        a_rank_does_not_reach_a_barrier,
+        3,
+        "waiting_at_barrier",
+        r".*: rank 1 on \S+ and rank 2 on \S+ have waited TIME at the barrier `/default_pg/0//checkpoint`; not there: rank 0 on \S+",
+        "gone another way",
+        "deadlock|; ended|nobody has written",
     ),
     Fault(a_static_node_dies, 2, "node_died", r"job: node 1 at 127\.0\.0\.1 died or failed: the connection closed after the round was complete; 1 node left", "static", "heartbeats|while training"),
 ]

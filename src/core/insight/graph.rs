@@ -1,13 +1,15 @@
 //! The wait graph: who waits for which key, who by pattern must write it, and what that one waits for itself.
 
-use std::collections::{BTreeMap, HashMap};
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::reason::{Finding, Names, Reason, Whereabouts};
-use super::run::{RankInfo, RunKey, TrackedRun, Withdrawn};
+use super::run::{RankInfo, RunKey, TrackedNode, TrackedRun, Withdrawn};
 use super::watch::{Client, StoreWatch, Waiting};
 use crate::core::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp, count};
-use crate::core::protocol::keys::{AddressKind, KeyPattern, Leftover, RendezvousPart, Role, classify};
+use crate::core::protocol::keys::{AddressKind, KeyPattern, Leftover, RendezvousPart, classify};
 use crate::core::store::WaitView;
 
 /// Who must write a key.
@@ -146,6 +148,13 @@ pub(super) enum Root {
 const NEVER_CAME: &str = "ranks that have not come";
 /// Why what was written is not there after a reset.
 const RESET: &str = "an operator reset the store while it was there";
+
+/// The name of the barrier that a program waits at with this key: a BARRIER, or a barrier of
+/// `torch.distributed.elastic.utils.store`, which counts arrivals in `num_members`.
+fn barrier_of(key: &[u8], size: Option<i64>) -> Option<String> {
+    let name = if size.is_some() { key } else { key.strip_suffix(b"/last_member")? };
+    Some(ShownKey(name).to_string())
+}
 
 impl Root {
     /// The rank that it ends with.
@@ -431,31 +440,107 @@ impl Graph<'_> {
         told
     }
 
+    /// The connections by which ranks and agents are known, by address and process id: a process may wait on another
+    /// connection. `None` where several are alike.
+    fn processes(&self) -> HashMap<(IpAddr, u32), Option<ConnId>> {
+        let mut processes = HashMap::new();
+        for (&conn, client) in self.store.clients.iter().filter(|(_, client)| client.is_member()) {
+            let Some(pid) = client.pid else { continue };
+            let known = processes.entry((client.peer.ip(), pid)).or_insert(Some(conn));
+            *known = known.filter(|known| *known == conn);
+        }
+        processes
+    }
+
     /// Waits for keys that are none of PyTorch's.
     fn of_unknown_keys(&self) -> Vec<(Option<RunKey>, Finding)> {
         const MOST: usize = 64;
-        let mut by_key: BTreeMap<(Option<RunKey>, &[u8]), Vec<&Waiting>> = BTreeMap::new();
-        for wait in self.store.waits.values().filter(|wait| wait.view.barrier_size.is_none()) {
-            let Some(key) = wait.view.missing.first() else { continue };
-            if matches!(classify(key), None | Some(KeyPattern::Unknown)) {
-                // A client that is no known member of a job knows best why it waits.
-                let client = self.store.clients.get(&wait.view.conn);
-                let client = client.filter(|client| client.rank.is_some() || client.role == Role::Agent);
-                let Some(run) = client.map(|client| client.run.clone()) else { continue };
-                by_key.entry((run, &**key)).or_default().push(wait);
+        let is_own = |key: &[u8]| matches!(classify(key), None | Some(KeyPattern::Unknown));
+        let processes = OnceCell::new();
+        let mut by_key: BTreeMap<&[u8], Vec<(Option<ConnId>, &Waiting)>> = BTreeMap::new();
+        for wait in self.store.waits.values() {
+            let Some(key) = wait.view.missing.first().filter(|key| is_own(key)) else { continue };
+            let conn = wait.view.conn;
+            let is_member = self.store.clients.get(&conn).is_some_and(Client::is_member);
+            let of_process = || {
+                let processes = processes.get_or_init(|| self.processes());
+                *processes.get(&(wait.view.peer.ip(), wait.view.pid?))?
+            };
+            let member = if is_member { Some(conn) } else { of_process() };
+            by_key.entry(key).or_default().push((member, wait));
+        }
+        let mut found = Vec::new();
+        for (key, waits) in by_key {
+            // A client that is no known member of a job knows best why it waits.
+            let mut by_run: BTreeMap<Option<&RunKey>, Vec<(ConnId, &Waiting)>> = BTreeMap::new();
+            for (member, wait) in waits.iter().filter_map(|(member, wait)| Some(((*member)?, *wait))) {
+                let run = self.store.clients.get(&member).and_then(|client| client.run.as_ref());
+                by_run.entry(run).or_default().push((member, wait));
+            }
+            let all_are_known = waits.iter().all(|(member, _)| member.is_some());
+            let found_here = by_run.into_iter().filter_map(|(run, members)| {
+                Some((run.cloned(), self.unknown_key(key, run, members, all_are_known)?))
+            });
+            found.extend(found_here);
+            if found.len() >= MOST {
+                break;
             }
         }
-        let finding = |((run, key), mut waits): ((Option<RunKey>, &[u8]), Vec<&Waiting>)| {
-            waits.sort_by_key(|wait| (wait.since, wait.view.conn));
-            let since = waits.first()?.since;
-            let who = |wait: &&Waiting| self.who(wait.view.conn);
-            let key = ShownKey(key).to_string();
-            let who = Names::of_some(&waits, who);
-            let reason =
-                Reason::WaitingForKey { key: key.clone(), who, waited: Elapsed(self.now.since(since)) };
-            Some((run, Finding { about: key, reason, since }))
+        found
+    }
+
+    /// What `members` of a run, each with its wait, wait for at one key of the program. Who is not there is told only if
+    /// all that wait there are known.
+    fn unknown_key(
+        &self,
+        key: &[u8],
+        run: Option<&RunKey>,
+        mut members: Vec<(ConnId, &Waiting)>,
+        all_are_known: bool,
+    ) -> Option<Finding> {
+        let rank = |conn: &ConnId| self.store.clients.get(conn).and_then(|client| client.rank);
+        members.sort_by_key(|(conn, wait)| (rank(conn), *conn, wait.since));
+        let size = members.first()?.1.view.barrier_size;
+        let since = members.iter().map(|(_, wait)| wait.since).min()?;
+        let waited = Elapsed(self.now.since(since));
+        let about = ShownKey(key).to_string();
+        members.dedup_by_key(|(conn, _)| *conn);
+        let who = Names::of_some(&members, |(conn, _)| self.who(*conn));
+        let run = run.and_then(|run| self.runs.get(run));
+        let ended = run.map(|run| self.ended_ranks(run)).unwrap_or_default();
+        let reason = if let Some(barrier) = barrier_of(key, size) {
+            let there: HashSet<ConnId> = members.iter().map(|(conn, _)| *conn).collect();
+            let others =
+                run.filter(|_| all_are_known).map(|run| self.others(run, &there)).unwrap_or_default();
+            let size = size.and_then(|size| u32::try_from(size).ok());
+            Reason::WaitingAtBarrier { barrier, who, size, others, ended, waited }
+        } else {
+            let similar = members.iter().find_map(|(_, wait)| wait.view.similar.as_ref());
+            let similar = similar.map(|key| ShownKey(key).to_string());
+            Reason::WaitingForKey { key: about.clone(), who, similar, ended, waited }
         };
-        by_key.into_iter().take(MOST).filter_map(finding).collect()
+        Some(Finding { reason, about, since })
+    }
+
+    /// The ranks of a run whose processes have ended.
+    fn ended_ranks(&self, run: &TrackedRun) -> Names {
+        let ended = run.world().ranks.iter().filter_map(|(&rank, info)| Some((rank, info.gone?)));
+        Names::of_some(ended, |(rank, gone)| {
+            format!("{} ({} ago)", run.rank_label(rank), Elapsed(self.now.since(gone)))
+        })
+    }
+
+    /// The live processes of a run but for those of `there`: ranks if one of `there` is a rank, else nodes.
+    fn others(&self, run: &TrackedRun, there: &HashSet<ConnId>) -> Names {
+        let is_rank = |conn| self.store.clients.get(conn).is_some_and(|client| client.rank.is_some());
+        if there.iter().any(is_rank) {
+            let live = run.world().ranks.iter().filter(|(_, info)| info.gone.is_none());
+            let others = live.filter(|(_, info)| !there.contains(&info.conn));
+            return Names::of_some(others, |(&rank, _)| run.rank_label(rank));
+        }
+        let live = run.participants().filter(|node| node.gone.is_none());
+        let others = live.filter(|node| node.conn.is_some_and(|conn| !there.contains(&conn)));
+        Names::of_some(others, TrackedNode::told)
     }
 
     fn reason(&self, run: &TrackedRun, root: &Root, waiters: usize, since: Timestamp) -> Option<Reason> {

@@ -92,7 +92,27 @@ pub enum Reason {
     /// Waits at a store-based barrier, or in a sub-group.
     WaitingForGroup { what: String, waiters: usize, waited: Elapsed },
     /// Waits for a key that is none of PyTorch's.
-    WaitingForKey { key: String, who: Names, waited: Elapsed },
+    WaitingForKey {
+        key: String,
+        who: Names,
+        /// A key that is there and differs from it by a slip.
+        similar: Option<String>,
+        /// Processes of the run that have ended: one of them may have been to write it.
+        ended: Names,
+        waited: Elapsed,
+    },
+    /// Waits at a barrier of the program.
+    WaitingAtBarrier {
+        barrier: String,
+        who: Names,
+        /// How many have to arrive, where that is known.
+        size: Option<u32>,
+        /// The other processes of the run: those that wait elsewhere or nowhere.
+        others: Names,
+        /// Those that have ended.
+        ended: Names,
+        waited: Elapsed,
+    },
     /// Two live processes wrote one rank's address.
     DuplicateRank { what: String, first: String, second: String },
     /// Two jobs write the same keys.
@@ -162,7 +182,7 @@ pub(super) struct Finding {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 54] = [
+    pub const CODES: [&'static str; 55] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -183,6 +203,7 @@ impl Reason {
         "waiting_for_rank",
         "waiting_for_group",
         "waiting_for_key",
+        "waiting_at_barrier",
         "duplicate_rank",
         "two_jobs",
         "two_backends",
@@ -242,6 +263,7 @@ impl Reason {
             Self::WaitingForRank { .. } => "waiting_for_rank",
             Self::WaitingForGroup { .. } => "waiting_for_group",
             Self::WaitingForKey { .. } => "waiting_for_key",
+            Self::WaitingAtBarrier { .. } => "waiting_at_barrier",
             Self::DuplicateRank { .. } => "duplicate_rank",
             Self::TwoJobs { .. } => "two_jobs",
             Self::TwoBackends { .. } => "two_backends",
@@ -281,6 +303,7 @@ impl Reason {
             | Self::RanksEnded { soon: None, .. }
             | Self::StandsBy { .. }
             | Self::WaitingForKey { .. }
+            | Self::WaitingAtBarrier { .. }
             | Self::GaveUp { again: true, .. }
             | Self::WorkersElsewhere { .. } => Severity::Info,
             Self::PodsMissing { .. }
@@ -317,6 +340,7 @@ impl Reason {
                 | Self::WaitingForRank { .. }
                 | Self::WaitingForGroup { .. }
                 | Self::WaitingForKey { .. }
+                | Self::WaitingAtBarrier { .. }
                 | Self::LeftOver { .. }
                 | Self::ExitBarrier { .. }
                 | Self::RanksEnded { .. }

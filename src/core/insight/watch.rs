@@ -37,6 +37,11 @@ pub(super) struct Client {
 }
 
 impl Client {
+    /// Whether it is known what it is in its job: an agent, or a rank.
+    pub(super) fn is_member(&self) -> bool {
+        self.rank.is_some() || self.role == Role::Agent
+    }
+
     /// What it calls itself, if it has told its rank. Another process may have the same rank.
     pub(super) fn rank_label(&self) -> Option<String> {
         let rank = self.rank?;

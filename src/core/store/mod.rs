@@ -16,6 +16,7 @@ mod keyspace;
 mod number;
 mod queues;
 mod rows;
+mod similar;
 mod slices;
 mod slot;
 mod stale;

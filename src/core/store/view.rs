@@ -1,11 +1,13 @@
 //! What the store shows of itself: counts, and which connection waits for what.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::waiters::WaitOn;
 use super::{Session, Store};
 use crate::core::ids::{ConnId, Timestamp};
+use crate::core::protocol::keys::{KeyPattern, classify};
 
 /// Sizes at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -38,6 +40,9 @@ pub struct WaitView {
     /// Those that are missing, at most as many as were asked for; for a BARRIER its key. None where other waits have
     /// so many keys that looking for the missing ones would take too long.
     pub missing: Vec<WaitedKey>,
+    /// A key that is there and differs from the first of them by a slip, if that one is a program's own. Only of
+    /// [`Store::long_waits`].
+    pub similar: Option<WaitedKey>,
 }
 
 /// The bytes of a key that is waited for.
@@ -46,6 +51,8 @@ pub type WaitedKey = Box<[u8]>;
 impl Store {
     /// Keys looked at, in all waits that are shown together.
     const MOST_LOOKS: usize = 64 * 1024;
+    /// Names looked at to find similar ones, for all waits together.
+    const MOST_SIMILAR_LOOKS: usize = 4096;
 
     /// Sizes at this moment.
     pub fn stats(&self) -> Stats {
@@ -93,13 +100,27 @@ impl Store {
         }
         let mut looks = Self::MOST_LOOKS;
         let mut long = self.waits_since().filter(|&(_, since)| now.since(since) >= at_least);
-        let shown: Vec<_> = long
+        let mut shown: Vec<_> = long
             .by_ref()
             .take(most)
             .filter_map(|(session, _)| self.view(session, now, keys_each, &mut looks))
             .collect();
+        self.add_similar(&mut shown);
         let total = shown.len().saturating_add(long.count());
         (shown, total)
+    }
+
+    /// Adds the keys that clients may have meant which wait for a key of their program.
+    fn add_similar(&self, waits: &mut [WaitView]) {
+        let mut looks = Self::MOST_SIMILAR_LOOKS;
+        let mut known: HashMap<WaitedKey, Option<WaitedKey>> = HashMap::new();
+        for wait in waits.iter_mut().filter(|wait| wait.barrier_size.is_none()) {
+            let Some(key) = wait.missing.first() else { continue };
+            if matches!(classify(key), None | Some(KeyPattern::Unknown)) {
+                let similar = known.entry(key.clone()).or_insert_with(|| self.similar_to(key, &mut looks));
+                wait.similar.clone_from(similar);
+            }
+        }
     }
 
     fn waits_since(&self) -> impl Iterator<Item = (&Session, Timestamp)> {
@@ -135,6 +156,7 @@ impl Store {
             barrier_size,
             keys,
             missing,
+            similar: None,
         })
     }
 

@@ -48,6 +48,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--crash", metavar="RANK:ATTEMPT", help="that rank exits with code 13 in the middle of training")
     parser.add_argument("--kill", metavar="RANK:ATTEMPT", help="that rank kills itself with SIGKILL in the middle of training")
     parser.add_argument("--late", metavar="RANK:ATTEMPT", help="that rank waits for the file `go-on` before it joins the process group")
+    parser.add_argument("--own-keys", choices=["slip", "barrier"], help="all ranks but 0 wait for a misspelt key of theirs, or at a barrier that rank 0 never reaches")
     parser.add_argument("--linger", type=float, default=0, help="seconds to stay after the result was written")
     return parser.parse_args()
 
@@ -128,10 +129,25 @@ class Rank:
         self.mark("training")
         if self.args.hold:
             self.wait_for_release()
+        if self.args.own_keys:
+            self.wait_for_own_keys()
         if self.concerns(self.args.crash):
             os._exit(13)
         if self.concerns(self.args.kill):
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def wait_for_own_keys(self) -> None:
+        """What programs do with the store of the process group, gone wrong."""
+        store = dist.distributed_c10d._get_default_store()
+        if self.rank == 0:
+            store.set("data_ready", "1")
+            self.wait_for_release()
+        elif self.args.own_keys == "slip":
+            store.wait(["data_redy"])
+        else:
+            from torch.distributed.elastic.utils.store import barrier
+
+            barrier(store, self.world_size, "checkpoint", barrier_timeout=self.args.timeout)
 
     def init(self) -> None:
         if self.concerns(self.args.late):

@@ -42,6 +42,15 @@ impl Reason {
             {
                 "look at the log of the process that ended: a failed import, too little memory, a wrong interface?"
             }
+            Self::WaitingForKey { similar: Some(_), .. } => {
+                "one of the two names may be a slip: compare the parts of the program that write and read it"
+            }
+            Self::WaitingForKey { ended, .. } | Self::WaitingAtBarrier { ended, .. } if !ended.is_empty() => {
+                "look why those processes ended; what they had to write does not come any more"
+            }
+            Self::WaitingAtBarrier { .. } => {
+                "look at the processes that have not arrived: are they busy, or have they gone another way?"
+            }
             Self::WaitingForKey { .. } => {
                 "look which part of the program writes that key, and whether its name is the same there"
             }

@@ -288,9 +288,18 @@ impl Reason {
             Self::WaitingForGroup { what, waiters, waited } => {
                 format!("{} {waited} for {what}", clients(*waiters))
             }
-            Self::WaitingForKey { key, who, waited } => {
-                let (has, nobody) = (has(who.count()), "which nobody has written");
-                format!("{who} {has} waited {waited} for `{key}`, {nobody}")
+            Self::WaitingForKey { key, who, similar, ended, waited } => {
+                let has = has(who.count());
+                let similar = similar.as_ref().map_or_else(String::new, |key| format!("; `{key}` exists"));
+                let ended = if_any("; ended: ", ended);
+                format!("{who} {has} waited {waited} for `{key}`, which nobody has written{similar}{ended}")
+            }
+            Self::WaitingAtBarrier { barrier, who, size, others, ended, waited } => {
+                let of = size.map_or_else(String::new, |size| format!(" of {size}"));
+                let waits =
+                    format!("{who} {} waited {waited} at the barrier `{barrier}`{of}", has(who.count()));
+                let (others, ended) = (if_any("; not there: ", others), if_any("; ended: ", ended));
+                format!("{waits}{others}{ended}")
             }
             Self::ElasticDeadlock { newcomer, rank_zero, waited } => format!(
                 "deadlock for {waited}: {newcomer} joined a running job and waits for MASTER_ADDR, which {rank_zero} \

@@ -264,6 +264,98 @@ fn faults_of_ranks_without_agents() {
             never: &["deadlock"],
         },
         Fault {
+            name: "env: a key that nobody writes is one slip from a key that is there",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                lab.set(0, "data_ready", b"1");
+                lab.wait(1, &["data_redy"]);
+                lab.wait(2, &["data_redy"]);
+            },
+            code: "waiting_for_key",
+            says: &["`data_redy`, which nobody has written; `data_ready` exists"],
+            remedy: "may be a slip",
+            within: WAIT,
+            never: &["ended"],
+        },
+        Fault {
+            name: "env: a key of the next step is no slip",
+            play: |lab| {
+                ranks(lab, &[0, 1], 2);
+                lab.set(0, "step/10", b"1");
+                lab.wait(1, &["step/11"]);
+            },
+            code: "waiting_for_key",
+            says: &["`step/11`, which nobody has written"],
+            remedy: "whether its name is the same",
+            within: WAIT,
+            never: &["exists", "slip"],
+        },
+        Fault {
+            name: "env: the rank that would write a key of the program dies",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                lab.pass(40.0);
+                lab.wait(0, &["checkpoint/written"]);
+                lab.leave(2);
+            },
+            code: "waiting_for_key",
+            says: &["rank 0 on host0 has waited", "`checkpoint/written`", "; ended: rank 2 on host2 ("],
+            remedy: "why those processes ended",
+            within: WAIT,
+            never: &["exists", "deadlock"],
+        },
+        Fault {
+            name: "env: a barrier of the program that a rank does not reach",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                lab.pass(10.0);
+                for n in [0, 2] {
+                    lab.add(n, "ckpt/num_members", 1);
+                    lab.wait(n, &["ckpt/last_member"]);
+                }
+            },
+            code: "waiting_at_barrier",
+            says: &[
+                "rank 0 on host0 and rank 2 on host2",
+                "at the barrier `ckpt`; not there: rank 1 on host1",
+            ],
+            remedy: "gone another way",
+            within: WAIT,
+            never: &["ended", "nobody has written"],
+        },
+        Fault {
+            name: "env: a BARRIER of which one rank is on another connection, and one has died",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2, 3], 4);
+                lab.pass(40.0);
+                lab.connect_as(10, 1);
+                lab.ping(10);
+                lab.barrier(0, "ckpt", 4);
+                lab.barrier(10, "ckpt", 4);
+                lab.leave(3);
+            },
+            code: "waiting_at_barrier",
+            says: &["at the barrier `ckpt` of 4; not there: rank 2 on host2; ended: rank 3 on host3 ("],
+            remedy: "why those processes ended",
+            within: WAIT,
+            never: &["not there: rank 1"],
+        },
+        Fault {
+            name: "env: at a BARRIER waits a process that is not known",
+            play: |lab| {
+                ranks(lab, &[0, 1], 2);
+                lab.pass(40.0);
+                lab.connect(10, "10.0.0.1", 9999);
+                lab.barrier(0, "ckpt", 2);
+                lab.barrier(10, "ckpt", 3);
+            },
+            code: "waiting_at_barrier",
+            says: &["rank 0 on host0 has waited", "at the barrier `ckpt` of 2"],
+            remedy: "gone another way",
+            within: WAIT,
+            never: &["not there"],
+        },
+        Fault {
             name: "env: a client that gives up and tries again",
             play: |lab| {
                 ranks(lab, &[0], 2);

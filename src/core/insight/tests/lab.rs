@@ -223,6 +223,10 @@ impl Lab {
         self.apply(n, &Request::Wait(list.as_list()));
     }
 
+    pub(super) fn barrier(&mut self, n: u32, key: &str, world_size: i64) {
+        self.apply(n, &Request::Barrier { key: key.as_bytes(), world_size });
+    }
+
     pub(super) fn multi_set(&mut self, n: u32, pairs: &[(String, String)]) {
         let list = pairs.iter().map(|(key, value)| (key, value)).collect::<PairList>();
         self.apply(n, &Request::MultiSet(list.as_pairs()));

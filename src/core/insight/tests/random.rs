@@ -128,6 +128,7 @@ proptest! {
                         barrier_size: None,
                         keys: 1,
                         missing: vec![key.into_bytes().into()],
+                        similar: None,
                     };
                     insight.waits(7, waits.into_iter().map(open).collect(), now);
                 }

@@ -163,9 +163,22 @@ fn examples() -> Vec<(Reason, &'static str)> {
             Reason::WaitingForKey {
                 key: "data_redy".into(),
                 who: names(&["rank 1 on train-llm-1", "rank 2 on train-llm-1"]),
+                similar: Some("data_ready".into()),
+                ended: names(&[]),
                 waited: secs(30.0),
             },
-            "Ranks or agents wait for a key that is none of PyTorch's: a program's own. Some programs wait like this for long, so it is a note.",
+            "Ranks or agents wait for a key that is none of PyTorch's: a program's own. Some programs wait like this for long, so it is a note. A key that exists is named if it differs by one slip, and ranks that have ended are named, for one of them may have been to write it.",
+        ),
+        (
+            Reason::WaitingAtBarrier {
+                barrier: "checkpoint".into(),
+                who: names(&["rank 0 on train-llm-0", "rank 1 on train-llm-0"]),
+                size: None,
+                others: names(&["rank 2 on train-llm-1"]),
+                ended: names(&["rank 3 on train-llm-1 (12 s ago)"]),
+                waited: secs(30.0),
+            },
+            "Ranks or agents wait at a barrier of the program: a BARRIER, or one of `torch.distributed.elastic.utils.store`. Who is not there is found by elimination: all processes of the run that do not wait there. A barrier may be for some of them only.",
         ),
         (
             Reason::DuplicateRank {

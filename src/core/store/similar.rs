@@ -1,0 +1,89 @@
+//! Finds the key that somebody may have meant: one that is there and differs by one slip of the finger from one that is
+//! waited for.
+
+use super::Store;
+use super::view::WaitedKey;
+
+impl Store {
+    /// A key that is there and differs from `key` by a slip. Looks at as many names as `looks` allows.
+    pub(super) fn similar_to(&self, key: &[u8], looks: &mut usize) -> Option<WaitedKey> {
+        let most = *looks;
+        let mut names = self.keys.iter().take(most).inspect(|_| *looks = looks.saturating_sub(1));
+        let found = names.find(|(_, slot)| slot.is_present() && is_slip(key, slot.key()))?;
+        Some(found.1.key().into())
+    }
+}
+
+/// Whether `a` is `b` but for one slip: a letter or separator too many, too few or another, two in the wrong order, or
+/// capitals. Another number is no slip, as in `step/10` and `step/11`; nor is another letter in a short word, as in
+/// `done_a` and `done_b`.
+fn is_slip(a: &[u8], b: &[u8]) -> bool {
+    /// Letters of a word in which another letter is a slip.
+    const WORD: usize = 4;
+    if a.len().abs_diff(b.len()) > 1 || a == b {
+        return false;
+    }
+    if a.eq_ignore_ascii_case(b) {
+        return true;
+    }
+    let start = a.iter().zip(b).take_while(|(here, there)| here == there).count();
+    let shorter = a.len().min(b.len()).saturating_sub(start);
+    let end =
+        a.iter().rev().zip(b.iter().rev()).take(shorter).take_while(|(here, there)| here == there).count();
+    let middle =
+        |key: &[u8]| key.get(start..key.len().saturating_sub(end)).map(<[u8]>::to_vec).unwrap_or_default();
+    let (of_a, of_b) = (middle(a), middle(b));
+    let is_one_slip = match (&*of_a, &*of_b) {
+        ([_], [] | [_]) | ([], [_]) => true,
+        ([one, two], [first, second]) => one == second && two == first,
+        _ => false,
+    };
+    let is_text =
+        |part: &[u8]| part.iter().all(|byte| byte.is_ascii_alphabetic() || b"_-./: ".contains(byte));
+    let word_around = |key: &[u8], len: usize| {
+        let (before, after) = (key.get(..start), key.get(start.saturating_add(len)..));
+        let before = before.unwrap_or_default().iter().rev().take_while(|byte| byte.is_ascii_alphabetic());
+        let after = after.unwrap_or_default().iter().take_while(|byte| byte.is_ascii_alphabetic());
+        before.count().saturating_add(after.count()).saturating_add(len)
+    };
+    is_one_slip
+        && is_text(&of_a)
+        && is_text(&of_b)
+        && word_around(a, of_a.len()).min(word_around(b, of_b.len())) >= WORD
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_slip_is_similar_and_another_name_is_not() {
+        let slips = [
+            ("data_redy", "data_ready"),
+            ("data_ready", "data_raedy"),
+            ("data_ready", "Data_Ready"),
+            ("data-ready", "data_ready"),
+            ("job/epochs", "job/epoch"),
+            ("chackpoint", "checkpoint"),
+        ];
+        for (a, b) in slips {
+            assert!(is_slip(a.as_bytes(), b.as_bytes()) && is_slip(b.as_bytes(), a.as_bytes()), "{a} {b}");
+        }
+        let others = [
+            ("step/10", "step/11"),
+            ("step/9", "step/10"),
+            ("rank0/ready", "rank1/ready"),
+            ("rank1/ready", "rank/ready"),
+            ("done_a", "done_b"),
+            ("done_", "done_b"),
+            ("go", "do"),
+            ("left", "right"),
+            ("loaded", "unloaded"),
+            ("same", "same"),
+            ("", "a"),
+        ];
+        for (a, b) in others {
+            assert!(!is_slip(a.as_bytes(), b.as_bytes()) && !is_slip(b.as_bytes(), a.as_bytes()), "{a} {b}");
+        }
+    }
+}
