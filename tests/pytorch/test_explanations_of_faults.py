@@ -94,6 +94,14 @@ def a_static_node_dies(stage: Stage) -> None:
     job.kill_node(1)
 
 
+def an_agent_is_frozen(stage: Stage) -> None:
+    job = stage.jobs.torchrun(stage.server.endpoint, places=stage.places, environment=clients_only(stage.server.endpoint), idle=True)
+    explained(stage.server, "round_complete", r"job round 0 complete: .*")
+    # Until the ranks are handed out, agents wait for each other on the connection of their heartbeats.
+    poll(lambda: all(node["base_rank"] is not None for node in stage.server.get_json("/api/v1/runs/job")["participants"]), "the ranks are handed out", 30)
+    job.freeze_node(1)
+
+
 def a_key_is_misspelt(stage: Stage) -> None:
     stage.env([0, 1, 2], "--own-keys", "slip")
 
@@ -137,6 +145,14 @@ FAULTS = [
         r"job: 2 of 4 nodes have joined; node 1 and node 3 have been missing for TIME \(4 by rank 0's role exchange\)",
         "missing node",
         "deadlock|node 0 .*missing",
+    ),
+    Fault(
+        an_agent_is_frozen,
+        2,
+        "node_removed",
+        r"job round 0: \S+ \(node rank [01]\) has sent no heartbeat for TIME, though its connection is open: \S+ \(node rank [01]\) took it out of the round; 1 node left",
+        "frozen",
+        "died or failed",
     ),
     Fault(
         a_key_is_misspelt,

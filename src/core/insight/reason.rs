@@ -49,6 +49,8 @@ pub enum Reason {
     NodeDiedJoining { nodes: Names, joined: u32, expected: Option<u32>, backend: RunKind },
     /// Nodes died after the round was complete.
     NodeDied { nodes: Names, left: u32, moment: Moment, backend: RunKind },
+    /// Nodes whose connections are open stopped sending heartbeats, and another node took them out of the round.
+    NodeRemoved { nodes: Names, by: String, silent: Elapsed, left: u32 },
     /// Worker processes ended before all ranks had met.
     RankLost { ranks: Names, joined: u32, world_size: Option<u32> },
     /// Worker processes ended while others go on.
@@ -182,7 +184,7 @@ pub(super) struct Finding {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 55] = [
+    pub const CODES: [&'static str; 56] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -195,6 +197,7 @@ impl Reason {
         "node_came_late",
         "node_died_joining",
         "node_died",
+        "node_removed",
         "rank_lost",
         "ranks_ended",
         "all_left",
@@ -255,6 +258,7 @@ impl Reason {
             Self::NodeCameLate { .. } => "node_came_late",
             Self::NodeDiedJoining { .. } => "node_died_joining",
             Self::NodeDied { .. } => "node_died",
+            Self::NodeRemoved { .. } => "node_removed",
             Self::RankLost { .. } => "rank_lost",
             Self::RanksEnded { .. } => "ranks_ended",
             Self::AllLeft { .. } => "all_left",

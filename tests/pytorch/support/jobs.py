@@ -172,6 +172,10 @@ class Job:
         """SIGKILL to a whole node, as when its machine is lost. The job goes on without it."""
         self.nodes.pop(index).kill()
 
+    def freeze_node(self, index: int) -> None:
+        """SIGSTOP to a whole node: its connections stay open, and it says nothing more."""
+        os.killpg(self.nodes[index].process.pid, signal.SIGSTOP)
+
     def release(self, node: int | None = None) -> None:
         """Lets go the ranks that `train.py --hold` or `--late` holds, and idle workers, of one node if it is given."""
         (self.folder / ("go-on" if node is None else f"go-on-{node}")).touch()

@@ -80,6 +80,10 @@ impl Reason {
             Self::NodeDied { .. } => {
                 "look at that pod's log and events; torchrun notices when its heartbeats expire, 15 s by default"
             }
+            Self::NodeRemoved { .. } => {
+                "look at that node: is it frozen, overloaded, or cut off from this server? What waits for its ranks hangs \
+                 until their time-out; when it comes back, it has to join again"
+            }
             Self::RankLost { .. } => {
                 "look at the log of that process; the others wait for it until their time-out"
             }
@@ -106,8 +110,12 @@ impl Reason {
             }
             Self::RoundNotComplete { .. }
             | Self::FewerThanExpected { .. }
-            | Self::LeftOver { redundant: false, .. } => "start every node with the same --nnodes",
-            Self::LeftOver { .. } => "stop them, or raise the maximum in --nnodes on every node",
+            | Self::LeftOver { redundant: false, .. } => {
+                "start every node with the same --nnodes; a second job needs another --rdzv-id"
+            }
+            Self::LeftOver { .. } => {
+                "stop them, or raise the maximum in --nnodes on every node; a second job needs another --rdzv-id"
+            }
             Self::WorldSizesDiffer { .. } => {
                 "start every process with the same WORLD_SIZE (--nnodes, --nproc-per-node)"
             }

@@ -236,6 +236,17 @@ impl Reason {
                 let left = if *left == 0 { "no node".to_owned() } else { Unit::Node.count(*left) };
                 format!("{nodes} died or failed: {} closed {moment}; {left} left", its_connection(nodes))
             }
+            Self::NodeRemoved { nodes, by, silent, left } => {
+                let (have, their, them) = match nodes.count() {
+                    1 => ("has", "its connection is open", "it"),
+                    _ => ("have", "their connections are open", "them"),
+                };
+                let left = if *left == 0 { "no node".to_owned() } else { Unit::Node.count(*left) };
+                format!(
+                    "{nodes} {have} sent no heartbeat for {silent}, though {their}: {by} took {them} out of the round; \
+                     {left} left"
+                )
+            }
             Self::RankLost { ranks, joined, world_size } => {
                 let (there, are) = (of_whole(*joined, *world_size), if *joined < 2 { "is" } else { "are" });
                 format!("{ranks} ended before all ranks had come; {there} {are} still there")

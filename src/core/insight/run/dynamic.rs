@@ -69,6 +69,7 @@ impl TrackedRun {
             let by = self.node_of(conn).map_or_else(|| who.to_owned(), TrackedNode::label);
             self.close(by, now, plan);
         }
+        self.tell_removals(&is_listed, conn, who, now);
         self.let_go_of_unlisted(&is_listed);
     }
 
@@ -176,6 +177,27 @@ impl TrackedRun {
             finished: false,
         });
         self.touch();
+    }
+
+    /// Nodes that are there and were in the round until `conn`, which is another node, took them out of it. A node that
+    /// leaves does so itself.
+    fn tell_removals(&mut self, is_listed: &[bool], conn: ConnId, who: &str, now: Timestamp) {
+        if self.round.closed.is_some() || self.round.exit_done.is_some() {
+            return;
+        }
+        let is_removed = |(node, listed): &(&TrackedNode, &bool)| {
+            let is_there = node.gone.is_none() && node.conn.is_some_and(|own| own != conn);
+            !**listed && node.membership == Membership::Participant && is_there
+        };
+        let removed: Vec<_> =
+            self.life.nodes.iter().zip(is_listed).filter(is_removed).map(|(node, _)| node).collect();
+        let Some(heard) = removed.iter().map(|node| node.last_heartbeat).max() else { return };
+        let nodes = Names::of(removed.iter().map(|node| node.label()));
+        let by = self.node_of(conn).map_or_else(|| who.to_owned(), TrackedNode::label);
+        let left = self.participants().filter(|node| node.gone.is_none()).count();
+        let left = count(left.saturating_sub(removed.len()));
+        let about = nodes.to_string();
+        self.finds(Reason::NodeRemoved { nodes, by, silent: Elapsed(now.since(heard)), left }, about, now);
     }
 
     /// Nodes that are in no list any more.

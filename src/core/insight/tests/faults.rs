@@ -591,6 +591,16 @@ fn healthy_twins_are_silent() {
                 lab.pass(15.0);
             }
         }),
+        ("c10d: a node leaves by itself before the round is complete", |lab| {
+            for n in 0..3 {
+                lab.agent(n, "job");
+                lab.cas(n, "job", "join");
+            }
+            lab.cas(2, "job", "leave");
+            lab.pass(0.5);
+            lab.cas(2, "job", "join complete");
+            lab.exchange("job", 0, 3, 1);
+        }),
         ("a client that is of no job waits for a key of its own", |lab| {
             lab.connect(0, "10.0.0.9", 44);
             lab.ping(0);
@@ -701,6 +711,56 @@ fn faults_of_backends() {
             remedy: "first error",
             within: FACT,
             never: &["only 0"],
+        },
+        Fault {
+            name: "c10d: an agent is frozen, and another takes it out of the round",
+            play: |lab| {
+                lab.complete_run("job", 3);
+                for _ in 0..3 {
+                    lab.pass(5.0);
+                    lab.cas(0, "job", "");
+                    lab.cas(1, "job", "");
+                }
+                lab.cas(0, "job", "drop:2");
+            },
+            code: "node_removed",
+            says: &[
+                "node2 (node rank 2) has sent no heartbeat for 15 s, though its connection is open",
+                "node0 (node rank 0) took it out of the round; 2 nodes left",
+            ],
+            remedy: "frozen",
+            within: FACT,
+            never: &["died or failed"],
+        },
+        Fault {
+            name: "c10d: two agents are cut off while the nodes join",
+            play: |lab| {
+                for n in 0..3 {
+                    lab.agent(n, "job");
+                    lab.cas(n, "job", "join");
+                }
+                lab.pass(15.0);
+                lab.cas(0, "job", "drop:1 drop:2");
+            },
+            code: "node_removed",
+            says: &["node1 and node2 have sent no heartbeat", "took them out of the round; 1 node left"],
+            remedy: "cut off",
+            within: FACT,
+            never: &["died or failed"],
+        },
+        Fault {
+            name: "c10d: a node that is dead is taken out of the round",
+            play: |lab| {
+                lab.complete_run("job", 3);
+                lab.leave(2);
+                lab.pass(15.0);
+                lab.cas(0, "job", "drop:2");
+            },
+            code: "node_died",
+            says: &["node2 (node rank 2)"],
+            remedy: "heartbeats",
+            within: 0.0,
+            never: &["no heartbeat"],
         },
         Fault {
             name: "c10d: a node dies while it is not seen what its workers do",

@@ -103,6 +103,15 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "An agent's connection closed after its round was complete, and it had not finished.",
         ),
         (
+            Reason::NodeRemoved {
+                nodes: names(&["train-llm-2 (node rank 2)"]),
+                by: "train-llm-0 (node rank 0)".into(),
+                silent: secs(15.0),
+                left: 2,
+            },
+            "A torchrun agent is connected, but its heartbeats have stopped for 15 s (`keep_alive_interval` and its maximum), and another agent took it out of the round. Nobody is told to restart.",
+        ),
+        (
             Reason::RankLost { ranks: names(&[&rank]), joined: 3, world_size: Some(4) },
             "A worker's connection closed before all ranks had published their addresses.",
         ),
