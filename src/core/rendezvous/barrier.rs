@@ -176,7 +176,7 @@ impl Barrier {
             return;
         }
         self.arrived.retain(|_, a| {
-            super::run::look();
+            super::looks::look();
             a.parked || now.since(a.last_seen) < patience
         });
         super::give_back(&mut self.arrived);

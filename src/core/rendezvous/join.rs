@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use super::looks::look;
 use super::round::Forming;
-use super::run::{Member, Run, Seat, Work, look};
+use super::run::{Member, Run, Seat, Work};
 use super::{Break, Decision, Fact, Join, Label, RankInRound, RunRefusal, Terms, Who};
 use crate::core::ids::Timestamp;
 

@@ -12,6 +12,7 @@ mod adoption;
 pub mod barrier;
 mod forming;
 mod join;
+mod looks;
 mod node;
 mod reason;
 mod redundant;

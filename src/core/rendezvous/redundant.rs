@@ -50,7 +50,7 @@ impl Redundant {
 
     /// The node that has waited the longest of those that can have a place.
     pub(super) fn next(&self) -> Option<&Label> {
-        super::run::look();
+        super::looks::look();
         let any = self.any_rank.first_key_value();
         let free = self.free.first().and_then(|&(serial, rank)| self.by_rank.get_key_value(&(rank, serial)));
         match (any, free) {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::looks::look;
 use super::redundant::Redundant;
 use super::round::{Adoption, Forming};
 use super::{
@@ -220,12 +221,6 @@ pub(super) struct Run {
     forget_soon: bool,
     /// No member is late before this time.
     members_check: Option<Timestamp>,
-}
-
-/// Counts one look at a member, for the tests of costs.
-pub(super) fn look() {
-    #[cfg(test)]
-    super::tests::costs::LOOKS.set(super::tests::costs::LOOKS.get() + 1);
 }
 
 impl Run {

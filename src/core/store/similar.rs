@@ -2,11 +2,10 @@
 //! waited for.
 
 use super::Store;
-use super::view::WaitedKey;
 
 impl Store {
     /// A key that is there and differs from `key` by a slip. Looks at as many names as `looks` allows.
-    pub(super) fn similar_to(&self, key: &[u8], looks: &mut usize) -> Option<WaitedKey> {
+    pub(super) fn similar_to(&self, key: &[u8], looks: &mut usize) -> Option<Box<[u8]>> {
         let most = *looks;
         let mut names = self.keys.iter().take(most).inspect(|_| *looks = looks.saturating_sub(1));
         let found = names.find(|(_, slot)| slot.is_present() && is_slip(key, slot.key()))?;
