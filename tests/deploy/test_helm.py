@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
+import kubernetes_validate
 import pytest
 import yaml
 from checks import problems
+from cloudcoil.models.prometheus_operator import v1 as operator
 from program import PACKAGE
 from render import CHART, DEPLOY, call, render
 
@@ -41,7 +44,11 @@ def test_settings_arrive() -> None:
     settings = "ports.store=1234,ports.admin=1235,drainSeconds=90,extraArgs={--log-format=json},podLabels.team=llm"
     documents = list(yaml.safe_load_all(call("helm", "template", "prod", CHART, "--set", settings)))
     kinds = {document["kind"]: document for document in documents}
-    assert set(kinds) == {"Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy"}
+    assert set(kinds) == {"Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy", "Pod"}
+    asks = kinds["Pod"]
+    assert asks["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    assert asks["spec"]["containers"][0]["args"][:2] == ["wait", "prod-rallypoint:1234"]
+    assert asks["metadata"]["labels"].items() >= {"rallypoint-client": "true"}.items(), "the NetworkPolicy lets it in"
     template = kinds["Deployment"]["spec"]["template"]
     assert kinds["Deployment"]["metadata"]["name"] == "prod-rallypoint"
     assert template["metadata"]["labels"]["team"] == "llm"
@@ -77,7 +84,9 @@ def test_what_pods_need_arrives_in_both_modes(settings: tuple[str, ...], tmp_pat
     call("helm", "lint", "--strict", CHART, "--values", tmp_path / "values.yaml", *settings)
     text = call("helm", "template", "x", CHART, "--values", tmp_path / "values.yaml", *settings)
     documents = list(yaml.safe_load_all(text))
-    assert {document["metadata"]["name"] for document in documents} == {"store"}
+    for document, version in itertools.product(documents, ("1.29", kubernetes_validate.latest_version())):
+        kubernetes_validate.validate(document, version, strict=True)
+    assert {document["metadata"]["name"] for document in documents} <= {"store", "store-test"}
     (owner,) = [document for document in documents if document["kind"] in ("Deployment", "Job")]
     template, wanted = owner["spec"]["template"], yaml.safe_load(EVERYWHERE)
     assert template["metadata"]["labels"]["team"] == "llm" and template["metadata"]["annotations"]["note"] == "here"
@@ -115,9 +124,22 @@ def test_the_job_gets_its_queue_and_shared_memory() -> None:
     assert spec["containers"][0]["volumeMounts"] == [{"name": "shared-memory", "mountPath": "/dev/shm"}]
 
 
+@pytest.mark.parametrize("settings", [(), SIDECAR], ids=["standalone", "sidecar"])
+def test_how_prometheus_scrapes_can_be_chosen(settings: tuple[str, ...], tmp_path: Path) -> None:
+    relabel = {"action": "replace", "targetLabel": "cluster", "replacement": "a"}
+    scrape = {"scheme": "https", "tlsConfig": {"insecureSkipVerify": True}, "relabelings": [relabel], "metricRelabelings": [relabel]}
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump({"serviceMonitor": {"enabled": True, **scrape}}))
+    documents = list(yaml.safe_load_all(call("helm", "template", "x", CHART, "--values", tmp_path / "values.yaml", *settings)))
+    (monitor,) = [d for d in documents if d["kind"] in ("ServiceMonitor", "PodMonitor")]
+    (endpoint,) = monitor["spec"].get("endpoints") or monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint.items() >= scrape.items()
+    typed = getattr(operator, monitor["kind"]).model_validate(monitor).model_dump(by_alias=True, exclude_none=True, mode="json")
+    assert (typed["spec"].get("endpoints") or typed["spec"]["podMetricsEndpoints"]) == [endpoint]
+
+
 def test_names_can_be_chosen_and_a_parent_can_install_nothing() -> None:
     named = yaml.safe_load_all(call("helm", "template", "prod", CHART, "--set", "nameOverride=meet"))
-    assert {document["metadata"]["name"] for document in named} == {"prod-meet"}
+    assert {document["metadata"]["name"] for document in named} == {"prod-meet", "prod-meet-test"}
     nothing = ("--set", "mode=none", "--set", "serviceMonitor.enabled=true")
     assert [d for d in yaml.safe_load_all(call("helm", "template", "x", CHART, *nothing)) if d] == []
 
@@ -135,6 +157,10 @@ def test_the_alert_finds_a_release_of_any_name() -> None:
 
 def test_notes_name_the_endpoint_that_is_there() -> None:
     assert "--rdzv-endpoint=prod-rallypoint:29500" in call("helm", "install", "prod", CHART, "--dry-run=client")
+    blocks = "delete poddisruptionbudget prod-rallypoint"
+    assert blocks in call("helm", "install", "prod", CHART, "--dry-run=client")
+    open_to_drains = ("--set", "podDisruptionBudget.maxUnavailable=1")
+    assert blocks not in call("helm", "install", "prod", CHART, "--dry-run=client", *open_to_drains)
     assert "prod-rallypoint-0.prod-rallypoint:29500" in call("helm", "install", "prod", CHART, "--dry-run=client", *SIDECAR)
 
 

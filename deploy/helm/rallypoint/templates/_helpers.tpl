@@ -56,6 +56,26 @@ volumeMounts: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
+{{/* How Prometheus scrapes, in both shapes. */}}
+{{- define "rallypoint.scrape" -}}
+path: /metrics
+{{- with .Values.serviceMonitor }}
+interval: {{ .interval }}
+{{- with .scheme }}
+scheme: {{ . }}
+{{- end }}
+{{- with .tlsConfig }}
+tlsConfig: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .relabelings }}
+relabelings: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .metricRelabelings }}
+metricRelabelings: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "rallypoint.containerSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532
