@@ -1,12 +1,13 @@
-"""Jobs behind relays: the network between a node and the server breaks while a job starts, and the job does not notice.
+"""Jobs behind relays: the network between a node and the server breaks, or the server dies, and the job does not notice.
 
-Each node's pod has a relay, and the job's endpoint is the node's own loopback. The server's pod refuses every packet for a while, which ends all
-connections that say something.
+Each node's pod has a relay, and the job's endpoint is the node's own loopback. A break: the server's pod refuses every packet for a while, which
+ends all connections that say something. A death: kill -9 at moments without a pattern, and a start with the same journal.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import time
 import urllib.error
@@ -25,6 +26,7 @@ from servers import TORCH_VERSION, Server, binary, poll
 pytest_plugins = ["job_fixtures"]
 
 HERE = "127.0.0.1:29500"
+DEATHS_IN_INIT = 3
 BREAK = 3.0
 """Seconds. Shorter than what a c10d agent allows its peers (15 s), and longer than any retry of TCP's own."""
 
@@ -45,9 +47,15 @@ if TORCH_VERSION < (2, 7):
 
 
 @pytest.fixture
-def relays(serve_in: Callable[[Pod], Server], pods: Pods, tmp_path: Path) -> Iterator[list[Path]]:
-    """A server in its pod, and a relay in each node's pod; their logs."""
-    serve_in(pods["server"])
+def server(serve_in: Callable[..., Server], pods: Pods, tmp_path: Path) -> Server:
+    """A server with a journal, in its pod."""
+    return serve_in(pods["server"], "--journal", str(tmp_path / "journal"))
+
+
+@pytest.fixture
+def relays(server: Server, pods: Pods, tmp_path: Path) -> Iterator[list[Path]]:
+    """A relay in each node's pod; their logs."""
+    del server
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RALLYPOINT_")}
     processes, logs = [], []
     for node in pods.nodes:
@@ -98,8 +106,49 @@ def test_a_break_of_the_network_is_not_noticed(mode: str, relays: list[Path], po
         assert "is back after" in log.read_text()
 
 
-def test_without_a_relay_the_same_break_ends_the_job(serve_in: Callable[[Pod], Server], pods: Pods, jobs: Jobs) -> None:
-    serve_in(pods["server"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.usefixtures("relays")
+def test_a_server_that_dies_again_and_again_is_not_noticed(
+    mode: str, server: Server, serve_in: Callable[..., Server], pods: Pods, jobs: Jobs, tmp_path: Path
+) -> None:
+    def die_and_live() -> None:
+        nonlocal server
+        server.process.kill()
+        server.process.wait()
+        server = serve_in(pods["server"], "--journal", str(tmp_path / "journal"))
+
+    launch, endpoint, options = MODES[mode]
+    moments = random.Random(mode)
+    job = launch(jobs, endpoint, places=pods.nodes, train=["--late", "1:0"], **options)
+    deaths = 0
+    while not job.mark_seen("init", 0) or deaths < DEATHS_IN_INIT:
+        if any(node.process.poll() is not None for node in job.nodes.values()):
+            break  # one has failed, as `results` will say
+        time.sleep(moments.uniform(0.1, 1))
+        die_and_live()
+        deaths += 1
+    job.release()
+    while any(node.process.poll() is None for node in job.nodes.values()):
+        time.sleep(moments.uniform(0.1, 1))
+        die_and_live()
+        deaths += 1
+    assert [result["host"] for result in job.results()] == ["node-0", "node-1"], f"after {deaths} deaths"
+
+
+def test_without_a_relay_the_death_of_the_server_ends_the_job(
+    server: Server, serve_in: Callable[..., Server], pods: Pods, jobs: Jobs, tmp_path: Path
+) -> None:
+    job = jobs.torchrun("server:29500", places=pods.nodes, train=["--late", "1:0"])
+    job.wait_for_mark("init", 0)
+    server.process.kill()
+    server.process.wait()
+    serve_in(pods["server"], "--journal", str(tmp_path / "journal"))
+    job.release()
+    assert "Connection" in job.failure(0) + job.failure(1)
+
+
+@pytest.mark.usefixtures("server")
+def test_without_a_relay_the_same_break_ends_the_job(pods: Pods, jobs: Jobs) -> None:
     job = jobs.torchrun("server:29500", places=pods.nodes, train=["--late", "1:0"])
     job.wait_for_mark("init", 0)
     with broken(pods):

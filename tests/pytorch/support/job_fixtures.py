@@ -109,6 +109,7 @@ def scenario(tmp_path: Path, networks: Callable[[], Pods], jobs: Jobs, fork_serv
 
 
 @pytest.fixture
-def serve_in(rallypoint_factory: Callable[..., Server]) -> Callable[[Pod], Server]:
-    """Starts a server in a pod, on the default ports of `rallypoint serve`. It ends with the test."""
-    return lambda pod: pod.call(lambda: rallypoint_factory("--listen", "[::]:29500", "--admin", "[::]:29501"))
+def serve_in(rallypoint_factory: Callable[..., Server]) -> Callable[..., Server]:
+    """Starts a server in a pod, on the default ports of `rallypoint serve` and with more arguments. It ends with the test."""
+    ports = ("--listen", "[::]:29500", "--admin", "[::]:29501")
+    return lambda pod, *arguments: pod.call(lambda: rallypoint_factory(*ports, *arguments))
