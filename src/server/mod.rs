@@ -77,13 +77,13 @@ impl Server {
         };
         let stores =
             Arc::new(StoreHost::start(shared, clock, Arc::clone(&cleanup_log), journal, &mut before)?);
-        let rounds = Arc::new(Rounds::new(Arc::clone(&stores), clock));
         let gates = Arc::new(PodGates::new(stores.config(), stores.budget().reservation()));
-        let watch = Watch::new(Arc::clone(&stores), Arc::clone(&rounds), Arc::clone(&gates), clock);
         for socket in sockets {
             stores.open(socket)?;
         }
         stores.reopen();
+        let rounds = Arc::new(Rounds::new(Arc::clone(&stores), clock, &before));
+        let watch = Watch::new(Arc::clone(&stores), Arc::clone(&rounds), Arc::clone(&gates), clock);
         let links = Arc::new(LinkHost::new(Arc::clone(&stores), clock, &before));
         if before.epoch.number > 0 {
             let keys: usize = stores.listeners().iter().map(|listener| listener.engine().stats().keys).sum();
@@ -201,7 +201,11 @@ impl Server {
         loop {
             ticks.tick().await;
             journal.tick(std::time::Instant::now());
-            self.stores.tidy_journal(self.links.copy(journal)).await;
+            let others = async {
+                self.links.copy(journal).await;
+                self.rounds.copy().await;
+            };
+            self.stores.tidy_journal(others).await;
         }
     }
 

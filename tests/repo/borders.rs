@@ -8,7 +8,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
     ("core/ids", &[], &["tokio", "tracing", "bytes"]),
     ("core/protocol", &["core/ids"], &["tokio", "tokio_util", "tracing"]),
     ("core/store", &["core/ids", "core/journal", "core/protocol"], &["tokio", "tokio_util", "tracing"]),
-    ("core/rendezvous", &["core/ids"], &["tokio", "tokio_util", "tracing", "bytes", "serde"]),
+    ("core/rendezvous", &["core/ids"], &["tokio", "tokio_util", "tracing", "bytes"]),
     ("core/gate", &["core/ids"], &["tokio", "tracing"]),
     ("core/journal", &[], &["tokio", "tokio_util", "tracing", "bytes", "serde", "std::fs"]),
     ("core/link", &["core/ids", "core/protocol"], &["tokio", "tokio_util", "tracing"]),

@@ -181,3 +181,56 @@ fn a_client_whose_relay_does_not_come_back_is_gone_after_the_grace() {
     eventually("it waits", || server.metric("rallypoint_waiters") == 1);
     assert_eq!(Client::connect(relay.store).ask(&barrier, 1).expect("an answer"), [0]);
 }
+
+#[test]
+fn a_native_round_and_its_store_go_on_after_a_restart() {
+    let free = free_ports(8);
+    let server = Mortal::start(&["--store-ports", &format!("{}-{}", free.start(), free.end())]);
+    let relay = server.relay("train-0");
+    let post = |what: &str, body: &str| {
+        let path = format!("POST /api/v1/runs/train/{what}");
+        http(relay.admin, &path, "Content-Type: application/json\r\n", body).json()
+    };
+    let join = |node: &str| {
+        let body = format!(
+            r#"{{"node":"{node}","join_id":"1","min_nodes":2,"participants":true,"wait_seconds":15}}"#
+        );
+        post("join", &body)
+    };
+    let beat = |node: &str, rank: u32| {
+        let body = format!(
+            r#"{{"node":"{node}","join_id":"1","round":1,"rank":{rank},"world_size":2,"min_nodes":2,"wait_seconds":0}}"#
+        );
+        post("heartbeat", &body)["action"].clone()
+    };
+    let joined = std::thread::scope(|scope| {
+        let first = scope.spawn(|| join("a"));
+        let second = join("b");
+        [first.join().expect("no panic"), second]
+    });
+    assert_eq!(joined[0]["round"], 1, "{joined:?}");
+    let store = joined[0]["store"]["port"].as_u64().expect("a store") as u16;
+    let mut worker = Client::connect(([127, 0, 0, 1], store).into());
+    assert_eq!(worker.add(b"n").expect("an answer"), 1);
+    for n in 2..4 {
+        server.die();
+        server.live();
+        assert_eq!(worker.add(b"n").expect("an answer"), n);
+        // A node that did not get its answer asks again, and gets the same.
+        assert_eq!(join("a"), joined[0]);
+        for (rank, node) in [(0, "a"), (1, "b")] {
+            let rank = if joined[0]["group_rank"] == 0 { rank } else { 1 - rank };
+            assert_eq!(beat(node, rank), "continue");
+        }
+    }
+    // Who has done its work is not missed after the next restart.
+    post("leave", r#"{"node":"a","outcome":"succeeded"}"#);
+    server.die();
+    server.live();
+    let rank = joined[1]["group_rank"].as_u64().expect("a rank") as u32;
+    assert_eq!(beat("b", rank), "continue");
+    post("leave", r#"{"node":"b","outcome":"succeeded"}"#);
+    let log = || server.with(TestServer::log);
+    eventually("the run has finished", || log().contains("train finished: 2 nodes"));
+    assert!(!log().contains("WARN") && !log().contains("ERROR"), "{}", log());
+}

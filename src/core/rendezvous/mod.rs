@@ -12,6 +12,7 @@ mod adoption;
 pub mod barrier;
 mod forming;
 mod join;
+mod kept;
 mod looks;
 mod node;
 mod reason;
@@ -28,6 +29,7 @@ use std::time::Duration;
 
 use crate::core::ids::{Label, RunId, Timestamp};
 pub use adoption::Report;
+pub use kept::{KeptChange, MemberRecord, RunRecord};
 pub use node::{Join, LeaveRequest, NodeInfo, Outcome, RankInRound};
 pub use reason::{Break, Fact, RunRefusal, Who};
 pub use round::{Participant, Round};
@@ -81,6 +83,10 @@ pub struct Rendezvous {
     decisions: Vec<Decision>,
     /// Runs that look different from when they were last shown.
     changed: BTreeSet<RunId>,
+    /// Runs of which the journal is to be told, if there is one.
+    unkept: Option<BTreeSet<RunId>>,
+    /// Runs that were forgotten, and how many nodes of each the journal may know.
+    gone: Vec<(RunId, u32)>,
 }
 
 impl Rendezvous {
@@ -95,6 +101,8 @@ impl Rendezvous {
             timers: BTreeSet::new(),
             decisions: Vec::new(),
             changed: BTreeSet::new(),
+            unkept: None,
+            gone: Vec::new(),
         }
     }
 
@@ -262,6 +270,7 @@ impl Rendezvous {
     fn with<T>(&mut self, id: &RunId, act: impl FnOnce(&mut Run, &mut Vec<Decision>) -> T) -> Option<T> {
         let run = self.runs.get_mut(id)?;
         let (before, outline) = (run.check_at(), run.outline());
+        let kept = self.unkept.is_some().then(|| run.kept_mark());
         self.memory = self.memory.saturating_sub(run.memory());
         let done = act(run, &mut self.decisions);
         run.tell_if_changed(&mut self.decisions);
@@ -269,6 +278,13 @@ impl Rendezvous {
         self.memory = self.memory.saturating_add(run.memory());
         if outline != run.outline() {
             self.changed.insert(id.clone());
+        }
+        match &mut self.unkept {
+            Some(unkept) if !run.moved.is_empty() || kept != Some(run.kept_mark()) => {
+                unkept.insert(id.clone());
+            }
+            Some(_) => {}
+            None => run.moved.clear(),
         }
         if before != after || after.is_none() {
             if let Some(at) = before {
@@ -334,6 +350,9 @@ impl Rendezvous {
         let Some(run) = self.runs.remove(id) else { return };
         self.memory = self.memory.saturating_sub(run.memory());
         self.changed.insert(id.clone());
+        if self.unkept.is_some() {
+            self.gone.push((id.clone(), run.most_kept));
+        }
         if let Some(at) = run.check_at() {
             self.timers.remove(&(at, id.clone()));
         }

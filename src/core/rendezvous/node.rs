@@ -1,5 +1,7 @@
 //! A node and what it says about itself.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Wanted, Who};
 use crate::core::ids::Label;
 
@@ -31,7 +33,7 @@ pub struct LeaveRequest {
 }
 
 /// What a node says about itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeInfo {
     /// The name that people know.
     pub name: Label,

@@ -6,7 +6,7 @@ use super::{Difference, Label};
 use crate::core::ids::{Elapsed, RunId, counted};
 
 /// A node as people know it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Who {
     /// Its name.
     pub name: Label,
@@ -188,6 +188,12 @@ pub enum Break {
         /// How long it was silent.
         silent: Duration,
     },
+    /// It was to be given up before the server was restarted.
+    #[error("{why} (before the server was restarted)")]
+    BeforeRestart {
+        /// Why.
+        why: String,
+    },
     /// A node left.
     #[error("{who}, rank {rank}, left{}", .why.as_ref().map(|why| format!(": {why}")).unwrap_or_default())]
     Left {
@@ -363,6 +369,7 @@ impl Fact {
                 Break::Rejoined { .. } | Break::RejoinedBesideSilent { .. } => "node_rejoined",
                 Break::Newcomers { .. } => "nodes_taken_in",
                 Break::Unreported { .. } => "nodes_unreported",
+                Break::BeforeRestart { .. } => "round_broken",
             },
             Self::WaiterLost { .. } => "node_died_joining",
             Self::Expiring { .. } => "round_expiring",
@@ -386,7 +393,7 @@ impl Fact {
             | Self::Closed { .. }
             | Self::Finished { .. }
             | Self::Adopted { .. }
-            | Self::Broken { why: Break::Newcomers { .. }, .. }
+            | Self::Broken { why: Break::Newcomers { .. } | Break::BeforeRestart { .. }, .. }
             // The reason says it.
             | Self::NoStore { .. } => "",
             Self::Broken { why: Break::Left { .. }, .. } => "look at that node's log",

@@ -214,7 +214,11 @@ pub(super) struct Run {
     /// Nodes of the last round that made room: only their number is known.
     pub(super) let_go: u32,
     /// A round's store is open and in use.
-    holds_store: bool,
+    pub(super) holds_store: bool,
+    /// Ranks of the current round of whose nodes the journal is to be told.
+    pub(super) moved: Vec<u32>,
+    /// The journal knows of no higher rank than those below this.
+    pub(super) most_kept: u32,
     /// Since when no node is there.
     pub(super) idle_since: Option<Timestamp>,
     /// It is forgotten as soon as no node is there.
@@ -247,6 +251,8 @@ impl Run {
             members_memory: 0,
             let_go: 0,
             holds_store: false,
+            moved: Vec::new(),
+            most_kept: 0,
             idle_since: Some(now),
             forget_soon: false,
             members_check: None,
@@ -380,7 +386,8 @@ impl Run {
             Seat::Redundant => {
                 self.redundant.remove(member.serial, member.rank);
             }
-            Seat::InRound(_) => {
+            Seat::InRound(rank) => {
+                self.moved.push(rank);
                 if let Some(current) = &mut self.current {
                     current.present = current.present.saturating_sub(1);
                     current.watched = current.watched.saturating_sub(member.watched.into());
@@ -638,6 +645,7 @@ impl Run {
         self.last_round = round.number;
         self.holds_store = self.terms.store;
         self.work = Work { nodes: count(nodes.len()), ..Work::default() };
+        self.moved = (0..count(nodes.len())).collect();
         self.let_go = 0;
         self.current = Some(Current {
             memory: round.participants.iter().map(Participant::memory).sum(),

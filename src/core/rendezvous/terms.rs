@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::RunRefusal;
 
 /// More nodes than any job has.
@@ -12,7 +14,7 @@ const MAX_PATIENCE: Duration = Duration::from_hours(1);
 const MAX_TIME: Duration = Duration::from_hours(7 * 24);
 
 /// The terms of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     /// The least number of nodes in a round.
     pub min_nodes: u32,

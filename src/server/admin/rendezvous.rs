@@ -42,7 +42,9 @@ pub(super) async fn join(
     let run = run_id(&run)?;
     let (wait, with_participants) = (wait(body.wait_seconds), body.participants);
     let join = join_event(body, peer.0.ip().to_canonical())?;
-    Ok(match server.rounds().join(&run, join, wait).await? {
+    let joined = server.rounds().join(&run, join, wait).await?;
+    server.stores().safe().await;
+    Ok(match joined {
         Joined::Complete { shared, rank } => complete(&server, local, &shared, rank, with_participants)?,
         Joined::Waiting { progress, redundant } => {
             let answer = api::JoinWaiting {
@@ -186,7 +188,9 @@ pub(super) async fn leave(
         api::Outcome::Succeeded => rendezvous::Outcome::Succeeded,
         api::Outcome::Failed => rendezvous::Outcome::Failed,
     });
-    Ok(Json(api::Left { left: server.rounds().leave(&run, &node, LeaveRequest { why, outcome }) }))
+    let left = server.rounds().leave(&run, &node, LeaveRequest { why, outcome });
+    server.stores().safe().await;
+    Ok(Json(api::Left { left }))
 }
 
 /// Closes the run. A node of the run may do it; without `node`, only an operator.
@@ -222,6 +226,7 @@ pub(super) async fn close(
     };
     let by = why.map_or(by.clone(), |why| format!("{by} ({why})"));
     let closed = server.rounds().close(&run, &by)?;
+    server.stores().safe().await;
     Ok(Json(api::Closed { run_id: run.to_string(), closed }))
 }
 

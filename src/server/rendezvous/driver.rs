@@ -12,8 +12,10 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::kept;
 use super::parking::{Awaited, Parking, Ticket, Woken};
 use crate::core::ids::{Label, RunId, Timestamp};
+use crate::core::journal::Image;
 use crate::core::rendezvous::barrier::{Arrival, ArrivalRefusal, ArrivalStanding, Barriers};
 use crate::core::rendezvous::{
     Action, Decision, Fact, HeartbeatView, Join, JoinStanding, LeaveRequest, Rendezvous, Report, Round,
@@ -186,9 +188,10 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    pub(in crate::server) fn new(stores: Arc<StoreHost>, clock: Clock) -> Self {
+    /// With the runs that the last server had. Comes after the stores.
+    pub(in crate::server) fn new(stores: Arc<StoreHost>, clock: Clock, before: &Image) -> Self {
         let (config, budget) = (stores.config(), stores.budget());
-        let state = State {
+        let mut state = State {
             core: Rendezvous::new(config.rendezvous, config.max_runs),
             most_memory: config.max_memory / RUNS_SHARE,
             runs_memory: budget.reservation(),
@@ -200,6 +203,13 @@ impl Rounds {
             lost: 0,
             armed: None,
         };
+        if stores.journal().is_some() {
+            state.core.keep_changes();
+            for (run, round, store) in kept::restore(&mut state.core, before, &stores, clock.now()) {
+                let shared = SharedRound { round, store, listed: OnceLock::new() };
+                state.rounds.insert(run, Arc::new(shared));
+            }
+        }
         Self { clock, stores, state: Mutex::new(state), sooner: Notify::new(), throttle: Throttle::new(1) }
     }
 
@@ -460,9 +470,31 @@ impl Rounds {
                 }
             }
         }
+        self.keep(state);
         let runs = state.core.memory();
         state.runs_memory.set(runs);
         self.rearm(state);
+    }
+
+    /// Tells the journal what has changed.
+    fn keep(&self, state: &mut State) {
+        let Some(journal) = self.stores.journal() else { return };
+        let changes = state.core.take_kept();
+        if !changes.is_empty() {
+            journal.commit(|out| changes.iter().for_each(|change| kept::put(change, out)));
+        }
+    }
+
+    /// Writes again what the journal knows of the runs, one after the other.
+    pub(in crate::server) async fn copy(&self) {
+        let Some(journal) = self.stores.journal() else { return };
+        let runs = self.lock().core.run_ids();
+        for run in runs {
+            if let Some(change) = self.lock().core.kept(&run) {
+                journal.commit(|out| kept::put(&change, out));
+            }
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Wakes the timer if its deadline has come nearer.

@@ -1,6 +1,7 @@
 //! The native rendezvous at work: time, locks and parked requests around the core's state machines.
 
 mod driver;
+mod kept;
 mod parking;
 
 pub(super) use driver::RoundNews;

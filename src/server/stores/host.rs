@@ -13,7 +13,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::AbortHandle;
 
-use super::leases::{Leases, NoStore, RoundStore, RunStore};
+use super::leases::{Leases, NoStore, Owner, RoundStore, RunStore};
 use crate::config::ServerConfig;
 use crate::core::ids::RunId;
 use crate::core::insight::StoreOwner;
@@ -85,11 +85,6 @@ pub struct StoreHost {
     linked: Mutex<HashMap<StoreId, Vec<LinkedBefore>>>,
 }
 
-/// How the journal says that a store is a run's own.
-const OF_RUN: &[u8] = b"run:";
-/// The same of a store of one round.
-const OF_ROUND: &[u8] = b"round:";
-
 impl StoreHost {
     /// Starts the threads; no store is open yet.
     pub(in crate::server) fn start(
@@ -116,7 +111,7 @@ impl StoreHost {
 
     /// Serves one more store of `--listen` on `socket`.
     pub(in crate::server) fn open(&self, socket: std::net::TcpListener) -> io::Result<u16> {
-        self.open_as(socket, &[])
+        self.open_as(socket, None)
     }
 
     /// What the journal keeps for a store; with it what that held before, if its owner had it on this port.
@@ -135,20 +130,17 @@ impl StoreHost {
     /// stores of `--listen`.
     pub(in crate::server) fn reopen(&self) {
         let Some(journal) = &self.journal else { return };
-        let runs: Vec<(u16, String)> = {
+        let leased: Vec<(u16, Owner)> = {
             let restored = self.restored.lock().unwrap_or_else(PoisonError::into_inner);
-            let of_run = |it: &StoreImage| {
-                Some((it.port, String::from_utf8(it.owner.strip_prefix(OF_RUN)?.into()).ok()?))
-            };
-            restored.values().filter_map(of_run).collect()
+            restored.values().filter_map(|it| Some((it.port, Owner::from_bytes(&it.owner)?))).collect()
         };
-        for (port, run_id) in runs {
-            let open = |port| {
-                let owner = [OF_RUN, run_id.as_bytes()].concat();
-                let opened = bind(self.run_store_addr(port)).and_then(|socket| self.open_as(socket, &owner));
+        for (port, owner) in leased {
+            let open = |port, owner: &Owner| {
+                let opened =
+                    bind(self.run_store_addr(port)).and_then(|socket| self.open_as(socket, Some(owner)));
                 opened.map_err(|error| HostLine::PortTaken(port, error).log()).is_ok()
             };
-            self.leases.reopen(&run_id, port, self.clock.now(), open);
+            self.leases.reopen(owner, port, self.clock.now(), open);
         }
         let lost = std::mem::take(&mut *self.restored.lock().unwrap_or_else(PoisonError::into_inner));
         for (id, it) in lost {
@@ -162,8 +154,8 @@ impl StoreHost {
     }
 
     /// Writes into the journal again all that the stores hold, in small steps, where that makes it shorter.
-    /// `links` writes what the links hold.
-    pub(in crate::server) async fn tidy_journal(&self, links: impl Future<Output = ()>) {
+    /// `others` writes what the links and the runs hold.
+    pub(in crate::server) async fn tidy_journal(&self, others: impl Future<Output = ()>) {
         let Some(journal) = &self.journal else { return };
         let Some(tidy) = journal.begin_tidying() else { return };
         for listener in self.listeners() {
@@ -172,7 +164,7 @@ impl StoreHost {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
-        links.await;
+        others.await;
         journal.is_tidy(tidy);
     }
 
@@ -188,7 +180,7 @@ impl StoreHost {
         self.journal.as_ref()
     }
 
-    fn open_as(&self, socket: std::net::TcpListener, owner: &[u8]) -> io::Result<u16> {
+    fn open_as(&self, socket: std::net::TcpListener, owner: Option<&Owner>) -> io::Result<u16> {
         let port = socket.local_addr()?.port();
         self.first.get_or_init(|| port);
         let config = self.config();
@@ -201,7 +193,7 @@ impl StoreHost {
             Arc::clone(&self.shared.budget),
             Arc::clone(&self.cleanup_log) as _,
             config.insight.enabled,
-            self.kept(port, owner),
+            self.kept(port, &Owner::to_bytes(owner)),
         );
         let listener = StoreListener::new(Arc::clone(&self.shared), engine);
         let (accepting, round_robin) = (Arc::clone(&listener), Arc::clone(self.workers.round_robin()));
@@ -322,7 +314,7 @@ impl StoreHost {
     /// The run's own store, opened if it is not there yet.
     pub fn store_for_run(&self, run_id: &str) -> Result<RunStore, NoStore> {
         let mut said = Vec::new();
-        let owner = [OF_RUN, run_id.as_bytes()].concat();
+        let owner = Owner::Run(run_id.to_owned());
         let store =
             self.with_port(&owner, &mut said, |open| self.leases.get_or_open(run_id, self.clock.now(), open));
         said.iter().for_each(HostLine::log);
@@ -340,10 +332,15 @@ impl StoreHost {
         held: bool,
         said: &mut Vec<HostLine>,
     ) -> Result<RoundStore, NoStore> {
-        let owner = [OF_ROUND, run_id.as_bytes()].concat();
+        let owner = Owner::Round(run_id.clone(), round);
         self.with_port(&owner, said, |open| {
             self.leases.open_for_round(run_id, round, held, self.clock.now(), open)
         })
+    }
+
+    /// The store of a round that goes on after a restart.
+    pub(in crate::server) fn claim(&self, run_id: &RunId, round: u64, held: bool) -> Option<RoundStore> {
+        self.leases.claim(run_id, round, held)
     }
 
     /// Closes a round's store by force: the fence against its workers.
@@ -362,7 +359,7 @@ impl StoreHost {
     /// makes room.
     fn with_port<T>(
         &self,
-        owner: &[u8],
+        owner: &Owner,
         said: &mut Vec<HostLine>,
         lease: impl Fn(&mut dyn FnMut(u16) -> bool) -> Result<T, NoStore>,
     ) -> Result<T, NoStore> {
@@ -371,7 +368,8 @@ impl StoreHost {
         }
         loop {
             let leased = lease(&mut |port| {
-                let opened = bind(self.run_store_addr(port)).and_then(|socket| self.open_as(socket, owner));
+                let opened =
+                    bind(self.run_store_addr(port)).and_then(|socket| self.open_as(socket, Some(owner)));
                 opened.map_err(|error| said.push(HostLine::PortTaken(port, error))).is_ok()
             });
             if !matches!(leased, Err(NoStore::NoPortLeft { .. })) {

@@ -61,7 +61,7 @@ pub enum NoStore {
 
 /// Whose store it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Owner {
+pub(super) enum Owner {
     /// An unmodified job's.
     Run(String),
     /// One round's of a run.
@@ -69,6 +69,28 @@ enum Owner {
 }
 
 impl Owner {
+    /// Whose store it is, as the journal says it. A store of `--listen` is nobody's.
+    pub(super) fn to_bytes(owner: Option<&Self>) -> Vec<u8> {
+        match owner {
+            None => Vec::new(),
+            Some(Self::Run(run_id)) => format!("run:{run_id}").into(),
+            Some(Self::Round(run_id, round)) => {
+                [format!("round:{round}:").as_bytes(), run_id.as_bytes()].concat()
+            }
+        }
+    }
+
+    /// The same back.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        if let Some(run_id) = bytes.strip_prefix(b"run:") {
+            return Some(Self::Run(String::from_utf8(run_id.into()).ok()?));
+        }
+        let rest = bytes.strip_prefix(b"round:")?;
+        let end = rest.iter().position(|byte| *byte == b':')?;
+        let (number, run_id) = (rest.get(..end)?, rest.get(end..)?.strip_prefix(b":")?);
+        Some(Self::Round(RunId::new(run_id), std::str::from_utf8(number).ok()?.parse().ok()?))
+    }
+
     fn run_id(&self) -> String {
         match self {
             Self::Run(run_id) => run_id.clone(),
@@ -165,17 +187,16 @@ impl Leases {
         Ok(RunStore { port, is_new: true })
     }
 
-    /// A run's own store is open again on the port that it had, if that is one of ours.
-    pub(in crate::server) fn reopen(
+    /// A store is open again on the port that it had, if that is one of ours.
+    pub(super) fn reopen(
         &self,
-        run_id: &str,
+        owner: Owner,
         port: u16,
         now: Timestamp,
-        open: impl FnOnce(u16) -> bool,
+        open: impl FnOnce(u16, &Owner) -> bool,
     ) {
         let mut state = self.state();
-        if self.ports.contains(&port) && !state.open.contains_key(&port) && open(port) {
-            let owner = Owner::Run(run_id.to_owned());
+        if self.ports.contains(&port) && !state.open.contains_key(&port) && open(port, &owner) {
             state.open.insert(port, Open { owner, lease: Lease::WhileUsed, last_used: now, was_used: true });
         }
     }
@@ -193,6 +214,17 @@ impl Leases {
         let lease = if held { Lease::Held } else { Lease::WhileUsed };
         let port = self.open(&mut self.state(), Owner::Round(run_id.clone(), round), lease, now, open)?;
         Ok(RoundStore { port, run_id: run_id.clone(), round })
+    }
+
+    /// The store of a round that goes on after a restart: open again, and `held` as before.
+    pub(in crate::server) fn claim(&self, run_id: &RunId, round: u64, held: bool) -> Option<RoundStore> {
+        let owner = Owner::Round(run_id.clone(), round);
+        let mut state = self.state();
+        let (&port, open) = state.open.iter_mut().find(|(_, open)| open.owner == owner)?;
+        if held {
+            open.lease = Lease::Held;
+        }
+        Some(RoundStore { port, run_id: run_id.clone(), round })
     }
 
     /// The round is over: its store ends with its last client.

@@ -1,0 +1,253 @@
+//! What a server that is started again must know of the runs: the terms, the round that is complete, and who is in it.
+//!
+//! A round that forms is not kept: its nodes ask again until they have an answer, so they are there again by themselves.
+//! Nor is a round that was learned from its nodes, which report it again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::run::{Closed, Current, Member, Run, Seat, Work};
+use super::{Break, Label, NodeInfo, Participant, Rendezvous, Round, Terms, Who};
+use crate::core::ids::{RunId, Timestamp, count};
+
+/// A run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunRecord {
+    terms: Terms,
+    settled_by: Option<Who>,
+    last_round: u64,
+    /// Who closed it.
+    closed: Option<String>,
+    /// How many of the last round's nodes have done their work, of how many.
+    succeeded: u32,
+    nodes: u32,
+    round: Option<RoundRecord>,
+}
+
+/// The complete round of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct RoundRecord {
+    number: u64,
+    nodes: u32,
+    took: Duration,
+    /// Why it is to be given up.
+    broken: Option<String>,
+}
+
+/// A node of a complete round.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberRecord {
+    round: u64,
+    node: Label,
+    info: NodeInfo,
+    watched: bool,
+    /// Its join, if it is still in the round.
+    join: Option<JoinRecord>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct JoinRecord {
+    id: Box<str>,
+    /// The rank that it asked for.
+    rank: Option<u32>,
+}
+
+/// The part of a run that is kept, in few numbers: if they differ, its record has changed.
+#[derive(Debug, PartialEq)]
+pub(super) struct KeptMark {
+    round: Option<u64>,
+    is_broken: bool,
+    is_closed: bool,
+    last_round: u64,
+    succeeded: u32,
+}
+
+/// What is to be said of runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeptChange {
+    /// A run, and some of its nodes by rank.
+    Run(RunId, Box<RunRecord>, Vec<(u32, MemberRecord)>),
+    /// A run is forgotten; it never had more nodes than this.
+    Forgotten(RunId, u32),
+}
+
+impl RunRecord {
+    /// The round whose workers have a store, and whether that is held by nodes that send heartbeats.
+    pub fn store(&self, members: &[MemberRecord]) -> Option<(u64, bool)> {
+        let round = self.round.as_ref().filter(|_| self.terms.store && self.closed.is_none())?;
+        Some((round.number, members.iter().any(|member| member.watched)))
+    }
+}
+
+impl Current {
+    fn is_kept(&self) -> bool {
+        self.adoption.is_none()
+    }
+}
+
+impl Run {
+    pub(super) fn kept_mark(&self) -> KeptMark {
+        let current = self.current.as_ref().filter(|current| current.is_kept());
+        KeptMark {
+            round: current.map(|current| current.round.number),
+            is_broken: current.is_some_and(|current| current.broken.is_some()),
+            is_closed: self.closed.is_some(),
+            last_round: self.last_round,
+            succeeded: self.work.succeeded,
+        }
+    }
+
+    fn record(&self) -> RunRecord {
+        let current = self.current.as_ref().filter(|current| current.is_kept());
+        RunRecord {
+            terms: self.terms,
+            settled_by: self.settled_by.clone(),
+            last_round: self.last_round,
+            closed: self.closed.as_ref().map(|closed| closed.by.clone()),
+            succeeded: self.work.succeeded,
+            nodes: self.work.nodes,
+            round: current.map(|current| RoundRecord {
+                number: current.round.number,
+                nodes: count(current.round.participants.len()),
+                took: current.round.took,
+                broken: current.broken.as_ref().map(Break::to_string),
+            }),
+        }
+    }
+
+    fn member_record(&self, rank: u32) -> Option<MemberRecord> {
+        let current = self.current.as_ref().filter(|current| current.is_kept())?;
+        let participant = current.round.participants.get(rank as usize)?;
+        let member = self.members.get(&participant.node).filter(|member| member.seat == Seat::InRound(rank));
+        Some(MemberRecord {
+            round: current.round.number,
+            node: participant.node.clone(),
+            info: participant.info.clone(),
+            watched: participant.watched,
+            join: member.map(|member| JoinRecord { id: member.join_id.clone(), rank: member.rank }),
+        })
+    }
+
+    /// What has changed; the ranks that were `moved` are forgotten.
+    fn change(&mut self) -> KeptChange {
+        let mut moved = std::mem::take(&mut self.moved);
+        moved.sort_unstable();
+        moved.dedup();
+        self.most_kept = moved.last().map_or(0, |last| last.saturating_add(1)).max(self.most_kept);
+        let members = moved.into_iter().filter_map(|rank| Some((rank, self.member_record(rank)?))).collect();
+        KeptChange::Run(self.id.clone(), Box::new(self.record()), members)
+    }
+
+    /// Makes a new run what its records say.
+    fn restore(&mut self, record: RunRecord, members: Vec<MemberRecord>, now: Timestamp) {
+        let RunRecord { terms, settled_by, last_round, closed, succeeded, nodes, round } = record;
+        (self.terms, self.settled_by, self.last_round) = (terms, settled_by, last_round);
+        self.closed = closed.map(|by| Closed { by, at: now });
+        let finished = (nodes > 0 && succeeded == nodes).then_some(now);
+        self.work = Work { nodes, succeeded, finished };
+        self.most_kept = count(members.len());
+        let Some(round) = round else { return };
+        let members: Vec<_> = members.into_iter().filter(|member| member.round == round.number).collect();
+        if members.len() != round.nodes as usize {
+            // Its nodes report it, as if nothing were known.
+            return;
+        }
+        let (mut present, mut watched) = (0_u32, 0_u32);
+        for (rank, member) in (0..).zip(&members) {
+            let Some(join) = &member.join else { continue };
+            present = present.saturating_add(1);
+            watched = watched.saturating_add(member.watched.into());
+            if let Some(asked) = join.rank.filter(|_| member.watched) {
+                self.ranks.insert(asked, member.node.clone());
+            }
+            let seated = Member {
+                info: member.info.clone(),
+                join_id: join.id.clone(),
+                rank: join.rank,
+                watched: member.watched,
+                previous: Some(rank),
+                seat: Seat::InRound(rank),
+                parked: false,
+                last_seen: now,
+                joined: now,
+                serial: 0,
+            };
+            self.seat(member.node.clone(), seated);
+        }
+        let participants: Vec<_> = members
+            .into_iter()
+            .map(|it| Participant { node: it.node, info: it.info, watched: it.watched })
+            .collect();
+        self.current = Some(Current {
+            memory: participants.iter().map(Participant::memory).sum(),
+            present,
+            watched,
+            broken: round.broken.map(|why| Break::BeforeRestart { why }),
+            adoption: None,
+            round: Arc::new(Round {
+                run_id: self.id.clone(),
+                number: round.number,
+                terms,
+                participants,
+                completed: now,
+                took: round.took,
+            }),
+        });
+        self.holds_store = terms.store;
+        self.idle_since = (self.live() == 0).then_some(now);
+        self.watch_for(now);
+    }
+}
+
+impl Rendezvous {
+    /// From now on changes are kept for [`Self::take_kept`].
+    pub fn keep_changes(&mut self) {
+        self.unkept.get_or_insert_default();
+    }
+
+    /// What the journal is to be told since the last call.
+    pub fn take_kept(&mut self) -> Vec<KeptChange> {
+        let Some(unkept) = &mut self.unkept else { return Vec::new() };
+        let unkept = std::mem::take(unkept);
+        let mut changes: Vec<_> = std::mem::take(&mut self.gone)
+            .into_iter()
+            .map(|(run, most)| KeptChange::Forgotten(run, most))
+            .collect();
+        changes.extend(unkept.iter().filter_map(|run| Some(self.runs.get_mut(run)?.change())));
+        changes
+    }
+
+    /// All that the journal knows of a run, once more.
+    pub fn kept(&mut self, run: &RunId) -> Option<KeptChange> {
+        let run = self.runs.get_mut(run)?;
+        run.moved
+            .extend(0..run.current.as_ref().map_or(0, |current| count(current.round.participants.len())));
+        Some(run.change())
+    }
+
+    /// The ids of all runs.
+    pub fn run_ids(&self) -> Vec<RunId> {
+        self.runs.keys().cloned().collect()
+    }
+
+    /// A run as it was when the last server ended, with the nodes of its round by rank; returns that round. Its nodes are
+    /// alive from now on, until they are silent for too long.
+    pub fn restore(
+        &mut self,
+        id: &RunId,
+        record: RunRecord,
+        members: Vec<MemberRecord>,
+        now: Timestamp,
+    ) -> Option<Arc<Round>> {
+        self.begin(Run::new(id.clone(), record.terms, now));
+        self.with(id, |run, out| {
+            // It wants to be looked at from now on, as it is.
+            run.restore(record, members, now);
+            run.tell_if_changed(out);
+            run.current.as_ref().map(|current| Arc::clone(&current.round))
+        })
+        .flatten()
+    }
+}
