@@ -15,6 +15,16 @@ pub enum Severity {
     Error,
 }
 
+/// How sure an explanation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Certainty {
+    /// All that it says was seen.
+    Seen,
+    /// Which process is meant was found by elimination: others were seen, and this one was not.
+    Eliminated,
+}
+
 /// One explanation, the same in log, API, status and page: an element of many documents, and the data of the
 /// event `explanation`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -35,6 +45,8 @@ pub struct Explanation {
     pub since: f64,
     /// Whether it still holds. Something that has happened is still shown for a while, with `false`.
     pub holds: bool,
+    /// How sure it is.
+    pub certainty: Certainty,
     /// What is wrong, in a sentence.
     pub text: String,
     /// What to do about it; empty if there is nothing to do.

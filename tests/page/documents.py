@@ -101,6 +101,7 @@ def explanation(number: int, run_id: str | None, code: str, text: str, remedy: s
         "severity": severity,
         "since": NOW - 40,
         "holds": True,
+        "certainty": "seen",
         "text": text,
         "remedy": remedy,
         "facts": {},

@@ -229,6 +229,7 @@ fn show(topic: &Topic, entry: &Entry, epoch: Epoch) -> Explanation {
         severity: entry.reason.severity(),
         since: epoch.unix(entry.since),
         holds: entry.until.is_none(),
+        certainty: entry.reason.certainty(),
         text: entry.reason.sentence(entry.subject.text.as_deref()),
         remedy: entry.reason.remedy().to_owned(),
         facts: serde_json::to_value(&entry.reason).unwrap_or_default(),

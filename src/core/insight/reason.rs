@@ -10,7 +10,7 @@ mod words;
 use serde::Serialize;
 
 pub use self::values::{Moment, Names, Numbered, Said, Unit, Whereabouts};
-use crate::api::{ExpectedFrom, RunKind, Severity};
+use crate::api::{Certainty, ExpectedFrom, RunKind, Severity};
 use crate::core::ids::{Elapsed, Timestamp};
 
 /// The reason for what is seen.
@@ -330,6 +330,21 @@ impl Reason {
             Self::Rendezvous(said) => said.severity,
             _ => Severity::Error,
         }
+    }
+
+    /// How sure it is: which process is missing is found by looking at all others.
+    pub fn certainty(&self) -> Certainty {
+        let is_eliminated = match self {
+            Self::PodsMissing { missing, .. } | Self::NodesMissing { missing, .. } => !missing.is_empty(),
+            Self::WaitingAtBarrier { others, .. } => !others.is_empty(),
+            Self::RankZeroSlow { whereabouts, .. }
+            | Self::WaitingForNode { whereabouts, .. }
+            | Self::WaitingForRank { whereabouts, .. } => {
+                matches!(whereabouts, Whereabouts::NeverCame | Whereabouts::Busy | Whereabouts::Unknown)
+            }
+            _ => false,
+        };
+        if is_eliminated { Certainty::Eliminated } else { Certainty::Seen }
     }
 
     /// Whether it is a wait: reported only when it has lasted, and again with growing pauses.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::lab::{Lab, PORT};
-use crate::api::{RunKind, RunState, Severity};
+use crate::api::{Certainty, RunKind, RunState, Severity};
 use crate::core::insight::{Settings, StoreOwner};
 use crate::core::store::StaleKeyConfig;
 
@@ -539,6 +539,22 @@ fn faults_at_the_end_of_ranks() {
             never: &["have met"],
         },
     ]);
+}
+
+#[test]
+fn an_explanation_says_how_sure_it_is() {
+    let mut lab = lab();
+    ranks(&mut lab, &[0, 1, 2], 4);
+    read_each_other(&mut lab, &[0, 1, 2], 4);
+    lab.pass(8.0);
+    lab.leave(1);
+    lab.pass(5.0);
+    let certainty = |code: &str| {
+        let said = lab.said.iter().find(|(_, said)| said.code == code).map(|(_, said)| said.certainty);
+        said.unwrap_or_else(|| panic!("{code} was not said"))
+    };
+    assert_eq!(certainty("waiting_for_rank"), Certainty::Eliminated, "rank 3 was never seen");
+    assert_eq!(certainty("rank_lost"), Certainty::Seen, "the connection of rank 1 closed");
 }
 
 /// A healthy run with its name.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::api::{ExpectedFrom, RunKind, Severity};
+use crate::api::{Certainty, ExpectedFrom, RunKind, Severity};
 use crate::core::ids::Elapsed;
 use crate::core::insight::{Moment, Names, Reason, Said, Unit, Whereabouts};
 
@@ -429,7 +429,16 @@ fn page() -> String {
             remedy => format!("\nRemedy: {remedy}{}\n", if remedy.ends_with('?') { "" } else { "." }),
         };
         let sentence = reason.sentence(subject);
-        format!("### `{}` ({severity}{when_said})\n\n{when}\n\n> {sentence}\n{remedy}", reason.code())
+        let eliminated = match reason.certainty() {
+            Certainty::Eliminated => {
+                "\nWhich process is meant was found by elimination (`certainty`: `eliminated`).\n"
+            }
+            Certainty::Seen => "",
+        };
+        format!(
+            "### `{}` ({severity}{when_said})\n\n{when}\n\n> {sentence}\n{eliminated}{remedy}",
+            reason.code()
+        )
     };
     all_examples().iter().map(part).collect::<Vec<_>>().join("\n")
 }
