@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from cluster import VARIABLE, Call, Cluster, Object, Pod, Workload, is_rallypoint, matches, serves
+from cluster import VARIABLE, Call, Cluster, Object, Pod, Workload, is_rallypoint, matches, relays, serves
 
 STORE, ADMIN, RUN_STORES = 29500, 29501, (29510, 29599)
 TORCH_EXIT_BARRIER_SECONDS = 300
@@ -144,6 +144,8 @@ def containers(workload: Workload) -> Iterator[str]:
     for container in pod.get("initContainers", []):
         if serves(container):
             yield from sidecar(workload, container)
+        if relays(container):
+            yield from relay(workload, container)
 
 
 def rallypoint_container(pod: Object, container: Object) -> Iterator[str]:
@@ -171,12 +173,34 @@ def rallypoint_container(pod: Object, container: Object) -> Iterator[str]:
     drain = next((seconds(a.removeprefix("--drain=")) for a in arguments if a.startswith("--drain=")), 0)
     if drain == 0 or pod.get("terminationGracePeriodSeconds", 30) <= drain:
         yield f"grace-period: {pod.get('terminationGracePeriodSeconds', 30)} s is not longer than --drain ({drain} s)"
+    yield from journal(pod, container)
     probe = container.get("startupProbe", {}).get("httpGet", {})
     ports = {port["name"]: port["containerPort"] for port in container.get("ports", [])}
     if probe.get("path") != "/readyz" or ports.get(probe.get("port")) != ADMIN:
         yield "startup-probe: what comes after the store must not start before it"
     if not {STORE, ADMIN} <= set(ports.values()):
         yield "ports: those of store and admin are not named"
+
+
+def journal(pod: Object, container: Object) -> Iterator[str]:
+    folder = next((a.removeprefix("--journal=") for a in container["args"] if a.startswith("--journal=")), None)
+    if folder is None:
+        return
+    mounts = {mount["mountPath"]: mount["name"] for mount in container.get("volumeMounts", [])}
+    volumes = {volume["name"]: volume for volume in pod.get("volumes", [])}
+    if "persistentVolumeClaim" not in volumes.get(mounts.get(folder, ""), {}):
+        yield f"journal-not-kept: {folder} is gone with the pod"
+    if pod.get("securityContext", {}).get("fsGroup") != 65532:
+        yield f"journal-not-writable: the program's user may not write to {folder}"
+
+
+def relay(workload: Workload, container: Object) -> Iterator[str]:
+    if container.get("restartPolicy") != "Always":
+        yield "not-a-sidecar: an init container that never ends holds the pod for ever"
+    if "exec" not in container.get("startupProbe", {}):
+        yield "startup-probe: what comes after the relay must not start before it, and the kubelet does not reach its loopback"
+    if not any(entry["name"] == "POD_NAME" for entry in container.get("env", [])):
+        yield "relay-name: without POD_NAME the server cannot tell the relays of pods apart"
 
 
 def sidecar(workload: Workload, container: Object) -> Iterator[str]:
@@ -221,7 +245,7 @@ def torchrun(cluster: Cluster, pod: Pod, call: Call, beside_store: bool) -> Iter
             yield "no-endpoint: without one each node waits alone for itself"
             return
         port = call.option("master_port")
-        yield from leads_to_one_store(cluster, f"{master}:{port}")
+        yield from leads_to_one_store(cluster, f"{master}:{port}", pod=pod)
         if call.option("node_rank") != str(pod.index):
             yield f"node-rank: {call.option('node_rank')} in pod {pod.index}"
         clients_only = {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_ADDR": master, "MASTER_PORT": port}
@@ -231,7 +255,7 @@ def torchrun(cluster: Cluster, pod: Pod, call: Call, beside_store: bool) -> Iter
     if endpoint is None:
         yield "no-endpoint: without one each node waits alone for itself"
         return
-    yield from leads_to_one_store(cluster, endpoint)
+    yield from leads_to_one_store(cluster, endpoint, pod=pod)
     if master is not None or call.option("node_rank") is not None or call.option("master_port") is not None:
         yield "ignored-flag: c10d ignores master_addr, master_port and node_rank"
     conf = dict(pair.partition("=")[::2] for pair in (call.option("rdzv_conf") or "").split(",") if pair)
@@ -252,8 +276,11 @@ def rallypoint(cluster: Cluster, pod: Pod, call: Call) -> Iterator[str]:
     endpoint = call.environment.get("RALLYPOINT_ENDPOINT")
     if arguments[0] == "wait":
         endpoint = arguments[1]
+    if arguments[0] == "relay":
+        server = next(a.removeprefix("--server=") for a in arguments if a.startswith("--server="))
+        yield from leads_to_one_store(cluster, server, ADMIN)
     if arguments[0] in ("wait", "run") and endpoint:
-        yield from leads_to_one_store(cluster, endpoint)
+        yield from leads_to_one_store(cluster, endpoint, pod=pod)
     if arguments[0] == "wait" and f"--nodes={pod.workload.count}" not in arguments:
         yield f"node-count: {' '.join(arguments)}, but there are {pod.workload.count} pods"
     if arguments[0] == "serve" and "--only-on-index=0" in arguments:
@@ -265,9 +292,15 @@ def rallypoint(cluster: Cluster, pod: Pod, call: Call) -> Iterator[str]:
         yield from leads_to_one_store(cluster, admin, ADMIN)
 
 
-def leads_to_one_store(cluster: Cluster, endpoint: str, port: int = STORE) -> Iterator[str]:
-    """The name has to lead to the one pod where the store is, on the right port."""
+def leads_to_one_store(cluster: Cluster, endpoint: str, port: int = STORE, pod: Pod | None = None) -> Iterator[str]:
+    """The name has to lead to the one pod where the store is, on the right port; on loopback to the relay of the same `pod`."""
     host, _, given = endpoint.rpartition(":")
+    if host == "127.0.0.1" and pod is not None:
+        if not any(map(relays, pod.workload.containers)):
+            yield f"no-relay: nobody brings a store to {endpoint}"
+        elif given != str(port):
+            yield f"port: {endpoint} is not port {port}"
+        return
     targets, service = cluster.resolve(host)
     if not re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", host):
         yield f"invalid-name: {host!r}"

@@ -191,6 +191,10 @@ def serves(container: Object) -> bool:
     return is_rallypoint(container) and container.get("args", [None])[0] == "serve"
 
 
+def relays(container: Object) -> bool:
+    return is_rallypoint(container) and container.get("args", [])[:1] == ["relay"]
+
+
 def matches(selector: dict[str, str], labels: dict[str, str]) -> bool:
     return bool(selector) and selector.items() <= labels.items()
 

@@ -22,6 +22,7 @@ RENDERS = {
     "standalone": ("kustomize", "kustomize/base/standalone"),
     "monitoring": ("kustomize", "monitoring"),
     "helm-standalone": ("helm", *EVERYTHING_ON),
+    "helm-journal": ("helm", "journal.enabled=true", "journal.storageClass=fast", "journal.size=5Gi", "journal.durability=disk"),
     "helm-sidecar": ("helm", *EVERYTHING_ON, "mode=sidecar", "job.image=registry.example/train:1.0", "job.nodes=3"),
 }
 

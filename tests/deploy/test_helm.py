@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shutil
 from pathlib import Path
 
 import kubernetes_validate
@@ -30,6 +31,9 @@ def test_lint_finds_nothing(settings: tuple[str, ...]) -> None:
         ("image.tag=latest", "/image/tag"),
         ("replicas=2", "'replicas' not allowed"),
         ("extraArgs={serve}", "/extraArgs/0"),
+        ("journal.durability=never", "/journal/durability"),
+        ("journal.size=5", "/journal/size"),
+        ("relay.server=rallypoint", "/relay/server"),
         ("ports.store=70000", "/ports/store"),
         ("networkPolicy.clientLabels=null", "missing property 'clientLabels'"),
     ],
@@ -112,6 +116,40 @@ def test_the_token_arrives_as_the_page_on_access_says(settings: tuple[str, ...],
     (mount,), (volume,) = container["volumeMounts"], spec["volumes"]
     assert mount["name"] == volume["name"] and volume["secret"]["secretName"] == "rallypoint-token"
     assert {"name": "RALLYPOINT_TOKEN_FILE", "value": mount["mountPath"] + "/token"} in container["env"]
+
+
+def test_a_journal_is_on_a_volume_of_its_own_and_off_by_default() -> None:
+    settings = "journal.enabled=true,journal.size=5Gi,journal.storageClass=fast,journal.durability=disk,extraVolumes[0].name=x"
+    kinds = {d["kind"]: d for d in yaml.safe_load_all(call("helm", "template", "prod", CHART, "--set", settings))}
+    claim, spec = kinds["PersistentVolumeClaim"], kinds["Deployment"]["spec"]["template"]["spec"]
+    assert claim["spec"]["resources"]["requests"]["storage"] == "5Gi" and claim["spec"]["storageClassName"] == "fast"
+    (container,), (extra, volume) = spec["containers"], spec["volumes"]
+    assert extra["name"] == "x" and volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"] == "prod-rallypoint-journal"
+    assert container["volumeMounts"] == [{"name": volume["name"], "mountPath": "/data"}]
+    assert {"--journal=/data", "--durability=disk"} <= set(container["args"])
+    # Reading a journal takes a while, and one that ends is given the time it asks for.
+    assert container["startupProbe"]["failureThreshold"] == 600 and spec["terminationGracePeriodSeconds"] == 90
+    without = call("helm", "template", "prod", CHART)
+    assert "journal" not in without and "PersistentVolumeClaim" not in without
+
+
+def relay_of(tmp_path: Path, *settings: str) -> list[object]:
+    """What the named template for the pods of other charts gives."""
+    chart = tmp_path / "chart"
+    if not chart.exists():
+        shutil.copytree(CHART, chart)
+        (chart / "templates" / "pod.yaml").write_text('initContainers:\n  {{- include "rallypoint.relay" . | nindent 2 }}\n')
+    made = call("helm", "template", "rallypoint", chart, "--show-only", "templates/pod.yaml", *(w for s in settings for w in ("--set", s)))
+    return yaml.safe_load(made)["initContainers"] or []
+
+
+def test_the_relay_for_other_charts_is_the_one_of_kustomize(tmp_path: Path) -> None:
+    pods = next(d for d in render("statefulset-journal") if d["kind"] == "StatefulSet")["spec"]["template"]["spec"]
+    ours, (theirs,) = pods["initContainers"][0], relay_of(tmp_path)
+    assert ours == {key: value for key, value in theirs.items() if key != "imagePullPolicy"}
+    assert relay_of(tmp_path, "relay.enabled=false") == []
+    (other,) = relay_of(tmp_path, "relay.server=store.other:1234")
+    assert other["args"] == ["relay", "--server=store.other:1234"]
 
 
 def test_the_job_gets_its_queue_and_shared_memory() -> None:

@@ -12,7 +12,7 @@ from render import OVERLAYS, RENDERS, render
 OLDEST, MIDDLE = "1.29", "1.33"
 NEWEST = kubernetes_validate.latest_version()
 OPERATOR_KINDS = ("ServiceMonitor", "PodMonitor", "PrometheusRule")
-SCENARIOS = {"indexed-job", "smoke-test", "statefulset", "statefulset-as-job", "driver", "ray", "platform-statefulset", "platform-job"}
+SCENARIOS = {"indexed-job", "smoke-test", "statefulset", "statefulset-as-job", "statefulset-journal", "driver", "ray", "platform-statefulset", "platform-job"}
 
 
 def typed(document: Object) -> Object:
@@ -87,3 +87,21 @@ def test_the_chart_says_all_the_standalone_base_says() -> None:
     assert base["Service"]["spec"]["ports"] == chart["Service"]["spec"]["ports"]
     assert base["NetworkPolicy"]["spec"]["ingress"] == chart["NetworkPolicy"]["spec"]["ingress"]
     assert base["PodDisruptionBudget"]["spec"]["maxUnavailable"] == chart["PodDisruptionBudget"]["spec"]["maxUnavailable"]
+
+
+def test_the_journal_of_the_base_is_that_of_the_chart() -> None:
+    def parts(name: str) -> list[object]:
+        kinds = {d["kind"]: d for d in render(name)}
+        pod, claim = kinds["Deployment"]["spec"]["template"]["spec"], kinds["PersistentVolumeClaim"]
+        (server,) = pod["containers"]
+        security = {key: pod["securityContext"][key] for key in ("fsGroup", "fsGroupChangePolicy")}
+        return [claim["metadata"]["name"], claim["spec"]["accessModes"], pod["volumes"], security, server["volumeMounts"], server["startupProbe"]]
+
+    assert parts("statefulset-journal") == parts("helm-journal")
+
+
+def test_the_relay_comes_before_those_that_use_the_store() -> None:
+    (pods,) = [d["spec"]["template"]["spec"] for d in render("statefulset-journal") if d["kind"] == "StatefulSet"]
+    assert [container["name"] for container in pods["initContainers"]] == ["relay", "wait"]
+    (plain,) = [d["spec"]["template"]["spec"] for d in render("statefulset") if d["kind"] == "StatefulSet"]
+    assert [container["name"] for container in plain["initContainers"]] == ["wait"], "the component adds it, and not the label"

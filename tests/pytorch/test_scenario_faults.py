@@ -20,7 +20,7 @@ import pytest
 from installed import PACKAGE
 from jobs import Job
 from pods import Pod
-from scenario import TWO_OF_STATEFULSET, TWO_OF_STATEFULSET_AS_JOB, TWO_OF_DRIVER, Scenario
+from scenario import IN_THE_FOLDER, TWO_OF_STATEFULSET, TWO_OF_STATEFULSET_AS_JOB, TWO_OF_DRIVER, Scenario
 from servers import Server, binary, poll
 
 pytest_plugins = ["job_fixtures"]
@@ -222,6 +222,20 @@ def server_restarted(pods: Scenario) -> None:
         assert "RendezvousConnectionError" in job.failure(index)
 
 
+def server_with_a_journal_killed(pods: Scenario) -> None:
+    """Under a job behind relays: it waits, and goes on."""
+    job = pods.start()
+    wait_until_all_train(job)
+    pods.server.kill_node(0)
+    for index in (0, 1):
+        says(job, index, "the server rallypoint:29501 has been away")
+    pods.server.start(0)
+    for index in (0, 1):
+        says(job, index, "the server rallypoint:29501 is back")
+    job.release()
+    assert [result["attempt"] for result in job.results(2)] == [0, 0]
+
+
 @dataclass
 class Story:
     """What befalls the pods of an overlay."""
@@ -245,6 +259,7 @@ LOST = [
     Story(pod_killed_and_replaced, "driver", [('"replicas": 4', '"replicas": 3'), *DRIVER[1:], KEEP_ALIVE], {"train": HOLD, "programs": {"sleep": "#!/bin/sh\n"}}),
     Story(pod_of_a_plugin_job_killed_and_replaced, "statefulset-as-job", [*TWO_OF_STATEFULSET_AS_JOB, OF_PLUGIN], {"train": HOLD, "environment": {"PYTHONPATH": str(PACKAGE)}}),
     Story(server_restarted, "statefulset", STATEFULSET, {"train": HOLD}),
+    Story(server_with_a_journal_killed, "statefulset-journal", [*STATEFULSET, IN_THE_FOLDER], {"train": HOLD}),
 ]
 
 

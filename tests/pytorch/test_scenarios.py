@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 from installed import PACKAGE
 from scenario import ORIGINALS as ORIGINALS_FOLDER
-from scenario import TWO_OF_STATEFULSET_AS_JOB, TWO_OF_DRIVER, Scenario
+from scenario import IN_THE_FOLDER, TWO_OF_STATEFULSET_AS_JOB, TWO_OF_DRIVER, Scenario
 from servers import binary
 
 pytest_plugins = ["job_fixtures"]
@@ -47,6 +47,7 @@ CASES = [
     Case("indexed-job", 4, [ONE_PROCESS], says="4 pods are there"),
     Case("smoke-test", 4, [("--nproc_per_node=8", "--nproc_per_node=2")], says="2 pods are there", train=""),
     Case("statefulset", 4, says="4 pods are there"),
+    Case("statefulset-journal", 4, [IN_THE_FOLDER], says="linked to rallypoint:29501"),
     Case("statefulset-as-job", 2, TWO_OF_STATEFULSET_AS_JOB, says="starting in mode static"),
     Case("statefulset-as-job", 2, TWO_OF_STATEFULSET_AS_JOB, says="starting in mode plugin", name="statefulset-as-job-plugin", environment={"PYTHONPATH": str(PACKAGE)}),
     Case("driver", 2, TWO_OF_DRIVER, says="2 pods are there"),

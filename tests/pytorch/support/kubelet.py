@@ -30,9 +30,12 @@ def start(container: Container) -> subprocess.Popen[bytes]:
     return subprocess.Popen(container["command"], env=container["environment"], stdin=subprocess.DEVNULL, preexec_fn=die_with_parent)
 
 
-def is_ready(probe: str) -> bool:
+def is_ready(container: Container) -> bool:
+    if container["probe_command"]:
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
+        return subprocess.run(container["probe_command"], env=container["environment"], check=False, **quiet).returncode == 0
     try:
-        with urllib.request.urlopen(probe, timeout=1) as answer:
+        with urllib.request.urlopen(container["probe"], timeout=1) as answer:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False
@@ -44,8 +47,8 @@ def main(pod: dict[str, Any]) -> int:
     for container in pod["init"]:
         while True:
             process = start(container)
-            if container["probe"]:
-                while not is_ready(container["probe"]) and process.poll() is None:
+            if container["probe"] or container["probe_command"]:
+                while not is_ready(container) and process.poll() is None:
                     time.sleep(0.1)
                 if process.poll() is None:
                     sidecars.append(process)

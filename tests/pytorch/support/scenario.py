@@ -33,6 +33,8 @@ SUBNET = "10.244.0"
 # Two pods of one process instead of four: less for this machine to do.
 TWO_OF_STATEFULSET = [('"replicas": 4', '"replicas": 2'), ('"name": "NNODES", "value": "4"', '"name": "NNODES", "value": "2"')]
 TWO_OF_STATEFULSET_AS_JOB = [('"parallelism": 4', '"parallelism": 2'), TWO_OF_STATEFULSET[1]]
+IN_THE_FOLDER = ('"--journal=/data"', '"--journal=journal"')
+"""Emulated pods have no volumes; containers start in the scenario's folder, which stays."""
 TWO_OF_DRIVER = [TWO_OF_STATEFULSET[0], ("--nodes=4", "--nodes=2"), ("--nnodes=4 --nproc_per_node=8", "--nnodes=2 --nproc_per_node=1")]
 
 
@@ -178,7 +180,8 @@ class Scenario:
         return file
 
     def _container(self, pod: model.Pod, container: model.Object, out: Path) -> dict[str, Any]:
-        probe = container.get("startupProbe", {}).get("httpGet") if container.get("restartPolicy") == "Always" else None
+        asked = container.get("startupProbe", {}) if container.get("restartPolicy") == "Always" else {}
+        probe = asked.get("httpGet")
         ports = {port["name"]: port["containerPort"] for port in container.get("ports", [])}
         base = {
             "PATH": f"{self.programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -195,6 +198,7 @@ class Scenario:
             "command": self.pods[pod.name].container(pod.command(container)),
             "environment": base | self.forks | self.environment | self._service_links(pod) | pod.environment(container),
             "probe": f"http://{pod.address}:{ports.get(probe['port'], probe['port'])}{probe['path']}" if probe else "",
+            "probe_command": self.pods[pod.name].container(asked["exec"]["command"]) if "exec" in asked else [],
         }
 
     def _service_links(self, pod: model.Pod) -> dict[str, str]:

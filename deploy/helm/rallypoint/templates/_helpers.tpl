@@ -46,7 +46,7 @@ topologySpreadConstraints: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* What both shapes add to the container of the server, after its ports. */}}
+{{/* What is added to the container of the sidecar. */}}
 {{- define "rallypoint.extra" -}}
 {{- with .Values.envFrom }}
 envFrom: {{- toYaml . | nindent 2 }}
@@ -125,4 +125,29 @@ With this chart as a dependency: include "rallypoint.sidecar" .Subcharts.rallypo
     failureThreshold: 60
   resources: {{- toYaml .Values.resources | nindent 4 }}
   securityContext: {{- include "rallypoint.containerSecurity" . | nindent 4 }}
+{{- end }}
+
+{{/*
+A relay as a native sidecar, in front of a standalone server, for a pod template of your own chart: among initContainers, before
+those that use the store. The job's endpoint is 127.0.0.1:29500 then. Nothing where relay.enabled is false.
+With this chart as a dependency: include "rallypoint.relay" .Subcharts.rallypoint | nindent 8
+*/}}
+{{- define "rallypoint.relay" -}}
+{{- if .Values.relay.enabled }}
+- name: relay
+  image: {{ include "rallypoint.image" . }}
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  restartPolicy: Always
+  args:
+    - relay
+    - --server={{ .Values.relay.server | default (printf "%s:%v" (include "rallypoint.fullname" .) .Values.ports.admin) }}
+  env:
+    - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+  startupProbe:
+    exec: {command: [rallypoint, health]}
+    periodSeconds: 1
+    failureThreshold: 600
+  resources: {{- toYaml .Values.relay.resources | nindent 4 }}
+  securityContext: {{- include "rallypoint.containerSecurity" . | nindent 4 }}
+{{- end }}
 {{- end }}

@@ -48,6 +48,11 @@ impl Container {
         self.rallypoint_command() == Some("serve")
     }
 
+    /// Whether it is a relay, which brings a server to the pod's loopback.
+    pub(super) fn relays(&self) -> bool {
+        self.rallypoint_command() == Some("relay")
+    }
+
     fn rallypoint_command(&self) -> Option<&str> {
         let image = self.value.get("image").and_then(Value::as_str).unwrap_or_default();
         let first = self.argv.first()?;

@@ -48,7 +48,7 @@ fn of_launch(pods: &Pods, manifests: &Manifests, launch: &Launch) -> Option<Chec
     let name = &told.text;
     let several = pods.are_several();
     match resolve(name, pods, manifests) {
-        Target::Own if several && !launch.conditional => {
+        Target::Own if several && !launch.conditional && !is_relayed(name, pods) => {
             let evidence = format!(
                 "the endpoint `{name}` ({}) is each pod itself: every one hosts a store of its own and waits there alone",
                 told.by
@@ -77,6 +77,12 @@ fn of_launch(pods: &Pods, manifests: &Manifests, launch: &Launch) -> Option<Chec
         }
         Target::Own | Target::Elsewhere => None,
     }
+}
+
+/// Whether a relay listens there.
+fn is_relayed(name: &Text, pods: &Pods) -> bool {
+    let is_loopback = matches!(name.literal(), Some("127.0.0.1" | "localhost"));
+    is_loopback && pods.init_containers.iter().chain(&pods.containers).any(Container::relays)
 }
 
 /// The line to change.
