@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from admin import Admin
@@ -326,3 +327,42 @@ def test_a_thousand_runs_are_a_list(admin: Admin, open_page: Open) -> None:
     assert "stuck" in page.js("document.querySelector('#runs a').innerText")
     admin.remove("stuck")
     page.until("another is shown", lambda: "stuck" not in page.text("#run-name"))
+
+
+def test_a_run_is_found_by_a_part_of_its_name(admin: Admin, open_page: Open) -> None:
+    admin.set(run_of(4, 4, run_id="shown"))
+    page = open_page(f"{admin.url}/#run=shown")
+    page.until_says("#run-name", "shown round 0")
+    assert page.js("document.querySelector('#find').hidden"), "there is nothing to look for among few"
+    for n in range(30):
+        admin.set(run_of(4, 4, run_id=f"Job-{n}"))
+    page.until("there is much to look through", lambda: not page.js("document.querySelector('#find').hidden"))
+    page.focus("#find")
+    page.press(*"job-2")
+    page.until("the list is short", lambda: page.js("document.querySelectorAll('#runs a').length") == 11)
+    assert page.text("#run-count") == "11 of 31"
+    assert "shown round 0" in page.text("#run-name"), "what is looked at stays"
+    admin.remove("Job-2")
+    page.until("the list goes on living", lambda: page.text("#run-count") == "10 of 30")
+
+
+def test_what_the_pictures_show_is_also_a_table(admin: Admin, open_page: Open) -> None:
+    admin.set(run_of(4, 4, local=2, ranks_joined=7, gone=(3,)))
+    page = open_page(admin.url)
+    page.until_says("#ranks-legend", "missing")
+    rows = lambda grid: page.js("[...document.querySelectorAll(arguments[0])].map((row) => row.innerText)", f"#{grid}-rows tr")
+    assert rows("nodes") == [], "it costs nothing while nobody looks"
+    for grid in ("nodes", "ranks"):
+        page.js("document.querySelector(arguments[0]).open = true", f"#{grid}-table")
+    page.until("there are the nodes", lambda: len(rows("nodes")) == 4)
+    assert rows("nodes")[0].startswith("train-llm-0\tjoined\trank 0") and "gone" in rows("nodes")[3]
+    page.until("there are the ranks", lambda: len(rows("ranks")) == 8)
+    admin.set(run_of(4, 4, local=2, ranks_joined=8))
+    page.until("it changes with the picture", lambda: "gone" not in " ".join(rows("nodes")))
+
+
+def test_the_links_lead_to_routes_of_the_server(admin: Admin, open_page: Open) -> None:
+    page = open_page(admin.url)
+    named = page.js("[...document.querySelectorAll('footer a')].map((link) => new URL(link.href).pathname)")
+    document = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text())
+    assert named and set(named) <= set(document["paths"])

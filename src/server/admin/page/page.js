@@ -203,9 +203,18 @@ function showLink() {
   $("gone").title = plain(why);
 }
 
-function showRuns(runs) {
+// The list is for finding a run by a part of its name. What is shown beside it stays.
+const FIND_FROM = 8;
+function found(runs) {
+  const box = $("find"), words = box.value.trim().toLowerCase();
+  box.hidden = runs.length < FIND_FROM && words === "";
+  return runs.filter((run) => run.run_id.toLowerCase().includes(words));
+}
+
+function showRuns(all) {
+  const runs = found(all);
   const list = $("runs"), there = new Map([...list.children].map((item) => [item.dataset.run, item]));
-  write("run-count", runs.length > 0 ? String(runs.length) : "");
+  write("run-count", runs.length < all.length ? `${runs.length} of ${all.length}` : all.length > 0 ? String(all.length) : "");
   const wanted = runs.map((run) => {
     const { joined, gone, of } = progress(run), mark = !isOver(run) && run.explanation?.severity;
     const told = JSON.stringify([fraction(run), run.state, mark, gone, run.round, keyOf(run) === seen.chosen]);
@@ -314,6 +323,7 @@ function showGrids(detail) {
     write("nodes-summary", !expected ? `${joined}` : expected.min === expected.max ? `${joined} of ${expected.min}` : `${joined} of ${expected.min} to ${expected.max}`);
     write("nodes-who", cells.length > 16 ? whoIsNot(cells, byName) : "");
     nodeGrid.show(cells, 1, `${count(cells.length, "node")}: ${counted(cells)}`);
+    showTable("nodes", cells);
   }
   const ranks = detail.rank_grid ? rankCells(detail) : [];
   $("ranks").hidden = ranks.length === 0;
@@ -323,9 +333,17 @@ function showGrids(detail) {
     const unit = detail.participants.find((node) => node.local_world_size)?.local_world_size || 1;
     write("ranks-who", ranks.length > 16 ? whoIsNot(ranks, byNumber) : "");
     rankGrid.show(ranks, unit, `${count(ranks.length, "rank")}: ${counted(ranks)}`);
+    showTable("ranks", ranks);
   }
   showJoins(detail);
   showWaits(detail.waits);
+}
+
+// The cells in words, made only for those who open it.
+function showTable(grid, cells) {
+  if (!$(`${grid}-table`).open) return;
+  const rows = cells.map((cell) => [cell.name, STATES[cell.state], cell.note]);
+  rebuild(`${grid}-rows`, rows, () => rows.map((row) => el("tr", {}, ...row.map((text) => el("td", {}, text)))));
 }
 
 function showJoins(detail) {
@@ -454,6 +472,8 @@ $("runs").addEventListener("keydown", (event) => {
   if (next) next.focus();
   event.preventDefault();
 });
+$("find").addEventListener("input", () => showRuns(inOrder()));
+for (const table of document.querySelectorAll("details")) table.addEventListener("toggle", () => { drawn = null; changed(); });
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); $("run").focus(); });
 function repaint() {
   readPalette();
