@@ -111,10 +111,13 @@ def test_a_break_of_the_network_is_not_noticed(mode: str, relays: list[Path], po
 def test_a_server_that_dies_again_and_again_is_not_noticed(
     mode: str, server: Server, serve_in: Callable[..., Server], pods: Pods, jobs: Jobs, tmp_path: Path
 ) -> None:
+    alarms: list[str] = []
+
     def die_and_live() -> None:
         nonlocal server
         server.process.kill()
         server.process.wait()
+        alarms.extend(line for line in server.log_text().splitlines() if " WARN " in line or " ERROR " in line)
         server = serve_in(pods["server"], "--journal", str(tmp_path / "journal"))
 
     launch, endpoint, options = MODES[mode]
@@ -133,6 +136,7 @@ def test_a_server_that_dies_again_and_again_is_not_noticed(
         die_and_live()
         deaths += 1
     assert [result["host"] for result in job.results()] == ["node-0", "node-1"], f"after {deaths} deaths"
+    assert not alarms, "nobody but the server has died"
 
 
 def test_without_a_relay_the_death_of_the_server_ends_the_job(
