@@ -102,6 +102,8 @@ fn waits_and_barriers_go_on_after_a_restart() {
     for _ in 0..2 {
         server.die();
         server.live();
+        let log = || server.with(TestServer::log);
+        eventually("it says who is back", || log().contains("2 relays are back"));
         eventually("they wait again", || server.metric("rallypoint_waiters") == 2);
     }
     // One who had arrived before is counted once.
@@ -161,7 +163,7 @@ fn a_server_that_is_upgraded_keeps_its_clients_behind_relays() {
 
 #[test]
 fn a_client_whose_relay_does_not_come_back_is_gone_after_the_grace() {
-    let server = Mortal::start(&["--link-grace", "1s"]);
+    let server = Mortal::start(&["--link-grace", "3s"]);
     let relay = server.relay("train-0");
     let mut client = Client::connect(relay.store);
     let barrier = [&[18][..], &string(b"b"), &2_i64.to_le_bytes()].concat();
@@ -173,6 +175,7 @@ fn a_client_whose_relay_does_not_come_back_is_gone_after_the_grace() {
     drop(relay);
     server.live();
     assert!(server.metric("rallypoint_link_sessions") > 0, "it is waited for");
+    eventually("it is named", || server.with(|server| server.log().contains("1 is still away: train-0")));
     eventually("its session is over", || server.metric("rallypoint_link_sessions") == 0);
     let relay = server.relay("train-1");
     let mut other = Client::connect(relay.store);

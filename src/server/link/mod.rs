@@ -6,7 +6,7 @@ mod sessions;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ use sessions::LinkSessions;
 
 /// Most relays.
 const MAX_LINKS: usize = 65_536;
+/// So long after its start a server says which relays of the last one are back.
+const RELAYS_ARE_BACK: Duration = Duration::from_secs(2);
 
 /// A link as the API and the metrics show it.
 #[derive(Debug, Clone)]
@@ -67,6 +69,8 @@ pub struct LinkHost {
     links: Mutex<BTreeMap<String, Arc<Link>>>,
     last_id: AtomicU32,
     resumes: AtomicU64,
+    /// It has not been said yet how many relays of the last server are back.
+    is_recovering: AtomicBool,
 }
 
 impl LinkHost {
@@ -80,6 +84,7 @@ impl LinkHost {
             links: Mutex::default(),
             last_id: AtomicU32::new(before.last_link),
             resumes: AtomicU64::new(0),
+            is_recovering: AtomicBool::new(!before.links.is_empty()),
         };
         let mut links = BTreeMap::new();
         for (&id, image) in &before.links {
@@ -264,8 +269,46 @@ impl LinkHost {
         }
     }
 
+    /// Says how many relays of the last server are back: when all are, or after a while.
+    fn tell_recovery(&self) {
+        const NAMED: usize = 8;
+        let took = self.clock.now().0;
+        let (mut back, mut clients, mut away) = (0_usize, 0_usize, Vec::new());
+        for link in self.lock().values() {
+            let state = link.lock();
+            if state.connection == 0 {
+                away.push(link.name.clone());
+            } else {
+                back = back.saturating_add(1);
+                clients = clients.saturating_add(state.sessions.len());
+            }
+        }
+        if !away.is_empty() && took < RELAYS_ARE_BACK {
+            return;
+        }
+        self.is_recovering.store(false, Relaxed);
+        let is_back = counted(back, "relay is back", "relays are back");
+        let clients = counted(clients, "client", "clients");
+        if away.is_empty() {
+            tracing::info!("{is_back} {} after the restart, with {clients}", Elapsed(took));
+            return;
+        }
+        let (count, more) = (away.len(), away.len().saturating_sub(NAMED));
+        away.truncate(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        tracing::warn!(
+            "{is_back} {} after the restart, with {clients}; {}: {}{more}",
+            Elapsed(took),
+            counted(count, "is still away", "are still away"),
+            away.join(", ")
+        );
+    }
+
     /// Ends the clients of relays that have been away for too long.
     pub(super) fn tick(&self) {
+        if self.is_recovering.load(Relaxed) {
+            self.tell_recovery();
+        }
         let now = self.clock.now();
         let grace = self.stores.config().link_grace;
         let mut gone = Vec::new();
