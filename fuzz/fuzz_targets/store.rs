@@ -10,7 +10,7 @@ use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use rallypoint::core::ids::{ConnId, Timestamp};
 use rallypoint::core::protocol::{Decoded, Decoder, LegacyRelease, Limits, Op, Reply, Request, encode_hello};
-use rallypoint::core::store::{Capacity, Effects, Cleanup, Progress, StaleKeyConfig, Store};
+use rallypoint::core::store::{Capacity, Cleanup, Effects, Progress, StaleKeyConfig, Store};
 
 const CLIENTS: usize = 5;
 

@@ -120,6 +120,22 @@ fn waits_and_barriers_go_on_after_a_restart() {
 }
 
 #[test]
+fn a_client_that_sends_more_while_it_waits_is_told_that_it_cannot_go_on() {
+    let server = Mortal::start(&[]);
+    let relay = server.relay("train-0");
+    let mut client = Client::connect(relay.store);
+    client.0.write_all(&wait(b"never")).expect("it reads");
+    // PyTorch's client would wait; the server answers this one.
+    assert_eq!(client.add(b"n").expect("an answer"), 1);
+    server.die();
+    server.live();
+    let mut rest = Vec::new();
+    assert_eq!(client.0.read_to_end(&mut rest).expect("closed"), 0, "{rest:?}");
+    eventually("the relay says why", || relay.log().contains("had sent more while it waited"));
+    assert_eq!(Client::connect(relay.store).add(b"n").expect("an answer"), 2, "once");
+}
+
+#[test]
 fn who_comes_and_goes_while_the_server_is_dead_is_heard_once() {
     let server = Mortal::start(&[]);
     let relay = server.relay("train-0");

@@ -35,7 +35,9 @@ pub enum SessionLost {
     #[error("the server ended it: {0}")]
     Ended(String),
     /// The server of before is gone, and what it knew with it.
-    #[error("the server was restarted and has forgotten its clients (it has no journal)")]
+    #[error(
+        "the server was restarted and has forgotten its clients (it has no journal, or could not write it)"
+    )]
     Forgotten,
     /// The link was away for longer than the server waits.
     #[error("the link was away for longer than the server waits for it (--link-grace)")]
@@ -290,7 +292,11 @@ impl RelayEnd {
         let nos: Vec<_> = self.clients.keys().copied().collect();
         for no in nos {
             if let Some(point) = known.get(&no) {
-                self.streams.go_on_from(point)?;
+                if self.streams.go_on_from(point).is_err() {
+                    // A server whose journal is older than what it has said.
+                    Frame::Close(no).put(&mut self.control);
+                    self.lose(no, SessionLost::Forgotten);
+                }
                 continue;
             }
             let Some(client) = self.clients.get(&no) else { continue };
@@ -309,12 +315,17 @@ impl RelayEnd {
             } else {
                 SessionLost::Forgotten
             };
-            if self.forget(no).is_some_and(|client| !client.is_gone) {
-                self.events.push_back(RelayEvent::Lost(no, lost));
-            }
+            self.lose(no, lost);
         }
         self.events.push_back(RelayEvent::Up);
         Ok(())
+    }
+
+    /// A session cannot go on.
+    fn lose(&mut self, no: SessionNo, why: SessionLost) {
+        if self.forget(no).is_some_and(|client| !client.is_gone) {
+            self.events.push_back(RelayEvent::Lost(no, why));
+        }
     }
 
     /// What the shell has to do next.

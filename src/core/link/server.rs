@@ -94,10 +94,9 @@ impl ServerEnd {
         Some(BeforeBreak { applied, acknowledged, replies })
     }
 
-    /// The sessions, also those that are over and of which the relay does not know it: `true` for these.
-    pub fn all(&self) -> impl Iterator<Item = (SessionNo, bool)> {
-        let over = self.ended.keys().map(|&no| (no, true));
-        self.open.iter().map(|&no| (no, false)).chain(over)
+    /// The sessions, also those that are over and of which the relay does not know it.
+    pub fn all(&self) -> impl Iterator<Item = SessionNo> {
+        self.open.iter().chain(self.ended.keys()).copied()
     }
 
     /// The relay is done with a session's replies up to here.

@@ -241,13 +241,12 @@ impl Rendezvous {
         members: Vec<MemberRecord>,
         now: Timestamp,
     ) -> Option<Arc<Round>> {
-        self.begin(Run::new(id.clone(), record.terms, now));
-        self.with(id, |run, out| {
-            // It wants to be looked at from now on, as it is.
-            run.restore(record, members, now);
-            run.tell_if_changed(out);
-            run.current.as_ref().map(|current| Arc::clone(&current.round))
-        })
-        .flatten()
+        let mut run = Run::new(id.clone(), record.terms, now);
+        run.restore(record, members, now);
+        let round = run.current.as_ref().map(|current| Arc::clone(&current.round));
+        self.timers.extend(run.check_at().map(|at| (at, id.clone())));
+        self.changed.insert(id.clone());
+        self.begin(run);
+        round
     }
 }

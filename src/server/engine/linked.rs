@@ -76,8 +76,11 @@ impl Resumable {
         self.reached.is_ahead = false;
     }
 
-    /// Notes what the link says.
+    /// Notes what the link says, before the requests of a batch.
     pub(super) fn hear(&mut self, side: &LinkSide) {
+        if side.before > 0 {
+            self.took(side.before, false);
+        }
         self.reached.dialect = side.dialect.number();
         self.reached.acknowledged = side.acknowledged;
     }

@@ -493,7 +493,6 @@ impl Session {
         let unsaid = out.len();
         if let (Some(link), Some(side)) = (&mut link, side) {
             link.hear(side);
-            link.took(side.before, false);
         }
         let mut effects = BatchEffects {
             own: Some(self.id),

@@ -121,8 +121,8 @@ impl LinkHost {
                 put_link(journal, &link, &state);
                 state.sessions.end().all().collect()
             };
-            for (no, is_over) in sessions {
-                link.lock().sessions.copy(no, is_over);
+            for no in sessions {
+                link.lock().sessions.copy(no);
                 tokio::task::yield_now().await;
             }
         }

@@ -195,9 +195,11 @@ impl LinkSessions {
     }
 
     /// Writes again what the journal knows of a session by this link, beside what the store says.
-    pub(super) fn copy(&self, no: SessionNo, is_over: bool) {
+    pub(super) fn copy(&self, no: SessionNo) {
         let Some(BeforeBreak { applied, acknowledged, replies }) = self.end.to_restore(no) else { return };
         let id = self.session_id(no);
+        // Its store says nothing more of one that is over.
+        let is_over = !self.sessions.contains_key(&no);
         self.keep_rows(|out| {
             let mut replied = acknowledged;
             for piece in replies {
