@@ -6,7 +6,7 @@
 use super::codec::BadRow;
 use super::image::Image;
 use super::row::{Row, rows};
-use super::segment::{BadHeader, FIRST, FORMAT, Header, Place, commit_at, end_of, later_promise};
+use super::segment::{BadHeader, FIRST, FORMAT, Header, Position, commit_at, end_of, later_promise};
 
 /// What cannot be read, and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -111,7 +111,7 @@ impl Recovery {
         }
         let mut at = FIRST;
         while (at as usize) < segment.len() {
-            let Some(commit) = commit_at(segment, Place { segment: number, at }) else {
+            let Some(commit) = commit_at(segment, Position { segment: number, at }) else {
                 if !may_be_torn || later_promise(segment, number, at).is_some() {
                     return Err(damaged(at, WhatIsWrong::Commit));
                 }

@@ -5,10 +5,10 @@
 //! commit   "RJc1"  length u32  safe u32  crc32c u32  rows                  (16 bytes and the rows)
 //! ```
 //!
-//! The checksum of a commit covers its length, `safe`, its place (the segment's number and where it begins) and its
+//! The checksum of a commit covers its length, `safe`, its position (the segment's number and where it begins) and its
 //! rows, so a block that a disk put in the wrong place is not taken for a commit. `safe` is how much of the segment was
 //! promised to last when the commit was made. It tells a torn end from damage: where a commit cannot be read, and a
-//! later one says that this place was safe, something that was acknowledged is lost.
+//! later one says that this position was safe, something that was acknowledged is lost.
 
 /// The format that this release writes. It reads this and all older ones.
 pub const FORMAT: u16 = 1;
@@ -75,7 +75,7 @@ impl Header {
 
 /// Where a commit stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct Position {
     /// The number of its segment.
     pub segment: u64,
     /// The byte with which it begins.
@@ -87,10 +87,10 @@ fn number_at(bytes: &[u8], at: usize) -> u32 {
     number.map_or(0, |number| u32::from_le_bytes(*number))
 }
 
-fn checksum(place: Place, len: u32, safe: u32, rows: &[u8]) -> u32 {
+fn checksum(position: Position, len: u32, safe: u32, rows: &[u8]) -> u32 {
     let mut covered = [0; 20];
-    covered[..8].copy_from_slice(&place.segment.to_le_bytes());
-    covered[8..12].copy_from_slice(&place.at.to_le_bytes());
+    covered[..8].copy_from_slice(&position.segment.to_le_bytes());
+    covered[8..12].copy_from_slice(&position.at.to_le_bytes());
     covered[12..16].copy_from_slice(&len.to_le_bytes());
     covered[16..].copy_from_slice(&safe.to_le_bytes());
     crc32c::crc32c_append(crc32c::crc32c(&covered), rows)
@@ -99,14 +99,14 @@ fn checksum(place: Place, len: u32, safe: u32, rows: &[u8]) -> u32 {
 /// Makes a commit of what is in `commit` behind its first [`COMMIT`] bytes, which are overwritten. `None` if it is
 /// longer than a segment can be.
 #[must_use]
-pub fn seal(commit: &mut [u8], place: Place, safe: u32) -> Option<()> {
+pub fn seal(commit: &mut [u8], position: Position, safe: u32) -> Option<()> {
     let (head, rows) = commit.split_at_mut_checked(COMMIT)?;
     let len = u32::try_from(rows.len()).ok()?;
-    place.at.checked_add(len)?.checked_add(u32::try_from(COMMIT).ok()?)?;
+    position.at.checked_add(len)?.checked_add(u32::try_from(COMMIT).ok()?)?;
     head[..4].copy_from_slice(&COMMIT_MAGIC);
     head[4..8].copy_from_slice(&len.to_le_bytes());
     head[8..12].copy_from_slice(&safe.to_le_bytes());
-    head[12..].copy_from_slice(&checksum(place, len, safe, rows).to_le_bytes());
+    head[12..].copy_from_slice(&checksum(position, len, safe, rows).to_le_bytes());
     Some(())
 }
 
@@ -121,23 +121,23 @@ pub struct Commit<'a> {
     pub rows: &'a [u8],
 }
 
-/// The commit that begins at `place`, if a whole one does.
-pub fn commit_at(segment: &[u8], place: Place) -> Option<Commit<'_>> {
-    let bytes = segment.get(place.at as usize..)?;
+/// The commit that begins at `position`, if a whole one does.
+pub fn commit_at(segment: &[u8], position: Position) -> Option<Commit<'_>> {
+    let bytes = segment.get(position.at as usize..)?;
     let (head, rest) = bytes.split_first_chunk::<COMMIT>()?;
     if head[..4] != COMMIT_MAGIC {
         return None;
     }
     let (len, safe, crc) = (number_at(head, 4), number_at(head, 8), number_at(head, 12));
     let rows = rest.get(..len as usize)?;
-    (checksum(place, len, safe, rows) == crc).then_some(Commit { at: place.at, safe, rows })
+    (checksum(position, len, safe, rows) == crc).then_some(Commit { at: position.at, safe, rows })
 }
 
 /// The whole commits of a segment from its header on; ends at the first that is not whole.
 pub fn commits(segment: &[u8], number: u64) -> impl Iterator<Item = Commit<'_>> {
     let mut at = Some(FIRST);
     std::iter::from_fn(move || {
-        let commit = commit_at(segment, Place { segment: number, at: at? })?;
+        let commit = commit_at(segment, Position { segment: number, at: at? })?;
         at = end_of(&commit);
         Some(commit)
     })
@@ -156,7 +156,7 @@ pub(super) fn later_promise(segment: &[u8], number: u64, from: u32) -> Option<Co
     places
         .filter_map(|(at, _)| {
             let at = u32::try_from(start.checked_add(at)?).ok()?;
-            commit_at(segment, Place { segment: number, at })
+            commit_at(segment, Position { segment: number, at })
         })
         .find(|commit| commit.safe > from)
 }

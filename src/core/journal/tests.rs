@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::segment::{COMMIT, Header, Place, seal};
+use super::segment::{COMMIT, Header, Position, seal};
 use super::*;
 
 /// A row without borrowed parts, for random tests.
@@ -116,7 +116,7 @@ fn segment(number: u64, anew: bool, commits: &[Vec<Said>]) -> (Vec<u8>, Vec<usiz
             said.with(|row| row.encode(&mut sealed));
         }
         let at = u32::try_from(bytes.len()).expect("short");
-        seal(&mut sealed, Place { segment: number, at }, at).expect("short");
+        seal(&mut sealed, Position { segment: number, at }, at).expect("short");
         bytes.extend(sealed);
         ends.push(bytes.len());
     }
@@ -286,7 +286,7 @@ fn a_hole_that_nobody_promised_is_cut_with_what_is_behind_it() {
         let mut commit = vec![0; COMMIT];
         Row::Epoch(epoch(number)).encode(&mut commit);
         let at = bytes.len() as u32;
-        seal(&mut commit, Place { segment: 1, at }, super::segment::HEADER as u32).expect("short");
+        seal(&mut commit, Position { segment: 1, at }, super::segment::HEADER as u32).expect("short");
         starts.push(bytes.len());
         bytes.extend(commit);
     }
@@ -309,7 +309,7 @@ fn what_begins_anew_counts_from_its_end_on() {
     let mut whole = vec![0; COMMIT];
     Row::Whole(2).encode(&mut whole);
     let at = *ends.last().expect("an end") as u32;
-    seal(&mut whole, Place { segment: 2, at }, at).expect("short");
+    seal(&mut whole, Position { segment: 2, at }, at).expect("short");
     after.extend(whole);
     let read = recover(&[(1, &before), (2, &after)]).expect("no damage");
     assert_eq!((read.image, read.unfinished), (image_of(&again), None));

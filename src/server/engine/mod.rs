@@ -477,7 +477,6 @@ impl Session {
         waker: &Waker,
     ) -> Submitted {
         let now = self.engine.clock.now();
-        let mut submitted = Submitted { applied: 0, worked_enough: false, waiting: false, refusal: None };
         let mut wakers = Vec::new();
         let mut state = self.engine.lock();
         let room = self.engine.budget.room();
@@ -509,41 +508,7 @@ impl Session {
             budget: &self.engine.budget,
         };
         store.begin(&mut effects);
-        for (request, len) in batch {
-            if cannot_cancel && !matches!(request, Request::CancelWait) {
-                store.abandon_wait(self.id);
-                if let Some(link) = link.as_mut().filter(|_| store.waiting_since(self.id).is_none()) {
-                    link.wait_is_over();
-                }
-            }
-            let cancelled = match request {
-                Request::CancelWait => store.waiting_since(self.id),
-                _ => None,
-            };
-            match store.apply(self.id, request, now, &mut effects) {
-                Ok(Progress::Done) => {}
-                Ok(Progress::Begun) => {
-                    submitted.worked_enough = true;
-                    break;
-                }
-                Err(refusal) => {
-                    submitted.refusal = Some(refusal);
-                    break;
-                }
-            }
-            if let Some(since) = cancelled {
-                effects.meter.waits.record(now.since(since));
-            }
-            submitted.applied = submitted.applied.saturating_add(1);
-            if let Some(link) = &mut link {
-                link.took(*len, store.waiting_since(self.id).is_some());
-            }
-            effects.meter.received(*len);
-            submitted.worked_enough = store.has_worked_enough();
-            if submitted.worked_enough || effects.out.len() >= Self::REPLIES_AT_ONCE {
-                break;
-            }
-        }
+        let mut submitted = self.apply(store, batch, cannot_cancel, link.as_deref_mut(), &mut effects);
         submitted.waiting = store.waiting_since(self.id).is_some();
         meter.sent(out.len().saturating_sub(unsent));
         if let Some(link) = &mut link {
@@ -560,6 +525,55 @@ impl Session {
         let took = self.engine.clock.now().since(now);
         meter.record(batch[..submitted.applied].iter().map(|(request, _)| request.op()), took);
         self.seen.set(self.engine.finish(state, wakers));
+        submitted
+    }
+
+    /// Applies requests until it is the turn of others, or one is refused.
+    #[inline]
+    fn apply(
+        &self,
+        store: &mut Store,
+        batch: &[(Request<'_>, usize)],
+        cannot_cancel: bool,
+        mut link: Option<&mut Resumable>,
+        effects: &mut BatchEffects<'_>,
+    ) -> Submitted {
+        let mut submitted = Submitted { applied: 0, worked_enough: false, waiting: false, refusal: None };
+        for (request, len) in batch {
+            if cannot_cancel && !matches!(request, Request::CancelWait) {
+                store.abandon_wait(self.id);
+                if let Some(link) = link.as_deref_mut().filter(|_| store.waiting_since(self.id).is_none()) {
+                    link.wait_is_over();
+                }
+            }
+            let cancelled = match request {
+                Request::CancelWait => store.waiting_since(self.id),
+                _ => None,
+            };
+            match store.apply(self.id, request, effects.now, effects) {
+                Ok(Progress::Done) => {}
+                Ok(Progress::Begun) => {
+                    submitted.worked_enough = true;
+                    break;
+                }
+                Err(refusal) => {
+                    submitted.refusal = Some(refusal);
+                    break;
+                }
+            }
+            if let Some(since) = cancelled {
+                effects.meter.waits.record(effects.now.since(since));
+            }
+            submitted.applied = submitted.applied.saturating_add(1);
+            if let Some(link) = link.as_deref_mut() {
+                link.took(*len, store.waiting_since(self.id).is_some());
+            }
+            effects.meter.received(*len);
+            submitted.worked_enough = store.has_worked_enough();
+            if submitted.worked_enough || effects.out.len() >= Self::REPLIES_AT_ONCE {
+                break;
+            }
+        }
         submitted
     }
 

@@ -23,7 +23,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::config::{Durability, OnJournalError as OnError};
-use crate::core::journal::segment::{COMMIT, Header, Place, seal};
+use crate::core::journal::segment::{COMMIT, Header, Position, seal};
 use crate::core::journal::{Epoch, OpenStore, Row, StoreId};
 pub use backend::{Backend, Folder, NoFolder, Segment};
 pub use open::{CannotOpen, Restored, read};
@@ -251,7 +251,7 @@ impl Journal {
                 Durability::Disk => writer.safe,
             };
             let commit = bytes.get_mut(start..end).unwrap_or_default();
-            let place = Place { segment: writer.number, at };
+            let place = Position { segment: writer.number, at };
             seal(commit, place, safe).ok_or_else(|| io::Error::other("a commit of more than 4 GiB"))?;
             at = u32::try_from(commit.len()).ok().and_then(|len| at.checked_add(len)).ok_or_else(too_long)?;
         }
@@ -281,7 +281,7 @@ impl Journal {
             Row::Store(id, Some(OpenStore { port: *port, owner })).encode(&mut commit);
         }
         let safe = if self.durability == Durability::Process { at } else { 0 };
-        seal(&mut commit, Place { segment: number, at }, safe).ok_or_else(too_long)?;
+        seal(&mut commit, Position { segment: number, at }, safe).ok_or_else(too_long)?;
         bytes.append(&mut commit);
         let begun = segment.append(&bytes).and_then(|()| match self.durability {
             Durability::Process => Ok(()),

@@ -23,7 +23,7 @@ const NONE: u32 = u32::MAX;
 
 /// The place that a connection takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct TakenRank {
     group: GroupId,
     rank: u32,
     by: ConnId,
@@ -32,7 +32,7 @@ struct Place {
 /// A place that can be taken: its group is kept as it is until it is.
 #[derive(Debug)]
 pub(super) struct Free {
-    place: Place,
+    place: TakenRank,
     /// How many requests of others are put off until then. A connection that does not read its replies comes late.
     patience: usize,
 }
@@ -40,7 +40,7 @@ pub(super) struct Free {
 /// The search for the addresses that are spent when a place is taken.
 #[derive(Debug)]
 pub(super) struct Search {
-    place: Place,
+    place: TakenRank,
     /// The name that is to be written.
     keep: SlotId,
     phase: Phase,
@@ -101,7 +101,7 @@ struct Writer {
 
 #[expect(clippy::arithmetic_side_effects, reason = "positions in what is in memory, and its size")]
 impl Search {
-    fn new(place: Place, keep: SlotId, addresses: Vec<SlotId>) -> Self {
+    fn new(place: TakenRank, keep: SlotId, addresses: Vec<SlotId>) -> Self {
         let mut search = Self {
             place,
             keep,
@@ -202,7 +202,7 @@ impl StaleKeys {
         else {
             return true;
         };
-        let place = Place { group, rank, by: conn };
+        let place = TakenRank { group, rank, by: conn };
         if self.is_holding() {
             if let Some(at) = self.free.iter().position(|free| free.place == place) {
                 self.end_free(at);
@@ -278,7 +278,7 @@ impl StaleKeys {
         search: &mut Search,
         drops: &mut Vec<(SlotId, DropCause)>,
     ) -> bool {
-        let Place { group, .. } = search.place;
+        let TakenRank { group, .. } = search.place;
         search.phase = match search.phase {
             Phase::Gather => match search.ids.next() {
                 Some(id) => {
