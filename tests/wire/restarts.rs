@@ -202,6 +202,26 @@ fn a_client_whose_relay_does_not_come_back_is_gone_after_the_grace() {
 }
 
 #[test]
+fn who_has_not_heard_that_a_named_barrier_was_released_hears_it_after_a_restart() {
+    let server = Mortal::start(&[]);
+    let arrive = |who: &str| {
+        let body = format!(r#"{{"participant":"{who}","arrival_id":"1","world_size":2,"wait_seconds":15}}"#);
+        let admin = server.admin();
+        http(admin, "POST /api/v1/barriers/b/arrive", "Content-Type: application/json\r\n", &body).json()
+    };
+    let released = std::thread::scope(|scope| {
+        let first = scope.spawn(|| arrive("a"));
+        let second = arrive("b");
+        [first.join().expect("no panic"), second]
+    });
+    assert_eq!(released[0]["state"], "released", "{released:?}");
+    server.die();
+    server.live();
+    // Its answer was lost: it asks again, and nobody else comes.
+    assert_eq!(arrive("a"), released[0]);
+}
+
+#[test]
 fn a_native_round_and_its_store_go_on_after_a_restart() {
     let free = free_ports(8);
     let server = Mortal::start(&["--store-ports", &format!("{}-{}", free.start(), free.end())]);

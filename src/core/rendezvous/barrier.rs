@@ -3,6 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::Label;
 use super::reason::some_of;
 use crate::core::ids::{Elapsed, Timestamp, count};
@@ -211,6 +213,16 @@ impl Barrier {
     }
 }
 
+/// The last use of a barrier, as the journal knows it: who was released and has perhaps not heard of it. Who still waits
+/// arrives again by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReleaseRecord {
+    released: u64,
+    size: u32,
+    /// Who, and of which arrival.
+    arrivals: Vec<(Label, Box<str>)>,
+}
+
 /// All barriers.
 #[derive(Debug)]
 pub struct Barriers {
@@ -220,12 +232,52 @@ pub struct Barriers {
     max_memory: usize,
     by_name: HashMap<Label, Barrier>,
     tidy_at: Option<Timestamp>,
+    /// Barriers that were released or forgotten, of which the journal is to be told, if there is one.
+    unkept: Option<BTreeSet<Label>>,
 }
 
 impl Barriers {
     /// No barriers yet. An arrival is taken back when its participant has not asked for `patience`.
     pub fn new(patience: Duration, limit: usize) -> Self {
-        Self { patience, limit, max_memory: usize::MAX, by_name: HashMap::new(), tidy_at: None }
+        Self { patience, limit, max_memory: usize::MAX, by_name: HashMap::new(), tidy_at: None, unkept: None }
+    }
+
+    /// From now on releases are kept for [`Self::take_kept`].
+    pub fn keep_changes(&mut self) {
+        self.unkept.get_or_insert_default();
+    }
+
+    /// The barriers that were released since the last call, and those that are forgotten.
+    pub fn take_kept(&mut self) -> Vec<(Label, Option<ReleaseRecord>)> {
+        let Some(unkept) = &mut self.unkept else { return Vec::new() };
+        let names = std::mem::take(unkept);
+        names.into_iter().map(|name| (name.clone(), self.kept(&name))).collect()
+    }
+
+    /// What the journal knows of a barrier.
+    pub fn kept(&self, name: &Label) -> Option<ReleaseRecord> {
+        let barrier = self.by_name.get(name).filter(|barrier| barrier.released > 0)?;
+        let arrivals = barrier.last_use.iter().map(|(who, id)| (who.clone(), id.clone())).collect();
+        Some(ReleaseRecord { released: barrier.released, size: barrier.last_size, arrivals })
+    }
+
+    /// The names of all barriers.
+    pub fn names(&self) -> Vec<Label> {
+        self.by_name.keys().cloned().collect()
+    }
+
+    /// A barrier as it was when the last server ended.
+    pub fn restore(&mut self, name: Label, record: ReleaseRecord, now: Timestamp) {
+        let ReleaseRecord { released, size, arrivals } = record;
+        let barrier = Barrier {
+            released,
+            last_size: size,
+            last_use: arrivals.into_iter().collect(),
+            touched: now,
+            ..Barrier::default()
+        };
+        self.by_name.insert(name, barrier);
+        self.tidy_by(now + RELEASED_KEPT);
     }
 
     /// How many bytes all barriers may take from now on.
@@ -306,6 +358,9 @@ impl Barriers {
         let arrived = std::mem::take(&mut barrier.arrived);
         barrier.last_use = arrived.into_iter().map(|(who, arrived)| (who, arrived.id)).collect();
         let woken = barrier.last_use.keys().cloned().collect();
+        if let Some(unkept) = &mut self.unkept {
+            unkept.insert(name.clone());
+        }
         Ok((ArrivalStanding::Released { generation: barrier.released, size: barrier.last_size }, woken))
     }
 
@@ -393,9 +448,14 @@ impl Barriers {
     /// Takes back arrivals whose participants have stopped asking, and forgets barriers that nobody uses.
     fn tidy(&mut self, now: Timestamp) {
         let patience = self.patience;
-        self.by_name.retain(|_, barrier| {
+        let unkept = &mut self.unkept;
+        self.by_name.retain(|name, barrier| {
             barrier.drop_silent(patience, now);
-            !barrier.arrived.is_empty() || now.since(barrier.touched) < RELEASED_KEPT
+            let stays = !barrier.arrived.is_empty() || now.since(barrier.touched) < RELEASED_KEPT;
+            if let Some(unkept) = unkept.as_mut().filter(|_| !stays && barrier.released > 0) {
+                unkept.insert(name.clone());
+            }
+            stays
         });
         let next = self.by_name.values().filter_map(Barrier::next_deadline).min();
         self.tidy_at = next.map(|at| at.max(now + TIDY_EVERY));

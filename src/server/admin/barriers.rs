@@ -45,7 +45,9 @@ pub(super) async fn arrive(
         timeout: body.timeout_seconds.get(),
     };
     let barrier = name.to_string();
-    Ok(match server.rounds().arrive(&name, arrival, wait).await? {
+    let standing = server.rounds().arrive(&name, arrival, wait).await?;
+    server.stores().safe().await;
+    Ok(match standing {
         ArrivalStanding::Released { generation, size } => {
             Json(api::ArriveReleased { state: "released".into(), barrier, generation, world_size: size })
                 .into_response()

@@ -23,6 +23,7 @@ use crate::core::rendezvous::{
 };
 use crate::server::clock::{Clock, deadline_in};
 use crate::server::engine::Reservation;
+use crate::server::journal::Journal;
 use crate::server::limits::RUNS_SHARE;
 use crate::server::stores::{HostLine, RoundStore, StoreHost};
 use crate::server::tcp::Throttle;
@@ -205,6 +206,8 @@ impl Rounds {
         };
         if stores.journal().is_some() {
             state.core.keep_changes();
+            state.barriers.keep_changes();
+            kept::restore_barriers(&mut state.barriers, before, clock.now());
             for (run, round, store) in kept::restore(&mut state.core, before, &stores, clock.now()) {
                 let shared = SharedRound { round, store, listed: OnceLock::new() };
                 state.rounds.insert(run, Arc::new(shared));
@@ -357,7 +360,9 @@ impl Rounds {
         let (participant, arrival_id) = (arrival.participant.clone(), arrival.arrival_id.clone());
         let (mut parked, until) = {
             let mut state = self.lock();
-            let standing = state.arrive(name, arrival, self.clock.now())?;
+            let standing = state.arrive(name, arrival, self.clock.now());
+            self.keep(&mut state);
+            let standing = standing?;
             let awaited = Awaited::Release(name.clone());
             // The same participant's older request.
             state.parking.replace(&awaited, &participant);
@@ -479,21 +484,46 @@ impl Rounds {
     /// Tells the journal what has changed.
     fn keep(&self, state: &mut State) {
         let Some(journal) = self.stores.journal() else { return };
-        let changes = state.core.take_kept();
-        if !changes.is_empty() {
-            journal.commit(|out| changes.iter().for_each(|change| kept::put(change, out)));
+        let (runs, barriers) = (state.core.take_kept(), state.barriers.take_kept());
+        if !runs.is_empty() || !barriers.is_empty() {
+            journal.commit(|out| {
+                for change in &runs {
+                    kept::put(change, out);
+                }
+                for (name, release) in &barriers {
+                    kept::put_barrier(name, release.as_ref(), out);
+                }
+            });
         }
     }
 
-    /// Writes again what the journal knows of the runs, one after the other.
+    /// Writes again what the journal knows of the runs and barriers, one after the other.
     pub(in crate::server) async fn copy(&self) {
         let Some(journal) = self.stores.journal() else { return };
         let runs = self.lock().core.run_ids();
         for run in runs {
-            if let Some(change) = self.lock().core.kept(&run) {
-                journal.commit(|out| kept::put(&change, out));
-            }
+            self.copy_run(journal, &run);
             tokio::task::yield_now().await;
+        }
+        let barriers = self.lock().barriers.names();
+        for name in barriers {
+            self.copy_barrier(journal, &name);
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn copy_run(&self, journal: &Journal, run: &RunId) {
+        // Under the lock: a copy must not come behind what it is older than.
+        let mut state = self.lock();
+        if let Some(change) = state.core.kept(run) {
+            journal.commit(|out| kept::put(&change, out));
+        }
+    }
+
+    fn copy_barrier(&self, journal: &Journal, name: &Label) {
+        let state = self.lock();
+        if let Some(release) = state.barriers.kept(name) {
+            journal.commit(|out| kept::put_barrier(name, Some(&release), out));
         }
     }
 

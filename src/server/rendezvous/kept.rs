@@ -1,10 +1,12 @@
-//! Runs in the journal: a row for each run, and one for each node of its complete round.
+//! Runs and barriers in the journal: a row for each run, one for each node of its complete round, and one for the last
+//! release of a barrier.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::core::ids::{RunId, Timestamp};
+use crate::core::ids::{Label, RunId, Timestamp};
 use crate::core::journal::{Entries, Image, Row, Table};
+use crate::core::rendezvous::barrier::{Barriers, ReleaseRecord};
 use crate::core::rendezvous::{KeptChange, MemberRecord, Rendezvous, Round, RunRecord};
 use crate::server::stores::{RoundStore, StoreHost};
 
@@ -27,6 +29,24 @@ pub(super) fn put(change: &KeptChange, out: &mut Vec<u8>) {
             for rank in 0..*most {
                 Row::Entry(Table::Member, &member_id(run, rank), None).encode(out);
             }
+        }
+    }
+}
+
+/// Appends the row of a barrier.
+pub(super) fn put_barrier(name: &Label, record: Option<&ReleaseRecord>, out: &mut Vec<u8>) {
+    match record {
+        Some(record) => put_entry(Table::Barrier, name.as_str().as_bytes(), record, out),
+        None => Row::Entry(Table::Barrier, name.as_str().as_bytes(), None).encode(out),
+    }
+}
+
+/// Makes the barriers what the journal says.
+pub(super) fn restore_barriers(barriers: &mut Barriers, before: &Image, now: Timestamp) {
+    for (name, body) in before.entries.get(&Table::Barrier).into_iter().flatten() {
+        let name = std::str::from_utf8(name).ok().and_then(|name| Label::new(name).ok());
+        if let (Some(name), Ok(record)) = (name, serde_json::from_slice(body)) {
+            barriers.restore(name, record, now);
         }
     }
 }
