@@ -156,13 +156,24 @@ impl From<SessionRow<'_>> for SessionState {
 }
 
 impl SessionImage {
-    /// The replies that the relay is not done with, in order.
-    pub fn unacknowledged(&self) -> impl Iterator<Item = &[u8]> {
+    /// The replies that the relay may not be done with, in order, and where they begin. Rows may overlap, and what is
+    /// missing before them is what it was done with when the log was tidied.
+    pub fn unacknowledged(&self) -> (u64, Vec<&[u8]>) {
         let done = self.reached.acknowledged;
-        self.replies.iter().map(move |(&at, bytes)| {
-            let skipped = usize::try_from(done.saturating_sub(at)).unwrap_or(usize::MAX);
-            bytes.get(skipped..).unwrap_or_default()
-        })
+        let mut from = self.reached.replied;
+        let mut pieces = Vec::new();
+        for (&at, bytes) in self.replies.range(..from).rev() {
+            if from <= done || at.saturating_add(bytes.len() as u64) < from {
+                break;
+            }
+            let begin = at.max(done);
+            let within = |offset: u64| usize::try_from(offset.saturating_sub(at)).unwrap_or(usize::MAX);
+            let Some(piece) = bytes.get(within(begin)..within(from)) else { break };
+            pieces.push(piece);
+            from = begin;
+        }
+        pieces.reverse();
+        (from, pieces)
     }
 
     fn reply(&mut self, at: u64, bytes: &[u8]) {

@@ -158,7 +158,7 @@ pub struct Reached {
     pub acknowledged: u64,
     /// The number of the dialect that it speaks.
     pub dialect: u8,
-    /// Requests behind a WAIT that is outstanding were applied: it cannot go on from `applied`.
+    /// It cannot go on from `applied`: requests behind an outstanding WAIT were applied, or a part of a long answer has left.
     pub is_ahead: bool,
 }
 

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use super::frame::{End, Frame};
 use super::pulse::Pulse;
 use super::stream::{Stream, Streams};
-use super::{BROKEN_AFTER, Hello, Identity, LinkError, Open, ServerLife, SessionNo, Welcome};
+use super::{BROKEN_AFTER, Hello, Identity, LinkError, Open, Point, ServerLife, SessionNo, Welcome};
 use crate::core::ids::Timestamp;
 
 /// What the shell has to do.
@@ -129,13 +129,25 @@ impl ServerEnd {
         (!self.is_connected).then_some(self.pulse.heard)
     }
 
-    /// The relay has come, for the first time (then it is not `known`) or again. An error changes nothing: whoever says
-    /// what cannot be is not the relay.
+    /// The relay has come, for the first time (then it is not `known`) or again. Sessions of which it says what cannot be
+    /// are over: it knows of more than a journal has kept.
     pub fn connected(&mut self, hello: &Hello, known: bool, now: Timestamp) -> Result<(), LinkError> {
         let is_here = |no| self.open.contains(&no) || self.ended.contains_key(&no);
-        let points: Vec<_> = hello.sessions.iter().filter(|point| is_here(point.no)).collect();
-        points.iter().try_for_each(|point| self.streams.check(point))?;
+        let (points, strange): (Vec<&Point>, Vec<&Point>) = hello
+            .sessions
+            .iter()
+            .filter(|point| is_here(point.no))
+            .partition(|point| self.streams.check(point).is_ok());
         self.lost(now);
+        // A relay that knows more than a journal says: what it has heard of these sessions was not kept.
+        for point in strange {
+            if self.open.remove(&point.no) {
+                self.events.push_back(ServerEvent::Close(point.no));
+            }
+            self.ended.remove(&point.no);
+            self.streams.close(point.no);
+            self.events.push_back(ServerEvent::Forgotten(point.no));
+        }
         self.is_connected = true;
         self.pulse = Pulse::at(now);
         let told: BTreeSet<_> = hello.sessions.iter().map(|point| point.no).collect();

@@ -135,8 +135,9 @@ impl Run {
         let mut moved = std::mem::take(&mut self.moved);
         moved.sort_unstable();
         moved.dedup();
-        self.most_kept = moved.last().map_or(0, |last| last.saturating_add(1)).max(self.most_kept);
-        let members = moved.into_iter().filter_map(|rank| Some((rank, self.member_record(rank)?))).collect();
+        let members: Vec<_> =
+            moved.into_iter().filter_map(|rank| Some((rank, self.member_record(rank)?))).collect();
+        self.most_kept = members.last().map_or(0, |(rank, _)| rank.saturating_add(1)).max(self.most_kept);
         KeptChange::Run(self.id.clone(), Box::new(self.record()), members)
     }
 
@@ -152,6 +153,7 @@ impl Run {
         let members: Vec<_> = members.into_iter().filter(|member| member.round == round.number).collect();
         if members.len() != round.nodes as usize {
             // Its nodes report it, as if nothing were known.
+            self.last_round = self.last_round.min(round.number.saturating_sub(1));
             return;
         }
         let (mut present, mut watched) = (0_u32, 0_u32);

@@ -76,6 +76,11 @@ impl Resumable {
         self.reached.is_ahead = false;
     }
 
+    /// A part of the answer to the request that is under way has left: the request cannot come again.
+    pub(super) fn answered_in_part(&mut self) {
+        self.reached.is_ahead = true;
+    }
+
     /// Notes what the link says, before the requests of a batch.
     pub(super) fn hear(&mut self, side: &LinkSide) {
         if side.before > 0 {

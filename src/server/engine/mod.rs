@@ -550,9 +550,13 @@ impl Session {
                 Request::CancelWait => store.waiting_since(self.id),
                 _ => None,
             };
+            let answered = effects.out.len();
             match store.apply(self.id, request, effects.now, effects) {
                 Ok(Progress::Done) => {}
                 Ok(Progress::Begun) => {
+                    if let Some(link) = link.as_deref_mut().filter(|_| effects.out.len() > answered) {
+                        link.answered_in_part();
+                    }
                     submitted.worked_enough = true;
                     break;
                 }

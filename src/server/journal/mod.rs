@@ -41,6 +41,11 @@ const SAY_AGAIN: Duration = Duration::from_mins(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct CommitNumber(u64);
 
+impl CommitNumber {
+    /// Of what will not be kept any more.
+    const NEVER: Self = Self(u64::MAX);
+}
+
 /// Stands for one walk through all that the server holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tidy(u64);
@@ -56,6 +61,8 @@ struct Queue {
     last: u64,
     /// Whether commits are kept at all: not while writing is impossible.
     is_on: bool,
+    /// The server ends: what happens now is not kept, so no answer to it may leave.
+    is_closed: bool,
 }
 
 /// An open store, as it stands at the start of each segment.
@@ -159,7 +166,10 @@ impl Journal {
     /// the last commit that was made.
     pub fn commit(&self, rows: impl FnOnce(&mut Vec<u8>)) -> CommitNumber {
         let mut queue = lock(&self.queue);
-        let Queue { bytes, starts, last, is_on } = &mut *queue;
+        let Queue { bytes, starts, last, is_on, is_closed } = &mut *queue;
+        if *is_closed {
+            return CommitNumber::NEVER;
+        }
         if *is_on {
             let start = bytes.len();
             bytes.resize(start.saturating_add(COMMIT), 0);
@@ -170,6 +180,9 @@ impl Journal {
             } else {
                 bytes.truncate(start);
             }
+        } else {
+            // Taken all the same: it would only become more. Writing begins with a copy of all that there is.
+            rows(&mut Vec::new());
         }
         CommitNumber(*last)
     }
@@ -528,14 +541,14 @@ impl Journal {
 
     /// Writes and syncs all that there is, at the end of the server.
     pub fn close(&self) {
+        // Clients that are there until the process ends are not to be taken for gone, and hear nothing more.
+        lock(&self.queue).is_closed = true;
         let mut writer = lock(&self.writer);
         self.write(&mut writer);
         if writer.trouble.is_none() {
             let _ = writer.segment.sync();
         }
         drop(writer);
-        // Clients that are there until the process ends are not to be taken for gone.
-        lock(&self.queue).is_on = false;
         lock(&self.unsynced).ends = true;
         self.to_sync.notify_all();
     }

@@ -24,6 +24,9 @@ const MAX_LINKS: usize = 65_536;
 /// So long after its start a server says which relays of the last one are back.
 const RELAYS_ARE_BACK: Duration = Duration::from_secs(2);
 
+/// Stands for a connection where no other will come.
+const RETIRED: u64 = u64::MAX;
+
 /// A link as the API and the metrics show it.
 #[derive(Debug, Clone)]
 pub struct LinkView {
@@ -50,7 +53,7 @@ struct Link {
 struct State {
     addr: IpAddr,
     sessions: LinkSessions,
-    /// The connection that serves it is the so-many-th.
+    /// The connection that serves it is the so-many-th; 0 before the first one, and [`RETIRED`] at the end.
     connection: u64,
 }
 
@@ -118,11 +121,15 @@ impl LinkHost {
         for link in links {
             let sessions: Vec<_> = {
                 let state = link.lock();
+                if state.connection == RETIRED {
+                    continue;
+                }
                 put_link(journal, &link, &state);
                 state.sessions.end().all().collect()
             };
             for no in sessions {
                 link.lock().sessions.copy(no);
+                journal.write_queued();
                 tokio::task::yield_now().await;
             }
         }
@@ -262,7 +269,7 @@ impl LinkHost {
     /// Ends a link's clients, and its connection if there is one.
     fn retire(&self, link: &Link) {
         let mut state = link.lock();
-        state.connection = u64::MAX;
+        state.connection = RETIRED;
         state.sessions.end_all();
         if let Some(journal) = self.stores.journal() {
             journal.commit(|out| Row::Link(link.id, None).encode(out));

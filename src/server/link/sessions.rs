@@ -119,13 +119,12 @@ impl LinkSessions {
 
     /// A session that the last server had goes on, or is over with a reason.
     pub(super) fn restore(&mut self, no: SessionNo, image: &SessionImage) {
-        let Reached { applied, replied, acknowledged, dialect, is_ahead } = image.reached;
-        let replies: Vec<_> =
-            image.unacknowledged().filter(|piece| !piece.is_empty()).map(Bytes::copy_from_slice).collect();
-        let owed = replies.iter().fold(acknowledged, |sum, piece| sum.saturating_add(piece.len() as u64));
+        let Reached { applied, dialect, is_ahead, .. } = image.reached;
+        let (acknowledged, replies) = image.unacknowledged();
+        let replies = replies.into_iter().map(Bytes::copy_from_slice).collect();
         self.end.restore(no, BeforeBreak { applied, acknowledged, replies });
         let resumed = match &image.state {
-            Some(SessionState::Open { store, client, .. }) if owed == replied => {
+            Some(SessionState::Open { store, client, .. }) => {
                 let client = std::str::from_utf8(client).ok().and_then(|text| text.parse().ok());
                 client.and_then(|client| self.resume(no, *store, client, Dialect::from_number(dialect)?))
             }

@@ -486,14 +486,15 @@ impl Rounds {
         let Some(journal) = self.stores.journal() else { return };
         let (runs, barriers) = (state.core.take_kept(), state.barriers.take_kept());
         if !runs.is_empty() || !barriers.is_empty() {
-            journal.commit(|out| {
-                for change in &runs {
-                    kept::put(change, out);
-                }
-                for (name, release) in &barriers {
-                    kept::put_barrier(name, release.as_ref(), out);
-                }
-            });
+            // Made before, for stores wait while a commit is queued.
+            let mut rows = Vec::new();
+            for change in &runs {
+                kept::put(change, &mut rows);
+            }
+            for (name, release) in &barriers {
+                kept::put_barrier(name, release.as_ref(), &mut rows);
+            }
+            journal.commit(|out| out.append(&mut rows));
         }
     }
 
@@ -503,6 +504,7 @@ impl Rounds {
         let runs = self.lock().core.run_ids();
         for run in runs {
             self.copy_run(journal, &run);
+            journal.write_queued();
             tokio::task::yield_now().await;
         }
         let barriers = self.lock().barriers.names();
@@ -516,7 +518,9 @@ impl Rounds {
         // Under the lock: a copy must not come behind what it is older than.
         let mut state = self.lock();
         if let Some(change) = state.core.kept(run) {
-            journal.commit(|out| kept::put(&change, out));
+            let mut rows = Vec::new();
+            kept::put(&change, &mut rows);
+            journal.commit(|out| out.append(&mut rows));
         }
     }
 

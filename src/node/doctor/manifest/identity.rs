@@ -130,6 +130,8 @@ fn unfit_source(
     launch: &Launch,
     source: Source,
 ) -> Option<(&'static str, String)> {
+    /// Of a rank that is the random end of a name.
+    const ID: &str = "rank-from-pod-name";
     match source {
         Source::PodName | Source::HostName => Some(("node-rank", format!("{}, not a number", source.name()))),
         Source::EndOfPodName
@@ -138,15 +140,11 @@ fn unfit_source(
                 Maker::Job | Maker::IndexedJob | Maker::Deployment | Maker::JobSet | Maker::TrainJob
             ) =>
         {
-            Some((
-                "rank-from-pod-name",
-                "the end of the pod's name, which is random here (`job-3-x7k2p`)".into(),
-            ))
+            Some((ID, "the end of the pod's name, which is random here (`job-3-x7k2p`)".into()))
         }
-        Source::EndOfHostName if matches!(pods.maker, Maker::Job | Maker::Deployment) => Some((
-            "rank-from-pod-name",
-            "the end of the host name, which is random here (`job-x7k2p`)".into(),
-        )),
+        Source::EndOfHostName if matches!(pods.maker, Maker::Job | Maker::Deployment) => {
+            Some((ID, "the end of the host name, which is random here (`job-x7k2p`)".into()))
+        }
         Source::IndexInRole | Source::EndOfPodName | Source::EndOfHostName if !pods.is_alone => {
             let others = manifests.training(pods.object).count() > 1 || pods.in_unit != pods.count;
             let most_nodes = launch.most_nodes().filter(|_| launch.tool != Tool::Program);
