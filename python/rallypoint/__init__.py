@@ -1,14 +1,14 @@
 """Meet before training starts: the Python side of a rallypoint server.
 
-torchrun uses it by `--rdzv-backend=rallypoint` (see `rallypoint.torchrun`). For programs of their own there are
+torchrun uses it with `--rdzv-backend=rallypoint` (see `rallypoint.torchrun`). Your own programs can use
 
     join       join a run, hold the place in it, and know its other nodes
     peers      meet once, only to learn who is there
     barrier    wait until all have arrived
-    check_env  what the platform's environment says about this process, and whether it contradicts itself
-    diagnose   PASS, WARN and FAIL for everything that can keep a job from starting, each with what to do
+    check_env  say what the environment tells about this process, and whether its variables contradict each other
+    diagnose   check everything that can keep a job from starting: PASS, WARN or FAIL, each with what to do
 
-Needs the standard library only; torch is imported by `rallypoint.torchrun` alone.
+This package needs only the standard library. Only `rallypoint.torchrun` imports torch.
 """
 
 from __future__ import annotations

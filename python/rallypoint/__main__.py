@@ -9,7 +9,7 @@ from ._binary import find_binary
 
 
 def main() -> None:
-    """Becomes the program."""
+    """Replaces this process by the program."""
     try:
         binary = find_binary()
     except FileNotFoundError as missing:

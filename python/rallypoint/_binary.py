@@ -1,4 +1,4 @@
-"""Finds the `rallypoint` program that this package's wheel brings."""
+"""Finds the `rallypoint` program that comes with the wheel of this package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 def find_binary() -> str:
     """The path of the program: RALLYPOINT_BIN, else the one installed with this package, else the one on PATH.
 
-    A FileNotFoundError that tells where it looked.
+    If there is none, raises a FileNotFoundError that says where it looked.
     """
     given = os.environ.get("RALLYPOINT_BIN")
     if given:

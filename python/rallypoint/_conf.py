@@ -1,7 +1,7 @@
 """What torchrun's command line and the environment say about a node: `--rdzv-conf`, and where its rank comes from.
 
-Every key that torchrun's c10d and static backends know is accepted, so that a command line can change its `--rdzv-backend` and nothing
-else. Keys that nobody knows are refused: they are spelling mistakes.
+Every key that torchrun's c10d and static backends know is accepted. So on a command line, only `--rdzv-backend` has to change. Keys
+that no backend knows are refused, because they are spelling mistakes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 TORCHRUN_TIMEOUT = 900
-"""torchrun adds `timeout=900` to every `--rdzv-conf` that has none, so this value says nothing."""
+"""torchrun adds `timeout=900` to every `--rdzv-conf` that has no timeout. So this value does not say what the user wants."""
 
 KEYS = {
     "join_timeout": "how long a round may gather, in seconds",
@@ -37,7 +37,7 @@ POD_INDEX = ("RALLYPOINT_POD_INDEX", "POD_INDEX", "JOB_COMPLETION_INDEX")
 
 @dataclass(frozen=True)
 class Settings:
-    """What a node asks for; None leaves it to the run or the server."""
+    """What a node asks for. None means that the run or the server decides."""
 
     join_timeout: float | None = None
     last_call: float | None = None
@@ -48,13 +48,13 @@ class Settings:
     read_timeout: float = 60.0
     node_rank: int | None = None
     node_rank_from: str = ""
-    """Where the node rank comes from, for people."""
+    """Where the node rank comes from, in words."""
     notes: tuple[str, ...] = field(default=())
-    """What was given and has no effect, or another one than it says."""
+    """Says which given settings have no effect, or another effect than their name says."""
 
 
 def parse(config: Mapping[str, Any], environment: Mapping[str, str], max_nodes: int) -> Settings:
-    """Reads `--rdzv-conf` and the environment; a ValueError names the key that is wrong and what would be right."""
+    """Reads `--rdzv-conf` and the environment. A ValueError names the wrong key, and says what would be right."""
     conf = _Conf(config)
     notes: list[str] = []
     join_timeout = conf.seconds("join_timeout")
@@ -121,7 +121,7 @@ class _Conf:
 
 
 def _node_rank(conf: _Conf, environment: Mapping[str, str], max_nodes: int, notes: list[str]) -> tuple[int | None, str]:
-    """A rank that a user gave must be right. What the platform says of the pod is used only where it can be a node rank."""
+    """A rank that a user gave must be valid. The pod's index from the platform is used only if it can be a node rank."""
     for key in ("node_rank", "rank"):
         if conf.text(key) in ("none", "any"):
             return None, ""
@@ -154,6 +154,6 @@ def _must_fit(rank: int, name: str, max_nodes: int) -> tuple[int, str]:
 
 
 def _is_alone(environment: Mapping[str, str]) -> bool:
-    """Whether the pod's Job is the only one of its job set."""
+    """Whether the pod's Job is the only one of its JobSet."""
     replicas = environment.get("REPLICATED_JOB_REPLICAS", "1").strip() or "1"
     return replicas == "1" and (environment.get("JOB_INDEX", "0").strip() or "0") == "0"

@@ -1,7 +1,7 @@
-"""JSON over HTTP/1.1 to a server's admin port, through a server that is away for a while.
+"""JSON over HTTP/1.1 to a server's admin port. It goes on when the server is away for a while.
 
-Every request of the API may be sent again (joins carry an id), so a request is repeated until it is answered or the caller's patience
-ends. One [`Client`] is one connection, for one thread; only `interrupt` may be called from another one.
+Every request of the API may be sent again (joins carry an id). So a request is repeated until the server answers, or until the caller
+will not wait any longer. One `Client` is one connection, for one thread. Only `interrupt` may be called from another thread.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from typing import Any
 from .errors import NotRallypointError, ProblemError, UnreachableError, problem
 
 DEFAULT_PORT = 29501
-"""The server's admin port unless the endpoint names another one."""
+"""The server's admin port, unless the endpoint names another one."""
 CONNECT_SECONDS = 5.0
 """How long one attempt to connect may take."""
 ANSWER_SECONDS = 10.0
-"""How much later than the request's own wait an answer may be."""
+"""How much later than the end of the request's own wait an answer may come."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
-"""Seconds between attempts; they double, and each is shortened by up to a half at random."""
+"""Seconds between attempts. They double each time. Each pause is shortened at random, by up to a half."""
 MAX_BODY = 64 << 20
 AWAY = (502, 503, 504)
-"""Statuses of a server, or of a proxy before it, that may answer otherwise in a moment."""
+"""Status codes of a server, or of a proxy before it, that may give another answer a moment later."""
 
 
 class Interrupted(Exception):
@@ -46,7 +46,7 @@ class Endpoint:
 
     @classmethod
     def parse(cls, text: str) -> Endpoint:
-        """`HOST`, `HOST:PORT`, `[IPV6]:PORT`, each also as `http://…`; a ValueError that says what is wrong."""
+        """Reads `HOST`, `HOST:PORT` or `[IPV6]:PORT`, each also with `http://` before it. A ValueError says what is wrong."""
         rest = text.strip()
         if rest.startswith("https://"):
             raise ValueError(f"endpoint {text!r}: the server speaks plain HTTP, write HOST:PORT")
@@ -72,18 +72,18 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Answer:
-    """A good answer: the status tells `complete` from `waiting`."""
+    """An answer that is not an error. The status says whether the round is `complete` or still `waiting`."""
 
     status: int
     body: dict[str, Any]
 
 
 OnTrouble = Callable[[str, float], None]
-"""Is told what is wrong, in words, and for how many seconds it has been so; and `""` when it is over."""
+"""Is called with what is wrong, in words, and for how many seconds. When all is well again, the words are `""`."""
 
 
 class Client:
-    """One connection to a server, made when needed and made again when it breaks."""
+    """One connection to a server. It is opened when needed, and opened again when it breaks."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -101,10 +101,10 @@ class Client:
         late: float = ANSWER_SECONDS,
         on_trouble: OnTrouble | None = None,
     ) -> Answer:
-        """Sends `body` until the server answers, for at most `patience` seconds without an answer.
+        """Sends `body` again and again until the server answers, but for at most `patience` seconds.
 
-        A ProblemError is the server's refusal, an UnreachableError the end of the patience. `wait_seconds` of the body counts as
-        part of the answer's time, `late` comes on top of it. A body that changes with time is given as a function.
+        Raises a ProblemError if the server refuses, and an UnreachableError if it has not answered after `patience` seconds. An answer
+        may take as long as the body's `wait_seconds`, and `late` seconds more. Give a body that changes with time as a function.
         """
         started = time.monotonic()
         pause = FIRST_PAUSE
@@ -117,7 +117,7 @@ class Client:
                 answer = self._exchange(path, payload, allowed)
             except (OSError, http.client.HTTPException) as error:
                 if reused and isinstance(error, (http.client.RemoteDisconnected, ConnectionError)):
-                    continue  # the server closed an idle connection; a new one tells how it is
+                    continue  # the server had closed an idle connection; a new one shows whether it is well
                 cause: Exception = error
             except ProblemError as refusal:
                 if refusal.status not in AWAY:
@@ -144,7 +144,7 @@ class Client:
             raise Interrupted
 
     def interrupt(self) -> None:
-        """Ends what another thread does with this client, now and for ever, by an Interrupted there."""
+        """Stops another thread that uses this client, now and in future: it gets an Interrupted."""
         self._interrupted.set()
         connection = self._connection
         sock = connection.sock if connection else None
@@ -169,7 +169,7 @@ class Client:
             raw = response.read(MAX_BODY)
             self._check_interrupted()
         except BaseException as error:
-            # Also for a signal's exception: half an answer would be read as the next one's beginning.
+            # Also when a signal raised it: otherwise the rest of this answer would be read as the next one.
             self.close()
             if isinstance(error, Exception):
                 self._check_interrupted()

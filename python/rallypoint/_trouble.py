@@ -1,4 +1,4 @@
-"""Says that a server cannot be reached: once after a while, again with growing pauses, and when it is over."""
+"""Logs that a server cannot be reached: first after a while, then again with growing pauses, and once more when it answers again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ log = logging.getLogger("rallypoint")
 
 
 class Trouble:
-    """Give one to `Client.post` as `on_trouble`."""
+    """One of these is the `on_trouble` of `Client.post`."""
 
     def __init__(self, what: str, meanwhile: str, *, quiet: float = 0.0) -> None:
         self._what, self._meanwhile, self._quiet = what, meanwhile, quiet

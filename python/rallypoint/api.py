@@ -1,6 +1,7 @@
 """The functions for users: meet on a server without torchrun, wait at a barrier, find the peers.
 
-`endpoint` is the server's admin port, `HOST` or `HOST:PORT`; without it the variable RALLYPOINT_ADMIN counts, then `localhost:29501`.
+`endpoint` is the server's admin port, `HOST` or `HOST:PORT`. Without it, the variable RALLYPOINT_ADMIN is used, or else
+`localhost:29501`.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ Nodes = int | str | tuple[int, int]
 
 
 class OfNode(TypedDict, total=False):
-    """What a node may say of itself and of the round, by name; all of it may be left out."""
+    """What a node may say about itself and the round, as keyword arguments. All of them are optional."""
 
     endpoint: str | None
     """The server's admin port."""
     name: str | None
-    """What it is called in words; by default the host's name."""
+    """A name for people to read. By default it is the host's name."""
     address: str | None
-    """Where the others reach it; by default where the server sees it."""
+    """The address where the others reach it. By default it is the address that the server sees."""
     role: str | None
     """What it does in the job."""
     node_rank: int | None
@@ -40,13 +41,13 @@ class OfNode(TypedDict, total=False):
     local_world_size: int | None
     """How many processes it will start."""
     timeout: float | None
-    """How long the round may gather, in seconds; the same on all nodes."""
+    """How long the round may wait for its nodes, in seconds. It must be the same on all nodes."""
     last_call: float | None
-    """How long a round that has enough nodes waits for more, in seconds; the same on all nodes."""
+    """How long a round that has enough nodes waits for more, in seconds. It must be the same on all nodes."""
 
 
 class Membership:
-    """This process' place in a round of a run. A context manager: the place is given up at its end.
+    """This process' place in a round of a run. As a context manager, it gives the place up at the end of the block.
 
     with rallypoint.join("my-run", nodes=4) as me:
         print(me.rank, me.world_size, [peer.address for peer in me.peers])
@@ -70,25 +71,25 @@ class Membership:
 
     @property
     def peers(self) -> tuple[Peer, ...]:
-        """Every node of the round by rank, this one too."""
+        """Every node of the round, in the order of their ranks. This node is one of them."""
         return self.round.peers
 
     @property
     def news(self) -> News:
-        """What the last keep-alive said: go on, or join again because nodes wait or one is gone. Never asks the server."""
+        """What the last keep-alive said: go on, or join again because nodes wait or a node is gone. This never asks the server."""
         return self._node.news
 
     def rejoin(self) -> Round:
-        """Joins the next round, and waits for it. The rank stays where possible."""
+        """Joins the next round, and waits until it is complete. The rank stays the same if possible."""
         self.round = self._node.join(participants=True, on_waiting=self._on_waiting)
         return self.round
 
     def leave(self, reason: str = "it is done") -> None:
-        """Gives up the place: the others are told to join again."""
+        """Gives up the place. The server tells the others to join again."""
         self._node.leave(reason)
 
     def close(self, reason: str = "it is done") -> None:
-        """Closes the run, so that nobody joins any more, and leaves it."""
+        """Closes the run, so that nobody can join it any more, and leaves it."""
         self._node.close(reason)
         self._node.leave(reason)
 
@@ -107,11 +108,11 @@ def join(
     on_waiting: Callable[[Waiting], None] | None = None,
     **of_node: Unpack[OfNode],
 ) -> Membership:
-    """Joins a run and waits until enough nodes are there; then holds the place with keep-alives in the background.
+    """Joins a run and waits until enough nodes are there. Then it keeps the place, with keep-alives in the background.
 
     All nodes must give the same `nodes`. With `store` the round gets a TCPStore of its own (`round.store`). `on_waiting` is called
-    every few seconds while the node waits. `of_node` is what OfNode lists: `endpoint`, `name`, `address`, `role`, `node_rank`,
-    `local_world_size`, `timeout`, `last_call`.
+    every few seconds while the node waits. `of_node` may be any of the arguments that OfNode lists: `endpoint`, `name`, `address`,
+    `role`, `node_rank`, `local_world_size`, `timeout`, `last_call`.
     Raises a RallypointError: TimedOutError, ClosedError, MismatchError, UnreachableError, …
     """
     node = _node(run_id, nodes, heartbeat=True, store=store, **of_node)
@@ -125,9 +126,10 @@ def peers(
     on_waiting: Callable[[Waiting], None] | None = None,
     **of_node: Unpack[OfNode],
 ) -> tuple[Peer, ...]:
-    """Meets the other nodes once and returns all of them by rank, this one too; nobody holds a place afterwards.
+    """Meets the other nodes once. Returns all nodes in the order of their ranks, this one too. Afterwards no node holds a place.
 
-    For launchers that only need to know who is there, and where: a hosts file, Ray's head, an MPI launcher. As `join` otherwise.
+    It is for launchers that only need to know which nodes are there, and where: for a hosts file, Ray's head, an MPI launcher. In all
+    else it is like `join`.
     """
     node = _node(run_id, nodes, heartbeat=False, store=False, **of_node)
     return node.join(participants=True, on_waiting=on_waiting).peers
@@ -142,10 +144,11 @@ def barrier(
     timeout: float = 300.0,
     endpoint: str | None = None,
 ) -> int:
-    """Waits until `world_size` participants, or all `members`, have arrived at the barrier `name`; returns how often it was used so far.
+    """Waits until `world_size` participants, or all `members`, have arrived at the barrier `name`. Returns how often it was used so far.
 
-    `participant` is who arrives, by default this process; with `members` it must be one of them, and those who are missing are named
-    when `timeout` (seconds) is over: TimedOutError, with `extra["missing"]`. A server that is away for a moment is waited for.
+    `participant` names who arrives. By default it is this process. With `members` it must be one of them. When `timeout` (seconds) is
+    over, TimedOutError is raised; with `members`, its `extra["missing"]` names those who are missing. If the server is away for a
+    moment, this waits for it.
     """
     chosen = list(members) if members is not None else None
     if world_size is None and chosen is None:
@@ -158,7 +161,7 @@ def barrier(
     deadline = time.monotonic() + timeout
 
     def body() -> dict[str, Any]:
-        # A server that has lost the arrival counts from its repetition.
+        # A server that has lost the arrival measures the time-out from the repeated request.
         left = max(0.0, deadline - time.monotonic())
         return without_none(
             {

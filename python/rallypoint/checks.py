@@ -25,7 +25,7 @@ TIMEOUT = 120.0
 
 
 class ProgramError(RallypointError):
-    """The `rallypoint` program is missing, too old for this, or did not do what it should."""
+    """The `rallypoint` program is missing, is too old, or did not do what it should."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,13 @@ class Check:
     """One thing that was looked at."""
 
     name: str
-    """It stays the same between versions."""
+    """The name of the check. It stays the same between versions."""
     verdict: str
     """PASS, WARN or FAIL."""
     evidence: str
     """What was seen."""
     recommendation: str = ""
-    """What to do; empty if nothing."""
+    """What to do. Empty if there is nothing to do."""
 
     def __str__(self) -> str:
         line = plain(f"{self.verdict} {self.name}: {self.evidence}")
@@ -52,11 +52,11 @@ class Report:
 
     checks: tuple[Check, ...]
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Of `check_env`: the launch environment that follows from the platform's."""
+    """Only from `check_env`: the variables to start the job with, made from those of the platform."""
 
     @property
     def ok(self) -> bool:
-        """Nothing failed."""
+        """Whether no check failed."""
         return not self.failures
 
     @property
@@ -66,7 +66,7 @@ class Report:
 
     @property
     def recommendations(self) -> tuple[str, ...]:
-        """What to do, the failures' first, each once."""
+        """What to do, each only once. What the failed checks recommend comes first."""
         ordered = sorted(self.checks, key=lambda check: (FAIL, WARN, PASS).index(check.verdict))
         return tuple(dict.fromkeys(check.recommendation for check in ordered if check.recommendation))
 
@@ -80,10 +80,10 @@ class Report:
 
 
 def check_env(environment: Mapping[str, str] | None = None) -> Report:
-    """What the environment says about this process' place in its job, and whether it contradicts itself.
+    """Says what the environment tells about this process' place in its job, and whether its variables contradict each other.
 
-    A FAIL is a contradiction or a value that cannot be read; the recommendation names the variable. `variables` of the report is
-    what to start torchrun or an env:// job with.
+    A FAIL means a contradiction, or a value that cannot be read. The recommendation names the variable. The report's `variables` are
+    those to start torchrun or an env:// job with.
     """
     code, output, errors = _run(["env", "--format", "json", "--explain"], environment)
     message = _message(errors)
@@ -97,10 +97,10 @@ def check_env(environment: Mapping[str, str] | None = None) -> Report:
 
 
 def diagnose(endpoint: str | None = None, *, command: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> Report:
-    """Every check of `rallypoint doctor`: environment, names, reachability, server, limits.
+    """Makes every check of `rallypoint doctor`: environment, names, network, server, limits.
 
-    `endpoint` is the store (`HOST:PORT`), by default what the environment names; `command` the job's command line (`["torchrun", …]`),
-    whose flags are then checked too.
+    `endpoint` is the store (`HOST:PORT`). By default it is the one that the environment names. `command` is the job's command line
+    (`["torchrun", …]`). If you give it, its flags are checked too.
     """
     arguments = ["doctor", "--json", *([endpoint] if endpoint else []), *(["--", *command] if command else [])]
     _, output, errors = _run(arguments, environment)
@@ -122,7 +122,7 @@ def _check(entry: Mapping[str, Any]) -> Check:
 
 
 def _run(arguments: list[str], environment: Mapping[str, str] | None) -> tuple[int, str, str]:
-    """Runs the program; its exit code, stdout and stderr. 0, 1 and 2 are answers."""
+    """Runs the program, and returns its exit code, stdout and stderr. The codes 0, 1 and 2 are valid answers."""
     try:
         command = [find_binary(), *arguments]
         ended = subprocess.run(

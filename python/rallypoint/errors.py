@@ -1,12 +1,12 @@
-"""What can go wrong with a server, as exceptions: one class for each thing that a caller treats differently.
+"""What can go wrong with a server, as exceptions. There is one class for each case that callers treat differently.
 
 RallypointError
 ├── UnreachableError        no answer for as long as the caller was willing to wait
 ├── NotRallypointError      something answers there, but not a rallypoint server
-└── ProblemError            the server said no; `code` is the API's, the text says what to do
+└── ProblemError            the server said no: `code` is the API's name for it, the text says what to do
     ├── ClosedError         the run is closed
-    │   └── GracefulExitError   it was closed while this node stood by: nothing is wrong
-    ├── TimedOutError       not enough nodes in time, or a barrier that not all reached
+    │   └── GracefulExitError   it was closed while this node waited for a free place: nothing is wrong
+    ├── TimedOutError       not enough nodes joined in time, or not all arrived at the barrier
     ├── MismatchError       this node's parameters or rank contradict another node's
     └── PlaceLostError      this node's place is gone: lost, replaced, or it left
 """
@@ -20,7 +20,7 @@ from ._text import plain
 
 
 class RallypointError(Exception):
-    """Base of everything that this package raises on purpose."""
+    """Base class of all errors of this package."""
 
 
 class UnreachableError(RallypointError):
@@ -41,7 +41,7 @@ class ProblemError(RallypointError):
         self.code = code
         """The API's name for it, such as `join_timeout`."""
         self.extra = dict(extra or {})
-        """The problem's further members, such as `missing`."""
+        """The other members of the problem, such as `missing`."""
 
 
 class ClosedError(ProblemError):
@@ -49,7 +49,7 @@ class ClosedError(ProblemError):
 
 
 class GracefulExitError(ClosedError):
-    """The run was closed while this node stood by for a free place: nothing is wrong."""
+    """The run was closed while this node waited for a free place: nothing is wrong."""
 
 
 class TimedOutError(ProblemError):
@@ -57,11 +57,11 @@ class TimedOutError(ProblemError):
 
 
 class MismatchError(ProblemError):
-    """This node's parameters contradict those that hold, or its rank is another node's."""
+    """This node's parameters contradict those of the run or barrier, or another node has its rank."""
 
 
 class PlaceLostError(ProblemError):
-    """The node's place is gone: it was not heard from for too long, joined elsewhere, or was made to leave."""
+    """The node has lost its place: the server did not hear from it for too long, it joined elsewhere, or it was made to leave."""
 
 
 _BY_CODE: dict[str, type[ProblemError]] = {
@@ -79,7 +79,7 @@ _BY_CODE: dict[str, type[ProblemError]] = {
 
 
 def problem(status: int, body: Mapping[str, Any]) -> ProblemError:
-    """The exception for a problem document."""
+    """The exception for a problem document of the API."""
     code = str(body.get("code") or "")
     detail = plain(str(body.get("detail") or body.get("title") or f"HTTP status {status}"))
     extra = {name: value for name, value in body.items() if name not in ("title", "status", "detail", "code", "type")}

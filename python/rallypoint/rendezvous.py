@@ -1,7 +1,7 @@
 """A node of a run, as the server's HTTP API knows it: it joins, keeps its place, leaves, or closes the run.
 
-No torch here: the torchrun plugin (`torchrun.py`) and the functions for users (`api.py`) are both made of this.
-What each field means is in docs/http-api.md.
+This module does not use torch. The torchrun plugin (`torchrun.py`) and the functions for users (`api.py`) both use this module.
+docs/http-api.md says what each field means.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from .errors import NotRallypointError, PlaceLostError, ProblemError, Rallypoint
 log = logging.getLogger("rallypoint")
 
 WAIT_SECONDS = 15.0
-"""How long one request waits at the server for news."""
+"""How long one request waits at the server for something new, in seconds."""
 DEFAULT_PATIENCE = 1800.0
-"""How long a server may be away, in seconds, before a node that joins gives up."""
+"""How long a server may be away before a node that joins gives up, in seconds."""
 LEAVE_SECONDS = 2.0
-"""How long a process that ends may take to say so."""
+"""How long a process that ends may try to tell the server, in seconds."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What a run's nodes agree on; None leaves it to the run's first node or the server."""
+    """What the nodes of a run must agree on. None means that the run's first node or the server decides."""
 
     min_nodes: int
     max_nodes: int
@@ -60,7 +60,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Identity:
-    """Who a node is. `node` must be no other live node's."""
+    """Who a node is. No other live node may have the same `node`."""
 
     node: str
     name: str
@@ -83,18 +83,18 @@ class Identity:
 
 
 def node_id() -> str:
-    """A name that no other node has: the host, the process, and something random."""
+    """A name that no other node has. It is made of the host's name, the process id and random digits."""
     return f"{host_name()[:200]}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def host_name() -> str:
-    """This machine's, or pod's, name."""
+    """The name of this pod or machine."""
     return os.environ.get("POD_NAME") or socket.gethostname() or "localhost"
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A node of a round as the others see it."""
+    """A node of a round, as the other nodes see it."""
 
     group_rank: int
     node: str
@@ -113,12 +113,12 @@ class Round:
     group_rank: int
     group_world_size: int
     store: tuple[str, int] | None
-    """Host and port of the store that the round's workers share."""
+    """Host and port of the store that all workers of the round use."""
     keep_alive: float
     keep_alive_misses: int
     gathered_seconds: float
     peers: tuple[Peer, ...] = ()
-    """Every node by rank, if asked for."""
+    """Every node, in the order of their ranks. Empty if the join did not ask for them."""
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> Round:
@@ -143,7 +143,7 @@ def _peer(body: Mapping[str, Any]) -> Peer:
 
 @dataclass(frozen=True)
 class Waiting:
-    """How a round stands that is not complete yet."""
+    """The state of a round that is not complete yet."""
 
     redundant: bool
     round: int
@@ -153,7 +153,7 @@ class Waiting:
     waited_seconds: float
     deadline_seconds: float | None
     reason: str
-    """What is waited for, in words."""
+    """Whom or what the round waits for, in words."""
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> Waiting:
@@ -178,7 +178,7 @@ class Outcome(enum.Enum):
 
 
 class Action(enum.Enum):
-    """What a node of a complete round shall do."""
+    """What a node of a complete round must do."""
 
     CONTINUE = "continue"
     REJOIN = "rejoin"
@@ -187,7 +187,7 @@ class Action(enum.Enum):
 
 @dataclass(frozen=True)
 class News:
-    """The last keep-alive's answer."""
+    """What the server answered to the last keep-alive."""
 
     action: Action = Action.CONTINUE
     reason: str = ""
@@ -195,7 +195,7 @@ class News:
 
 
 class KeepAlive:
-    """A daemon thread that holds a node's place in a round and keeps the latest news. It never outlives its process."""
+    """A daemon thread that keeps a node's place in a round, and holds the latest news. It never outlives its process."""
 
     def __init__(self, endpoint: Endpoint, run_id: str, identity: Identity, terms: Terms, round: Round, join_id: str, late: float) -> None:
         self.news = News()
@@ -246,7 +246,7 @@ class KeepAlive:
             body = answer.body
             news = News(Action(body["action"]), plain(str(body["reason"])), int(body["num_nodes_waiting"]))
         except ProblemError as refusal:
-            # The server will not have this node in the round: it has to join again to hear more.
+            # The server refuses this node in the round: the node has to join again to hear more.
             news = News(Action.REJOIN, str(refusal))
         except (RallypointError, KeyError, TypeError, ValueError) as error:
             log.warning("rallypoint: %s: keep-alive: %s: %s", self._about, type(error).__name__, error)
@@ -257,12 +257,12 @@ class KeepAlive:
             log.log(level, "rallypoint: %s: %s: %s", self._about, news.action.value, news.reason)
         self.news = news
         if news.action is seen and time.monotonic() - started < self._pause:
-            self._client.pause(self._pause)  # a server that answers at once, as it is about to stop, is not asked all the time
+            self._client.pause(self._pause)  # a server that is about to stop answers at once: do not ask it without a pause
 
 
 @dataclass
 class _Presence:
-    """What has to be ended when a node's owner forgets it, or its process ends."""
+    """What must be ended when a node is no longer used, or when its process ends."""
 
     endpoint: Endpoint
     run_id: str
@@ -273,9 +273,9 @@ class _Presence:
     pid: int = field(default_factory=os.getpid)
 
     def end(self, reason: str, patience: float, outcome: Outcome | None = None) -> bool:
-        """Stops the keep-alive and leaves; whether the server heard it."""
+        """Stops the keep-alive and leaves the run. Returns whether the server heard it."""
         if self.pid != os.getpid():
-            return True  # a forked child: place and connections are its parent's
+            return True  # a forked child: the place and the connections belong to its parent
         if self.keep_alive:
             self.keep_alive.stop()
             self.keep_alive = None
@@ -303,8 +303,8 @@ OnWaiting = Callable[[Waiting], None]
 class Node:
     """One node of one run.
 
-    It leaves the run by itself when its process ends in an orderly way, or when nothing refers to it any more. A process that is
-    killed says nothing: then the server misses its keep-alive.
+    It leaves the run by itself when its process ends normally, or when no variable refers to it any more. A process that is killed
+    cannot tell the server. Then the server notices that its keep-alives do not come.
     """
 
     def __init__(
@@ -327,10 +327,10 @@ class Node:
         return keep_alive.news if keep_alive else News()
 
     def join(self, *, participants: bool = False, patience: float | None = None, on_waiting: OnWaiting | None = None) -> Round:
-        """Joins the next round and waits until it is complete; then keeps the place in it, if the node has a heartbeat.
+        """Joins the next round and waits until it is complete. Then it keeps the place in it, if the node has a heartbeat.
 
-        `patience` is for a server that does not answer at all, in seconds (default: the run's join timeout); how long a round may
-        gather is the server's business. Raises a RallypointError.
+        `patience` says for how many seconds a server may not answer at all (default: the run's join timeout). The server decides how
+        long a round may wait for its nodes. Raises a RallypointError.
         """
         self._stop_keep_alive()
         if patience is None:
@@ -354,13 +354,13 @@ class Node:
             except PlaceLostError as lost:
                 if lost.code != "lost":
                     raise
-                # The network was away for longer than the keep-alive. The node is here, so it joins anew.
+                # The network was broken for longer than the keep-alive allows. The node still runs, so it joins again.
                 log.warning("rallypoint: run %r: %s; joining again", self.run_id, lost)
         self.round = round
         if self._heartbeat:
             self._presence.keep_alive = KeepAlive(self.endpoint, self.run_id, self.identity, self.terms, round, join_id, self._late)
         else:
-            self._presence.joined = False  # its place was the round's, which is complete
+            self._presence.joined = False  # it had a place only until the round was complete
         return round
 
     def _wait_for_round(self, body: Mapping[str, Any], patience: float, trouble: Trouble, on_waiting: OnWaiting | None) -> Round:
@@ -368,7 +368,7 @@ class Node:
             try:
                 answer = self._client.post(f"{run_path(self.run_id)}/join", without_none(body), patience=patience, on_trouble=trouble)
             finally:
-                # Also if a signal ended the wait.
+                # This must run also if a signal ended the wait.
                 self._presence.joined |= self._client.has_sent
             try:
                 step = Round.read(answer.body) if answer.status == 200 else Waiting.read(answer.body)
@@ -383,15 +383,16 @@ class Node:
                 on_waiting(step)
 
     def leave(self, reason: str, *, outcome: Outcome | None = None, patience: float = 10.0) -> bool:
-        """Gives up the node's place. Whether the server heard it.
+        """Gives up the node's place. Returns whether the server heard it.
 
-        The others are told to join again, unless the node succeeded. When all nodes of the round did, the run has finished.
+        The server tells the others to join again, unless the node succeeded. When all nodes of the round have succeeded, the run has
+        finished.
         """
         self._client.close()
         return self._presence.end(reason, patience, outcome)
 
     def close(self, reason: str, *, patience: float = 30.0) -> bool:
-        """Closes the run: nobody can join it any more. Whether it was open until now."""
+        """Closes the run: nobody can join it any more. Returns whether it was open until now."""
         client = Client(self.endpoint)
         try:
             body = {"node": self.identity.node, "reason": reason}
@@ -412,5 +413,5 @@ def run_path(run_id: str) -> str:
 
 
 def without_none(body: Mapping[str, Any]) -> dict[str, Any]:
-    """A request's body without what is left open."""
+    """A request's body without the fields that are None."""
     return {name: value for name, value in body.items() if value is not None}

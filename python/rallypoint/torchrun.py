@@ -1,7 +1,7 @@
 """The torchrun plugin: `torchrun --rdzv-backend=rallypoint --rdzv-endpoint=HOST:29501 …`.
 
-torch finds `handler` through the entry-point group `torchrun.handlers` (PyTorch 2.6 and newer) whenever the rendezvous package is
-imported, so importing this module does nothing but define things. torch's agent calls the handler from its main thread.
+torch finds `handler` through the entry-point group `torchrun.handlers` (PyTorch 2.6 and newer). It does so whenever its rendezvous
+package is imported. So an import of this module only defines things. torch's agent calls the handler from its main thread.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from .rendezvous import LEAVE_SECONDS, Action, Identity, Node, Outcome, Round, T
 log = logging.getLogger("rallypoint")
 
 BACKEND = "rallypoint"
-"""The name of the entry point and of the backend: torch requires that they are equal."""
+"""The name of both the entry point and the backend: torch requires that they are equal."""
 EXPLAIN_AFTER = 30.0
-"""Waiting is explained in the log when it has lasted so many seconds, and again with growing pauses."""
+"""After so many seconds of waiting, the log explains it, and then again with growing pauses."""
 
 
 def handler() -> Callable[[RendezvousParameters], RendezvousHandler]:
-    """The entry point: gives torch what creates handlers."""
+    """The entry point: returns the function with which torch creates handlers."""
     return RallypointRendezvousHandler.from_parameters
 
 
 class RallypointRendezvousHandler(RendezvousHandler):
-    """One torchrun agent's side of a rendezvous that the server decides."""
+    """The side of one torchrun agent in a rendezvous. The server makes the decisions."""
 
     def __init__(self, node: Node, settings: Settings) -> None:
         self._node = node
@@ -65,7 +65,7 @@ class RallypointRendezvousHandler(RendezvousHandler):
 
     @classmethod
     def from_parameters(cls, params: RendezvousParameters) -> RallypointRendezvousHandler:
-        """Reads torchrun's parameters; a ValueError says what is wrong with them."""
+        """Reads torchrun's parameters. A ValueError says what is wrong with them."""
         if not params.run_id:
             raise ValueError("the run needs an id: pass --rdzv-id, the same on every node")
         if not params.endpoint:
@@ -103,7 +103,7 @@ class RallypointRendezvousHandler(RendezvousHandler):
 
     @property
     def use_agent_store(self) -> bool:
-        """Always: it makes every worker a client of the round's store. None of them has to host one."""
+        """Always True: so every worker is a client of the round's store, and no worker has to host one."""
         return True
 
     def next_rendezvous(self) -> RendezvousInfo:
@@ -124,7 +124,7 @@ class RallypointRendezvousHandler(RendezvousHandler):
         return self._info(round)
 
     def is_closed(self) -> bool:
-        """See base class. Never asks the server: the last keep-alive's answer is what counts."""
+        """See base class. This never asks the server: the answer to the last keep-alive counts."""
         return self._closed or self._node.news.action is Action.CLOSED
 
     def set_closed(self) -> None:
@@ -136,9 +136,10 @@ class RallypointRendezvousHandler(RendezvousHandler):
         self._closed = True
 
     def num_nodes_waiting(self) -> int:
-        """See base class. Never asks the server, as agents call this all the time.
+        """See base class. This never asks the server, because agents call it all the time.
 
-        Not 0 also when a node of the round is gone and nobody waits yet: then too the agent must stop its workers and join again.
+        It is also not 0 when a node of the round is gone and no node waits yet, because the agent must then stop its workers and join
+        again, too.
         """
         news = self._node.news
         return max(1, news.num_nodes_waiting) if news.action is Action.REJOIN else 0
@@ -146,14 +147,15 @@ class RallypointRendezvousHandler(RendezvousHandler):
     def shutdown(self) -> bool:
         """See base class. As with torch's own backends, an agent that ends closes the run, unless it never was in a round.
 
-        Not one that is told to stop by a signal: its launcher means the run to stay open then, but the agent of PyTorch 2.6 calls this.
+        An agent that a signal stops does not close the run. Its launcher wants the run to stay open, but the agent of PyTorch 2.6 calls
+        this nevertheless.
         """
         error = sys.exc_info()[1]
         if _tells_to_stop(error):
             self._node.leave("its agent was told to stop", patience=LEAVE_SECONDS)
             return True
-        # torch calls this in a `finally`: when an exception ends it (ChildFailedError, if a worker failed),
-        # the agent failed. One that succeeded has waited at the exit barrier for the others.
+        # torch calls this in a `finally`. If there is an exception (ChildFailedError, if a worker failed), the agent failed.
+        # An agent that succeeded has waited at the exit barrier for the others.
         outcome = Outcome.SUCCEEDED if error is None else Outcome.FAILED
         reason = "its workers have succeeded" if error is None else f"its agent failed: {type(error).__name__}"
         done = True
@@ -166,7 +168,7 @@ class RallypointRendezvousHandler(RendezvousHandler):
             except RallypointError as error:
                 log.warning("rallypoint: cannot close run %r: %s", self._node.run_id, error)
                 done = False
-        # A closed run is over when its last node is gone, and has finished when all of them succeeded.
+        # A closed run is over when its last node is gone. It has finished if all nodes succeeded.
         self._node.leave(reason, outcome=outcome, patience=LEAVE_SECONDS)
         return done
 
@@ -187,16 +189,16 @@ class RallypointRendezvousHandler(RendezvousHandler):
                 f"{self._where}, round {round.number} is complete, but its store {plain(host)}:{port} cannot be reached from here "
                 f"({cause}): let this network reach the server's --store-ports, and check its --advertise-host"
             ) from error
-        # The prefix of torch's own backends, so that tools which know it find their way.
+        # The same prefix as that of torch's own backends, so that tools which know it find the keys.
         prefixed = PrefixStore(f"torch.rendezvous.{round.run_id}.{round.number}", store)
         return RendezvousInfo(prefixed, round.group_rank, round.group_world_size, RendezvousStoreInfo(host, port))
 
     def _translated(self, error: RallypointError) -> RendezvousError:
-        """torch's exception for ours; the agent treats some of them in their own way."""
+        """torch's exception for ours. The agent treats some of torch's exceptions in a special way."""
         number = self._node.round.number + 1 if self._node.round else 1
         text = f"{self._where}, round {number} or later: {error}"
         if isinstance(error, GracefulExitError):
-            # Up to 2.15 torchrun then fails on its agent's empty result, with an AttributeError and exit code 1.
+            # Then torchrun (up to 2.15) fails, with an AttributeError and exit code 1, because its agent has no result.
             log.warning("rallypoint: %s; nothing is wrong, whatever torchrun says next", error)
             return RendezvousGracefulExitError(text)
         if isinstance(error, ClosedError):
@@ -218,7 +220,7 @@ def _tells_to_stop(error: BaseException | None) -> bool:
 
 
 class _Explain:
-    """Logs what a round waits for: at once for those who log everything, and for all when it takes long."""
+    """Logs what a round waits for: at once with level INFO, and as a warning when it takes long."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id

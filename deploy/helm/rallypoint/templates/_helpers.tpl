@@ -1,4 +1,4 @@
-{{/* The release's name, with the chart's name in it, unless a name is given. */}}
+{{/* The name of all objects: the release's name with the chart's name in it, unless a value gives another one. */}}
 {{- define "rallypoint.fullname" -}}
 {{- $name := .Values.nameOverride | default "rallypoint" }}
 {{- if .Values.fullnameOverride }}{{ .Values.fullnameOverride }}{{ else if contains $name .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-%s" (.Release.Name | trunc (sub 49 (len $name) | int) | trimSuffix "-") $name }}{{ end }}
@@ -20,7 +20,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- with .Values.image }}{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}{{ end }}
 {{- end }}
 
-{{/* What both shapes say of a pod: where it runs, and as what. */}}
+{{/* Settings of a pod that both modes have: where it runs, and as what. */}}
 {{- define "rallypoint.pod" -}}
 enableServiceLinks: false
 {{- with .Values.serviceAccountName }}
@@ -46,7 +46,7 @@ topologySpreadConstraints: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* What is added to the container of the sidecar. */}}
+{{/* What the values add to the container of the sidecar. */}}
 {{- define "rallypoint.extra" -}}
 {{- with .Values.envFrom }}
 envFrom: {{- toYaml . | nindent 2 }}
@@ -56,7 +56,7 @@ volumeMounts: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* How Prometheus scrapes, in both shapes. */}}
+{{/* How Prometheus scrapes, in both modes. */}}
 {{- define "rallypoint.scrape" -}}
 path: /metrics
 {{- with .Values.serviceMonitor }}
@@ -96,8 +96,8 @@ seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
 {{/*
-The store as a native sidecar, for a pod template of your own chart: the first entry of initContainers, in an Indexed Job or a
-StatefulSet, in every pod. The pod also wants enableServiceLinks: false and terminationGracePeriodSeconds: 660.
+The store as a native sidecar, for a pod template of your own chart. Make it the first entry of initContainers in every pod of an
+Indexed Job or a StatefulSet. In the pod, also set enableServiceLinks: false and terminationGracePeriodSeconds: 660.
 With this chart as a dependency: include "rallypoint.sidecar" .Subcharts.rallypoint | nindent 8
 */}}
 {{- define "rallypoint.sidecar" -}}
@@ -128,8 +128,8 @@ With this chart as a dependency: include "rallypoint.sidecar" .Subcharts.rallypo
 {{- end }}
 
 {{/*
-A relay as a native sidecar, in front of a standalone server, for a pod template of your own chart: among initContainers, before
-those that use the store. The job's endpoint is 127.0.0.1:29500 then. Nothing where relay.enabled is false.
+A relay as a native sidecar, in front of a standalone server, for a pod template of your own chart. Put it into initContainers,
+before those that use the store. The job's endpoint is then 127.0.0.1:29500. If relay.enabled is false, this gives nothing.
 With this chart as a dependency: include "rallypoint.relay" .Subcharts.rallypoint | nindent 8
 */}}
 {{- define "rallypoint.relay" -}}
