@@ -116,3 +116,45 @@ impl Resumable {
         Row::Session(self.id, Some(SessionRow::Over)).encode(rows);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session() -> Resumable {
+        let id = SessionId { link: 1, no: 0 };
+        Resumable::new(id, SocketAddr::from(([127, 0, 0, 1], 1)))
+    }
+
+    #[test]
+    fn a_wait_is_applied_when_it_is_over() {
+        let mut session = session();
+        session.hear(&LinkSide { before: 5, ..LinkSide::default() });
+        session.took(10, false);
+        session.took(20, true);
+        assert_eq!((session.reached.applied, session.reached.is_ahead), (15, false), "it is sent again");
+        let mut rows = Vec::new();
+        session.woken(&mut rows);
+        assert_eq!((session.reached.applied, session.reached.replied), (35, 1));
+        // A CANCEL_WAIT ends the next one.
+        session.took(20, true);
+        session.hear(&LinkSide::default());
+        session.took(1, false);
+        assert_eq!((session.reached.applied, session.reached.is_ahead), (56, false));
+    }
+
+    #[test]
+    fn what_came_behind_a_wait_or_was_answered_in_part_cannot_come_again() {
+        let mut session = session();
+        session.took(20, true);
+        session.hear(&LinkSide::default());
+        session.took(10, true);
+        assert_eq!((session.reached.applied, session.reached.is_ahead), (0, true));
+        session.wait_is_over();
+        assert_eq!((session.reached.applied, session.reached.is_ahead), (30, false));
+        session.answered_in_part();
+        assert!(session.reached.is_ahead);
+        session.took(40, false);
+        assert!(!session.reached.is_ahead, "the whole answer is there");
+    }
+}

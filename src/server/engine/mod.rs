@@ -172,8 +172,10 @@ impl Engine {
             let mut state = self.lock();
             let State { mailboxes, resumable, serial, .. } = &mut *state;
             // Numbers of connections that the journal may know are not given again.
-            let known = linked.iter().map(|linked| linked.conn);
-            *serial = image.clients.keys().next_back().copied().into_iter().chain(known).max().unwrap_or(0);
+            let clients = image.clients.keys().copied();
+            let writers = image.keys.values().filter_map(|key| key.writer);
+            let known = linked.iter().map(|linked| linked.conn).chain(clients).chain(writers);
+            *serial = known.max().unwrap_or(0);
             for linked in linked {
                 let link = Some(Box::new(Resumable::before(linked)));
                 resumable.insert(linked.id, add_mailbox(mailboxes, linked.conn, link));

@@ -183,7 +183,12 @@ impl LinkHost {
                 if state.sessions.connected(hello, true, now).is_err() {
                     return refuse("the relay and the server disagree about what was sent".into(), false);
                 }
-                state.addr = addr;
+                if std::mem::replace(&mut state.addr, addr) != addr {
+                    state.sessions.moved_to(addr);
+                    if let Some(journal) = self.stores.journal() {
+                        put_link(journal, link, &state);
+                    }
+                }
                 state.connection = state.connection.saturating_add(1);
                 let connection = state.connection;
                 let sessions = state.sessions.len();

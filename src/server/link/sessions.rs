@@ -132,7 +132,8 @@ impl LinkSessions {
         };
         let Some(mut session) = resumed else {
             let why = if is_ahead {
-                "its client had sent more while it waited, so it cannot go on after the restart of the server"
+                "its client had sent more while it waited, or had got a part of a long answer: it cannot go on after the restart \
+                 of the server"
             } else {
                 "it ended before the server was restarted; the log of the server says why"
             };
@@ -191,6 +192,11 @@ impl LinkSessions {
         if let Some(journal) = self.stores.journal() {
             journal.commit(put);
         }
+    }
+
+    /// The relay comes from another address. Clients that are here keep theirs.
+    pub(super) fn moved_to(&mut self, relay: IpAddr) {
+        self.relay = relay;
     }
 
     /// Writes again what the journal knows of a session by this link, beside what the store says.
