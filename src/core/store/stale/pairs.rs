@@ -21,6 +21,10 @@ use crate::core::ids::{ConnId, count};
 /// Stands for no position.
 const NONE: u32 = u32::MAX;
 
+/// Most places that are free at the same time. Each key that a request names is looked for among them, so one more
+/// ends the wait for another.
+const MOST_FREE: usize = 64;
+
 /// The place that a connection takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct TakenRank {
@@ -382,6 +386,9 @@ impl StaleKeys {
         if notes_of(&mut self.notes, search.place.by).is_some() {
             // Each of the others may ask again a few times before that one does.
             let patience = self.job_connections.saturating_mul(8).saturating_add(1024);
+            if self.free.len() >= MOST_FREE {
+                self.end_free(0);
+            }
             self.free.push(Free { place: search.place, patience });
         } else {
             self.groups.leave(search.place.group);
