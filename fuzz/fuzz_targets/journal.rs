@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rallypoint::core::journal::segment::{COMMIT, HEADER, Header, Place, seal};
+use rallypoint::core::journal::segment::{COMMIT, HEADER, Header, Position, seal};
 use rallypoint::core::journal::{Recovery, rows};
 
 fuzz_target!(|data: &[u8]| {
@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
     let mut commit = vec![0; COMMIT];
     commit.extend_from_slice(data);
     let at = HEADER as u32;
-    if seal(&mut commit, Place { segment: 1, at }, at).is_none() {
+    if seal(&mut commit, Position { segment: 1, at }, at).is_none() {
         return;
     }
     let sealed = [&header[..], &commit].concat();
