@@ -253,10 +253,7 @@ impl TrackedRun {
     fn close(&mut self, by: String, now: Timestamp, plan: &Plan) {
         self.round.closed = Some(now);
         self.touch();
-        // A round that was complete when it was first seen is of before a restart of the server, and so may be the arrivals
-        // of its nodes at the exit barrier.
-        let is_of_before = self.round.completed.is_some() && self.round.started == self.round.completed;
-        if self.round.exit_done.is_some() || is_of_before {
+        if self.round.exit_done.is_some() || self.round.is_of_before {
             return;
         }
         let reason = match (self.round.completed, self.round.group) {

@@ -45,6 +45,9 @@ pub(in crate::core::insight) struct FormerNode {
 #[derive(Debug, Default)]
 pub(in crate::core::insight) struct RoundFacts {
     pub(in crate::core::insight) number: u64,
+    /// It had begun before the server was restarted. What its nodes did then, such as to arrive at the exit barrier, is
+    /// not known.
+    pub(super) is_of_before: bool,
     /// The first sign of it.
     pub(in crate::core::insight) started: Option<Timestamp>,
     pub(in crate::core::insight) completed: Option<Timestamp>,

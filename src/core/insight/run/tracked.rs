@@ -239,6 +239,12 @@ impl TrackedRun {
         }
     }
 
+    /// Its round had begun before the server was restarted.
+    pub(in crate::core::insight) fn of_before(mut self) -> Self {
+        self.round.is_of_before = true;
+        self
+    }
+
     /// Goes on with the version of another, whose place it takes.
     pub(in crate::core::insight) fn in_place_of(self, other: &Self) -> Self {
         Self { version: other.version, ..self }

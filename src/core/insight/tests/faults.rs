@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::lab::{Lab, PORT};
 use crate::api::{Certainty, RunKind, RunState, Severity};
+use crate::core::ids::RunId;
 use crate::core::insight::{Settings, StoreOwner};
 use crate::core::store::StaleKeyConfig;
 
@@ -699,6 +700,18 @@ fn ranks_in_a_store_that_was_opened_for_announced_pods_are_a_run_without_agents(
 }
 
 #[test]
+fn a_round_of_before_a_restart_of_the_server_is_not_judged() {
+    let mut lab = Lab::new();
+    lab.insight.restored(PORT, RunId::new(b"job"));
+    lab.complete_run("job", 2);
+    lab.pass(5.0);
+    // Both had arrived at the exit barrier when the last server died.
+    lab.cas(1, "job", "close");
+    lab.pass(3.0);
+    assert!(lab.said.iter().all(|(_, said)| said.severity == Severity::Info), "{:?}", lab.said);
+}
+
+#[test]
 fn faults_of_backends() {
     check_all(&[
         Fault {
@@ -727,6 +740,19 @@ fn faults_of_backends() {
             remedy: "first error",
             within: FACT,
             never: &["only 0"],
+        },
+        Fault {
+            name: "c10d: the only agent closes the run after a failure",
+            play: |lab| {
+                lab.complete_run("job", 1);
+                lab.pass(5.0);
+                lab.cas(0, "job", "close");
+            },
+            code: "closed_unfinished",
+            says: &["closed by node0 (node rank 0)"],
+            remedy: "first error",
+            within: FACT,
+            never: &[],
         },
         Fault {
             name: "c10d: an agent is frozen, and another takes it out of the round",
