@@ -15,7 +15,7 @@ struct Mortal {
     ports: [String; 2],
     args: Vec<String>,
     running: Mutex<Option<TestServer>>,
-    _journal: tempfile::TempDir,
+    journal: tempfile::TempDir,
 }
 
 impl Mortal {
@@ -25,7 +25,7 @@ impl Mortal {
         let ports = [*free.start(), *free.end()].map(|port| format!("127.0.0.1:{port}"));
         let path = Path::to_str(journal.path()).expect("a path");
         let args = [&["--journal", path], args].concat().into_iter().map(String::from).collect();
-        let mortal = Self { ports, args, running: Mutex::new(None), _journal: journal };
+        let mortal = Self { ports, args, running: Mutex::new(None), journal };
         mortal.live();
         mortal
     }
@@ -133,6 +133,32 @@ fn a_client_that_sends_more_while_it_waits_is_told_that_it_cannot_go_on() {
     assert_eq!(client.0.read_to_end(&mut rest).expect("closed"), 0, "{rest:?}");
     eventually("the relay says why", || relay.log().contains("had sent more while it waited"));
     assert_eq!(Client::connect(relay.store).add(b"n").expect("an answer"), 2, "once");
+}
+
+#[test]
+fn an_idle_client_outlives_a_tidied_journal_and_then_the_server() {
+    let server = Mortal::start(&[]);
+    let relay = server.relay("train-0");
+    let mut idle = Client::connect(relay.store);
+    assert_eq!(idle.add(b"n").expect("an answer"), 1);
+    let oldest = || {
+        let files = std::fs::read_dir(server.journal.path()).expect("a folder");
+        let paths = files.map(|file| file.expect("a file").path());
+        paths.filter(|path| path.extension().is_some_and(|it| it == "rows")).min().expect("a segment")
+    };
+    let first = oldest();
+    // What it holds is written anew when the journal has grown by 64 MiB.
+    let mut busy = Client::connect(relay.store);
+    let large = vec![b'x'; 4 << 20];
+    eventually("the journal is tidied", || {
+        busy.set(b"large", &large);
+        busy.add(b"written").expect("an answer");
+        oldest() != first
+    });
+    server.die();
+    server.live();
+    assert_eq!(idle.add(b"n").expect("an answer"), 2);
+    busy.add(b"written").expect("an answer");
 }
 
 #[test]

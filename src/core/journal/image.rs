@@ -270,9 +270,7 @@ impl Image {
             }
         }
     }
-}
 
-impl Image {
     fn session(&mut self, SessionId { link, no }: SessionId) -> &mut SessionImage {
         self.links.entry(link).or_default().sessions.entry(no).or_default()
     }

@@ -113,18 +113,7 @@ impl Run {
         if adoption.unreported() == 0 {
             adoption.until = None;
         }
-        let member = Member {
-            info: report.info,
-            join_id: report.join_id,
-            rank: None,
-            watched: true,
-            previous: Some(rank),
-            seat: Seat::InRound(rank),
-            parked: false,
-            last_seen: now,
-            joined: now,
-            serial: 0,
-        };
+        let member = Member::in_round(report.info, report.join_id, true, rank, now);
         self.seat(report.node, member);
         self.watch_for(now);
     }

@@ -164,19 +164,9 @@ impl Run {
             if let Some(asked) = join.rank.filter(|_| member.watched) {
                 self.ranks.insert(asked, member.node.clone());
             }
-            let seated = Member {
-                info: member.info.clone(),
-                join_id: join.id.clone(),
-                rank: join.rank,
-                watched: member.watched,
-                previous: Some(rank),
-                seat: Seat::InRound(rank),
-                parked: false,
-                last_seen: now,
-                joined: now,
-                serial: 0,
-            };
-            self.seat(member.node.clone(), seated);
+            let (info, id) = (member.info.clone(), join.id.clone());
+            let seated = Member::in_round(info, id, member.watched, rank, now);
+            self.seat(member.node.clone(), Member { rank: join.rank, ..seated });
         }
         let participants: Vec<_> = members
             .into_iter()

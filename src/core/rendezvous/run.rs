@@ -116,6 +116,28 @@ pub(super) struct Member {
 }
 
 impl Member {
+    /// A node that is in a round already when it becomes known here.
+    pub(super) fn in_round(
+        info: NodeInfo,
+        join_id: Box<str>,
+        watched: bool,
+        rank: u32,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            info,
+            join_id,
+            rank: None,
+            watched,
+            previous: Some(rank),
+            seat: Seat::InRound(rank),
+            parked: false,
+            last_seen: now,
+            joined: now,
+            serial: 0,
+        }
+    }
+
     pub(super) fn memory(&self, node: &Label) -> usize {
         /// A member, and the node that is shown of it, with its name once more.
         const MEMBER: usize = 768;

@@ -51,7 +51,6 @@ struct Link {
 
 #[derive(Debug)]
 struct State {
-    addr: IpAddr,
     sessions: LinkSessions,
     /// The connection that serves it is the so-many-th; 0 before the first one, and [`RETIRED`] at the end.
     connection: u64,
@@ -111,7 +110,7 @@ impl LinkHost {
         for (&no, session) in &image.sessions {
             sessions.restore(SessionNo(no), session);
         }
-        Some(Link { id, name, state: Mutex::new(State { addr, sessions, connection: 0 }) })
+        Some(Link { id, name, state: Mutex::new(State { sessions, connection: 0 }) })
     }
 
     /// Writes again what the journal knows of the links, in small steps. What it knows of their clients by the stores is
@@ -147,7 +146,7 @@ impl LinkHost {
             let state = link.lock();
             LinkView {
                 name: link.name.clone(),
-                addr: state.addr,
+                addr: state.sessions.relay(),
                 sessions: state.sessions.len(),
                 away: state.sessions.end().away_since().map(|since| now.since(since)),
             }
@@ -183,7 +182,7 @@ impl LinkHost {
                 if state.sessions.connected(hello, true, now).is_err() {
                     return refuse("the relay and the server disagree about what was sent".into(), false);
                 }
-                if std::mem::replace(&mut state.addr, addr) != addr {
+                if state.sessions.relay() != addr {
                     state.sessions.moved_to(addr);
                     if let Some(journal) = self.stores.journal() {
                         put_link(journal, link, &state);
@@ -208,7 +207,7 @@ impl LinkHost {
             if end.is_alive(now) {
                 let reason = format!(
                     "a relay named {name} is connected already, from {}; give each relay a name of its own (--name)",
-                    state.addr
+                    state.sessions.relay()
                 );
                 tracing::warn!(link = name, %peer, "refused a relay: {reason}");
                 return refuse(reason, true);
@@ -223,7 +222,7 @@ impl LinkHost {
         if sessions.connected(hello, false, now).is_err() {
             return refuse("the relay's hello contradicts itself".into(), false);
         }
-        let state = State { addr, sessions, connection: 1 };
+        let state = State { sessions, connection: 1 };
         let link = Arc::new(Link { id, name: name.clone(), state: Mutex::new(state) });
         if let Some(journal) = self.stores.journal() {
             put_link(journal, &link, &link.lock());
@@ -349,7 +348,7 @@ impl LinkHost {
 
 /// Tells the journal of a link.
 fn put_link(journal: &Journal, link: &Link, state: &State) {
-    let addr = state.addr.to_string();
+    let addr = state.sessions.relay().to_string();
     let RelayLife(life) = state.sessions.end().identity().life;
     let row = LinkRow { name: link.name.as_bytes(), life, addr: addr.as_bytes() };
     journal.commit(|out| Row::Link(link.id, Some(row)).encode(out));

@@ -176,7 +176,7 @@ impl LinkSessions {
         let config = self.stores.config();
         let decoder = Decoder::resume(config.limits, config.legacy_dialect, dialect);
         LinkSession {
-            conversation: Conversation::linked(session, decoder),
+            conversation: Conversation::linked(session, decoder, self.stores.journal().is_some()),
             linked,
             waker,
             is_closed,
@@ -192,6 +192,11 @@ impl LinkSessions {
         if let Some(journal) = self.stores.journal() {
             journal.commit(put);
         }
+    }
+
+    /// Where the relay came from last.
+    pub(super) fn relay(&self) -> IpAddr {
+        self.relay
     }
 
     /// The relay comes from another address. Clients that are here keep theirs.

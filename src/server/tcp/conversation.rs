@@ -30,7 +30,7 @@ pub(in crate::server) struct Conversation {
     pub(in crate::server) greeted: bool,
     /// What ends the conversation once the replies are out.
     pub(in crate::server) ending: Option<End>,
-    /// What its link says, where it has no connection of its own.
+    /// What its link says to the journal, where it has no connection of its own.
     pub(in crate::server) side: Option<LinkSide>,
 }
 
@@ -49,9 +49,9 @@ impl Conversation {
         }
     }
 
-    /// The conversation of a client behind a relay.
-    pub(in crate::server) fn linked(session: Session, decoder: Decoder) -> Self {
-        Self { side: Some(LinkSide::default()), ..Self::new(session, decoder) }
+    /// The conversation of a client behind a relay, of which a journal knows if it `is_kept`.
+    pub(in crate::server) fn linked(session: Session, decoder: Decoder, is_kept: bool) -> Self {
+        Self { side: is_kept.then(LinkSide::default), ..Self::new(session, decoder) }
     }
 
     /// Whether the replies may leave: the journal has what they depend on. If not, the task is woken when it has.
