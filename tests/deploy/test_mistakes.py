@@ -13,13 +13,13 @@ from render import text
 CONF = "--rdzv_conf=is_host=0,join_timeout=1800,read_timeout=120"
 LOCAL_ADDR = "        - name: PET_LOCAL_ADDR\n          valueFrom:\n            fieldRef:\n              fieldPath: status.podIP\n"
 TRAIN = "        - scripts/diffusion/train.py"
-C10D = "        - name: PET_RDZV_BACKEND\n          value: c10d\n        - name: PET_RDZV_ENDPOINT\n          value: rallypoint:29500\n"
+C10D = "        - name: PET_RDZV_BACKEND\n          value: c10d\n        - name: PET_RDZV_ENDPOINT\n          value: 127.0.0.1:29500\n"
 WORKER_ENV = "        - name: MASTER_PORT\n          value: \"29500\"\n"
 MISTAKES = [
     # problem, overlay, text, what it becomes
     ("selector-matches-none", "indexed-job", "    app: colossalai-training\n---", "    app: colossalai-training\n    role: master\n---"),
     ("endpoint-selects-all", "indexed-job", "value: colossalai-training-0.training-master-service", "value: training-master-service"),
-    ("endpoint-selects-all", "statefulset", "--rdzv_endpoint=rallypoint:29500", "--rdzv_endpoint=train-rdzv:29500"),
+    ("endpoint-selects-all", "statefulset", "--rdzv_endpoint=127.0.0.1:29500", "--rdzv_endpoint=train-rdzv:29500"),
     ("no-store", "indexed-job", "value: colossalai-training-0.training-master", "value: colossalai-training-1.training-master"),
     ("name-resolves-to-none", "indexed-job", "      subdomain: training-master-service\n", ""),
     ("no-subdomain", "driver", LOCAL_ADDR, ""),
@@ -57,7 +57,7 @@ MISTAKES = [
     ("two-stores", "standalone", "  strategy:\n    type: Recreate\n", ""),
     ("journal-not-kept", "statefulset-journal", "        - mountPath: /data\n", "        - mountPath: /journal\n"),
     ("journal-not-kept", "helm-journal", "persistentVolumeClaim: {claimName: rallypoint-journal}", "emptyDir: {}"),
-    ("no-relay", "statefulset", "--rdzv_endpoint=rallypoint:29500", "--rdzv_endpoint=127.0.0.1:29500"),
+    ("no-relay", "indexed-job", "--rdzv_endpoint=$(MASTER_ADDR):$(MASTER_PORT)", "--rdzv_endpoint=127.0.0.1:29500"),
     ("journal-not-writable", "statefulset-journal", "        fsGroup: 65532\n", ""),
     ("no-store", "statefulset-journal", "--server=rallypoint:29501", "--server=train-llm-0.train-rdzv:29501"),
     ("port", "statefulset-journal", "--server=rallypoint:29501", "--server=rallypoint:29500"),

@@ -101,7 +101,6 @@ def test_the_journal_of_the_base_is_that_of_the_chart() -> None:
 
 
 def test_the_relay_comes_before_those_that_use_the_store() -> None:
-    (pods,) = [d["spec"]["template"]["spec"] for d in render("statefulset-journal") if d["kind"] == "StatefulSet"]
-    assert [container["name"] for container in pods["initContainers"]] == ["relay", "wait"]
-    (plain,) = [d["spec"]["template"]["spec"] for d in render("statefulset") if d["kind"] == "StatefulSet"]
-    assert [container["name"] for container in plain["initContainers"]] == ["wait"], "the component adds it, and not the label"
+    for name, kind in (("statefulset", "StatefulSet"), ("statefulset-journal", "StatefulSet"), ("driver", "Deployment")):
+        (pods,) = [d["spec"]["template"]["spec"] for d in render(name) if d["kind"] == kind and "rallypoint-relay" in d["metadata"].get("labels", {})]
+        assert [container["name"] for container in pods["initContainers"]] == ["relay", "wait"]

@@ -141,8 +141,8 @@ def loss_and_delay(pods: Scenario) -> None:
     for place in pods.pods.values():
         place.lose(0.1)
     server = next(place for name, place in pods.pods.items() if name.startswith("rallypoint"))
-    proxy = [sys.executable, "-IS", str(Path(__file__).with_name("support") / "delay_proxy.py"), "29600", "127.0.0.1", "29500", "0.05"]
-    server.firewall("-t", "nat", "-A", "PREROUTING", "-p", "tcp", "--dport", "29500", "-j", "REDIRECT", "--to-ports", "29600")
+    proxy = [sys.executable, "-IS", str(Path(__file__).with_name("support") / "delay_proxy.py"), "29600", "127.0.0.1", "29501", "0.05"]
+    server.firewall("-t", "nat", "-A", "PREROUTING", "-p", "tcp", "--dport", "29501", "-j", "REDIRECT", "--to-ports", "29600")
     with subprocess.Popen(server.inside(proxy)) as slow:
         try:
             pods.start().results(2)

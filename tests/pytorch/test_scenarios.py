@@ -42,7 +42,7 @@ TWO_PODS = [
 ]
 # The driver starts the processes itself, and tells each its rank.
 BY_DRIVER = "RANK=$NODE_INDEX exec python train.py"
-ENV_OF_DRIVER = ("torchrun --nnodes=2 --nproc_per_node=1 train.py && exec sleep infinity", f"MASTER_ADDR=rallypoint MASTER_PORT=29500 WORLD_SIZE=2 {BY_DRIVER}")
+ENV_OF_DRIVER = ("torchrun --nnodes=2 --nproc_per_node=1 train.py && exec sleep infinity", f"MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True WORLD_SIZE=2 {BY_DRIVER}")
 CASES = [
     Case("indexed-job", 4, [ONE_PROCESS], says="4 pods are there"),
     Case("smoke-test", 4, [("--nproc_per_node=8", "--nproc_per_node=2")], says="2 pods are there", train=""),
