@@ -1,19 +1,28 @@
-//! The gates of the runs behind one lock, and the bell that wakes the requests waiting at them.
+//! The gates of the runs behind one lock, the bell that wakes the requests waiting at them, and their rows in the journal: one
+//! for each open gate, and one for each of its pods.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
 use super::limits::RUNS_SHARE;
-use crate::config::ServerConfig;
-use crate::core::gate::{Announcement, Gate, Gates, PodRefusal, PodStanding, Versions};
+use super::stores::StoreHost;
+use crate::core::gate::{
+    Announcement, Gate, Gates, KeptChange, Opened, PodKey, PodRefusal, PodStanding, Versions,
+};
 use crate::core::ids::Timestamp;
+use crate::core::journal::{Image, Row, Table};
 use crate::server::engine::Reservation;
+
+/// Pods that are copied at a time when the journal is shortened.
+const COPIED_AT_ONCE: usize = 256;
 
 /// Holds pods until all of their run are there.
 #[derive(Debug)]
 pub struct PodGates {
+    stores: Arc<StoreHost>,
     gates: Mutex<Gates>,
     /// The memory that they take, and the most that they may take.
     memory: Mutex<Reservation>,
@@ -21,13 +30,23 @@ pub struct PodGates {
     bell: watch::Sender<()>,
 }
 
+/// The id of a gate's row: its run. With a pod, of that pod's row.
+type RowId = (String, Option<PodKey>);
+
 impl PodGates {
-    pub(super) fn new(config: &ServerConfig, memory: Reservation) -> Self {
+    /// With the open gates that the last server had.
+    pub(super) fn new(stores: Arc<StoreHost>, before: &Image, now: Timestamp) -> Self {
+        let config = stores.config();
+        let mut gates = Gates::new(config.pod_timeout, config.max_runs);
+        restore(&mut gates, before, now);
+        let mut memory = stores.budget().reservation();
+        memory.set(gates.memory());
         Self {
-            gates: Mutex::new(Gates::new(config.pod_timeout, config.max_runs)),
-            memory: Mutex::new(memory),
             most_memory: config.max_memory / RUNS_SHARE,
+            gates: Mutex::new(gates),
+            memory: Mutex::new(memory),
             bell: watch::Sender::new(()),
+            stores,
         }
     }
 
@@ -35,9 +54,13 @@ impl PodGates {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of announced pods. Look at it and let go of the lock at once.
-    pub fn look(&self) -> MutexGuard<'_, Gates> {
+    fn lock(&self) -> MutexGuard<'_, Gates> {
         self.gates.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of announced pods. Let go of it at once.
+    pub fn look(&self) -> impl std::ops::Deref<Target = Gates> {
+        self.lock()
     }
 
     /// Rings whenever a gate opens, and when the server stops.
@@ -57,10 +80,11 @@ impl PodGates {
         let waits = self.look().is_waiting(run_id, said);
         let finished = if waits { None } else { finished() };
         let standing = {
-            let (mut gates, mut memory) = (self.look(), self.memory());
+            let (mut gates, mut memory) = (self.lock(), self.memory());
             gates.limit_memory(self.most_memory.min(memory.most()));
             let standing = gates.announce(run_id, said, finished, now);
             memory.set(gates.memory());
+            self.keep(&mut gates);
             standing?
         };
         if let PodStanding::Go(opened) = &standing
@@ -89,8 +113,75 @@ impl PodGates {
     }
 
     pub(super) fn tick(&self, now: Timestamp, is_connected: impl Fn(IpAddr) -> bool) {
-        let (mut gates, mut memory) = (self.look(), self.memory());
+        let (mut gates, mut memory) = (self.lock(), self.memory());
         gates.tick(now, is_connected);
         memory.set(gates.memory());
+        self.keep(&mut gates);
+    }
+
+    /// Tells the journal what has changed.
+    fn keep(&self, gates: &mut Gates) {
+        let changes = gates.take_kept();
+        if let Some(journal) = self.stores.journal().filter(|_| !changes.is_empty()) {
+            let mut rows = Vec::new();
+            for change in &changes {
+                put(change, &mut rows);
+            }
+            journal.commit(|out| out.append(&mut rows));
+        }
+    }
+
+    /// Writes again what the journal knows of the gates, some pods at a time.
+    pub(super) async fn copy(&self) {
+        let Some(journal) = self.stores.journal() else { return };
+        let open = self.look().open_runs();
+        for run_id in open {
+            let mut last = None;
+            loop {
+                {
+                    // Under the lock: a copy must not come behind what it is older than.
+                    let gates = self.lock();
+                    let Some(change) = gates.kept(&run_id, last.as_ref(), COPIED_AT_ONCE) else { break };
+                    journal.commit(|out| put(&change, out));
+                    last = change.pods.into_iter().next_back().map(|(key, _)| key);
+                }
+                journal.write_queued();
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+/// Appends the rows of a change.
+fn put(change: &KeptChange, out: &mut Vec<u8>) {
+    let KeptChange { run_id, opened, pods } = change;
+    put_row(&(run_id.clone(), None), opened.as_ref(), out);
+    for (pod, said) in pods {
+        put_row(&(run_id.clone(), Some(pod.clone())), said.as_ref(), out);
+    }
+}
+
+fn put_row(id: &RowId, record: Option<&impl serde::Serialize>, out: &mut Vec<u8>) {
+    // Structs of numbers and texts, which JSON takes.
+    if let (Ok(id), Ok(body)) = (serde_json::to_vec(id), record.map(serde_json::to_vec).transpose()) {
+        Row::Entry(Table::Announcement, &id, body.as_deref()).encode(out);
+    }
+}
+
+/// Makes the gates what the journal says.
+fn restore(gates: &mut Gates, before: &Image, now: Timestamp) {
+    let mut open = HashMap::<String, (Option<Opened>, Vec<Announcement>)>::new();
+    for (id, body) in before.entries.get(&Table::Announcement).into_iter().flatten() {
+        let Ok((run_id, pod)) = serde_json::from_slice::<RowId>(id) else { continue };
+        let (opened, pods) = open.entry(run_id).or_default();
+        match pod {
+            None => *opened = serde_json::from_slice(body).ok(),
+            Some(_) => pods.extend(serde_json::from_slice::<Announcement>(body)),
+        }
+    }
+    for (run_id, (opened, pods)) in open {
+        if let Some(opened) = opened {
+            gates.restore(&run_id, opened, pods, now);
+        }
     }
 }

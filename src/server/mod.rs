@@ -78,11 +78,11 @@ impl Server {
         };
         let stores =
             Arc::new(StoreHost::start(shared, clock, Arc::clone(&cleanup_log), journal, &mut before)?);
-        let gates = Arc::new(PodGates::new(stores.config(), stores.budget().reservation()));
         for socket in sockets {
             stores.open(socket)?;
         }
         stores.reopen();
+        let gates = Arc::new(PodGates::new(Arc::clone(&stores), &before, clock.now()));
         let rounds = Arc::new(Rounds::new(Arc::clone(&stores), clock, &before));
         let watch =
             Watch::new(Arc::clone(&stores), Arc::clone(&rounds), Arc::clone(&gates), clock, runs_before);
@@ -206,6 +206,7 @@ impl Server {
             let others = async {
                 self.links.copy(journal).await;
                 self.rounds.copy().await;
+                self.gates.copy().await;
             };
             self.stores.tidy_journal(others).await;
         }

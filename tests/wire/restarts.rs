@@ -249,6 +249,21 @@ fn who_has_not_heard_that_a_named_barrier_was_released_hears_it_after_a_restart(
 }
 
 #[test]
+fn a_pod_that_is_replaced_after_a_restart_passes_the_open_gate() {
+    let server = Mortal::start(&[]);
+    let announce = |pod: &str, uid: &str| {
+        let body = format!(r#"{{"pod":"{pod}","uid":"{uid}","nodes":"2","wait_seconds":0}}"#);
+        let path = "POST /api/v1/runs/train/announce";
+        http(server.admin(), path, "Content-Type: application/json\r\n", &body).json()["state"].clone()
+    };
+    assert_eq!(announce("train-0", "a"), "gathering");
+    assert_eq!(announce("train-1", "b"), "go");
+    server.die();
+    server.live();
+    assert_eq!(announce("train-1", "c"), "go", "pod train-0 trains, and does not ask again");
+}
+
+#[test]
 fn a_native_round_and_its_store_go_on_after_a_restart() {
     let free = free_ports(8);
     let server = Mortal::start(&["--store-ports", &format!("{}-{}", free.start(), free.end())]);

@@ -13,14 +13,18 @@
 //!
 //! Pure: the shell passes in time and addresses, holds the lock, and wakes the requests that wait.
 
+mod kept;
 mod progress;
 mod snapshot;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::core::ids::{Elapsed, Nodes, Timestamp};
+pub use kept::KeptChange;
 pub use progress::{GateProgress, Missing, Versions};
 pub use snapshot::GateSnapshot;
 
@@ -32,7 +36,7 @@ const MAX_TURNED_AWAY: usize = 256;
 const MAX_TEXT: usize = 256;
 
 /// What a pod says about itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Announcement {
     /// Its name.
     pub pod: String,
@@ -71,13 +75,14 @@ pub enum PodStanding {
 }
 
 /// A gate that is open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opened {
     /// How long it took from the first announcement.
     pub after: Duration,
     /// How many pods were there.
     pub pods: usize,
     /// Whether this announcement opened it.
+    #[serde(skip)]
     pub just_now: bool,
 }
 
@@ -136,7 +141,7 @@ pub enum PodRefusal {
 /// A name and a node rank.
 type NameAndRank = (String, Option<u32>);
 /// What a pod is known by: its name and rank, and its UID.
-type Key = (NameAndRank, String);
+pub type PodKey = (NameAndRank, String);
 
 impl Announcement {
     /// Bytes that a pod takes. Its texts are kept three times.
@@ -150,7 +155,7 @@ impl Announcement {
         (self.pod.clone(), self.node_rank)
     }
 
-    fn key(&self) -> Key {
+    fn key(&self) -> PodKey {
         (self.place(), self.uid.clone())
     }
 
@@ -172,11 +177,11 @@ pub struct Member {
 /// One run's gate.
 #[derive(Debug, Clone)]
 pub struct Gate {
-    members: BTreeMap<Key, Member>,
+    members: BTreeMap<PodKey, Member>,
     /// Pods that were not taken: their node rank is held, or they expect another number of nodes.
     turned_away: BTreeMap<NameAndRank, Member>,
     /// Pods that have a successor, and their last sign of life.
-    replaced: BTreeMap<Key, Timestamp>,
+    replaced: BTreeMap<PodKey, Timestamp>,
     since: Timestamp,
     opened: Option<Opened>,
     /// Bytes of the largest pod.
@@ -184,6 +189,8 @@ pub struct Gate {
     /// Members that lived at the last look.
     live: usize,
     has_changed: bool,
+    /// Pods of an open gate, or of one before it, that the journal does not know as they are.
+    moved: Vec<PodKey>,
     /// A number that changes with each change.
     version: u64,
 }
@@ -199,12 +206,15 @@ pub struct Gates {
     max_memory: usize,
     /// Goes up with every change that others see; a repeated announcement is not one.
     version: u64,
+    /// What the journal is to be told: runs, and which of their pods.
+    unkept: HashMap<String, BTreeSet<PodKey>>,
 }
 
 impl Gates {
     /// `pod_timeout` is how long a pod counts after its last sign of life, `max_runs` how many runs there may be.
     pub fn new(pod_timeout: Duration, max_runs: usize) -> Self {
-        Self { by_run: HashMap::new(), pod_timeout, max_runs, max_memory: usize::MAX, version: 0 }
+        let (by_run, unkept) = (HashMap::new(), HashMap::new());
+        Self { by_run, pod_timeout, max_runs, max_memory: usize::MAX, version: 0, unkept }
     }
 
     /// How many bytes all pods may take from now on.
@@ -250,9 +260,12 @@ impl Gates {
         let timeout = self.pod_timeout;
         let gate = self.by_run.entry(run_id.to_owned()).or_insert_with(|| Gate::new(now));
         if finished.is_some_and(|at| gate.since <= at) {
-            *gate = Gate::new(now);
+            gate.begin_anew(now);
         }
         let standing = gate.announce(run_id, said, now, timeout);
+        if !gate.moved.is_empty() {
+            self.unkept.entry(run_id.to_owned()).or_default().append(&mut gate.moved.drain(..).collect());
+        }
         if std::mem::take(&mut gate.has_changed) {
             self.version = self.version.saturating_add(1);
             gate.version = self.version;
@@ -263,8 +276,8 @@ impl Gates {
     /// Takes note of the pods that are connected, and forgets runs whose pods have all been silent for the
     /// pod timeout.
     pub fn tick(&mut self, now: Timestamp, is_connected: impl Fn(IpAddr) -> bool) {
-        let (timeout, version) = (self.pod_timeout, &mut self.version);
-        self.by_run.retain(|_, gate| {
+        let (timeout, version, unkept) = (self.pod_timeout, &mut self.version, &mut self.unkept);
+        self.by_run.retain(|run_id, gate| {
             for member in gate.members.values_mut().filter(|member| is_connected(member.said.address)) {
                 member.seen = now;
             }
@@ -275,6 +288,9 @@ impl Gates {
             if (live, gate.turned_away.len()) != (gate.live, turned_away) {
                 *version = version.saturating_add(1);
                 (gate.live, gate.version) = (live, *version);
+            }
+            if live == 0 && gate.opened.is_some() {
+                unkept.entry(run_id.clone()).or_default().extend(gate.members.keys().cloned());
             }
             live > 0
         });
@@ -324,6 +340,7 @@ impl Gate {
             largest: 0,
             live: 0,
             has_changed: true,
+            moved: Vec::new(),
             version: 0,
         }
     }
@@ -365,7 +382,7 @@ impl Gate {
         let holder = holder.or_else(|| self.members.values().filter(is_other).find(has_rank));
         if !beside && !self.members.values().any(|member| is_other(&member)) {
             // None of the earlier pods is left: these are pods of a new run with the same id.
-            let last = std::mem::replace(self, Self::new(now));
+            let last = self.begin_anew(now);
             let live = last.members.into_iter().filter(|(_, member)| is_live(&member));
             self.replaced.extend(live.map(|(key, member)| (key, member.seen)).take(MAX_TURNED_AWAY));
         } else if let Some(holder) = holder {
@@ -403,6 +420,7 @@ impl Gate {
     /// the pod stands `beside` the others of its name.
     fn take_in(&mut self, said: &Announcement, beside: bool, now: Timestamp, timeout: Duration) {
         let (key, replaced) = (said.key(), &mut self.replaced);
+        let (is_open, moved) = (self.opened.is_some(), &mut self.moved);
         self.members.retain(|other_key, other| {
             let is_same_place = other.said.is_same_place(said);
             let goes = match said.node_rank {
@@ -415,12 +433,18 @@ impl Gate {
             if is_same_place && replaced.len() < MAX_TURNED_AWAY {
                 replaced.insert(other_key.clone(), other.seen);
             }
+            if is_open {
+                moved.push(other_key.clone());
+            }
             false
         });
         self.replaced.remove(&key);
-        let before = self.members.insert(key, Member { said: said.clone(), seen: now });
+        let before = self.members.insert(key.clone(), Member { said: said.clone(), seen: now });
         if before.is_none() {
             self.turned_away.remove(&said.place());
+        }
+        if is_open && before.as_ref().is_none_or(|before| before.said != *said) {
+            self.moved.push(key);
         }
         self.has_changed |=
             before.is_none_or(|before| before.said != *said || now.since(before.seen) >= timeout);
@@ -443,6 +467,7 @@ impl Gate {
         if live >= nodes.min as usize {
             let opened = Opened { after: now.since(self.since), pods: live, just_now: true };
             self.opened = Some(opened);
+            self.moved.extend(self.members.keys().cloned());
             self.has_changed = true;
             return PodStanding::Go(opened);
         }

@@ -10,7 +10,11 @@ struct World {
     now: Timestamp,
     finished: Option<Timestamp>,
     restarts: bool,
+    journal: Journal,
 }
+
+/// What the rows of all changes come to: how each gate opened, and its pods.
+type Journal = BTreeMap<String, (Opened, BTreeMap<PodKey, Announcement>)>;
 
 impl World {
     fn new() -> Self {
@@ -19,6 +23,37 @@ impl World {
             now: Timestamp::default(),
             finished: None,
             restarts: false,
+            journal: Journal::new(),
+        }
+    }
+
+    fn write_journal(&mut self) {
+        for KeptChange { run_id, opened, pods } in self.gates.take_kept() {
+            let Some(opened) = opened else {
+                let (_, mut left) = self.journal.remove(&run_id).expect("a gate that was kept");
+                for (key, said) in &pods {
+                    assert!(said.is_none() && left.remove(key).is_some());
+                }
+                assert!(left.is_empty(), "no row is left over: {left:?}");
+                continue;
+            };
+            let (_, rows) = self.journal.entry(run_id).or_insert((opened, BTreeMap::new()));
+            for (key, said) in pods {
+                match said {
+                    Some(said) => drop(rows.insert(key, said)),
+                    None => assert!(rows.remove(&key).is_some(), "{key:?} has a row"),
+                }
+            }
+        }
+    }
+
+    /// The server dies, and another one goes on with the journal.
+    fn restart(&mut self) {
+        self.write_journal();
+        self.gates = Gates::new(TIMEOUT, MAX_RUNS);
+        self.now = Timestamp::default();
+        for (run_id, (opened, pods)) in &self.journal {
+            self.gates.restore(run_id, *opened, pods.values().cloned().collect(), self.now);
         }
     }
 
@@ -226,6 +261,25 @@ fn a_finished_run_is_started_again_only_by_pods_that_mean_it() {
 }
 
 #[test]
+fn an_open_gate_outlives_the_server_and_one_that_fills_does_not() {
+    let mut world = World::new();
+    world.pod("t-0", "a", "2").expect("taken");
+    world.restart();
+    assert!(world.gates.of("run").is_none(), "its pods announce themselves again");
+    world.pod("t-0", "a", "2").expect("taken");
+    assert!(goes(world.pod("t-1", "b", "2")));
+    world.restart();
+    assert!(goes(world.pod("t-1", "c", "2")), "the pod that replaces one passes, although nobody else asks");
+    world.restart();
+    let parked = world.pod("u-1", "d", "2");
+    assert!(matches!(parked, Ok(PodStanding::Parked { holder, .. }) if holder == "t-1"));
+    world.after(31);
+    world.gates.tick(world.now, |_| false);
+    world.restart();
+    assert!(world.gates.of("run").is_none(), "its pods were gone before the server was");
+}
+
+#[test]
 fn others_see_a_gate_change_when_something_changes() {
     let mut world = World::new();
     let mut last = 0;
@@ -337,7 +391,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn whatever_happened_before_those_who_keep_asking_meet(steps in steps(), with_ranks in any::<bool>(), shared in 1..4_usize) {
+    fn whatever_happened_before_those_who_keep_asking_meet(steps in steps(), with_ranks in any::<bool>(), shared in 1..4_usize, restarts in any::<bool>()) {
         let mut world = World::new();
         let mut lives = [0; 4];
         let announce = |world: &mut World, lives: &[u32; 4], pod: usize| {
@@ -358,6 +412,14 @@ proptest! {
                 .flat_map(super::Gate::members).filter_map(|member| member.said.node_rank).collect();
             let distinct: std::collections::BTreeSet<&u32> = ranks.iter().collect();
             prop_assert_eq!(distinct.len(), ranks.len());
+            world.write_journal();
+            let open = world.gates.of("run").filter(|gate| gate.opened().is_some());
+            let pods = |gate: &Gate| gate.members().map(|member| member.said.clone()).collect::<Vec<_>>();
+            let kept = world.journal.get("run").map(|(_, pods)| pods.values().cloned().collect::<Vec<_>>());
+            prop_assert_eq!(kept, open.map(pods), "the journal knows the open gate, and nothing else");
+        }
+        if restarts {
+            world.restart();
         }
         for _ in 0..4 {
             world.after(3);

@@ -1,6 +1,8 @@
 //! How many nodes a run has.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 
 /// A number of nodes: as many as `max`, at least `min`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,5 +44,12 @@ impl std::fmt::Display for Nodes {
 impl Serialize for Nodes {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Nodes {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Cow::<str>::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("a number of nodes is N or MIN:MAX"))
     }
 }

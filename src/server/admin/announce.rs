@@ -88,6 +88,7 @@ pub(super) async fn announce(
         } else {
             Some(super::routes::store_of_run(&server, local, &run_id)?)
         };
+        server.stores().safe().await;
         return Ok((
             status,
             Json(api::AnnounceAnswer { store, ..answer(&server, &said, &run_id, standing) }),

@@ -1,0 +1,82 @@
+//! What a server that is started again must know of the gates: which have opened, and their pods.
+//!
+//! A gate where pods still wait is not kept: they announce themselves every few seconds until it opens. From an open one
+//! nobody does. If it were forgotten, a pod that is replaced would wait for all others, which will never come again.
+
+use std::collections::BTreeMap;
+
+use super::{Announcement, Gate, Gates, Member, Opened, PodKey};
+use crate::core::ids::Timestamp;
+
+/// What is to be said of one run's gate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptChange {
+    /// The run.
+    pub run_id: String,
+    /// How it opened; `None` if there is no open gate any more.
+    pub opened: Option<Opened>,
+    /// Some of its pods, as they announced themselves; `None` for one that is gone.
+    pub pods: Vec<(PodKey, Option<Announcement>)>,
+}
+
+impl Gate {
+    /// An empty gate instead of this one, which is returned. All that was kept of it is to be taken back.
+    pub(super) fn begin_anew(&mut self, now: Timestamp) -> Self {
+        let last = std::mem::replace(self, Self::new(now));
+        if last.opened.is_some() {
+            self.moved.extend(last.members.keys().cloned());
+        }
+        last
+    }
+}
+
+impl Gates {
+    /// What the journal is to be told since the last call.
+    pub fn take_kept(&mut self) -> Vec<KeptChange> {
+        let unkept = std::mem::take(&mut self.unkept);
+        unkept.into_iter().map(|(run_id, pods)| self.change(run_id, pods)).collect()
+    }
+
+    fn change(&self, run_id: String, pods: impl IntoIterator<Item = PodKey>) -> KeptChange {
+        let gate = self.by_run.get(&run_id).filter(|gate| gate.opened.is_some());
+        let said = |key: &PodKey| Some(gate?.members.get(key)?.said.clone());
+        let pods = pods.into_iter().map(|key| (said(&key), key)).map(|(said, key)| (key, said)).collect();
+        KeptChange { run_id, opened: gate.and_then(Gate::opened), pods }
+    }
+
+    /// The next pods of an open gate, once more: at most this many of those behind `last`.
+    pub fn kept(&self, run_id: &str, last: Option<&PodKey>, most: usize) -> Option<KeptChange> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let gate = self.by_run.get(run_id).filter(|gate| gate.opened.is_some())?;
+        let behind = gate.members.range((last.map_or(Unbounded, Excluded), Unbounded));
+        let pods: Vec<_> = behind.map(|(key, _)| key.clone()).take(most).collect();
+        (!pods.is_empty()).then(|| self.change(run_id.to_owned(), pods))
+    }
+
+    /// The runs whose gates are open.
+    pub fn open_runs(&self) -> Vec<String> {
+        let open = self.by_run.iter().filter(|(_, gate)| gate.opened.is_some());
+        open.map(|(run_id, _)| run_id.clone()).collect()
+    }
+
+    /// An open gate as it was when the last server ended. Its pods are alive from now on, until they are silent for too long.
+    pub fn restore(&mut self, run_id: &str, opened: Opened, pods: Vec<Announcement>, now: Timestamp) {
+        if pods.is_empty() || self.by_run.len() >= self.max_runs {
+            return;
+        }
+        let member = |said: Announcement| (said.key(), Member { said, seen: now });
+        let members: BTreeMap<_, _> = pods.into_iter().map(member).collect();
+        let largest = members.values().map(|member| member.said.memory()).max().unwrap_or(0);
+        self.version = self.version.saturating_add(1);
+        let gate = Gate {
+            live: members.len(),
+            members,
+            largest,
+            opened: Some(opened),
+            has_changed: false,
+            version: self.version,
+            ..Gate::new(now)
+        };
+        self.by_run.insert(run_id.to_owned(), gate);
+    }
+}
