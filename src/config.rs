@@ -57,6 +57,8 @@ pub struct ServerConfig {
     pub store_linger: Duration,
     /// How long a relay's clients stay while its link is away.
     pub link_grace: Duration,
+    /// How long after a restart the relays of the last server are named that are not back.
+    pub recovery: Duration,
     /// How long an announced pod counts after its last sign of life.
     pub pod_timeout: Duration,
     /// The host name that clients get for a run's store; by default the address on which a request came in.
@@ -98,6 +100,7 @@ impl Default for ServerConfig {
             store_ports: 29510..=29599,
             store_linger: Duration::from_mins(10),
             link_grace: Duration::from_secs(10),
+            recovery: Duration::from_secs(2),
             pod_timeout: Duration::from_secs(30),
             advertise_host: None,
             own_names: Vec::new(),

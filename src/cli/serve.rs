@@ -269,6 +269,10 @@ pub(super) struct Args {
     #[arg(long, help_heading = heading::JOURNAL, env = "RALLYPOINT_ON_JOURNAL_ERROR", value_name = "WHAT", default_value = "continue")]
     on_journal_error: OnJournalError,
 
+    /// So long after a restart, name the relays that are not back. They have --link-grace to come; nobody waits for them
+    #[arg(long, help_heading = heading::JOURNAL, env = "RALLYPOINT_RECOVERY", value_name = "TIME", default_value = time(|config| config.recovery), value_parser = duration)]
+    recovery: Duration,
+
     /// What to log: error, warn, info, debug, or a filter such as rallypoint::server=debug
     #[arg(long, help_heading = heading::OTHER, env = "RALLYPOINT_LOG", value_name = "FILTER", default_value = "info")]
     log: String,
@@ -497,6 +501,7 @@ impl Args {
             store_ports: self.store_ports.0.clone(),
             store_linger: self.store_linger,
             link_grace: self.link_grace,
+            recovery: self.recovery,
             pod_timeout: self.pod_timeout,
             own_names: self.own_names(),
             advertise_host: self.advertise_host.clone(),

@@ -21,8 +21,6 @@ use sessions::LinkSessions;
 
 /// Most relays.
 const MAX_LINKS: usize = 65_536;
-/// So long after its start a server says which relays of the last one are back.
-const RELAYS_ARE_BACK: Duration = Duration::from_secs(2);
 
 /// Stands for a connection where no other will come.
 const RETIRED: u64 = u64::MAX;
@@ -294,7 +292,7 @@ impl LinkHost {
                 clients = clients.saturating_add(state.sessions.len());
             }
         }
-        if !away.is_empty() && took < RELAYS_ARE_BACK {
+        if !away.is_empty() && took < self.stores.config().recovery {
             return;
         }
         self.is_recovering.store(false, Relaxed);
