@@ -223,12 +223,12 @@ def test_a_new_agent_comes_to_a_run_that_is_closed(rallypoint_factory: Serve, jo
     train_to_the_end(c10d(jobs, server, places), 2)
     assert_silent(server, r"^failed round 0: closed by \S+ at 1 node and never complete")
     late = c10d(jobs, server, places, start=[1])
-    explained(server, "run_is_closed", r"job round 0: (process \d+|a process) at 127\.0\.0\.1 cannot join: the run finished and was closed TIME ago", finished=True)
+    explained(server, "run_is_closed", r"job round 0: (process \d+|a process) at 127\.0\.0\.1 cannot join: the run finished and was closed by \S+ \(node rank [01]\) TIME ago", finished=True)
     assert "RendezvousClosedError" in late.failure(1)
 
     failed.failure(0)
     late = c10d(jobs, server, places, run_id="failed", start=[1])
-    explained(server, "run_is_closed", r"failed round 0: (process \d+|a process) at 127\.0\.0\.1 cannot join: the run was closed TIME ago", finished=False)
+    explained(server, "run_is_closed", r"failed round 0: (process \d+|a process) at 127\.0\.0\.1 cannot join: the run was closed by \S+ TIME ago", finished=False)
     late.failure(1)
 
 

@@ -87,7 +87,9 @@ fn joining(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
     }
     if let (false, RunKind::C10d, Some(expected)) = (is_short, run.kind(), expected) {
         let Expected { min: expected, source: from, .. } = expected;
-        held.push(of_round(run, Reason::RoundNotComplete { joined, expected, from, waited }, since));
+        let asks_for_more = run.life().asks_for_more.clone();
+        let reason = Reason::RoundNotComplete { joined, expected, from, asks_for_more, waited };
+        held.push(of_round(run, reason, since));
     }
     held
 }

@@ -139,7 +139,8 @@ impl Fold<'_> {
         let label = client.label();
         if let (Some(closed), Some(run)) = (closed, self.jobs.runs.get_mut(&key)) {
             let (newcomer, closed_for) = (label.clone(), Elapsed(self.at.since(closed.at)));
-            let reason = Reason::RunIsClosed { newcomer, closed_for, finished: closed.finished };
+            let (by, finished) = (closed.by, closed.finished);
+            let reason = Reason::RunIsClosed { newcomer, closed_for, by, finished };
             run.finds(reason, label, self.at);
         }
     }

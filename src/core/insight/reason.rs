@@ -42,7 +42,14 @@ pub enum Reason {
         waited: Elapsed,
     },
     /// The expected number of nodes has joined, but the round is not complete.
-    RoundNotComplete { joined: u32, expected: u32, from: ExpectedFrom, waited: Elapsed },
+    RoundNotComplete {
+        joined: u32,
+        expected: u32,
+        from: ExpectedFrom,
+        /// A node that is known to ask for more than others.
+        asks_for_more: Option<String>,
+        waited: Elapsed,
+    },
     /// A node that was missing has come.
     NodeCameLate { node: String, after: Elapsed, joined: u32, expected: Option<u32> },
     /// Nodes died before the round was complete.
@@ -123,6 +130,8 @@ pub enum Reason {
     TwoBackends { first: String, second: String },
     /// The round is complete with fewer nodes than expected.
     FewerThanExpected { formed: u32, expected: u32, from: ExpectedFrom, left_over: Names },
+    /// Nodes came to a full round and ask for more nodes than the others do: torch restarts all.
+    NnodesDiffer { newcomers: Names, group: u32, other: String },
     /// Nodes stay outside a complete round.
     LeftOver { group: u32, left_over: Names, redundant: bool, waited: Elapsed },
     /// Ranks are prepared for different world sizes.
@@ -132,9 +141,15 @@ pub enum Reason {
     /// Pods announced different numbers of nodes.
     AnnouncementsDiffer { pod: String, says: String, other_pod: String, other_says: String },
     /// A node came to a run that is closed.
-    RunIsClosed { newcomer: String, closed_for: Elapsed, finished: bool },
+    RunIsClosed {
+        newcomer: String,
+        closed_for: Elapsed,
+        /// The agent that closed it, if it was seen.
+        by: Option<String>,
+        finished: bool,
+    },
     /// The run was closed before the round was complete.
-    ClosedIncomplete { joined: u32, expected: Option<u32>, present: Names, by: String },
+    ClosedIncomplete { joined: u32, expected: Option<u32>, missing: Names, present: Names, by: String },
     /// The run was closed although not all nodes had finished.
     ClosedUnfinished { finished: u32, nodes: u32, by: String },
     /// A run that had finished is started again.
@@ -184,7 +199,7 @@ pub(super) struct Finding {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 56] = [
+    pub const CODES: [&'static str; 57] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -211,6 +226,7 @@ impl Reason {
         "two_jobs",
         "two_backends",
         "fewer_than_expected",
+        "nnodes_differ",
         "left_over",
         "world_sizes_differ",
         "node_rank_beyond",
@@ -272,6 +288,7 @@ impl Reason {
             Self::TwoJobs { .. } => "two_jobs",
             Self::TwoBackends { .. } => "two_backends",
             Self::FewerThanExpected { .. } => "fewer_than_expected",
+            Self::NnodesDiffer { .. } => "nnodes_differ",
             Self::LeftOver { .. } => "left_over",
             Self::WorldSizesDiffer { .. } => "world_sizes_differ",
             Self::NodeRankBeyond { .. } => "node_rank_beyond",

@@ -113,6 +113,9 @@ impl Reason {
             | Self::LeftOver { redundant: false, .. } => {
                 "start every node with the same --nnodes; a second job needs another --rdzv-id"
             }
+            Self::NnodesDiffer { .. } => {
+                "stop what came last, or start every node again with the same --nnodes; a second job needs another --rdzv-id"
+            }
             Self::LeftOver { .. } => {
                 "stop them, or raise the maximum in --nnodes on every node; a second job needs another --rdzv-id"
             }

@@ -185,12 +185,15 @@ impl Reason {
                 "{} joined ({present}) and waited {waited} for more; nobody has said how many there should be",
                 have(*joined as usize, "node", "nodes"),
             ),
-            Self::RoundNotComplete { joined, expected, from, waited } => format!(
-                "{} joined and the round is not complete after {waited}, although {expected} by {} {} enough: some nodes \
-                 ask for another number",
+            Self::RoundNotComplete { joined, expected, from, asks_for_more, waited } => format!(
+                "{} joined and the round is not complete after {waited}, although {expected} by {} {} enough: {}",
                 have(*joined as usize, "node", "nodes"),
                 says_who(*from),
                 are(*expected as usize),
+                match asks_for_more {
+                    Some(node) => format!("{node} asked for more"),
+                    None => "some nodes ask for another number".into(),
+                },
             ),
             Self::NodeCameLate { node, after, joined, expected } => {
                 let there = of_expected(*joined, *expected);
@@ -374,6 +377,15 @@ impl Reason {
                 };
                 format!("a foreign {protocol} client at {peer} came to the store port {port}: {requests}")
             }
+            Self::NnodesDiffer { newcomers, group, other } => {
+                let (group, asks) =
+                    (Unit::Node.count(*group), if newcomers.count() == 1 { "asks" } else { "ask" });
+                let them = if newcomers.count() == 1 { "it" } else { "them" };
+                format!(
+                    "{newcomers} came to a complete round of {group} and {asks} for more, while {other} asks for no more: \
+                     their --nnodes differ; torch stops the workers of all nodes and starts a new round to take {them} in"
+                )
+            }
             Self::UnreadableState { detail } => format!("the rendezvous state cannot be read: {detail}"),
             _ => return None,
         })
@@ -382,14 +394,16 @@ impl Reason {
     /// Runs that are closed, and nodes at the exit barrier.
     fn endings(&self) -> Option<String> {
         Some(match self {
-            Self::RunIsClosed { newcomer, closed_for, finished } => {
+            Self::RunIsClosed { newcomer, closed_for, by, finished } => {
                 let closed = if *finished { "finished and was closed" } else { "was closed" };
-                format!("{newcomer} cannot join: the run {closed} {closed_for} ago")
+                let by = by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
+                format!("{newcomer} cannot join: the run {closed}{by} {closed_for} ago")
             }
-            Self::ClosedIncomplete { joined, expected, present, by } => {
+            Self::ClosedIncomplete { joined, expected, missing, present, by } => {
                 let was = if present.count() == 1 { "; there was " } else { "; there were " };
                 let (joined, present) = (of_expected(*joined, *expected), if_any(was, present));
-                format!("closed by {by} at {joined} and never complete{present}")
+                let missing = if_any("; missing: ", missing);
+                format!("closed by {by} at {joined} and never complete{missing}{present}")
             }
             Self::ClosedUnfinished { finished, nodes, by } => {
                 let finished = match finished {

@@ -7,8 +7,10 @@ use super::limits::MOST_NODES;
 use super::memory::Room;
 use super::node::{Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
+use crate::api::Expected;
 use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
 use crate::core::insight::expect::Plan;
+use crate::core::insight::missing::missing;
 use crate::core::insight::reason::{Names, Reason, Unit};
 use crate::core::protocol::rendezvous_state::{Node as Desc, RendezvousState, UtcMicros};
 
@@ -23,6 +25,8 @@ impl FormerNode {
 struct Relisted {
     joined: Vec<usize>,
     changed: Vec<usize>,
+    /// Nodes that have put themselves on the wait list.
+    waiting: Vec<usize>,
     /// Of each node that was known before: whether the state still has it.
     is_listed: Vec<bool>,
     /// How many participants there is no room for.
@@ -47,7 +51,8 @@ impl TrackedRun {
         self.round.reset = None;
         self.round.number = state.round;
         let was_complete = self.round.completed.is_some();
-        let Relisted { joined, changed, is_listed, untold } = self.place_nodes(state, now, plan, room);
+        let Relisted { joined, changed, waiting, is_listed, untold } =
+            self.place_nodes(state, now, plan, room);
         if let [at] = changed[..]
             && self.node_of(conn).is_none()
             && self.life.nodes[at].conn.is_none()
@@ -63,7 +68,13 @@ impl TrackedRun {
             self.round.most_present = Names::of(self.participants().map(|node| node.name.clone()));
         }
         if state.complete && !was_complete {
+            // A round that is complete when its last call is over gets no new node with that write.
+            if let ([last], false) = (&joined[..], self.round.is_of_before) {
+                self.round.filled_by = Some(self.life.nodes[*last].label());
+            }
             self.complete(now);
+        } else if state.complete && self.round.group == Some(participants) {
+            self.tell_other_number(&waiting, participants, now);
         }
         if state.closed && self.round.closed.is_none() {
             let by = self.node_of(conn).map_or_else(|| who.to_owned(), TrackedNode::label);
@@ -132,14 +143,19 @@ impl TrackedRun {
                     }
                     if node.membership != membership {
                         node.membership_since = now;
+                        if membership == Membership::WaitList {
+                            relisted.waiting.push(at);
+                        }
                     }
                     (node.membership, node.rank) = (membership, rank);
                     self.version = self.version.saturating_add(1);
                 }
             } else if self.takes_node(room) {
                 let at = self.life.nodes.len();
-                if membership == Membership::Participant {
-                    relisted.joined.push(at);
+                match membership {
+                    Membership::Participant => relisted.joined.push(at),
+                    Membership::WaitList => relisted.waiting.push(at),
+                    Membership::Redundant => {}
                 }
                 relisted.changed.push(at);
                 self.add_node(desc, rank, membership, stamp, now, plan);
@@ -177,6 +193,16 @@ impl TrackedRun {
             finished: false,
         });
         self.touch();
+    }
+
+    /// Nodes wait for the next round, although this one has as many nodes as the one asks for that came last: so they ask
+    /// for more. Where all ask for the same, such a node is redundant.
+    fn tell_other_number(&mut self, waiting: &[usize], group: u32, now: Timestamp) {
+        let Some(other) = self.round.filled_by.clone().filter(|_| !waiting.is_empty()) else { return };
+        let newcomers = Names::of(waiting.iter().map(|&at| self.life.nodes[at].told()));
+        let about = newcomers.to_string();
+        self.life.asks_for_more = Some(about.clone());
+        self.finds(Reason::NnodesDiffer { newcomers, group, other }, about, now);
     }
 
     /// Nodes that are there and were in the round until `conn`, which is another node, took them out of it. A node that
@@ -252,6 +278,7 @@ impl TrackedRun {
 
     fn close(&mut self, by: String, now: Timestamp, plan: &Plan) {
         self.round.closed = Some(now);
+        self.round.closed_by = Some(by.clone());
         self.touch();
         if self.round.exit_done.is_some() || self.round.is_of_before {
             return;
@@ -260,14 +287,28 @@ impl TrackedRun {
             (Some(_), Some(nodes)) => {
                 Reason::ClosedUnfinished { finished: count(self.round.exit.len()), nodes, by }
             }
-            _ => Reason::ClosedIncomplete {
-                joined: self.round.most_joined,
-                expected: self.expected(plan).map(|expected| expected.min),
-                present: self.round.most_present.clone(),
-                by,
-            },
+            _ => {
+                let expected = self.expected(plan);
+                Reason::ClosedIncomplete {
+                    joined: self.round.most_joined,
+                    expected: expected.map(|expected| expected.min),
+                    missing: self.never_joined(plan, expected),
+                    present: self.round.most_present.clone(),
+                    by,
+                }
+            }
         };
         let about = format!("round {}", self.round.number);
         self.finds(reason, about, now);
+    }
+
+    /// The names of the nodes that a round which was closed has never had. Those that gave up before have left its state.
+    fn never_joined(&self, plan: &Plan, expected: Option<Expected>) -> Names {
+        let wanted = expected.map_or(0, |expected| expected.min.saturating_sub(self.round.most_joined));
+        let had = |name: &String| {
+            self.round.most_present.shown.contains(name) || self.life.left.values().any(|left| left == name)
+        };
+        let missing = missing(self, plan, expected).into_iter().filter_map(|node| node.name);
+        Names::of(missing.filter(|name| !had(name)).take(wanted as usize))
     }
 }

@@ -71,6 +71,10 @@ pub(in crate::core::insight) struct RoundFacts {
     pub(in crate::core::insight) exit_since: Option<Timestamp>,
     pub(in crate::core::insight) exit_done: Option<Timestamp>,
     pub(in crate::core::insight) closed: Option<Timestamp>,
+    /// The agent that closed it.
+    pub(super) closed_by: Option<String>,
+    /// The agent whose arrival made it complete: it asks for no more nodes than there are.
+    pub(super) filled_by: Option<String>,
     pub(in crate::core::insight) over_at: Option<Timestamp>,
     /// All that was written for it was dropped, and nobody has written it again.
     pub(in crate::core::insight) reset: Option<Timestamp>,
@@ -95,6 +99,8 @@ pub(in crate::core::insight) struct LifeFacts {
     /// Its workers use a store of this server.
     pub(super) has_workers_here: bool,
     pub(super) world: World,
+    /// A node that came to a round that was full for others, and asks for more nodes than they do.
+    pub(in crate::core::insight) asks_for_more: Option<String>,
     /// An agent of another backend came while others were there.
     pub(in crate::core::insight) other_backend: Option<(RunKind, Timestamp)>,
 }

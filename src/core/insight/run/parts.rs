@@ -22,9 +22,11 @@ pub(in crate::core::insight) struct Writer {
 }
 
 /// How a run was closed before a node came to it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(in crate::core::insight) struct ClosedBefore {
     pub(in crate::core::insight) at: Timestamp,
+    /// The agent that closed it, if it was seen.
+    pub(in crate::core::insight) by: Option<String>,
     pub(in crate::core::insight) finished: bool,
 }
 
@@ -51,7 +53,7 @@ impl TrackedRun {
         if kind == RunKind::C10d && self.kind == RunKind::Static {
             self.kind = kind;
         }
-        closed.map(|at| ClosedBefore { at, finished })
+        closed.map(|at| ClosedBefore { at, by: self.round.closed_by.clone(), finished })
     }
 
     /// A worker comes. A run without agents that is over begins anew; returns whether it did.

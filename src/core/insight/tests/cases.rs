@@ -398,7 +398,9 @@ fn case_7_one_group_formed_and_others_are_left_over() {
         healthy.agent(n, "job");
     }
     healthy.cas(0, "job", "join");
-    healthy.cas(1, "job", "join complete");
+    healthy.cas(1, "job", "join deadline");
+    healthy.pass(2.0);
+    healthy.cas(0, "job", "complete");
     healthy.exchange("job", 0, 2, 1);
     healthy.pass(60.0);
     healthy.cas(2, "job", "wait");
@@ -536,7 +538,7 @@ fn case_8_the_run_is_closed() {
     lab.pass(3.0);
     lab.assert_said(
         "run_is_closed",
-        "job round 0: process 1007 at 10.77.0.17 cannot join: the run finished and was closed 4 s ago",
+        "job round 0: process 1007 at 10.77.0.17 cannot join: the run finished and was closed by node0 (node rank 0) 4 s ago",
     );
 
     // Once the run is forgotten the id can be used again.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::lab::{Lab, PORT};
 use crate::api::{Certainty, RunKind, RunState, Severity};
 use crate::core::ids::RunId;
-use crate::core::insight::{Settings, StoreOwner};
+use crate::core::insight::{Expectation, Settings, StoreOwner};
 use crate::core::store::StaleKeyConfig;
 
 /// Waits are explained when they have lasted this long here.
@@ -753,6 +753,72 @@ fn faults_of_backends() {
             remedy: "first error",
             within: FACT,
             never: &[],
+        },
+        Fault {
+            name: "c10d: a node comes to a complete round with another --nnodes, and torch restarts all",
+            play: |lab| {
+                lab.complete_run("job", 2);
+                lab.pass(5.0);
+                lab.agent(2, "job");
+                lab.cas(2, "job", "wait");
+            },
+            code: "nnodes_differ",
+            says: &[
+                "node2 came to a complete round of 2 nodes and asks for more",
+                "while node1 (node rank 1) asks",
+            ],
+            remedy: "same --nnodes",
+            within: FACT,
+            never: &["died", "is it scheduled"],
+        },
+        Fault {
+            name: "c10d: the round with that node is never complete",
+            play: |lab| {
+                lab.complete_run("job", 2);
+                lab.agent(2, "job");
+                lab.cas(2, "job", "wait");
+                lab.cas(0, "job", "next join");
+                lab.cas(2, "job", "join");
+                lab.cas(1, "job", "join");
+            },
+            code: "round_not_complete",
+            says: &["3 nodes have joined", "node2 asked for more"],
+            remedy: "same --nnodes",
+            within: WAIT,
+            never: &["died", "some nodes"],
+        },
+        Fault {
+            name: "c10d: a node gives up, closes the run, and says who did not come",
+            play: |lab| {
+                let names = ["node0", "node1", "node2"].map(str::to_owned).to_vec();
+                lab.insight.expect("job", Expectation { min: 3, max: 3, names });
+                for n in 0..2 {
+                    lab.agent(n, "job");
+                    lab.cas(n, "job", "join");
+                }
+                lab.pass(2.0);
+                lab.cas(1, "job", "leave");
+                lab.cas(1, "job", "close");
+            },
+            code: "closed_incomplete",
+            says: &["closed by node1 at 2 of 3 nodes", "missing: node2;"],
+            remedy: "join_timeout",
+            within: FACT,
+            never: &["missing: node1"],
+        },
+        Fault {
+            name: "c10d: a node comes to a run that failed",
+            play: |lab| {
+                lab.complete_run("job", 2);
+                lab.cas(1, "job", "close");
+                lab.pass(1.0);
+                lab.agent(2, "job");
+            },
+            code: "run_is_closed",
+            says: &["process 1002 at 10.77.0.12 cannot join", "closed by node1 (node rank 1)"],
+            remedy: "another --rdzv-id",
+            within: FACT,
+            never: &["finished and was closed"],
         },
         Fault {
             name: "c10d: an agent is frozen, and another takes it out of the round",

@@ -71,6 +71,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 joined: 4,
                 expected: 4,
                 from: ExpectedFrom::Announced,
+                asks_for_more: None,
                 waited: secs(30.0),
             },
             "The expected number of nodes has joined, but none of them completes the round. This happens with torch 2.15 when their --nnodes differ.",
@@ -222,6 +223,14 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "A c10d round is complete with fewer nodes than an operator, the pods or `serve --nodes` say. A node was started with a smaller --nnodes.",
         ),
         (
+            Reason::NnodesDiffer {
+                newcomers: names(&["train-llm-2"]),
+                group: 2,
+                other: "train-llm-1 (node rank 1)".into(),
+            },
+            "A node has come to a complete c10d round and waits for the next one. But the round has as many nodes as the agent asks for that came last, so the newcomer has another `--nnodes`. torch restarts all workers for it, and the next round may never be complete.",
+        ),
+        (
             Reason::LeftOver {
                 group: 2,
                 left_over: names(&["train-llm-2"]),
@@ -251,6 +260,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
             Reason::RunIsClosed {
                 newcomer: "process 12 at 10.0.0.9".into(),
                 closed_for: secs(6.0),
+                by: Some("train-llm-0 (node rank 0)".into()),
                 finished: true,
             },
             "An agent has come to a run whose state says `closed`: torchrun ends it at once.",
@@ -259,6 +269,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
             Reason::ClosedIncomplete {
                 joined: 3,
                 expected: Some(4),
+                missing: names(&["train-llm-2"]),
                 present: names(&["train-llm-0", "train-llm-1", "train-llm-3"]),
                 by: "train-llm-0".into(),
             },

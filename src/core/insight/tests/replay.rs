@@ -454,11 +454,11 @@ fn a_second_run_with_the_id_of_a_finished_one() {
             (19.0, "5c10d round 0 finished: 2 nodes after 12 s"),
             (
                 25.2,
-                "5c10d round 0: process 23598 at 10.77.0.13 cannot join: the run finished and was closed 6.1 s ago",
+                "5c10d round 0: process 23598 at 10.77.0.13 cannot join: the run finished and was closed by node2 (node rank 0) 6.1 s ago",
             ),
             (
                 25.3,
-                "5c10d round 0: process 23600 at 10.77.0.12 cannot join: the run finished and was closed 6.3 s ago",
+                "5c10d round 0: process 23600 at 10.77.0.12 cannot join: the run finished and was closed by node2 (node rank 0) 6.3 s ago",
             ),
         ],
     );
@@ -469,8 +469,8 @@ fn a_run_whose_agents_were_terminated_is_started_again() {
     let script: Script = &[
         (8.15, 1, "join"),
         (8.37, 2, "join complete"),
-        (20.02, 3, "wait"),
-        (20.16, 4, "wait"),
+        (20.02, 3, "redundant"),
+        (20.16, 4, "redundant"),
         (29.07, 3, "drop:1 drop:2 next"),
         (29.10, 3, "join"),
         (29.22, 4, "join"),
