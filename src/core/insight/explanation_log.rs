@@ -197,6 +197,12 @@ impl ExplanationLog {
         of_code.into_iter().any(|(_, entry)| entry.said && entry.until.is_none())
     }
 
+    /// Whether just this is shown of a run.
+    pub(super) fn shows(&self, run: &RunKey, code: &'static str, about: &str) -> bool {
+        let (store, run, about) = (run.port(), Some(run.clone()), about.to_owned());
+        self.entries.contains_key(&Topic { store, run, code, about })
+    }
+
     /// What was said about one run is now about another.
     pub(super) fn hand_over(&mut self, from: &RunKey, to: &RunKey) {
         let topics: Vec<Topic> =

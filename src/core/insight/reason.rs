@@ -199,7 +199,7 @@ pub(super) struct Finding {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 57] = [
+    pub const CODES: [&'static str; 59] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -253,6 +253,8 @@ impl Reason {
         "round_expiring",
         "round_timed_out",
         "round_extended",
+        "join_refused",
+        "node_failed",
         "run_closed",
         "round_adopted",
         "mixed_releases",

@@ -75,13 +75,22 @@ impl Run {
 
     fn give_up(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(first_join) = self.forming.as_ref().map(|forming| forming.first_join) else { return };
-        let (round, missing) = (self.next_round(), self.missing(now));
+        let (nodes, mut names): (Vec<Label>, Vec<String>) = self
+            .walk()
+            .filter(|(_, m)| m.seat == Seat::Forming)
+            .map(|(node, m)| (node.clone(), m.info.who().to_string()))
+            .unzip();
+        names.sort_unstable();
+        let (round, mut missing) = (self.next_round(), self.missing(now));
+        if self.missing_nodes().is_empty() && self.missing_ranks().is_empty() {
+            // Who is missing has no name here, so those are named that are there.
+            let are = if names.len() == 1 { "is" } else { "are" };
+            missing = format!("{missing}; there {are} {}", some_of(&names));
+        }
         let (joined, after) = (self.joined, now.since(first_join));
         self.tell(Fact::TimedOut { round, after, missing: missing.clone() }, out);
         let (run, min_nodes) = (self.id.clone(), self.terms.min_nodes);
         let why = RunRefusal::JoinTimeout { run, round, joined, min_nodes, after, missing };
-        let nodes: Vec<Label> =
-            self.walk().filter(|(_, m)| m.seat == Seat::Forming).map(|(node, _)| node.clone()).collect();
         for node in nodes {
             self.end(&node, why.clone(), now, out);
         }

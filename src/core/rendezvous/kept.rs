@@ -147,7 +147,7 @@ impl Run {
         (self.terms, self.settled_by, self.last_round) = (terms, settled_by, last_round);
         self.closed = closed.map(|by| Closed { by, at: now });
         let finished = (nodes > 0 && succeeded == nodes).then_some(now);
-        self.work = Work { nodes, succeeded, finished };
+        self.work = Work { nodes, succeeded, finished, failed: false };
         self.most_kept = count(members.len());
         let Some(round) = round else { return };
         let members: Vec<_> = members.into_iter().filter(|member| member.round == round.number).collect();

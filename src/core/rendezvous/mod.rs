@@ -126,8 +126,15 @@ impl Rendezvous {
             self.begin(Run::new(run.clone(), join.wanted.settle(&self.defaults), now));
         }
         self.make_memory(run, &join.node, now)?;
-        let defaults = self.defaults;
-        self.with(run, |run, out| run.join(join, &defaults, now, out)).unwrap_or(Err(RunRefusal::UnknownRun))
+        let (defaults, who) = (self.defaults, join.info.who());
+        let joined = self.with(run, |run, out| {
+            run.join(join, &defaults, now, out).inspect_err(|why| {
+                if why.is_about_the_node() {
+                    run.tell(Fact::Refused { who, why: why.clone() }, out);
+                }
+            })
+        });
+        joined.unwrap_or(Err(RunRefusal::UnknownRun))
     }
 
     /// The join's poll waits at the server from now on: the node is alive until [`Self::unpark`]. `false` if it is not

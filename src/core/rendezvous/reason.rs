@@ -155,6 +155,19 @@ pub enum RunRefusal {
 }
 
 impl RunRefusal {
+    /// Whether it tells of a node that comes to a run where it has no place: people are told so with the run. Others are
+    /// told with the run already, or have none.
+    pub const fn is_about_the_node(&self) -> bool {
+        matches!(
+            self,
+            Self::Closed { .. }
+                | Self::DuplicateRank { .. }
+                | Self::Mismatch { .. }
+                | Self::BadRank { .. }
+                | Self::TooManyNodes { .. }
+        )
+    }
+
     /// A name for programs.
     pub const fn code(&self) -> &'static str {
         match self {
@@ -311,6 +324,28 @@ pub enum Fact {
         /// Time left now.
         left: Duration,
     },
+    /// A node may not join.
+    #[error("{who} was refused: {why}")]
+    Refused {
+        /// The node.
+        who: Who,
+        /// Why.
+        why: RunRefusal,
+    },
+    /// A node of the round has failed, and others are still in it. Only the first is told: it may have taken others down.
+    #[error("round {round}: {who}, rank {rank}, failed{}; still in the round: {}", .why.as_ref().map(|why| format!(": {why}")).unwrap_or_default(), some_of(.others))]
+    Failed {
+        /// The round.
+        round: u64,
+        /// The node.
+        who: Who,
+        /// Its rank.
+        rank: u32,
+        /// What it said.
+        why: Option<Label>,
+        /// The nodes that are left.
+        others: Vec<String>,
+    },
     /// The run was closed.
     #[error("closed by {by}")]
     Closed {
@@ -375,6 +410,8 @@ impl Fact {
             Self::Expiring { .. } => "round_expiring",
             Self::TimedOut { .. } => "round_timed_out",
             Self::Extended { .. } => "round_extended",
+            Self::Refused { .. } => "join_refused",
+            Self::Failed { .. } => "node_failed",
             Self::Closed { .. } => "run_closed",
             Self::Finished { .. } => "run_finished",
             Self::Restarted { .. } => "run_restarted",
@@ -395,7 +432,8 @@ impl Fact {
             | Self::Adopted { .. }
             | Self::Broken { why: Break::Newcomers { .. } | Break::BeforeRestart { .. }, .. }
             // The reason says it.
-            | Self::NoStore { .. } => "",
+            | Self::NoStore { .. }
+            | Self::Refused { .. } => "",
             Self::Broken { why: Break::Left { .. }, .. } => "look at that node's log",
             Self::Broken { why: Break::Rejoined { .. }, .. } => {
                 "its workers failed or were restarted, or those of another node did: look for the first error in the logs of all"
@@ -411,6 +449,10 @@ impl Fact {
             }
             Self::Restarted { .. } => "stop that node if this is not a new run",
             Self::MixedReleases(_) => "use one image for all",
+            Self::Failed { .. } => {
+                "look at that node's log for the first error. The workers of the other nodes wait for its ranks until their own \
+                 time-outs"
+            }
         }
     }
 

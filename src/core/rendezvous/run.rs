@@ -194,6 +194,8 @@ pub(super) struct Work {
     pub(super) succeeded: u32,
     /// When the last of them left.
     pub(super) finished: Option<Timestamp>,
+    /// One of them has failed.
+    pub(super) failed: bool,
 }
 
 #[derive(Debug)]
@@ -528,16 +530,35 @@ impl Run {
         }
         let Some(member) = self.vacate(node) else { return false };
         if let Seat::InRound(rank) = member.seat {
-            if said.outcome == Some(Outcome::Succeeded) {
-                self.count_success(now, out);
-            } else if self.closed.is_none() {
-                self.break_round(Break::Left { who: member.info.who(), rank, why: said.why }, out);
+            let who = member.info.who();
+            match said.outcome {
+                Some(Outcome::Succeeded) => self.count_success(now, out),
+                _ if self.closed.is_none() => {
+                    self.break_round(Break::Left { who, rank, why: said.why }, out);
+                }
+                // The agent that fails has closed the run before it leaves.
+                Some(Outcome::Failed) => self.tell_failure(who, rank, said.why, out),
+                None => {}
             }
         } else {
             out.push(Decision::Ended(self.id.clone(), node.clone()));
         }
         self.settle(now, out);
         true
+    }
+
+    /// A node of a round whose run is closed has failed, and leaves others alone.
+    fn tell_failure(&mut self, who: Who, rank: u32, why: Option<Label>, out: &mut Vec<Decision>) {
+        let Some(current) = self.current.as_ref().filter(|current| current.present > 0) else { return };
+        if std::mem::replace(&mut self.work.failed, true) {
+            return;
+        }
+        let round = current.round.number;
+        let in_round = |(_, member): &(&Label, &Member)| matches!(member.seat, Seat::InRound(_));
+        let mut others: Vec<String> =
+            self.walk().filter(in_round).map(|(_, member)| member.info.who().to_string()).collect();
+        others.sort_unstable();
+        self.tell(Fact::Failed { round, who, rank, why, others }, out);
     }
 
     /// A node of the current round has done its work. The run has finished when all of them have.

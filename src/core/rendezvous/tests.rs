@@ -471,6 +471,46 @@ fn a_run_has_not_finished_when_a_node_failed_or_does_not_tell() {
 }
 
 #[test]
+fn the_first_node_that_fails_is_told_with_those_that_are_still_in_the_round() {
+    let mut table = Table::new();
+    table.all_join(&["a", "b", "c"], 3, 3);
+    table.close();
+    let why = Some(label("its agent failed: ChildFailedError"));
+    let failed = LeaveRequest { why, outcome: Some(Outcome::Failed) };
+    table.core.leave(&run(), &label("b"), failed, table.now);
+    table.leave_with("c", Some(Outcome::Failed));
+    table.leave_with("a", Some(Outcome::Failed));
+    let told: Vec<_> = table.facts.iter().filter(|fact| fact.contains("failed")).collect();
+    let text = "round 1: b (10.0.0.1), rank 1, failed: its agent failed: ChildFailedError; still in the round: a (10.0.0.1), c (10.0.0.1)";
+    assert_eq!(told, [text]);
+
+    // The last one that fails leaves nobody alone.
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 2, 2);
+    table.close();
+    table.leave_with("a", Some(Outcome::Succeeded));
+    table.leave_with("b", Some(Outcome::Failed));
+    assert!(table.facts.iter().all(|fact| !fact.contains("failed")), "{:?}", table.facts);
+}
+
+#[test]
+fn a_refused_join_and_a_time_out_are_told_with_their_run() {
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 4, 4);
+    table.join(join("late", 3, 3)).expect_err("another number of nodes");
+    table.told("late (10.0.0.4) was refused: run train was started with other parameters by a (10.0.0.1)");
+    table.advance(Terms::default().join_timeout);
+    table.told("2 more nodes are needed; there are a (10.0.0.1), b (10.0.0.1)");
+
+    let mut table = Table::new();
+    let asks = |node: &str, rank| Join { rank: Some(rank), ..join(node, 3, 3) };
+    table.join(asks("a", 0)).expect("a place");
+    table.join(asks("c", 2)).expect("a place");
+    table.advance(Terms::default().join_timeout);
+    table.told("1 more node is needed; node ranks not there: 1");
+}
+
+#[test]
 fn a_node_that_leaves_an_open_run_breaks_its_round_unless_it_succeeded() {
     let mut table = Table::new();
     table.all_join(&["a", "b", "c"], 3, 3);

@@ -243,8 +243,11 @@ impl Rounds {
             }
             self.carry_out(&mut state);
             if let Err(refusal) = joined {
-                let line = Line::TurnedAway { run: run.clone(), node, refusal: refusal.clone() };
-                state.unsaid.lines.push(line);
+                // What concerns a run is told with it.
+                if !refusal.is_about_the_node() {
+                    let line = Line::TurnedAway { run: run.clone(), node, refusal: refusal.clone() };
+                    state.unsaid.lines.push(line);
+                }
                 return Err(refusal.into());
             }
             match state.core.standing(run, &node)? {

@@ -361,7 +361,8 @@ fn examples() -> Vec<(Reason, &'static str)> {
 /// What only the native rendezvous tells. Its other facts have the codes above.
 fn native_examples() -> Vec<(Reason, &'static str)> {
     use crate::core::ids::Label;
-    use crate::core::rendezvous::{Break, Fact, Who};
+    use crate::core::ids::RunId;
+    use crate::core::rendezvous::{Break, Fact, RunRefusal, Who};
     let label = |text: &str| Label::new(text).expect("a label");
     let who = || Who { name: label("train-llm-2"), address: label("10.0.0.3") };
     let broken = |why| Fact::Broken { round: 3, why };
@@ -394,6 +395,26 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
         (
             Fact::Extended { round: 3, by: seconds(600), left: seconds(840) },
             "Native runs: an operator gave the round more time.",
+        ),
+        (
+            Fact::Refused {
+                who: who(),
+                why: RunRefusal::Closed {
+                    run: RunId::new(b"train-llm"),
+                    by: "node train-llm-0 (its workers have succeeded)".into(),
+                },
+            },
+            "Native runs: a node may not join: the run is closed, its rank is taken or cannot be, its parameters differ, or there are far too many nodes.",
+        ),
+        (
+            Fact::Failed {
+                round: 3,
+                who: who(),
+                rank: 2,
+                why: Some(label("its agent failed: ChildFailedError")),
+                others: vec!["train-llm-0 (10.0.0.1)".into(), "train-llm-1 (10.0.0.2)".into()],
+            },
+            "Native runs: a worker failed, and its agent closed the run and left. The first failure of a round is told, with the nodes that are still in it.",
         ),
         (
             Fact::Closed { by: "node train-llm-0".into() },
