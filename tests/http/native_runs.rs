@@ -353,3 +353,52 @@ fn who_waits_at_a_native_barrier_is_counted() {
     assert_eq!(post(server.admin, "/api/v1/barriers/epoch/arrive", &arrive).status, 200);
     assert!(!metrics(&server).contains("barrier=\"epoch\""), "nobody waits there");
 }
+
+#[test]
+fn a_broken_connection_a_refusal_and_a_failure_are_explanations_of_the_run() {
+    let server = TestServer::start(&[]);
+    meet(&server, "train", &json!({}));
+    let explained = |code: &str, words: &str| {
+        let is_it = |said: &Value| {
+            said["code"] == code && said["text"].as_str().is_some_and(|text| text.contains(words))
+        };
+        eventually_run(&server, words, |run| run["explanations"].as_array().into_iter().flatten().any(is_it))
+    };
+    let beat =
+        json!({"node": "b-id", "name": "b", "address": "b.example", "join_id": "1", "round": 1, "rank": 1,
+        "world_size": 2, "min_nodes": 2, "max_nodes": 2, "wait_seconds": 60})
+        .to_string();
+    let mut broken = std::net::TcpStream::connect(server.admin).expect("the admin port listens");
+    let head = format!(
+        "POST /api/v1/runs/train/heartbeat HTTP/1.1\r\nHost: x\r\n{JSON}Content-Length: {}\r\n\r\n",
+        beat.len()
+    );
+    std::io::Write::write_all(&mut broken, format!("{head}{beat}").as_bytes()).expect("it reads");
+    eventually_run(&server, "its request waits", |run| {
+        let node = &run["participants"][1];
+        node["last_heartbeat"].as_f64() >= run["now"].as_f64()
+    });
+    drop(broken);
+    explained("node_disconnected", "b (b.example), rank 1: the connection closed");
+
+    let stranger =
+        json!({"node": "c-id", "name": "c", "address": "c.example", "join_id": "1", "min_nodes": 3});
+    for _ in 0..3 {
+        assert_eq!(post(server.admin, "/api/v1/runs/train/join", &stranger).status, 409);
+    }
+    let run = explained(
+        "join_refused",
+        "c (c.example) was refused: run train was started with other parameters by a",
+    );
+    let refusals =
+        run["timeline"].as_array().expect("a list").iter().filter(|at| at["code"] == "join_refused").count();
+    assert_eq!(refusals, 1, "{run}");
+
+    post(server.admin, "/api/v1/runs/train/close", &json!({"node": "b-id", "reason": "its agent failed"}));
+    let failed = json!({"node": "b-id", "reason": "its agent failed: ChildFailedError", "outcome": "failed"});
+    post(server.admin, "/api/v1/runs/train/leave", &failed);
+    explained(
+        "node_failed",
+        "b (b.example), rank 1, failed: its agent failed: ChildFailedError; still in the round: a",
+    );
+}

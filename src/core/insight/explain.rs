@@ -98,6 +98,11 @@ impl Look<'_> {
                 }));
             }
             for finding in findings {
+                // A node that is refused may come again and again.
+                let code = finding.reason.code();
+                if code == "join_refused" && self.told.log.shows(&key, code, &finding.about) {
+                    continue;
+                }
                 self.jobs.totals.count(&finding.reason);
                 self.fact(Held { store: key.port(), run: Some(key.clone()), finding });
             }

@@ -204,8 +204,8 @@ impl Graph<'_> {
             if let Some(node) = run.node_of(conn) {
                 return node.label();
             }
-            if let Some(label) = run.life().left.get(&conn) {
-                return label.clone();
+            if let Some(left) = run.life().left.get(&conn) {
+                return left.label.clone();
             }
         }
         client.rank_label().unwrap_or_else(|| client.label())

@@ -77,7 +77,10 @@ fn named<'a>(
     let earlier = earlier.map(|node| known(node.name.clone(), None, "earlier_round", Some(node.last_seen)));
     let died = run.nodes().iter().filter(|node| node.gone.is_some() && !node.finished);
     let died = died.map(|node| known(node.name.clone(), node.rank, "died", node.gone));
-    named.chain(earlier).chain(died)
+    // A frozen agent, or one that is cut off: others have taken it out of the round.
+    let left = run.life().left.values().filter(|node| !there.contains(node.name.as_str()));
+    let left = left.map(|node| known(node.name.clone(), None, "removed", None));
+    named.chain(earlier).chain(died).chain(left)
 }
 
 /// Node ranks of a static run that have not written their role.

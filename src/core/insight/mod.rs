@@ -198,11 +198,8 @@ impl Insight {
     /// The native rendezvous tells something about a run.
     pub fn tell_native(&mut self, run: &RunId, fact: &Fact, at: Timestamp) {
         self.jobs.totals.count_native(fact);
-        let (key, about) = (RunKey::Native(run.clone()), fact.to_string());
-        // A node that is refused may come again and again.
-        let is_known = matches!(fact, Fact::Refused { .. }) && self.told.log.shows(&key, fact.code(), &about);
-        if let Some(run) = self.jobs.runs.get_mut(&key).filter(|_| !is_known) {
-            run.finds(Reason::Rendezvous(Said::of(fact)), about, at);
+        if let Some(run) = self.jobs.runs.get_mut(&RunKey::Native(run.clone())) {
+            run.finds(Reason::Rendezvous(Said::of(fact)), fact.to_string(), at);
         }
     }
 

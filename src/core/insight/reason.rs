@@ -199,7 +199,7 @@ pub(super) struct Finding {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 59] = [
+    pub const CODES: [&'static str; 60] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -250,6 +250,7 @@ impl Reason {
         "node_rejoined",
         "nodes_taken_in",
         "nodes_unreported",
+        "node_disconnected",
         "round_expiring",
         "round_timed_out",
         "round_extended",

@@ -153,6 +153,12 @@ impl Rendezvous {
         self.with(run, |run, _| run.unpark(node, now));
     }
 
+    /// The connection of its poll broke: as [`Self::unpark`]. A node that is alive comes again at once, so it is told if
+    /// this one does not.
+    pub fn cut(&mut self, run: &RunId, node: &Label, now: Timestamp) {
+        self.with(run, |run, _| run.cut(node, now));
+    }
+
     /// The standing of the join of `node`. An error is its end.
     pub fn standing(&self, run: &RunId, node: &Label) -> Result<JoinStanding, RunRefusal> {
         self.runs.get(run).ok_or(RunRefusal::UnknownRun)?.standing(node)

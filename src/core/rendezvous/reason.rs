@@ -286,6 +286,16 @@ pub enum Fact {
         /// Why.
         why: Break,
     },
+    /// The connections of nodes closed while their requests waited, and they have not come again.
+    #[error("{}: the {} {} ago, and nothing has come since; given up when {} of silence are over", some_of(.nodes), if .nodes.len() == 1 { "connection closed" } else { "connections closed" }, Elapsed(*.since), Elapsed(*.patience))]
+    Disconnected {
+        /// The nodes, with their ranks.
+        nodes: Vec<String>,
+        /// When the first of them did.
+        since: Duration,
+        /// How long they may be silent.
+        patience: Duration,
+    },
     /// A waiting node is gone.
     #[error("{who} waited and was not heard from for {}; its place is free", Elapsed(*.silent))]
     WaiterLost {
@@ -406,6 +416,7 @@ impl Fact {
                 Break::Unreported { .. } => "nodes_unreported",
                 Break::BeforeRestart { .. } => "round_broken",
             },
+            Self::Disconnected { .. } => "node_disconnected",
             Self::WaiterLost { .. } => "node_died_joining",
             Self::Expiring { .. } => "round_expiring",
             Self::TimedOut { .. } => "round_timed_out",
@@ -442,6 +453,9 @@ impl Fact {
                 "look at the node that is silent first: has its pod died, can it reach this server?"
             }
             Self::Broken { .. } => "look at the pods' logs and events",
+            Self::Disconnected { .. } => {
+                "look at that pod's log and events: it died, or is cut off from this server"
+            }
             Self::WaiterLost { .. } => "look at that pod's log and events; the round needs it or a replacement",
             Self::Expiring { .. } => "start the missing nodes; `rallypoint ctl extend` gives more time",
             Self::TimedOut { .. } => {
@@ -454,6 +468,11 @@ impl Fact {
                  time-outs"
             }
         }
+    }
+
+    /// Whether its words begin with a node.
+    pub const fn begins_with_a_node(&self) -> bool {
+        matches!(self, Self::Refused { .. } | Self::Disconnected { .. } | Self::WaiterLost { .. })
     }
 
     /// Whether a person should look at it.

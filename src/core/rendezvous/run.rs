@@ -15,6 +15,10 @@ use crate::core::ids::{RunId, Timestamp, count, counted};
 
 /// How long a join's end is kept for its retries.
 const ENDED_KEPT: Duration = Duration::from_mins(1);
+/// A node whose poll broke and that has not come again after this time is told. Those that follow it within a second are
+/// told with it.
+const CUT_TOLD: Duration = Duration::from_secs(3);
+const CUT_AT_LEAST: Duration = Duration::from_secs(2);
 /// If the server checks its nodes later than this, it was stopped itself, and no node is lost for being silent.
 const OWN_LAG: Duration = Duration::from_secs(2);
 
@@ -249,6 +253,8 @@ pub(super) struct Run {
     forget_soon: bool,
     /// No member is late before this time.
     members_check: Option<Timestamp>,
+    /// Nodes whose polls broke off just now, and when.
+    cut: Vec<(Timestamp, Label)>,
 }
 
 impl Run {
@@ -280,6 +286,7 @@ impl Run {
             idle_since: Some(now),
             forget_soon: false,
             members_check: None,
+            cut: Vec::new(),
         }
     }
 
@@ -371,7 +378,8 @@ impl Run {
         let forming = self.forming.as_ref().map(Forming::check_at);
         let adoption = self.current.as_ref().and_then(|c| c.adoption.as_ref()).and_then(Adoption::check_at);
         let idle = self.idle_since.map(|since| since + self.retention());
-        [forming, adoption, idle, self.members_check].into_iter().flatten().min()
+        let cut = self.cut.first().map(|(at, _)| *at + CUT_TOLD);
+        [forming, adoption, idle, self.members_check, cut].into_iter().flatten().min()
     }
 
     /// The number of the round that forms, or will.
@@ -472,6 +480,40 @@ impl Run {
             member.last_seen = now;
             self.watch_for(now);
         }
+    }
+
+    /// The connection of its poll broke.
+    pub(super) fn cut(&mut self, node: &Label, now: Timestamp) {
+        const MOST: usize = 4096;
+        self.unpark(node, now);
+        if self.cut.len() < MOST {
+            self.cut.push((now, node.clone()));
+        }
+    }
+
+    /// Tells which nodes have not come again since their polls broke off.
+    fn tell_cut(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
+        let Some(since) = self.cut.first().map(|(at, _)| *at).filter(|at| now.since(*at) >= CUT_TOLD) else {
+            return;
+        };
+        let due = self.cut.partition_point(|(at, _)| now.since(*at) >= CUT_AT_LEAST);
+        let due: Vec<_> = self.cut.drain(..due).collect();
+        let silent = due.into_iter().filter_map(|(at, node)| {
+            let member = self.members.get(&node).filter(|member| !member.parked && member.last_seen == at)?;
+            match member.seat {
+                Seat::InRound(rank) => Some(format!("{}, rank {rank}", member.info.who())),
+                Seat::Forming | Seat::Redundant => Some(member.info.who().to_string()),
+                Seat::Ended(_) => None,
+            }
+        });
+        let mut nodes: Vec<String> = silent.collect();
+        if nodes.is_empty() || self.closed.is_some() {
+            return;
+        }
+        nodes.sort_unstable();
+        nodes.dedup();
+        let (since, patience) = (now.since(since), self.terms.patience());
+        self.tell(Fact::Disconnected { nodes, since, patience }, out);
     }
 
     /// A member that shows that it is alive now may be late again from this time on.
@@ -617,6 +659,7 @@ impl Run {
             }
             self.members_check = self.walk().map(|(_, member)| member).filter_map(over).min();
         }
+        self.tell_cut(now, out);
         self.end_adoption(now, out);
         self.settle(now, out);
     }

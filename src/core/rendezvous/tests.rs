@@ -494,6 +494,37 @@ fn the_first_node_that_fails_is_told_with_those_that_are_still_in_the_round() {
 }
 
 #[test]
+fn a_node_whose_poll_broke_is_told_unless_it_comes_again() {
+    let mut table = Table::new();
+    table.all_join(&["a", "b", "c"], 3, 3);
+    for node in ["a", "b", "c"] {
+        table.beat(node, 1);
+    }
+    let broken = |table: &mut Table, node| table.core.cut(&run(), &label(node), table.now);
+    broken(&mut table, "a");
+    broken(&mut table, "b");
+    table.advance(SECOND);
+    table.beat("a", 1);
+    broken(&mut table, "c");
+    table.advance(2 * SECOND);
+    let told: Vec<_> = table.facts.iter().filter(|fact| fact.contains("closed")).collect();
+    let text = "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: the connections closed 3 s ago, and nothing has come since; \
+                given up when 15 s of silence are over";
+    assert_eq!(told, [text]);
+    table.advance(13 * SECOND);
+    table.told("not heard from for 15 s");
+
+    // One that left, and one whose poll was answered before its process was silent.
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 3, 3);
+    broken(&mut table, "a");
+    table.leave("a");
+    table.cut("b");
+    table.advance(10 * SECOND);
+    assert!(table.facts.iter().all(|fact| !fact.contains("closed")), "{:?}", table.facts);
+}
+
+#[test]
 fn a_refused_join_and_a_time_out_are_told_with_their_run() {
     let mut table = Table::new();
     table.all_join(&["a", "b"], 4, 4);

@@ -257,7 +257,7 @@ impl Rounds {
             let counts = state.core.park(run, &node);
             self.park(&mut state, Awaited::Round(run.clone()), &node, counts)
         };
-        if parked.ticket.wait(until).await == Woken::Replaced {
+        if parked.wait(until).await == Woken::Replaced {
             return Err(Ended::Replaced);
         }
         let answer = self.answer(run, &node);
@@ -312,7 +312,7 @@ impl Rounds {
                 let counts = state.core.park_in_round(run, &node, round);
                 self.park(&mut state, Awaited::Change(run.clone()), &node, counts)
             };
-            let woken = parked.ticket.wait(until).await;
+            let woken = parked.wait(until).await;
             drop(parked);
             view = self.lock().core.action(run, &node, round);
             if woken == Woken::Replaced {
@@ -375,7 +375,7 @@ impl Rounds {
             self.rearm(&mut state);
             (parked, until.min(deadline_in(left)))
         };
-        if parked.ticket.wait(until).await == Woken::Replaced {
+        if parked.wait(until).await == Woken::Replaced {
             return Err(Ended::Replaced);
         }
         let standing = self.lock().barriers.standing(name, &participant, &arrival_id, self.clock.now());
@@ -446,7 +446,7 @@ impl Rounds {
 
     /// Parks a request. `counts`: the core takes it as a sign of life for as long as it waits.
     fn park(&self, state: &mut State, awaited: Awaited, who: &Label, counts: bool) -> Parked<'_> {
-        Parked { rounds: self, ticket: state.parking.park(awaited, who), counts }
+        Parked { rounds: self, ticket: state.parking.park(awaited, who), counts, is_answered: false }
     }
 
     /// Does what the rendezvous has decided.
@@ -637,6 +637,17 @@ struct Parked<'a> {
     ticket: Ticket,
     /// Whether it shows that its sender is alive: not if the node waits in another request by now.
     counts: bool,
+    /// It has waited to the end. If not, its connection broke.
+    is_answered: bool,
+}
+
+impl Parked<'_> {
+    /// Waits until it is woken, and until then at the longest.
+    async fn wait(&mut self, until: Instant) -> Woken {
+        let woken = self.ticket.wait(until).await;
+        self.is_answered = true;
+        woken
+    }
 }
 
 impl Drop for Parked<'_> {
@@ -647,7 +658,10 @@ impl Drop for Parked<'_> {
         }
         let (who, now) = (&self.ticket.who, self.rounds.clock.now());
         match &self.ticket.awaited {
-            Awaited::Round(run) | Awaited::Change(run) => state.core.unpark(run, who, now),
+            Awaited::Round(run) | Awaited::Change(run) if self.is_answered => {
+                state.core.unpark(run, who, now);
+            }
+            Awaited::Round(run) | Awaited::Change(run) => state.core.cut(run, who, now),
             Awaited::Release(barrier) => state.barriers.unpark(barrier, who, now),
         }
         self.rounds.rearm(&mut state);

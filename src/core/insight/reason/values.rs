@@ -199,6 +199,9 @@ pub struct Said {
     /// Whether it is something that is waited for.
     #[serde(skip)]
     pub(in crate::core::insight) waiting: bool,
+    /// Whether the text goes on after the run's name; else it is a sentence about a node.
+    #[serde(skip)]
+    pub(in crate::core::insight) is_predicate: bool,
     /// What follows the run's name.
     #[serde(skip)]
     pub(in crate::core::insight) text: String,
@@ -213,6 +216,7 @@ impl Said {
             code: fact.code(),
             severity: if fact.is_warning() { Severity::Warning } else { Severity::Info },
             waiting: false,
+            is_predicate: !fact.begins_with_a_node(),
             text: fact.to_string(),
             remedy: fact.remedy(),
         }

@@ -97,6 +97,9 @@ const fn says_who(from: ExpectedFrom) -> &'static str {
 impl Reason {
     /// Whether it belongs to a run's ordinary course, and is the end of a sentence that begins with the run.
     const fn is_predicate(&self) -> bool {
+        if let Self::Rendezvous(said) = self {
+            return said.is_predicate;
+        }
         matches!(
             self,
             Self::RunStarted { .. }
@@ -104,7 +107,6 @@ impl Reason {
                 | Self::RunFinished { .. }
                 | Self::RunEnded { .. }
                 | Self::RunRestarted {}
-                | Self::Rendezvous(_)
         )
     }
 

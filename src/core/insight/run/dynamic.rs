@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::facts::FormerNode;
+use super::facts::{FormerNode, LeftNode};
 use super::limits::MOST_NODES;
 use super::memory::Room;
 use super::node::{Membership, NodeId, TrackedNode};
@@ -239,7 +239,7 @@ impl TrackedRun {
             if let (false, None, Some(conn)) = (stays, node.gone, node.conn)
                 && left.len() < MOST_NODES
             {
-                left.insert(conn, node.label());
+                left.insert(conn, LeftNode { name: node.name.clone(), label: node.label() });
             }
             stays
         });
@@ -283,19 +283,16 @@ impl TrackedRun {
         if self.round.exit_done.is_some() || self.round.is_of_before {
             return;
         }
-        let reason = match (self.round.completed, self.round.group) {
-            (Some(_), Some(nodes)) => {
-                Reason::ClosedUnfinished { finished: count(self.round.exit.len()), nodes, by }
-            }
-            _ => {
-                let expected = self.expected(plan);
-                Reason::ClosedIncomplete {
-                    joined: self.round.most_joined,
-                    expected: expected.map(|expected| expected.min),
-                    missing: self.never_joined(plan, expected),
-                    present: self.round.most_present.clone(),
-                    by,
-                }
+        let reason = if let (Some(_), Some(nodes)) = (self.round.completed, self.round.group) {
+            Reason::ClosedUnfinished { finished: count(self.round.exit.len()), nodes, by }
+        } else {
+            let expected = self.expected(plan);
+            Reason::ClosedIncomplete {
+                joined: self.round.most_joined,
+                expected: expected.map(|expected| expected.min),
+                missing: self.never_joined(plan, expected),
+                present: self.round.most_present.clone(),
+                by,
             }
         };
         let about = format!("round {}", self.round.number);
@@ -306,7 +303,8 @@ impl TrackedRun {
     fn never_joined(&self, plan: &Plan, expected: Option<Expected>) -> Names {
         let wanted = expected.map_or(0, |expected| expected.min.saturating_sub(self.round.most_joined));
         let had = |name: &String| {
-            self.round.most_present.shown.contains(name) || self.life.left.values().any(|left| left == name)
+            self.round.most_present.shown.contains(name)
+                || self.life.left.values().any(|left| left.name == *name)
         };
         let missing = missing(self, plan, expected).into_iter().filter_map(|node| node.name);
         Names::of(missing.filter(|name| !had(name)).take(wanted as usize))

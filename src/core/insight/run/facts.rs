@@ -33,6 +33,14 @@ pub(super) struct Master {
     pub(super) port: Option<String>,
 }
 
+/// A node that is in no list of the state, and whose agent is connected.
+#[derive(Debug)]
+pub(in crate::core::insight) struct LeftNode {
+    pub(in crate::core::insight) name: String,
+    /// The name with its rank.
+    pub(in crate::core::insight) label: String,
+}
+
 /// A node of the round before.
 #[derive(Debug)]
 pub(in crate::core::insight) struct FormerNode {
@@ -88,7 +96,7 @@ pub(in crate::core::insight) struct LifeFacts {
     pub(in crate::core::insight) earlier: Vec<FormerNode>,
     pub(super) earlier_size: Option<u32>,
     /// Nodes that have left the state while their agent is still connected.
-    pub(in crate::core::insight) left: BTreeMap<ConnId, String>,
+    pub(in crate::core::insight) left: BTreeMap<ConnId, LeftNode>,
     /// When the last connection closed.
     pub(super) all_gone: Option<Timestamp>,
     /// Nodes whose deaths are not reported yet.

@@ -178,6 +178,7 @@ impl TrackedRun {
             code: "nodes_missing",
             severity: Severity::Warning,
             waiting: true,
+            is_predicate: true,
             text: format!("round {round} is not complete after {waited}: {text}"),
             remedy: "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?",
         };

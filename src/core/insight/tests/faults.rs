@@ -857,6 +857,23 @@ fn faults_of_backends() {
             never: &["died or failed"],
         },
         Fault {
+            name: "c10d: a node that was cut off while the nodes join is missing by its name",
+            play: |lab| {
+                lab.insight.expect("job", Expectation { min: 3, max: 3, names: Vec::new() });
+                for n in 0..2 {
+                    lab.agent(n, "job");
+                    lab.cas(n, "job", "join");
+                }
+                lab.pass(2.0);
+                lab.cas(0, "job", "drop:1");
+            },
+            code: "nodes_missing",
+            says: &["1 of 3 nodes has joined", "2 have been missing", "node1 among them"],
+            remedy: "",
+            within: WAIT,
+            never: &["died or failed"],
+        },
+        Fault {
             name: "c10d: a node that is dead is taken out of the round",
             play: |lab| {
                 lab.complete_run("job", 3);

@@ -385,6 +385,14 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
             "Native runs: after a restart of the server some nodes of the round sent nothing.",
         ),
         (
+            Fact::Disconnected {
+                nodes: vec!["train-llm-2 (10.0.0.3), rank 2".into()],
+                since: seconds(3),
+                patience: seconds(15),
+            },
+            "Native runs: the connection of a node closed while its request waited here, and the node has not come again. A node that is alive does so at once.",
+        ),
+        (
             Fact::Expiring { round: 3, left: seconds(300), missing: "1 more node is needed".into() },
             "Native runs: the time in which the round must be complete ends soon.",
         ),
