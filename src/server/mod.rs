@@ -66,7 +66,6 @@ impl Server {
             it.log();
             it.image
         });
-        let runs_before = observe::runs_of(&before);
         let shared = Shared {
             budget: MemoryBudget::new(config.max_memory),
             places: Places::new(config.max_connections, config.max_connections_per_address),
@@ -84,8 +83,7 @@ impl Server {
         stores.reopen();
         let gates = Arc::new(PodGates::new(Arc::clone(&stores), &before, clock.now()));
         let rounds = Arc::new(Rounds::new(Arc::clone(&stores), clock, &before));
-        let watch =
-            Watch::new(Arc::clone(&stores), Arc::clone(&rounds), Arc::clone(&gates), clock, runs_before);
+        let watch = Watch::new(Arc::clone(&stores), Arc::clone(&rounds), Arc::clone(&gates), clock);
         let links = Arc::new(LinkHost::new(Arc::clone(&stores), clock, &before));
         if before.epoch.number > 0 {
             let keys: usize = stores.listeners().iter().map(|listener| listener.engine().stats().keys).sum();

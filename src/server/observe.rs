@@ -17,8 +17,6 @@ use super::tcp::{Foreign, StoreListener, Throttle};
 use crate::api::{Explanation, Run, RunKind, RunList, Severity, Snapshot};
 use crate::core::ids::{RunId, Timestamp};
 use crate::core::insight::{Change, Insight, Reason, Settings, StoreOwner};
-use crate::core::journal::Image;
-use crate::core::protocol::keys::{KeyPattern, RendezvousPart, classify};
 use crate::server::clock::Clock;
 use crate::server::engine::{LongWaits, Reservation, Seen};
 
@@ -78,23 +76,12 @@ struct KnownGates {
     of_run: HashMap<String, u64>,
 }
 
-/// The runs whose rendezvous the stores of the last server had, each with the port of its store.
-pub(super) fn runs_of(before: &Image) -> Vec<(u16, RunId)> {
-    let state_of = |key: &[u8]| match classify(key)? {
-        KeyPattern::Rendezvous { run_id, part: RendezvousPart::State, .. } => Some(RunId::new(run_id)),
-        _ => None,
-    };
-    let keys = before.stores.values().flat_map(|store| store.keys.keys().map(|key| (store.port, key)));
-    keys.filter_map(|(port, key)| Some((port, state_of(key)?))).collect()
-}
-
 impl Watch {
     pub(super) fn new(
         stores: Arc<StoreHost>,
         rounds: Arc<Rounds>,
         gates: Arc<PodGates>,
         clock: Clock,
-        before: Vec<(u16, RunId)>,
     ) -> Self {
         let (server, now) = (stores.config(), clock.now());
         let config = &server.insight;
@@ -106,13 +93,9 @@ impl Watch {
             most_memory: server.max_memory / RUNS_SHARE,
             epoch: unix.saturating_sub(now.0).as_secs_f64(),
         };
-        let mut state = State::new(settings.clone(), 0);
-        for (port, run) in before {
-            state.insight.restored(port, run);
-        }
         Self {
             enabled: config.enabled,
-            state: Mutex::new(state),
+            state: Mutex::new(State::new(settings.clone(), 0)),
             memory: Mutex::new(stores.budget().reservation()),
             most_memory: server.max_memory / RUNS_SHARE,
             settings,

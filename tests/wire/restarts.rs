@@ -315,3 +315,111 @@ fn a_native_round_and_its_store_go_on_after_a_restart() {
     eventually("the run has finished", || log().contains("train finished: 2 nodes"));
     assert!(!log().contains("WARN") && !log().contains("ERROR"), "{}", log());
 }
+
+/// What the API shows of all runs, apart from times, and of what was said.
+fn shown(admin: SocketAddr) -> serde_json::Value {
+    const PASSING: [&str; 12] = [
+        "now",
+        "version",
+        "started_at",
+        "state_since",
+        "completed_at",
+        "joined_at",
+        "after_seconds",
+        "last_heartbeat",
+        "waited_seconds",
+        "timeline",
+        "explanation",
+        "explanations",
+    ];
+    fn strip(json: &mut serde_json::Value) {
+        match json {
+            serde_json::Value::Object(fields) => {
+                fields.retain(|name, _| !PASSING.contains(&name.as_str()));
+                fields.values_mut().for_each(strip);
+            }
+            serde_json::Value::Array(items) => {
+                items.iter_mut().for_each(strip);
+                items.sort_by_key(ToString::to_string);
+            }
+            _ => {}
+        }
+    }
+    let get = |path: &str| http(admin, &format!("GET {path}"), "", "").json();
+    let list = get("/api/v1/runs");
+    let runs = list["runs"].as_array().expect("a list").iter();
+    let mut runs = runs
+        .map(|run| get(&format!("/api/v1/runs/{}", run["run_id"].as_str().expect("an id"))))
+        .collect::<serde_json::Value>();
+    strip(&mut runs);
+    runs
+}
+
+#[test]
+fn the_same_jobs_are_shown_after_a_restart_and_nobody_has_died() {
+    let free = free_ports(8);
+    let ports = format!("{}-{}", free.start(), free.end());
+    let server = Mortal::start(&["--store-ports", &ports, "--link-grace", "1h"]);
+    let relays = ["train-0", "train-1"].map(|name| server.relay(name));
+    let mut pid = 100_u32;
+    let mut client = |relay: usize| {
+        let mut client = Client::connect(relays[relay].store);
+        pid += 1;
+        client.ask(&[&[13][..], &pid.to_le_bytes()].concat(), 4).expect("a pong");
+        client
+    };
+    // torchrun with c10d: its agents come one after the other.
+    let samples: Vec<serde_json::Value> =
+        serde_json::from_str(include_str!("../data/samples/rdzv_states.json")).expect("JSON");
+    let stage = "three of four joined, still incomplete";
+    let sample = samples.iter().find(|sample| sample["torch"] == "2.15.0" && sample["stage"] == stage);
+    let state = sample.and_then(|sample| sample["value_base64"].as_str()).expect("a stage");
+    let mut c10d = client(0);
+    c10d.set(b"/torch.rendezvous.dynamic", state.as_bytes());
+    // The static rendezvous: node rank 0 waits for the roles of all.
+    let mut fixed = [client(0), client(1)];
+    let role = |node: usize| format!("/fixed/torchelastic/role_info/{node}").into_bytes();
+    (0..2).for_each(|node| fixed[node].set(&role(node), b"{}"));
+    let roles = [&[6][..], &3_u64.to_le_bytes(), &string(&role(0)), &string(&role(1)), &string(&role(2))];
+    fixed[0].0.write_all(&roles.concat()).expect("it reads");
+    fixed[1].0.write_all(&wait(b"/fixed/torchelastic/assigned_ranks/1")).expect("it reads");
+    // env://: two of three ranks.
+    let mut ranks = [client(0), client(1)];
+    for (rank, client) in ranks.iter_mut().enumerate() {
+        client.add(b"init/").expect("an answer");
+        let host = string(format!("host{rank}").as_bytes());
+        let address = [host, string(&[0; 136]), vec![0; 24]].concat();
+        client.set(format!("/default_pg/0//cpu//0/{rank}").as_bytes(), &address);
+        client.0.write_all(&wait(b"/default_pg/0//cpu//0/2")).expect("it reads");
+    }
+    // A native round, with a worker in its store.
+    let join = |node: &str| {
+        let body = format!(
+            r#"{{"node":"{node}","join_id":"1","min_nodes":2,"participants":true,"wait_seconds":15}}"#
+        );
+        http(relays[0].admin, "POST /api/v1/runs/native/join", "Content-Type: application/json\r\n", &body)
+            .json()
+    };
+    let store = std::thread::scope(|scope| {
+        scope.spawn(|| join("a"));
+        join("b")["store"]["port"].as_u64().expect("a store")
+    });
+    let mut worker = Client::connect(([127, 0, 0, 1], u16::try_from(store).expect("a port")).into());
+    worker.set(b"/default_pg/0//cpu//0/0", b"an address");
+    let admin = server.admin();
+    let is_all = |runs: &serde_json::Value| {
+        let runs = runs.as_array().expect("runs");
+        let waits = |run: &serde_json::Value| run["waits"].as_array().map_or(0, Vec::len);
+        runs.len() == 4 && runs.iter().map(waits).sum::<usize>() == 4
+    };
+    eventually("all is seen", || is_all(&shown(admin)));
+    let before = shown(admin);
+    for _ in 0..2 {
+        server.die();
+        server.live();
+        eventually("all wait again", || is_all(&shown(admin)));
+        assert_eq!(shown(admin), before);
+    }
+    let log = server.with(TestServer::log);
+    assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
+}

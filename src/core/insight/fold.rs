@@ -54,6 +54,11 @@ impl Fold<'_> {
             }
             Observed::StoreReset { cause } => self.store_reset(cause),
             Observed::RunRestarted { run_id } => self.run_restarted(&run_id),
+            Observed::Restored => {
+                for run in self.jobs.runs.values_mut().filter(|run| run.store() == Some(self.port)) {
+                    run.is_of_before(self.at);
+                }
+            }
         }
     }
 
@@ -65,6 +70,7 @@ impl Fold<'_> {
         };
         let told = waits.into_iter().map(waiting).collect();
         let before = std::mem::replace(&mut self.jobs.store(self.port).waits, told);
+        self.see_exits();
         let Some(graph) = self.jobs.graph(self.port, self.at) else { return };
         let mut changed: BTreeSet<RunKey> = BTreeSet::new();
         for (these, those) in [(&graph.store.waits, &before), (&before, &graph.store.waits)] {
@@ -90,6 +96,26 @@ impl Fold<'_> {
 
     fn client(&mut self, conn: ConnId) -> Option<&mut Client> {
         self.jobs.store(self.port).clients.get_mut(&conn)
+    }
+
+    /// Who waits at an exit barrier has arrived there.
+    fn see_exits(&mut self) {
+        let Some(store) = self.jobs.stores.get(&self.port) else { return };
+        for waiting in store.waits.values() {
+            for key in &waiting.view.missing {
+                let Some(KeyPattern::Rendezvous {
+                    run_id,
+                    part: RendezvousPart::ExitBarrier { .. } | RendezvousPart::ExitBarrierDone { .. },
+                    ..
+                }) = classify(key)
+                else {
+                    continue;
+                };
+                if let Some(run) = self.jobs.runs.get_mut(&store.key_of(&RunId::new(run_id))) {
+                    run.waits_at_exit(waiting.view.conn, self.at);
+                }
+            }
+        }
     }
 
     /// The run that a connection belongs to.

@@ -1,6 +1,6 @@
 //! What is known: the stores, the runs that their traffic shows, and what was said about runs from outside.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::expect::{Plan, Plans};
@@ -17,8 +17,6 @@ use crate::core::ids::{ConnId, RunId, Timestamp};
 pub(super) struct Jobs {
     pub(super) stores: BTreeMap<u16, StoreWatch>,
     pub(super) runs: BTreeMap<RunKey, TrackedRun>,
-    /// Runs that a store had when the last server ended, until something is seen of them.
-    pub(super) of_before: BTreeSet<RunKey>,
     pub(super) plans: Plans,
     pub(super) totals: Totals,
     max_runs: usize,
@@ -37,7 +35,6 @@ impl Jobs {
         Self {
             stores: BTreeMap::new(),
             runs: BTreeMap::new(),
-            of_before: BTreeSet::new(),
             plans: Plans::new(nodes),
             totals: Totals::default(),
             max_runs,
@@ -141,9 +138,7 @@ impl Jobs {
                 let oldest = oldest?.key().clone();
                 self.drop_run(told, &oldest);
             }
-            let run = TrackedRun::new(key.clone(), kind, now);
-            let run = if self.of_before.remove(key) { run.of_before() } else { run };
-            self.runs.insert(key.clone(), run);
+            self.runs.insert(key.clone(), TrackedRun::new(key.clone(), kind, now));
         }
         self.runs.get_mut(key)
     }

@@ -109,13 +109,6 @@ impl Insight {
         self.jobs.store(port).owner = Some(owner);
     }
 
-    /// The store on `port` had a rendezvous of this run when the last server ended, and has it again.
-    pub fn restored(&mut self, port: u16, run: RunId) {
-        if self.jobs.of_before.len() < self.settings.max_runs {
-            self.jobs.of_before.insert(RunKey::Store { port, id: Some(run) });
-        }
-    }
-
     /// The store on `port` was closed: its runs are no longer shown.
     pub fn forget_store(&mut self, port: u16) {
         self.jobs.stores.remove(&port);

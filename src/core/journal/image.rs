@@ -91,6 +91,8 @@ pub struct ClientImage {
     pub runs: Vec<Box<[u8]>>,
     /// Where it waits: key, arrivals, life.
     pub barrier: Option<(Box<[u8]>, u32, u32)>,
+    /// Its process id.
+    pub pid: Option<u32>,
 }
 
 /// The link of a relay.
@@ -208,6 +210,7 @@ impl ClientImage {
                 arrivals: *arrivals,
                 life: *life,
             }),
+            pid: self.pid,
         }
     }
 }
@@ -219,6 +222,7 @@ impl From<ClientRow<'_>> for ClientImage {
             worker_share: row.worker_share,
             runs: row.runs.into_iter().map(Box::from).collect(),
             barrier: row.barrier.map(|place| (place.key.into(), place.arrivals, place.life)),
+            pid: row.pid,
         }
     }
 }

@@ -96,6 +96,8 @@ pub struct ClientRow<'a> {
     pub runs: Vec<&'a [u8]>,
     /// The barrier at which it waits.
     pub barrier: Option<BarrierPlace<'a>>,
+    /// Its process id, where it told it.
+    pub pid: Option<u32>,
 }
 
 /// Arrivals of one connection at a barrier.
@@ -362,6 +364,7 @@ fn put_client(out: &mut Vec<u8>, row: &ClientRow<'_>) {
         put_number(out, place.arrivals.into());
         put_number(out, place.life.into());
     });
+    put_option(out, row.pid, |out, pid| put_number(out, pid.into()));
 }
 
 /// The rows of a commit, one after the other; `Ok(None)` is one that is passed over.
@@ -471,5 +474,7 @@ fn client<'a>(its: &mut Fields<'a>) -> Option<ClientRow<'a>> {
     }
     let barrier = its
         .option(|its| Some(BarrierPlace { key: its.bytes()?, arrivals: its.small()?, life: its.small()? }))?;
-    Some(ClientRow { role, worker_share, runs, barrier })
+    // Of an older release it has no process id.
+    let pid = its.option(Fields::small).flatten();
+    Some(ClientRow { role, worker_share, runs, barrier, pid })
 }

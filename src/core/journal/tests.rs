@@ -92,6 +92,7 @@ impl Said {
                     worker_share: *worker_share,
                     runs: vec![run],
                     barrier: (!run.is_empty()).then_some(BarrierPlace { key: run, arrivals: 1, life: 7 }),
+                    pid: (*role != 1).then_some(4711),
                 });
                 Row::Client(*store, *client, row)
             }

@@ -110,6 +110,8 @@ pub enum Observed {
         /// The run.
         run_id: RunId,
     },
+    /// All that was observed before this came from the store of the last server.
+    Restored,
 }
 
 /// Why keys were dropped without a client asking for it (`proto-notes/key-patterns.md` has the rules).

@@ -15,6 +15,7 @@ mod index;
 mod keyspace;
 mod number;
 mod queues;
+mod restored;
 mod rows;
 mod similar;
 mod slices;
@@ -240,6 +241,10 @@ impl Store {
             Request::Ping { nonce } => {
                 if let Some(session) = self.session_mut(conn) {
                     session.pid = Some(nonce);
+                }
+                // It comes first, as a rule, when nothing else is known of the client.
+                if self.kept.is_some() && self.client_row(conn).is_some() {
+                    self.client_changed(conn);
                 }
                 fx.reply(Reply::Nonce(nonce));
             }

@@ -123,7 +123,7 @@ impl Store {
         true
     }
 
-    fn client_row(&self, conn: ConnId) -> Option<ClientRow<'_>> {
+    pub(super) fn client_row(&self, conn: ConnId) -> Option<ClientRow<'_>> {
         let session = self.session(conn)?;
         let barrier = session.wait.as_ref().and_then(|wait| match wait.on {
             WaitOn::Barrier { registration, arrivals, life, .. } => {
@@ -133,7 +133,12 @@ impl Store {
             WaitOn::Keys { .. } => None,
         });
         let known = self.stale.client_row(conn);
-        (known.is_some() || barrier.is_some()).then(|| ClientRow { barrier, ..known.unwrap_or_default() })
+        let pid = session.pid;
+        (known.is_some() || barrier.is_some()).then(|| ClientRow {
+            barrier,
+            pid,
+            ..known.unwrap_or_default()
+        })
     }
 
     /// Makes the store what `image` says. Of those who were connected, the `live` ones still are, by their numbers and
@@ -207,6 +212,10 @@ impl Store {
             self.disconnect(conn, now, fx);
         }
         self.settle(fx);
+        if fx.observes() {
+            let live: Vec<_> = live.iter().filter_map(|(serial, _)| conns.get(serial)).copied().collect();
+            self.tell_restored(image, &live, fx);
+        }
     }
 
     fn slot_named(&mut self, key: &[u8]) -> SlotId {
@@ -215,6 +224,9 @@ impl Store {
     }
 
     fn restore_client(&mut self, conn: ConnId, client: &ClientImage, image: &StoreImage, now: Timestamp) {
+        if let Some(session) = self.session_mut(conn) {
+            session.pid = client.pid;
+        }
         if let Some(role) = role_of(client.role) {
             let runs = client.runs.iter().map(|run| &**run);
             self.stale.restore_client(conn, role, client.worker_share, runs);
@@ -250,7 +262,7 @@ fn put_slot(store: StoreId, slot: &mut Slot, is_copy: bool, out: &mut Vec<u8>) {
 }
 
 /// The role that a row's number says; `None` for a connection that belongs to no job.
-const fn role_of(number: u8) -> Option<Role> {
+pub(super) const fn role_of(number: u8) -> Option<Role> {
     match number {
         0 => None,
         2 => Some(Role::Worker),

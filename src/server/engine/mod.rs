@@ -182,7 +182,9 @@ impl Engine {
             }
         }
         let live: Vec<_> = linked.iter().map(|linked| (linked.conn, linked.client)).collect();
+        self.lock().observations.is_restoring = true;
         self.change(None, |store, now, fx| store.restore(*id, image, &live, now, fx));
+        self.lock().observations.is_restoring = false;
         self.settle();
     }
 

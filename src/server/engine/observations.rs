@@ -34,6 +34,8 @@ pub struct LongWaits {
 #[derive(Debug, Default)]
 pub(super) struct Observations {
     pub(super) enabled: bool,
+    /// It takes all that there is to say of a store that is restored: not more than the store holds.
+    pub(super) is_restoring: bool,
     seen: Seen,
     bytes: usize,
     /// Where the newest version of each rendezvous state is, and how many bytes its versions have together.
@@ -69,7 +71,9 @@ impl Observations {
             *at = next;
         }
         let cost = cost(&observed);
-        if self.seen.items.len() >= Self::MOST || self.bytes.saturating_add(cost) > Self::MOST_BYTES {
+        let is_full =
+            self.seen.items.len() >= Self::MOST || self.bytes.saturating_add(cost) > Self::MOST_BYTES;
+        if is_full && !self.is_restoring {
             self.seen.lost = self.seen.lost.saturating_add(1);
             if let Observed::Wrote { key, .. } = &observed {
                 self.states.remove(key);
@@ -105,7 +109,7 @@ fn cost(observed: &Observed) -> usize {
         }
         Observed::TwoWriters { key, .. } | Observed::StaleRead { key, .. } => key.len(),
         Observed::RunRestarted { run_id } => run_id.as_bytes().len(),
-        Observed::Gone { .. } | Observed::StoreReset { .. } => 0,
+        Observed::Gone { .. } | Observed::StoreReset { .. } | Observed::Restored => 0,
     };
     bytes.saturating_add(Observations::ITEM_BYTES)
 }

@@ -53,8 +53,8 @@ pub(in crate::core::insight) struct FormerNode {
 #[derive(Debug, Default)]
 pub(in crate::core::insight) struct RoundFacts {
     pub(in crate::core::insight) number: u64,
-    /// It had begun before the server was restarted. What its nodes did then, such as to arrive at the exit barrier, is
-    /// not known.
+    /// It had begun before the server was restarted. Of what its nodes did then only that is known which their keys still
+    /// say: not who had arrived at the exit barrier.
     pub(super) is_of_before: bool,
     /// The first sign of it.
     pub(in crate::core::insight) started: Option<Timestamp>,
@@ -99,6 +99,8 @@ pub(in crate::core::insight) struct LifeFacts {
     pub(in crate::core::insight) left: BTreeMap<ConnId, LeftNode>,
     /// When the last connection closed.
     pub(super) all_gone: Option<Timestamp>,
+    /// Its connections were to the last server, and nobody has come since.
+    pub(super) ended_with_server: bool,
     /// Nodes whose deaths are not reported yet.
     pub(super) dying: Vec<Dying>,
     pub(super) master: Master,

@@ -47,6 +47,7 @@ impl TrackedRun {
             self.touch();
         }
         self.life.all_gone = None;
+        self.life.ended_with_server = false;
         if self.has_state && self.round.closed.is_none() {
             self.round.over_at = None;
         }
@@ -178,6 +179,14 @@ impl TrackedRun {
         begins_anew
     }
 
+    /// An agent waits for others at the exit barrier. That it arrived was seen, unless it was before a restart.
+    pub(in crate::core::insight) fn waits_at_exit(&mut self, conn: ConnId, now: Timestamp) {
+        let is_new = self.agents.contains(&conn) && !self.round.exit.contains(&conn);
+        if self.round.is_of_before && self.round.exit_done.is_none() && is_new {
+            self.arrive_at_exit(conn, now);
+        }
+    }
+
     /// A key of its rendezvous other than its state was written.
     pub(in crate::core::insight) fn part_written(
         &mut self,
@@ -197,9 +206,11 @@ impl TrackedRun {
                 if self.round.roles.len() < MOST_NODES {
                     self.round.roles.insert(rank);
                 }
-                // A node of the round that has told its role is the one with this rank.
+                // A node of the round that has told its role is the one with this rank, if it is known who told it.
                 let is_it = |node: &&mut TrackedNode| node.rank == Some(rank) && node.conn.is_none();
-                if let Some(known) = self.life.nodes.iter_mut().find(is_it) {
+                if let Some(known) =
+                    self.life.nodes.iter_mut().find(is_it).filter(|_| self.agents.contains(&conn))
+                {
                     known.conn = Some(conn);
                 }
             }

@@ -194,14 +194,14 @@ impl TrackedRun {
         if !self.has_agents() {
             return match (world.completed, world.ended) {
                 (Some(_), ended) if settled(ended) => RunState::Ended,
-                (None, ended) if settled(ended) && world.nccl => RunState::Ended,
+                (None, ended) if settled(ended) && (world.nccl || world.is_of_before) => RunState::Ended,
                 (None, ended) if settled(ended) => RunState::Gone,
                 (Some(_), _) => RunState::Running,
                 (None, _) if world.nccl => RunState::Running,
                 (None, _) => RunState::Joining,
             };
         }
-        if self.agents.is_empty() && settled(self.life.all_gone) {
+        if self.agents.is_empty() && (self.life.ended_with_server || settled(self.life.all_gone)) {
             return RunState::Gone;
         }
         if !round.exit.is_empty() {
@@ -239,10 +239,31 @@ impl TrackedRun {
         }
     }
 
-    /// Its round had begun before the server was restarted.
-    pub(in crate::core::insight) fn of_before(mut self) -> Self {
+    /// All that is known of it until now is of before the server was restarted: there is nothing to report of it.
+    pub(in crate::core::insight) fn is_of_before(&mut self, at: Timestamp) {
         self.round.is_of_before = true;
-        self
+        self.settle_static(at);
+        let _ = self.life.world.take_different(at);
+        self.check_ranks();
+        self.life.ended_with_server = self.is_empty();
+        if self.round.exit_done.is_some() {
+            self.round.exit.clone_from(&self.agents);
+            self.round.exit_since = self.round.exit_done;
+            let members =
+                self.life.nodes.iter_mut().filter(|node| node.membership == Membership::Participant);
+            members.for_each(|node| node.finished = true);
+        }
+        self.life.dying.clear();
+        self.life.world.lost.clear();
+        self.life.world.is_of_before = !self.life.world.ranks.is_empty();
+        self.told.start = self.round.started;
+        self.findings.clear();
+        self.new_moments.clear();
+        self.timeline.clear();
+        (self.state, self.state_since) = (self.state_now(at), at);
+        if self.state.is_over() {
+            self.round.over_at.get_or_insert(at);
+        }
     }
 
     /// Goes on with the version of another, whose place it takes.

@@ -64,6 +64,9 @@ pub(in crate::core::insight) struct World {
     pub(in crate::core::insight) last_size: Option<u32>,
     /// Two ranks whose addresses are made for different world sizes.
     pub(in crate::core::insight) differ: Option<Differ>,
+    /// Some of them came before the server was restarted. Others may have come and gone then: whether all had met is not
+    /// known.
+    pub(super) is_of_before: bool,
 }
 
 /// Ranks that cannot meet: each is prepared for another number of ranks.
@@ -319,7 +322,8 @@ impl World {
                 info.gone = Some(now);
                 was_of_this_meeting |= info.withdrawn.is_some() || info.joined >= self.started.unwrap_or(now);
             }
-            if was_of_this_meeting && self.completed.is_none() && self.lost.len() < MOST_RANKS as usize {
+            let had_met = self.completed.is_some() || self.is_of_before;
+            if was_of_this_meeting && !had_met && self.lost.len() < MOST_RANKS as usize {
                 self.lost.push((rank, now));
             }
         }

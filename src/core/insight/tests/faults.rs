@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::lab::{Lab, PORT};
 use crate::api::{Certainty, RunKind, RunState, Severity};
-use crate::core::ids::RunId;
 use crate::core::insight::{Expectation, Settings, StoreOwner};
 use crate::core::store::StaleKeyConfig;
 
@@ -697,18 +696,6 @@ fn ranks_in_a_store_that_was_opened_for_announced_pods_are_a_run_without_agents(
     lab.leave(1);
     lab.pass(3.0);
     assert_eq!(lab.run("job").summary.state, RunState::Ended);
-}
-
-#[test]
-fn a_round_of_before_a_restart_of_the_server_is_not_judged() {
-    let mut lab = Lab::new();
-    lab.insight.restored(PORT, RunId::new(b"job"));
-    lab.complete_run("job", 2);
-    lab.pass(5.0);
-    // Both had arrived at the exit barrier when the last server died.
-    lab.cas(1, "job", "close");
-    lab.pass(3.0);
-    assert!(lab.said.iter().all(|(_, said)| said.severity == Severity::Info), "{:?}", lab.said);
 }
 
 #[test]

@@ -10,10 +10,12 @@ use crate::core::gate::{Announcement, Gates};
 use crate::core::ids::Nodes;
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::insight::{Change, Insight, Settings};
+use crate::core::journal::{self, Image, OpenStore, Row};
 use crate::core::protocol::{KeyList, PairList, Payload, Reply, Request};
-use crate::core::store::{Capacity, Cleanup, Effects, Observed, StaleKeyConfig, Store};
+use crate::core::store::{Capacity, Cleanup, Effects, Observed, StaleKeyConfig, Store, Walk};
 
 pub(super) const PORT: u16 = 29500;
+const CAPACITY: Capacity = Capacity { keys: 1 << 20, bytes: 1 << 30 };
 
 #[derive(Debug, Default)]
 struct Recorder {
@@ -49,6 +51,17 @@ impl Effects for Recorder {
 pub(super) struct Lab {
     pub(super) store: Store,
     pub(super) insight: Insight,
+    settings: Settings,
+    stale: StaleKeyConfig,
+    /// Places that those have who were there before the last restart.
+    taken: u32,
+    /// What each client waited for last.
+    waits: BTreeMap<u32, Vec<String>>,
+    /// When the server is killed, by the seconds of the story.
+    pub(super) restarts: Vec<f64>,
+    /// Seconds of the story, and of Unix time, at which the clock of the server began.
+    began: f64,
+    epoch: f64,
     recorder: Recorder,
     pub(super) now: Timestamp,
     next_tick: Timestamp,
@@ -75,8 +88,15 @@ impl Lab {
 
     pub(super) fn with(settings: Settings, stale: StaleKeyConfig) -> Self {
         Self {
-            store: Store::new(Capacity { keys: 1 << 20, bytes: 1 << 30 }, stale),
-            insight: Insight::new(settings),
+            store: Store::new(CAPACITY, stale.clone()),
+            insight: Insight::new(settings.clone()),
+            settings,
+            stale,
+            taken: 0,
+            waits: BTreeMap::new(),
+            restarts: Vec::new(),
+            began: 0.0,
+            epoch: 0.0,
             recorder: Recorder::default(),
             now: Timestamp::default(),
             next_tick: Timestamp::default(),
@@ -116,7 +136,12 @@ impl Lab {
     /// Lets time pass until `at` seconds, as the server does: a look ten times a second, if nothing else is set; the
     /// waits once a second.
     pub(super) fn until(&mut self, at: f64) {
-        let at = Timestamp(Duration::from_secs_f64(at));
+        if let Some(&restart) = self.restarts.first().filter(|restart| **restart <= at) {
+            self.restarts.remove(0);
+            self.until(restart);
+            self.restart(60.0, &[]);
+        }
+        let at = Timestamp(Duration::from_secs_f64((at - self.began).max(0.0)));
         while self.next_tick <= at {
             self.now = self.now.max(self.next_tick);
             self.recorder.now = self.now;
@@ -131,7 +156,7 @@ impl Lab {
     }
 
     pub(super) fn pass(&mut self, seconds: f64) {
-        self.until(self.now.0.as_secs_f64() + seconds);
+        self.until(self.began + self.now.0.as_secs_f64() + seconds);
     }
 
     fn look(&mut self) {
@@ -144,7 +169,7 @@ impl Lab {
             self.insight.waits(PORT, waits, self.now);
         }
         self.insight.tick(self.now);
-        let at = self.now.0.as_secs_f64();
+        let at = self.began + self.now.0.as_secs_f64();
         for news in self.insight.take_changes() {
             if let Change::Explanation { explanation, aloud: true } = &news {
                 self.said.push((at, explanation.clone()));
@@ -155,7 +180,7 @@ impl Lab {
 
     pub(super) fn connect(&mut self, n: u32, addr: &str, pid: u32) {
         self.serial += 1;
-        let conn = ConnId::new(n, self.serial);
+        let conn = ConnId::new(self.taken + n, self.serial);
         let addr: IpAddr = addr.parse().expect("an address");
         self.store.connect(conn, SocketAddr::new(addr, 40000 + n as u16));
         self.clients.insert(n, (conn, addr, pid));
@@ -221,6 +246,7 @@ impl Lab {
     pub(super) fn wait(&mut self, n: u32, keys: &[&str]) {
         let list = keys.iter().collect::<KeyList>();
         self.apply(n, &Request::Wait(list.as_list()));
+        self.waits.insert(n, keys.iter().map(ToString::to_string).collect());
     }
 
     pub(super) fn barrier(&mut self, n: u32, key: &str, world_size: i64) {
@@ -234,6 +260,52 @@ impl Lab {
 
     pub(super) fn cancel(&mut self, n: u32) {
         self.apply(n, &Request::CancelWait);
+    }
+
+    /// The server dies, and the next one goes on with its journal after so many seconds. All clients are behind relays,
+    /// but for those that `go`.
+    pub(super) fn restart(&mut self, away: f64, go: &[u32]) {
+        const ID: u32 = 1;
+        let mut image = Image::default();
+        self.store.keep_rows(ID);
+        let mut rows = Vec::new();
+        Row::Store(ID, Some(OpenStore { port: PORT, owner: b"" })).encode(&mut rows);
+        let mut walk = Walk::default();
+        while self.store.copy_rows(&mut walk, 1 << 20, &mut rows) {}
+        for row in journal::rows(&rows) {
+            image.apply(row.expect("a row").expect("a known one"));
+        }
+        let waits: Vec<_> = self.store.waits(self.now, usize::MAX, usize::MAX);
+        self.clients.retain(|n, _| !go.contains(n));
+        let mut stay: Vec<_> = self.clients.values_mut().collect();
+        stay.sort_by_key(|(conn, ..)| conn.serial());
+        let peer = |conn: ConnId| self.store.peer(conn).expect("a client").0;
+        let live: Vec<_> = stay.iter().map(|(conn, ..)| (conn.serial(), peer(*conn))).collect();
+        for (place, (conn, ..)) in (0..).zip(&mut stay) {
+            *conn = ConnId::new(place, conn.serial());
+        }
+        self.taken = live.len() as u32;
+        // Its clock begins anew.
+        self.began += self.now.0.as_secs_f64();
+        self.epoch += self.now.0.as_secs_f64() + away;
+        (self.now, self.next_tick, self.next_waits) = <(Timestamp, Timestamp, Timestamp)>::default();
+        self.recorder = Recorder::default();
+        self.insight = Insight::new(Settings { epoch: self.epoch, ..self.settings.clone() });
+        self.store = Store::new(CAPACITY, self.stale.clone());
+        self.store.restore(ID, &image.stores[&ID], &live, self.now, &mut self.recorder);
+        self.look();
+        // The relays send again what their clients wait for.
+        for wait in waits {
+            let is_it =
+                |(_, (conn, ..)): &(&u32, &(ConnId, IpAddr, u32))| conn.serial() == wait.conn.serial();
+            let Some((n, (conn, ..))) = self.clients.iter().find(is_it) else { continue };
+            let keys: KeyList = self.waits.get(n).into_iter().flatten().collect();
+            let request = match wait.barrier_size {
+                Some(world_size) => Request::Barrier { key: &wait.missing[0], world_size },
+                None => Request::Wait(keys.as_list()),
+            };
+            self.store.apply(*conn, &request, self.now, &mut self.recorder).expect("not refused");
+        }
     }
 
     /// A torchrun agent appears: it connects and makes sure that there is a state.

@@ -8,5 +8,6 @@ mod pickle;
 mod random;
 mod reasons;
 mod replay;
+mod restarts;
 mod room;
 mod truth;

@@ -39,7 +39,13 @@ impl StaleKeys {
         let notes = self.notes.get(conn.slot())?.as_ref().filter(|notes| notes.conn == conn)?;
         let runs = notes.runs.iter().filter_map(|&run| Some(self.runs.id_of(run)?.as_bytes()));
         let role = role_number(notes.role);
-        Some(ClientRow { role, worker_share: notes.worker_share, runs: runs.collect(), barrier: None })
+        Some(ClientRow {
+            role,
+            worker_share: notes.worker_share,
+            runs: runs.collect(),
+            barrier: None,
+            pid: None,
+        })
     }
 
     /// What is left of a job, as a journal says it, after its keys. All pauses begin now.

@@ -1,0 +1,191 @@
+//! The server dies and the next one goes on with its journal: insight shows the same, and says nothing of it.
+
+use super::lab::Lab;
+use super::replay::{self, replay};
+use crate::api::{Run, RunState};
+
+/// What people see of a run, apart from times.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    state: RunState,
+    round: u64,
+    /// Name, address, process id, rank and state of each.
+    nodes: Vec<String>,
+    counts: (u32, Option<u32>, Option<u32>),
+    ranks: Option<(u32, u32, Option<u32>)>,
+    exit: Option<u32>,
+    /// Who waits, for what, and who must write it.
+    waits: Vec<String>,
+    workers_store: Option<String>,
+}
+
+fn seen(Run { summary, participants, waits, workers_store, .. }: Run) -> Seen {
+    let mut nodes: Vec<_> = participants
+        .iter()
+        .map(|it| format!("{} {:?} {:?} {:?} {:?}", it.name, it.peer, it.pid, it.rank, it.state))
+        .collect();
+    nodes.sort();
+    let mut waits: Vec<_> =
+        waits.iter().map(|wait| format!("{:?} {:?} {:?}", wait.who, wait.missing, wait.writer)).collect();
+    waits.sort();
+    Seen {
+        state: summary.state,
+        round: summary.round,
+        nodes,
+        counts: (summary.nodes.joined, summary.nodes.missing, summary.nodes.expected.map(|it| it.min)),
+        ranks: summary.ranks.map(|ranks| (ranks.joined, ranks.connected, ranks.expected)),
+        exit: summary.exit.map(|exit| exit.arrived),
+        waits,
+        workers_store,
+    }
+}
+
+/// Kills the server, and compares what it shows then with what it showed before.
+#[track_caller]
+fn assert_same_after(lab: &mut Lab, run: &str, away: f64) {
+    // Waits are shown after a second.
+    lab.pass(2.5);
+    let before = seen(lab.run(run));
+    let complaints = lab.complaints().len();
+    lab.restart(away, &[]);
+    lab.pass(2.5);
+    assert_eq!(seen(lab.run(run)), before);
+    assert_eq!(lab.complaints()[complaints..], [""; 0]);
+}
+
+#[test]
+fn a_c10d_run_is_the_same_after_a_restart_in_each_phase() {
+    for away in [0.01, 60.0, 3600.0] {
+        let mut lab = Lab::new();
+        for n in 0..2 {
+            lab.agent(n, "job");
+            lab.pass(0.2);
+            lab.cas(n, "job", "join");
+        }
+        assert_same_after(&mut lab, "job", away);
+        lab.agent(2, "job");
+        lab.cas(2, "job", "join complete");
+        assert_same_after(&mut lab, "job", away);
+        lab.exchange("job", 0, 3, 1);
+        lab.pass(0.3);
+        assert_same_after(&mut lab, "job", away);
+        assert_eq!(lab.run("job").summary.state, RunState::Running);
+        // Heartbeats go on.
+        (0..3).for_each(|n| lab.cas(n, "job", ""));
+        assert_same_after(&mut lab, "job", away);
+        lab.reach_exit(1, "job", false);
+        assert_same_after(&mut lab, "job", away);
+        assert_eq!(lab.run("job").summary.state, RunState::Exiting);
+        lab.reach_exit(2, "job", false);
+        lab.reach_exit(0, "job", true);
+        assert_same_after(&mut lab, "job", away);
+        assert_eq!(lab.run("job").summary.state, RunState::Finished);
+        (0..3).for_each(|n| lab.leave(n));
+        lab.pass(5.0);
+        assert_eq!(lab.complaints(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_static_run_is_the_same_after_a_restart() {
+    let mut lab = Lab::new();
+    lab.static_node(0, "job", 0, 3);
+    lab.static_node(2, "job", 2, 3);
+    assert_same_after(&mut lab, "job", 60.0);
+    lab.static_node(1, "job", 1, 3);
+    lab.assign_static(0, "job", 3, 2);
+    assert_same_after(&mut lab, "job", 60.0);
+    lab.exit_static(1, "job", false);
+    assert_same_after(&mut lab, "job", 60.0);
+    lab.exit_static(2, "job", false);
+    lab.exit_static(0, "job", true);
+    assert_same_after(&mut lab, "job", 60.0);
+    assert_eq!(lab.run("job").summary.state, RunState::Finished);
+}
+
+#[test]
+fn ranks_without_agents_are_the_same_after_a_restart() {
+    let mut lab = Lab::new();
+    for n in 0..12 {
+        lab.worker(n, &format!("10.0.0.{}", n + 1));
+    }
+    for n in 0..11 {
+        lab.publish(n, n, 12);
+        lab.wait_for_rank(n, 11);
+    }
+    assert_same_after(&mut lab, "store:29500", 60.0);
+    lab.publish(11, 11, 12);
+    assert_same_after(&mut lab, "store:29500", 60.0);
+    assert_eq!(lab.run("store:29500").summary.state, RunState::Running);
+    (0..12).for_each(|n| lab.leave(n));
+    lab.pass(5.0);
+    assert_eq!(lab.run("store:29500").summary.state, RunState::Ended);
+    assert_eq!(lab.complaints(), [""; 0]);
+}
+
+#[test]
+fn workers_of_torchrun_are_the_same_after_a_restart() {
+    let mut lab = Lab::new();
+    lab.complete_run("job", 2);
+    for n in 10..12 {
+        lab.worker(n, &format!("10.77.0.{}", n % 2 + 10));
+        lab.publish(n, n - 10, 2);
+    }
+    lab.wait(11, &["/default_pg/0//store_based_barrier_key:1:last_worker"]);
+    assert_same_after(&mut lab, "job", 60.0);
+    assert_eq!(lab.run("job").summary.ranks.expect("ranks").joined, 2);
+}
+
+#[test]
+fn who_dies_after_a_restart_is_named_as_ever() {
+    let mut lab = Lab::new();
+    lab.complete_run("job", 3);
+    lab.restart(60.0, &[]);
+    lab.pass(5.0);
+    (0..3).for_each(|n| lab.cas(n, "job", ""));
+    lab.leave(1);
+    lab.pass(5.0);
+    assert_eq!(lab.texts("node_died").len(), 1, "{:?}", lab.said);
+    assert!(lab.texts("node_died")[0].contains("node1 (node rank 1) died or failed"), "{:?}", lab.said);
+}
+
+#[test]
+fn nobody_is_said_to_have_died_whose_connection_ended_with_the_server() {
+    let mut lab = Lab::new();
+    lab.complete_run("job", 3);
+    let said = lab.said.len();
+    lab.restart(60.0, &[0, 1, 2]);
+    lab.pass(60.0);
+    assert_eq!(lab.run("job").summary.state, RunState::Gone);
+    assert_eq!(lab.said.len(), said, "{:?}", lab.said);
+    // It is started again.
+    for n in 3..5 {
+        lab.agent(n, "job");
+    }
+    lab.pass(1.0);
+    assert!(!lab.run("job").summary.state.is_over());
+}
+
+#[test]
+fn a_recorded_job_has_the_same_story_wherever_the_server_is_killed() {
+    let samples: [(&str, replay::Script); 4] = [
+        ("run1_c10d_4x2", replay::RUN_1),
+        ("run4_plugin_workers_external", replay::RUN_4_PLUGIN),
+        ("run4_static_standalone_4x", &[]),
+        ("run4_env_standalone", &[]),
+    ];
+    for (name, script) in samples {
+        let whole = replay(name, script, Lab::new(), 5.0);
+        for kill in 1..40 {
+            let mut lab = Lab::new();
+            lab.restarts = vec![f64::from(kill)];
+            let lab = replay(name, script, lab, 5.0);
+            assert_eq!(lab.complaints(), whole.complaints(), "{name}, killed at {kill} s");
+            // Nothing is said twice, and nothing else. What was not said when the server died may stay unsaid.
+            let story = |lab: &Lab| lab.said.iter().map(|(_, said)| said.code.clone()).collect::<Vec<_>>();
+            let mut left = story(&whole).into_iter();
+            let is_part = story(&lab).iter().all(|code| left.any(|other| other == *code));
+            assert!(is_part, "{name}, killed at {kill} s: {:?}, not {:?}", story(&lab), story(&whole));
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What a restored store tells of its jobs: what its clients would be seen to do if they did it now.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::net::{Ipv6Addr, SocketAddr};
+
+use bytes::Bytes;
+
+use super::Store;
+use super::effects::{Effects, Observed};
+use super::rows::role_of;
+use crate::core::ids::ConnId;
+use crate::core::journal::StoreImage;
+use crate::core::protocol::keys::{Address, KeyPattern, RendezvousPart, Role, classify};
+
+/// Stands for who wrote what, where that is not kept.
+const SOMEBODY: ConnId = ConnId::new(u32::MAX, 0);
+
+/// A key that is there.
+struct Kept<'i> {
+    key: &'i [u8],
+    pattern: KeyPattern<'i>,
+    value: Bytes,
+    writer: Option<u32>,
+}
+
+impl<'i> Kept<'i> {
+    /// The run whose agents use it.
+    fn run(&self) -> Option<&'i [u8]> {
+        match self.pattern {
+            KeyPattern::Rendezvous { run_id, .. } => Some(run_id),
+            KeyPattern::Address(address) => address.run_id,
+            _ => None,
+        }
+    }
+
+    /// The state of a rendezvous first, as it says which round counts; then the addresses of one process group after the
+    /// other, as they were made.
+    fn order(&self) -> (u8, usize, &'i [u8], u32, &'i [u8]) {
+        match self.pattern {
+            KeyPattern::Rendezvous { part: RendezvousPart::State, .. } => (0, 0, self.key, 0, &[]),
+            KeyPattern::Address(Address { group, member, .. }) => (2, group.len(), group, member, self.key),
+            _ => (1, 0, self.key, 0, &[]),
+        }
+    }
+}
+
+impl Store {
+    /// Observes the clients that are still there, in the order in which they came, and then what was written and still
+    /// counts. Who had arrived at an exit barrier is not known: its waits will show it.
+    pub(super) fn tell_restored(&self, image: &StoreImage, live: &[ConnId], fx: &mut impl Effects) {
+        let kept = image.keys.iter().filter_map(|(key, image)| {
+            let pattern = classify(key)?;
+            // The rules may have dropped it with whoever is gone.
+            let value = self.keys.slot(self.keys.find(key)?).value()?.clone();
+            Some(Kept { key, pattern, value, writer: image.writer })
+        });
+        let mut kept: Vec<_> = kept.collect();
+        kept.sort_unstable_by_key(Kept::order);
+        let mut runs: HashMap<&[u8], (&[u8], Option<ConnId>)> = HashMap::new();
+        for key in &kept {
+            if let Some(run) = key.run() {
+                runs.entry(run).or_insert((key.key, None));
+            }
+        }
+        let of_worker = kept.iter().find(|key| key.pattern.user() == Role::Worker);
+        let of_worker = of_worker.map_or(&b"/default_pg/"[..], |key| key.key);
+        let known = live.iter().filter_map(|&conn| Some((conn, image.clients.get(&conn.serial())?)));
+        let mut clients: Vec<_> =
+            known.filter_map(|(conn, client)| Some((conn, client, role_of(client.role)?))).collect();
+        // Whose workers there are is known by the agents.
+        clients.sort_by_key(|(_, _, role)| Reverse(*role == Role::Agent));
+        for (conn, client, role) in clients {
+            let Some((peer, pid)) = self.peer(conn) else { continue };
+            let mut tell = |key: &[u8]| fx.observe(Observed::Client { conn, peer, pid, key: key.into() });
+            match role {
+                Role::Unknown => tell(b"init/"),
+                Role::Worker => tell(of_worker),
+                Role::Agent => {
+                    for run in &client.runs {
+                        let Some((key, agent)) = runs.get_mut(&**run) else { continue };
+                        agent.get_or_insert(conn);
+                        tell(key);
+                    }
+                }
+            }
+        }
+        let (nowhere, mut is_anybody_gone) = (SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0), false);
+        for (key, _) in runs.values().filter(|(_, agent)| agent.is_none()) {
+            is_anybody_gone = true;
+            fx.observe(Observed::Client { conn: SOMEBODY, peer: nowhere, pid: None, key: (*key).into() });
+        }
+        let by_serial: HashMap<u32, ConnId> = live.iter().map(|conn| (conn.serial(), *conn)).collect();
+        for key in kept {
+            let agent = || key.run().and_then(|run| runs.get(run)?.1).unwrap_or(SOMEBODY);
+            let writer = match key.pattern {
+                KeyPattern::Address(_) => key.writer.and_then(|writer| by_serial.get(&writer).copied()),
+                KeyPattern::Rendezvous { part: RendezvousPart::State, .. } => Some(agent()),
+                KeyPattern::Rendezvous {
+                    part: RendezvousPart::ExitBarrier { .. } | RendezvousPart::Other,
+                    ..
+                } => None,
+                KeyPattern::Rendezvous { .. } => Some(SOMEBODY),
+                _ => None,
+            };
+            if let Some(conn) = writer {
+                fx.observe(Observed::Wrote { conn, key: key.key.into(), value: key.value });
+            }
+        }
+        if is_anybody_gone {
+            fx.observe(Observed::Gone { conn: SOMEBODY });
+        }
+        fx.observe(Observed::Restored);
+    }
+}
