@@ -25,6 +25,46 @@ pub enum Certainty {
     Eliminated,
 }
 
+/// What a process was seen to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Seen {
+    /// It has waited for the key since then.
+    Waits,
+    /// It wrote the key.
+    Wrote,
+    /// It read the key.
+    Read,
+    /// It gave up to wait for the key.
+    GaveUp,
+    /// It joined.
+    Joined,
+    /// Its connection closed.
+    Closed,
+    /// Its last heartbeat came.
+    Heard,
+}
+
+/// One thing that was seen, from which an explanation follows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Evidence {
+    /// What was seen.
+    pub seen: Seen,
+    /// The process, as sentences name it.
+    pub who: String,
+    /// Its connection, if that is known.
+    #[schema(required)]
+    pub peer: Option<String>,
+    /// Its process id, if it told it.
+    #[schema(required)]
+    pub pid: Option<u32>,
+    /// The key it is about.
+    #[schema(required)]
+    pub key: Option<String>,
+    /// When.
+    pub at: f64,
+}
+
 /// One explanation, the same in log, API, status and page: an element of many documents, and the data of the
 /// event `explanation`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -54,6 +94,10 @@ pub struct Explanation {
     /// All facts of the sentence as fields.
     #[schema(value_type = Object)]
     pub facts: serde_json::Value,
+    /// The first things that show it: which connection, key and time. Only with `GET /api/v1/runs/{run_id}` and in
+    /// events, and left out where there is nothing but the traffic as a whole.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evidence: Vec<Evidence>,
 }
 
 /// Something that happened: an element of a run's `timeline`, and the data of the event `moment`.

@@ -18,7 +18,7 @@ use std::time::Duration;
 pub use announce::{Announce, AnnounceAnswer, AnnounceState, Announced, AnnouncedPod, MAX_ANNOUNCE_WAIT};
 pub use barrier::{Arrive, ArriveReleased, ArriveWaiting};
 pub use expect::{Expect, Expects, Forgotten};
-pub use explanations::{Certainty, Explanation, Severity, TimelineEvent};
+pub use explanations::{Certainty, Evidence, Explanation, Seen, Severity, TimelineEvent};
 pub use links::{Link, LinkList};
 pub use problem::Problem;
 pub use rendezvous::{

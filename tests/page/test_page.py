@@ -23,6 +23,7 @@ def test_a_missing_node_is_named_with_what_to_do(admin: Admin, open_page: Open) 
     page.until_says("#explanations", "train-llm-2 has been missing")
     assert "What to do" in page.js("getComputedStyle(document.querySelector('.remedy'), '::before').content")
     assert "look at the missing node's pod" in page.text("#explanations .remedy")
+    assert page.text("#explanations .when").startswith("Warning, by elimination, since ")
     page.until_says("#nodes-legend", "1 missing")
     assert page.text("#nodes-legend").split("\n") == ["3 joined", "1 missing"]
     assert "last train-llm-3 +1.2 s; 0.8 s after the one before" in page.text("#joins-summary")

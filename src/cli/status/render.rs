@@ -10,7 +10,9 @@ use super::bar::Bar;
 use super::text_writer::{BAD, FAINT, STRONG, Span, TextWriter, WARN, clean};
 use super::words::{after_first, elapsed, names, ranges};
 use super::{Details, RunKey};
-use crate::api::{Explanation, Node, NodeState, Run, RunKind, RunList, RunState, RunSummary, Severity, Wait};
+use crate::api::{
+    Certainty, Explanation, Node, NodeState, Run, RunKind, RunList, RunState, RunSummary, Severity, Wait,
+};
 use crate::core::ids::counted;
 
 /// Names in one list; the rest is a number.
@@ -252,13 +254,17 @@ impl Sheet {
                 Severity::Warning => ("warning", WARN),
                 Severity::Info => ("note", Style::new()),
             };
+            let how = match explanation.certainty {
+                Certainty::Seen => "",
+                Certainty::Eliminated => ", by elimination",
+            };
             let when = if explanation.holds {
                 String::new()
             } else {
                 format!(", {} ago", elapsed(self.now - explanation.since))
             };
             let style = if explanation.holds { style } else { style.dimmed() };
-            out.sentence(2, 4, style, &format!("{word}{when}: {}", clean(&explanation.text)));
+            out.sentence(2, 4, style, &format!("{word}{how}{when}: {}", clean(&explanation.text)));
             if explanation.holds || self.depth == Depth::Whole {
                 let remedy = clean(&explanation.remedy);
                 if !remedy.is_empty() {

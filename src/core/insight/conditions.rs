@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::expect::Plan;
 use super::missing::missing;
-use super::reason::{Finding, Names, Reason};
+use super::reason::{Evidence, Finding, Names, Reason};
 use super::run::{Membership, TrackedNode, TrackedRun};
-use crate::api::{Expected, RunKind, RunState};
+use crate::api::{Expected, RunKind, RunState, Seen};
 use crate::core::gate::{Announcement, Missing};
 use crate::core::ids::{Elapsed, Timestamp, count};
 
@@ -36,13 +36,13 @@ pub(super) fn of_run(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Findi
                 let about = redundant.to_string();
                 let is_some = !left_over.is_empty();
                 let reason = Reason::LeftOver { group, left_over, redundant, waited };
-                is_some.then_some(Finding { reason, about, since })
+                is_some.then(|| Finding::new(reason, about, since).seen(joins(run, membership)))
             },
         ));
     }
     if let Some((_, since)) = run.life().other_backend {
         let (first, second) = ("static".to_owned(), "c10d".to_owned());
-        held.push(Finding { about: String::new(), reason: Reason::TwoBackends { first, second }, since });
+        held.push(Finding::new(Reason::TwoBackends { first, second }, "", since));
     }
     held.extend(at_exit(run, now));
     held.extend(ranks_ended(run, now));
@@ -51,7 +51,13 @@ pub(super) fn of_run(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Findi
 
 /// What tells one round from the next.
 fn of_round(run: &TrackedRun, reason: Reason, since: Timestamp) -> Finding {
-    Finding { about: format!("round {}", run.round().number), reason, since }
+    Finding::new(reason, format!("round {}", run.round().number), since)
+}
+
+/// When the nodes at this place came to it.
+fn joins(run: &TrackedRun, membership: Membership) -> impl Iterator<Item = Evidence> {
+    let is_there = move |node: &&TrackedNode| node.membership == membership && node.gone.is_none();
+    run.nodes().iter().filter(is_there).map(|node| node.evidence(Seen::Joined, None, node.membership_since))
 }
 
 /// The nodes at this place that are there.
@@ -83,13 +89,13 @@ fn joining(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
             present,
             waited,
         };
-        held.push(of_round(run, reason, since));
+        held.push(of_round(run, reason, since).seen(joins(run, Membership::Participant)));
     }
     if let (false, RunKind::C10d, Some(expected)) = (is_short, run.kind(), expected) {
         let Expected { min: expected, source: from, .. } = expected;
         let asks_for_more = run.life().asks_for_more.clone();
         let reason = Reason::RoundNotComplete { joined, expected, from, asks_for_more, waited };
-        held.push(of_round(run, reason, since));
+        held.push(of_round(run, reason, since).seen(joins(run, Membership::Participant)));
     }
     held
 }
@@ -113,7 +119,11 @@ fn at_exit(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
         dead: Names::of(run.participants().filter(|node| node.is_dead()).map(TrackedNode::label)),
         waited: Elapsed(now.since(since)),
     };
-    Some(of_round(run, reason, since))
+    let closed = |node: &TrackedNode| Some(node.evidence(Seen::Closed, None, node.gone?));
+    let closed = run.participants().filter(|node| node.is_dead()).filter_map(closed);
+    let running = run.participants().filter(|node| !node.finished && node.gone.is_none());
+    let joined = running.map(|node| node.evidence(Seen::Joined, None, node.joined));
+    Some(of_round(run, reason, since).seen(closed.chain(joined)))
 }
 
 /// Ranks that end this soon after all have published their addresses may have been unable to connect to each other.
@@ -131,7 +141,17 @@ fn ranks_ended(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     let left = count(world.connected.len());
     let soon = world.completed.map(|at| Elapsed(since.since(at))).filter(|soon| soon.0 <= SOON);
     let reason = Reason::RanksEnded { ranks, left, since: Elapsed(now.since(since)), soon };
-    Some(Finding { about: String::new(), reason, since })
+    let closed = world.ranks.iter().filter_map(|(&rank, info)| {
+        Some(Evidence {
+            seen: Seen::Closed,
+            who: world.label(rank),
+            peer: Some(info.peer),
+            pid: info.pid,
+            key: None,
+            at: info.gone?,
+        })
+    });
+    Some(Finding::new(reason, "", since).seen(closed))
 }
 
 /// What the gate shows, whether the run has traffic or not.
@@ -139,7 +159,7 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Find
     let Some(gate) = plan.gate() else { return Vec::new() };
     let mut held = Vec::new();
     let since = run.first_seen().max(gate.since);
-    let mut hold = |about: String, reason, since| held.push(Finding { reason, about, since });
+    let mut hold = |about: String, reason, since| held.push(Finding::new(reason, about, since));
     let all = || gate.pods.iter().chain(&gate.turned_away);
     let first = gate.pods.first();
     if let Some((pod, other)) =

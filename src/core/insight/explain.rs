@@ -8,7 +8,7 @@ use super::epoch::Epoch;
 use super::explanation_log::{Subject, Topic, Utterance};
 use super::fold::Fold;
 use super::jobs::Jobs;
-use super::reason::{Finding, Names, Reason};
+use super::reason::{Evidence, Finding, Names, Reason};
 use super::run::{RunKey, SETTLE, TrackedNode, TrackedRun};
 use super::summary::summary;
 use super::told::{Change, Told};
@@ -150,7 +150,7 @@ impl Look<'_> {
         for store in self.jobs.stores.values_mut() {
             let settled = store.given_up.extract_if(.., |_, given_up| self.now.since(given_up.at) >= SETTLE);
             for (key, mut given_up) in settled.collect::<Vec<_>>() {
-                let waits_again = |(conn, _): &(ConnId, String)| {
+                let waits_again = |(conn, _): &(ConnId, Evidence)| {
                     store.waits.get(conn).is_some_and(|wait| wait.view.missing.contains(&key.1))
                 };
                 given_up.again |= given_up.who.iter().any(waits_again);
@@ -161,10 +161,12 @@ impl Look<'_> {
         }
         for (port, (run, key), given_up) in due {
             let GivenUp { waited, who, more, again, writer, .. } = given_up;
-            let who = Names { shown: who.into_iter().map(|(_, name)| name).collect(), more, range: None };
+            let shown = who.iter().map(|(_, gave_up)| gave_up.who.clone()).collect();
+            let evidence = who.into_iter().map(|(_, gave_up)| gave_up);
+            let who = Names { shown, more, range: None };
             let (about, writer) = (ShownKey(&key).to_string(), writer.unwrap_or_default());
             let reason = Reason::GaveUp { who, key: about.clone(), waited: Elapsed(waited), writer, again };
-            let finding = Finding { about, reason, since: given_up.at };
+            let finding = Finding::new(reason, about, given_up.at).seen(evidence);
             self.fact(Held { store: Some(port), run, finding });
         }
     }
@@ -189,7 +191,7 @@ impl Look<'_> {
             };
             let about = first.node.map_or(String::new(), |node| format!("node {node}"));
             let reason = Reason::DuplicateRank { what, first: first.first, second: first.second };
-            let finding = Finding { about, reason, since: first.at };
+            let finding = Finding::new(reason, about, first.at).seen(first.wrote);
             self.fact(Held { store: Some(port), run: Some(first.run), finding });
         }
     }
@@ -206,7 +208,7 @@ impl Look<'_> {
             let (first, second, ranks) = (who(second.first), who(second.second), second.ranks);
             let evidence = format!("both write the addresses of all {ranks} ranks");
             let reason = Reason::TwoJobs { first, second, evidence };
-            let finding = Finding { about: String::new(), reason, since: self.now };
+            let finding = Finding::new(reason, "", self.now);
             self.fact(Held { store: port, run: Some(key), finding });
         }
     }
@@ -265,7 +267,7 @@ impl Look<'_> {
                 ago: Elapsed(self.now.since(foreign.last)),
             };
             let about = format!("{} {}", foreign.peer, foreign.protocol);
-            let finding = Finding { about, reason, since: foreign.last };
+            let finding = Finding::new(reason, about, foreign.last);
             held.push(Held { store: Some(port), run: None, finding });
         }
         held.extend(self.two_jobs(port));
@@ -289,7 +291,7 @@ impl Look<'_> {
                 second: format!("{} ({})", other.kind().name(), who(other)),
             };
             let since = run.first_seen().max(other.first_seen());
-            let finding = Finding { about: String::new(), reason, since };
+            let finding = Finding::new(reason, "", since);
             held.push(Held { store: key.port(), run: Some(key.clone()), finding });
         }
         held
@@ -312,7 +314,7 @@ impl Look<'_> {
             evidence: "their workers write the same keys".into(),
         };
         let (older, newer) = if one.first_seen() <= other.first_seen() { (one, other) } else { (other, one) };
-        let finding = Finding { about: String::new(), reason, since: newer.first_seen() };
+        let finding = Finding::new(reason, "", newer.first_seen());
         Some(Held { store: Some(port), run: Some(older.key().clone()), finding })
     }
 

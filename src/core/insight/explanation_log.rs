@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::epoch::Epoch;
-use super::reason::{Finding, Reason};
+use super::reason::{Evidence, Finding, Reason};
 use super::run::RunKey;
-use crate::api::{Explanation, Severity};
+use crate::api::{self, Explanation, Severity};
 use crate::core::ids::Timestamp;
 
 /// What an explanation is about. While a topic is held its text may change, but it is one explanation.
@@ -37,6 +37,7 @@ pub(super) struct Subject {
 struct Entry {
     id: u64,
     reason: Reason,
+    evidence: Vec<Evidence>,
     subject: Subject,
     since: Timestamp,
     /// When to say it next.
@@ -86,7 +87,7 @@ impl ExplanationLog {
         &mut self,
         topic: Topic,
         subject: Subject,
-        Finding { reason, since, .. }: Finding,
+        Finding { reason, since, evidence, .. }: Finding,
         now: Timestamp,
     ) -> Option<Utterance> {
         let until = Some(now + Self::FACT_SHOWN);
@@ -96,17 +97,24 @@ impl ExplanationLog {
         }
         let id = self.take_id();
         let (next, pause) = (now, Duration::ZERO);
-        let entry = Entry { id, reason, subject, since, next, pause, said: true, fresh: true, until };
+        let (said, fresh) = (true, true);
+        let entry = Entry { id, reason, evidence, subject, since, next, pause, said, fresh, until };
         let explanation = show(&topic, &entry, self.epoch);
         self.entries.insert(topic.clone(), entry);
         Some(Utterance { topic, explanation, aloud: true })
     }
 
     /// Something that holds at the moment.
-    pub(super) fn hold(&mut self, topic: Topic, subject: Subject, Finding { reason, since, .. }: Finding) {
+    pub(super) fn hold(
+        &mut self,
+        topic: Topic,
+        subject: Subject,
+        Finding { reason, since, evidence, .. }: Finding,
+    ) {
         if let Some(entry) = self.entries.get_mut(&topic).filter(|entry| entry.until.is_none()) {
             entry.fresh = true;
             entry.reason = reason;
+            entry.evidence = evidence;
             entry.subject = subject;
             return;
         }
@@ -117,7 +125,8 @@ impl ExplanationLog {
         let pause = self.explain_after.max(Duration::from_secs(1));
         let next = if reason.is_waiting() { since + self.explain_after } else { since };
         let id = self.take_id();
-        let entry = Entry { id, reason, subject, since, next, pause, said: false, fresh: true, until: None };
+        let (said, fresh, until) = (false, true, None);
+        let entry = Entry { id, reason, evidence, subject, since, next, pause, said, fresh, until };
         self.entries.insert(topic, entry);
     }
 
@@ -186,7 +195,9 @@ impl ExplanationLog {
                 best.insert(run, (topic, entry));
             }
         }
-        best.into_iter().map(|(run, (topic, entry))| (run.clone(), show(topic, entry, self.epoch))).collect()
+        let brief = |explanation| Explanation { evidence: Vec::new(), ..explanation };
+        let shown = |(topic, entry)| brief(show(topic, entry, self.epoch));
+        best.into_iter().map(|(run, best)| (run.clone(), shown(best))).collect()
     }
 
     /// Whether a run has an explanation now.
@@ -239,5 +250,18 @@ fn show(topic: &Topic, entry: &Entry, epoch: Epoch) -> Explanation {
         text: entry.reason.sentence(entry.subject.text.as_deref()),
         remedy: entry.reason.remedy().to_owned(),
         facts: serde_json::to_value(&entry.reason).unwrap_or_default(),
+        evidence: entry.evidence.iter().map(|evidence| shown(evidence, epoch)).collect(),
+    }
+}
+
+fn shown(evidence: &Evidence, epoch: Epoch) -> api::Evidence {
+    let Evidence { seen, who, peer, pid, key, at } = evidence;
+    api::Evidence {
+        seen: *seen,
+        who: who.clone(),
+        peer: peer.map(|peer| peer.to_string()),
+        pid: *pid,
+        key: key.clone(),
+        at: epoch.unix(*at),
     }
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::jobs::Jobs;
-use super::reason::Reason;
+use super::reason::{Evidence, Finding, Reason};
 use super::run::{RankInfo, RunKey, TrackedRun, Writer, read_gloo};
 use super::told::Told;
 use super::watch::{Clash, Client, GivenUp, Waiting};
-use crate::api::RunKind;
+use crate::api::{RunKind, Seen};
 use crate::core::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
 use crate::core::protocol::keys::{
     Address, AddressKind, KeyPattern, Leftover, RendezvousPart, Role, classify,
@@ -162,12 +162,13 @@ impl Fold<'_> {
         let Some(client) = self.client(conn) else { return };
         client.role = Role::Agent;
         client.run = Some(key.clone());
-        let label = client.label();
+        let (label, peer, pid) = (client.label(), Some(client.peer), client.pid);
         if let (Some(closed), Some(run)) = (closed, self.jobs.runs.get_mut(&key)) {
             let (newcomer, closed_for) = (label.clone(), Elapsed(self.at.since(closed.at)));
             let (by, finished) = (closed.by, closed.finished);
             let reason = Reason::RunIsClosed { newcomer, closed_for, by, finished };
-            run.finds(reason, label, self.at);
+            let came = Evidence { seen: Seen::Joined, who: label.clone(), peer, pid, key: None, at: self.at };
+            run.found(Finding::new(reason, label, self.at).seen([came]));
         }
     }
 
@@ -244,8 +245,8 @@ impl Fold<'_> {
 
     fn wrote_state(&mut self, key: &RunKey, conn: ConnId, value: &[u8]) {
         let (at, plan) = (self.at, self.jobs.plan(key));
-        let peer = self.client(conn).map(|client| client.peer);
-        let writer = Writer { who: self.jobs.who(self.port, conn), peer };
+        let (peer, pid) = self.client(conn).map(|client| (client.peer, client.pid)).unzip();
+        let writer = Writer { who: self.jobs.who(self.port, conn), peer, pid: pid.flatten() };
         if self.run_mut(key, RunKind::C10d).is_none() {
             return;
         }
@@ -331,7 +332,7 @@ impl Fold<'_> {
         if matches!(classify(&key), Some(KeyPattern::AttemptLeftover(_))) {
             return;
         }
-        let who = self.jobs.who(self.port, conn);
+        let gave_up = self.evidence(Seen::GaveUp, conn, &key);
         let run = self.run_of(conn);
         let graph = self.jobs.graph(self.port, self.at);
         let writer = graph.and_then(|graph| graph.writer_of(run.as_ref(), &key));
@@ -345,10 +346,17 @@ impl Fold<'_> {
         if entry.who.iter().any(|(known, _)| *known == conn) {
             entry.again = true;
         } else if entry.who.len() < SHOWN {
-            entry.who.push((conn, who));
+            entry.who.push((conn, gave_up));
         } else {
             entry.more = entry.more.saturating_add(1);
         }
+    }
+
+    /// That a process is seen to do this with a key now.
+    fn evidence(&mut self, seen: Seen, conn: ConnId, key: &[u8]) -> Evidence {
+        let (peer, pid) = self.client(conn).map(|client| (client.peer, client.pid)).unzip();
+        let (who, key) = (self.jobs.who(self.port, conn), Some(ShownKey(key).to_string()));
+        Evidence { seen, who, peer, pid: pid.flatten(), key, at: self.at }
     }
 
     fn gone(&mut self, conn: ConnId) {
@@ -366,11 +374,13 @@ impl Fold<'_> {
 
     fn stale_read(&mut self, key: &[u8], reader: ConnId, writer_gone_for: Duration) {
         let run = self.run_of(reader);
+        let read = self.evidence(Seen::Read, reader, key);
         let reader = self.jobs.who(self.port, reader);
         let key = ShownKey(key).to_string();
         if let Some(run) = run.and_then(|run| self.jobs.runs.get_mut(&run)) {
             let gone_for = Elapsed(writer_gone_for);
-            run.finds(Reason::StaleAddress { reader, key: key.clone(), gone_for }, key, self.at);
+            let reason = Reason::StaleAddress { reader, key: key.clone(), gone_for };
+            run.found(Finding::new(reason, key, self.at).seen([read]));
         }
     }
 
@@ -405,6 +415,7 @@ impl Fold<'_> {
             Some(run_id) => Some(self.key_of(run_id)),
             None => self.run_of(first),
         };
+        let wrote = [first, second].map(|conn| self.evidence(Seen::Wrote, conn, key));
         let (first, second) = (self.jobs.who(self.port, first), self.jobs.who(self.port, second));
         let Some(run) = run else { return };
         let (node, rank) = match address.kind {
@@ -415,7 +426,7 @@ impl Fold<'_> {
         };
         let clashes = &mut self.jobs.store(self.port).clashes;
         if clashes.len() < MOST {
-            clashes.push(Clash { at: self.at, run, node, rank, first, second });
+            clashes.push(Clash { at: self.at, run, node, rank, first, second, wrote });
         }
     }
 }

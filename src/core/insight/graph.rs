@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::reason::{Finding, Names, Reason, Whereabouts};
+use super::reason::{Evidence, Finding, Names, Reason, Whereabouts};
 use super::run::{RankInfo, RunKey, TrackedNode, TrackedRun, Withdrawn};
 use super::watch::{Client, StoreWatch, Waiting};
+use crate::api::Seen;
 use crate::core::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp, count};
 use crate::core::protocol::keys::{AddressKind, KeyPattern, Leftover, RendezvousPart, classify};
 use crate::core::store::WaitView;
@@ -146,6 +147,8 @@ pub(super) enum Root {
 
 /// All waits for ranks of which nothing was seen are one explanation.
 const NEVER_CAME: &str = "ranks that have not come";
+/// Waits that are kept as evidence of one explanation.
+const WAITS_SHOWN: usize = 8;
 /// Why what was written is not there after a reset.
 const RESET: &str = "an operator reset the store while it was there";
 
@@ -395,6 +398,7 @@ impl Graph<'_> {
             waiters: usize,
             since: Timestamp,
             root: Root,
+            waits: Vec<ConnId>,
         }
         let mut groups: HashMap<(RunKey, String), Group> = HashMap::new();
         // Waits for the same writer have the same root.
@@ -417,7 +421,7 @@ impl Graph<'_> {
                 Root::At { writer, what, .. } => format!("{writer:?} {what}"),
                 Root::Cycle { members, .. } => format!("cycle {:?}", members.iter().min()),
             };
-            let new = Group { waiters: 0, since: wait.since, root: root.clone() };
+            let new = Group { waiters: 0, since: wait.since, root: root.clone(), waits: Vec::new() };
             let group = groups.entry((run, about)).or_insert(new);
             if let (Some(of_group), Some(of_this)) = (group.root.rank(), root.rank())
                 && of_this < of_group
@@ -425,6 +429,9 @@ impl Graph<'_> {
                 group.root = root;
             }
             group.waiters = group.waiters.saturating_add(1);
+            if group.waits.len() < WAITS_SHOWN {
+                group.waits.push(conn);
+            }
             group.since = group.since.min(wait.since);
         }
         let mut told: Vec<_> = groups
@@ -432,12 +439,26 @@ impl Graph<'_> {
             .filter_map(|((key, about), group)| {
                 let run = self.runs.get(&key)?;
                 let reason = self.reason(run, &group.root, group.waiters, group.since)?;
-                Some((Some(key), Finding { about, reason, since: group.since }))
+                let waits = group.waits.iter().filter_map(|conn| self.store.waits.get(conn));
+                let waits = waits.map(|wait| self.evidence(wait.view.conn, wait));
+                Some((Some(key), Finding::new(reason, about, group.since).seen(waits)))
             })
             .chain(self.of_unknown_keys())
             .collect();
         told.sort_by(|(a, one), (b, other)| (a, &one.about).cmp(&(b, &other.about)));
         told
+    }
+
+    /// That the process of `conn` has this wait.
+    fn evidence(&self, conn: ConnId, wait: &Waiting) -> Evidence {
+        Evidence {
+            seen: Seen::Waits,
+            who: self.who(conn),
+            peer: Some(wait.view.peer),
+            pid: wait.view.pid,
+            key: wait.view.missing.first().map(|key| ShownKey(key).to_string()),
+            at: wait.since,
+        }
     }
 
     /// The connections by which ranks and agents are known, by address and process id: a process may wait on another
@@ -519,7 +540,8 @@ impl Graph<'_> {
             let similar = similar.map(|key| ShownKey(key).to_string());
             Reason::WaitingForKey { key: about.clone(), who, similar, ended, waited }
         };
-        Some(Finding { reason, about, since })
+        let waits = members.iter().map(|(conn, wait)| self.evidence(*conn, wait));
+        Some(Finding::new(reason, about, since).seen(waits))
     }
 
     /// The ranks of a run whose processes have ended.

@@ -3,15 +3,17 @@
 //! The same value goes to the log, the API, `status`, the page and the metrics. `docs/explanations.md` lists every code
 //! with its meaning.
 
+mod evidence;
 mod remedies;
 mod values;
 mod words;
 
 use serde::Serialize;
 
+pub(super) use self::evidence::{Evidence, Finding};
 pub use self::values::{Moment, Names, Numbered, Said, Unit, Whereabouts};
 use crate::api::{Certainty, ExpectedFrom, RunKind, Severity};
-use crate::core::ids::{Elapsed, Timestamp};
+use crate::core::ids::Elapsed;
 
 /// The reason for what is seen.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -186,15 +188,6 @@ pub enum Reason {
     /// What the native rendezvous reports.
     #[serde(untagged)]
     Rendezvous(Said),
-}
-
-/// A reason that was found.
-#[derive(Debug)]
-pub(super) struct Finding {
-    pub(super) reason: Reason,
-    /// Tells it from others of its kind in one run.
-    pub(super) about: String,
-    pub(super) since: Timestamp,
 }
 
 impl Reason {

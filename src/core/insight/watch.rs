@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use super::reason::Evidence;
 use super::run::RunKey;
 use crate::core::ids::{ConnId, RunId, Timestamp};
 use crate::core::protocol::keys::Role;
@@ -84,7 +85,7 @@ impl Waiting {
 pub(super) struct GivenUp {
     pub(super) at: Timestamp,
     pub(super) waited: Duration,
-    pub(super) who: Vec<(ConnId, String)>,
+    pub(super) who: Vec<(ConnId, Evidence)>,
     pub(super) more: usize,
     /// Somebody has given up on it more than once.
     pub(super) again: bool,
@@ -117,6 +118,7 @@ pub(super) struct Clash {
     pub(super) rank: Option<u32>,
     pub(super) first: String,
     pub(super) second: String,
+    pub(super) wrote: [Evidence; 2],
 }
 
 /// A client that speaks another protocol.

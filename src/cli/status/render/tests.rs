@@ -83,8 +83,8 @@ fn whole(of: &Run, width: usize) -> String {
 fn a_missing_node_is_named() {
     insta::assert_snapshot!(overview(&[&four()], 100), @r"
     train-llm round 0  [###############.....] 3/4 nodes  missing: node 2 (train-llm-2), 41 s
-      warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 has been missing for 41 s (4 by
-        the pods' announcements)
+      warning, by elimination: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 has been missing
+        for 41 s (4 by the pods' announcements)
         remedy: look at the missing node's pod: is it scheduled, has its image come, does it reach this
           server?
     ");
@@ -94,14 +94,14 @@ fn a_missing_node_is_named() {
 fn several_runs_stand_in_columns_and_each_tells_its_reason() {
     insta::assert_snapshot!(overview(&[&four(), &static_job(), &sixty_four()], 110), @r"
     train-llm round 0  [#################.....] 3/4 nodes  missing: node 2 (train-llm-2), 41 s
-      warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 has been missing for 41 s (4 by the pods'
-        announcements)
+      warning, by elimination: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 has been missing for 41 s
+        (4 by the pods' announcements)
         remedy: look at the missing node's pod: is it scheduled, has its image come, does it reach this server?
 
     static-job         [######################] 2/2 nodes  running for 42 s
       ranks            [#################.....] 3/4 ranks  missing: 2
-      warning: static-job: 3 processes have waited 38 s for the address of rank 2: it has not come; 3 of 4 ranks
-        have published theirs, 3 processes have connected
+      warning, by elimination: static-job: 3 processes have waited 38 s for the address of rank 2: it has not
+        come; 3 of 4 ranks have published theirs, 3 processes have connected
         remedy: look at the process with that rank: has it started, does it reach this server?
       38 s: rank 0, rank 1, rank 3 wait for /default_pg/0//cpu//0/2, which rank 2 writes
         the address must come from rank 2: it has not come
@@ -118,10 +118,10 @@ fn forty_columns_are_enough() {
     insta::assert_snapshot!(overview(&[&four(), &static_job()], 40), @r"
     train-llm round 0  [######..] 3/4 nodes
         missing: node 2 (train-llm-2), 41 s
-      warning: train-llm round 0: 3 of 4
-        nodes have joined; train-llm-2 has
-        been missing for 41 s (4 by the
-        pods' announcements)
+      warning, by elimination: train-llm
+        round 0: 3 of 4 nodes have joined;
+        train-llm-2 has been missing for 41
+        s (4 by the pods' announcements)
         remedy: look at the missing node's
           pod: is it scheduled, has its
           image come, does it reach this
@@ -131,11 +131,11 @@ fn forty_columns_are_enough() {
         running for 42 s
       ranks            [######..] 3/4 ranks
         missing: 2
-      warning: static-job: 3 processes have
-        waited 38 s for the address of rank
-        2: it has not come; 3 of 4 ranks
-        have published theirs, 3 processes
-        have connected
+      warning, by elimination: static-job: 3
+        processes have waited 38 s for the
+        address of rank 2: it has not come;
+        3 of 4 ranks have published theirs,
+        3 processes have connected
         remedy: look at the process with
           that rank: has it started, does it
           reach this server?
@@ -152,7 +152,7 @@ fn without_a_terminal_nothing_is_wrapped() {
     let (list, details) = list(&[&four()]);
     insta::assert_snapshot!(runs(&list, &details, TextWriter::new(None, false)).text(), @r"
     train-llm round 0  [##################......] 3/4 nodes  missing: node 2 (train-llm-2), 41 s
-      warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 has been missing for 41 s (4 by the pods' announcements)
+      warning, by elimination: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 has been missing for 41 s (4 by the pods' announcements)
         remedy: look at the missing node's pod: is it scheduled, has its image come, does it reach this server?
     ");
 }
@@ -179,8 +179,8 @@ fn one_run_is_told_with_its_timeline() {
 fn of_4096_nodes_only_some_are_named() {
     insta::assert_snapshot!(overview(&[&many(4096, 4000)], 100), @r"
     train-llm round 0  [###################.] 4000/4096 nodes  missing: nodes 4000-4095, 41 s
-      warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 has been missing for 41 s (4 by
-        the pods' announcements)
+      warning, by elimination: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 has been missing
+        for 41 s (4 by the pods' announcements)
         remedy: look at the missing node's pod: is it scheduled, has its image come, does it reach this
           server?
     ");
@@ -290,7 +290,8 @@ fn what_concerns_no_run_comes_last() {
     train-llm round 0  [############] 4/4 nodes
         running for 2 min 5 s
 
-      warning: an HTTP client talks to store port 29500
+      warning, by elimination: an HTTP client talks to store
+        port 29500
         remedy: point it at the admin port
 
     12 observations were lost because too many came at once:

@@ -1,17 +1,19 @@
 //! The c10d backend: rounds as the rendezvous state shows them.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 
 use super::facts::{FormerNode, LeftNode};
 use super::limits::MOST_NODES;
 use super::memory::Room;
 use super::node::{Membership, NodeId, TrackedNode};
+use super::parts::Writer;
 use super::tracked::TrackedRun;
-use crate::api::Expected;
+use crate::api::{Expected, Seen};
 use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
 use crate::core::insight::expect::Plan;
 use crate::core::insight::missing::missing;
-use crate::core::insight::reason::{Names, Reason, Unit};
+use crate::core::insight::reason::{Evidence, Finding, Names, Reason, Unit};
 use crate::core::protocol::rendezvous_state::{Node as Desc, RendezvousState, UtcMicros};
 
 impl FormerNode {
@@ -39,7 +41,7 @@ impl TrackedRun {
         &mut self,
         state: &RendezvousState,
         conn: ConnId,
-        who: &str,
+        Writer { who, peer, pid }: &Writer,
         now: Timestamp,
         plan: &Plan,
         room: &mut Room,
@@ -74,13 +76,16 @@ impl TrackedRun {
             }
             self.complete(now);
         } else if state.complete && self.round.group == Some(participants) {
-            self.tell_other_number(&waiting, participants, now);
+            let wrote = self.wrote_state(who.clone(), *peer, *pid, now);
+            self.tell_other_number(&waiting, participants, wrote, now);
         }
         if state.closed && self.round.closed.is_none() {
             let by = self.node_of(conn).map_or_else(|| who.to_owned(), TrackedNode::label);
-            self.close(by, now, plan);
+            let wrote = self.wrote_state(by.clone(), *peer, *pid, now);
+            self.close(by, wrote, now, plan);
         }
-        self.tell_removals(&is_listed, conn, who, now);
+        let wrote = self.wrote_state(who.clone(), *peer, *pid, now);
+        self.tell_removals(&is_listed, conn, wrote, now);
         self.let_go_of_unlisted(&is_listed);
     }
 
@@ -197,17 +202,18 @@ impl TrackedRun {
 
     /// Nodes wait for the next round, although this one has as many nodes as the one asks for that came last: so they ask
     /// for more. Where all ask for the same, such a node is redundant.
-    fn tell_other_number(&mut self, waiting: &[usize], group: u32, now: Timestamp) {
+    fn tell_other_number(&mut self, waiting: &[usize], group: u32, wrote: Evidence, now: Timestamp) {
         let Some(other) = self.round.filled_by.clone().filter(|_| !waiting.is_empty()) else { return };
         let newcomers = Names::of(waiting.iter().map(|&at| self.life.nodes[at].told()));
         let about = newcomers.to_string();
         self.life.asks_for_more = Some(about.clone());
-        self.finds(Reason::NnodesDiffer { newcomers, group, other }, about, now);
+        let reason = Reason::NnodesDiffer { newcomers, group, other };
+        self.found(Finding::new(reason, about, now).seen([wrote]));
     }
 
     /// Nodes that are there and were in the round until `conn`, which is another node, took them out of it. A node that
     /// leaves does so itself.
-    fn tell_removals(&mut self, is_listed: &[bool], conn: ConnId, who: &str, now: Timestamp) {
+    fn tell_removals(&mut self, is_listed: &[bool], conn: ConnId, wrote: Evidence, now: Timestamp) {
         if self.round.closed.is_some() || self.round.exit_done.is_some() {
             return;
         }
@@ -219,11 +225,14 @@ impl TrackedRun {
             self.life.nodes.iter().zip(is_listed).filter(is_removed).map(|(node, _)| node).collect();
         let Some(heard) = removed.iter().map(|node| node.last_heartbeat).max() else { return };
         let nodes = Names::of(removed.iter().map(|node| node.label()));
-        let by = self.node_of(conn).map_or_else(|| who.to_owned(), TrackedNode::label);
+        let by = self.node_of(conn).map_or_else(|| wrote.who.clone(), TrackedNode::label);
         let left = self.participants().filter(|node| node.gone.is_none()).count();
         let left = count(left.saturating_sub(removed.len()));
         let about = nodes.to_string();
-        self.finds(Reason::NodeRemoved { nodes, by, silent: Elapsed(now.since(heard)), left }, about, now);
+        let heard_of = removed.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
+        let evidence: Vec<_> = heard_of.chain([wrote]).collect();
+        let reason = Reason::NodeRemoved { nodes, by, silent: Elapsed(now.since(heard)), left };
+        self.found(Finding::new(reason, about, now).seen(evidence));
     }
 
     /// Nodes that are in no list any more.
@@ -276,7 +285,19 @@ impl TrackedRun {
         self.finds(reason, about, now);
     }
 
-    fn close(&mut self, by: String, now: Timestamp, plan: &Plan) {
+    /// That a process wrote the state.
+    fn wrote_state(
+        &self,
+        who: String,
+        peer: Option<SocketAddr>,
+        pid: Option<u32>,
+        at: Timestamp,
+    ) -> Evidence {
+        let key = self.key.id().map(|id| format!("/torch.rendezvous.{id}"));
+        Evidence { seen: Seen::Wrote, who, peer, pid, key, at }
+    }
+
+    fn close(&mut self, by: String, wrote: Evidence, now: Timestamp, plan: &Plan) {
         self.round.closed = Some(now);
         self.round.closed_by = Some(by.clone());
         self.touch();
@@ -296,7 +317,7 @@ impl TrackedRun {
             }
         };
         let about = format!("round {}", self.round.number);
-        self.finds(reason, about, now);
+        self.found(Finding::new(reason, about, now).seen([wrote]));
     }
 
     /// The names of the nodes that a round which was closed has never had. Those that gave up before have left its state.

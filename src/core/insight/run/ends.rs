@@ -4,8 +4,9 @@ use super::facts::Dying;
 use super::limits::{MOST_NODES, SETTLE};
 use super::node::Membership;
 use super::tracked::TrackedRun;
+use crate::api::Seen;
 use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
-use crate::core::insight::reason::{Moment, Names, Reason};
+use crate::core::insight::reason::{Finding, Moment, Names, Reason};
 
 impl TrackedRun {
     /// An agent arrived at the exit barrier.
@@ -50,8 +51,8 @@ impl TrackedRun {
                 && node.membership == Membership::Participant
                 && self.life.dying.len() < MOST_NODES
             {
-                let label = node.label();
-                self.life.dying.push(Dying { label, at: now, joining });
+                let closed = node.evidence(Seen::Closed, None, now);
+                self.life.dying.push(Dying { label: node.label(), closed, at: now, joining });
             }
         }
         if self.agents.is_empty() {
@@ -77,15 +78,17 @@ impl TrackedRun {
         let since = first_at(&dying, now);
         let (joining, training): (Vec<_>, Vec<_>) = dying.into_iter().partition(|one| one.joining);
         let left = count(self.participants().filter(|node| node.gone.is_none()).count());
-        let names = |dead: Vec<Dying>| Names::of(dead.into_iter().map(|one| one.label));
+        let names = |dead: &[Dying]| Names::of(dead.iter().map(|one| one.label.clone()));
+        let closed = |dead: Vec<Dying>| dead.into_iter().map(|one| one.closed);
         if !joining.is_empty() {
-            let nodes = names(joining);
+            let nodes = names(&joining);
             let about = nodes.to_string();
             let backend = self.kind;
-            self.finds(Reason::NodeDiedJoining { nodes, joined: left, expected, backend }, about, since);
+            let reason = Reason::NodeDiedJoining { nodes, joined: left, expected, backend };
+            self.found(Finding::new(reason, about, since).seen(closed(joining)));
         }
         if !training.is_empty() {
-            let nodes = names(training);
+            let nodes = names(&training);
             let about = nodes.to_string();
             let world = &self.life.world;
             let moment = match world.completed {
@@ -94,7 +97,8 @@ impl TrackedRun {
                 None => Moment::RoundComplete,
             };
             let backend = self.kind;
-            self.finds(Reason::NodeDied { nodes, left, moment, backend }, about, since);
+            let reason = Reason::NodeDied { nodes, left, moment, backend };
+            self.found(Finding::new(reason, about, since).seen(closed(training)));
         }
     }
 }

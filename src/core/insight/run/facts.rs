@@ -8,7 +8,7 @@ use super::node::TrackedNode;
 use super::world::World;
 use crate::api::{ExitCounts, Expected, MissingNode, RunKind, RunState};
 use crate::core::ids::{ConnId, Timestamp};
-use crate::core::insight::reason::Names;
+use crate::core::insight::reason::{Evidence, Names};
 
 /// Something that happened in a run.
 #[derive(Debug, Clone)]
@@ -132,6 +132,7 @@ pub(super) struct AlreadyTold {
 #[derive(Debug, Clone)]
 pub(super) struct Dying {
     pub(super) label: String,
+    pub(super) closed: Evidence,
     pub(super) at: Timestamp,
     pub(super) joining: bool,
 }

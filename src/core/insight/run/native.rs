@@ -157,13 +157,13 @@ impl TrackedRun {
             let (max_nodes, waited) = (native.expected.max, Elapsed(now.since(since)));
             let spares = Names::of(stand_by().map(|spare| spare.name.clone()));
             let reason = Reason::StandsBy { spares, max_nodes, waited };
-            held.push(Finding { about: String::new(), reason, since });
+            held.push(Finding::new(reason, "", since));
         }
         for Spare { name, holder, since } in &native.spares {
             if let Some(holder) = holder {
                 let (node, holder, waited) = (name.clone(), holder.clone(), Elapsed(now.since(*since)));
                 let reason = Reason::WaitsForRank { node, holder, waited };
-                held.push(Finding { about: name.clone(), reason, since: *since });
+                held.push(Finding::new(reason, name.clone(), *since));
             }
         }
         held
@@ -182,7 +182,7 @@ impl TrackedRun {
             text: format!("round {round} is not complete after {waited}: {text}"),
             remedy: "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?",
         };
-        Some(Finding { about: format!("round {round}"), reason: Reason::Rendezvous(said), since })
+        Some(Finding::new(Reason::Rendezvous(said), format!("round {round}"), since))
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 
+use crate::api::Seen;
 use crate::core::ids::{ConnId, Label, Timestamp};
+use crate::core::insight::reason::Evidence;
 use crate::core::protocol::rendezvous_state::Node as Desc;
 use crate::core::rendezvous::NodeInfo;
 
@@ -67,6 +69,16 @@ impl TrackedNode {
             }
             _ => self.name.clone(),
         }
+    }
+
+    /// That it was seen to do this.
+    pub(in crate::core::insight) fn evidence(
+        &self,
+        seen: Seen,
+        key: Option<String>,
+        at: Timestamp,
+    ) -> Evidence {
+        Evidence { seen, who: self.label(), peer: self.peer, pid: self.pid, key, at }
     }
 
     pub(in crate::core::insight) fn node_id(&self) -> String {

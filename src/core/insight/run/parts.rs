@@ -19,6 +19,7 @@ use crate::core::protocol::rendezvous_state;
 pub(in crate::core::insight) struct Writer {
     pub(in crate::core::insight) who: String,
     pub(in crate::core::insight) peer: Option<SocketAddr>,
+    pub(in crate::core::insight) pid: Option<u32>,
 }
 
 /// How a run was closed before a node came to it.
@@ -151,7 +152,7 @@ impl TrackedRun {
         &mut self,
         value: &[u8],
         conn: ConnId,
-        Writer { who, peer }: &Writer,
+        writer: &Writer,
         at: Timestamp,
         plan: &Plan,
         room: &mut Room,
@@ -165,14 +166,14 @@ impl TrackedRun {
         let is_known = std::mem::replace(&mut self.told.unreadable, read.is_err());
         match read {
             Ok(None) => self.touch(),
-            Ok(Some(state)) => self.fold_state(&state, conn, who, at, plan, room),
+            Ok(Some(state)) => self.fold_state(&state, conn, writer, at, plan, room),
             Err(_) if is_known => {}
             Err(unreadable) => {
                 self.finds(Reason::UnreadableState { detail: unreadable.to_string() }, "", at);
             }
         }
         if let (Some(peer), Some(node)) =
-            (*peer, self.life.nodes.iter_mut().find(|node| node.conn == Some(conn)))
+            (writer.peer, self.life.nodes.iter_mut().find(|node| node.conn == Some(conn)))
         {
             node.peer = Some(peer);
         }

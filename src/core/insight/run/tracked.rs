@@ -287,9 +287,14 @@ impl TrackedRun {
         about: impl Into<String>,
         since: Timestamp,
     ) {
+        self.found(Finding::new(reason, about, since));
+    }
+
+    /// The same with what shows it.
+    pub(in crate::core::insight) fn found(&mut self, finding: Finding) {
         const MOST: usize = 256;
         if self.findings.len() < MOST {
-            self.findings.push(Finding { reason, about: about.into(), since });
+            self.findings.push(finding);
         }
         self.touch();
     }

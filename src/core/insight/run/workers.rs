@@ -2,9 +2,9 @@
 
 use super::limits::SETTLE;
 use super::tracked::TrackedRun;
-use crate::api::RunState;
+use crate::api::{RunState, Seen};
 use crate::core::ids::{Elapsed, Timestamp};
-use crate::core::insight::reason::{Names, Reason};
+use crate::core::insight::reason::{Evidence, Finding, Names, Reason};
 
 impl TrackedRun {
     /// Reports it when all ranks have met.
@@ -41,6 +41,12 @@ impl TrackedRun {
         let ranks = Names::of(lost.iter().map(|&(rank, _)| self.life.world.label(rank)));
         let about = ranks.to_string();
         let (joined, world_size) = (self.life.world.present(), self.life.world.size());
-        self.finds(Reason::RankLost { ranks, joined, world_size }, about, first);
+        let closed = lost.iter().filter_map(|&(rank, at)| {
+            let info = self.life.world.holder(rank)?;
+            let (who, peer, pid) = (self.life.world.label(rank), Some(info.peer), info.pid);
+            Some(Evidence { seen: Seen::Closed, who, peer, pid, key: None, at })
+        });
+        let finding = Finding::new(Reason::RankLost { ranks, joined, world_size }, about, first).seen(closed);
+        self.found(finding);
     }
 }

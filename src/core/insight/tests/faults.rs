@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::lab::{Lab, PORT};
-use crate::api::{Certainty, RunKind, RunState, Severity};
+use crate::api::{Certainty, RunKind, RunState, Seen, Severity};
 use crate::core::insight::{Expectation, Settings, StoreOwner};
 use crate::core::store::StaleKeyConfig;
 
@@ -28,6 +28,19 @@ struct Fault {
     /// What no sentence and no remedy may have in it, at any time.
     never: &'static [&'static str],
 }
+
+/// These follow from the traffic of a run as a whole.
+const WITHOUT_EVIDENCE: [&str; 9] = [
+    "run_ended",
+    "all_left",
+    "run_finished",
+    "run_started",
+    "ranks_complete",
+    "round_complete",
+    "two_jobs",
+    "two_backends",
+    "node_rank_beyond",
+];
 
 const FACT: f64 = 5.0;
 /// A wait is seen once a second, when it has lasted for one, and looked at then.
@@ -68,8 +81,12 @@ fn check(fault: &Fault) -> Result<(), String> {
                 .unwrap_or_default(),
         );
     }
-    if !shown.iter().any(|said| said.code == fault.code && is_it(&said.text)) {
+    let Some(shown) = shown.iter().find(|said| said.code == fault.code && is_it(&said.text)) else {
         return fail("the API does not have it".into());
+    };
+    let has_none = !shown.evidence.iter().any(|evidence| evidence.peer.is_some());
+    if has_none != WITHOUT_EVIDENCE.contains(&fault.code) {
+        return fail(format!("has as its evidence {:?}", shown.evidence));
     }
     Ok(())
 }
@@ -555,6 +572,30 @@ fn an_explanation_says_how_sure_it_is() {
     };
     assert_eq!(certainty("waiting_for_rank"), Certainty::Eliminated, "rank 3 was never seen");
     assert_eq!(certainty("rank_lost"), Certainty::Seen, "the connection of rank 1 closed");
+}
+
+#[test]
+fn an_explanation_carries_its_evidence() {
+    let mut lab = lab();
+    ranks(&mut lab, &[0, 1], 3);
+    read_each_other(&mut lab, &[0, 1], 3);
+    lab.pass(8.0);
+    lab.leave(1);
+    lab.pass(5.0);
+    let run = lab.run(&format!("store:{PORT}"));
+    let of = |code: &str| {
+        let found = run.explanations.iter().find(|said| said.code == code);
+        found.unwrap_or_else(|| panic!("{code} is not shown")).evidence.clone()
+    };
+    let key = Some("/default_pg/0//cpu//0/2".to_owned());
+    let [waits] = &of("waiting_for_rank")[..] else { panic!("{:?}", of("waiting_for_rank")) };
+    assert_eq!((waits.seen, &*waits.who, &waits.key), (Seen::Waits, "rank 0 on host0", &key));
+    assert_eq!((waits.peer.as_deref(), waits.pid), (Some("10.0.0.0:40000"), Some(2000)));
+    assert!(waits.at < 1.0, "it began to wait then: {}", waits.at);
+    let [closed] = &of("rank_lost")[..] else { panic!("{:?}", of("rank_lost")) };
+    assert_eq!((closed.seen, &*closed.who, &closed.key), (Seen::Closed, "rank 1 on host1", &None));
+    assert!((8.0..8.2).contains(&closed.at), "{}", closed.at);
+    assert!(run.summary.explanation.expect("a headline").evidence.is_empty());
 }
 
 /// A healthy run with its name.

@@ -247,12 +247,13 @@ function showRuns(all) {
 }
 
 function notice(explanation) {
-  const { severity, text, remedy, since, holds } = explanation;
+  const { severity, text, remedy, since, holds, certainty } = explanation;
   const known = ["error", "warning", "info"].includes(severity) ? severity : "info";
   const word = { error: "Error", warning: "Warning", info: "Note" }[known];
+  const how = certainty === "eliminated" ? ", by elimination" : "";
   return el("div", { class: `notice ${known}${holds ? "" : " over"}`, "data-code": plain(explanation.code) },
     el("p", { class: "text" }, text), ...(remedy ? [el("p", { class: "remedy" }, remedy)] : []),
-    el("p", { class: "when" }, `${word}, ${holds ? "since" : "at"} ${clock(since)} (`, ticking(since), holds ? ")" : " ago)"));
+    el("p", { class: "when" }, `${word}${how}, ${holds ? "since" : "at"} ${clock(since)} (`, ticking(since), holds ? ")" : " ago)"));
 }
 
 // Puts children in only when what they are made from has changed.
