@@ -83,8 +83,14 @@ impl Server {
         stores.reopen();
         let gates = Arc::new(PodGates::new(Arc::clone(&stores), &before, clock.now()));
         let rounds = Arc::new(Rounds::new(Arc::clone(&stores), clock, &before));
-        let watch = Watch::new(Arc::clone(&stores), Arc::clone(&rounds), Arc::clone(&gates), clock);
         let links = Arc::new(LinkHost::new(Arc::clone(&stores), clock, &before));
+        let watch = Watch::new(
+            Arc::clone(&stores),
+            Arc::clone(&rounds),
+            Arc::clone(&gates),
+            Arc::clone(&links),
+            clock,
+        );
         if before.epoch.number > 0 {
             let keys: usize = stores.listeners().iter().map(|listener| listener.engine().stats().keys).sum();
             tracing::info!(keys, "restarted in {}: {keys} keys are as they were", Elapsed(clock.now().0));

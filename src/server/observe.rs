@@ -11,6 +11,7 @@ use tokio::sync::broadcast;
 
 use super::gate::PodGates;
 use super::limits::RUNS_SHARE;
+use super::link::LinkHost;
 use super::rendezvous::{RoundNews, Rounds};
 use super::stores::StoreHost;
 use super::tcp::{Foreign, StoreListener, Throttle};
@@ -49,6 +50,7 @@ pub struct Watch {
     stores: Arc<StoreHost>,
     rounds: Arc<Rounds>,
     gates: Arc<PodGates>,
+    links: Arc<LinkHost>,
     enabled: bool,
     settings: Settings,
     state: Mutex<State>,
@@ -81,6 +83,7 @@ impl Watch {
         stores: Arc<StoreHost>,
         rounds: Arc<Rounds>,
         gates: Arc<PodGates>,
+        links: Arc<LinkHost>,
         clock: Clock,
     ) -> Self {
         let (server, now) = (stores.config(), clock.now());
@@ -91,6 +94,7 @@ impl Watch {
             max_runs: server.max_runs,
             nodes: config.nodes,
             most_memory: server.max_memory / RUNS_SHARE,
+            link_grace: server.link_grace,
             epoch: unix.saturating_sub(now.0).as_secs_f64(),
         };
         Self {
@@ -106,6 +110,7 @@ impl Watch {
             stores,
             rounds,
             gates,
+            links,
         }
     }
 
@@ -278,6 +283,9 @@ impl Watch {
         }
         if with_waits && self.enabled {
             self.look_at_gates(&mut state, now);
+        }
+        if with_waits {
+            state.insight.links(self.links.away(), self.links.take_lost());
         }
         state.insight.tick(now);
         self.publish(&mut state);

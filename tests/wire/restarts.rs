@@ -218,8 +218,10 @@ fn a_client_whose_relay_does_not_come_back_is_gone_after_the_grace() {
     drop(relay);
     server.live();
     assert!(server.metric("rallypoint_link_sessions") > 0, "it is waited for");
-    eventually("it is named", || server.with(|server| server.log().contains("1 is still away: train-0")));
+    eventually("it is named", || server.with(|server| server.log().contains("1 is still away")));
     eventually("its session is over", || server.metric("rallypoint_link_sessions") == 0);
+    let log = server.with(TestServer::log);
+    assert!(log.contains("the link of train-0 at 127.0.0.1 has been away for "), "{log}");
     let relay = server.relay("train-1");
     let mut other = Client::connect(relay.store);
     // Its arrival is withdrawn: two more are needed.

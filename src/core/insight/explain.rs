@@ -213,10 +213,19 @@ impl Look<'_> {
         }
     }
 
+    /// Reports links that were away for too long.
+    pub(super) fn tell_lost_links(&mut self) {
+        if let Some(finding) = self.jobs.links.take_lost() {
+            self.fact(Held { store: None, run: None, finding });
+        }
+    }
+
     /// Looks at everything that holds at the moment.
     pub(super) fn look(&mut self) {
         let mut held = self.of_runs();
         held.extend(self.two_backends());
+        let away = self.jobs.links.away(self.now).into_iter();
+        held.extend(away.map(|finding| Held { store: None, run: None, finding }));
         for &port in self.jobs.stores.keys() {
             self.of_store(port, &mut held);
         }

@@ -40,7 +40,7 @@ impl Fold<'_> {
                     return;
                 }
                 let (role, since) = (Role::Unknown, self.at);
-                let new = Client { peer, pid, role, run: None, rank: None, host: None, since };
+                let new = Client { peer, pid, role, run: None, rank: None, host: None, since, cut_off: None };
                 clients.entry(conn).or_insert(new).pid = pid;
                 self.enter(conn, &key);
             }
@@ -48,6 +48,11 @@ impl Fold<'_> {
             Observed::Dropped { key, cause } => self.dropped(&key, cause),
             Observed::GaveUp { conn, key, waited } => self.gave_up(conn, key, waited),
             Observed::Gone { conn } => self.gone(conn),
+            Observed::CutOff { conn, link } => {
+                if let Some(client) = self.client(conn) {
+                    client.cut_off = Some(link);
+                }
+            }
             Observed::TwoWriters { key, first, second } => self.two_writers(&key, first, second),
             Observed::StaleRead { key, reader, writer_gone_for } => {
                 self.stale_read(&key, reader, writer_gone_for);
@@ -365,9 +370,9 @@ impl Fold<'_> {
         let Some(client) = watch.clients.remove(&conn) else { return };
         watch.passed_by(&client, self.at);
         for run in self.jobs.runs.values_mut().filter(|run| run.store() == Some(self.port)) {
-            run.agent_left(conn, client.pid, self.at);
+            run.agent_left(conn, client.pid, client.cut_off.as_deref(), self.at);
             if client.run.as_ref() == Some(run.key()) && client.role == Role::Worker {
-                run.worker_left(conn, client.rank, self.at);
+                run.worker_left(conn, client.rank, client.cut_off.is_some(), self.at);
             }
         }
     }

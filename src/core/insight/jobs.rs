@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::Settings;
 use super::expect::{Plan, Plans};
 use super::graph::Graph;
+use super::links::Links;
 use super::run::{Room, RunKey, TrackedRun};
 use super::told::Told;
 use super::totals::Totals;
@@ -17,6 +19,7 @@ use crate::core::ids::{ConnId, RunId, Timestamp};
 pub(super) struct Jobs {
     pub(super) stores: BTreeMap<u16, StoreWatch>,
     pub(super) runs: BTreeMap<RunKey, TrackedRun>,
+    pub(super) links: Links,
     pub(super) plans: Plans,
     pub(super) totals: Totals,
     max_runs: usize,
@@ -31,10 +34,12 @@ pub(super) struct Jobs {
 }
 
 impl Jobs {
-    pub(super) fn new(max_runs: usize, nodes: Option<(u32, u32)>, most_memory: usize) -> Self {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let &Settings { max_runs, nodes, most_memory, link_grace: grace, .. } = settings;
         Self {
             stores: BTreeMap::new(),
             runs: BTreeMap::new(),
+            links: Links { grace, ..Links::default() },
             plans: Plans::new(nodes),
             totals: Totals::default(),
             max_runs,

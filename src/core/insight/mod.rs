@@ -13,6 +13,7 @@ mod explanation_log;
 mod fold;
 mod graph;
 mod jobs;
+mod links;
 mod missing;
 mod reason;
 mod run;
@@ -41,6 +42,7 @@ use crate::core::rendezvous::{Fact, RunSnapshot};
 use crate::core::store::{Observed, WaitView};
 
 pub use self::expect::Expectation;
+pub use self::links::{AwayLink, LostLink};
 pub use self::reason::{Moment, Names, Numbered, Reason, Said, Unit, Whereabouts};
 pub use self::show::RunFigures;
 pub use self::told::Change;
@@ -58,6 +60,8 @@ pub struct Settings {
     pub nodes: Option<(u32, u32)>,
     /// Bytes that all runs may take, before [`Insight::make_room`] says another number.
     pub most_memory: usize,
+    /// For how long the clients of a relay stay while its link is away.
+    pub link_grace: Duration,
     /// Unix time in seconds at [`Timestamp`] zero.
     pub epoch: f64,
 }
@@ -69,6 +73,7 @@ impl Default for Settings {
             max_runs: 1000,
             nodes: None,
             most_memory: usize::MAX,
+            link_grace: Duration::from_secs(10),
             epoch: 0.0,
         }
     }
@@ -91,7 +96,7 @@ impl Insight {
     /// Knows nothing yet.
     pub fn new(settings: Settings) -> Self {
         Self {
-            jobs: Jobs::new(settings.max_runs, settings.nodes, settings.most_memory),
+            jobs: Jobs::new(&settings),
             told: Told::new(settings.explain_after, Epoch(settings.epoch)),
             settings,
             looked: None,
@@ -131,6 +136,12 @@ impl Insight {
 
     fn fold(&mut self, port: u16, at: Timestamp) -> Fold<'_> {
         Fold { jobs: &mut self.jobs, told: &mut self.told, port, at }
+    }
+
+    /// The links that are away now, and those that were for too long since the last call.
+    pub fn links(&mut self, away: Vec<AwayLink>, lost: Vec<LostLink>) {
+        self.jobs.links.away = away;
+        self.jobs.links.lost.extend(lost);
     }
 
     /// A foreign client came to a store's port.
@@ -238,6 +249,7 @@ impl Insight {
         look.pass_time();
         look.tell_given_up();
         look.tell_clashes();
+        look.tell_lost_links();
         let is_due = looked.is_none_or(|looked| now.since(looked) >= LOOK_EVERY);
         if std::mem::take(waits_told) || is_due {
             *looked = Some(now);

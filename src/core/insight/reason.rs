@@ -58,6 +58,22 @@ pub enum Reason {
     NodeDiedJoining { nodes: Names, joined: u32, expected: Option<u32>, backend: RunKind },
     /// Nodes died after the round was complete.
     NodeDied { nodes: Names, left: u32, moment: Moment, backend: RunKind },
+    /// Nodes were lost with their links.
+    NodeCutOff { nodes: Names, links: Names, left: u32 },
+    /// The links of relays are away; their clients wait.
+    LinkAway {
+        links: Names,
+        clients: usize,
+        /// Where it came from, if it is one.
+        addr: Option<String>,
+        /// What broke it, if it is one and that was seen.
+        why: Option<String>,
+        away: Elapsed,
+        /// For how long the clients stay.
+        grace: Elapsed,
+    },
+    /// The links of relays were away for too long, and their clients are gone.
+    LinkLost { links: Names, clients: usize, grace: Elapsed },
     /// Nodes whose connections are open stopped sending heartbeats, and another node took them out of the round.
     NodeRemoved { nodes: Names, by: String, silent: Elapsed, left: u32 },
     /// Worker processes ended before all ranks had met.
@@ -192,7 +208,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 60] = [
+    pub const CODES: [&'static str; 63] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -206,6 +222,9 @@ impl Reason {
         "node_died_joining",
         "node_died",
         "node_removed",
+        "node_cut_off",
+        "link_away",
+        "link_lost",
         "rank_lost",
         "ranks_ended",
         "all_left",
@@ -271,6 +290,9 @@ impl Reason {
             Self::NodeDiedJoining { .. } => "node_died_joining",
             Self::NodeDied { .. } => "node_died",
             Self::NodeRemoved { .. } => "node_removed",
+            Self::NodeCutOff { .. } => "node_cut_off",
+            Self::LinkAway { .. } => "link_away",
+            Self::LinkLost { .. } => "link_lost",
             Self::RankLost { .. } => "rank_lost",
             Self::RanksEnded { .. } => "ranks_ended",
             Self::AllLeft { .. } => "all_left",
@@ -339,6 +361,7 @@ impl Reason {
             | Self::RunRestarted {}
             | Self::ForeignClient { .. }
             | Self::ExitBarrier { .. }
+            | Self::LinkAway { .. }
             | Self::UnreadableState { .. } => Severity::Warning,
             Self::Rendezvous(said) => said.severity,
             _ => Severity::Error,

@@ -35,6 +35,8 @@ pub(super) struct Client {
     /// The host that it published with its address.
     pub(super) host: Option<String>,
     pub(super) since: Timestamp,
+    /// The link that was away for too long, with which it goes.
+    pub(super) cut_off: Option<Box<str>>,
 }
 
 impl Client {

@@ -82,6 +82,13 @@ pub enum Observed {
         /// Which.
         conn: ConnId,
     },
+    /// The link of its relay was away for too long: its connection ends with it.
+    CutOff {
+        /// Who.
+        conn: ConnId,
+        /// The relay's name.
+        link: Box<str>,
+    },
     /// Two live processes wrote the same address: two jobs on one store, or two nodes with one rank.
     TwoWriters {
         /// The address.

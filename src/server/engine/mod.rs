@@ -26,7 +26,7 @@ use std::time::Duration;
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::journal::{SessionId, StoreId, StoreImage};
 use crate::core::protocol::{Reply, ReplyBuffer, Request};
-use crate::core::store::{self, Cleanup, Progress, Refusal, Stats, Store, WaitView};
+use crate::core::store::{self, Cleanup, Observed, Progress, Refusal, Stats, Store, WaitView};
 use crate::server::clock::Clock;
 use crate::server::journal::{CommitNumber, Journal};
 use batch::BatchEffects;
@@ -592,6 +592,15 @@ impl Session {
         match &self.engine.journal {
             Some((journal, _)) => journal.poll_safe(self.seen.get(), cx),
             None => Poll::Ready(()),
+        }
+    }
+
+    /// Says that the client is lost with its link, before it is dropped.
+    pub fn cut_off(&self, link: &str) {
+        let now = self.engine.clock.now();
+        let mut state = self.engine.lock();
+        if state.observations.enabled {
+            state.observations.push(now, Observed::CutOff { conn: self.id, link: link.into() });
         }
     }
 

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::core::ids::{Elapsed, Shown, counted, is_plain};
+use crate::core::insight::{AwayLink, LostLink};
 use crate::core::journal::{Image, LinkId, LinkImage, LinkRow, Row};
 use crate::core::link::{Hello, Identity, Refuse, RelayLife, ServerEnd, ServerLife, SessionNo};
 use crate::process::random_number;
@@ -50,6 +51,8 @@ struct Link {
 #[derive(Debug)]
 struct State {
     sessions: LinkSessions,
+    /// What ended the last connection.
+    broken: Option<String>,
     /// The connection that serves it is the so-many-th; 0 before the first one, and [`RETIRED`] at the end.
     connection: u64,
 }
@@ -69,6 +72,8 @@ pub struct LinkHost {
     links: Mutex<BTreeMap<String, Arc<Link>>>,
     last_id: AtomicU32,
     resumes: AtomicU64,
+    /// Those that were away for too long, for [`Self::take_lost`].
+    lost: Mutex<Vec<LostLink>>,
     /// It has not been said yet how many relays of the last server are back.
     is_recovering: AtomicBool,
 }
@@ -84,6 +89,7 @@ impl LinkHost {
             links: Mutex::default(),
             last_id: AtomicU32::new(before.last_link),
             resumes: AtomicU64::new(0),
+            lost: Mutex::default(),
             is_recovering: AtomicBool::new(!before.links.is_empty()),
         };
         let mut links = BTreeMap::new();
@@ -108,7 +114,7 @@ impl LinkHost {
         for (&no, session) in &image.sessions {
             sessions.restore(SessionNo(no), session);
         }
-        Some(Link { id, name, state: Mutex::new(State { sessions, connection: 0 }) })
+        Some(Link { id, name, state: Mutex::new(State { sessions, broken: None, connection: 0 }) })
     }
 
     /// Writes again what the journal knows of the links, in small steps. What it knows of their clients by the stores is
@@ -152,6 +158,31 @@ impl LinkHost {
         links.into_iter().map(view).collect()
     }
 
+    /// Those that are away, and have been for long enough to be told: a relay comes back within two seconds, as a rule.
+    pub(super) fn away(&self) -> Vec<AwayLink> {
+        const TOLD_AFTER: Duration = Duration::from_secs(2);
+        let (now, recovery) = (self.clock.now(), self.stores.config().recovery);
+        let links: Vec<_> = self.lock().values().cloned().collect();
+        let away = |link: Arc<Link>| {
+            let state = link.lock();
+            let since = state.sessions.end().away_since()?;
+            let told_after = if state.connection == 0 { recovery } else { TOLD_AFTER };
+            (now.since(since) >= told_after).then(|| AwayLink {
+                name: link.name.clone(),
+                addr: state.sessions.relay(),
+                clients: state.sessions.len(),
+                since,
+                why: state.broken.clone(),
+            })
+        };
+        links.into_iter().filter_map(away).collect()
+    }
+
+    /// Takes those that were given up since the last call.
+    pub(super) fn take_lost(&self) -> Vec<LostLink> {
+        std::mem::take(&mut *self.lost.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// How often a relay came back to its sessions.
     pub fn resumes(&self) -> u64 {
         self.resumes.load(Relaxed)
@@ -189,15 +220,17 @@ impl LinkHost {
                 state.connection = state.connection.saturating_add(1);
                 let connection = state.connection;
                 let sessions = state.sessions.len();
+                let why = state.broken.take();
                 drop(state);
                 drop(links);
                 self.resumes.fetch_add(1, Relaxed);
                 let away =
                     away.map_or_else(String::new, |since| format!(" after {}", Elapsed(now.since(since))));
+                let why = why.map_or_else(String::new, |why| format!(" ({why})"));
                 tracing::info!(
                     link = name,
                     %peer,
-                    "the link of {name} is back{away}, with {}",
+                    "the link of {name} is back{away}{why}, with {}",
                     counted(sessions, "client", "clients")
                 );
                 return Ok((Arc::clone(link), connection));
@@ -220,7 +253,7 @@ impl LinkHost {
         if sessions.connected(hello, false, now).is_err() {
             return refuse("the relay's hello contradicts itself".into(), false);
         }
-        let state = State { sessions, connection: 1 };
+        let state = State { sessions, broken: None, connection: 1 };
         let link = Arc::new(Link { id, name: name.clone(), state: Mutex::new(state) });
         if let Some(journal) = self.stores.journal() {
             put_link(journal, &link, &link.lock());
@@ -245,16 +278,9 @@ impl LinkHost {
             return;
         }
         state.sessions.lost(now);
-        let sessions = state.sessions.len();
+        state.broken = Some(Shown(why).to_string());
         drop(state);
-        tracing::warn!(
-            link = link.name,
-            "the link of {} is away: {}; {} for it for {}",
-            link.name,
-            Shown(why),
-            counted(sessions, "client waits", "clients wait"),
-            Elapsed(self.stores.config().link_grace)
-        );
+        tracing::debug!(link = link.name, "the connection of {} broke: {}", link.name, Shown(why));
     }
 
     /// A relay has said that it goes.
@@ -278,39 +304,31 @@ impl LinkHost {
         }
     }
 
-    /// Says how many relays of the last server are back: when all are, or after a while.
+    /// Says how many relays of the last server are back: when all are, or after a while. Those that are not are told as
+    /// any link that is away.
     fn tell_recovery(&self) {
-        const NAMED: usize = 8;
         let took = self.clock.now().0;
-        let (mut back, mut clients, mut away) = (0_usize, 0_usize, Vec::new());
+        let (mut back, mut clients, mut away) = (0_usize, 0_usize, 0_usize);
         for link in self.lock().values() {
             let state = link.lock();
             if state.connection == 0 {
-                away.push(link.name.clone());
+                away = away.saturating_add(1);
             } else {
                 back = back.saturating_add(1);
                 clients = clients.saturating_add(state.sessions.len());
             }
         }
-        if !away.is_empty() && took < self.stores.config().recovery {
+        if away > 0 && took < self.stores.config().recovery {
             return;
         }
         self.is_recovering.store(false, Relaxed);
         let is_back = counted(back, "relay is back", "relays are back");
         let clients = counted(clients, "client", "clients");
-        if away.is_empty() {
-            tracing::info!("{is_back} {} after the restart, with {clients}", Elapsed(took));
-            return;
-        }
-        let (count, more) = (away.len(), away.len().saturating_sub(NAMED));
-        away.truncate(NAMED);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        tracing::warn!(
-            "{is_back} {} after the restart, with {clients}; {}: {}{more}",
-            Elapsed(took),
-            counted(count, "is still away", "are still away"),
-            away.join(", ")
-        );
+        let away = match away {
+            0 => String::new(),
+            away => format!("; {} still away", counted(away, "is", "are")),
+        };
+        tracing::info!("{is_back} {} after the restart, with {clients}{away}", Elapsed(took));
     }
 
     /// Ends the clients of relays that have been away for too long.
@@ -331,15 +349,10 @@ impl LinkHost {
             !is_over
         });
         for link in gone {
-            let sessions = link.lock().sessions.len();
+            let clients = link.lock().sessions.cut_off(&link.name);
             self.retire(&link);
-            tracing::warn!(
-                link = link.name,
-                "the link of {} was away for longer than {} (--link-grace): {} disconnected",
-                link.name,
-                Elapsed(grace),
-                counted(sessions, "client is", "clients are")
-            );
+            let lost = LostLink { name: link.name.clone(), clients, at: now };
+            self.lost.lock().unwrap_or_else(PoisonError::into_inner).push(lost);
         }
     }
 }

@@ -269,6 +269,12 @@ impl LinkSessions {
         self.end.tick(now)
     }
 
+    /// The link was away for too long: says so of each client, before it goes. Returns how many there are.
+    pub(super) fn cut_off(&self, link: &str) -> usize {
+        self.sessions.values().for_each(|session| session.conversation.cut_off(link));
+        self.sessions.len()
+    }
+
     /// The relay is gone for good.
     pub(super) fn end_all(&mut self) {
         self.sessions.clear();

@@ -59,6 +59,11 @@ impl Conversation {
         self.session.poll_safe(cx)
     }
 
+    /// Says that the client is lost with its link, before it is dropped.
+    pub(in crate::server) fn cut_off(&self, link: &str) {
+        self.session.cut_off(link);
+    }
+
     /// Asks whether the outstanding wait is over. If it is not, `waker` is woken later.
     pub(in crate::server) fn poll_wake_up(&mut self, replies: &mut ReplyBuffer, waker: &Waker) -> Poll<()> {
         ready!(self.session.poll_wake_up(replies, waker));

@@ -80,6 +80,16 @@ impl Reason {
             Self::NodeDied { .. } => {
                 "look at that pod's log and events; torchrun notices when its heartbeats expire, 15 s by default"
             }
+            Self::NodeCutOff { .. } => {
+                "look at that node and its network: is it gone, or only its link? Its processes end, as their sessions are over"
+            }
+            Self::LinkAway { .. } => {
+                "look at the network between that node and this server, and at the log of its relay; nothing has died as far \
+                 as is known, and the clients go on when the link is back"
+            }
+            Self::LinkLost { .. } => {
+                "look at that node: is it gone, or its network? A longer --link-grace rides out longer breaks"
+            }
             Self::NodeRemoved { .. } => {
                 "look at that node: is it frozen, overloaded, or cut off from this server? What waits for its ranks hangs \
                  until their time-out; when it comes back, it has to join again"

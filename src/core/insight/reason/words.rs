@@ -53,6 +53,10 @@ fn who_is_missing(n: usize, missing: &Names, present: &Names, waited: Elapsed) -
     }
 }
 
+fn the_link(links: &Names) -> &'static str {
+    if links.count() == 1 { "the link" } else { "the links" }
+}
+
 fn its_connection(nodes: &Names) -> &'static str {
     if nodes.count() == 1 { "the connection" } else { "the connections" }
 }
@@ -240,6 +244,32 @@ impl Reason {
             Self::NodeDied { nodes, left, moment, .. } => {
                 let left = if *left == 0 { "no node".to_owned() } else { Unit::Node.count(*left) };
                 format!("{nodes} died or failed: {} closed {moment}; {left} left", its_connection(nodes))
+            }
+            Self::NodeCutOff { nodes, links, left } => {
+                let left = if *left == 0 { "no node".to_owned() } else { Unit::Node.count(*left) };
+                let (are, link) = (are(nodes.count()), the_link(links));
+                format!(
+                    "{nodes} {are} lost with {link} of {links}, away for longer than --link-grace; {left} left"
+                )
+            }
+            Self::LinkAway { links, clients, addr, why, away, grace } => {
+                let addr = addr.as_ref().map(|addr| format!(" at {addr}")).unwrap_or_default();
+                let why = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+                let (has, clients) = (has(links.count()), counted(*clients, "client", "clients"));
+                let relay = if links.count() == 1 { "its relay holds" } else { "their relays hold" };
+                format!(
+                    "{} of {links}{addr} {has} been away for {away}{why}; {relay} {clients}, for whom the server waits for \
+                     {grace} (--link-grace)",
+                    the_link(links),
+                )
+            }
+            Self::LinkLost { links, clients, grace } => {
+                format!(
+                    "{} of {links} {} away for longer than {grace} (--link-grace): {} disconnected",
+                    the_link(links),
+                    if links.count() == 1 { "was" } else { "were" },
+                    counted(*clients, "client is", "clients are")
+                )
             }
             Self::NodeRemoved { nodes, by, silent, left } => {
                 let (have, their, them) = match nodes.count() {

@@ -1,5 +1,7 @@
 //! How a run ends, as a whole at the exit barrier or node by node.
 
+use std::collections::BTreeSet;
+
 use super::facts::Dying;
 use super::limits::{MOST_NODES, SETTLE};
 use super::node::Membership;
@@ -31,11 +33,18 @@ impl TrackedRun {
     }
 
     /// An agent's connection closed.
-    pub(in crate::core::insight) fn agent_left(&mut self, conn: ConnId, pid: Option<u32>, now: Timestamp) {
+    pub(in crate::core::insight) fn agent_left(
+        &mut self,
+        conn: ConnId,
+        pid: Option<u32>,
+        link: Option<&str>,
+        now: Timestamp,
+    ) {
         if !self.agents.remove(&conn) {
             return;
         }
         self.touch();
+        self.life.was_cut_off |= link.is_some();
         if self.node_of(conn).is_none() {
             self.match_by_pid(conn, pid, None);
         }
@@ -52,7 +61,8 @@ impl TrackedRun {
                 && self.life.dying.len() < MOST_NODES
             {
                 let closed = node.evidence(Seen::Closed, None, now);
-                self.life.dying.push(Dying { label: node.label(), closed, at: now, joining });
+                let (label, link) = (node.label(), link.map(str::to_owned));
+                self.life.dying.push(Dying { label, closed, at: now, joining, link });
             }
         }
         if self.agents.is_empty() {
@@ -71,13 +81,20 @@ impl TrackedRun {
             // The run ended in the meantime: they left with it.
             return;
         }
+        let since = first_at(&dying, now);
+        let left = count(self.participants().filter(|node| node.gone.is_none()).count());
+        let (cut_off, dying): (Vec<_>, Vec<_>) = dying.into_iter().partition(|one| one.link.is_some());
+        if !cut_off.is_empty() {
+            let links: BTreeSet<_> = cut_off.iter().filter_map(|one| one.link.clone()).collect();
+            let nodes = Names::of(cut_off.into_iter().map(|one| one.label));
+            let about = nodes.to_string();
+            self.finds(Reason::NodeCutOff { nodes, links: Names::of(links), left }, about, since);
+        }
         if self.agents.is_empty() {
             // Reported as the end of the run.
             return;
         }
-        let since = first_at(&dying, now);
         let (joining, training): (Vec<_>, Vec<_>) = dying.into_iter().partition(|one| one.joining);
-        let left = count(self.participants().filter(|node| node.gone.is_none()).count());
         let names = |dead: &[Dying]| Names::of(dead.iter().map(|one| one.label.clone()));
         let closed = |dead: Vec<Dying>| dead.into_iter().map(|one| one.closed);
         if !joining.is_empty() {

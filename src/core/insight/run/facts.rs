@@ -101,6 +101,8 @@ pub(in crate::core::insight) struct LifeFacts {
     pub(super) all_gone: Option<Timestamp>,
     /// Its connections were to the last server, and nobody has come since.
     pub(super) ended_with_server: bool,
+    /// Some of its connections were lost with their link.
+    pub(super) was_cut_off: bool,
     /// Nodes whose deaths are not reported yet.
     pub(super) dying: Vec<Dying>,
     pub(super) master: Master,
@@ -135,6 +137,8 @@ pub(super) struct Dying {
     pub(super) closed: Evidence,
     pub(super) at: Timestamp,
     pub(super) joining: bool,
+    /// The link that it was lost with.
+    pub(super) link: Option<String>,
 }
 
 /// What only a native run has.

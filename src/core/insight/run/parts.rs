@@ -75,8 +75,15 @@ impl TrackedRun {
     }
 
     /// A worker's connection closed.
-    pub(in crate::core::insight) fn worker_left(&mut self, conn: ConnId, rank: Option<u32>, at: Timestamp) {
-        self.life.world.leave(conn, rank, at);
+    pub(in crate::core::insight) fn worker_left(
+        &mut self,
+        conn: ConnId,
+        rank: Option<u32>,
+        is_cut_off: bool,
+        at: Timestamp,
+    ) {
+        self.life.was_cut_off |= is_cut_off;
+        self.life.world.leave(conn, rank, is_cut_off, at);
         self.touch();
     }
 

@@ -65,6 +65,8 @@ impl TrackedRun {
         let ended = world.ended.unwrap_or(now);
         let about = self.round.number.to_string();
         match (state, self.has_agents()) {
+            // That was said.
+            (RunState::Gone, _) if self.life.was_cut_off => {}
             (RunState::Gone, true) => {
                 self.life.dying.clear();
                 let known = || self.round.most_joined.max(count(self.life.nodes.len()));

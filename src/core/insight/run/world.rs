@@ -310,7 +310,7 @@ impl World {
     }
 
     /// A worker's connection closed.
-    pub(super) fn leave(&mut self, conn: ConnId, rank: Option<u32>, now: Timestamp) {
+    pub(super) fn leave(&mut self, conn: ConnId, rank: Option<u32>, is_cut_off: bool, now: Timestamp) {
         self.connected.remove(&conn);
         if let Some(rank) = rank {
             self.claimed_twice
@@ -323,7 +323,7 @@ impl World {
                 was_of_this_meeting |= info.withdrawn.is_some() || info.joined >= self.started.unwrap_or(now);
             }
             let had_met = self.completed.is_some() || self.is_of_before;
-            if was_of_this_meeting && !had_met && self.lost.len() < MOST_RANKS as usize {
+            if was_of_this_meeting && !had_met && !is_cut_off && self.lost.len() < MOST_RANKS as usize {
                 self.lost.push((rank, now));
             }
         }

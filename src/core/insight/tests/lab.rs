@@ -212,6 +212,13 @@ impl Lab {
         }
     }
 
+    /// The link of a client's relay was away for too long.
+    pub(super) fn cut_off(&mut self, n: u32, link: &str) {
+        let (conn, ..) = self.clients[&n];
+        self.recorder.observe(Observed::CutOff { conn, link: link.into() });
+        self.leave(n);
+    }
+
     pub(super) fn apply(&mut self, n: u32, request: &Request<'_>) {
         let (conn, ..) = self.clients[&n];
         if !matches!(request, Request::CancelWait) {

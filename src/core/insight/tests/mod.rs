@@ -4,6 +4,7 @@ mod cases;
 mod faults;
 mod healthy;
 mod lab;
+mod links;
 mod pickle;
 mod random;
 mod reasons;

@@ -113,6 +113,29 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "A torchrun agent is connected, but its heartbeats have stopped for 15 s (`keep_alive_interval` and its maximum), and another agent took it out of the round. Nobody is told to restart.",
         ),
         (
+            Reason::NodeCutOff {
+                nodes: names(&["train-llm-2 (node rank 2)"]),
+                links: names(&["train-llm-2"]),
+                left: 3,
+            },
+            "The link of a node's relay was away for longer than `serve --link-grace`, so its agent's session is over. The node itself may be alive.",
+        ),
+        (
+            Reason::LinkAway {
+                links: names(&["train-llm-2"]),
+                clients: 8,
+                addr: Some("10.0.0.7".into()),
+                why: Some("the relay closed the connection".into()),
+                away: secs(4.0),
+                grace: secs(10.0),
+            },
+            "The connection between a relay and the server is broken, for longer than 2 s. The relay holds its clients, and they notice a pause. More than eight links are told in one sentence.",
+        ),
+        (
+            Reason::LinkLost { links: names(&["train-llm-2"]), clients: 8, grace: secs(10.0) },
+            "A link was away for longer than `serve --link-grace`: the sessions of its clients are over.",
+        ),
+        (
             Reason::RankLost { ranks: names(&[&rank]), joined: 3, world_size: Some(4) },
             "A worker's connection closed before all ranks had published their addresses.",
         ),
@@ -457,7 +480,14 @@ fn page() -> String {
         let is_native = matches!(reason, Reason::Rendezvous(_) | Reason::WaitsForRank { .. });
         let names_round = reason.severity() != Severity::Info && !is_native;
         let run = format!("train-llm{}", if names_round { " round 0" } else { "" });
-        let subject = if matches!(reason, Reason::ForeignClient { .. }) { None } else { Some(run.as_str()) };
+        let subject = if matches!(
+            reason,
+            Reason::ForeignClient { .. } | Reason::LinkAway { .. } | Reason::LinkLost { .. }
+        ) {
+            None
+        } else {
+            Some(run.as_str())
+        };
         let severity = match reason.severity() {
             Severity::Info => "info",
             Severity::Warning => "warning",

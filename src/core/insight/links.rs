@@ -1,0 +1,78 @@
+//! The links of relays: which are away, and which were for too long. Their clients are no worse off than if the server
+//! were slow, so nothing is said of them meanwhile.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::reason::{Finding, Names, Reason};
+use crate::core::ids::{Elapsed, Timestamp};
+
+/// A link that is away.
+#[derive(Debug, Clone)]
+pub struct AwayLink {
+    /// The relay's name.
+    pub name: String,
+    /// Where it came from last.
+    pub addr: IpAddr,
+    /// Its clients, which its relay holds.
+    pub clients: usize,
+    /// Since when.
+    pub since: Timestamp,
+    /// What broke it, where that was seen.
+    pub why: Option<String>,
+}
+
+/// A link that was away for too long. Its clients are gone.
+#[derive(Debug, Clone)]
+pub struct LostLink {
+    /// The relay's name.
+    pub name: String,
+    /// The clients that it had.
+    pub clients: usize,
+    /// When it was given up.
+    pub at: Timestamp,
+}
+
+/// What is known of the links.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    pub(super) away: Vec<AwayLink>,
+    pub(super) lost: Vec<LostLink>,
+    /// For how long the clients of a link stay while it is away.
+    pub(super) grace: Duration,
+}
+
+impl Links {
+    /// More than this are told as one.
+    const ONE_BY_ONE: usize = 8;
+
+    /// Those that are away.
+    pub(super) fn away(&self, now: Timestamp) -> Vec<Finding> {
+        let each = if self.away.len() > Self::ONE_BY_ONE { self.away.len() } else { 1 };
+        let finding = |links: &[AwayLink]| {
+            let only = if let [only] = links { Some(only) } else { None };
+            let since = links.iter().map(|link| link.since).min().unwrap_or(now);
+            let reason = Reason::LinkAway {
+                links: Names::of(links.iter().map(|link| link.name.clone())),
+                clients: links.iter().map(|link| link.clients).sum(),
+                addr: only.map(|link| link.addr.to_string()),
+                why: only.and_then(|link| link.why.clone()),
+                away: Elapsed(now.since(since)),
+                grace: Elapsed(self.grace),
+            };
+            Finding::new(reason, only.map_or_else(String::new, |link| link.name.clone()), since)
+        };
+        self.away.chunks(each).map(finding).collect()
+    }
+
+    /// Takes those that were away for too long: what has come together is told together.
+    pub(super) fn take_lost(&mut self) -> Option<Finding> {
+        let lost = std::mem::take(&mut self.lost);
+        let since = lost.first()?.at;
+        let links = Names::of(lost.iter().map(|link| link.name.clone()));
+        let clients = lost.iter().map(|link| link.clients).sum();
+        let about = links.to_string();
+        let reason = Reason::LinkLost { links, clients, grace: Elapsed(self.grace) };
+        Some(Finding::new(reason, about, since))
+    }
+}

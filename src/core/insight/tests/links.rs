@@ -1,0 +1,86 @@
+//! Links that are away: told as such, and nobody is said to have died.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::lab::Lab;
+use crate::api::RunState;
+use crate::core::insight::{AwayLink, LostLink};
+
+fn away(lab: &Lab, names: impl IntoIterator<Item = String>) -> Vec<AwayLink> {
+    let link = |name| AwayLink {
+        name,
+        addr: IpAddr::V4(Ipv4Addr::new(10, 77, 0, 11)),
+        clients: 8,
+        since: lab.now,
+        why: Some("the relay closed the connection".into()),
+    };
+    names.into_iter().map(link).collect()
+}
+
+fn codes(lab: &Lab) -> Vec<&str> {
+    lab.said.iter().map(|(_, said)| said.code.as_str()).collect()
+}
+
+#[test]
+fn a_link_that_comes_back_was_away_and_nothing_else() {
+    let mut lab = Lab::new();
+    lab.complete_run("job", 3);
+    lab.pass(2.0);
+    let before = codes(&lab).len();
+    let links = away(&lab, ["train-1".to_owned()]);
+    lab.pass(2.0);
+    lab.insight.links(links, Vec::new());
+    lab.pass(2.5);
+    let list = lab.insight.list(lab.now);
+    assert_eq!(list.explanations.len(), 1, "{list:?}");
+    assert_eq!((list.explanations[0].code.as_str(), list.explanations[0].holds), ("link_away", true));
+    lab.insight.links(Vec::new(), Vec::new());
+    lab.pass(10.0);
+    assert!(lab.insight.list(lab.now).explanations.is_empty());
+    assert_eq!(codes(&lab)[before..], ["link_away"]);
+    let text = lab.texts("link_away")[0];
+    assert!(text.starts_with("the link of train-1 at 10.77.0.11 has been away for 2"), "{text}");
+    assert_eq!(lab.run("job").summary.state, RunState::Running);
+}
+
+#[test]
+fn a_node_whose_link_was_away_for_too_long_is_lost_with_it_and_not_dead() {
+    let mut lab = Lab::new();
+    lab.complete_run("job", 3);
+    lab.worker(10, "10.77.0.11");
+    lab.publish(10, 1, 3);
+    lab.pass(2.0);
+    let before = codes(&lab).len();
+    let lost = LostLink { name: "train-1".into(), clients: 2, at: lab.now };
+    lab.insight.links(Vec::new(), vec![lost]);
+    lab.cut_off(1, "train-1");
+    lab.cut_off(10, "train-1");
+    lab.pass(5.0);
+    assert_eq!(codes(&lab)[before..], ["link_lost", "node_cut_off"]);
+    assert_eq!(
+        lab.texts("node_cut_off"),
+        [
+            "job round 0: node1 (node rank 1) is lost with the link of train-1, away for longer than --link-grace; 2 nodes \
+          left"
+        ]
+    );
+    // The others go too, each with its own.
+    lab.cut_off(0, "train-0");
+    lab.cut_off(2, "train-2");
+    lab.pass(5.0);
+    assert_eq!(codes(&lab)[before + 2..], ["node_cut_off"]);
+    assert_eq!(lab.run("job").summary.state, RunState::Gone);
+}
+
+#[test]
+fn many_links_that_are_away_are_one_line() {
+    let mut lab = Lab::new();
+    let links = away(&lab, (0..300).map(|n| format!("train-{n}")));
+    lab.pass(2.0);
+    lab.insight.links(links, Vec::new());
+    lab.pass(5.0);
+    assert_eq!(codes(&lab), ["link_away"]);
+    let text = lab.texts("link_away")[0];
+    assert!(text.starts_with("the links of train-0 to train-299 have been away for "), "{text}");
+    assert!(text.contains("their relays hold 2400 clients"), "{text}");
+}
