@@ -137,6 +137,14 @@ fn words(row: &Row<'_>) -> String {
         }
         Row::Client(store, client, None) => format!("store {store} connection {client} is gone"),
         Row::Client(store, client, Some(_)) => format!("store {store} connection {client} is of a job"),
+        Row::Read(store, client, group, Some((first, last))) => {
+            format!("store {store} connection {client} has read {first} to {last} of `{}`", ShownKey(group))
+        }
+        Row::Read(store, client, group, None) => {
+            format!("store {store} connection {client} has read nothing of `{}`", ShownKey(group))
+        }
+        Row::Unread(store, Some(group)) => format!("store {store} group {}", gone(group)),
+        Row::Unread(store, None) => format!("store {store}: nobody has read any address"),
         Row::Job(store, _) => format!("store {store} job"),
         Row::Link(link, Some(it)) => format!("link {link} of relay `{}`", ShownKey(it.name)),
         Row::Link(link, None) => format!("link {link} is gone"),

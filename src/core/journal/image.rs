@@ -1,6 +1,6 @@
 //! The state that rows add up to.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::row::{
     BarrierPlace, ClientRow, Epoch, JobRow, LinkId, LinkRow, Reached, Row, SessionId, SessionRow, StoreId,
@@ -40,6 +40,8 @@ pub struct StoreImage {
     pub queues: HashMap<Box<[u8]>, QueueImage>,
     /// What the rules know of connections, by their numbers.
     pub clients: BTreeMap<u32, ClientImage>,
+    /// Which ranks of a group of addresses connections have read: ranges, by group and connection.
+    pub reads: HashMap<Box<[u8]>, BTreeMap<u32, BTreeSet<(u32, u32)>>>,
     /// What is left of a job.
     pub job: JobImage,
 }
@@ -267,6 +269,8 @@ impl Image {
             | Row::Item(store, ..)
             | Row::Queue(store, ..)
             | Row::Client(store, ..)
+            | Row::Read(store, ..)
+            | Row::Unread(store, ..)
             | Row::Job(store, ..) => {
                 if let Some(store) = self.stores.get_mut(&store) {
                     store.apply(row);
@@ -312,6 +316,20 @@ impl StoreImage {
             Row::Client(_, client, Some(row)) => {
                 self.clients.insert(client, row.into());
             }
+            Row::Read(_, client, group, Some(ranks)) => {
+                let reads = self.reads.entry(group.into()).or_default();
+                let read = reads.entry(client).or_default();
+                // Most often a range becomes longer.
+                read.retain(|&(first, last)| first < ranks.0 || last > ranks.1);
+                read.insert(ranks);
+            }
+            Row::Read(_, client, group, None) => {
+                if let Some(reads) = self.reads.get_mut(group) {
+                    reads.remove(&client);
+                }
+            }
+            Row::Unread(_, Some(group)) => drop(self.reads.remove(group)),
+            Row::Unread(_, None) => self.reads.clear(),
             Row::Job(_, job) => self.job = job.into(),
             Row::Epoch(_)
             | Row::Whole(_)

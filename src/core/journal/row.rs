@@ -30,6 +30,11 @@ pub enum Row<'a> {
     Queue(StoreId, &'a [u8], u64, u64),
     /// What the rules of a store know of a connection, by its number.
     Client(StoreId, u32, Option<ClientRow<'a>>),
+    /// A connection has read the addresses of these ranks of a group, beside what it is known to have read of it; without
+    /// ranks that is forgotten.
+    Read(StoreId, u32, &'a [u8], Option<(u32, u32)>),
+    /// What connections have read of this group of addresses means nothing any more; without a group, of all groups.
+    Unread(StoreId, Option<&'a [u8]>),
     /// What the rules of a store know of a job beside its connections.
     Job(StoreId, JobRow<'a>),
     /// The link of a relay, or that it is gone with all its sessions.
@@ -209,6 +214,8 @@ mod kind {
     pub(super) const MEMBER: u8 = 14;
     pub(super) const ANNOUNCEMENT: u8 = 15;
     pub(super) const BARRIER: u8 = 16;
+    pub(super) const READ: u8 = 17;
+    pub(super) const UNREAD: u8 = 18;
     /// From here on a kind that is not known is passed over.
     pub(super) const MAY_BE_PASSED_OVER: u8 = 128;
 }
@@ -223,6 +230,8 @@ impl Row<'_> {
             Self::Item(..) => kind::ITEM,
             Self::Queue(..) => kind::QUEUE,
             Self::Client(..) => kind::CLIENT,
+            Self::Read(..) => kind::READ,
+            Self::Unread(..) => kind::UNREAD,
             Self::Job(..) => kind::JOB,
             Self::Link(..) => kind::LINK,
             Self::Session(..) => kind::SESSION,
@@ -291,6 +300,19 @@ impl Row<'_> {
                 put_number(out, (*store).into());
                 put_number(out, (*client).into());
                 put_option(out, row.as_ref(), put_client);
+            }
+            Self::Read(store, client, group, ranks) => {
+                put_number(out, (*store).into());
+                put_number(out, (*client).into());
+                put_bytes(out, group);
+                put_option(out, *ranks, |out, (first, last)| {
+                    put_number(out, first.into());
+                    put_number(out, last.into());
+                });
+            }
+            Self::Unread(store, group) => {
+                put_number(out, (*store).into());
+                put_option(out, *group, put_bytes);
             }
             Self::Job(store, job) => {
                 put_number(out, (*store).into());
@@ -386,7 +408,7 @@ pub fn rows(bytes: &[u8]) -> impl Iterator<Item = Result<Option<Row<'_>>, BadRow
 
 fn decode(kind: u8, fields: Fields<'_>) -> Result<Option<Row<'_>>, BadRow> {
     let table = match kind {
-        kind::EPOCH..=kind::REPLY => None,
+        kind::EPOCH..=kind::REPLY | kind::READ | kind::UNREAD => None,
         kind::RUN => Some(Table::Run),
         kind::MEMBER => Some(Table::Member),
         kind::ANNOUNCEMENT => Some(Table::Announcement),
@@ -423,6 +445,13 @@ fn fields_of(kind: u8, table: Option<Table>, mut its: Fields<'_>) -> Option<Row<
         kind::ITEM => Row::Item(its.small()?, its.bytes()?, its.number()?, its.bytes()?),
         kind::QUEUE => Row::Queue(its.small()?, its.bytes()?, its.number()?, its.number()?),
         kind::CLIENT => Row::Client(its.small()?, its.small()?, its.option(client)?),
+        kind::READ => Row::Read(
+            its.small()?,
+            its.small()?,
+            its.bytes()?,
+            its.option(|its| Some((its.small()?, its.small()?)))?,
+        ),
+        kind::UNREAD => Row::Unread(its.small()?, its.option(Fields::bytes)?),
         kind::JOB => Row::Job(its.small()?, job(&mut its)?),
         kind::LINK => Row::Link(
             its.small()?,

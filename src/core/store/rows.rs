@@ -39,6 +39,7 @@ impl Store {
     /// From now on, changes are kept for [`Self::take_rows`], as those of this store.
     pub fn keep_rows(&mut self, store: StoreId) {
         self.keys.keep_changes();
+        self.stale.keep_reads();
         self.kept = Some(Kept { store, clients: Vec::new(), job: JobMark::default() });
     }
 
@@ -61,7 +62,8 @@ impl Store {
     #[inline]
     pub fn has_rows(&self) -> bool {
         let is_news = |kept: &Kept| !kept.clients.is_empty() || kept.job != self.stale.job_mark();
-        self.kept.as_ref().is_some_and(|kept| self.keys.has_changed() || is_news(kept))
+        let kept = self.kept.as_ref();
+        kept.is_some_and(|kept| self.keys.has_changed() || is_news(kept) || self.stale.has_reads())
     }
 
     /// Appends the rows of what has changed since the last call.
@@ -83,6 +85,7 @@ impl Store {
         for conn in clients.drain(..) {
             Row::Client(store, conn.serial(), self.client_row(conn)).encode(out);
         }
+        self.stale.take_reads(store, out);
         if let Some(kept) = &mut self.kept {
             kept.clients = clients;
         }
@@ -115,6 +118,7 @@ impl Store {
                     && let Some(row) = self.client_row(conn)
                 {
                     Row::Client(store, conn.serial(), Some(row)).encode(out);
+                    self.stale.copy_reads(store, conn, out);
                 }
             } else {
                 return false;
@@ -195,6 +199,13 @@ impl Store {
             match conns.get(&writer) {
                 Some(&conn) => drop(self.stale.on_write(&mut self.keys, conn, slot)),
                 None => self.stale.restore_orphan(&mut self.keys, writer, slot, now),
+            }
+        }
+        for (group, readers) in &image.reads {
+            for (serial, ranks) in readers {
+                if let Some(&conn) = conns.get(serial) {
+                    self.stale.restore_reads(conn, group, ranks.iter().copied());
+                }
             }
         }
         self.keep_rows(id);

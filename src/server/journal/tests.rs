@@ -8,7 +8,7 @@ use super::faults::Disk;
 use super::open::Failed;
 use super::{CommitNumber, Folder, Journal, NoFolder};
 use crate::config::{Durability, JournalConfig, OnJournalError};
-use crate::core::journal::{Image, KeyRow, Row, StoreId};
+use crate::core::journal::{Image, KeyRow, LinkRow, Reached, Row, SessionId, SessionRow, StoreId};
 
 /// Short, so that a few commits fill one.
 const SEGMENT: u32 = 400;
@@ -22,12 +22,20 @@ fn open(disk: &Disk, config: &JournalConfig) -> Result<(std::sync::Arc<Journal>,
     Ok((journal, restored.image))
 }
 
-/// A server with one store of numbered keys, and what it held after each of its commits.
+/// What a server holds: numbered keys, and one session of a link.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct State {
+    keys: BTreeMap<u8, u64>,
+    /// How far it has come, and the replies that its relay is not done with.
+    session: Option<(Reached, Vec<u8>)>,
+}
+
+/// A server with one store, and what it held after each of its commits.
 struct Server {
     journal: std::sync::Arc<Journal>,
     store: StoreId,
-    keys: BTreeMap<u8, u64>,
-    states: Vec<BTreeMap<u8, u64>>,
+    state: State,
+    states: Vec<State>,
     /// How many of them were acknowledged.
     acknowledged: usize,
     pending: Vec<(usize, CommitNumber)>,
@@ -41,38 +49,72 @@ fn row(out: &mut Vec<u8>, store: StoreId, key: u8, value: Option<u64>) {
     Row::Key(store, &[key], row).encode(out);
 }
 
-fn keys_of(image: &Image) -> BTreeMap<u8, u64> {
+const SESSION: SessionId = SessionId { link: 1, no: 2 };
+
+/// What says who a session is.
+fn session_rows(out: &mut Vec<u8>, store: StoreId) {
+    Row::Link(SESSION.link, Some(LinkRow { name: b"relay", life: 5, addr: b"10.0.0.1" })).encode(out);
+    Row::Session(SESSION, Some(SessionRow::Open { store, conn: 3, client: b"127.0.0.1:4000" })).encode(out);
+}
+
+fn state_of(image: &Image) -> State {
     let keys = image.stores.values().flat_map(|store| &store.keys);
-    keys.map(|(key, it)| (key[0], u64::from_le_bytes((*it.value).try_into().expect("8 bytes")))).collect()
+    let session = image.links.get(&SESSION.link).and_then(|link| link.sessions.get(&SESSION.no));
+    State {
+        keys: keys
+            .map(|(key, it)| (key[0], u64::from_le_bytes((*it.value).try_into().expect("8 bytes"))))
+            .collect(),
+        session: session.map(|session| {
+            assert!(session.state.is_some() && image.links[&SESSION.link].relay.is_some());
+            let (from, replies) = session.unacknowledged();
+            assert_eq!(from, session.reached.acknowledged, "a reply is missing");
+            (session.reached, replies.concat())
+        }),
+    }
 }
 
 impl Server {
     fn start(disk: &Disk, config: &JournalConfig) -> Option<Self> {
         let (journal, image) = open(disk, config).ok()?;
-        let keys = keys_of(&image);
+        let state = state_of(&image);
         let store = match image.stores.keys().next() {
             Some(&store) => store,
             None => journal.open_store(29500, b""),
         };
-        let states = vec![keys.clone()];
-        Some(Self { journal, store, keys, states, acknowledged: 0, pending: Vec::new(), next: None })
+        let states = vec![state.clone()];
+        Some(Self { journal, store, state, states, acknowledged: 0, pending: Vec::new(), next: None })
     }
 
-    /// One commit of two keys that belong together: what one has is what the other has.
+    /// One commit of two keys that belong together: what one has is what the other has. A session asked for it: how far
+    /// it has come and its reply are of the same commit.
     fn change(&mut self, n: u64) {
         let key = (n % 5) as u8 * 2;
         let value = (!n.is_multiple_of(4)).then_some(n);
-        let store = self.store;
+        let (store, state) = (self.store, &mut self.state);
         let commit = self.journal.commit(|out| {
             for key in [key, key + 1] {
                 row(out, store, key, value);
                 match value {
-                    Some(value) => drop(self.keys.insert(key, value)),
-                    None => drop(self.keys.remove(&key)),
+                    Some(value) => drop(state.keys.insert(key, value)),
+                    None => drop(state.keys.remove(&key)),
                 }
             }
+            let (reached, replies) = state.session.get_or_insert_with(|| {
+                session_rows(out, store);
+                (Reached::default(), Vec::new())
+            });
+            let reply = n.to_le_bytes();
+            Row::Reply(SESSION, reached.replied, &reply).encode(out);
+            replies.extend(reply);
+            reached.applied += n;
+            reached.replied += reply.len() as u64;
+            // Its relay is done with most of them, and with a part of one.
+            let done = replies.len().saturating_sub(20);
+            replies.drain(..done);
+            reached.acknowledged += done as u64;
+            Row::Reached(SESSION, *reached).encode(out);
         });
-        self.states.push(self.keys.clone());
+        self.states.push(self.state.clone());
         self.pending.push((self.states.len() - 1, commit));
         self.acknowledge();
     }
@@ -94,8 +136,13 @@ impl Server {
         let Some((tidy, from)) = begun else { return };
         let store = self.store;
         self.journal.commit(|out| {
-            for (&key, &value) in self.keys.range(from..from + 3) {
+            for (&key, &value) in self.state.keys.range(from..from + 3) {
                 row(out, store, key, Some(value));
+            }
+            if let (3, Some((reached, replies))) = (from, &self.state.session) {
+                session_rows(out, store);
+                Row::Reply(SESSION, reached.acknowledged, replies).encode(out);
+                Row::Reached(SESSION, *reached).encode(out);
             }
         });
         self.next = Some((tidy, from + 3));
@@ -108,12 +155,12 @@ impl Server {
     /// What a restart finds is one of the states from the last acknowledged on.
     fn check(&self, disk: &Disk, config: &JournalConfig) {
         let (_, image) = open(disk, config).expect("no damage");
-        let keys = keys_of(&image);
-        let found = self.states[self.acknowledged..].contains(&keys);
-        assert!(found, "{keys:?} is none of {:?}", &self.states[self.acknowledged..]);
+        let state = state_of(&image);
+        let found = self.states[self.acknowledged..].contains(&state);
+        assert!(found, "{state:?} is none of {:?}", &self.states[self.acknowledged..]);
         // Once more: what the last start has cut is not damage.
         let (_, again) = open(disk, config).expect("no damage");
-        assert_eq!(keys_of(&again), keys);
+        assert_eq!(state_of(&again), state);
     }
 }
 
@@ -197,7 +244,7 @@ fn on_a_full_disk_it_goes_on_in_memory_and_is_whole_again_later() {
         let disk = Disk::default();
         let mut server = Server::start(&disk, &config).expect("a server");
         (1..6).for_each(|n| server.change(n));
-        let before = server.keys.clone();
+        let before = server.state.clone();
         disk.limit(Some(room));
         (6..30).for_each(|n| server.change(n));
         assert!(server.pending.is_empty(), "clients go on");
@@ -206,7 +253,7 @@ fn on_a_full_disk_it_goes_on_in_memory_and_is_whole_again_later() {
         server.journal.tick(later);
         // Killed now, it is as it was when the disk became full: no later than the last commit that fitted.
         let (_, image) = open(&disk.after_kill(), &config).expect("no damage");
-        let found = server.states.iter().position(|state| *state == keys_of(&image));
+        let found = server.states.iter().position(|state| *state == state_of(&image));
         assert!(found.is_some_and(|state| server.states[state..].contains(&before) || state >= 5));
         disk.limit(None);
         server.journal.tick(later + Duration::from_mins(1));
@@ -215,13 +262,15 @@ fn on_a_full_disk_it_goes_on_in_memory_and_is_whole_again_later() {
         server.change(31);
         server.tidy();
         let (_, image) = open(&disk.after_kill(), &config).expect("no damage");
-        assert_eq!(server.states.iter().position(|state| *state == keys_of(&image)), found);
+        // What sessions have heard since is not known, so they are over.
+        let before = found.map(|state| State { session: None, ..server.states[state].clone() });
+        assert_eq!(Some(state_of(&image)), before);
         (32..40).for_each(|n| {
             server.tidy();
             server.change(n);
         });
         let (_, image) = open(&disk.after_kill(), &config).expect("no damage");
-        assert_eq!(keys_of(&image), server.keys);
+        assert_eq!(state_of(&image), server.state);
     }
 }
 
@@ -266,7 +315,7 @@ fn a_folder_is_for_one_server() {
     assert!(matches!(&refused, NoFolder::InUse { holder, .. } if holder.contains(&own)), "{refused}");
     drop(journal);
     let (_, restored) = Journal::open(&config).expect("free again");
-    assert_eq!(keys_of(&restored.image), BTreeMap::from([(1, 7)]));
+    assert_eq!(state_of(&restored.image).keys, BTreeMap::from([(1, 7)]));
 }
 
 #[test]

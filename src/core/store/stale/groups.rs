@@ -34,6 +34,8 @@ pub(super) struct Groups {
     all: Chunks<Group>,
     made: u32,
     bytes: usize,
+    /// Names of those that are gone, where a journal is told.
+    gone: Option<Vec<Box<[u8]>>>,
 }
 
 #[expect(
@@ -96,7 +98,28 @@ impl Groups {
             let group = self.all.remove(id.place);
             self.index.remove(self.index.hash(&group.name), id.place);
             self.bytes -= Self::bytes_of(&group.name) + group.read.bytes();
+            if let Some(gone) = &mut self.gone {
+                gone.push(group.name);
+            }
         }
+    }
+
+    /// From now on, groups that go are kept for [`Self::take_gone`].
+    pub(super) fn keep_gone(&mut self) {
+        self.gone = Some(Vec::new());
+    }
+
+    pub(super) fn has_gone(&self) -> bool {
+        self.gone.as_ref().is_some_and(|gone| !gone.is_empty())
+    }
+
+    /// The names of the groups that have gone since the last call.
+    pub(super) fn take_gone(&mut self) -> Vec<Box<[u8]>> {
+        self.gone.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    pub(super) fn name(&self, id: GroupId) -> Option<&[u8]> {
+        Some(&self.get(id)?.name)
     }
 
     /// The group called `name`, if there is one.

@@ -44,6 +44,7 @@ use pairs::{Free, Search};
 use ranges::RangeSet;
 use record::{Kind, Record};
 pub(super) use restored::JobMark;
+use restored::News;
 use runs::{RunNumber, Runs};
 
 /// When keys are dropped without a client asking for it. `None` switches a rule off.
@@ -166,6 +167,8 @@ pub(super) struct StaleKeys {
     bytes: usize,
     /// Addresses looked at since [`Self::take_looks`].
     looks: usize,
+    /// What a journal must be told, where one is kept.
+    news: Option<News>,
 }
 
 impl StaleKeys {
@@ -189,6 +192,7 @@ impl StaleKeys {
             forgotten: Vec::new(),
             bytes: 0,
             looks: 0,
+            news: None,
         }
     }
 
@@ -372,6 +376,11 @@ impl StaleKeys {
                     self.bytes += Notes::READ_BYTES;
                     Read::default()
                 });
+                if let Some(news) = &mut self.news
+                    && read.ranks.range_of(rank).is_none()
+                {
+                    news.read.push((conn, group, rank));
+                }
                 self.bytes -= read.ranks.bytes();
                 read.ranks.insert(rank);
                 self.bytes += read.ranks.bytes();
@@ -585,6 +594,9 @@ impl StaleKeys {
     pub(super) fn on_clear(&mut self) {
         self.gone_worker_share = 0;
         self.reset_at = None;
+        if let Some(news) = &mut self.news {
+            news.forgot_all = true;
+        }
         let mut all = std::mem::take(&mut self.notes);
         for notes in all.iter_mut().flatten() {
             notes.worker_share = 0;

@@ -46,6 +46,12 @@ impl RangeSet {
         self.ranges.drain(from + 1..to);
     }
 
+    /// The range that `number` is in.
+    pub(super) fn range_of(&self, number: u32) -> Option<(u32, u32)> {
+        let at = self.ranges.partition_point(|&(_, last)| last < number);
+        self.ranges.get(at).copied().filter(|&(first, _)| first <= number)
+    }
+
     /// One of the ranges.
     pub(super) fn get(&self, at: usize) -> Option<(u32, u32)> {
         self.ranges.get(at).copied()

@@ -2,9 +2,10 @@
 
 use smallvec::SmallVec;
 
-use super::{DropCause, Due, KeySpace, Members, Notes, Of, Reads, SlotId, StaleKeys, runs};
+use super::groups::GroupId;
+use super::{DropCause, Due, KeySpace, Members, Notes, Of, Read, Reads, SlotId, StaleKeys, notes_of, runs};
 use crate::core::ids::{ConnId, Timestamp};
-use crate::core::journal::{ClientRow, JobImage, JobRow};
+use crate::core::journal::{ClientRow, JobImage, JobRow, Row, StoreId};
 use crate::core::protocol::keys::Role;
 use crate::core::store::rows::role_number;
 
@@ -16,7 +17,90 @@ pub(in crate::core::store) struct JobMark {
     runs: u64,
 }
 
+/// What a journal must be told of what connections have read.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    /// Everything before the others was.
+    pub(super) forgot_all: bool,
+    pub(super) forgot: Vec<(ConnId, GroupId)>,
+    /// The ranks are those of the addresses.
+    pub(super) read: Vec<(ConnId, GroupId, u32)>,
+}
+
 impl StaleKeys {
+    /// From now on, what connections read is kept for [`Self::take_reads`].
+    pub(in crate::core::store) fn keep_reads(&mut self) {
+        self.news = Some(News::default());
+        self.groups.keep_gone();
+    }
+
+    /// Whether [`Self::take_reads`] has something to say.
+    pub(in crate::core::store) fn has_reads(&self) -> bool {
+        let is_news = |news: &News| news.forgot_all || !news.forgot.is_empty() || !news.read.is_empty();
+        self.groups.has_gone() || self.news.as_ref().is_some_and(is_news)
+    }
+
+    /// Appends the rows of what connections have read, and of groups that are gone, since the last call.
+    pub(in crate::core::store) fn take_reads(&mut self, store: StoreId, out: &mut Vec<u8>) {
+        let Some(News { forgot_all, forgot, read }) = self.news.as_mut().map(std::mem::take) else { return };
+        if forgot_all {
+            Row::Unread(store, None).encode(out);
+        }
+        for group in self.groups.take_gone() {
+            Row::Unread(store, Some(&group)).encode(out);
+        }
+        for (conn, group) in forgot {
+            if let Some(name) = self.groups.name(group) {
+                Row::Read(store, conn.serial(), name, None).encode(out);
+            }
+        }
+        let mut last = None;
+        for (conn, group, rank) in read {
+            let Some(name) = self.groups.name(group) else { continue };
+            let notes =
+                self.notes.get(conn.slot()).and_then(Option::as_ref).filter(|notes| notes.conn == conn);
+            let range =
+                notes.and_then(|notes| notes.read.get(&group)).and_then(|read| read.ranks.range_of(rank));
+            // Who reads many at once has read one range.
+            if range.is_some() && last.replace((conn, group, range)) != Some((conn, group, range)) {
+                Row::Read(store, conn.serial(), name, range).encode(out);
+            }
+        }
+    }
+
+    /// Appends rows of all that `conn` has read.
+    pub(in crate::core::store) fn copy_reads(&self, store: StoreId, conn: ConnId, out: &mut Vec<u8>) {
+        let notes = self.notes.get(conn.slot()).and_then(Option::as_ref).filter(|notes| notes.conn == conn);
+        for (&group, read) in notes.iter().flat_map(|notes| &notes.read) {
+            let Some(name) = self.groups.name(group) else { continue };
+            for at in 0.. {
+                let Some(range) = read.ranks.get(at) else { break };
+                Row::Read(store, conn.serial(), name, Some(range)).encode(out);
+            }
+        }
+    }
+
+    /// `conn` has read addresses of these ranks of the group called `name`. Comes after all keys.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
+    pub(in crate::core::store) fn restore_reads(
+        &mut self,
+        conn: ConnId,
+        name: &[u8],
+        ranks: impl IntoIterator<Item = (u32, u32)>,
+    ) {
+        let Some(group) = self.groups.find(name) else { return };
+        let Some(notes) = notes_of(&mut self.notes, conn) else { return };
+        let mut read = Read::default();
+        for (first, last) in ranks {
+            read.ranks.insert_range((first, last.max(first)));
+        }
+        read.noted = self.groups.note_reads(group, &read.ranks, 0);
+        self.bytes += Notes::READ_BYTES + read.ranks.bytes();
+        if let Some(before) = notes.read.insert(group, read) {
+            self.bytes -= Notes::READ_BYTES + before.ranks.bytes();
+        }
+    }
+
     /// What is left of a job, beside its keys and connections.
     pub(in crate::core::store) fn job_row(&self) -> JobRow<'_> {
         let runs = self.runs.ended().map(|(id, is)| (id.as_bytes(), is)).collect();
