@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::flags::Output;
 use super::units::{duration, size};
 use super::{Outcome, UsageError, run_client};
-use crate::loadgen::{self, Error, Plan, Scenario, Settings, Tick};
+use crate::loadgen::{self, Error, Plan, Relayed, Scenario, Settings, Tick};
 use crate::node::client::http::{AdminUrl, DEFAULT_ADMIN};
 use crate::node::client::{Endpoint, resolve};
 
@@ -86,6 +86,14 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_SOURCE", value_name = "IP", value_delimiter = ',')]
     source: Vec<IpAddr>,
 
+    /// Store ports of relays on this machine (`rallypoint relay`): connections go through them, in turn
+    #[arg(long, env = "RALLYPOINT_RELAY_ENDPOINTS", value_name = "HOST:PORT", value_delimiter = ',')]
+    relay: Vec<Endpoint>,
+
+    /// Play the relays too: so many connections share a link to the admin port (--admin)
+    #[arg(long, env = "RALLYPOINT_PER_LINK", value_name = "N", conflicts_with = "relay")]
+    per_link: Option<usize>,
+
     /// Longest time for one step of the scenario, on top of --duration [default: 60s]
     #[arg(long, env = "RALLYPOINT_PATIENCE", value_name = "TIME", value_parser = duration)]
     patience: Option<Duration>,
@@ -104,7 +112,7 @@ pub(super) struct Args {
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let settings = self.settings();
+        let settings = Settings { relayed: self.relayed()?, ..self.settings() };
         let target = match &self.target {
             Some(target) => find_target(target)?,
             None if self.scenario.is_of_admin_port() => find_target(self.admin.endpoint())?,
@@ -129,6 +137,14 @@ impl Args {
         Ok(if report.complete { Outcome::Done } else { Outcome::NotDone })
     }
 
+    fn relayed(&self) -> anyhow::Result<Option<Relayed>> {
+        if let Some(ranks) = self.per_link {
+            return Ok(Some(Relayed::Links { admin: find_target(self.admin.endpoint())?, ranks }));
+        }
+        let relays: Vec<_> = self.relay.iter().map(find_target).collect::<Result<_, _>>()?;
+        Ok((!relays.is_empty()).then_some(Relayed::Relays(relays)))
+    }
+
     fn settings(&self) -> Settings {
         Settings {
             ranks: self.ranks,
@@ -146,6 +162,7 @@ impl Args {
             patience: self.patience,
             allow_remote: self.allow_remote,
             allow_in_use: self.allow_in_use,
+            relayed: None,
         }
     }
 }

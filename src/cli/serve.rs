@@ -461,8 +461,8 @@ impl Args {
     }
 
     fn config(&self, descriptors: Option<u64>) -> anyhow::Result<ServerConfig> {
-        let shares =
-            DescriptorShares::of(descriptors, self.listen.len().saturating_add(self.store_ports.0.len()));
+        let listeners = self.listen.len().saturating_add(self.store_ports.0.len());
+        let shares = DescriptorShares::of(descriptors, listeners, self.max_connections);
         let token = self.token_file.as_deref().map(token).transpose()?;
         Ok(ServerConfig {
             listen: self.listen.clone(),
@@ -476,7 +476,7 @@ impl Args {
                 keys_per_request: self.max_keys_per_request as usize,
             },
             legacy_dialect: self.legacy_dialect.release(),
-            max_connections: self.max_connections.min(shares.stores),
+            max_connections: shares.stores,
             max_admin_connections: shares.admin,
             max_connections_per_address: self.max_connections_per_address,
             max_keys: self.max_keys,

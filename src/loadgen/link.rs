@@ -1,18 +1,22 @@
 //! One connection of the load generator: frames out, replies in. Unlike [`crate::node::client`] it sets no timer for each
 //! call and allocates nothing for each request; a section as a whole has a time limit.
+#![expect(clippy::arithmetic_side_effects, reason = "numbers of the load test itself")]
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 
 use super::frame::{Answer, Frame};
-use super::{Error, Tally};
+use super::uplink::{Rank, Uplink};
+use super::{Error, Plan, Relayed, Tally};
 use crate::core::protocol::{Op, Request, encode_hello};
 
 /// Room for replies. Larger ones are read through it piece by piece.
@@ -31,23 +35,41 @@ pub(super) struct Dialer {
     /// The question behind the hello: PING, or NUM_KEYS where the server has no PING (PyTorch before 2.5).
     question: Arc<Frame>,
     hello: Vec<u8>,
+    relayed: Option<Relayed>,
+    threads: usize,
+    /// The links of `Relayed::Links`, each made by the first of its ranks.
+    uplinks: Vec<OnceCell<Arc<Uplink>>>,
 }
 
 impl Dialer {
-    /// `sources` are used in turn; empty leaves the choice to the system.
-    pub(super) fn new(target: SocketAddr, sources: Vec<IpAddr>, at_once: usize, pings: bool) -> Self {
+    /// `pings`: whether the server has PING.
+    pub(super) fn new(plan: &Plan, at_once: usize, pings: bool) -> Self {
         let question = if pings { Request::Ping { nonce: std::process::id() } } else { Request::NumKeys };
         let question = Frame::of(&question);
         let mut hello = Vec::new();
         encode_hello(&mut hello);
         hello.extend_from_slice(&question.bytes);
         let turnstile = Semaphore::new(at_once.max(1));
-        Self { target, sources, turnstile, question: Arc::new(question), hello }
+        let uplinks = match plan.relayed {
+            // Each thread has links of its own.
+            Some(Relayed::Links { .. }) => plan.connections_made().saturating_add(plan.threads),
+            _ => 0,
+        };
+        Self {
+            target: plan.target,
+            sources: plan.sources.clone(),
+            turnstile,
+            question: Arc::new(question),
+            hello,
+            relayed: plan.relayed.clone(),
+            threads: plan.threads,
+            uplinks: std::iter::repeat_with(OnceCell::new).take(uplinks).collect(),
+        }
     }
 
     /// For a port that is no store: nothing is said first.
-    pub(super) fn silent(target: SocketAddr, sources: Vec<IpAddr>, at_once: usize) -> Self {
-        Self { hello: Vec::new(), ..Self::new(target, sources, at_once, true) }
+    pub(super) fn silent(plan: &Plan, at_once: usize) -> Self {
+        Self { hello: Vec::new(), ..Self::new(plan, at_once, true) }
     }
 
     /// The cheapest request that every server of this kind answers.
@@ -59,7 +81,8 @@ impl Dialer {
     pub(super) async fn open(&self, number: usize, tally: &Arc<Tally>) -> Result<Link, Error> {
         let _turn = self.turnstile.acquire().await;
         let started = Instant::now();
-        let stream = self.connect(number).await.map_err(|source| Error::connect(self.target, source))?;
+        let stream =
+            self.connect(number, tally).await.map_err(|source| Error::connect(self.target, source))?;
         let mut link = Link { number, stream, input: BytesMut::new(), tally: Arc::clone(tally) };
         if !self.hello.is_empty() {
             // In one segment: PyTorch's libuv server closes if it reads the hello in two parts.
@@ -72,9 +95,30 @@ impl Dialer {
         Ok(link)
     }
 
-    async fn connect(&self, number: usize) -> io::Result<TcpStream> {
+    async fn connect(&self, number: usize, tally: &Arc<Tally>) -> io::Result<Stream> {
+        match &self.relayed {
+            None => self.connect_to(self.target, number).await.map(Stream::Own),
+            Some(Relayed::Relays(relays)) => {
+                let nth = number.checked_rem(relays.len()).unwrap_or(0);
+                self.connect_to(relays[nth], number).await.map(Stream::Own)
+            }
+            &Some(Relayed::Links { admin, ranks }) => {
+                // A link and all its ranks are one thread's.
+                let (thread, nth) = (number % self.threads, number / self.threads / ranks);
+                let at = nth * self.threads + thread;
+                let uplink = self.uplinks[at]
+                    .get_or_try_init(|| async {
+                        Uplink::open(self.connect_to(admin, at).await?, at, tally).await
+                    })
+                    .await?;
+                uplink.rank().map(Stream::Shared)
+            }
+        }
+    }
+
+    async fn connect_to(&self, target: SocketAddr, number: usize) -> io::Result<TcpStream> {
         let stream = match number.checked_rem(self.sources.len()).and_then(|nth| self.sources.get(nth)) {
-            None => TcpStream::connect(self.target).await?,
+            None => TcpStream::connect(target).await?,
             Some(&source) => {
                 let socket = match source {
                     IpAddr::V4(_) => TcpSocket::new_v4()?,
@@ -83,11 +127,62 @@ impl Dialer {
                 // Ports that closed connections still hold would count as taken.
                 socket.set_reuseaddr(true)?;
                 socket.bind(SocketAddr::new(source, 0))?;
-                socket.connect(self.target).await?
+                socket.connect(target).await?
             }
         };
         stream.set_nodelay(true)?;
         Ok(stream)
+    }
+}
+
+/// What carries the bytes of a connection.
+#[derive(Debug)]
+enum Stream {
+    Own(TcpStream),
+    /// A part of a link.
+    Shared(Rank),
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Own(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Shared(rank) => Pin::new(rank).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Own(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Shared(rank) => Pin::new(rank).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Own(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
+            Self::Shared(rank) => Pin::new(rank).poll_write_vectored(cx, pieces),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Own(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Shared(rank) => Pin::new(rank).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Own(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Shared(rank) => Pin::new(rank).poll_shutdown(cx),
+        }
     }
 }
 
@@ -96,7 +191,7 @@ impl Dialer {
 pub(super) struct Link {
     /// Which one of the fleet it is, from 0.
     pub(super) number: usize,
-    stream: TcpStream,
+    stream: Stream,
     input: BytesMut,
     pub(super) tally: Arc<Tally>,
 }

@@ -18,10 +18,11 @@ mod run;
 mod scenarios;
 mod session;
 mod tally;
+mod uplink;
 mod workers;
 
 pub use error::Error;
-pub use plan::{Plan, PlanError, Scenario, Settings};
+pub use plan::{Plan, PlanError, Relayed, Scenario, Settings};
 pub use report::{GeneratorUse, Latency, Report, Section, ServerUse};
 pub use run::run;
 pub use session::Tick;

@@ -38,6 +38,21 @@ pub enum Scenario {
     Join,
 }
 
+/// How connections come to the server, where not directly.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Relayed {
+    /// Through these relays, in turn.
+    Relays(Vec<SocketAddr>),
+    /// Over links that the load generator makes itself, as relays do.
+    Links {
+        /// The admin port.
+        admin: SocketAddr,
+        /// Connections that share a link.
+        ranks: usize,
+    },
+}
+
 /// What the user asks for; the rest is the scenario's default.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
@@ -67,6 +82,8 @@ pub struct Settings {
     pub think: Option<Duration>,
     /// Longest time for one section, on top of `duration`.
     pub patience: Option<Duration>,
+    /// How connections come to the server, where not directly.
+    pub relayed: Option<Relayed>,
     /// Whether the target may be another machine.
     pub allow_remote: bool,
     /// Whether the target may hold keys, of a job that would be disturbed.
@@ -176,6 +193,8 @@ pub struct Plan {
     pub patience: Duration,
     /// Whether the target may hold keys.
     pub allow_in_use: bool,
+    /// How connections come to the server, where not directly.
+    pub relayed: Option<Relayed>,
 }
 
 fn seconds<S: serde::Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
@@ -292,6 +311,11 @@ impl Plan {
         at_least("--keys", settings.keys, 1)?;
         at_least("--rounds", settings.rounds, 1)?;
         at_least("--threads", settings.threads, 1)?;
+        match &settings.relayed {
+            Some(Relayed::Links { ranks, .. }) => at_least("--per-link", Some(*ranks), 1)?,
+            Some(Relayed::Relays(relays)) => at_least("--relay", Some(relays.len()), 1)?,
+            None => {}
+        }
         if settings.duration.is_some_and(|duration| duration.is_zero()) {
             return Err(PlanError::TooSmall("--duration", 1));
         }
@@ -315,6 +339,7 @@ impl Plan {
             think: settings.think.unwrap_or_default(),
             patience: settings.patience.unwrap_or(Duration::from_mins(1)),
             allow_in_use: settings.allow_in_use,
+            relayed: settings.relayed.clone(),
         };
         plan.check_descriptors(raise_descriptor_limit())?;
         plan.choose_sources()?;
@@ -336,8 +361,16 @@ impl Plan {
         }
     }
 
+    /// Connections that the generator makes for them.
+    pub(super) fn connections_made(&self) -> usize {
+        match self.relayed {
+            Some(Relayed::Links { ranks, .. }) => self.links().div_ceil(ranks.max(1)),
+            _ => self.links(),
+        }
+    }
+
     fn check_descriptors(&self, limit: Option<u64>) -> Result<(), PlanError> {
-        let needed = self.links() as u64;
+        let needed = self.connections_made() as u64;
         match limit {
             Some(limit) if needed + PlanError::OTHER_FILES > limit => {
                 Err(PlanError::Descriptors { needed, limit })
@@ -351,7 +384,7 @@ impl Plan {
         if let Some(&other) = self.sources.iter().find(|ip| ip.is_ipv4() != self.target.is_ipv4()) {
             return Err(PlanError::SourceFamily(other));
         }
-        let needed = self.links();
+        let needed = self.connections_made();
         let addresses = needed.div_ceil(usable_ports());
         if addresses <= self.sources.len().max(1) {
             return Ok(());

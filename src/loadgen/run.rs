@@ -11,9 +11,9 @@ const CONNECTS_AT_ONCE: usize = 256;
 /// Does what `plan` says. `watch` is called some times a second meanwhile.
 pub fn run(plan: &Plan, watch: &mut dyn FnMut(Tick)) -> Result<Report, Error> {
     let dialer = if plan.scenario.is_of_admin_port() {
-        Dialer::silent(plan.target, plan.sources.clone(), CONNECTS_AT_ONCE)
+        Dialer::silent(plan, CONNECTS_AT_ONCE)
     } else {
-        Dialer::new(plan.target, plan.sources.clone(), CONNECTS_AT_ONCE, look_at_target(plan)?)
+        Dialer::new(plan, CONNECTS_AT_ONCE, look_at_target(plan)?)
     };
     let mut session = Session::start(plan, dialer, watch)?;
     scenarios::run(&mut session)?;

@@ -40,11 +40,14 @@ pub struct StoreImage {
     pub queues: HashMap<Box<[u8]>, QueueImage>,
     /// What the rules know of connections, by their numbers.
     pub clients: BTreeMap<u32, ClientImage>,
-    /// Which ranks of a group of addresses connections have read: ranges, by group and connection.
-    pub reads: HashMap<Box<[u8]>, BTreeMap<u32, BTreeSet<(u32, u32)>>>,
+    /// What connections have read, by the group of the addresses.
+    pub reads: HashMap<Box<[u8]>, Readers>,
     /// What is left of a job.
     pub job: JobImage,
 }
+
+/// Which ranks connections have read: ranges, by connection.
+pub type Readers = BTreeMap<u32, BTreeSet<(u32, u32)>>;
 
 /// One plain value.
 #[derive(Debug, Clone, PartialEq, Eq)]

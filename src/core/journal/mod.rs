@@ -20,8 +20,8 @@ mod tests;
 
 pub use codec::BadRow;
 pub use image::{
-    ClientImage, Entries, Image, JobImage, KeyImage, LinkImage, QueueImage, RelayImage, SessionImage,
-    SessionState, StoreImage,
+    ClientImage, Entries, Image, JobImage, KeyImage, LinkImage, QueueImage, Readers, RelayImage,
+    SessionImage, SessionState, StoreImage,
 };
 pub use recovery::{Damage, Recovered, Recovery, Torn, WhatIsWrong};
 pub use row::{

@@ -1,0 +1,246 @@
+//! The generator as the relays of a whole cluster: many ranks share a link to the server's admin port, without the loopback
+//! connections that real relays would have between. The link's end is the relay's own.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+use super::Tally;
+use crate::core::ids::Timestamp;
+use crate::core::link::{
+    FIRST_STORE, FRAMES_AT_ONCE, Identity, READ_AT_ONCE, RelayEnd, RelayEvent, RelayLife, SessionNo, TICK,
+    UPGRADE,
+};
+use crate::process::random_number;
+
+/// The answer to the request for a link ends here.
+const END_OF_HEAD: &[u8] = b"\r\n\r\n";
+/// It has no more bytes than this.
+const LONGEST_HEAD: usize = 4096;
+
+/// What waits for one rank, and who waits for it.
+#[derive(Debug, Default)]
+struct Mailbox {
+    replies: BytesMut,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+#[derive(Debug)]
+struct State {
+    end: RelayEnd,
+    ranks: HashMap<SessionNo, Mailbox>,
+    /// The link is over, and all that is on it.
+    broken: bool,
+}
+
+/// One link and its ranks.
+#[derive(Debug)]
+pub(super) struct Uplink {
+    state: Mutex<State>,
+    frames: Notify,
+    started: Instant,
+    client: SocketAddr,
+}
+
+impl Uplink {
+    /// Makes of a connection to the admin port a link. Its frames move on this thread, until nobody has it any more.
+    pub(super) async fn open(
+        mut stream: TcpStream,
+        number: usize,
+        tally: &Arc<Tally>,
+    ) -> io::Result<Arc<Self>> {
+        let host = stream.peer_addr()?;
+        let request = format!(
+            "GET /api/v1/link HTTP/1.1\r\nHost: {host}\r\nConnection: upgrade\r\nUpgrade: {UPGRADE}\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await?;
+        let mut input = BytesMut::new();
+        let head = loop {
+            if let Some(at) = input.windows(END_OF_HEAD.len()).position(|bytes| bytes == END_OF_HEAD) {
+                break input.split_to(at.saturating_add(END_OF_HEAD.len()));
+            }
+            if input.len() > LONGEST_HEAD || stream.read_buf(&mut input).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        };
+        if !head.starts_with(b"HTTP/1.1 101 ") {
+            let line = String::from_utf8_lossy(&head).lines().next().unwrap_or_default().to_owned();
+            return Err(io::Error::other(format!("the server gives no link, but answers `{line}`")));
+        }
+        let name = format!("bench-{}-{number}", std::process::id());
+        let mut end = RelayEnd::new(Identity { name, life: RelayLife(random_number()) });
+        end.connected(Timestamp(Duration::ZERO));
+        let uplink = Arc::new(Self {
+            state: Mutex::new(State { end, ranks: HashMap::new(), broken: false }),
+            frames: Notify::new(),
+            started: Instant::now(),
+            client: stream.local_addr()?,
+        });
+        tokio::spawn(talk(Arc::downgrade(&uplink), stream, input, Arc::clone(tally)));
+        Ok(uplink)
+    }
+
+    /// A rank of this link's node.
+    pub(super) fn rank(self: &Arc<Self>) -> io::Result<Rank> {
+        let mut state = self.state();
+        let no = state.end.open(FIRST_STORE, self.client).ok_or(io::ErrorKind::QuotaExceeded)?;
+        state.ranks.insert(no, Mailbox::default());
+        drop(state);
+        self.frames.notify_one();
+        Ok(Rank { uplink: Arc::clone(self), no })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp(self.started.elapsed())
+    }
+
+    /// Takes what has come, and puts what is to be sent into `out`.
+    fn turn(&self, input: &mut BytesMut, out: &mut BytesMut) -> io::Result<()> {
+        let mut state = self.state();
+        let State { end, ranks, broken } = &mut *state;
+        end.receive(input, self.now()).map_err(io::Error::other)?;
+        while let Some(event) = end.next_event() {
+            match event {
+                RelayEvent::Up => {}
+                RelayEvent::Reply(no, bytes) => {
+                    if let Some(rank) = ranks.get_mut(&no) {
+                        rank.replies.extend_from_slice(&bytes);
+                        wake(&mut rank.reader);
+                    }
+                }
+                RelayEvent::Lost(..) | RelayEvent::Refused(_) => *broken = true,
+            }
+        }
+        if *broken {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        if out.is_empty() {
+            end.put_frames(out, FRAMES_AT_ONCE, self.now());
+            for rank in ranks.values_mut() {
+                wake(&mut rank.writer);
+            }
+        }
+        Ok(())
+    }
+
+    fn give_up(&self) {
+        let mut state = self.state();
+        state.broken = true;
+        for rank in state.ranks.values_mut() {
+            wake(&mut rank.reader);
+            wake(&mut rank.writer);
+        }
+    }
+}
+
+fn wake(waker: &mut Option<Waker>) {
+    if let Some(waker) = waker.take() {
+        waker.wake();
+    }
+}
+
+/// Moves frames until the link ends or its last rank has gone.
+async fn talk(uplink: Weak<Uplink>, mut stream: TcpStream, mut input: BytesMut, tally: Arc<Tally>) {
+    let mut out = BytesMut::new();
+    let mut ticks = tokio::time::interval(TICK);
+    let (mut reader, mut writer) = stream.split();
+    while let Some(uplink) = uplink.upgrade() {
+        if uplink.turn(&mut input, &mut out).is_err() {
+            return uplink.give_up();
+        }
+        input.reserve(READ_AT_ONCE);
+        let is_alive = tokio::select! {
+            written = writer.write_buf(&mut out), if !out.is_empty() => written.is_ok(),
+            read = reader.read_buf(&mut input) => {
+                tally.fact("link_bytes_received", read.as_ref().copied().unwrap_or(0) as u64);
+                read.is_ok_and(|read| read > 0)
+            }
+            () = uplink.frames.notified() => true,
+            _ = ticks.tick() => uplink.state().end.tick(uplink.now()).is_ok(),
+        };
+        if !is_alive {
+            return uplink.give_up();
+        }
+    }
+}
+
+/// What a rank has instead of a connection of its own.
+#[derive(Debug)]
+pub(super) struct Rank {
+    uplink: Arc<Uplink>,
+    no: SessionNo,
+}
+
+impl AsyncRead for Rank {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let mut state = self.uplink.state();
+        let State { end, ranks, broken } = &mut *state;
+        let Some(rank) = ranks.get_mut(&self.no) else { return Poll::Ready(Ok(())) };
+        let ready = rank.replies.len().min(buf.remaining());
+        if ready == 0 && !*broken {
+            rank.reader = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        buf.put_slice(&rank.replies[..ready]);
+        rank.replies.advance(ready);
+        end.delivered(self.no, ready);
+        if end.has_frames() {
+            self.uplink.frames.notify_one();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Rank {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let mut state = self.uplink.state();
+        let State { end, ranks, broken } = &mut *state;
+        if *broken {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let taken = bytes.len().min(end.room(self.no));
+        if taken == 0 {
+            if let Some(rank) = ranks.get_mut(&self.no) {
+                rank.writer = Some(cx.waker().clone());
+            }
+            return Poll::Pending;
+        }
+        end.from_client(self.no, Bytes::copy_from_slice(&bytes[..taken]));
+        self.uplink.frames.notify_one();
+        Poll::Ready(Ok(taken))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.uplink.state().end.finish(self.no);
+        self.uplink.frames.notify_one();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        let mut state = self.uplink.state();
+        state.ranks.remove(&self.no);
+        state.end.close(self.no);
+        drop(state);
+        self.uplink.frames.notify_one();
+    }
+}
