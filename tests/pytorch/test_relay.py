@@ -6,44 +6,26 @@ ends all connections that say something. A death: kill -9 at moments without a p
 
 from __future__ import annotations
 
-import os
+import contextlib
 import random
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from installed import PACKAGE
-from jobs import Job, Jobs, clients_only
-from pods import Pod, Pods
-from servers import TORCH_VERSION, Server, binary, poll
+import torch.distributed as dist
+from jobs import Jobs, clients_only
+from pods import Pods
+from relayed import HERE, MODES, Relay
+from servers import CLIENT_TIMEOUT, Server, binary, poll
 
 pytest_plugins = ["job_fixtures"]
 
-HERE = "127.0.0.1:29500"
 DEATHS_IN_INIT = 3
 BREAK = 3.0
 """Seconds. Shorter than what a c10d agent allows its peers (15 s), and longer than any retry of TCP's own."""
-
-
-def plugin(index: int) -> dict[str, str]:
-    return {"PYTHONPATH": str(PACKAGE), "JOB_COMPLETION_INDEX": str(index)}
-
-
-MODES: dict[str, tuple[Callable[..., Job], str, dict[str, Any]]] = {
-    "c10d": (Jobs.torchrun, HERE, {}),
-    "static": (Jobs.torchrun, HERE, {"backend": "static", "environment": clients_only(HERE)}),
-    "env": (Jobs.ranks, HERE, {"environment": clients_only(HERE)}),
-    "tcp": (Jobs.ranks, HERE, {"init_method": f"tcp://{HERE}", "environment": clients_only(HERE)}),
-    "plugin": (Jobs.torchrun, "127.0.0.1:29501", {"backend": "rallypoint", "conf": "", "environment": plugin}),
-}
-if TORCH_VERSION < (2, 7):
-    del MODES["static"]  # node 0's agent hosts the store or fails, whatever the environment says
 
 
 @pytest.fixture
@@ -56,28 +38,12 @@ def server(serve_in: Callable[..., Server], pods: Pods, tmp_path: Path) -> Serve
 def relays(server: Server, pods: Pods, tmp_path: Path) -> Iterator[list[Path]]:
     """A relay in each node's pod; their logs."""
     del server
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RALLYPOINT_")}
-    processes, logs = [], []
-    for node in pods.nodes:
-        log = tmp_path / f"relay-{node.name}.log"
-        command = [str(binary()), "relay", "--server", f"{pods['server'].address}:29501", "--name", node.name]
-        with log.open("wb") as output:
-            processes.append(subprocess.Popen(node.inside(command), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment))
-        logs.append(log)
-    for node in pods.nodes:
-        poll(lambda node=node: node.call(ready), f"the relay of {node.name} has its link")
-    yield logs
-    for process in processes:
-        process.kill()
-        process.wait()
-
-
-def ready() -> bool:
-    try:
-        with urllib.request.urlopen("http://127.0.0.1:29501/readyz", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, ConnectionError):
-        return False
+    started = [Relay(node, pods["server"].address, tmp_path / f"relay-{node.name}.log") for node in pods.nodes]
+    for relay in started:
+        relay.await_link()
+    yield [relay.log for relay in started]
+    for relay in started:
+        relay.kill()
 
 
 @contextmanager
@@ -137,6 +103,72 @@ def test_a_server_that_dies_again_and_again_is_not_noticed(
         deaths += 1
     assert [result["host"] for result in job.results()] == ["node-0", "node-1"], f"after {deaths} deaths"
     assert not alarms, "nobody but the server has died"
+
+
+def test_a_server_that_moves_is_found_by_its_name(serve_in: Callable[..., Server], pods: Pods, jobs: Jobs, tmp_path: Path) -> None:
+    """Its pod is lost and comes again with another address, as after a node drain: the volume and the name are the same."""
+    journal = ("--journal", str(tmp_path / "journal"))
+    server = serve_in(pods["server"], *journal)
+    pods.add("server-again", pods["server"].address.replace(".10", ".40"), pods.hosts_file)
+    relays = [Relay(node, "server", tmp_path / f"relay-{node.name}.log", as_container=True) for node in pods.nodes]
+    try:
+        for relay in relays:
+            relay.await_link()
+        job = jobs.ranks(HERE, places=pods.nodes, train=["--late", "1:0", "--no-ddp"], environment=clients_only(HERE))
+        job.wait_for_mark("init", 0)
+        server.stop()
+        serve_in(pods["server-again"], *journal)
+        hosts = pods.hosts_file.read_text()
+        pods.hosts_file.write_text(hosts.replace(f"{pods['server'].address} server", f"{pods['server-again'].address} server"))
+        job.release()
+        assert [result["host"] for result in job.results()] == ["node-0", "node-1"]
+    finally:
+        for relay in relays:
+            relay.kill()
+
+
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)], capture_output=True, text=True)
+    if mounted.returncode != 0:
+        pytest.fail(f"{mounted.stderr.strip()}; this test needs root to mount a small disk", pytrace=False)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_is_survived_and_so_is_the_death_of_the_server_after_it(
+    serve_in: Callable[..., Server], pods: Pods, tmp_path: Path
+) -> None:
+    with small_disk(tmp_path / "disk", "24m") as disk:
+        journal = ("--journal", str(disk / "journal"))
+        server = serve_in(pods["server"], *journal)
+        node = pods["node-0"]
+        relay = Relay(node, pods["server"].address, tmp_path / "relay.log")
+        try:
+            relay.await_link()
+            client = node.call(lambda: dist.TCPStore("127.0.0.1", 29500, is_master=False, wait_for_workers=False, timeout=CLIENT_TIMEOUT))
+            client.set("before", "1")
+            with (disk / "junk").open("wb") as junk, contextlib.suppress(OSError):
+                while junk.write(bytes(1 << 16)):
+                    junk.flush()
+            # A segment of the journal may still have room of its own.
+            for number in range(200):
+                client.set(f"while-full-{number}", "x" * 1000)
+            assert client.add("counter", 1) == 1, "clients go on"
+            assert "cannot write to the journal" in server.log_text()
+            (disk / "junk").unlink()
+            dump = [str(binary()), "journal", "dump", str(disk / "journal")]
+            poll(lambda: b"all was written again" in subprocess.run(dump, capture_output=True).stdout, "the journal is whole again", 30)
+            assert client.add("counter", 1) == 2
+            server.stop()
+            serve_in(pods["server"], *journal)
+            assert client.add("counter", 1) == 3, "the same client goes on, and each request was applied once"
+            assert client.get("while-full-199") == b"x" * 1000
+        finally:
+            relay.kill()
 
 
 def test_without_a_relay_the_death_of_the_server_ends_the_job(

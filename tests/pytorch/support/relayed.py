@@ -1,0 +1,64 @@
+"""Jobs behind relays in emulated pods: the launch modes, and the relay of each node."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dying import die_with_parent
+from installed import PACKAGE
+from jobs import Job, Jobs, clients_only
+from pods import Pod
+from servers import TORCH_VERSION, binary, poll
+
+HERE = "127.0.0.1:29500"
+
+
+def plugin(index: int) -> dict[str, str]:
+    return {"PYTHONPATH": str(PACKAGE), "JOB_COMPLETION_INDEX": str(index)}
+
+
+MODES: dict[str, tuple[Callable[..., Job], str, dict[str, Any]]] = {
+    "c10d": (Jobs.torchrun, HERE, {}),
+    "static": (Jobs.torchrun, HERE, {"backend": "static", "environment": clients_only(HERE)}),
+    "env": (Jobs.ranks, HERE, {"environment": clients_only(HERE)}),
+    "tcp": (Jobs.ranks, HERE, {"init_method": f"tcp://{HERE}", "environment": clients_only(HERE)}),
+    "plugin": (Jobs.torchrun, "127.0.0.1:29501", {"backend": "rallypoint", "conf": "", "environment": plugin}),
+}
+if TORCH_VERSION < (2, 7):
+    del MODES["static"]  # node 0's agent hosts the store or fails, whatever the environment says
+
+
+class Relay:
+    """The relay in one node's pod."""
+
+    def __init__(self, node: Pod, server: str, log: Path, *, as_container: bool = False) -> None:
+        """`server` is an address, or a name of the hosts file if the relay is a container."""
+        self.node, self.log = node, log
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("RALLYPOINT_")}
+        argv = [str(binary()), "relay", "--server", f"{server}:29501", "--name", node.name]
+        command = node.command(argv) if as_container else node.inside(argv)
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, preexec_fn=die_with_parent
+            )
+
+    def await_link(self) -> None:
+        poll(lambda: self.node.call(ready), f"the relay of {self.node.name} has its link")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def ready() -> bool:
+    try:
+        with urllib.request.urlopen("http://127.0.0.1:29501/readyz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, ConnectionError):
+        return False
