@@ -5,7 +5,8 @@
 One server with a journal in a pod of its own, two nodes with a relay each. The jobs take the launch modes in turn. While one runs, faults come at
 random moments: kill -9 of the server with a start at once, pauses of server and relays (SIGSTOP), partitions of 1 to 9 s (packets are dropped). A
 TCPStore client of PyTorch behind node 0's relay adds 1 to a key all the time: each answer must be one more than the last, and how long the slowest
-took around a fault is the pause that clients felt. At the end of some jobs a relay is killed: that ends its clients, so such a job has only to end.
+took around a fault is the pause that clients felt. At the end of some jobs a relay is killed: that ends its clients, so such a
+node has only to end.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Tally:
         for fault, count in self.faults.items():
             pauses = self.pauses[fault] or [float("nan")]
             lines.append(f"| {fault} | {count} | {statistics.median(pauses):.2f} s | {max(pauses):.2f} s |")
-        lines += ["", *(f"after a relay was killed, jobs {outcome}: {count}" for outcome, count in self.relay_kills.items())]
+        lines += ["", *(f"nodes whose relay was killed that {outcome}: {count}" for outcome, count in self.relay_kills.items())]
         return "\n".join([*lines, *(f"FAILED: {failure}" for failure in self.failures)])
 
 
@@ -213,10 +214,11 @@ class Soak:
         self.relays[1].kill()
         self.relays[1] = self.start_relay(1)
         job.release()
-        while running():
+        # An agent of c10d on the other node would wait for a new one.
+        while job.nodes[1].process.poll() is None:
+            running()
             time.sleep(0.1)
-        codes = [node.process.poll() for node in job.nodes.values()]
-        self.tally.relay_kills["finished" if codes == [0, 0] else "failed"] += 1
+        self.tally.relay_kills["failed" if job.nodes[1].process.returncode else "finished"] += 1
 
     def stop(self) -> None:
         self.probe.error = "the soak is over"
