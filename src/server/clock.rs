@@ -15,12 +15,41 @@ pub struct Clock {
 impl Clock {
     /// Starts at zero now.
     pub fn start() -> Self {
-        Self { start: std::time::Instant::now() }
+        Self { start: moment() }
     }
 
     /// Time since the start.
     pub fn now(&self) -> Timestamp {
-        Timestamp(self.start.elapsed())
+        Timestamp(moment().saturating_duration_since(self.start))
+    }
+}
+
+#[cfg(not(test))]
+#[inline]
+fn moment() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
+#[cfg(test)]
+pub(crate) use invented::moment;
+
+/// The time of a simulation. It stands still until it is set.
+#[cfg(test)]
+pub(crate) mod invented {
+    use std::cell::Cell;
+    use std::time::{Duration, Instant};
+
+    thread_local! {
+        static NOW: Cell<Option<Instant>> = const { Cell::new(None) };
+    }
+
+    pub(crate) fn moment() -> Instant {
+        NOW.get().unwrap_or_else(Instant::now)
+    }
+
+    /// From here on this thread's time is that of `start` and so much more.
+    pub(crate) fn set(start: Instant, passed: Duration) {
+        NOW.set(start.checked_add(passed));
     }
 }
 

@@ -11,6 +11,9 @@ mod link;
 pub mod metrics;
 mod observe;
 mod rendezvous;
+#[cfg(test)]
+#[path = "../../tests/sim/mod.rs"]
+mod sim;
 mod stores;
 mod supervise;
 mod tcp;
@@ -24,6 +27,8 @@ use dashmap::DashMap;
 use crate::config::ServerConfig;
 use crate::core::gate::{Announcement, PodRefusal, PodStanding};
 use crate::core::ids::{Elapsed, RunId, Timestamp};
+use crate::core::link::ServerLife;
+use crate::process::random_number;
 use crate::server::clock::Clock;
 use crate::server::engine::{MemoryBudget, Reservation};
 use crate::server::journal::{Journal, Restored};
@@ -35,7 +40,7 @@ pub use observe::{Event as InsightEvent, MAX_SUBSCRIBERS, Watch};
 pub use rendezvous::{Ended, Joined, Rounds, SharedRound};
 pub use stores::{NoStore, RunStore, StoreHost};
 pub use supervise::keep_running;
-use tcp::{ForeignClients, Shared};
+use tcp::{ForeignClients, Shared, Workers};
 pub use tcp::{Outcome, Place, Places, StoreListener, Throttle, bind, warn_of_small_backlog};
 
 /// Clients of all relays together. They take memory, which is counted, but no descriptors.
@@ -75,15 +80,17 @@ impl Server {
             foreign: ForeignClients::new(config.insight.enabled),
             config,
         };
-        let stores =
-            Arc::new(StoreHost::start(shared, clock, Arc::clone(&cleanup_log), journal, &mut before)?);
+        let workers = Workers::start("store", shared.config.threads)?;
+        let stores = StoreHost::new(shared, workers, clock, Arc::clone(&cleanup_log), journal, &mut before);
+        let stores = Arc::new(stores);
         for socket in sockets {
             stores.open(socket)?;
         }
         stores.reopen();
         let gates = Arc::new(PodGates::new(Arc::clone(&stores), &before, clock.now()));
         let rounds = Arc::new(Rounds::new(Arc::clone(&stores), clock, &before));
-        let links = Arc::new(LinkHost::new(Arc::clone(&stores), clock, &before));
+        let life = ServerLife(random_number());
+        let links = Arc::new(LinkHost::new(Arc::clone(&stores), clock, &before, life));
         let watch = Watch::new(
             Arc::clone(&stores),
             Arc::clone(&rounds),

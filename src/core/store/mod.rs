@@ -416,4 +416,4 @@ impl Store {
     }
 }
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

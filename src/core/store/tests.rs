@@ -5,10 +5,10 @@ mod client;
 mod costs;
 mod invariants;
 mod limits;
-mod model;
+pub(crate) mod model;
 mod plain;
 mod queues;
-mod random;
+pub(crate) mod random;
 mod rows;
 mod slices;
 mod stale_idle;
@@ -34,7 +34,7 @@ use world::World;
 
 /// A reply with its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Said {
+pub(crate) enum Said {
     Ready(bool),
     StopWaiting,
     Cancelled,
@@ -104,7 +104,7 @@ impl Effects for Recorder {
 
 /// A request of its own: made from bytes, as the lists of keys can only be.
 #[derive(Debug, Clone)]
-struct Bytewise(Vec<u8>);
+pub(crate) struct Bytewise(pub(crate) Vec<u8>);
 
 impl Bytewise {
     fn new(request: &Request<'_>) -> Self {

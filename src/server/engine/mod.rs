@@ -14,10 +14,12 @@ mod linked;
 mod meter;
 mod observations;
 #[cfg(test)]
+pub(crate) mod tap;
+#[cfg(test)]
 mod tests;
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
@@ -78,7 +80,7 @@ struct State {
     /// Rows about sessions of links, for the next commit.
     rows: Vec<u8>,
     /// Sessions that the last server had, until their links take them.
-    resumable: HashMap<SessionId, ConnId>,
+    resumable: BTreeMap<SessionId, ConnId>,
 }
 
 /// Where the changes of a store are kept.
@@ -155,7 +157,7 @@ impl Engine {
             observations: Observations::new(observing),
             commit: CommitNumber::default(),
             rows: Vec::new(),
-            resumable: HashMap::new(),
+            resumable: BTreeMap::new(),
         };
         let journal = kept.as_ref().map(|kept| (Arc::clone(&kept.journal), kept.store));
         let engine = Arc::new(Self { port, clock, budget, on_cleanup, journal, state: Mutex::new(state) });
@@ -183,6 +185,8 @@ impl Engine {
         }
         let live: Vec<_> = linked.iter().map(|linked| (linked.conn, linked.client)).collect();
         self.lock().observations.is_restoring = true;
+        #[cfg(test)]
+        tap::tell(tap::Tapped::Restored(&live));
         self.change(None, |store, now, fx| store.restore(*id, image, &live, now, fx));
         self.lock().observations.is_restoring = false;
         self.settle();
@@ -260,6 +264,8 @@ impl Engine {
         let State { store, mailboxes, serial, rows, .. } = &mut *state;
         let mut seen = CommitNumber::default();
         let id = add_mailbox(mailboxes, *serial, link);
+        #[cfg(test)]
+        tap::tell(tap::Tapped::Connected(id, addr));
         store.connect(id, SocketAddr::new(addr.ip().to_canonical(), addr.port()));
         if let (Some((_, store)), Some(link)) = (&self.journal, &mailboxes[id.slot()].link) {
             link.put(*store, id.serial(), false, rows);
@@ -363,6 +369,10 @@ impl Engine {
             budget: &self.budget,
         };
         store.begin(&mut effects);
+        #[cfg(test)]
+        if let Some(id) = leaving {
+            tap::tell(tap::Tapped::Left(id));
+        }
         change(store, now, &mut effects);
         if let Some(id) = leaving
             && let Some(Mailbox { link: Some(link), .. }) = mailboxes.try_remove(id.slot())
@@ -392,6 +402,8 @@ impl Engine {
             });
         }
         let commit = state.commit;
+        #[cfg(test)]
+        tap::tell(tap::Tapped::Committed(commit));
         drop(state);
         for waker in wakers {
             waker.wake();
@@ -573,6 +585,8 @@ impl Session {
                 effects.meter.waits.record(effects.now.since(since));
             }
             submitted.applied = submitted.applied.saturating_add(1);
+            #[cfg(test)]
+            tap::tell(tap::Tapped::Applied(self.id, request));
             if let Some(link) = link.as_deref_mut() {
                 link.took(*len, store.waiting_since(self.id).is_some());
             }

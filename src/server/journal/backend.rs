@@ -14,6 +14,8 @@ pub trait Backend: std::fmt::Debug + Send + Sync {
     fn read(&self, number: u64) -> io::Result<Vec<u8>>;
     /// A new, empty segment, which a crash does not take away once it was synced.
     fn create(&self, number: u64) -> io::Result<Arc<dyn Segment>>;
+    /// Waits until all that a segment holds survives a loss of power, whoever wrote it.
+    fn sync(&self, number: u64) -> io::Result<()>;
     /// Cuts a segment to this length.
     fn cut(&self, number: u64, len: u64) -> io::Result<()>;
     /// Removes a segment.
@@ -125,6 +127,10 @@ impl Backend for Folder {
         file.set_len(0)?;
         self.sync_names()?;
         Ok(Arc::new(file))
+    }
+
+    fn sync(&self, number: u64) -> io::Result<()> {
+        File::open(self.file(number))?.sync_all()
     }
 
     fn cut(&self, number: u64, len: u64) -> io::Result<()> {

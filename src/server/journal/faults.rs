@@ -37,7 +37,7 @@ impl State {
 
 /// A disk in memory. Clones are the same disk.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Disk(Arc<Mutex<State>>);
+pub(crate) struct Disk(Arc<Mutex<State>>);
 
 fn stopped() -> io::Error {
     io::Error::other("stopped")
@@ -49,29 +49,34 @@ impl Disk {
     }
 
     /// Stops after so many steps; the one at which it stops happens in part.
-    pub(super) fn stopping_after(steps: usize) -> Self {
+    pub(crate) fn stopping_after(steps: usize) -> Self {
         let disk = Self::default();
-        disk.state().steps = Some(steps);
+        disk.stop_after(steps);
         disk
     }
 
-    pub(super) fn is_stopped(&self) -> bool {
+    /// The same from now on.
+    pub(crate) fn stop_after(&self, steps: usize) {
+        self.state().steps = Some(steps);
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
         self.state().stopped
     }
 
     /// Only so many bytes more fit.
-    pub(super) fn limit(&self, room: Option<usize>) {
+    pub(crate) fn limit(&self, room: Option<usize>) {
         self.state().room = room;
     }
 
     /// What there is after the process was killed: all that it wrote.
-    pub(super) fn after_kill(&self) -> Self {
+    pub(crate) fn after_kill(&self) -> Self {
         let files = self.state().files.clone();
         Self(Arc::new(Mutex::new(State { files, ..State::default() })))
     }
 
     /// What there is after a loss of power: what was synced, and of the rest each block of 8 bytes that `kept` says.
-    pub(super) fn after_power_cut(&self, mut kept: impl FnMut() -> bool) -> Self {
+    pub(crate) fn after_power_cut(&self, mut kept: impl FnMut() -> bool) -> Self {
         let disk = self.after_kill();
         for file in disk.state().files.values_mut() {
             let unsynced = &mut file.bytes[file.synced..];
@@ -105,6 +110,16 @@ impl Backend for Disk {
         }
         state.files.insert(number, File::default());
         Ok(Arc::new(Open { disk: self.clone(), number }))
+    }
+
+    fn sync(&self, number: u64) -> io::Result<()> {
+        let mut state = self.state();
+        if !state.step() {
+            return Err(stopped());
+        }
+        let file = state.files.get_mut(&number).ok_or_else(stopped)?;
+        file.synced = file.bytes.len();
+        Ok(())
     }
 
     fn cut(&self, number: u64, len: u64) -> io::Result<()> {
@@ -151,13 +166,6 @@ impl Segment for Open {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut state = self.disk.state();
-        if !state.step() {
-            return Err(stopped());
-        }
-        if let Some(file) = state.files.get_mut(&self.number) {
-            file.synced = file.bytes.len();
-        }
-        Ok(())
+        self.disk.sync(self.number)
     }
 }

@@ -10,7 +10,7 @@
 
 mod backend;
 #[cfg(test)]
-mod faults;
+pub(crate) mod faults;
 mod open;
 #[cfg(test)]
 mod tests;
@@ -26,6 +26,8 @@ use crate::config::{Durability, OnJournalError as OnError};
 use crate::core::journal::segment::{COMMIT, Header, Position, seal};
 use crate::core::journal::{Epoch, OpenStore, Row, StoreId};
 pub use backend::{Backend, Folder, NoFolder, Segment};
+#[cfg(test)]
+pub(crate) use open::Failed;
 pub use open::{CannotOpen, Restored, read};
 
 /// A segment is closed when it is this long, and the next one begins. The log is tidied when it has grown by this much,
@@ -39,7 +41,7 @@ const SAY_AGAIN: Duration = Duration::from_mins(1);
 
 /// The number of a commit; those with lower numbers are written before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct CommitNumber(u64);
+pub struct CommitNumber(pub(crate) u64);
 
 impl CommitNumber {
     /// Of what will not be kept any more.
@@ -377,7 +379,7 @@ impl Journal {
     }
 
     /// Syncs what was written, and what is queued with it. `false` where that is not possible at present.
-    fn sync(&self) -> bool {
+    pub(crate) fn sync(&self) -> bool {
         let (written, segment, number, at) = {
             let mut writer = lock(&self.writer);
             self.write(&mut writer);

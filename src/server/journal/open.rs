@@ -109,8 +109,8 @@ impl Journal {
     pub fn open(config: &JournalConfig) -> Result<(Arc<Self>, Restored), CannotOpen> {
         let folder = Folder::take(&config.path)?;
         let file = |number| Folder::look(&config.path).file(number);
-        let (journal, restored) =
-            Self::with(Box::new(folder), config, SEGMENT).map_err(|error| match error {
+        let (journal, restored) = Self::with(Box::new(folder), config, SEGMENT, random_number().max(1))
+            .map_err(|error| match error {
                 Failed::Io(error) => CannotOpen::Io { path: config.path.clone(), error },
                 Failed::Damaged(damage) => {
                     CannotOpen::Damaged { folder: config.path.clone(), file: file(damage.segment), damage }
@@ -126,24 +126,30 @@ impl Journal {
         Ok((journal, restored))
     }
 
-    /// Opens the journal that a backend keeps.
-    pub(super) fn with(
+    /// Opens the journal that a backend keeps. Relays know the server as `new_life` if they cannot go on with the last one.
+    pub(crate) fn with(
         backend: Box<dyn Backend>,
         config: &JournalConfig,
         segment_size: u32,
+        new_life: u64,
     ) -> Result<(Arc<Self>, Restored), Failed> {
         let mut bytes = 0_u64;
         let read = read(&*backend, |_, segment| bytes = bytes.saturating_add(segment.len() as u64));
         let recovered = read.map_err(Failed::Io)?.map_err(Failed::Damaged)?;
         let numbers = backend.list().map_err(Failed::Io)?;
         let last = tidy_end(&*backend, &recovered, &numbers).map_err(Failed::Io)?;
+        if config.durability == Durability::Disk {
+            // A process that was killed leaves what it had not synced. It is read here, and what comes next builds on it.
+            let left = numbers.iter().filter(|number| **number <= last);
+            left.copied().try_for_each(|number| backend.sync(number)).map_err(Failed::Io)?;
+        }
         let Recovered { mut image, commits, torn, unfinished, .. } = recovered;
         // Relays may know more than a state that is old: they must not go on from it.
         let is_old = unfinished.is_some();
         if is_old {
             image.links.clear();
         }
-        let life = if is_old || image.epoch.life == 0 { random_number().max(1) } else { image.epoch.life };
+        let life = if is_old || image.epoch.life == 0 { new_life } else { image.epoch.life };
         let stores = image.stores.iter();
         let stores = stores.map(|(&id, it)| (id, Store { port: it.port, owner: it.owner.clone() }));
         let writer = Writer {
@@ -209,7 +215,7 @@ fn tidy_end(backend: &dyn Backend, recovered: &Recovered, numbers: &[u64]) -> io
 
 /// Why the journal of a backend cannot be opened.
 #[derive(Debug)]
-pub(super) enum Failed {
+pub(crate) enum Failed {
     Io(io::Error),
     Damaged(Damage),
 }

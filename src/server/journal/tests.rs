@@ -18,7 +18,7 @@ fn config(durability: Durability, on_error: OnJournalError) -> JournalConfig {
 }
 
 fn open(disk: &Disk, config: &JournalConfig) -> Result<(std::sync::Arc<Journal>, Image), Failed> {
-    let (journal, restored) = Journal::with(Box::new(disk.clone()), config, SEGMENT)?;
+    let (journal, restored) = Journal::with(Box::new(disk.clone()), config, SEGMENT, 1)?;
     Ok((journal, restored.image))
 }
 
@@ -341,4 +341,23 @@ fn damage_names_file_and_byte_and_what_to_do() {
         "{said}"
     );
     assert_eq!(std::fs::read(&file).expect("a segment"), bytes, "nothing was changed");
+}
+
+/// The first server is killed, which leaves what it wrote and did not sync. The second reads it and builds on it; then the
+/// power goes.
+#[test]
+fn what_a_killed_server_did_not_sync_is_synced_by_the_next_one() {
+    let disk = Disk::default();
+    let config = config(Durability::Disk, OnJournalError::Stop);
+    let (journal, _) = open(&disk, &config).expect("it opens");
+    let store = journal.open_store(29500, b"");
+    journal.commit(|out| row(out, store, 1, Some(1)));
+    journal.write_queued();
+    let disk = disk.after_kill();
+    let (journal, image) = open(&disk, &config).expect("it opens");
+    assert_eq!(state_of(&image).keys, BTreeMap::from([(1, 1)]), "it may tell this to clients");
+    journal.commit(|out| row(out, store, 2, Some(2)));
+    assert!(journal.sync());
+    let (_, image) = open(&disk.after_power_cut(|| false), &config).expect("it opens");
+    assert_eq!(state_of(&image).keys, BTreeMap::from([(1, 1), (2, 2)]));
 }

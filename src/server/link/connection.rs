@@ -9,6 +9,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use super::sessions::Woken;
 use super::{Link, LinkHost};
 use crate::core::link::{FRAMES_AT_ONCE, Frame, Hello, LinkError, READ_AT_ONCE, Refuse, TICK};
 
@@ -28,6 +29,38 @@ enum Broken {
     NoHello,
     #[error("the relay begins with something else than a hello")]
     NotAHello,
+}
+
+/// A connection that serves a link.
+pub(in crate::server) struct Line {
+    pub(super) link: Arc<Link>,
+    /// The connection is the link's so-many-th: by this it knows that a newer one has taken over.
+    pub(super) connection: u64,
+}
+
+impl Line {
+    /// Is told when there is something to do that no bytes of the relay bring.
+    pub(in crate::server) fn woken(&self) -> Arc<Woken> {
+        self.link.lock().sessions.woken()
+    }
+
+    /// Every [`TICK`]: gives signs of life. An error if the relay gives none.
+    pub(in crate::server) fn tick(&self) -> Result<(), LinkError> {
+        self.link.lock().sessions.tick()
+    }
+}
+
+/// What comes after a [`LinkHost::turn`].
+pub(in crate::server) enum Turn {
+    /// A newer connection has taken over, or the relay has gone.
+    Over,
+    /// The connection goes on.
+    On {
+        /// There is more to do at once.
+        has_more: bool,
+        /// There are new frames. They may leave when all that has happened is safe.
+        has_new: bool,
+    },
 }
 
 impl LinkHost {
@@ -57,16 +90,40 @@ impl LinkHost {
         let mut input = BytesMut::from(early);
         let hello = tokio::time::timeout(HELLO_TIMEOUT, read_hello(&mut stream, &mut input));
         let hello = hello.await.map_err(|_| Broken::NoHello)??;
-        let (link, connection) = match self.take_in(&hello, peer) {
-            Ok(taken) => taken,
+        let line = match self.take_in(&hello, peer) {
+            Ok(line) => line,
             Err(refuse) => return say_no(&mut stream, refuse).await,
         };
-        let served = self.keep_going(&mut stream, &mut input, &link, connection).await;
+        let served = self.keep_going(&mut stream, &mut input, &line).await;
         match &served {
             Ok(()) => {}
-            Err(why) => self.lost(&link, connection, &why.to_string()),
+            Err(why) => self.lost(&line, &why.to_string()),
         }
         served
+    }
+
+    /// Does what there is to do for a connection: takes what has come, and makes frames where none are left to write.
+    pub(in crate::server) fn turn(
+        &self,
+        line: &Line,
+        input: &mut BytesMut,
+        out: &mut BytesMut,
+    ) -> Result<Turn, LinkError> {
+        let mut state = line.link.lock();
+        if state.connection != line.connection {
+            return Ok(Turn::Over);
+        }
+        let has_more = state.sessions.work(input)?;
+        if state.sessions.is_over() {
+            drop(state);
+            self.bye(&line.link);
+            return Ok(Turn::Over);
+        }
+        let has_new = out.is_empty() && state.sessions.has_frames();
+        if has_new {
+            state.sessions.put_frames(out, FRAMES_AT_ONCE);
+        }
+        Ok(Turn::On { has_more, has_new })
     }
 
     /// Serves a link until its connection breaks (an error), a newer one has taken over or the relay goes.
@@ -74,33 +131,15 @@ impl LinkHost {
         &self,
         stream: &mut TcpStream,
         input: &mut BytesMut,
-        link: &Arc<Link>,
-        connection: u64,
+        line: &Line,
     ) -> Result<(), Broken> {
         let (mut reader, mut writer) = stream.split();
-        let woken = link.lock().sessions.woken();
+        let woken = line.woken();
         let mut out = BytesMut::new();
         let mut ticks = tokio::time::interval(TICK);
         loop {
-            let mut is_new = false;
-            let has_more = {
-                let mut state = link.lock();
-                if state.connection != connection {
-                    return Ok(());
-                }
-                let has_more = state.sessions.work(input)?;
-                if state.sessions.is_over() {
-                    drop(state);
-                    self.bye(link);
-                    return Ok(());
-                }
-                if out.is_empty() && state.sessions.has_frames() {
-                    state.sessions.put_frames(&mut out, FRAMES_AT_ONCE);
-                    is_new = true;
-                }
-                has_more
-            };
-            if is_new {
+            let Turn::On { has_more, has_new } = self.turn(line, input, &mut out)? else { return Ok(()) };
+            if has_new {
                 // No reply leaves that a crash could take back.
                 self.stores.safe().await;
             }
@@ -115,7 +154,7 @@ impl LinkHost {
                     }
                 }
                 () = woken.notify.notified() => {}
-                _ = ticks.tick() => link.lock().sessions.tick()?,
+                _ = ticks.tick() => line.tick()?,
                 () = tokio::task::yield_now(), if has_more => {}
             }
         }

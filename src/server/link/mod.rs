@@ -14,10 +14,12 @@ use crate::core::ids::{Elapsed, Shown, counted, is_plain};
 use crate::core::insight::{AwayLink, LostLink};
 use crate::core::journal::{Image, LinkId, LinkImage, LinkRow, Row};
 use crate::core::link::{Hello, Identity, Refuse, RelayLife, ServerEnd, ServerLife, SessionNo};
-use crate::process::random_number;
 use crate::server::clock::Clock;
 use crate::server::journal::Journal;
 use crate::server::stores::StoreHost;
+pub(in crate::server) use connection::Line;
+#[cfg(test)]
+pub(in crate::server) use connection::Turn;
 use sessions::LinkSessions;
 
 /// Most relays.
@@ -79,13 +81,14 @@ pub struct LinkHost {
 }
 
 impl LinkHost {
-    /// With the links of the last server, as far as it is known what they had. Comes after the stores.
-    pub(super) fn new(stores: Arc<StoreHost>, clock: Clock, before: &Image) -> Self {
-        let life = stores.journal().map_or_else(random_number, |journal| journal.life());
+    /// With the links of the last server, as far as it is known what they had. Comes after the stores. Without a journal
+    /// relays know the server as `new_life`.
+    pub(super) fn new(stores: Arc<StoreHost>, clock: Clock, before: &Image, new_life: ServerLife) -> Self {
+        let life = stores.journal().map_or(new_life, |journal| ServerLife(journal.life()));
         let host = Self {
             stores,
             clock,
-            life: ServerLife(life),
+            life,
             links: Mutex::default(),
             last_id: AtomicU32::new(before.last_link),
             resumes: AtomicU64::new(0),
@@ -188,9 +191,8 @@ impl LinkHost {
         self.resumes.load(Relaxed)
     }
 
-    /// A relay has come. Returns its link and the number of its connection, by which it knows later that a newer one
-    /// has taken over.
-    fn take_in(&self, hello: &Hello, peer: SocketAddr) -> Result<(Arc<Link>, u64), Refuse> {
+    /// A relay has come.
+    pub(super) fn take_in(&self, hello: &Hello, peer: SocketAddr) -> Result<Line, Refuse> {
         let now = self.clock.now();
         let addr = peer.ip().to_canonical();
         let name = &hello.identity.name;
@@ -233,7 +235,7 @@ impl LinkHost {
                     "the link of {name} is back{away}{why}, with {}",
                     counted(sessions, "client", "clients")
                 );
-                return Ok((Arc::clone(link), connection));
+                return Ok(Line { link: Arc::clone(link), connection });
             }
             if end.is_alive(now) {
                 let reason = format!(
@@ -267,14 +269,14 @@ impl LinkHost {
             ""
         };
         tracing::info!(link = name, %peer, "relay {name} has connected{replaced}");
-        Ok((link, 1))
+        Ok(Line { link, connection: 1 })
     }
 
     /// A connection is gone, unless a newer one has taken over.
-    fn lost(&self, link: &Link, connection: u64, why: &str) {
+    pub(super) fn lost(&self, Line { link, connection }: &Line, why: &str) {
         let now = self.clock.now();
         let mut state = link.lock();
-        if state.connection != connection || !state.sessions.end().is_connected() {
+        if state.connection != *connection || !state.sessions.end().is_connected() {
             return;
         }
         state.sessions.lost(now);

@@ -27,9 +27,9 @@ const SESSION_BYTES: usize = 1024;
 
 /// Sessions that something has happened to.
 #[derive(Debug, Default)]
-pub(super) struct Woken {
+pub(in crate::server) struct Woken {
     nos: Mutex<Vec<SessionNo>>,
-    pub(super) notify: Notify,
+    pub(in crate::server) notify: Notify,
 }
 
 /// Wakes one session.

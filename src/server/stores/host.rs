@@ -26,10 +26,17 @@ use crate::server::journal::Journal;
 use crate::server::supervise::keep_running;
 use crate::server::tcp::{Foreign, Shared, StoreListener, Workers, bind};
 
-/// A listening store.
+/// A store that is served.
 #[derive(Debug)]
 struct OpenStore {
     listener: Arc<StoreListener>,
+    /// Where clients with connections of their own come in.
+    door: Option<Door>,
+}
+
+/// A listening socket, and the task that accepts its clients.
+#[derive(Debug)]
+struct Door {
     socket: Arc<std::net::TcpListener>,
     accepting: AbortHandle,
 }
@@ -37,8 +44,10 @@ struct OpenStore {
 impl OpenStore {
     /// Refuses newcomers from now on. The task ends a moment later; the port is free for another store at once.
     fn stop_accepting(&self) {
-        self.accepting.abort();
-        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        if let Some(door) = &self.door {
+            door.accepting.abort();
+            let _ = rustix::net::shutdown(&door.socket, rustix::net::Shutdown::Both);
+        }
     }
 }
 
@@ -86,19 +95,20 @@ pub struct StoreHost {
 }
 
 impl StoreHost {
-    /// Starts the threads; no store is open yet.
-    pub(in crate::server) fn start(
+    /// Stores that `workers` will serve; none is open yet.
+    pub(in crate::server) fn new(
         shared: Shared,
+        workers: Workers,
         clock: Clock,
         cleanup_log: Arc<CleanupLog>,
         journal: Option<Arc<Journal>>,
         restored: &mut Image,
-    ) -> io::Result<Self> {
-        Ok(Self {
+    ) -> Self {
+        Self {
             journal,
             linked: Mutex::new(linked_clients(&restored.links)),
             restored: Mutex::new(std::mem::take(&mut restored.stores)),
-            workers: Workers::start("store", shared.config.threads)?,
+            workers,
             leases: Leases::new(&shared.config),
             shared: Arc::new(shared),
             clock,
@@ -106,7 +116,7 @@ impl StoreHost {
             open: DashMap::new(),
             stopping: AtomicBool::new(false),
             first: OnceLock::new(),
-        })
+        }
     }
 
     /// Serves one more store of `--listen` on `socket`.
@@ -182,6 +192,22 @@ impl StoreHost {
 
     fn open_as(&self, socket: std::net::TcpListener, owner: Option<&Owner>) -> io::Result<u16> {
         let port = socket.local_addr()?.port();
+        let listener = self.listener_for(port, owner);
+        let door = self.open_door(Arc::clone(&listener), socket);
+        self.open.insert(port, OpenStore { listener, door: Some(door) });
+        Ok(port)
+    }
+
+    /// Serves a store only to clients of relays: a simulation has no sockets.
+    #[cfg(test)]
+    pub(in crate::server) fn open_without_door(&self, port: u16) -> Arc<StoreListener> {
+        let listener = self.listener_for(port, None);
+        self.open.insert(port, OpenStore { listener: Arc::clone(&listener), door: None });
+        listener
+    }
+
+    /// A store with what it held before, for the clients that will come to `port`.
+    fn listener_for(&self, port: u16, owner: Option<&Owner>) -> Arc<StoreListener> {
         self.first.get_or_init(|| port);
         let config = self.config();
         let capacity = Capacity { keys: config.max_keys, bytes: config.max_memory };
@@ -195,8 +221,13 @@ impl StoreHost {
             config.insight.enabled,
             self.kept(port, &Owner::to_bytes(owner)),
         );
-        let listener = StoreListener::new(Arc::clone(&self.shared), engine);
-        let (accepting, round_robin) = (Arc::clone(&listener), Arc::clone(self.workers.round_robin()));
+        StoreListener::new(Arc::clone(&self.shared), engine)
+    }
+
+    /// Lets clients in on a socket.
+    fn open_door(&self, accepting: Arc<StoreListener>, socket: std::net::TcpListener) -> Door {
+        let port = accepting.engine().port();
+        let round_robin = Arc::clone(self.workers.round_robin());
         let socket = Arc::new(socket);
         let bound = Arc::clone(&socket);
         let accepting = self.workers.round_robin().next().spawn(keep_running("accept", move || {
@@ -213,8 +244,7 @@ impl StoreHost {
                 }
             }
         }));
-        self.open.insert(port, OpenStore { listener, socket, accepting: accepting.abort_handle() });
-        Ok(port)
+        Door { socket, accepting: accepting.abort_handle() }
     }
 
     /// Closes a store by force: its listener, its connections, its keys.

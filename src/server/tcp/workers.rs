@@ -54,6 +54,12 @@ impl Workers {
         Ok(workers)
     }
 
+    /// No threads: for a simulation, in which nothing is given to them.
+    #[cfg(test)]
+    pub(in crate::server) fn none() -> Self {
+        Self { round_robin: Arc::default(), stop: Arc::default(), threads: Vec::new() }
+    }
+
     /// Gives tasks to the threads. It may outlive them; tasks that it gets then are dropped.
     pub(in crate::server) fn round_robin(&self) -> &Arc<RoundRobin> {
         &self.round_robin

@@ -7,11 +7,11 @@ use super::Said;
 use crate::core::protocol::keys::{Address, KeyPattern, classify};
 use crate::core::store::number::parse_counter;
 
-pub(super) type Key = &'static str;
+pub(crate) type Key = &'static str;
 
 /// A request, or the end of a connection and the start of another.
 #[derive(Debug, Clone)]
-pub(super) enum Act {
+pub(crate) enum Act {
     Set(Key, String),
     CompareSet(Key, String, String),
     Get(Key),
@@ -36,7 +36,7 @@ pub(super) enum Act {
 
 /// [`super::Effect`], with clients by number.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     Reply(Said),
     Wake(usize),
     Refused,
@@ -49,9 +49,9 @@ enum Wait {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Model {
-    pub(super) plain: BTreeMap<Key, String>,
-    pub(super) queues: BTreeMap<Key, Vec<String>>,
+pub(crate) struct Model {
+    pub(crate) plain: BTreeMap<Key, String>,
+    pub(crate) queues: BTreeMap<Key, Vec<String>>,
     /// Oldest first.
     waits: Vec<(usize, Wait)>,
     /// Clients that were woken for an item and have not asked for anything since.
@@ -63,7 +63,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    pub(super) fn act(&mut self, client: usize, act: &Act) -> Vec<Outcome> {
+    pub(crate) fn act(&mut self, client: usize, act: &Act) -> Vec<Outcome> {
         if let Some(&offered) = self.offers.get(&client)
             && !matches!(act, Act::Abandon)
         {
@@ -151,7 +151,21 @@ impl Model {
         std::mem::take(&mut self.outcomes)
     }
 
-    pub(super) fn is_waiting(&self, client: usize) -> bool {
+    /// The server dies and the next one goes on: waits are over, and will be said again by those who are still there.
+    pub(crate) fn restart(&mut self, gone: &[usize]) {
+        let mut waiting: Vec<usize> = self.waits.iter().map(|(client, _)| *client).collect();
+        waiting.sort_unstable();
+        self.offers.clear();
+        for client in waiting {
+            self.end_wait(client);
+        }
+        for &client in gone {
+            self.leave(client);
+        }
+        self.forget_empty_groups();
+    }
+
+    pub(crate) fn is_waiting(&self, client: usize) -> bool {
         self.waits.iter().any(|(waiter, _)| *waiter == client)
     }
 

@@ -194,7 +194,7 @@ impl Table {
     }
 }
 
-fn request(act: &Act) -> Option<Bytewise> {
+pub(crate) fn request(act: &Act) -> Option<Bytewise> {
     let list = |op, keys: &[Key]| {
         let strings: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
         Bytewise::list(op, &strings)

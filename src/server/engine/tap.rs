@@ -1,0 +1,42 @@
+//! What a simulation sees of an engine: in which order requests are applied, and in which commit.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+
+use crate::core::ids::ConnId;
+use crate::core::protocol::Request;
+use crate::server::journal::CommitNumber;
+
+/// One thing that happens in a critical section.
+#[derive(Debug)]
+pub(crate) enum Tapped<'a> {
+    /// A connection has come.
+    Connected(ConnId, SocketAddr),
+    /// A request was applied.
+    Applied(ConnId, &'a Request<'a>),
+    /// A connection has gone.
+    Left(ConnId),
+    /// The store is as it was at the end of the last server; these connections go on, by their numbers.
+    Restored(&'a [(u32, SocketAddr)]),
+    /// The end of the critical section, which is this commit.
+    Committed(CommitNumber),
+}
+
+type Listener = Box<dyn FnMut(Tapped<'_>)>;
+
+thread_local! {
+    static LISTENER: RefCell<Option<Listener>> = const { RefCell::new(None) };
+}
+
+/// From here on this thread's engines say what they do.
+pub(crate) fn listen(listener: impl FnMut(Tapped<'_>) + 'static) {
+    LISTENER.set(Some(Box::new(listener)));
+}
+
+pub(super) fn tell(tapped: Tapped<'_>) {
+    LISTENER.with_borrow_mut(|listener| {
+        if let Some(listener) = listener {
+            listener(tapped);
+        }
+    });
+}

@@ -1,0 +1,129 @@
+//! The disk of the server: the one that stops at any of its steps, with a note of where each commit stands.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use super::mutants::Mutant;
+use super::random::Random;
+use crate::core::journal::segment::{COMMIT, Header, commits};
+use crate::server::journal::faults::Disk;
+use crate::server::journal::{Backend, CommitNumber, Journal, Segment};
+
+/// Where commits stand: segment and byte, and their numbers in the life of the server that wrote them.
+type Book = Arc<Mutex<BTreeMap<(u64, u32), u64>>>;
+
+/// A disk for one life of the server.
+#[derive(Debug, Clone)]
+pub(super) struct Noted {
+    pub(super) disk: Disk,
+    book: Book,
+    journal: Arc<OnceLock<Weak<Journal>>>,
+    mutant: Option<Mutant>,
+}
+
+impl Noted {
+    pub(super) fn new(disk: Disk, mutant: Option<Mutant>) -> Self {
+        Self { disk, book: Book::default(), journal: Arc::default(), mutant }
+    }
+
+    /// The journal that writes to it.
+    pub(super) fn written_by(&self, journal: &Arc<Journal>) {
+        let _first = self.journal.set(Arc::downgrade(journal));
+    }
+
+    fn book(&self) -> MutexGuard<'_, BTreeMap<(u64, u32), u64>> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The last whole commit that `left` has of what was written here.
+    pub(super) fn last_commit(&self, left: &Disk) -> u64 {
+        let mut last = 0;
+        for number in left.list().unwrap_or_default() {
+            let segment = left.read(number).unwrap_or_default();
+            for commit in commits(&segment, number) {
+                last = last.max(self.book().get(&(number, commit.at)).copied().unwrap_or(0));
+            }
+        }
+        last
+    }
+
+    /// What is left when the process is killed.
+    pub(super) fn after_kill(&self) -> Disk {
+        self.disk.after_kill()
+    }
+
+    /// What is left when the power is cut.
+    pub(super) fn after_power_cut(&self, random: &mut Random) -> Disk {
+        let all = random.one_in(3);
+        self.disk.after_power_cut(|| !all && !random.one_in(4))
+    }
+}
+
+impl Backend for Noted {
+    fn list(&self) -> io::Result<Vec<u64>> {
+        self.disk.list()
+    }
+
+    fn read(&self, number: u64) -> io::Result<Vec<u8>> {
+        self.disk.read(number)
+    }
+
+    fn create(&self, number: u64) -> io::Result<Arc<dyn Segment>> {
+        let segment = self.disk.create(number)?;
+        let at = Mutex::new(0);
+        Ok(Arc::new(Written { noted: self.clone(), number, at, segment }))
+    }
+
+    fn sync(&self, number: u64) -> io::Result<()> {
+        match self.mutant {
+            Some(Mutant::SyncDoesNothing | Mutant::LeftUnsynced) => Ok(()),
+            _ => self.disk.sync(number),
+        }
+    }
+
+    fn cut(&self, number: u64, len: u64) -> io::Result<()> {
+        if self.mutant == Some(Mutant::TornEndStays) { Ok(()) } else { self.disk.cut(number, len) }
+    }
+
+    fn remove(&self, number: u64) -> io::Result<()> {
+        self.disk.remove(number)
+    }
+}
+
+#[derive(Debug)]
+struct Written {
+    noted: Noted,
+    number: u64,
+    at: Mutex<u32>,
+    segment: Arc<dyn Segment>,
+}
+
+impl Segment for Written {
+    fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
+        let journal = self.noted.journal.get().and_then(Weak::upgrade);
+        // What begins a segment has no number.
+        if Header::decode(bytes).is_err()
+            && let Some(journal) = journal
+        {
+            let CommitNumber(last) = journal.commit(|_| ());
+            let mut places = Vec::new();
+            let mut place = 0;
+            while let Some(len) = bytes.get(place + 4..place + 8).and_then(|len| len.first_chunk()) {
+                places.push(*at + place as u32);
+                place += COMMIT + u32::from_le_bytes(*len) as usize;
+            }
+            for (place, number) in places.into_iter().rev().zip((0..=last).rev()) {
+                self.noted.book().insert((self.number, place), number);
+            }
+        }
+        self.segment.append(bytes)?;
+        *at += bytes.len() as u32;
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        if self.noted.mutant == Some(Mutant::SyncDoesNothing) { Ok(()) } else { self.segment.sync() }
+    }
+}

@@ -1,0 +1,154 @@
+//! Bugs that are planted between the real parts, where the world moves bytes and files: the product has no switch for
+//! them. Each has to be found.
+
+use std::collections::BTreeMap;
+
+use super::super::journal::Backend;
+use super::super::journal::faults::Disk;
+use crate::core::journal::segment::{COMMIT, FIRST, Position, commits, seal};
+use crate::core::journal::{Reached, Row, SessionId, rows};
+
+/// One planted bug.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mutant {
+    /// Frames leave before what they tell is written.
+    ReplyBeforeCommit,
+    /// The same for a client with a connection of its own.
+    DirectReplyBeforeCommit,
+    /// What was promised to be on the disk is not.
+    SyncDoesNothing,
+    /// What a killed server had not synced is not synced by the next one.
+    LeftUnsynced,
+    /// A commit that was written in part is not cut off.
+    TornEndStays,
+    /// How far sessions have come is not stored.
+    NumberNotStored,
+    /// Replies that the relay does not have are not stored.
+    ReplyNotStored,
+    /// A change is stored without the number of the session that made it.
+    ChangeWithoutItsSession,
+    /// Of the last commit one half counts.
+    HalfACommit,
+    /// The server ends sessions when it starts again, and withdraws their arrivals.
+    SessionsEndOnRestart,
+    /// Who has arrived at a barrier is not stored, so who comes again counts twice.
+    ArrivalNotStored,
+    /// What was taken out of a queue comes back.
+    ItemsComeBack,
+    /// A wait that was outstanding counts as done, and is not armed again.
+    WaitNotArmed,
+    /// The journal is tidied before all is copied.
+    TidiedTooEarly,
+    /// The journal is tidied without the links.
+    TidiedWithoutLinks,
+    /// Nobody looks after links that are away for too long.
+    GraceNeverEnds,
+    /// A wake-up is lost when its client is not reading.
+    WakeUpLostAtFullBuffer,
+    /// A GET gets the answer of one that was on its way before.
+    GetMergedWithOlder,
+}
+
+impl Mutant {
+    pub(super) const ALL: [Self; 18] = [
+        Self::ReplyBeforeCommit,
+        Self::DirectReplyBeforeCommit,
+        Self::SyncDoesNothing,
+        Self::LeftUnsynced,
+        Self::TornEndStays,
+        Self::NumberNotStored,
+        Self::ReplyNotStored,
+        Self::ChangeWithoutItsSession,
+        Self::HalfACommit,
+        Self::SessionsEndOnRestart,
+        Self::ArrivalNotStored,
+        Self::ItemsComeBack,
+        Self::WaitNotArmed,
+        Self::TidiedTooEarly,
+        Self::TidiedWithoutLinks,
+        Self::GraceNeverEnds,
+        Self::WakeUpLostAtFullBuffer,
+        Self::GetMergedWithOlder,
+    ];
+
+    /// Whether a row of a commit is read again; in the last commit it may be otherwise.
+    fn keeps(self, row: &Row<'_>, is_last_commit: bool, is_second_half: bool) -> bool {
+        match self {
+            Self::NumberNotStored => !matches!(row, Row::Reached(..)),
+            Self::ReplyNotStored => !matches!(row, Row::Reply(..)),
+            Self::ChangeWithoutItsSession => {
+                !(is_last_commit && matches!(row, Row::Reached(..) | Row::Reply(..)))
+            }
+            Self::HalfACommit => !(is_last_commit && is_second_half),
+            Self::SessionsEndOnRestart => !matches!(row, Row::Session(..)),
+            Self::ArrivalNotStored => !matches!(row, Row::Client(..)),
+            Self::ItemsComeBack => !matches!(row, Row::Queue(_, _, first, next) if first < next),
+            _ => true,
+        }
+    }
+
+    fn changes_rows(self) -> bool {
+        matches!(
+            self,
+            Self::NumberNotStored
+                | Self::ReplyNotStored
+                | Self::ChangeWithoutItsSession
+                | Self::HalfACommit
+                | Self::SessionsEndOnRestart
+                | Self::ArrivalNotStored
+                | Self::ItemsComeBack
+                | Self::WaitNotArmed
+        )
+    }
+}
+
+/// The disk as a server with a planted bug would find it. `outstanding` are the waits of sessions, by the name of their relay
+/// and their number there, with their bytes.
+pub(super) fn rewrite(
+    disk: &Disk,
+    mutant: Option<Mutant>,
+    outstanding: &BTreeMap<(String, u32), u64>,
+) -> Disk {
+    let rewritten = disk.after_kill();
+    let Some(mutant) = mutant.filter(|mutant| mutant.changes_rows()) else { return rewritten };
+    let numbers = disk.list().expect("a list");
+    let mut relays = BTreeMap::new();
+    for &number in &numbers {
+        let segment = disk.read(number).expect("a segment");
+        let all: Vec<_> = commits(&segment, number).collect();
+        let mut out = segment[..(FIRST as usize).min(segment.len())].to_vec();
+        let is_last_segment = Some(&number) == numbers.last();
+        let mut end = out.len();
+        for (n, commit) in all.iter().enumerate() {
+            let is_last = is_last_segment && n + 1 == all.len();
+            let kept: Vec<Row<'_>> = rows(commit.rows).filter_map(|row| row.expect("a row")).collect();
+            let half = kept.len().div_ceil(2);
+            let mut bytes = vec![0; COMMIT];
+            for (n, row) in kept.iter().enumerate() {
+                if let Row::Link(id, Some(link)) = row {
+                    relays.insert(*id, String::from_utf8_lossy(link.name).into_owned());
+                }
+                match *row {
+                    Row::Reached(id @ SessionId { link, no }, reached) if mutant == Mutant::WaitNotArmed => {
+                        let wait = relays.get(&link).and_then(|name| outstanding.get(&(name.clone(), no)));
+                        let applied = reached.applied + wait.copied().unwrap_or(0);
+                        Row::Reached(id, Reached { applied, ..reached }).encode(&mut bytes);
+                    }
+                    _ if mutant.keeps(row, is_last, n >= half) => row.encode(&mut bytes),
+                    _ => {}
+                }
+            }
+            end = commit.at as usize + COMMIT + commit.rows.len();
+            if bytes.len() > COMMIT {
+                let place = Position { segment: number, at: out.len() as u32 };
+                seal(&mut bytes, place, 0).expect("short");
+                out.extend_from_slice(&bytes);
+            }
+        }
+        out.extend_from_slice(&segment[end.min(segment.len())..]);
+        let file = rewritten.create(number).expect("a file");
+        file.append(&out).expect("room");
+        file.sync().expect("it lasts");
+    }
+    rewritten
+}

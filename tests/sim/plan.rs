@@ -1,0 +1,204 @@
+//! What is to happen in a run: who the clients are, what they ask for, and which faults come when. A seed makes it; a
+//! plan that fails is made smaller until nothing more can be left out.
+
+use super::random::Random;
+use crate::core::store::tests::model::{Act, Key};
+
+/// Microseconds of the invented clock.
+pub(super) type Micros = u64;
+
+pub(super) const MILLI: Micros = 1000;
+pub(super) const SECOND: Micros = 1_000_000;
+
+/// Keys that hold texts, numbers, queues and barriers. No rule for stale keys knows them, and each is used for one thing only,
+/// so that the store refuses nothing.
+pub(super) const TEXTS: [Key; 3] = ["a", "b", "c"];
+pub(super) const NUMBERS: [Key; 2] = ["n", "m"];
+pub(super) const QUEUES: [Key; 2] = ["q", "r"];
+pub(super) const BARRIERS: [Key; 2] = ["x", "y"];
+
+/// What outlives the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keeping {
+    /// Nothing: there is no journal.
+    Nothing,
+    /// What was written.
+    Process,
+    /// What was synced.
+    Disk,
+}
+
+/// One request of a client.
+#[derive(Debug, Clone)]
+pub(super) struct Step {
+    /// After so long.
+    pub(super) think: Micros,
+    pub(super) act: Act,
+    /// A wait is given up after so long.
+    pub(super) patience: Option<Micros>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct ClientPlan {
+    /// The relay behind which it is; `None` for one with a connection of its own.
+    pub(super) relay: Option<usize>,
+    pub(super) steps: Vec<Step>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The server is killed and started again.
+    Kill { away: Micros },
+    /// The disk stops in the middle of one of its next steps, and the server dies with it.
+    KillInWrite { steps: u64, away: Micros },
+    /// The machine loses its power.
+    PowerCut { away: Micros },
+    /// A relay's connection breaks; what was on its way arrives in part.
+    Break { relay: usize },
+    /// Only the relay notices.
+    HalfOpen { relay: usize },
+    /// Only the server notices.
+    HalfOpenAtServer { relay: usize },
+    /// Nothing gets through, in both directions.
+    Partition { relay: usize, lasts: Micros },
+    /// A relay dies with its clients and is started again.
+    KillRelay { relay: usize, away: Micros },
+    /// A client goes in the middle of what it does.
+    KillClient { client: usize },
+    /// The disk is full for a while.
+    Full { lasts: Micros },
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) seed: u64,
+    pub(super) keeping: Keeping,
+    pub(super) relays: usize,
+    pub(super) clients: Vec<ClientPlan>,
+    /// In the order of their times.
+    pub(super) faults: Vec<(Micros, Fault)>,
+}
+
+impl Plan {
+    pub(super) fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let keeping = match random.below(8) {
+            0 => Keeping::Nothing,
+            1..=4 => Keeping::Process,
+            _ => Keeping::Disk,
+        };
+        let relays = random.between(1, 3) as usize;
+        let clients = (0..random.between(2, 7)).map(|_| client(&mut random, relays)).collect::<Vec<_>>();
+        let mut faults: Vec<_> = (0..random.below(6))
+            .map(|_| (random.below(600 * MILLI), fault(&mut random, keeping, relays, clients.len())))
+            .collect();
+        faults.sort_by_key(|(at, _)| *at);
+        Self { seed, keeping, relays, clients, faults }
+    }
+
+    /// Everything that can be left out, one thing at a time; what saves most comes first.
+    pub(super) fn smaller(&self) -> impl Iterator<Item = Self> {
+        let faults = (0..self.faults.len()).map(|n| {
+            let mut smaller = self.clone();
+            smaller.faults.remove(n);
+            smaller
+        });
+        // A client is left out by taking its requests, as faults name others by their numbers.
+        let clients = (0..self.clients.len()).filter(|&n| !self.clients[n].steps.is_empty()).map(|n| {
+            let mut smaller = self.clone();
+            smaller.clients[n].steps.clear();
+            smaller
+        });
+        let steps = self.clients.iter().enumerate().flat_map(move |(n, client)| {
+            (0..client.steps.len()).map(move |step| {
+                let mut smaller = self.clone();
+                smaller.clients[n].steps.remove(step);
+                smaller
+            })
+        });
+        faults.chain(clients).chain(steps)
+    }
+}
+
+fn client(random: &mut Random, relays: usize) -> ClientPlan {
+    let relay = (!random.one_in(8)).then(|| random.below(relays as u64) as usize);
+    let steps = (0..random.between(2, 14)).map(|_| step(random)).collect();
+    ClientPlan { relay, steps }
+}
+
+fn step(random: &mut Random) -> Step {
+    let act = act(random);
+    let waits = matches!(act, Act::Wait(_) | Act::Barrier(..));
+    Step {
+        // Sometimes at once, so that requests share a frame.
+        think: if random.one_in(3) { 0 } else { random.below(50 * MILLI) },
+        patience: (waits && !random.one_in(4)).then(|| match random.below(4) {
+            0 => random.below(5 * MILLI),
+            1 => random.below(SECOND),
+            _ => random.between(SECOND, 4 * SECOND),
+        }),
+        act,
+    }
+}
+
+fn value(random: &mut Random) -> String {
+    let len = if random.one_in(20) { random.below(3000) } else { random.below(4) };
+    (0..len).map(|_| *random.pick(&['u', 'v', 'w'])).collect()
+}
+
+fn act(random: &mut Random) -> Act {
+    let text = *random.pick(&TEXTS);
+    let number = *random.pick(&NUMBERS);
+    let queue = *random.pick(&QUEUES);
+    let barrier = *random.pick(&BARRIERS);
+    let plain = *random.pick(&[text, number]);
+    let any = *random.pick(&[plain, queue]);
+    match random.below(30) {
+        0..=4 => Act::Set(text, value(random)),
+        5..=8 => Act::Add(number, random.between(1, 3) as i64),
+        9 => {
+            Act::CompareSet(text, if random.one_in(2) { String::new() } else { value(random) }, value(random))
+        }
+        10..=11 => Act::Get(plain),
+        12 => Act::Append(text, value(random)),
+        13 => Act::MultiSet(vec![(text, value(random)), (*random.pick(&TEXTS), value(random))]),
+        14 => Act::MultiGet(vec![text, number]),
+        15 => Act::Delete(plain),
+        16 => Act::Check(vec![any, text]),
+        17..=20 => Act::Wait(if random.one_in(3) { vec![any, text] } else { vec![any] }),
+        21..=22 => Act::Push(queue, value(random)),
+        23..=24 => Act::Pop(queue),
+        25 => Act::Len(queue),
+        26..=27 => Act::Barrier(barrier, random.between(1, 3) as i64),
+        28 => Act::List,
+        _ => {
+            if random.one_in(2) {
+                Act::NumKeys
+            } else {
+                Act::Ping(random.next() as u32)
+            }
+        }
+    }
+}
+
+fn fault(random: &mut Random, keeping: Keeping, relays: usize, clients: usize) -> Fault {
+    let relay = random.below(relays as u64) as usize;
+    let away = if random.one_in(8) { 12 * SECOND } else { random.between(20 * MILLI, 2 * SECOND) };
+    match random.below(20) {
+        0..=3 => Fault::Kill { away },
+        4..=6 => Fault::KillInWrite { steps: random.below(6), away },
+        7..=8 if keeping == Keeping::Disk => Fault::PowerCut { away },
+        7..=11 => Fault::Break { relay },
+        12 => Fault::HalfOpen { relay },
+        13 => Fault::HalfOpenAtServer { relay },
+        14..=15 => {
+            let long = random.one_in(6);
+            let lasts =
+                if long { random.between(10 * SECOND, 20 * SECOND) } else { random.below(8 * SECOND) };
+            Fault::Partition { relay, lasts }
+        }
+        16 => Fault::KillRelay { relay, away },
+        17 => Fault::KillClient { client: random.below(clients as u64) as usize },
+        _ => Fault::Full { lasts: random.below(12 * SECOND) },
+    }
+}

@@ -1,0 +1,233 @@
+//! What should be: all requests in the order in which the server has committed them, and one simple store that answers
+//! them. What a crash takes away is taken out here too, and the rest done again.
+
+use std::collections::BTreeMap;
+
+use super::client::Client;
+use crate::core::store::tests::Said;
+use crate::core::store::tests::model::{Act, Model, Outcome};
+
+/// One thing that the server has done. Clients are known to it by the numbers of their connections.
+#[derive(Debug, Clone)]
+pub(super) enum Done {
+    Connected {
+        conn: u32,
+        client: usize,
+    },
+    Applied {
+        conn: u32,
+        act: Act,
+    },
+    Left {
+        conn: u32,
+    },
+    /// The server goes on where another one ended; these are still there.
+    Restarted {
+        live: Vec<u32>,
+    },
+}
+
+/// In which commit it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kept {
+    /// It outlives everything.
+    Surely,
+    /// If this commit does.
+    With(u64),
+    /// It happened while the journal could not be written.
+    Nowhere,
+}
+
+/// How far one client has come.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Come {
+    /// Requests applied: the one with this number is next.
+    pub(super) next: usize,
+    /// The answers of those applied.
+    pub(super) answers: Vec<Vec<Said>>,
+    /// The wait that is outstanding.
+    waits: Option<usize>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Reference {
+    log: Vec<(Kept, Done)>,
+    model: Model,
+    clients: BTreeMap<u32, usize>,
+    come: Vec<Come>,
+}
+
+impl Reference {
+    pub(super) fn new(clients: usize) -> Self {
+        Self { come: vec![Come::default(); clients], ..Self::default() }
+    }
+
+    pub(super) fn add_client(&mut self) {
+        self.come.push(Come::default());
+    }
+
+    pub(super) fn come(&self, client: usize) -> &Come {
+        &self.come[client]
+    }
+
+    /// Which client has a connection.
+    pub(super) fn client_of(&self, conn: u32) -> Option<usize> {
+        self.clients.get(&conn).copied()
+    }
+
+    /// The server has done something.
+    pub(super) fn done(&mut self, kept: Kept, done: Done, clients: &[Client]) -> Result<(), String> {
+        self.apply(&done, clients)?;
+        self.log.push((kept, done));
+        Ok(())
+    }
+
+    /// What happened while the journal could not be written is in it now, in this commit.
+    pub(super) fn is_whole(&mut self, commit: u64) {
+        for (kept, _) in &mut self.log {
+            if *kept == Kept::Nowhere {
+                *kept = Kept::With(commit);
+            }
+        }
+    }
+
+    /// The journal cannot be written: what is behind this commit is not kept.
+    pub(super) fn is_lost_behind(&mut self, commit: u64) {
+        for (kept, _) in &mut self.log {
+            if *kept > Kept::With(commit) {
+                *kept = Kept::Nowhere;
+            }
+        }
+    }
+
+    /// The server is gone, and with it all that is behind this commit.
+    pub(super) fn crash(&mut self, commit: u64, clients: &[Client]) -> Result<(), String> {
+        self.log.retain(|(kept, _)| *kept <= Kept::With(commit));
+        for (kept, _) in &mut self.log {
+            *kept = Kept::Surely;
+        }
+        self.model = Model::default();
+        self.clients.clear();
+        self.come.iter_mut().for_each(|come| *come = Come::default());
+        let log = std::mem::take(&mut self.log);
+        for (_, done) in &log {
+            self.apply(done, clients)?;
+        }
+        self.log = log;
+        Ok(())
+    }
+
+    /// The server is gone, and with it everything.
+    pub(super) fn forget(&mut self) {
+        *self = Self::new(self.come.len());
+    }
+
+    fn apply(&mut self, done: &Done, clients: &[Client]) -> Result<(), String> {
+        match *done {
+            Done::Connected { conn, client } => {
+                self.clients.insert(conn, client);
+            }
+            Done::Applied { conn, ref act } => return self.request(conn, act, clients),
+            Done::Left { conn } => {
+                let outcomes = self.model.act(conn as usize, &Act::Leave);
+                self.clients.remove(&conn);
+                self.note(conn, 0, outcomes)?;
+            }
+            Done::Restarted { ref live } => {
+                let gone: Vec<u32> =
+                    self.clients.keys().filter(|conn| !live.contains(conn)).copied().collect();
+                self.model.restart(&gone.iter().map(|&conn| conn as usize).collect::<Vec<_>>());
+                self.clients.retain(|conn, _| live.contains(conn));
+                for come in &mut self.come {
+                    // It will come again.
+                    if let Some(no) = come.waits.take() {
+                        come.next = no;
+                        come.answers.truncate(no);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn request(&mut self, conn: u32, act: &Act, clients: &[Client]) -> Result<(), String> {
+        let Some(client) = self.client_of(conn) else {
+            return Err(format!("a request of connection {conn}, which is not there: {act:?}"));
+        };
+        let come = &mut self.come[client];
+        let no = come.next;
+        let asked = clients[client].issued.get(no);
+        if asked.map(|asked| format!("{asked:?}")) != Some(format!("{act:?}")) {
+            return Err(format!("client {client}: applied {act:?}, but its request {no} is {asked:?}"));
+        }
+        come.next += 1;
+        come.answers.push(Vec::new());
+        come.waits = None;
+        let outcomes = self.model.act(conn as usize, act);
+        self.note(conn, no, outcomes)?;
+        if self.model.is_waiting(conn as usize) {
+            self.come[client].waits = Some(no);
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, conn: u32, no: usize, outcomes: Vec<Outcome>) -> Result<(), String> {
+        for outcome in outcomes {
+            match outcome {
+                Outcome::Reply(said) => {
+                    let client = self.clients.get(&conn).copied();
+                    if let Some(answer) = client.and_then(|client| self.come[client].answers.get_mut(no)) {
+                        answer.push(said);
+                    }
+                }
+                Outcome::Wake(conn) => {
+                    let Some(client) = self.client_of(conn as u32) else { continue };
+                    let come = &mut self.come[client];
+                    let Some(no) = come.waits.take() else {
+                        return Err(format!("the model wakes client {client}, which does not wait"));
+                    };
+                    come.answers[no].push(Said::StopWaiting);
+                }
+                Outcome::Refused => return Err("the model refuses a request".into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether what a client has seen of its request `no` is what it should be. `may_be_early`: the relay answers a
+    /// CANCEL_WAIT while the server is away.
+    pub(super) fn check(
+        &self,
+        client: usize,
+        no: usize,
+        clients: &[Client],
+        may_be_early: bool,
+    ) -> Result<(), String> {
+        let Client { issued, seen, .. } = &clients[client];
+        let Some(seen) = &seen[no] else { return Ok(()) };
+        let is_given_up = matches!(issued.get(no + 1), Some(Act::Cancel));
+        let Some(right) = self.come[client].answers.get(no) else {
+            let is_early = matches!(issued[no], Act::Cancel) || is_given_up && seen.is_empty();
+            return if is_early && may_be_early || is_unanswered(&issued[no]) {
+                Ok(())
+            } else {
+                let act = &issued[no];
+                Err(format!(
+                    "client {client} has got {seen:?} for its request {no} ({act:?}), which is in no commit"
+                ))
+            };
+        };
+        // The wait was over, but the client was told that it is cancelled.
+        if right == seen || is_given_up && seen.is_empty() {
+            return Ok(());
+        }
+        Err(format!(
+            "client {client} has got {seen:?} for its request {no} ({:?}), and should have got {right:?}",
+            issued[no]
+        ))
+    }
+}
+
+fn is_unanswered(act: &Act) -> bool {
+    matches!(act, Act::Set(..) | Act::Append(..) | Act::MultiSet(_) | Act::Push(..))
+}

@@ -1,0 +1,224 @@
+//! One life of the server: the real stores, links and journal, moved by hand where tasks and sockets would move them.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll, Wake, Waker};
+
+use bytes::BytesMut;
+use dashmap::DashMap;
+
+use super::super::cleanup_log::CleanupLog;
+use super::super::clock::Clock;
+use super::super::engine::{MemoryBudget, Walk};
+use super::super::journal::{Failed, Journal, Tidy};
+use super::super::link::{Line, LinkHost};
+use super::super::stores::StoreHost;
+use super::super::tcp::{
+    Conversation, ForeignClients, KINDS_OF_LINES, Places, Shared, StoreListener, Throttle, Workers,
+};
+use super::disk::Noted;
+use super::mutants::Mutant;
+use super::plan::Keeping;
+use crate::config::{Durability, InsightConfig, JournalConfig, OnJournalError, ServerConfig};
+use crate::core::journal::Image;
+use crate::core::link::ServerLife;
+use crate::core::protocol::{Decoder, ReplyBuffer};
+
+/// The port of the one store.
+const PORT: u16 = 29500;
+/// Short, so that a run has several, and tidies them.
+const SEGMENT: u32 = 2000;
+
+type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+/// One connection of a relay.
+pub(super) struct ServerLine {
+    /// Set once the relay was taken in.
+    pub(super) line: Option<Line>,
+    pub(super) input: BytesMut,
+    pub(super) out: BytesMut,
+    /// What is to be safe before `out` may leave.
+    pub(super) held: Option<Task>,
+    pub(super) has_turn: bool,
+}
+
+/// A client with a connection of its own.
+pub(super) struct Direct {
+    pub(super) conversation: Conversation,
+    pub(super) input: BytesMut,
+    pub(super) replies: ReplyBuffer,
+    pub(super) woken: Arc<Flag>,
+    /// Replies wait until they are safe.
+    pub(super) is_held: bool,
+    pub(super) has_turn: bool,
+}
+
+/// Set by a wake-up.
+#[derive(Debug, Default)]
+pub(super) struct Flag(AtomicBool);
+
+impl Flag {
+    pub(super) fn take(&self) -> bool {
+        self.0.swap(false, Relaxed)
+    }
+}
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Where the walk through all that is to be written anew has come to.
+pub(super) enum Tidying {
+    Store(Tidy, Walk),
+    Links(Tidy, Task),
+}
+
+pub(super) struct Server {
+    pub(super) stores: Arc<StoreHost>,
+    pub(super) links: Arc<LinkHost>,
+    pub(super) listener: Arc<StoreListener>,
+    pub(super) journal: Option<Arc<Journal>>,
+    pub(super) lines: BTreeMap<u32, ServerLine>,
+    pub(super) directs: BTreeMap<usize, Direct>,
+    pub(super) tidying: Option<Tidying>,
+    /// The journal could not be written, and is not whole again.
+    pub(super) is_troubled: bool,
+}
+
+pub(super) fn now_or_never(task: &mut Task) -> bool {
+    task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
+impl Server {
+    pub(super) fn start(keeping: Keeping, disk: &Noted, life: u32) -> Result<Self, Failed> {
+        // Always as long, as text and as a number.
+        let life = ServerLife(1 << 63 | u64::from(life));
+        let clock = Clock::start();
+        let durability = match keeping {
+            Keeping::Nothing => None,
+            Keeping::Process => Some(Durability::Process),
+            Keeping::Disk => Some(Durability::Disk),
+        };
+        let journal = durability.map(|durability| JournalConfig {
+            path: "journal".into(),
+            durability,
+            on_error: OnJournalError::Continue,
+        });
+        let config = ServerConfig {
+            journal,
+            insight: InsightConfig { enabled: false, ..InsightConfig::default() },
+            ..ServerConfig::default()
+        };
+        let mut before = Image::default();
+        let mut journal = None;
+        if let Some(config) = &config.journal {
+            let (opened, restored) = Journal::with(Box::new(disk.clone()), config, SEGMENT, life.0)?;
+            disk.written_by(&opened);
+            journal = Some(opened);
+            before = restored.image;
+        }
+        let shared = Shared {
+            budget: MemoryBudget::new(config.max_memory),
+            places: Places::new(config.max_connections, config.max_connections_per_address),
+            linked: Places::new(config.max_connections, config.max_connections_per_address),
+            shares: DashMap::new(),
+            throttle: Throttle::new(KINDS_OF_LINES),
+            foreign: ForeignClients::new(false),
+            config,
+        };
+        let cleanup_log = Arc::new(CleanupLog::new());
+        let stores =
+            StoreHost::new(shared, Workers::none(), clock, cleanup_log, journal.clone(), &mut before);
+        let stores = Arc::new(stores);
+        let listener = stores.open_without_door(PORT);
+        stores.reopen();
+        let links = Arc::new(LinkHost::new(Arc::clone(&stores), clock, &before, life));
+        Ok(Self {
+            stores,
+            links,
+            listener,
+            journal,
+            lines: BTreeMap::new(),
+            directs: BTreeMap::new(),
+            tidying: None,
+            is_troubled: false,
+        })
+    }
+
+    /// Waits until all that has happened may be told.
+    pub(super) fn safe(&self) -> Task {
+        let stores = Arc::clone(&self.stores);
+        Box::pin(async move { stores.safe().await })
+    }
+
+    /// Whether a line has to have a turn that no bytes bring.
+    pub(super) fn take_woken(&self) -> Vec<u32> {
+        let is_woken = |served: &ServerLine| {
+            let Some(line) = &served.line else { return false };
+            let woken = line.woken();
+            now_or_never(&mut (Box::pin(async move { woken.notify.notified().await }) as Task))
+        };
+        self.lines.iter().filter(|(_, served)| is_woken(served)).map(|(&conn, _)| conn).collect()
+    }
+
+    pub(super) fn connect(&self, addr: std::net::SocketAddr) -> Direct {
+        let config = self.stores.config();
+        let decoder = Decoder::new(config.limits, config.legacy_dialect);
+        Direct {
+            conversation: Conversation::new(self.listener.engine().connect(addr), decoder),
+            input: BytesMut::new(),
+            replies: ReplyBuffer::default(),
+            woken: Arc::default(),
+            is_held: false,
+            has_turn: false,
+        }
+    }
+
+    /// Does one step of writing anew what there is, where it is worth it. Returns whether there is another.
+    pub(super) fn tidy(&mut self, mutant: Option<Mutant>) -> bool {
+        let Some(journal) = &self.journal else { return false };
+        let is_early = mutant == Some(Mutant::TidiedTooEarly);
+        match self.tidying.take() {
+            None => self.tidying = journal.begin_tidying().map(|tidy| Tidying::Store(tidy, Walk::default())),
+            Some(Tidying::Store(tidy, mut walk)) => {
+                self.tidying = Some(if !is_early && self.listener.engine().copy(&mut walk) {
+                    Tidying::Store(tidy, walk)
+                } else {
+                    let (links, journal) = (Arc::clone(&self.links), Arc::clone(journal));
+                    Tidying::Links(tidy, Box::pin(async move { links.copy(&journal).await }))
+                });
+            }
+            Some(Tidying::Links(tidy, mut task)) => {
+                if mutant == Some(Mutant::TidiedWithoutLinks) || now_or_never(&mut task) {
+                    journal.is_tidy(tidy);
+                } else {
+                    self.tidying = Some(Tidying::Links(tidy, task));
+                }
+            }
+        }
+        self.tidying.is_some()
+    }
+}
+
+impl Direct {
+    /// Takes what has come, and a wake-up. Returns whether there are replies.
+    pub(super) fn turn(&mut self) -> bool {
+        let waker = Waker::from(Arc::clone(&self.woken));
+        let mut input = std::mem::take(&mut self.input);
+        if self.conversation.waiting {
+            let _woken = self.conversation.poll_wake_up(&mut self.replies, &waker);
+        }
+        let done = self.conversation.apply(&input, None, &mut self.replies, &waker);
+        self.input = input.split_off(done);
+        !self.replies.is_empty()
+    }
+
+    /// Whether the replies may leave.
+    pub(super) fn is_safe(&self) -> bool {
+        self.conversation.poll_safe(&Context::from_waker(Waker::noop())) == Poll::Ready(())
+    }
+}
