@@ -54,6 +54,7 @@ impl Documents<'_> {
             lost_observations: self.jobs.totals.lost,
             runs,
             explanations: self.log.about(None),
+            links: self.jobs.links.counts,
         }
     }
 
