@@ -17,6 +17,9 @@ pub struct RunList {
     pub now: f64,
     /// Observations that were lost because too many came at once; beyond 0 what is shown may be incomplete.
     pub lost_observations: u64,
+    /// Connections to the stores, also those that are in no run, because they have used none of PyTorch's keys.
+    #[serde(default)]
+    pub connections: usize,
     /// The runs.
     pub runs: Vec<RunSummary>,
     /// Explanations that concern no run: a foreign client on a store's port, a relay's link that is away.

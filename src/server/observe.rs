@@ -226,6 +226,12 @@ impl State {
 }
 
 impl Watch {
+    /// All runs.
+    pub fn list(&self) -> RunList {
+        let connections = self.stores.connections();
+        self.with_insight(|insight, now| insight.list(connections, now))
+    }
+
     /// One run with everything there is to say of it.
     pub fn run(&self, run_id: &str, store: Option<u16>, kind: Option<RunKind>) -> Option<Run> {
         // Ask now for the last sign of life of each node: it is not a change, so nothing has reported it.
@@ -338,7 +344,7 @@ impl Watch {
             return None;
         }
         let events = self.events.subscribe();
-        let list: RunList = state.insight.list(now);
+        let list = state.insight.list(self.stores.connections(), now);
         let snapshot = Snapshot { list, version: env!("CARGO_PKG_VERSION").to_owned() };
         let data = serde_json::to_string(&snapshot).unwrap_or_default().into();
         Some((Event { id: state.last_id, name: "snapshot", data }, events))

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
 
-use crate::common::{PATIENCE, TestServer};
+use crate::common::{PATIENCE, TestServer, eventually};
 
 const LIST: &str = include_str!("../data/insight/runs.json");
 const STATIC_JOB: &str = include_str!("../data/insight/run_static_rank_missing.json");
@@ -143,4 +143,9 @@ fn a_real_server_without_runs_says_so() {
     let list: serde_json::Value =
         serde_json::from_slice(&status(server.admin, &["--json"]).stdout).expect("JSON");
     assert_eq!(list["runs"], serde_json::json!([]));
+    // As a process that has made its store, and no process group yet.
+    let _client = std::net::TcpStream::connect(server.store).expect("the store listens");
+    eventually("the client is counted", || {
+        shown(&status(server.admin, &[])).starts_with("no runs: 1 client is connected, and has used none")
+    });
 }

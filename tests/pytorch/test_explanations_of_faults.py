@@ -6,11 +6,14 @@ The pure table is `src/core/insight/tests/faults.rs`; here the traffic is PyTorc
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from explained import SOON, explained, log_lines
@@ -31,6 +34,16 @@ class Stage:
     server: Server
     jobs: Jobs
     places: list[ForkedPlace]
+    programs: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def later(self, program: subprocess.Popen[bytes]) -> None:
+        """A program in a session of its own, which is ended with the test."""
+        self.programs.append(program)
+
+    def end(self) -> None:
+        for program in self.programs:
+            os.killpg(program.pid, signal.SIGKILL)
+            program.wait()
 
     def env(self, start: list[int], *train: str) -> Job:
         """Ranks without agents, one for each place."""
@@ -110,6 +123,29 @@ def a_rank_does_not_reach_a_barrier(stage: Stage) -> None:
     stage.env([0, 1, 2], "--own-keys", "barrier")
 
 
+OWN_STORE = """
+import os, sys
+from datetime import timedelta
+import torch.distributed as dist
+rank = 0 if os.fork() else 2
+store = dist.TCPStore("127.0.0.1", int(sys.argv[1]), is_master=False, wait_for_workers=False)
+dist.init_process_group("gloo", store=store, rank=rank, world_size=3, timeout=timedelta(seconds=15))
+"""
+"""A process group of a store that the program has made itself: it has no prefix of its own, and nobody is counted."""
+
+
+def a_rank_of_a_store_of_its_own_is_slow(stage: Stage) -> None:
+    program = [sys.executable, "-c", OWN_STORE, str(stage.server.port)]
+    stage.later(subprocess.Popen(program, stderr=subprocess.DEVNULL, start_new_session=True))
+
+
+def a_newcomer_asks_for_more_nodes(stage: Stage) -> None:
+    agents: dict[str, Any] = {"idle": True, "conf": "is_host=0,last_call_timeout=1", "environment": clients_only(stage.server.endpoint)}
+    stage.jobs.torchrun(stage.server.endpoint, places=stage.places, nodes=3, nnodes="2", start=[0, 1], **agents)
+    explained(stage.server, "round_complete", r"job round 0 complete: .*")
+    stage.jobs.torchrun(stage.server.endpoint, places=stage.places, nodes=3, nnodes="3", start=[2], **agents)
+
+
 @dataclass
 class Fault:
     """One line of the table."""
@@ -124,6 +160,8 @@ class Fault:
     """A pattern that no line of the log may have."""
 
 
+WITHOUT_EVIDENCE = {"run_ended"}
+"""It follows from the traffic of the run as a whole."""
 NEVER_DROPPED = r"from rank 0: it has not come|EADDRINUSE|deadlock"
 FAULTS = [
     Fault(two_never_come, 4, "waiting_for_rank", r".*rank 1: it has not come; 2 of 4 ranks have published.*missing: rank 1 and rank 2", "has it started", "EADDRINUSE"),
@@ -155,6 +193,22 @@ FAULTS = [
         "died or failed",
     ),
     Fault(
+        a_newcomer_asks_for_more_nodes,
+        3,
+        "nnodes_differ",
+        r"job round 0: \S+ came to a complete round of 2 nodes and asks for more, while \S+ \(node rank [01]\) asks for no more: their --nnodes differ; .*",
+        "same --nnodes",
+        "died or failed|is it scheduled",
+    ),
+    Fault(
+        a_rank_of_a_store_of_its_own_is_slow,
+        0,
+        "waiting_for_rank",
+        r"store:\d+: 2 processes have waited TIME for the address of rank 1: it has not come; 2 of 3 ranks have published, 2 processes have connected",
+        "has it started",
+        "deadlock|nobody has come",
+    ),
+    Fault(
         a_key_is_misspelt,
         3,
         "waiting_for_key",
@@ -177,8 +231,13 @@ FAULTS = [
 @pytest.mark.parametrize("fault", FAULTS, ids=[fault.play.__name__ for fault in FAULTS])
 def test_fault(fault: Fault, rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
     server = rallypoint_factory(*SOON)
-    fault.play(Stage(server, jobs, fork(fault.places) if fault.places else []))
-    told = explained(server, fault.code, fault.says)
+    stage = Stage(server, jobs, fork(fault.places) if fault.places else [])
+    try:
+        fault.play(stage)
+        told = explained(server, fault.code, fault.says)
+    finally:
+        stage.end()
+    assert told.get("evidence") or fault.code in WITHOUT_EVIDENCE, told
     assert fault.remedy in told["remedy"]
     assert [line["message"] for line in log_lines(server) if re.search(fault.never, line["message"])] == []
     run = [f"--run={told['run_id']}"] if told["run_id"] else []

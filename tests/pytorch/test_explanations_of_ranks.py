@@ -107,12 +107,13 @@ def test_rank_0_is_slow(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> No
     assert_silent(other, "for the address of rank 2")
 
 
-def test_rank_0_is_slow_to_publish_its_nccl_id(rallypoint_factory: Serve) -> None:
-    """Case 5 with NCCL. No GPU here: torch's store client counts itself, waits for and sets the keys as ProcessGroupNCCL does."""
+@pytest.mark.parametrize("key", ["default_pg/0//cuda//0", "default_pg/0//cuda//0/nccl_storekey_0", "0//cuda//0/nccl_storekey_0"])
+def test_rank_0_is_slow_to_publish_its_nccl_id(key: str, rallypoint_factory: Serve) -> None:
+    """Case 5 with NCCL. No GPU here: torch's store client counts itself, waits for and sets the keys as ProcessGroupNCCL does, and
+    ProcessGroupNCCL2 of torch 2.15, also with `init_process_group(store=…)`."""
     server = rallypoint_factory(*SOON)
     run = f"store:{server.port}"
     clients = server.clients(3, world_size=3)
-    key = "default_pg/0//cuda//0"
     waiters = [threading.Thread(target=client.get, args=[key]) for client in clients[1:]]
     for waiter in waiters:
         waiter.start()

@@ -14,7 +14,7 @@ use crate::api::{
     Certainty, Explanation, LinkCounts, Node, NodeState, Run, RunKind, RunList, RunState, RunSummary,
     Severity, Wait,
 };
-use crate::core::ids::counted;
+use crate::core::ids::{count, counted};
 
 /// Names in one list; the rest is a number.
 const NAMES: usize = 5;
@@ -41,7 +41,17 @@ impl Depth {
 /// All runs. `details` has those of which more is known than the list says.
 pub(super) fn runs(list: &RunList, details: &Details, mut out: TextWriter) -> TextWriter {
     if list.runs.is_empty() {
-        out.sentence(0, 0, Style::new(), "no runs: nobody has come to a store of this server to form a job");
+        let nobody = "no runs: nobody has come to a store of this server to form a job".to_owned();
+        let clients = counted(
+            count(list.connections),
+            "client is connected, and has",
+            "clients are connected, and have",
+        );
+        let somebody = format!(
+            "no runs: {clients} used none of PyTorch's keys yet, as before the first exchange of a process group"
+        );
+        let text = if list.connections == 0 { nobody } else { somebody };
+        out.sentence(0, 0, Style::new(), &text);
     }
     let label = list.runs.iter().map(|run| name(run).chars().count()).max().unwrap_or(0);
     for run in &list.runs {

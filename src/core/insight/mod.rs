@@ -285,9 +285,9 @@ impl Insight {
         Documents { jobs: &self.jobs, log: &self.told.log, epoch: Epoch(self.settings.epoch), now }
     }
 
-    /// `GET /api/v1/runs`.
-    pub fn list(&self, now: Timestamp) -> RunList {
-        self.documents(now).list()
+    /// `GET /api/v1/runs`, where the stores have so many connections.
+    pub fn list(&self, connections: usize, now: Timestamp) -> RunList {
+        self.documents(now).list(connections)
     }
 
     /// What the metrics show of each run.

@@ -38,7 +38,7 @@ pub(super) struct Documents<'i> {
 
 impl Documents<'_> {
     /// `GET /api/v1/runs`.
-    pub(super) fn list(&self) -> RunList {
+    pub(super) fn list(&self, connections: usize) -> RunList {
         let mut headlines = self.log.headlines();
         let summary = |run: &TrackedRun| summary(self.jobs, run, headlines.remove(run.key()), self.epoch);
         let mut runs: Vec<RunSummary> = self.jobs.runs.values().map(summary).collect();
@@ -52,6 +52,7 @@ impl Documents<'_> {
         RunList {
             now: self.epoch.unix(self.now),
             lost_observations: self.jobs.totals.lost,
+            connections,
             runs,
             explanations: self.log.about(None),
             links: self.jobs.links.counts,

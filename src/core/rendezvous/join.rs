@@ -46,6 +46,7 @@ impl Run {
             previous,
             seat: Seat::Redundant,
             parked: false,
+            cut: false,
             last_seen: now,
             joined: now,
             serial: self.serials,
@@ -178,6 +179,7 @@ impl Run {
     /// Why the nodes of the round join again, as far as it shows when the first of them does.
     fn why_rejoined(&self, who: Who, rank: u32, now: Timestamp) -> Break {
         const SHOWN: usize = 8;
+        const COMES_AGAIN: Duration = Duration::from_secs(1);
         let is_new = |member: &&Member| matches!(member.seat, Seat::Forming) && member.previous.is_none();
         let mut newcomers: Vec<&Member> = self.walk().map(|(_, member)| member).filter(is_new).collect();
         newcomers.sort_by_key(|member| member.serial);
@@ -192,9 +194,10 @@ impl Run {
             .walk()
             .map(|(_, member)| member)
             .filter(|member| matches!(member.seat, Seat::InRound(_)) && member.watched && !member.parked);
-        let silent = in_round
-            .min_by_key(|member| (member.last_seen, member.serial))
-            .filter(|member| now.since(member.last_seen) > long);
+        // One whose connection broke would have come again by now.
+        let is_silent =
+            |member: &&Member| now.since(member.last_seen) > if member.cut { COMES_AGAIN } else { long };
+        let silent = in_round.filter(is_silent).min_by_key(|member| (member.last_seen, member.serial));
         match silent {
             Some(silent) => Break::RejoinedBesideSilent {
                 who,

@@ -113,6 +113,8 @@ pub(super) struct Member {
     pub(super) seat: Seat,
     /// Whether one of its polls waits at the server: then it is alive.
     pub(super) parked: bool,
+    /// The connection of its last poll broke, and it has not come again.
+    pub(super) cut: bool,
     pub(super) last_seen: Timestamp,
     pub(super) joined: Timestamp,
     /// The order of joins.
@@ -136,6 +138,7 @@ impl Member {
             previous: Some(rank),
             seat: Seat::InRound(rank),
             parked: false,
+            cut: false,
             last_seen: now,
             joined: now,
             serial: 0,
@@ -467,6 +470,7 @@ impl Run {
         let member = self.members.get_mut(node)?;
         self.parked = self.parked.saturating_add(parked.into()).saturating_sub(member.parked.into());
         member.parked = parked;
+        member.cut = false;
         Some(member)
     }
 
@@ -486,6 +490,9 @@ impl Run {
     pub(super) fn cut(&mut self, node: &Label, now: Timestamp) {
         const MOST: usize = 4096;
         self.unpark(node, now);
+        if let Some(member) = self.members.get_mut(node) {
+            member.cut = true;
+        }
         if self.cut.len() < MOST {
             self.cut.push((now, node.clone()));
         }
@@ -499,7 +506,7 @@ impl Run {
         let due = self.cut.partition_point(|(at, _)| now.since(*at) >= CUT_AT_LEAST);
         let due: Vec<_> = self.cut.drain(..due).collect();
         let silent = due.into_iter().filter_map(|(at, node)| {
-            let member = self.members.get(&node).filter(|member| !member.parked && member.last_seen == at)?;
+            let member = self.members.get(&node).filter(|member| member.cut && member.last_seen == at)?;
             match member.seat {
                 Seat::InRound(rank) => Some(format!("{}, rank {rank}", member.info.who())),
                 Seat::Forming | Seat::Redundant => Some(member.info.who().to_string()),

@@ -35,7 +35,7 @@ const MAX_NAMES: usize = 16_384;
     responses((status = 200, description = "The runs.", body = RunList))
 )]
 pub(super) async fn list(State(server): State<Arc<Server>>) -> Json<RunList> {
-    Json(server.watch().with_insight(|insight, now| insight.list(now)))
+    Json(server.watch().list())
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

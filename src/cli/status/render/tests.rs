@@ -64,6 +64,7 @@ fn list(runs: &[&Run]) -> (RunList, Details) {
     let list = RunList {
         now: runs.first().map_or(0.0, |run| run.now),
         lost_observations: 0,
+        connections: 0,
         runs: runs.iter().map(|run| run.summary.clone()).collect(),
         explanations: Vec::new(),
         links: LinkCounts::default(),
@@ -277,6 +278,16 @@ fn no_run_is_said_too() {
     insta::assert_snapshot!(overview(&[], 100), @r"
     no runs: nobody has come to a store of this server to form a job
     ");
+}
+
+#[test]
+fn clients_that_are_in_no_run_are_counted() {
+    let (list, details) = list(&[]);
+    let shown = |connections| {
+        runs(&RunList { connections, ..list.clone() }, &details, TextWriter::new(None, false)).text()
+    };
+    insta::assert_snapshot!(shown(1), @"no runs: 1 client is connected, and has used none of PyTorch's keys yet, as before the first exchange of a process group");
+    insta::assert_snapshot!(shown(2), @"no runs: 2 clients are connected, and have used none of PyTorch's keys yet, as before the first exchange of a process group");
 }
 
 #[test]

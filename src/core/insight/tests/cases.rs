@@ -93,7 +93,7 @@ fn case_1_a_pod_never_announces_itself() {
     lab.agent(0, "train-llm");
     lab.cas(0, "train-llm", "join");
     lab.pass(1.0);
-    let list = lab.insight.list(lab.now);
+    let list = lab.insight.list(0, lab.now);
     assert_eq!(list.runs.iter().map(|run| run.kind).collect::<Vec<_>>(), [RunKind::C10d]);
     // All pods go away without a word.
     lab.insight.gate("train-llm", None);
@@ -518,7 +518,7 @@ fn a_run_is_finished_until_it_is_started_again() {
     lab.pass(1.0);
     lab.gate("job", &[("a", 0, 2)], &[]);
     lab.pass(1.0);
-    let kinds = |lab: &Lab| lab.insight.list(lab.now).runs.iter().map(|run| run.kind).collect::<Vec<_>>();
+    let kinds = |lab: &Lab| lab.insight.list(0, lab.now).runs.iter().map(|run| run.kind).collect::<Vec<_>>();
     assert_eq!(kinds(&lab), [RunKind::Announced, RunKind::C10d]);
     assert!(lab.insight.finished("job").is_some_and(|at| at <= since));
 }
@@ -715,7 +715,7 @@ fn case_12_a_foreign_client() {
         lab.texts("foreign_client"),
         ["a foreign HTTP client at 10.0.0.9 came to the store port 29500: 3 requests, the last 0 s ago"]
     );
-    assert_eq!(lab.insight.list(lab.now).explanations[0].code, "foreign_client");
+    assert_eq!(lab.insight.list(0, lab.now).explanations[0].code, "foreign_client");
 }
 
 #[test]
@@ -850,7 +850,7 @@ fn a_state_that_cannot_be_read_harms_nothing() {
     }
     assert_eq!(lab.texts("unreadable_state").len(), 1, "told once, not with every write");
     lab.forget_state("job");
-    assert_eq!(lab.insight.list(lab.now).runs.len(), 1);
+    assert_eq!(lab.insight.list(0, lab.now).runs.len(), 1);
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn check(fault: &Fault) -> Result<(), String> {
     if !found.remedy.contains(fault.remedy) {
         return fail(format!("does not advise \"{}\"", fault.remedy));
     }
-    let list = lab.insight.list(lab.now);
+    let list = lab.insight.list(0, lab.now);
     let mut shown = list.explanations.clone();
     for run in &list.runs {
         shown.extend(
@@ -730,7 +730,7 @@ fn ranks_in_a_store_that_was_opened_for_announced_pods_are_a_run_without_agents(
     lab.pass(1.0);
     ranks(&mut lab, &[0, 1], 2);
     lab.pass(2.0);
-    let list = lab.insight.list(lab.now);
+    let list = lab.insight.list(0, lab.now);
     let shown: Vec<_> = list.runs.iter().map(|run| (run.run_id.as_str(), run.kind, run.state)).collect();
     assert_eq!(shown, [("job", RunKind::Env, RunState::Running)]);
     lab.leave(0);

@@ -31,12 +31,12 @@ fn a_link_that_comes_back_was_away_and_nothing_else() {
     lab.pass(2.0);
     lab.insight.links(LinkCounts::default(), links, Vec::new());
     lab.pass(2.5);
-    let list = lab.insight.list(lab.now);
+    let list = lab.insight.list(0, lab.now);
     assert_eq!(list.explanations.len(), 1, "{list:?}");
     assert_eq!((list.explanations[0].code.as_str(), list.explanations[0].holds), ("link_away", true));
     lab.insight.links(LinkCounts::default(), Vec::new(), Vec::new());
     lab.pass(10.0);
-    assert!(lab.insight.list(lab.now).explanations.is_empty());
+    assert!(lab.insight.list(0, lab.now).explanations.is_empty());
     assert_eq!(codes(&lab)[before..], ["link_away"]);
     let text = lab.texts("link_away")[0];
     assert!(text.starts_with("the link of train-1 at 10.77.0.11 has been away for 2"), "{text}");

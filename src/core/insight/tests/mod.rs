@@ -5,6 +5,7 @@ mod faults;
 mod healthy;
 mod lab;
 mod links;
+mod native;
 mod pickle;
 mod random;
 mod reasons;

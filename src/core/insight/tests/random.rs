@@ -159,7 +159,7 @@ proptest! {
             prop_assert!(insight.told.log.len() <= 4096);
         }
         insight.tick(now + Duration::from_mins(1));
-        let list = insight.list(now);
+        let list = insight.list(0, now);
         for run in &list.runs {
             let shown = insight.run(&run.run_id, run.store, Some(run.kind), now);
             prop_assert!(shown.is_some_and(|shown| shown.timeline.len() <= 256));

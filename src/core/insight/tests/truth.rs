@@ -155,7 +155,7 @@ impl Truth {
         let held: Vec<String> = self
             .lab
             .insight
-            .list(self.lab.now)
+            .list(0, self.lab.now)
             .runs
             .iter()
             .filter_map(|run| self.lab.insight.run(&run.run_id, run.store, None, self.lab.now))

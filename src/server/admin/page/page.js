@@ -444,7 +444,7 @@ function show() {
   if (!run) {
     write("empty-text", seen.lastHeard === 0 ? "Waiting for the server."
       : fromAddress() ? `The run ${fromAddress().id} is not here (any more).`
-      : "No runs: nobody has come to a store of this server to form a job. This page shows the first as soon as it comes.");
+      : "No runs: no process has used one of PyTorch's keys at a store of this server. This page shows the first as soon as it comes.");
     document.title = "rallypoint";
     return;
   }

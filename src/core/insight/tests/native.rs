@@ -1,0 +1,191 @@
+//! Native runs: the rendezvous and insight together, beside the traffic of a store.
+
+use super::lab::Lab;
+use crate::core::ids::{Label, RunId};
+use crate::core::rendezvous::{
+    Decision, Join, LeaveRequest, NodeInfo, Outcome, RankInRound, Rendezvous, Report, Terms, Wanted,
+};
+
+/// A native run beside a laboratory.
+struct Native {
+    lab: Lab,
+    core: Rendezvous,
+    run: RunId,
+    max: u32,
+}
+
+fn label(text: &str) -> Label {
+    Label::new(text).expect("a label")
+}
+
+impl Native {
+    fn new(max: u32) -> Self {
+        let core = Rendezvous::new(Terms::default(), 10);
+        Self { lab: Lab::new(), core, run: RunId::new(b"job"), max }
+    }
+
+    /// Insight hears what has happened.
+    fn tell(&mut self) {
+        for decision in self.core.take_decisions() {
+            if let Decision::Tell(run, fact) = decision {
+                if let Some(snapshot) = self.core.snapshot_of(&run, self.lab.now) {
+                    self.lab.insight.observe_native(&snapshot, None);
+                }
+                self.lab.insight.tell_native(&run, &fact, self.lab.now);
+            }
+        }
+        for run in self.core.take_changed() {
+            if let Some(snapshot) = self.core.snapshot_of(&run, self.lab.now) {
+                self.lab.insight.observe_native(&snapshot, None);
+            }
+        }
+    }
+
+    fn wanted(&self) -> Wanted {
+        Wanted { min_nodes: 2, max_nodes: self.max, ..Wanted::default() }
+    }
+
+    fn info(node: &str) -> NodeInfo {
+        let (name, address) = (label(node), label("10.0.0.1"));
+        NodeInfo { name, address, role: None, local_world_size: None, torch_version: None }
+    }
+
+    fn join(&mut self, node: &str, join_id: &str, previous: Option<RankInRound>) {
+        let join = Join {
+            node: label(node),
+            join_id: join_id.into(),
+            info: Self::info(node),
+            rank: None,
+            watched: true,
+            previous,
+            wanted: self.wanted(),
+        };
+        // Whether it is taken is what insight is asked for.
+        let _ = self.core.join(&self.run, join, self.lab.now);
+        self.core.park(&self.run, &label(node));
+        self.tell();
+    }
+
+    fn beat(&mut self, node: &str, rank: u32) {
+        let report = Report {
+            node: label(node),
+            join_id: "1".into(),
+            info: Self::info(node),
+            place: RankInRound { round: 1, rank },
+            world_size: 2,
+            wanted: self.wanted(),
+        };
+        self.core.heartbeat(&self.run, report, self.lab.now).expect("a view");
+        self.core.park_in_round(&self.run, &label(node), 1);
+        self.tell();
+    }
+
+    fn pass(&mut self, seconds: u32) {
+        for _ in 0..seconds {
+            self.lab.pass(1.0);
+            self.core.tick(self.lab.now);
+            self.tell();
+        }
+        self.lab.pass(0.5);
+    }
+
+    /// A round of two, in which both are alive.
+    fn of_two(max: u32) -> Self {
+        let mut native = Self::new(max);
+        native.join("a", "1", None);
+        native.join("b", "1", None);
+        native.pass(40);
+        native.beat("a", 0);
+        native.beat("b", 1);
+        native.pass(5);
+        assert_eq!(native.lab.complaints(), Vec::<&str>::new());
+        native
+    }
+
+    fn rejoin(&mut self, node: &str, rank: u32) {
+        self.join(node, "2", Some(RankInRound { round: 1, rank }));
+    }
+}
+
+#[test]
+fn a_newcomer_is_the_cause_of_a_new_round_and_no_node_of_the_old_one() {
+    let mut native = Native::of_two(3);
+    native.join("c", "1", None);
+    native.pass(1);
+    let run = native.lab.run("job");
+    assert_eq!((run.summary.nodes.missing, run.missing), (Some(0), vec![]), "a and b are on their way");
+    native.rejoin("a", 0);
+    native.pass(1);
+    native.lab.assert_said("nodes_taken_in", "job round 1 is over for its nodes: c (10.0.0.1) joined and is to be taken in; they are told to join again");
+    native.rejoin("b", 1);
+    native.pass(5);
+    assert_eq!(native.lab.texts("node_rejoined"), Vec::<&str>::new());
+    assert_eq!(native.lab.complaints(), Vec::<&str>::new());
+    assert_eq!(native.lab.run("job").summary.nodes.joined, 3);
+}
+
+#[test]
+fn a_silent_node_is_blamed_and_not_the_one_that_joins_again_for_it() {
+    let mut native = Native::of_two(2);
+    native.core.cut(&native.run.clone(), &label("b"), native.lab.now);
+    native.pass(4);
+    let told = native.lab.assert_said(
+        "node_disconnected",
+        "job: b (10.0.0.1), rank 1: the connection closed 3 s ago, and nothing has come since; given up when 15 s of silence are over",
+    );
+    // The workers of a fail for it.
+    native.rejoin("a", 0);
+    native.pass(2);
+    let blamed = native.lab.texts("node_rejoined");
+    assert!(
+        matches!(blamed[..], [text] if text.contains("and b (10.0.0.1) has not been heard from for")),
+        "{blamed:?}"
+    );
+    let names: Vec<_> = native.lab.run("job").missing.into_iter().filter_map(|node| node.name).collect();
+    assert!(names.is_empty() || names == ["b"], "{names:?}");
+    native.pass(30);
+    assert!(told < 50.0);
+    assert!(native.lab.texts("nodes_missing").iter().all(|text| !text.contains("a (10.0.0.1)")));
+}
+
+#[test]
+fn a_failed_worker_and_a_refused_node_are_told_with_the_run() {
+    let mut native = Native::of_two(2);
+    native.core.close(&native.run.clone(), "node a", native.lab.now).expect("a run");
+    let failed = LeaveRequest { why: Some(label("ChildFailedError")), outcome: Some(Outcome::Failed) };
+    native.core.leave(&native.run.clone(), &label("a"), failed, native.lab.now);
+    native.tell();
+    native.pass(1);
+    native.lab.assert_said(
+        "node_failed",
+        "job round 1: a (10.0.0.1), rank 0, failed: ChildFailedError; still in the round: b (10.0.0.1)",
+    );
+    for _ in 0..3 {
+        native.join("late", "1", None);
+        native.pass(1);
+    }
+    let refused = native.lab.texts("join_refused");
+    assert!(
+        matches!(refused[..], [text] if text.contains("late (10.0.0.1) was refused: run job was closed")),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn two_backends_under_one_id_are_two_runs_and_a_finding() {
+    let mut native = Native::new(2);
+    native.join("a", "1", None);
+    native.pass(2);
+    assert_eq!(native.lab.complaints(), Vec::<&str>::new());
+    native.lab.agent(1, "job");
+    native.lab.cas(1, "job", "join");
+    native.pass(3);
+    native.lab.assert_said(
+        "two_backends",
+        "job: nodes of this run use two rendezvous backends, and never meet: rallypoint (a), and c10d (node1)",
+    );
+    let list = native.lab.insight.list(0, native.lab.now);
+    let mut kinds: Vec<_> = list.runs.iter().map(|run| run.kind.name()).collect();
+    kinds.sort_unstable();
+    assert_eq!(kinds, ["c10d", "native"], "each is shown once");
+}
