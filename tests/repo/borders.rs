@@ -102,7 +102,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
     ("process", &[], &["tokio", "tracing"]),
     (
         "loadgen",
-        &["core/ids", "core/protocol", "node/client", "process"],
+        &["core/ids", "core/link", "core/protocol", "node/client", "process"],
         &["axum", "prometheus", "tracing", "indicatif"],
     ),
 ];
