@@ -114,10 +114,14 @@ macro_rules! seeds {
 }
 
 seeds! {
-    nothing_is_lost_or_done_twice_1: 0..2500;
-    nothing_is_lost_or_done_twice_2: 2500..5000;
-    nothing_is_lost_or_done_twice_3: 5000..7500;
-    nothing_is_lost_or_done_twice_4: 7500..10_000;
+    nothing_is_lost_or_done_twice_1: 0..1250;
+    nothing_is_lost_or_done_twice_2: 1250..2500;
+    nothing_is_lost_or_done_twice_3: 2500..3750;
+    nothing_is_lost_or_done_twice_4: 3750..5000;
+    nothing_is_lost_or_done_twice_5: 5000..6250;
+    nothing_is_lost_or_done_twice_6: 6250..7500;
+    nothing_is_lost_or_done_twice_7: 7500..8750;
+    nothing_is_lost_or_done_twice_8: 8750..10_000;
 }
 
 #[test]
