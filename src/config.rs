@@ -122,6 +122,17 @@ pub struct JournalConfig {
     pub on_error: OnJournalError,
 }
 
+/// Where the certificates of the admin port are, in PEM files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsConfig {
+    /// The server's certificate, and those that lead to its authority.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// The authority of the clients' certificates, if they need one.
+    pub client_ca: Option<PathBuf>,
+}
+
 /// What acknowledged changes survive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Durability {

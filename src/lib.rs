@@ -33,3 +33,4 @@ pub mod loadgen;
 pub mod node;
 pub mod process;
 pub mod server;
+pub mod tls;

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import ipaddress
 import json
+import os
 import random
 import re
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -43,14 +46,15 @@ class Endpoint:
 
     host: str
     port: int = DEFAULT_PORT
+    encrypted: bool | None = None
+    """What the scheme says, if there is one."""
 
     @classmethod
     def parse(cls, text: str) -> Endpoint:
-        """Reads `HOST`, `HOST:PORT` or `[IPV6]:PORT`, each also with `http://` before it. A ValueError says what is wrong."""
+        """Reads `HOST`, `HOST:PORT` or `[IPV6]:PORT`, each also with `http://` or `https://` before it. A ValueError says what is wrong."""
         rest = text.strip()
-        if rest.startswith("https://"):
-            raise ValueError(f"endpoint {text!r}: the server speaks plain HTTP, write HOST:PORT")
-        rest = rest.removeprefix("http://").rstrip("/")
+        encrypted = True if rest.startswith("https://") else False if rest.startswith("http://") else None
+        rest = rest.removeprefix("https://").removeprefix("http://").rstrip("/")
         bracketed = re.fullmatch(r"\[([^\]]+)\](?::(\d+))?", rest)
         if bracketed:
             host, port = bracketed.groups()
@@ -61,13 +65,40 @@ class Endpoint:
         if not host or not re.fullmatch(r"[\w.:%-]+", host):
             raise ValueError(f"endpoint {text!r} names no host; expected HOST:PORT, such as rallypoint:{DEFAULT_PORT}")
         if port is None or port == "":
-            return cls(host)
+            return cls(host, encrypted=encrypted)
         if not port.isdigit() or not 0 < int(port) < 1 << 16:
             raise ValueError(f"endpoint {text!r}: {port!r} is not a port; expected 1 to 65535")
-        return cls(host, int(port))
+        return cls(host, int(port), encrypted)
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Without a scheme: where RALLYPOINT_TLS_CA names an authority, but not on loopback, where a relay is plain."""
+        if self.encrypted is not None:
+            return self.encrypted
+        return "RALLYPOINT_TLS_CA" in os.environ and not self._is_loopback()
+
+    def _is_loopback(self) -> bool:
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def tls_context() -> ssl.SSLContext:
+    """Whom this process trusts, and what it shows of itself: RALLYPOINT_TLS_CA, RALLYPOINT_TLS_CLIENT_CERT and RALLYPOINT_TLS_CLIENT_KEY, as
+    for the program. The files are read for each connection, so new ones hold at once."""
+    authority = os.environ.get("RALLYPOINT_TLS_CA")
+    if not authority:
+        raise ValueError("https:// needs the authority of the server's certificate: set RALLYPOINT_TLS_CA to its file")
+    context = ssl.create_default_context(cafile=authority)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    certificate = os.environ.get("RALLYPOINT_TLS_CLIENT_CERT")
+    if certificate:
+        context.load_cert_chain(certificate, os.environ.get("RALLYPOINT_TLS_CLIENT_KEY"))
+    return context
 
 
 @dataclass(frozen=True)
@@ -181,7 +212,11 @@ class Client:
     def _connected(self) -> http.client.HTTPConnection:
         self._check_interrupted()
         if self._connection is None:
-            self._connection = http.client.HTTPConnection(self.endpoint.host, self.endpoint.port, timeout=CONNECT_SECONDS)
+            host, port = self.endpoint.host, self.endpoint.port
+            if self.endpoint.is_encrypted:
+                self._connection = http.client.HTTPSConnection(host, port, timeout=CONNECT_SECONDS, context=tls_context())
+            else:
+                self._connection = http.client.HTTPConnection(host, port, timeout=CONNECT_SECONDS)
             self._connection.connect()  # sets TCP_NODELAY
             self._check_interrupted()
         return self._connection
@@ -211,6 +246,10 @@ class Client:
             return f"the server says: {error}"
         if isinstance(error, socket.gaierror):
             return f"the name {host!r} does not resolve ({error.strerror}): check the Service's name and namespace"
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return f"the server's certificate is not good for {host!r}: {error.verify_message}; is RALLYPOINT_TLS_CA its authority?"
+        if isinstance(error, ssl.SSLError):
+            return f"no TLS connection ({error.reason}): is the scheme right, and does the server take this client's certificate?"
         if isinstance(error, (http.client.HTTPException, ConnectionResetError)):
             return (
                 f"what listens there does not speak HTTP, or went away ({type(error).__name__}): the endpoint must be the "

@@ -1,9 +1,12 @@
 //! Flags that several commands have.
 
+use std::path::PathBuf;
+
 use clap::ValueEnum;
 use clap::builder::BoolishValueParser;
 
-use crate::node::client::http::{AdminUrl, DEFAULT_ADMIN};
+use crate::node::client::http::{AdminUrl, DEFAULT_ADMIN, use_tls};
+use crate::tls::ClientTls;
 
 /// Text for people, or JSON for programs: `-o json`, and `--json`, which says the same.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -44,5 +47,38 @@ pub(super) struct AdminPort {
 impl AdminPort {
     pub(super) fn url(self) -> AdminUrl {
         self.first_word.unwrap_or(self.admin)
+    }
+}
+
+/// What a client of an encrypted admin port needs: the same for all commands.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "A server whose admin port speaks TLS")]
+pub(super) struct Tls {
+    /// Authority of the server's certificate. An admin port that is not on loopback is https:// then
+    #[arg(id = "tls_ca", long = "tls-ca", global = true, env = "RALLYPOINT_TLS_CA", value_name = "FILE")]
+    ca: Option<PathBuf>,
+
+    /// Certificate of this client, where the server wants one
+    #[arg(id = "tls_client_cert", long = "tls-client-cert", global = true, env = "RALLYPOINT_TLS_CLIENT_CERT", value_name = "FILE", requires_all = ["tls_ca", "tls_client_key"])]
+    client_cert: Option<PathBuf>,
+
+    /// Its key
+    #[arg(
+        id = "tls_client_key",
+        long = "tls-client-key",
+        global = true,
+        env = "RALLYPOINT_TLS_CLIENT_KEY",
+        value_name = "FILE",
+        requires = "tls_client_cert"
+    )]
+    client_key: Option<PathBuf>,
+}
+
+impl Tls {
+    /// From here on it holds for all connections of this process.
+    pub(super) fn hold(&self) {
+        let Some(ca) = self.ca.clone() else { return };
+        let identity = self.client_cert.clone().zip(self.client_key.clone());
+        use_tls(ClientTls { ca, identity });
     }
 }

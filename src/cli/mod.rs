@@ -40,6 +40,9 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
+
+    #[command(flatten)]
+    tls: flags::Tls,
 }
 
 #[derive(Debug, Subcommand)]
@@ -111,6 +114,7 @@ impl Cli {
 
     /// Runs the command. Errors are printed to stderr.
     pub fn run(self) -> ExitCode {
+        self.tls.hold();
         let ended = match self.command {
             Command::Serve(args) => args.run(),
             Command::Run(args) => args.run(),

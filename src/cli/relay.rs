@@ -109,7 +109,7 @@ impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let name = self.name.map_or_else(|| default_name(self.listen.port()), Ok)?;
         let config = RelayConfig {
-            server: self.server.endpoint().clone(),
+            server: self.server.clone(),
             listen: self.listen,
             admin: Some(self.admin),
             name,
@@ -122,7 +122,7 @@ impl Args {
             if let Some(file) = &self.ports_file {
                 write_ports_file(file, &[store], admin)?;
             }
-            say(format_args!("relaying {} to {store} (store) and {admin} (API)", config.server));
+            say(format_args!("relaying {} to {store} (store) and {admin} (API)", config.server.endpoint()));
             let mut stopped = pin!(process::unless_stopped(std::future::pending::<anyhow::Result<()>>()));
             let mut outcome = Outcome::Done;
             let stop = poll_fn(|cx| stopped.as_mut().poll(cx).map(drop));

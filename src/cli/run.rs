@@ -234,7 +234,7 @@ impl Args {
     /// A relay on the usual ports, or on others where these are taken.
     fn relay(admin: &AdminUrl) -> anyhow::Result<(Bound, RelayConfig)> {
         let mut config = RelayConfig {
-            server: admin.endpoint().clone(),
+            server: admin.clone(),
             listen: relay::loopback(29500),
             admin: Some(relay::loopback(29501)),
             name: String::new(),

@@ -15,7 +15,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::launch::{environment, hostname};
 use super::units::{MaybeOff, duration, duration_or_off, on_or_off, positive_duration, size, size_text};
 use super::{Outcome, UsageError, token};
-use crate::config::{Durability, InsightConfig, JournalConfig, OnJournalError, ServerConfig};
+use crate::config::{Durability, InsightConfig, JournalConfig, OnJournalError, ServerConfig, TlsConfig};
 use crate::core::protocol::{LegacyRelease, Limits};
 use crate::core::rendezvous::Terms;
 use crate::core::store::StaleKeyConfig;
@@ -23,6 +23,7 @@ use crate::node::launch::{self, Given};
 use crate::process;
 use crate::server::admin;
 use crate::server::{self, DescriptorShares, Server};
+use crate::tls::ServerTls;
 
 /// The groups of flags in the help.
 mod heading {
@@ -89,6 +90,18 @@ pub(super) struct Args {
     /// File with the token for operator routes; without a token they are for peers on loopback
     #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
+
+    /// Certificate of the admin port, with those that lead to its authority: API, page, metrics and links speak TLS then
+    #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// Its key. Both files are looked at again every 30 s
+    #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// Authority of the certificates that clients of the admin port must show, all but those of /livez and /readyz
+    #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_TLS_CLIENT_CA", value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
 
     /// Longest key
     #[arg(
@@ -425,6 +438,7 @@ impl Args {
         if !self.is_mine()? {
             return self.stay_idle(&runtime, signals);
         }
+        let tls = self.tls()?;
         let descriptors = process::raise_descriptor_limit();
         let config = self.config(descriptors)?;
         let sockets =
@@ -456,7 +470,7 @@ impl Args {
         );
         let server = Server::start(config, sockets)?;
         self.write_ports_file(&stores, admin)?;
-        runtime.block_on(serve_until_stopped(server, admin_socket, signals))?;
+        runtime.block_on(serve_until_stopped(server, admin_socket, tls, signals))?;
         Ok(Outcome::Done)
     }
 
@@ -556,8 +570,16 @@ impl Args {
         let config = ServerConfig { listen: Vec::new(), journal: None, ..self.config(descriptors)? };
         let server = Server::start(config, Vec::new())?;
         self.write_ports_file(&[], admin)?;
-        runtime.block_on(serve_until_stopped(server, admin_socket, signals))?;
+        runtime.block_on(serve_until_stopped(server, admin_socket, self.tls()?, signals))?;
         Ok(Outcome::Done)
+    }
+
+    /// The certificates of the admin port.
+    fn tls(&self) -> anyhow::Result<Option<ServerTls>> {
+        let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) else { return Ok(None) };
+        let files = TlsConfig { cert: cert.clone(), key: key.clone(), client_ca: self.tls_client_ca.clone() };
+        let tls = ServerTls::new(files).map_err(|error| UsageError(format!("--tls-cert: {error}")))?;
+        Ok(Some(tls))
     }
 
     /// Names of this server, as far as it can know them.
@@ -670,9 +692,10 @@ impl StopSignals {
 async fn serve_until_stopped(
     server: Arc<Server>,
     admin_socket: std::net::TcpListener,
+    tls: Option<ServerTls>,
     mut signals: StopSignals,
 ) -> anyhow::Result<()> {
-    let _admin = admin::serve(admin_socket, Arc::clone(&server))?;
+    let _admin = admin::serve(admin_socket, Arc::clone(&server), tls)?;
     let background = tokio::spawn(Arc::clone(&server).look_after());
     let journal = server.stores().journal().cloned();
     let broken = async {

@@ -51,6 +51,11 @@ impl Endpoint {
     /// Where c10d stores listen if nothing else is said.
     pub const DEFAULT_PORT: u16 = 29500;
 
+    /// Whether it is this host by its loopback.
+    pub fn is_loopback(&self) -> bool {
+        self.host == "localhost" || self.host.parse::<std::net::IpAddr>().is_ok_and(|addr| addr.is_loopback())
+    }
+
     /// Takes a host, which may be an IPv6 address with or without brackets, and a port.
     pub fn new(host: &str, port: u16) -> Result<Self, EndpointError> {
         let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));

@@ -189,6 +189,13 @@ fn the_help_of_wait_tells_all() {
           --json                     Print JSON, as -o json does [env: RALLYPOINT_JSON=]
       -h, --help                     Print help
 
+    A server whose admin port speaks TLS:
+          --tls-ca <FILE>           Authority of the server's certificate. An admin port that is not on
+                                    loopback is https:// then [env: RALLYPOINT_TLS_CA=]
+          --tls-client-cert <FILE>  Certificate of this client, where the server wants one [env:
+                                    RALLYPOINT_TLS_CLIENT_CERT=]
+          --tls-client-key <FILE>   Its key [env: RALLYPOINT_TLS_CLIENT_KEY=]
+
     Each try resolves the name, connects, says hello and pings. stderr says which step fails and why.
     Exit code: 0 it answers, 1 it did not in time, 2 usage
     ");
@@ -493,7 +500,7 @@ fn health_is_an_exit_code() {
     let sick = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 20\r\n\r\n{\"detail\":\"not yet\"}";
     let sick = other_server(Some(b'\n'), sick).to_string();
     run(&["health", &sick]).failed(1, "/readyz: not yet (503)");
-    run(&["health", "https://host"]).failed(2, "plain HTTP");
+    run(&["health", "https://host"]).failed(1, "--tls-ca FILE");
 }
 
 // ----- ctl -----------------------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ fn another_answer_than_expected_is_said() {
 fn wrong_usage_is_exit_code_two() {
     let (addr, _) = admin(KNOWN);
     failed(&status(addr, &["--interval", "1ns"]), 2, "--interval is too short");
-    failed(&status(addr, &["https://host"]), 2, "plain HTTP");
+    failed(&status(addr, &["https://host"]), 1, "--tls-ca FILE");
 }
 
 #[test]

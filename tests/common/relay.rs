@@ -21,11 +21,15 @@ impl TestRelay {
     /// Starts a relay for the server whose admin port is `server`. Returns once its ports are bound; the link may come
     /// later.
     pub(crate) fn start(server: SocketAddr, name: &str, args: &[&str]) -> Self {
-        let server = server.to_string();
+        Self::start_for(&server.to_string(), name, args)
+    }
+
+    /// The same with the server as it is written.
+    pub(crate) fn start_for(server: &str, name: &str, args: &[&str]) -> Self {
         let own = [
             "relay",
             "--server",
-            &server,
+            server,
             "--name",
             name,
             "--listen",

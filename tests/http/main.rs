@@ -10,3 +10,4 @@ mod foreign_text;
 mod native_runs;
 mod rendezvous;
 mod runs;
+mod tls;

@@ -26,7 +26,11 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
         &["core/ids", "node/endpoint", "node/makers", "node/shell"],
         &["tokio", "tracing", "std::env", "std::fs"],
     ),
-    ("node/client", &["config", "core/ids", "core/protocol", "node/endpoint"], &["axum", "prometheus"]),
+    (
+        "node/client",
+        &["config", "core/ids", "core/protocol", "node/endpoint", "tls"],
+        &["axum", "prometheus"],
+    ),
     (
         "node/doctor",
         &[
@@ -43,7 +47,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         "node/relay",
-        &["api", "core/ids", "core/link", "node/client", "node/endpoint", "process"],
+        &["api", "core/ids", "core/link", "node/client", "process", "tls"],
         &["axum", "prometheus", "tracing"],
     ),
     ("server/clock", &["core/ids"], &["axum", "tracing"]),
@@ -74,6 +78,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
             "server/clock",
             "server/engine",
             "server/journal",
+            "tls",
         ],
         &["axum", "prometheus"],
     ),
@@ -96,10 +101,12 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
             "server/clock",
             "server/engine",
             "server/metrics",
+            "tls",
         ],
         &["prometheus"],
     ),
     ("process", &[], &["tokio", "tracing"]),
+    ("tls", &["config"], &["axum", "hyper", "tracing"]),
     (
         "loadgen",
         &["core/ids", "core/link", "core/protocol", "node/client", "process"],

@@ -55,7 +55,6 @@ impl Documents<'_> {
             connections,
             runs,
             explanations: self.log.about(None),
-            links: self.jobs.links.counts,
         }
     }
 

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::str::FromStr;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
@@ -13,11 +14,11 @@ use hyper::header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, DATE, HOST,
 use hyper::http::request;
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use tokio::net::TcpStream;
 
 use super::{Endpoint, StepError, open, resolve};
 use crate::config::Token;
 use crate::core::ids::Elapsed;
+use crate::tls::{ClientTls, Handshake, Stream};
 
 /// Where the admin port is by default.
 pub(crate) const DEFAULT_ADMIN: &str = "http://127.0.0.1:29501";
@@ -26,23 +27,72 @@ const DEFAULT_PORT: u16 = 29501;
 const MAX_HEAD: usize = 16 * 1024;
 const MAX_BODY: usize = 16 * 1024 * 1024;
 
-/// An admin port, as `http://HOST:PORT` or `HOST:PORT`.
+/// Whom this process trusts and what it shows of itself, on every connection to an admin port.
+static TLS: OnceLock<ClientTls> = OnceLock::new();
+
+/// Sets it for this process, once, before the first connection.
+pub(crate) fn use_tls(tls: ClientTls) {
+    // A second call would come from a second command line.
+    let _first = TLS.set(tls);
+}
+
+/// An admin port, as `http://HOST:PORT`, `https://HOST:PORT` or `HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct AdminUrl(Endpoint);
+pub struct AdminUrl {
+    endpoint: Endpoint,
+    /// What the scheme says, if there is one.
+    encrypted: Option<bool>,
+}
 
 impl AdminUrl {
     pub(crate) fn host(&self) -> &str {
-        self.0.host()
+        self.endpoint.host()
     }
 
     /// Where it is.
     pub(crate) const fn endpoint(&self) -> &Endpoint {
-        &self.0
+        &self.endpoint
     }
 
     /// The admin port's usual place, on the host of a store.
     pub(crate) fn beside(store: &Endpoint) -> Self {
-        Self(store.with_port(DEFAULT_PORT))
+        Self { endpoint: store.with_port(DEFAULT_PORT), encrypted: None }
+    }
+
+    /// Without a scheme: where certificates were named, but not on loopback, where a relay is plain.
+    fn is_encrypted(&self) -> bool {
+        self.encrypted.unwrap_or_else(|| TLS.get().is_some() && !self.endpoint.is_loopback())
+    }
+
+    /// A new connection of a client, encrypted if this port is.
+    pub(crate) async fn secure(&self, stream: tokio::net::TcpStream) -> Result<Stream, Handshake> {
+        match self.tls()? {
+            Some(tls) => tls.connect(self.host(), stream).await,
+            None => Ok(Stream::Plain(stream)),
+        }
+    }
+
+    fn tls(&self) -> Result<Option<&'static ClientTls>, Handshake> {
+        if self.is_encrypted() { TLS.get().ok_or(Handshake::NoAuthority).map(Some) } else { Ok(None) }
+    }
+
+    /// A connection to the first address that takes one.
+    pub(crate) async fn connect(&self, limit: Duration) -> Result<(Stream, SocketAddr), HttpError> {
+        self.tls().map_err(HttpError::NoAuthority)?;
+        let mut last = None;
+        for addr in resolve(&self.endpoint, limit).await? {
+            match open(addr, limit).await {
+                Ok(stream) => {
+                    let secured = self.secure(stream).await;
+                    return Ok((secured.map_err(|source| HttpError::Tls { addr, source })?, addr));
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        // There is at least one address, so `last` is there too.
+        Err(last
+            .unwrap_or_else(|| StepError::ResolverSilent { host: self.host().into(), after: limit })
+            .into())
     }
 }
 
@@ -50,10 +100,11 @@ impl FromStr for AdminUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text.starts_with("https://") {
-            return Err("the admin port speaks plain HTTP; write http://HOST:PORT".into());
-        }
-        let endpoint = text.strip_prefix("http://").unwrap_or(text);
+        let (endpoint, encrypted) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
+            (Some(rest), _) => (rest, Some(true)),
+            (_, Some(rest)) => (rest, Some(false)),
+            (None, None) => (text, None),
+        };
         let endpoint = endpoint.strip_suffix('/').unwrap_or(endpoint);
         let endpoint = Endpoint::parse(endpoint, DEFAULT_PORT).map_err(|error| error.to_string())?;
         // A request there would be told to everybody as that of a foreign client.
@@ -70,13 +121,14 @@ impl FromStr for AdminUrl {
             }
             _ => endpoint,
         };
-        Ok(Self(here))
+        Ok(Self { endpoint: here, encrypted })
     }
 }
 
 impl std::fmt::Display for AdminUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "http://{}", self.0)
+        let scheme = if self.is_encrypted() { "https" } else { "http" };
+        write!(f, "{scheme}://{}", self.endpoint)
     }
 }
 
@@ -118,6 +170,10 @@ impl Answer {
 pub(crate) enum HttpError {
     #[error(transparent)]
     Step(#[from] StepError),
+    #[error("{0}")]
+    NoAuthority(Handshake),
+    #[error("{addr}: {source}")]
+    Tls { addr: SocketAddr, source: Handshake },
     #[error("no answer within {}", Elapsed(*.0))]
     Late(Duration),
     #[error(
@@ -143,7 +199,10 @@ impl HttpError {
             Failure::Head(error) if error.is_parse_too_large() => Self::TooLarge(MAX_HEAD),
             Failure::Head(error) if error.is_parse() => Self::NotHttp(addr),
             Failure::Head(error) if error.is_incomplete_message() => Self::Closed(addr),
-            Failure::Head(error) | Failure::Body(error) => Self::Broken(error),
+            Failure::Head(error) | Failure::Body(error) => match Handshake::refused(&error) {
+                Some(source) => Self::Tls { addr, source },
+                None => Self::Broken(error),
+            },
         }
     }
 }
@@ -202,32 +261,16 @@ async fn exchange(
         .into_iter()
         .fold(request, |request, token| request.header(AUTHORIZATION, token.authorization()));
     let request = request
-        .header(HOST, admin.0.to_string())
+        .header(HOST, admin.endpoint.to_string())
         .header(USER_AGENT, concat!("rallypoint/", env!("CARGO_PKG_VERSION")))
         .header(ACCEPT, "application/json, */*")
         .header(CONNECTION, "close")
         .body(body)?;
     let exchange = async {
-        let (stream, addr) = connect(&admin.0, limit).await?;
+        let (stream, addr) = admin.connect(limit).await?;
         answer(stream, request).await.map_err(|error| HttpError::of(error, addr))
     };
     tokio::time::timeout(limit, exchange).await.unwrap_or(Err(HttpError::Late(limit)))
-}
-
-/// A connection to the first address that takes one.
-pub(crate) async fn connect(
-    endpoint: &Endpoint,
-    limit: Duration,
-) -> Result<(TcpStream, SocketAddr), StepError> {
-    let mut last = None;
-    for addr in resolve(endpoint, limit).await? {
-        match open(addr, limit).await {
-            Ok(stream) => return Ok((stream, addr)),
-            Err(error) => last = Some(error),
-        }
-    }
-    // There is at least one address, so `last` is there too.
-    Err(last.unwrap_or_else(|| StepError::ResolverSilent { host: endpoint.host().into(), after: limit }))
 }
 
 /// Why an exchange failed, without the peer's name.
@@ -238,7 +281,7 @@ enum Failure {
     TooLarge,
 }
 
-async fn answer(stream: TcpStream, request: Request<String>) -> Result<Answer, Failure> {
+async fn answer(stream: Stream, request: Request<String>) -> Result<Answer, Failure> {
     let (mut sender, connection) = http1::Builder::new()
         .max_buf_size(MAX_HEAD)
         .handshake(TokioIo::new(stream))
@@ -339,7 +382,7 @@ mod tests {
         assert_eq!(shown("http://[::1]:8080/"), Ok("http://[::1]:8080".into()));
         assert_eq!(shown("[::]:29501"), Ok("http://127.0.0.1:29501".into()));
         assert_eq!(shown("0.0.0.0:1"), Ok("http://127.0.0.1:1".into()));
-        assert!(shown("https://host").expect_err("TLS").contains("plain HTTP"));
+        assert_eq!(shown("https://host"), Ok("https://host:29501".into()));
         assert!(shown("http://host/path").is_err());
         assert!(shown("tcp://10.0.0.1:29501").expect_err("link").contains("Kubernetes"));
     }

@@ -15,12 +15,12 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::Value;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use super::Relay;
 use crate::api::Problem;
-use crate::node::client::http::connect;
+use crate::tls::Stream;
 
 /// How long a request waits for a server that is away.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -94,15 +94,15 @@ impl Relay {
     }
 
     /// A connection to the server, as soon as there is one.
-    async fn connect_api(&self) -> Result<TcpStream, String> {
+    async fn connect_api(&self) -> Result<Stream, String> {
         let give_up = Instant::now().checked_add(PATIENCE);
         loop {
-            let why = match connect(&self.config.server, STEP).await {
+            let why = match self.config.server.connect(STEP).await {
                 Ok((stream, _)) => return Ok(stream),
                 Err(why) => why,
             };
             if give_up.is_none_or(|at| Instant::now() >= at) {
-                return Err(format!("the server {} is away: {why}", self.config.server));
+                return Err(format!("the server {} is away: {why}", self.config.server.endpoint()));
             }
             tokio::time::sleep(PAUSE).await;
         }

@@ -20,13 +20,13 @@ use tokio::task::LocalSet;
 
 use crate::core::ids::Timestamp;
 use crate::core::link::{FIRST_STORE, Identity, RelayEnd, RelayEvent, RelayLife, SessionLost, SessionNo};
-use crate::node::endpoint::Endpoint;
+use crate::node::client::http::AdminUrl;
 
 /// What a relay is told.
 #[derive(Debug, Clone)]
 pub struct RelayConfig {
     /// The server's admin port.
-    pub server: Endpoint,
+    pub server: AdminUrl,
     /// Where the clients of the server's first store come.
     pub listen: SocketAddr,
     /// Where the clients of the server's API come.

@@ -14,7 +14,6 @@ use hyper::header::{CONNECTION, HOST, UPGRADE, USER_AGENT};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::{Relay, RelayError};
@@ -22,6 +21,7 @@ use crate::core::ids::{Elapsed, counted};
 use crate::core::link::{self, FRAMES_AT_ONCE, LinkError, READ_AT_ONCE, Refuse, RelayEvent, TICK};
 use crate::node::client::{StepError, open, resolve};
 use crate::process::random_number;
+use crate::tls::{Handshake, Moved, Stream};
 
 /// One step of a connection: the look-up, the handshake, the answer to the request.
 const STEP: Duration = Duration::from_secs(3);
@@ -38,6 +38,8 @@ enum NoLink {
     Step(#[from] StepError),
     #[error("{0} does not answer within {t}", t = Elapsed(STEP))]
     Late(SocketAddr),
+    #[error("{addr}: {source}")]
+    Tls { addr: SocketAddr, source: Handshake },
     #[error("{addr} answered {status} and not with a link; is it the admin port (29501) of rallypoint?")]
     Status { addr: SocketAddr, status: StatusCode },
     #[error("{addr} does not speak HTTP; is it the admin port (29501)? {source}")]
@@ -94,7 +96,7 @@ impl Relay {
             let held = self.clients.borrow().len();
             self.say(format!(
                 "the server {} has been away for {}, {} held: {why}",
-                self.config.server,
+                self.config.server.endpoint(),
                 Elapsed(since),
                 counted(held, "client is", "clients are")
             ));
@@ -109,9 +111,9 @@ impl Relay {
     }
 
     /// A connection that has become a link, and what was read of it already.
-    async fn connect(&self) -> Result<(TcpStream, BytesMut), NoLink> {
+    async fn connect(&self) -> Result<(Stream, BytesMut), NoLink> {
         let mut last = None;
-        for addr in resolve(&self.config.server, STEP).await? {
+        for addr in resolve(self.config.server.endpoint(), STEP).await? {
             match tokio::time::timeout(STEP, self.upgrade(addr)).await {
                 Ok(Ok(link)) => return Ok(link),
                 Ok(Err(why)) => last = Some(why),
@@ -122,14 +124,18 @@ impl Relay {
         Err(last.unwrap_or(NoLink::Closed))
     }
 
-    async fn upgrade(&self, addr: SocketAddr) -> Result<(TcpStream, BytesMut), NoLink> {
-        let stream = open(addr, STEP).await?;
-        let http = |source| NoLink::Http { addr, source };
+    async fn upgrade(&self, addr: SocketAddr) -> Result<(Stream, BytesMut), NoLink> {
+        let stream = self.config.server.secure(open(addr, STEP).await?).await;
+        let stream = stream.map_err(|source| NoLink::Tls { addr, source })?;
+        let http = |error| match Handshake::refused(&error) {
+            Some(source) => NoLink::Tls { addr, source },
+            None => NoLink::Http { addr, source: error },
+        };
         let (mut sender, connection) =
             http1::Builder::new().handshake(TokioIo::new(stream)).await.map_err(http)?;
         let connection = tokio::task::spawn_local(connection.with_upgrades());
         let request = Request::get("/api/v1/link")
-            .header(HOST, self.config.server.to_string())
+            .header(HOST, self.config.server.endpoint().to_string())
             .header(USER_AGENT, concat!("rallypoint-relay/", env!("CARGO_PKG_VERSION")))
             .header(CONNECTION, "upgrade")
             .header(UPGRADE, link::UPGRADE)
@@ -141,16 +147,15 @@ impl Relay {
             return Err(NoLink::Status { addr, status: answer.status() });
         }
         let upgraded = hyper::upgrade::on(answer).await.map_err(http)?;
-        let parts = upgraded
-            .downcast::<TokioIo<TcpStream>>()
-            .map_err(|_| io::Error::other("the link is no socket"))?;
+        let parts =
+            upgraded.downcast::<TokioIo<Stream>>().map_err(|_| io::Error::other("the link is no socket"))?;
         Ok((parts.io.into_inner(), BytesMut::from(parts.read_buf)))
     }
 
     /// Moves frames until the link breaks or the relay is stopped, and returns why it ended.
     async fn talk(
         &self,
-        stream: &mut TcpStream,
+        stream: &mut Stream,
         input: &mut BytesMut,
         away: &mut Away,
         stop: Pin<&mut impl Future<Output = ()>>,
@@ -169,12 +174,11 @@ impl Relay {
 
     async fn move_frames(
         &self,
-        stream: &mut TcpStream,
+        stream: &mut Stream,
         input: &mut BytesMut,
         out: &mut BytesMut,
         away: &mut Away,
     ) -> Result<Infallible, NoLink> {
-        let (mut reader, mut writer) = stream.split();
         let mut ticks = tokio::time::interval(TICK);
         loop {
             self.end.borrow_mut().receive(input, self.now())?;
@@ -190,11 +194,8 @@ impl Relay {
             }
             input.reserve(READ_AT_ONCE);
             tokio::select! {
-                written = writer.write_buf(out), if !out.is_empty() => {
-                    written?;
-                }
-                read = reader.read_buf(input) => {
-                    if read? == 0 {
+                moved = stream.exchange(out, input) => {
+                    if moved? == Moved::Read(0) {
                         return Err(NoLink::Closed);
                     }
                 }
@@ -206,7 +207,7 @@ impl Relay {
 
     fn tell_up(&self, away: &mut Away) {
         let held = self.clients.borrow().len();
-        let server = &self.config.server;
+        let server = self.config.server.endpoint();
         if std::mem::replace(&mut away.was_up, true) {
             self.say(format!(
                 "the server {server} is back after {}, {} on",
@@ -222,7 +223,7 @@ impl Relay {
 
 /// Writes the last frames, and reads until the server has them: a connection that is closed with something unread in it
 /// is reset, which can overtake them.
-async fn say_goodbye(stream: &mut TcpStream, last: &[u8]) -> io::Result<()> {
+async fn say_goodbye(stream: &mut Stream, last: &[u8]) -> io::Result<()> {
     stream.write_all(last).await?;
     stream.shutdown().await?;
     let mut unread = [0; 4096];

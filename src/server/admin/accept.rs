@@ -27,11 +27,13 @@ use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinSet};
 use tower::ServiceExt;
 
+use super::access::LacksCertificate;
 use super::problem::Problem;
 use super::{ANSWER_TIMEOUT, MAX_BODY, REQUEST_TIMEOUT, all, api_routes, guarded, probes};
 use crate::server::engine::Reservation;
 use crate::server::tcp::Workers;
 use crate::server::{Place, Places, Server, Throttle, keep_running};
+use crate::tls::{ServerTls, Stream};
 
 /// The memory of a connection whose request waits or has waited (15 KiB were measured). It counts for
 /// `--max-memory`.
@@ -42,6 +44,8 @@ const SHARE: usize = 2;
 const LEAST_CONNECTIONS: usize = 64;
 /// Most connections in the reserve.
 const RESERVE: usize = 256;
+/// Time between two looks at the files of the certificates.
+const RELOAD: Duration = Duration::from_secs(30);
 /// Pause after an error of the system, for example when no descriptor is left.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -59,8 +63,12 @@ pub struct Serving(
     #[expect(dead_code, reason = "what it does when it is dropped is what it is for")] Workers,
 );
 
-/// Serves the admin port. The API is answered on the runtime that this is called on.
-pub fn serve(listener: std::net::TcpListener, server: Arc<Server>) -> io::Result<Serving> {
+/// Serves the admin port, with `tls` or without. The API is answered on the runtime that this is called on.
+pub fn serve(
+    listener: std::net::TcpListener,
+    server: Arc<Server>,
+    tls: Option<ServerTls>,
+) -> io::Result<Serving> {
     let thread = Workers::start("admin", NonZeroUsize::MIN)?;
     let runtime = thread.round_robin().next().clone();
     let listener = {
@@ -68,15 +76,36 @@ pub fn serve(listener: std::net::TcpListener, server: Arc<Server>) -> io::Result
         Arc::new(TcpListener::from_std(listener)?)
     };
     let api_runtime = Handle::current();
+    let tls = tls.map(Arc::new);
+    if let Some(tls) = tls.clone() {
+        runtime.spawn(keep_running("certificates", move || keep_certificates(Arc::clone(&tls))));
+    }
     runtime.spawn(keep_running("admin", move || {
         let (listener, server) = (Arc::clone(&listener), Arc::clone(&server));
-        let api_runtime = api_runtime.clone();
-        async move { accept(&listener, server, api_runtime).await }
+        let (api_runtime, tls) = (api_runtime.clone(), tls.clone());
+        async move { accept(&listener, server, api_runtime, tls).await }
     }));
     Ok(Serving(thread))
 }
 
-async fn accept(listener: &TcpListener, server: Arc<Server>, api_runtime: Handle) {
+/// Looks at the files of the certificates again and again.
+async fn keep_certificates(tls: Arc<ServerTls>) {
+    loop {
+        tokio::time::sleep(RELOAD).await;
+        match tls.reload() {
+            Ok(false) => {}
+            Ok(true) => tracing::info!("new connections to the admin port get the new certificate"),
+            Err(error) => tracing::warn!("{error}; the certificate that was read before is still used"),
+        }
+    }
+}
+
+async fn accept(
+    listener: &TcpListener,
+    server: Arc<Server>,
+    api_runtime: Handle,
+    tls: Option<Arc<ServerTls>>,
+) {
     let config = server.stores().config();
     let by_memory = (config.max_memory / SHARE / CONNECTION_MEMORY).max(LEAST_CONNECTIONS);
     let connections = config.max_admin_connections.min(by_memory);
@@ -102,11 +131,11 @@ async fn accept(listener: &TcpListener, server: Arc<Server>, api_runtime: Handle
         let place = Place::take(&places, peer.ip().to_canonical());
         let memory = || server.reserve(CONNECTION_MEMORY, places.taken() <= LEAST_CONNECTIONS);
         if let Some(place) = place.and_then(|place| Some((place, memory()?))) {
-            let router = everything.clone();
+            let (router, tls) = (everything.clone(), tls.clone());
             tokio::spawn(async move {
                 // A connection that becomes a link takes its place along.
                 let place = Arc::new(place);
-                serve_connection(stream, peer, router, Some(place)).await;
+                serve_connection(stream, peer, tls, router, Some(place)).await;
             });
             continue;
         }
@@ -121,7 +150,7 @@ async fn accept(listener: &TcpListener, server: Arc<Server>, api_runtime: Handle
                 places.taken()
             );
         }
-        let served = tokio::spawn(serve_connection(stream, peer, little.clone(), None));
+        let served = tokio::spawn(serve_connection(stream, peer, tls.clone(), little.clone(), None));
         reserve.enter(served.abort_handle());
         // A new connection may send its request before the next one takes its place.
         tokio::task::yield_now().await;
@@ -179,13 +208,38 @@ impl Reserve {
 /// The place of a connection, and its share of the memory.
 pub(super) type HeldPlace = Arc<(Place, Reservation)>;
 
-async fn serve_connection(stream: TcpStream, peer: SocketAddr, router: Router, place: Option<HeldPlace>) {
+/// The connection as it came, or encrypted; `None` if it is over.
+async fn welcome(stream: TcpStream, peer: SocketAddr, tls: Option<&ServerTls>) -> Option<Stream> {
+    let Some(tls) = tls else { return Some(Stream::Plain(stream)) };
+    match tokio::time::timeout(REQUEST_TIMEOUT, tls.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::debug!(%peer, %error, "no TLS connection");
+            None
+        }
+        Err(_) => None,
+    }
+}
+
+async fn serve_connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Option<Arc<ServerTls>>,
+    router: Router,
+    place: Option<HeldPlace>,
+) {
     // An answer of two parts must not wait for the acknowledgement of the first.
     let _ = stream.set_nodelay(true);
     let local = stream.local_addr().ok();
+    let Some(stream) = welcome(stream, peer, tls.as_deref()).await else { return };
+    let lacks_certificate =
+        tls.is_some_and(|tls| tls.wants_certificate()) && !stream.has_client_certificate();
     let keep_alive = place.is_some();
     let service = hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         let mut request = super::arrived(request, peer, local);
+        if lacks_certificate {
+            request.extensions_mut().insert(LacksCertificate);
+        }
         if let Some(place) = &place {
             request.extensions_mut().insert(Arc::clone(place));
         }

@@ -81,6 +81,21 @@ pub(super) async fn only_allowed(
     }
 }
 
+/// Said of a request over a connection whose client has shown no certificate, where it needs one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LacksCertificate;
+
+/// Lets in only clients that have shown a certificate, where they need one. The kubelet, which has none, may ask for health.
+pub(super) async fn only_certified(request: Request, next: Next) -> Response {
+    let is_probe = matches!(request.uri().path(), "/livez" | "/readyz");
+    if request.extensions().get::<LacksCertificate>().is_some() && !is_probe {
+        let detail = "this server wants a client certificate (serve --tls-client-ca): give one with --tls-client-cert and \
+                      --tls-client-key";
+        return Problem::new(StatusCode::UNAUTHORIZED, detail).with_code("no_certificate").into_response();
+    }
+    next.run(request).await
+}
+
 /// Lets in only requests that name this server and do not come from a foreign web page.
 pub(super) async fn only_own_names(
     State(server): State<Arc<Server>>,

@@ -7,7 +7,6 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 
 use super::accept::HeldPlace;
 use super::access::PeerAddr;
@@ -15,6 +14,7 @@ use super::problem::Problem;
 use crate::api;
 use crate::core::link::UPGRADE;
 use crate::server::Server;
+use crate::tls::Stream;
 
 /// Becomes the link of a relay: the connection of all clients on one node. The protocol behind the upgrade is
 /// rallypoint's own.
@@ -44,13 +44,10 @@ pub(super) async fn link(
     let place = request.extensions_mut().remove::<HeldPlace>();
     tokio::spawn(async move {
         let Ok(upgraded) = upgraded.await else { return };
-        let Ok(parts) = upgraded.downcast::<TokioIo<TcpStream>>() else {
+        let Ok(parts) = upgraded.downcast::<TokioIo<Stream>>() else {
             return tracing::error!("a link came over a connection that is no socket");
         };
-        match parts.io.into_inner().into_std() {
-            Ok(stream) => server.links().serve(stream, parts.read_buf, peer.0, place),
-            Err(error) => tracing::warn!(peer = %peer.0, %error, "cannot serve a link"),
-        }
+        server.links().serve(parts.io.into_inner(), parts.read_buf, peer.0, place);
     });
     let upgrade = [(header::CONNECTION, "upgrade"), (header::UPGRADE, UPGRADE)];
     (StatusCode::SWITCHING_PROTOCOLS, upgrade).into_response()

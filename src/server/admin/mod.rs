@@ -147,6 +147,7 @@ pub fn arrived<B>(mut request: Request<B>, peer: SocketAddr, local: Option<Socke
 fn guarded(routes: Router<Arc<Server>>, server: Arc<Server>) -> Router {
     routes
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&server), access::only_own_names))
+        .layer(axum::middleware::from_fn(access::only_certified))
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&server), access::only_allowed))
         .with_state(server)
 }

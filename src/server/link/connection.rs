@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use super::sessions::Woken;
 use super::{Link, LinkHost};
 use crate::core::link::{FRAMES_AT_ONCE, Frame, Hello, LinkError, READ_AT_ONCE, Refuse, TICK};
+use crate::tls::{Moved, Stream};
 
 /// A relay says who it is within this time.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -68,7 +68,7 @@ impl LinkHost {
     /// long as the connection lasts.
     pub(in crate::server) fn serve<P: Send + 'static>(
         self: &Arc<Self>,
-        stream: std::net::TcpStream,
+        stream: Stream,
         early: Bytes,
         peer: SocketAddr,
         place: P,
@@ -76,7 +76,7 @@ impl LinkHost {
         let host = Arc::clone(self);
         self.stores.workers().round_robin().next().spawn(async move {
             let _place = place;
-            let served = match TcpStream::from_std(stream) {
+            let served = match stream.moved_here() {
                 Ok(stream) => host.serve_link(stream, early, peer).await,
                 Err(error) => Err(error.into()),
             };
@@ -86,7 +86,7 @@ impl LinkHost {
         });
     }
 
-    async fn serve_link(&self, mut stream: TcpStream, early: Bytes, peer: SocketAddr) -> Result<(), Broken> {
+    async fn serve_link(&self, mut stream: Stream, early: Bytes, peer: SocketAddr) -> Result<(), Broken> {
         let mut input = BytesMut::from(early);
         let hello = tokio::time::timeout(HELLO_TIMEOUT, read_hello(&mut stream, &mut input));
         let hello = hello.await.map_err(|_| Broken::NoHello)??;
@@ -129,11 +129,10 @@ impl LinkHost {
     /// Serves a link until its connection breaks (an error), a newer one has taken over or the relay goes.
     async fn keep_going(
         &self,
-        stream: &mut TcpStream,
+        stream: &mut Stream,
         input: &mut BytesMut,
         line: &Line,
     ) -> Result<(), Broken> {
-        let (mut reader, mut writer) = stream.split();
         let woken = line.woken();
         let mut out = BytesMut::new();
         let mut ticks = tokio::time::interval(TICK);
@@ -145,11 +144,8 @@ impl LinkHost {
             }
             input.reserve(READ_AT_ONCE);
             tokio::select! {
-                written = writer.write_buf(&mut out), if !out.is_empty() => {
-                    written?;
-                }
-                read = reader.read_buf(input) => {
-                    if read? == 0 {
+                moved = stream.exchange(&mut out, input) => {
+                    if moved? == Moved::Read(0) {
                         return Err(Broken::Closed);
                     }
                 }
@@ -161,7 +157,7 @@ impl LinkHost {
     }
 }
 
-async fn read_hello(stream: &mut TcpStream, input: &mut BytesMut) -> Result<Hello, Broken> {
+async fn read_hello(stream: &mut Stream, input: &mut BytesMut) -> Result<Hello, Broken> {
     loop {
         match Frame::take(input).map_err(LinkError::from)? {
             Some(Frame::Hello(hello)) => return Ok(hello),
@@ -174,7 +170,7 @@ async fn read_hello(stream: &mut TcpStream, input: &mut BytesMut) -> Result<Hell
     }
 }
 
-async fn say_no(stream: &mut TcpStream, refuse: Refuse) -> Result<(), Broken> {
+async fn say_no(stream: &mut Stream, refuse: Refuse) -> Result<(), Broken> {
     let mut out = BytesMut::new();
     Frame::Refuse(refuse).put(&mut out);
     stream.write_all(&out).await?;
