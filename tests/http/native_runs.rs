@@ -388,7 +388,7 @@ fn a_broken_connection_a_refusal_and_a_failure_are_explanations_of_the_run() {
     }
     let run = explained(
         "join_refused",
-        "c (c.example) was refused: run train was started with other parameters by a",
+        "c (c.example) was refused: run train was started with other parameters by ",
     );
     let refusals =
         run["timeline"].as_array().expect("a list").iter().filter(|at| at["code"] == "join_refused").count();

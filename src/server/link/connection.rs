@@ -127,12 +127,7 @@ impl LinkHost {
     }
 
     /// Serves a link until its connection breaks (an error), a newer one has taken over or the relay goes.
-    async fn keep_going(
-        &self,
-        stream: &mut Stream,
-        input: &mut BytesMut,
-        line: &Line,
-    ) -> Result<(), Broken> {
+    async fn keep_going(&self, stream: &mut Stream, input: &mut BytesMut, line: &Line) -> Result<(), Broken> {
         let woken = line.woken();
         let mut out = BytesMut::new();
         let mut ticks = tokio::time::interval(TICK);
