@@ -17,6 +17,26 @@ pub struct Link {
     pub away_seconds: Option<f64>,
 }
 
+/// All links, counted; also the data of the event `links`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LinkCounts {
+    /// Relays that are connected.
+    pub connected: u32,
+    /// Relays whose link is away. An explanation `link_away` names them.
+    pub away: u32,
+    /// The clients of all of them.
+    pub clients: u64,
+    /// How often a relay came back to its clients.
+    pub resumes: u64,
+}
+
+impl LinkCounts {
+    /// Whether there is no relay.
+    pub const fn is_none(&self) -> bool {
+        self.connected == 0 && self.away == 0
+    }
+}
+
 /// `GET /api/v1/links`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LinkList {

@@ -19,7 +19,7 @@ pub use announce::{Announce, AnnounceAnswer, AnnounceState, Announced, Announced
 pub use barrier::{Arrive, ArriveReleased, ArriveWaiting};
 pub use expect::{Expect, Expects, Forgotten};
 pub use explanations::{Certainty, Evidence, Explanation, Seen, Severity, TimelineEvent};
-pub use links::{Link, LinkList};
+pub use links::{Link, LinkCounts, LinkList};
 pub use problem::Problem;
 pub use rendezvous::{
     Action, Close, Closed, Extend, Extended, Heartbeat, HeartbeatAnswer, Join, JoinComplete, JoinState,

@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::LinkCounts;
 use super::{Explanation, TimelineEvent, Wait};
 
 /// `GET /api/v1/runs`: every run, the one that needs attention most first.
@@ -21,8 +22,11 @@ pub struct RunList {
     pub connections: usize,
     /// The runs.
     pub runs: Vec<RunSummary>,
-    /// Explanations that concern no run: a foreign client on a store's port.
+    /// Explanations that concern no run: a foreign client on a store's port, a relay's link that is away.
     pub explanations: Vec<Explanation>,
+    /// The links of relays; not there without a relay.
+    #[serde(default, skip_serializing_if = "LinkCounts::is_none")]
+    pub links: LinkCounts,
 }
 
 /// How a run's processes find each other.
@@ -358,7 +362,7 @@ pub struct Rank {
 /// The data of the event `snapshot`, the first of `GET /api/v1/events`.
 ///
 /// After it come, each with an `id`: `run` (`RunSummary`: new or changed), `run_gone` (`RunGone`),
-/// `explanation` (`Explanation`: new, said again, or over), `moment` (`TimelineEvent`). A comment line comes
+/// `explanation` (`Explanation`: new, said again, or over), `moment` (`TimelineEvent`), `links` (`LinkCounts`). A comment line comes
 /// every 15 s when nothing happens. A subscriber that is too slow is closed; it connects again and gets a new
 /// snapshot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]

@@ -31,7 +31,7 @@ use crate::core::link::ServerLife;
 use crate::process::random_number;
 use crate::server::clock::Clock;
 use crate::server::engine::{MemoryBudget, Reservation};
-use crate::server::journal::{Journal, Restored};
+use crate::server::journal::{Journal, Restored, written_ago};
 pub use cleanup_log::{CleanupCounts, CleanupLog};
 pub use gate::PodGates;
 pub use limits::{DescriptorShares, default_max_memory, somaxconn};
@@ -65,6 +65,7 @@ impl Server {
     pub fn start(config: ServerConfig, sockets: Vec<std::net::TcpListener>) -> io::Result<Arc<Self>> {
         let clock = Clock::start();
         let cleanup_log = Arc::new(CleanupLog::new());
+        let written = config.journal.as_ref().and_then(|journal| written_ago(&journal.path));
         let opened = config.journal.as_ref().map(Journal::open).transpose().map_err(io::Error::other)?;
         let (journal, restored) = opened.unzip();
         let mut before = restored.map_or_else(Default::default, |it: Restored| {
@@ -100,7 +101,11 @@ impl Server {
         );
         if before.epoch.number > 0 {
             let keys: usize = stores.listeners().iter().map(|listener| listener.engine().stats().keys).sum();
-            tracing::info!(keys, "restarted in {}: {keys} keys are as they were", Elapsed(clock.now().0));
+            let took = Elapsed(clock.now().0);
+            let written = written.map_or_else(String::new, |ago| {
+                format!("; the journal was written last {} before that", Elapsed(ago))
+            });
+            tracing::info!(keys, "restarted in {took}: {keys} keys are as they were{written}");
         }
         Ok(Arc::new(Self { clock, cleanup_log, stores, rounds, gates, links, watch }))
     }

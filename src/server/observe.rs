@@ -137,6 +137,7 @@ impl Watch {
                 Change::Explanation { explanation, .. } => {
                     ("explanation", serde_json::to_string(explanation))
                 }
+                Change::Links(counts) => ("links", serde_json::to_string(counts)),
                 Change::Run(summary) => ("run", serde_json::to_string(summary)),
                 Change::RunGone(gone) => ("run_gone", serde_json::to_string(gone)),
                 Change::TimelineEvent(moment) => {
@@ -291,7 +292,8 @@ impl Watch {
             self.look_at_gates(&mut state, now);
         }
         if with_waits {
-            state.insight.links(self.links.away(), self.links.take_lost());
+            let (counts, away) = self.links.look();
+            state.insight.links(counts, away, self.links.take_lost());
         }
         state.insight.tick(now);
         self.publish(&mut state);

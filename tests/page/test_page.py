@@ -45,6 +45,17 @@ def test_the_grid_fills_up_as_events_arrive(admin: Admin, open_page: Open) -> No
     page.until_says("#sentence", "Running: 64 nodes")
 
 
+def test_relays_are_counted_and_one_that_is_away_is_named(admin: Admin, open_page: Open) -> None:
+    page = open_page(admin.url)
+    page.until_says("#link", "live")
+    assert page.text("#relays") == ""
+    admin.send("links", {"connected": 11, "away": 1, "clients": 96, "resumes": 3})
+    page.until_says("#relays", "12 relays with 96 clients, 1 of them is away")
+    said = "the link of train-3 at 10.0.0.7 has been away for 4 s; its relay holds 8 clients"
+    admin.send("explanation", {**explanation(9, None, "link_away", said, "look at the network"), "store": None})
+    page.until_says("#notices", said)
+
+
 def test_the_recorded_events_are_understood(admin: Admin, open_page: Open) -> None:
     snapshot, *rest = (EXAMPLES / "events.txt").read_text().split("\n\n")
     run = example("run_4_nodes_one_missing")

@@ -194,6 +194,8 @@ fn clients_end_when_their_link_is_away_for_too_long() {
     eventually("its wait ends with it", || metric(&server, "rallypoint_waiters") == 0);
     let lost = "the link of train-1 was away for longer than 1 s (--link-grace): 1 client is disconnected";
     eventually("it is told", || server.log().contains(lost));
+    let links = http(server.admin, "GET /api/v1/runs", "", "").json()["links"].clone();
+    assert!(links.is_null(), "none is left: {links}");
     network.close(false);
     let mut rest = Vec::new();
     assert_eq!(client.0.read_to_end(&mut rest).expect("closed"), 0, "{rest:?}");

@@ -104,6 +104,9 @@ fn waits_and_barriers_go_on_after_a_restart() {
         server.live();
         let log = || server.with(TestServer::log);
         eventually("it says who is back", || log().contains("2 relays are back"));
+        assert!(log().contains("; the journal was written last "), "{}", log());
+        let counts = || http(server.admin(), "GET /api/v1/runs", "", "").json()["links"]["connected"].clone();
+        eventually("they are counted", || counts() == 2);
         eventually("they wait again", || server.metric("rallypoint_waiters") == 2);
     }
     // One who had arrived before is counted once.

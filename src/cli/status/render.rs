@@ -11,7 +11,8 @@ use super::text_writer::{BAD, FAINT, STRONG, Span, TextWriter, WARN, clean};
 use super::words::{after_first, elapsed, names, ranges};
 use super::{Details, RunKey};
 use crate::api::{
-    Certainty, Explanation, Node, NodeState, Run, RunKind, RunList, RunState, RunSummary, Severity, Wait,
+    Certainty, Explanation, LinkCounts, Node, NodeState, Run, RunKind, RunList, RunState, RunSummary,
+    Severity, Wait,
 };
 use crate::core::ids::{count, counted};
 
@@ -66,6 +67,10 @@ pub(super) fn runs(list: &RunList, details: &Details, mut out: TextWriter) -> Te
         let sheet = Sheet { now: list.now, label: 8, depth: Depth::Whole };
         sheet.explanations(&mut out, &list.explanations);
     }
+    if !list.links.is_none() {
+        out.gap();
+        out.sentence(0, 2, FAINT, &relays(&list.links));
+    }
     if list.lost_observations > 0 {
         out.gap();
         let lost = format!(
@@ -75,6 +80,24 @@ pub(super) fn runs(list: &RunList, details: &Details, mut out: TextWriter) -> Te
         out.sentence(0, 2, WARN, &lost);
     }
     out
+}
+
+/// Their number and that of their clients. An explanation names those that are away.
+fn relays(links: &LinkCounts) -> String {
+    let all = links.connected.saturating_add(links.away);
+    let away = match links.away {
+        0 => String::new(),
+        away => format!(", {away} of them {} away", if away == 1 { "is" } else { "are" }),
+    };
+    let back = match links.resumes {
+        0 => String::new(),
+        times => format!("; links came back {}", counted(times, "time", "times")),
+    };
+    format!(
+        "{} with {}{away}{back}",
+        counted(all, "relay", "relays"),
+        counted(links.clients, "client", "clients")
+    )
 }
 
 /// One run, with everything there is to say.

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::reason::{Finding, Names, Reason};
+use crate::api::LinkCounts;
 use crate::core::ids::{Elapsed, Timestamp};
 
 /// A link that is away.
@@ -36,6 +37,7 @@ pub struct LostLink {
 /// What is known of the links.
 #[derive(Debug, Default)]
 pub(super) struct Links {
+    pub(super) counts: LinkCounts,
     pub(super) away: Vec<AwayLink>,
     pub(super) lost: Vec<LostLink>,
     /// For how long the clients of a link stay while it is away.

@@ -35,7 +35,7 @@ use self::jobs::Jobs;
 use self::run::{RunKey, TrackedRun};
 use self::show::Documents;
 use self::told::Told;
-use crate::api::{Run, RunKind, RunList, WaitList};
+use crate::api::{LinkCounts, Run, RunKind, RunList, WaitList};
 use crate::core::gate::GateSnapshot;
 use crate::core::ids::{RunId, Timestamp};
 use crate::core::rendezvous::{Fact, RunSnapshot};
@@ -138,8 +138,11 @@ impl Insight {
         Fold { jobs: &mut self.jobs, told: &mut self.told, port, at }
     }
 
-    /// The links that are away now, and those that were for too long since the last call.
-    pub fn links(&mut self, away: Vec<AwayLink>, lost: Vec<LostLink>) {
+    /// The links: how many there are, those that are away now, and those that were for too long since the last call.
+    pub fn links(&mut self, counts: LinkCounts, away: Vec<AwayLink>, lost: Vec<LostLink>) {
+        if std::mem::replace(&mut self.jobs.links.counts, counts) != counts {
+            self.told.tell(Change::Links(counts));
+        }
         self.jobs.links.away = away;
         self.jobs.links.lost.extend(lost);
     }

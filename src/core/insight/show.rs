@@ -55,6 +55,7 @@ impl Documents<'_> {
             connections,
             runs,
             explanations: self.log.about(None),
+            links: self.jobs.links.counts,
         }
     }
 

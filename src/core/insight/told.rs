@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::epoch::Epoch;
 use super::explanation_log::{ExplanationLog, Utterance};
 use super::run::RunKey;
-use crate::api::{Explanation, RunGone, RunSummary, TimelineEvent};
+use crate::api::{Explanation, LinkCounts, RunGone, RunSummary, TimelineEvent};
 
 /// Something changed.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +21,8 @@ pub enum Change {
     Run(RunSummary),
     /// A run is no longer shown.
     RunGone(RunGone),
+    /// There are more or fewer relays, or clients of them.
+    Links(LinkCounts),
     /// Something happened.
     TimelineEvent(TimelineEvent),
 }

@@ -134,8 +134,8 @@ pub(super) async fn forget(
 
 /// The runs live, as server-sent events.
 ///
-/// First `snapshot` (RunList with `version`), then `run` (RunSummary), `run_gone`, `explanation`, `moment` as they come. A
-/// subscriber that does not keep up is closed; it connects again and gets a new snapshot.
+/// First `snapshot` (RunList with `version`), then `run` (RunSummary), `run_gone`, `explanation`, `moment` and `links`
+/// (LinkCounts) as they come. A subscriber that does not keep up is closed; it connects again and gets a new snapshot.
 #[utoipa::path(
     get,
     path = "/api/v1/events",

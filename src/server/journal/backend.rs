@@ -5,6 +5,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 /// Keeps segments by their numbers.
 pub trait Backend: std::fmt::Debug + Send + Sync {
@@ -52,6 +53,14 @@ pub enum NoFolder {
         /// What the system says.
         error: io::Error,
     },
+}
+
+/// How long ago a segment in this folder was written last, by the system's clock.
+pub fn written_ago(path: &Path) -> Option<Duration> {
+    let files = std::fs::read_dir(path).ok()?.filter_map(Result::ok);
+    let segments = files.filter(|file| file.path().extension().is_some_and(|it| it == "rows"));
+    let last = segments.filter_map(|file| file.metadata().ok()?.modified().ok()).max()?;
+    SystemTime::now().duration_since(last).ok()
 }
 
 /// A folder with one file for each segment. It is this process's own for as long as this value lives.

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use crate::config::{Durability, OnJournalError as OnError};
 use crate::core::journal::segment::{COMMIT, Header, Position, seal};
 use crate::core::journal::{Epoch, OpenStore, Row, StoreId};
-pub use backend::{Backend, Folder, NoFolder, Segment};
+pub use backend::{Backend, Folder, NoFolder, Segment, written_ago};
 #[cfg(test)]
 pub(crate) use open::Failed;
 pub use open::{CannotOpen, Restored, read};

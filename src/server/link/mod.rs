@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::api::LinkCounts;
 use crate::core::ids::{Elapsed, Shown, counted, is_plain};
 use crate::core::insight::{AwayLink, LostLink};
 use crate::core::journal::{Image, LinkId, LinkImage, LinkRow, Row};
@@ -161,24 +162,30 @@ impl LinkHost {
         links.into_iter().map(view).collect()
     }
 
-    /// Those that are away, and have been for long enough to be told: a relay comes back within two seconds, as a rule.
-    pub(super) fn away(&self) -> Vec<AwayLink> {
+    /// How many there are, and those that have been away for long enough to be told: a relay comes back within two
+    /// seconds, as a rule.
+    pub(super) fn look(&self) -> (LinkCounts, Vec<AwayLink>) {
         const TOLD_AFTER: Duration = Duration::from_secs(2);
         let (now, recovery) = (self.clock.now(), self.stores.config().recovery);
         let links: Vec<_> = self.lock().values().cloned().collect();
-        let away = |link: Arc<Link>| {
+        let mut counts = LinkCounts { resumes: self.resumes(), ..LinkCounts::default() };
+        let mut told = Vec::new();
+        for link in links {
             let state = link.lock();
-            let since = state.sessions.end().away_since()?;
+            let clients = state.sessions.len();
+            counts.clients = counts.clients.saturating_add(clients as u64);
+            let Some(since) = state.sessions.end().away_since() else {
+                counts.connected = counts.connected.saturating_add(1);
+                continue;
+            };
+            counts.away = counts.away.saturating_add(1);
             let told_after = if state.connection == 0 { recovery } else { TOLD_AFTER };
-            (now.since(since) >= told_after).then(|| AwayLink {
-                name: link.name.clone(),
-                addr: state.sessions.relay(),
-                clients: state.sessions.len(),
-                since,
-                why: state.broken.clone(),
-            })
-        };
-        links.into_iter().filter_map(away).collect()
+            if now.since(since) >= told_after {
+                let (name, addr, why) = (link.name.clone(), state.sessions.relay(), state.broken.clone());
+                told.push(AwayLink { name, addr, clients, since, why });
+            }
+        }
+        (counts, told)
     }
 
     /// Takes those that were given up since the last call.

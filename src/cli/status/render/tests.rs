@@ -67,6 +67,7 @@ fn list(runs: &[&Run]) -> (RunList, Details) {
         connections: 0,
         runs: runs.iter().map(|run| run.summary.clone()).collect(),
         explanations: Vec::new(),
+        links: LinkCounts::default(),
     };
     (list, runs.iter().map(|&run| (RunKey::of(&run.summary), Rc::new(run.clone()))).collect())
 }
@@ -384,4 +385,19 @@ fn no_document_breaks_the_terminal_at_any_width() {
             }
         }
     }
+}
+
+#[test]
+fn relays_are_one_line() {
+    let run = healthy(complete(RunState::Running));
+    let (mut list, details) = list(&[&run]);
+    let last = |list: &RunList| -> String {
+        let text = runs(list, &details, TextWriter::new(Some(100), false)).text();
+        text.lines().next_back().expect("a line").to_owned()
+    };
+    assert!(!last(&list).contains("relay"));
+    list.links = LinkCounts { connected: 12, away: 0, clients: 96, resumes: 0 };
+    assert_eq!(last(&list), "12 relays with 96 clients");
+    list.links = LinkCounts { connected: 11, away: 1, clients: 96, resumes: 3 };
+    assert_eq!(last(&list), "12 relays with 96 clients, 1 of them is away; links came back 3 times");
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::lab::Lab;
-use crate::api::RunState;
+use crate::api::{LinkCounts, RunState};
 use crate::core::insight::{AwayLink, LostLink};
 
 fn away(lab: &Lab, names: impl IntoIterator<Item = String>) -> Vec<AwayLink> {
@@ -29,12 +29,12 @@ fn a_link_that_comes_back_was_away_and_nothing_else() {
     let before = codes(&lab).len();
     let links = away(&lab, ["train-1".to_owned()]);
     lab.pass(2.0);
-    lab.insight.links(links, Vec::new());
+    lab.insight.links(LinkCounts::default(), links, Vec::new());
     lab.pass(2.5);
     let list = lab.insight.list(0, lab.now);
     assert_eq!(list.explanations.len(), 1, "{list:?}");
     assert_eq!((list.explanations[0].code.as_str(), list.explanations[0].holds), ("link_away", true));
-    lab.insight.links(Vec::new(), Vec::new());
+    lab.insight.links(LinkCounts::default(), Vec::new(), Vec::new());
     lab.pass(10.0);
     assert!(lab.insight.list(0, lab.now).explanations.is_empty());
     assert_eq!(codes(&lab)[before..], ["link_away"]);
@@ -52,7 +52,7 @@ fn a_node_whose_link_was_away_for_too_long_is_lost_with_it_and_not_dead() {
     lab.pass(2.0);
     let before = codes(&lab).len();
     let lost = LostLink { name: "train-1".into(), clients: 2, at: lab.now };
-    lab.insight.links(Vec::new(), vec![lost]);
+    lab.insight.links(LinkCounts::default(), Vec::new(), vec![lost]);
     lab.cut_off(1, "train-1");
     lab.cut_off(10, "train-1");
     lab.pass(5.0);
@@ -77,7 +77,7 @@ fn many_links_that_are_away_are_one_line() {
     let mut lab = Lab::new();
     let links = away(&lab, (0..300).map(|n| format!("train-{n}")));
     lab.pass(2.0);
-    lab.insight.links(links, Vec::new());
+    lab.insight.links(LinkCounts::default(), links, Vec::new());
     lab.pass(5.0);
     assert_eq!(codes(&lab), ["link_away"]);
     let text = lab.texts("link_away")[0];

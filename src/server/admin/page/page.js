@@ -397,7 +397,16 @@ function showHistory(detail) {
     el("li", {}, el("time", {}, clock(moment.at)), el("span", {}, moment.text))));
 }
 
+// Those that are away are named by an explanation.
+function relays(links) {
+  const all = links ? links.connected + links.away : 0;
+  if (all === 0) return "";
+  const away = links.away > 0 ? `, ${links.away} of them ${links.away === 1 ? "is" : "are"} away` : "";
+  return `${count(all, "relay")} with ${count(links.clients, "client")}${away}`;
+}
+
 function showNotices() {
+  write("relays", relays(seen.links));
   const lost = seen.lost > 0 ? [{ id: 0, code: "lost", severity: "warning", since: now(), holds: true, remedy: "",
     text: `${count(seen.lost, "observation")} were lost because too many came at once; what is shown may be incomplete` }] : [];
   // What is no error stands below the jobs.

@@ -13,7 +13,7 @@ const FETCH_MS = 250, REFETCH_MS = 5000;
 const MAX_MOMENTS = 256;
 
 const seen = {
-  runs: new Map(), explanations: [], lost: 0, version: "",
+  runs: new Map(), explanations: [], lost: 0, links: null, version: "",
   chosen: null, detail: null, missing: false, moments: [],
   // starting, live, polling, gone; since when (this clock, ms), and why.
   link: "starting", since: Date.now(), why: "", lastHeard: 0, events: 0,
@@ -57,6 +57,7 @@ function takeList(list) {
   seen.runs = new Map(list.runs.map((run) => [keyOf(run), run]));
   seen.explanations = list.explanations || [];
   seen.lost = list.lost_observations || 0;
+  seen.links = list.links || null;
   if (list.version) seen.version = list.version;
 }
 
@@ -75,6 +76,7 @@ const EVENTS = {
       stale = true;
     }
   },
+  links(links) { seen.links = links; },
   moment(moment) { seen.moments = [...seen.moments, moment].slice(-MAX_MOMENTS); },
 };
 
