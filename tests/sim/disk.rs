@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use super::mutants::Mutant;
 use super::random::Random;
 use crate::core::journal::segment::{COMMIT, Header, commits};
+use crate::core::journal::{Row, rows};
 use crate::server::journal::faults::Disk;
 use crate::server::journal::{Backend, CommitNumber, Journal, Segment};
 
@@ -46,6 +47,20 @@ impl Noted {
             }
         }
         last
+    }
+
+    /// The last commit of `left` behind `since` that says that all before it was written anew.
+    pub(super) fn whole_behind(&self, left: &Disk, since: u64) -> Option<u64> {
+        let mut whole = None;
+        for number in left.list().unwrap_or_default() {
+            let segment = left.read(number).unwrap_or_default();
+            for commit in commits(&segment, number) {
+                let is_whole = rows(commit.rows).any(|row| matches!(row, Ok(Some(Row::Whole(_)))));
+                let known = self.book().get(&(number, commit.at)).copied();
+                whole = known.filter(|&known| is_whole && known > since).or(whole);
+            }
+        }
+        whole
     }
 
     /// What is left when the process is killed.

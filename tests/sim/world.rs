@@ -160,6 +160,8 @@ pub(super) struct World {
     server_life: u32,
     disk: Noted,
     is_full: bool,
+    /// The last commit that was kept before the journal could not be written.
+    troubled_since: u64,
     /// A server whose disk has stopped is away for so long.
     stopped_for: Micros,
     relays: Vec<Relay>,
@@ -256,6 +258,7 @@ impl World {
             server_life: 0,
             disk,
             is_full: false,
+            troubled_since: 0,
             stopped_for: 0,
             relays: relays.collect(),
             conns: BTreeMap::new(),
@@ -1041,9 +1044,14 @@ impl World {
             let clients = self.clients.iter().enumerate();
             self.excused.extend(clients.filter(|(_, it)| !it.issued.is_empty()).map(|(n, _)| n));
         }
+        let troubled = server.as_ref().filter(|server| server.is_troubled).map(|_| self.troubled_since);
         let left =
             if is_power_cut { self.disk.after_power_cut(&mut self.random) } else { self.disk.after_kill() };
         let last = self.disk.last_commit(&left);
+        // It may have been whole again, and have died before it said so.
+        if let Some(whole) = troubled.and_then(|since| self.disk.whole_behind(&left, since)) {
+            self.reference.is_whole(whole);
+        }
         trace!(self, "the server dies (power cut: {is_power_cut}); what is left ends with commit {last}");
         // Dropping it ends its sessions, which nobody sees any more.
         drop(server);
@@ -1113,6 +1121,7 @@ impl World {
             trace!(self, "the journal cannot be written; it ends with commit {last}");
             self.listen()?;
             self.reference.is_lost_behind(last);
+            self.troubled_since = last;
         }
         Ok(())
     }
