@@ -1,17 +1,16 @@
 //! The streams of a link: what each end keeps of the bytes it sends until the other end is done with them, and
 //! what it may send. The same for both ends.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
+use hashbrown::HashMap;
 
 use super::frame::{Amounts, Frame, Sessions, put_data};
 use super::{LinkError, MAX_SESSIONS, Point, SessionNo, WINDOW};
 
 /// What one session sends at once before it is the turn of others.
 const TURN: usize = 64 * 1024;
-/// Up to this many equal bytes of several sessions are sent once.
-const SHARED_UP_TO: usize = 32 * 1024;
 /// The other end is told at the latest when it can forget, or send, this much more.
 const TELL_FROM: usize = WINDOW / 4;
 
@@ -376,22 +375,25 @@ impl Streams {
     /// Appends frames with what there is to tell and to send, until `out` has about `enough` bytes.
     pub(super) fn put_frames(&mut self, out: &mut BytesMut, enough: usize) {
         self.put_told(out);
+        while out.len() < enough && !self.ready.is_empty() {
+            self.put_round(out, enough);
+        }
+    }
+
+    /// One turn of each session that is ready, at most: in the order in which they are, and what several send alike once.
+    fn put_round(&mut self, out: &mut BytesMut, enough: usize) {
         let mut shared = Shared::default();
-        // One turn each: what is ready again after it comes at the end.
-        while out.len().saturating_add(shared.len) < enough
-            && let Some(no) = self.ready.pop_front()
-        {
+        for _ in 0..self.ready.len() {
+            if out.len().saturating_add(shared.len) >= enough {
+                break;
+            }
+            let Some(no) = self.ready.pop_front() else { break };
             let Some(stream) = self.by_no.get_mut(&no) else { continue };
             stream.is_ready = false;
             let allowed =
                 usize::try_from(stream.limit.saturating_sub(stream.out.sent_to())).unwrap_or(usize::MAX);
-            let bytes = stream.out.next(allowed.min(TURN));
-            let is_last = stream.out.unsent() == 0;
-            if is_last && bytes.len() <= SHARED_UP_TO {
-                shared.add(no, bytes);
-            } else {
-                put_data(&[no], &bytes, out);
-            }
+            shared.add(no, stream.out.next(allowed.min(TURN)));
+            // It comes at the end, behind what others have to send.
             self.make_ready(no);
         }
         shared.put(out);

@@ -346,6 +346,33 @@ fn what_several_sessions_send_at_once_is_sent_once() {
 }
 
 #[test]
+fn long_answers_that_are_alike_are_sent_once_too() {
+    const LONG: usize = 200_000;
+    let mut world = World::new();
+    let nos = [(); 8].map(|()| world.client());
+    world.connect();
+    world.flow(1 << 20);
+    world.flow(1 << 20);
+    world.relay.put_frames(&mut BytesMut::new(), 1 << 20, world.now);
+    // Not all the same byte, so that a piece out of its place would show.
+    let answer: Bytes = (0..LONG).map(|at| (at / 1000) as u8).collect();
+    for no in nos {
+        world.relay.from_client(no, answer.clone());
+    }
+    let mut out = BytesMut::new();
+    world.relay.put_frames(&mut out, 1 << 20, world.now);
+    assert!(out.len() < LONG + 1000, "{}", out.len());
+    let mut came = nos.map(|no| (no, Vec::new()));
+    while let Some(frame) = Frame::take(&mut out).expect("frames") {
+        let Frame::Data { sessions, bytes } = frame else { continue };
+        for (_, came) in came.iter_mut().filter(|(no, _)| sessions.contains(no)) {
+            came.extend_from_slice(&bytes);
+        }
+    }
+    assert!(came.iter().all(|(_, came)| *came == answer));
+}
+
+#[test]
 fn a_client_that_reads_nothing_is_slowed_and_holds_up_nobody() {
     let mut world = World::new();
     let [slow, quick] = [(); 2].map(|()| world.client());
