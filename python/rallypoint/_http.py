@@ -88,8 +88,11 @@ class Endpoint:
 
 
 def tls_context() -> ssl.SSLContext:
-    """Whom this process trusts, and what it shows of itself: RALLYPOINT_TLS_CA, RALLYPOINT_TLS_CLIENT_CERT and RALLYPOINT_TLS_CLIENT_KEY, as
-    for the program. The files are read for each connection, so new ones hold at once."""
+    """Whom this process trusts, and what it shows of itself.
+
+    The variables are those of the program: RALLYPOINT_TLS_CA, RALLYPOINT_TLS_CLIENT_CERT and RALLYPOINT_TLS_CLIENT_KEY. The files are
+    read for each connection, so new ones hold at once.
+    """
     authority = os.environ.get("RALLYPOINT_TLS_CA")
     if not authority:
         raise ValueError("https:// needs the authority of the server's certificate: set RALLYPOINT_TLS_CA to its file")
