@@ -92,21 +92,31 @@ def test_a_rank_of_torchrun_that_does_not_fit_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "host", "port"),
+    ("text", "host", "port", "encrypted"),
     [
-        ("server", "server", 29501),
-        ("server:80", "server", 80),
-        ("http://server.ns.svc:80/", "server.ns.svc", 80),
-        ("[::1]:80", "::1", 80),
-        ("[::1]", "::1", 29501),
-        ("fe80::1%eth0", "fe80::1%eth0", 29501),
+        ("server", "server", 29501, None),
+        ("server:80", "server", 80, None),
+        ("http://server.ns.svc:80/", "server.ns.svc", 80, False),
+        ("https://server", "server", 29501, True),
+        ("[::1]:80", "::1", 80, None),
+        ("[::1]", "::1", 29501, None),
+        ("fe80::1%eth0", "fe80::1%eth0", 29501, None),
     ],
 )
-def test_endpoint(text: str, host: str, port: int) -> None:
-    assert Endpoint.parse(text) == Endpoint(host, port)
+def test_endpoint(text: str, host: str, port: int, encrypted: bool | None) -> None:
+    assert Endpoint.parse(text) == Endpoint(host, port, encrypted)
 
 
-@pytest.mark.parametrize("text", ["", ":80", "server:port", "server:0", "server:70000", "https://server", "a b:1"])
+def test_without_a_scheme_an_authority_decides_but_not_on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = ["server", "http://server", "https://server", "127.0.0.1", "[::1]:80", "localhost", "https://127.0.0.1"]
+    said = [text.startswith("https://") for text in places]
+    monkeypatch.delenv("RALLYPOINT_TLS_CA", raising=False)
+    assert [Endpoint.parse(text).is_encrypted for text in places] == said
+    monkeypatch.setenv("RALLYPOINT_TLS_CA", "ca.pem")
+    assert [Endpoint.parse(text).is_encrypted for text in places] == [True, *said[1:]]
+
+
+@pytest.mark.parametrize("text", ["", ":80", "server:port", "server:0", "server:70000", "https://", "a b:1"])
 def test_bad_endpoint(text: str) -> None:
     with pytest.raises(ValueError, match="endpoint"):
         Endpoint.parse(text)
