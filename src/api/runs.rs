@@ -7,8 +7,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::LinkCounts;
-use super::{Explanation, TimelineEvent, Wait};
+use super::{Explanation, LinkCounts, TimelineEvent, Wait};
 
 /// `GET /api/v1/runs`: every run, the one that needs attention most first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -362,9 +361,9 @@ pub struct Rank {
 /// The data of the event `snapshot`, the first of `GET /api/v1/events`.
 ///
 /// After it come, each with an `id`: `run` (`RunSummary`: new or changed), `run_gone` (`RunGone`),
-/// `explanation` (`Explanation`: new, said again, or over), `moment` (`TimelineEvent`), `links` (`LinkCounts`). A comment line comes
-/// every 15 s when nothing happens. A subscriber that is too slow is closed; it connects again and gets a new
-/// snapshot.
+/// `explanation` (`Explanation`: new, said again, or over), `moment` (`TimelineEvent`), `links` (`LinkCounts`).
+/// A comment line comes every 15 s when nothing happens. A subscriber that is too slow is closed; it connects
+/// again and gets a new snapshot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Snapshot {
     /// The runs as in `GET /api/v1/runs`.

@@ -4,15 +4,14 @@
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{OnceCell, Semaphore};
+use tokio_util::either::Either;
 
 use super::frame::{Answer, Frame};
 use super::uplink::{Rank, Uplink};
@@ -97,10 +96,10 @@ impl Dialer {
 
     async fn connect(&self, number: usize, tally: &Arc<Tally>) -> io::Result<Stream> {
         match &self.relayed {
-            None => self.connect_to(self.target, number).await.map(Stream::Own),
+            None => self.connect_to(self.target, number).await.map(Either::Left),
             Some(Relayed::Relays(relays)) => {
                 let nth = number.checked_rem(relays.len()).unwrap_or(0);
-                self.connect_to(relays[nth], number).await.map(Stream::Own)
+                self.connect_to(relays[nth], number).await.map(Either::Left)
             }
             &Some(Relayed::Links { admin, ranks }) => {
                 // A link and all its ranks are one thread's.
@@ -111,7 +110,7 @@ impl Dialer {
                         Uplink::open(self.connect_to(admin, at).await?, at, tally).await
                     })
                     .await?;
-                uplink.rank().map(Stream::Shared)
+                uplink.rank().map(Either::Right)
             }
         }
     }
@@ -135,56 +134,8 @@ impl Dialer {
     }
 }
 
-/// What carries the bytes of a connection.
-#[derive(Debug)]
-enum Stream {
-    Own(TcpStream),
-    /// A part of a link.
-    Shared(Rank),
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Own(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Shared(rank) => Pin::new(rank).poll_read(cx, buf),
-        }
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Own(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Shared(rank) => Pin::new(rank).poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        pieces: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Own(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
-            Self::Shared(rank) => Pin::new(rank).poll_write_vectored(cx, pieces),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Own(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Shared(rank) => Pin::new(rank).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Own(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Shared(rank) => Pin::new(rank).poll_shutdown(cx),
-        }
-    }
-}
+/// What carries the bytes of a connection: a socket of its own, or a part of a link.
+type Stream = Either<TcpStream, Rank>;
 
 /// An open connection. Requests are counted when they are sent.
 #[derive(Debug)]

@@ -39,8 +39,11 @@ impl Gates {
 
     fn change(&self, run_id: String, pods: impl IntoIterator<Item = PodKey>) -> KeptChange {
         let gate = self.by_run.get(&run_id).filter(|gate| gate.opened.is_some());
-        let said = |key: &PodKey| Some(gate?.members.get(key)?.said.clone());
-        let pods = pods.into_iter().map(|key| (said(&key), key)).map(|(said, key)| (key, said)).collect();
+        let with_said = |key: PodKey| {
+            let said = gate.and_then(|gate| Some(gate.members.get(&key)?.said.clone()));
+            (key, said)
+        };
+        let pods = pods.into_iter().map(with_said).collect();
         KeptChange { run_id, opened: gate.and_then(Gate::opened), pods }
     }
 

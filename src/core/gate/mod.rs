@@ -264,7 +264,7 @@ impl Gates {
         }
         let standing = gate.announce(run_id, said, now, timeout);
         if !gate.moved.is_empty() {
-            self.unkept.entry(run_id.to_owned()).or_default().append(&mut gate.moved.drain(..).collect());
+            self.unkept.entry(run_id.to_owned()).or_default().extend(gate.moved.drain(..));
         }
         if std::mem::take(&mut gate.has_changed) {
             self.version = self.version.saturating_add(1);

@@ -141,16 +141,8 @@ fn ranks_ended(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     let left = count(world.connected.len());
     let soon = world.completed.map(|at| Elapsed(since.since(at))).filter(|soon| soon.0 <= SOON);
     let reason = Reason::RanksEnded { ranks, left, since: Elapsed(now.since(since)), soon };
-    let closed = world.ranks.iter().filter_map(|(&rank, info)| {
-        Some(Evidence {
-            seen: Seen::Closed,
-            who: world.label(rank),
-            peer: Some(info.peer),
-            pid: info.pid,
-            key: None,
-            at: info.gone?,
-        })
-    });
+    let ranks = world.ranks.iter();
+    let closed = ranks.filter_map(|(&rank, info)| Some(world.closed(rank, info, info.gone?)));
     Some(Finding::new(reason, "", since).seen(closed))
 }
 

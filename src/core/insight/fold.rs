@@ -103,9 +103,13 @@ impl Fold<'_> {
         self.jobs.store(self.port).clients.get_mut(&conn)
     }
 
-    /// Who waits at an exit barrier has arrived there.
+    /// Who waits at an exit barrier has arrived there: not seen where that was before a restart of the server.
     fn see_exits(&mut self) {
+        let misses_some = |run: &TrackedRun| run.store() == Some(self.port) && run.misses_exits();
         let Some(store) = self.jobs.stores.get(&self.port) else { return };
+        if !self.jobs.runs.values().any(misses_some) {
+            return;
+        }
         for waiting in store.waits.values() {
             for key in &waiting.view.missing {
                 let Some(KeyPattern::Rendezvous {

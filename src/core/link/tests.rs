@@ -66,6 +66,17 @@ impl World {
         }
     }
 
+    /// A link with the sessions of eight clients, on which nothing is left to say.
+    fn of_8() -> (Self, [SessionNo; 8]) {
+        let mut world = Self::new();
+        let nos = [(); 8].map(|()| world.client());
+        world.connect();
+        world.flow(1 << 20);
+        world.flow(1 << 20);
+        world.relay.put_frames(&mut BytesMut::new(), 1 << 20, world.now);
+        (world, nos)
+    }
+
     fn client(&mut self) -> SessionNo {
         let no = self.relay.open(29500, "127.0.0.1:40000".parse().expect("an address")).expect("room");
         self.clients.insert(no, Client::default());
@@ -327,12 +338,7 @@ proptest! {
 
 #[test]
 fn what_several_sessions_send_at_once_is_sent_once() {
-    let mut world = World::new();
-    let nos = [(); 8].map(|()| world.client());
-    world.connect();
-    world.flow(1 << 20);
-    world.flow(1 << 20);
-    world.relay.put_frames(&mut BytesMut::new(), 1 << 20, world.now);
+    let (mut world, nos) = World::of_8();
     for no in nos {
         world.relay.from_client(no, Bytes::from_static(&[1; 1000]));
     }
@@ -348,12 +354,7 @@ fn what_several_sessions_send_at_once_is_sent_once() {
 #[test]
 fn long_answers_that_are_alike_are_sent_once_too() {
     const LONG: usize = 200_000;
-    let mut world = World::new();
-    let nos = [(); 8].map(|()| world.client());
-    world.connect();
-    world.flow(1 << 20);
-    world.flow(1 << 20);
-    world.relay.put_frames(&mut BytesMut::new(), 1 << 20, world.now);
+    let (mut world, nos) = World::of_8();
     // Not all the same byte, so that a piece out of its place would show.
     let answer: Bytes = (0..LONG).map(|at| (at / 1000) as u8).collect();
     for no in nos {

@@ -57,8 +57,8 @@ pub enum NoFolder {
 
 /// How long ago a segment in this folder was written last, by the system's clock.
 pub fn written_ago(path: &Path) -> Option<Duration> {
-    let files = std::fs::read_dir(path).ok()?.filter_map(Result::ok);
-    let segments = files.filter(|file| file.path().extension().is_some_and(|it| it == "rows"));
+    let folder = Folder::look(path);
+    let segments = folder.list().ok()?.into_iter().map(|number| folder.file(number));
     let last = segments.filter_map(|file| file.metadata().ok()?.modified().ok()).max()?;
     SystemTime::now().duration_since(last).ok()
 }

@@ -1,7 +1,6 @@
 //! The c10d backend: rounds as the rendezvous state shows them.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 
 use super::facts::{FormerNode, LeftNode};
 use super::limits::MOST_NODES;
@@ -41,7 +40,7 @@ impl TrackedRun {
         &mut self,
         state: &RendezvousState,
         conn: ConnId,
-        Writer { who, peer, pid }: &Writer,
+        writer: &Writer,
         now: Timestamp,
         plan: &Plan,
         room: &mut Room,
@@ -76,16 +75,12 @@ impl TrackedRun {
             }
             self.complete(now);
         } else if state.complete && self.round.group == Some(participants) {
-            let wrote = self.wrote_state(who.clone(), *peer, *pid, now);
-            self.tell_other_number(&waiting, participants, wrote, now);
+            self.tell_other_number(&waiting, participants, writer, now);
         }
         if state.closed && self.round.closed.is_none() {
-            let by = self.node_of(conn).map_or_else(|| who.to_owned(), TrackedNode::label);
-            let wrote = self.wrote_state(by.clone(), *peer, *pid, now);
-            self.close(by, wrote, now, plan);
+            self.close(conn, writer, now, plan);
         }
-        let wrote = self.wrote_state(who.clone(), *peer, *pid, now);
-        self.tell_removals(&is_listed, conn, wrote, now);
+        self.tell_removals(&is_listed, conn, writer, now);
         self.let_go_of_unlisted(&is_listed);
     }
 
@@ -202,18 +197,19 @@ impl TrackedRun {
 
     /// Nodes wait for the next round, although this one has as many nodes as the one asks for that came last: so they ask
     /// for more. Where all ask for the same, such a node is redundant.
-    fn tell_other_number(&mut self, waiting: &[usize], group: u32, wrote: Evidence, now: Timestamp) {
+    fn tell_other_number(&mut self, waiting: &[usize], group: u32, writer: &Writer, now: Timestamp) {
         let Some(other) = self.round.filled_by.clone().filter(|_| !waiting.is_empty()) else { return };
         let newcomers = Names::of(waiting.iter().map(|&at| self.life.nodes[at].told()));
         let about = newcomers.to_string();
         self.life.asks_for_more = Some(about.clone());
+        let wrote = self.wrote_state(&writer.who, writer, now);
         let reason = Reason::NnodesDiffer { newcomers, group, other };
         self.found(Finding::new(reason, about, now).seen([wrote]));
     }
 
     /// Nodes that are there and were in the round until `conn`, which is another node, took them out of it. A node that
     /// leaves does so itself.
-    fn tell_removals(&mut self, is_listed: &[bool], conn: ConnId, wrote: Evidence, now: Timestamp) {
+    fn tell_removals(&mut self, is_listed: &[bool], conn: ConnId, writer: &Writer, now: Timestamp) {
         if self.round.closed.is_some() || self.round.exit_done.is_some() {
             return;
         }
@@ -225,12 +221,12 @@ impl TrackedRun {
             self.life.nodes.iter().zip(is_listed).filter(is_removed).map(|(node, _)| node).collect();
         let Some(heard) = removed.iter().map(|node| node.last_heartbeat).max() else { return };
         let nodes = Names::of(removed.iter().map(|node| node.label()));
-        let by = self.node_of(conn).map_or_else(|| wrote.who.clone(), TrackedNode::label);
+        let by = self.name_of(conn, writer);
         let left = self.participants().filter(|node| node.gone.is_none()).count();
         let left = count(left.saturating_sub(removed.len()));
         let about = nodes.to_string();
         let heard_of = removed.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
-        let evidence: Vec<_> = heard_of.chain([wrote]).collect();
+        let evidence: Vec<_> = heard_of.chain([self.wrote_state(&writer.who, writer, now)]).collect();
         let reason = Reason::NodeRemoved { nodes, by, silent: Elapsed(now.since(heard)), left };
         self.found(Finding::new(reason, about, now).seen(evidence));
     }
@@ -285,25 +281,26 @@ impl TrackedRun {
         self.finds(reason, about, now);
     }
 
-    /// That a process wrote the state.
-    fn wrote_state(
-        &self,
-        who: String,
-        peer: Option<SocketAddr>,
-        pid: Option<u32>,
-        at: Timestamp,
-    ) -> Evidence {
+    /// That a process, called `who`, wrote the state.
+    fn wrote_state(&self, who: &str, &Writer { peer, pid, .. }: &Writer, at: Timestamp) -> Evidence {
         let key = self.key.id().map(|id| format!("/torch.rendezvous.{id}"));
-        Evidence { seen: Seen::Wrote, who, peer, pid, key, at }
+        Evidence { seen: Seen::Wrote, who: who.to_owned(), peer, pid, key, at }
     }
 
-    fn close(&mut self, by: String, wrote: Evidence, now: Timestamp, plan: &Plan) {
+    /// The writer of the state, as a node where it is one.
+    fn name_of(&self, conn: ConnId, writer: &Writer) -> String {
+        self.node_of(conn).map_or_else(|| writer.who.clone(), TrackedNode::label)
+    }
+
+    fn close(&mut self, conn: ConnId, writer: &Writer, now: Timestamp, plan: &Plan) {
+        let by = self.name_of(conn, writer);
         self.round.closed = Some(now);
         self.round.closed_by = Some(by.clone());
         self.touch();
         if self.round.exit_done.is_some() || self.round.is_of_before {
             return;
         }
+        let wrote = self.wrote_state(&by, writer, now);
         let reason = if let (Some(_), Some(nodes)) = (self.round.completed, self.round.group) {
             Reason::ClosedUnfinished { finished: count(self.round.exit.len()), nodes, by }
         } else {

@@ -187,10 +187,15 @@ impl TrackedRun {
         begins_anew
     }
 
+    /// Whether nodes may have arrived at its exit barrier without being seen: before the server was restarted.
+    pub(in crate::core::insight) fn misses_exits(&self) -> bool {
+        self.round.is_of_before && self.round.exit_done.is_none()
+    }
+
     /// An agent waits for others at the exit barrier. That it arrived was seen, unless it was before a restart.
     pub(in crate::core::insight) fn waits_at_exit(&mut self, conn: ConnId, now: Timestamp) {
         let is_new = self.agents.contains(&conn) && !self.round.exit.contains(&conn);
-        if self.round.is_of_before && self.round.exit_done.is_none() && is_new {
+        if self.misses_exits() && is_new {
             self.arrive_at_exit(conn, now);
         }
     }

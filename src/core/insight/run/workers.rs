@@ -2,9 +2,9 @@
 
 use super::limits::SETTLE;
 use super::tracked::TrackedRun;
-use crate::api::{RunState, Seen};
+use crate::api::RunState;
 use crate::core::ids::{Elapsed, Timestamp};
-use crate::core::insight::reason::{Evidence, Finding, Names, Reason};
+use crate::core::insight::reason::{Finding, Names, Reason};
 
 impl TrackedRun {
     /// Reports it when all ranks have met.
@@ -43,8 +43,7 @@ impl TrackedRun {
         let (joined, world_size) = (self.life.world.present(), self.life.world.size());
         let closed = lost.iter().filter_map(|&(rank, at)| {
             let info = self.life.world.holder(rank)?;
-            let (who, peer, pid) = (self.life.world.label(rank), Some(info.peer), info.pid);
-            Some(Evidence { seen: Seen::Closed, who, peer, pid, key: None, at })
+            Some(self.life.world.closed(rank, info, at))
         });
         let finding = Finding::new(Reason::RankLost { ranks, joined, world_size }, about, first).seen(closed);
         self.found(finding);

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use super::limits::SETTLE;
-use crate::api::ExpectedFrom;
+use crate::api::{ExpectedFrom, Seen};
 use crate::core::ids::{ConnId, Timestamp, count, is_plain};
-use crate::core::insight::reason::Reason;
+use crate::core::insight::reason::{Evidence, Reason};
 
 /// Ranks that are tracked in one run.
 pub(in crate::core::insight) const MOST_RANKS: u32 = 131_072;
@@ -363,6 +363,12 @@ impl World {
     /// The process with this rank now, or else the one that had it before.
     pub(in crate::core::insight) fn holder(&self, rank: u32) -> Option<&RankInfo> {
         self.ranks.get(&rank).or_else(|| self.former.get(&rank))
+    }
+
+    /// That the connection of a rank closed.
+    pub(in crate::core::insight) fn closed(&self, rank: u32, info: &RankInfo, at: Timestamp) -> Evidence {
+        let (who, peer) = (self.label(rank), Some(info.peer));
+        Evidence { seen: Seen::Closed, who, peer, pid: info.pid, key: None, at }
     }
 
     pub(in crate::core::insight) fn label(&self, rank: u32) -> String {

@@ -28,6 +28,11 @@ pub(super) struct News {
 }
 
 impl StaleKeys {
+    /// What is known of a connection.
+    fn notes_on(&self, conn: ConnId) -> Option<&Notes> {
+        self.notes.get(conn.slot())?.as_deref().filter(|notes| notes.conn == conn)
+    }
+
     /// From now on, what connections read is kept for [`Self::take_reads`].
     pub(in crate::core::store) fn keep_reads(&mut self) {
         self.news = Some(News::default());
@@ -57,10 +62,8 @@ impl StaleKeys {
         let mut last = None;
         for (conn, group, rank) in read {
             let Some(name) = self.groups.name(group) else { continue };
-            let notes =
-                self.notes.get(conn.slot()).and_then(Option::as_ref).filter(|notes| notes.conn == conn);
-            let range =
-                notes.and_then(|notes| notes.read.get(&group)).and_then(|read| read.ranks.range_of(rank));
+            let read = self.notes_on(conn).and_then(|notes| notes.read.get(&group));
+            let range = read.and_then(|read| read.ranks.range_of(rank));
             // Who reads many at once has read one range.
             if range.is_some() && last.replace((conn, group, range)) != Some((conn, group, range)) {
                 Row::Read(store, conn.serial(), name, range).encode(out);
@@ -70,8 +73,7 @@ impl StaleKeys {
 
     /// Appends rows of all that `conn` has read.
     pub(in crate::core::store) fn copy_reads(&self, store: StoreId, conn: ConnId, out: &mut Vec<u8>) {
-        let notes = self.notes.get(conn.slot()).and_then(Option::as_ref).filter(|notes| notes.conn == conn);
-        for (&group, read) in notes.iter().flat_map(|notes| &notes.read) {
+        for (&group, read) in self.notes_on(conn).iter().flat_map(|notes| &notes.read) {
             let Some(name) = self.groups.name(group) else { continue };
             for at in 0.. {
                 let Some(range) = read.ranks.get(at) else { break };
@@ -120,7 +122,7 @@ impl StaleKeys {
 
     /// What is known of a connection, without its barrier.
     pub(in crate::core::store) fn client_row(&self, conn: ConnId) -> Option<ClientRow<'_>> {
-        let notes = self.notes.get(conn.slot())?.as_ref().filter(|notes| notes.conn == conn)?;
+        let notes = self.notes_on(conn)?;
         let runs = notes.runs.iter().filter_map(|&run| Some(self.runs.id_of(run)?.as_bytes()));
         let role = role_number(notes.role);
         Some(ClientRow {
