@@ -5,6 +5,7 @@ mod announce;
 mod barrier;
 mod expect;
 mod explanations;
+mod health;
 mod links;
 mod problem;
 mod rendezvous;
@@ -19,6 +20,7 @@ pub use announce::{Announce, AnnounceAnswer, AnnounceState, Announced, Announced
 pub use barrier::{Arrive, ArriveReleased, ArriveWaiting};
 pub use expect::{Expect, Expects, Forgotten};
 pub use explanations::{Certainty, Evidence, Explanation, Seen, Severity, TimelineEvent};
+pub use health::{JournalHealth, ServerHealth};
 pub use links::{Link, LinkCounts, LinkList};
 pub use problem::Problem;
 pub use rendezvous::{

@@ -74,6 +74,9 @@ pub enum RunState {
     /// The nodes have their ranks; whether the workers train cannot be seen here. For `env`: every rank has published
     /// its address.
     Running,
+    /// Nodes have left the complete round and wait for the next one. With c10d it begins when none is left in this one:
+    /// torchrun takes out a node that has died 15 s after it was heard of last.
+    Restarting,
     /// Some nodes have finished and wait for the others at the exit barrier.
     Exiting,
     /// All nodes finished.
@@ -94,6 +97,7 @@ impl RunState {
             Self::LastCall => "last_call",
             Self::Exchanging => "exchanging",
             Self::Running => "running",
+            Self::Restarting => "restarting",
             Self::Exiting => "exiting",
             Self::Finished => "finished",
             Self::Ended => "ended",

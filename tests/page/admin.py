@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import queue
 import socket
@@ -12,7 +13,21 @@ from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from documents import NOW, Document, summary
+from documents import NOW, REPOSITORY, Document, summary
+
+EXPLANATIONS = REPOSITORY / "docs" / "explanations.md"
+HEALTH: Document = {
+    "version": "0.1.0",
+    "up_seconds": 7260.0,
+    "ready": True,
+    "stores": 1,
+    "connections": 12,
+    "max_connections": 1000,
+    "memory_bytes": 3_500_000,
+    "max_memory_bytes": 1 << 30,
+    "waiters": 3,
+    "journal": None,
+}
 
 END = None
 """In a subscriber's queue: close the connection."""
@@ -35,6 +50,7 @@ class Admin:
         self.headers = dict(headers or {})
         self.runs: dict[str, Document] = {}
         self.explanations: list[Document] = []
+        self.health: Document = copy.deepcopy(HEALTH)
         self.events_status = 200
         self.requests: list[str] = []
         self.lock = threading.RLock()
@@ -112,6 +128,10 @@ class Admin:
         if request.path == "/api/v1/runs":
             with self.lock:
                 return self.json(request, self.list())
+        if request.path == "/api/v1/server":
+            return self.json(request, self.health)
+        if request.path == "/docs/explanations.md":
+            return self.reply(request, 200, EXPLANATIONS.read_bytes(), {"Content-Type": "text/plain; charset=utf-8"})
         if request.path == "/api/v1/events":
             if self.events_status != 200:
                 return self.reply(request, self.events_status, b"", {})

@@ -378,3 +378,44 @@ def test_the_links_lead_to_routes_of_the_server(admin: Admin, open_page: Open) -
     named = page.js("[...document.querySelectorAll('footer a')].map((link) => new URL(link.href).pathname)")
     document = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text())
     assert named and set(named) <= set(document["paths"])
+
+
+def test_an_explanation_says_what_it_was_seen_from_and_what_it_means(admin: Admin, open_page: Open) -> None:
+    run = example("run_4_nodes_one_missing")
+    who = {"who": "train-llm-0", "peer": "10.0.0.7:41000", "pid": 12}
+    run["explanations"][0]["evidence"] = [{"seen": "waits", **who, "key": "<b>0/role</b>", "at": NOW - 30}]
+    admin.set(run)
+    page = open_page(admin.url)
+    page.until_says("#explanations", "train-llm-2 has been missing")
+    assert page.js("document.querySelector('#explanations .why').open") is False
+    page.js("document.querySelector('#explanations .why summary').click()")
+    page.until_says("#explanations .why ul", "train-llm-0 (10.0.0.7:41000, pid 12) has waited for <b>0/role</b>")
+    page.until_says("#explanations .why p", "A round is not complete. Missing nodes are named if")
+    run["explanations"][0]["text"] += ", again"
+    admin.set(run)
+    page.until_says("#explanations .text", "again")
+    assert page.js("document.querySelector('#explanations .why').open") is True
+
+
+def test_the_servers_own_health_is_shown(admin: Admin, open_page: Open) -> None:
+    page = open_page(admin.url)
+    page.until_says("#health", "3.34 MiB of 1 GiB")
+    assert "2 h 1 min" in page.text("#health") and "Journal\nnone" in page.text("#health")
+    assert page.js("document.querySelectorAll('#health .warning, #health .error').length") == 0
+    admin.health.update(memory_bytes=1 << 30, journal={"path": "/data", "error": "No space left on device", "broken_seconds": 61.0})
+    page.until_says("#health .error", "cannot be written for 1 min 1 s: No space left on device")
+    assert page.text("#health .warning").endswith("1 GiB of 1 GiB")
+
+
+def test_nodes_that_wait_for_the_next_round_are_there(admin: Admin, open_page: Open) -> None:
+    run = run_of(4, 4, gone=(1,))
+    run["state"] = "restarting"
+    run["nodes"].update(joined=1, waiting=3, missing=0)
+    for node in run["participants"]:
+        if node["state"] != "gone":
+            node.update(state="waiting", rank=None, joined_at=None, after_seconds=None)
+    admin.set(run)
+    page = open_page(admin.url)
+    page.until_says("#sentence", "Restarting: 3 nodes wait for the next round; 1 node is gone")
+    page.until_says("#nodes-legend", "1 gone")
+    assert "missing" not in page.text("#nodes-legend") and page.js("document.title").startswith("4/4 nodes")

@@ -125,6 +125,7 @@ pub(super) fn state(run: &RunSummary, now: f64) -> String {
         RunState::LastCall => format!("last call for {since}{closes}"),
         RunState::Exchanging => format!("exchanging roles and addresses for {since}"),
         RunState::Running => format!("running for {since}"),
+        RunState::Restarting => format!("restarting for {since}"),
         RunState::Exiting => format!("finishing for {since}"),
         RunState::Finished => format!("finished {ago} ago"),
         RunState::Ended => format!("ended {ago} ago"),
@@ -135,12 +136,18 @@ pub(super) fn state(run: &RunSummary, now: f64) -> String {
 
 /// How many nodes: `3/4 nodes`, `50/48:64 nodes`, `3/? nodes`.
 pub(super) fn nodes(run: &RunSummary) -> String {
-    let joined = run.nodes.joined;
+    let joined = present(run);
     match run.nodes.expected {
         Some(n) if n.min == n.max => format!("{joined}/{} nodes", n.min),
         Some(n) => format!("{joined}/{}:{} nodes", n.min, n.max),
         None => format!("{joined}/? nodes"),
     }
+}
+
+/// Nodes in the round, and those that have left it only to wait for the next.
+fn present(run: &RunSummary) -> u32 {
+    let again = if run.state == RunState::Restarting { run.nodes.waiting } else { 0 };
+    run.nodes.joined.saturating_add(again)
 }
 
 /// How the runs of one text are written.
@@ -182,10 +189,10 @@ impl Sheet {
             let total = match (run.nodes.expected, run.state) {
                 (Some(n), RunState::Joining) => Some(n.min),
                 (Some(n), RunState::LastCall) => Some(n.max),
-                (Some(n), _) => Some(n.min.max(run.nodes.joined)),
+                (Some(n), _) => Some(n.min.max(present(run))),
                 (None, _) => None,
             };
-            let mut bar = Bar::new(run.nodes.joined, run.nodes.gone, total, out.width()).spans();
+            let mut bar = Bar::new(present(run), run.nodes.gone, total, out.width()).spans();
             bar.push(Span::plain(format!(" {}", nodes(run))));
             pieces.push(bar);
         }

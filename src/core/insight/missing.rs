@@ -23,13 +23,19 @@ pub(super) fn joined(run: &TrackedRun, plan: &Plan) -> u32 {
     run.joined().saturating_add(exit.map_or(0, |exit| exit.arrived))
 }
 
+/// How many are to come until there are as many as the run needs.
+pub(super) fn to_come(run: &TrackedRun, plan: &Plan, expected: Expected) -> u32 {
+    let on_their_way = run.native().map_or(0, |native| native.on_their_way);
+    let there = joined(run, plan).saturating_add(run.waiting()).saturating_add(on_their_way);
+    expected.min.saturating_sub(there)
+}
+
 /// Nodes that should be there and have a name or a rank. `last_seen` is in seconds of [`Timestamp`].
 pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>) -> Vec<MissingNode> {
     if let Some(native) = run.native() {
         return native.missing.clone();
     }
-    let wanted =
-        expected.map_or(usize::MAX, |expected| expected.min.saturating_sub(joined(run, plan)) as usize);
+    let wanted = expected.map_or(usize::MAX, |expected| to_come(run, plan, expected) as usize);
     if run.state().is_over() || wanted == 0 {
         return Vec::new();
     }

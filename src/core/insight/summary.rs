@@ -2,11 +2,10 @@
 
 use super::epoch::{Epoch, rounded};
 use super::jobs::Jobs;
-use super::missing::joined;
+use super::missing::{joined, to_come};
 use super::run::{MOST_RANKS, Membership, NodeId, TrackedNode, TrackedRun};
 use crate::api::{
-    self, ExitCounts, Expected, Explanation, NodeCounts, NodeState, Rank, RankCounts, RankGrid, RunKind,
-    RunSummary,
+    self, ExitCounts, Explanation, NodeCounts, NodeState, Rank, RankCounts, RankGrid, RunKind, RunSummary,
 };
 use crate::core::ids::count;
 
@@ -26,17 +25,13 @@ pub(super) fn summary(
     let expected = run.expected(&plan);
     let count_of =
         |membership| count(run.nodes().iter().filter(|node| node.membership == membership).count());
-    let joined = joined(run, &plan);
     let nodes = NodeCounts {
-        joined,
+        joined: joined(run, &plan),
         waiting: count_of(Membership::WaitList),
         redundant: count_of(Membership::Redundant),
         gone: count(run.participants().filter(|node| node.is_dead()).count()),
         expected,
-        missing: expected.map(|expected: Expected| {
-            let on_their_way = run.native().map_or(0, |native| native.on_their_way);
-            expected.min.saturating_sub(joined).saturating_sub(on_their_way)
-        }),
+        missing: expected.map(|expected| to_come(run, &plan, expected)),
     };
     let world = run.world();
     let has_world = !world.ranks.is_empty() || !world.connected.is_empty() || world.nccl;

@@ -25,6 +25,8 @@
 //! | `POST /api/v1/barriers/{name}/arrive` | members | arrives at a barrier and waits for the others |
 //! | `GET /api/v1/link` | members | becomes the link of a relay (`Upgrade: rallypoint-link/1`) |
 //! | `GET /api/v1/links` | all | the links of the relays |
+//! | `GET /api/v1/server` | all | how the server itself is |
+//! | `GET /docs/explanations.md` | all | what the explanations mean |
 //! | `GET /api/v1/openapi.json` | all | all of this for programs |
 //!
 //! "All" and "members" are the peers within `--allow`. Operators send the token of `--token-file`, or come
@@ -115,6 +117,8 @@ routes! {
     post "/api/v1/barriers/{name}/arrive" barriers::arrive,
     get "/api/v1/link" link::link,
     get "/api/v1/links" link::links,
+    get "/api/v1/server" routes::health,
+    get "/docs/explanations.md" page::explanations,
     get "/api/v1/openapi.json" routes::openapi,
 }
 

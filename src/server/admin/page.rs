@@ -46,6 +46,19 @@ pub(super) async fn page() -> impl IntoResponse {
     (headers, Html(DOCUMENT.as_str()))
 }
 
+/// What the explanations mean. The page shows the part that belongs to one.
+#[utoipa::path(
+    get,
+    path = "/docs/explanations.md",
+    operation_id = "explanations",
+    responses((status = 200, description = "The document of this release.", body = String, content_type = "text/plain"))
+)]
+pub(super) async fn explanations() -> impl IntoResponse {
+    let headers =
+        [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    (headers, include_str!("../../../docs/explanations.md"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -133,6 +133,34 @@ pub(super) async fn stores(State(server): State<Arc<Server>>) -> Json<api::Store
     Json(api::StoreList { stores: server.stores().listeners().into_iter().map(entry).collect() })
 }
 
+/// How the server itself is.
+#[utoipa::path(
+    get,
+    path = "/api/v1/server",
+    operation_id = "serverHealth",
+    responses((status = 200, description = "Its connections, memory and journal.", body = api::ServerHealth))
+)]
+pub(super) async fn health(State(server): State<Arc<Server>>) -> Json<api::ServerHealth> {
+    let (config, stores) = (server.stores().config(), server.stores().listeners());
+    let journal = server.stores().journal().zip(config.journal.as_ref());
+    Json(api::ServerHealth {
+        version: env!("CARGO_PKG_VERSION").into(),
+        up_seconds: server.now().0.as_secs_f64(),
+        ready: server.is_ready(),
+        stores: stores.len(),
+        connections: server.stores().connections(),
+        max_connections: config.max_connections,
+        memory_bytes: server.stores().budget().used(),
+        max_memory_bytes: server.stores().budget().limit(),
+        waiters: stores.iter().map(|store| store.engine().stats().waiters).sum(),
+        journal: journal.map(|(journal, config)| api::JournalHealth {
+            path: config.path.display().to_string(),
+            error: journal.trouble(),
+            broken_seconds: journal.stats().broken_for.unwrap_or_default().as_secs_f64(),
+        }),
+    })
+}
+
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]

@@ -60,6 +60,18 @@ fn many(n: u32, joined: u32) -> Run {
     run
 }
 
+#[test]
+fn nodes_that_wait_for_the_next_round_count_as_there() {
+    let mut run = complete(RunState::Restarting);
+    run.summary.nodes = NodeCounts { joined: 1, gone: 1, waiting: 3, ..run.summary.nodes };
+    assert_eq!(
+        overview(&[&run], 150).lines().next(),
+        Some(
+            "train-llm round 0  [##################xxxxxx] 4/4 nodes  restarting for 2 min 5 s  gone: 1  waiting for the next round: 3"
+        )
+    );
+}
+
 fn list(runs: &[&Run]) -> (RunList, Details) {
     let list = RunList {
         now: runs.first().map_or(0.0, |run| run.now),

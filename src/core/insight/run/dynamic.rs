@@ -177,10 +177,11 @@ impl TrackedRun {
     ) {
         let id = NodeId::Desc(desc.clone());
         let name = self.name_for(&id, plan);
+        let back = self.life.left.extract_if(.., |_, left| left.id == id).next();
         self.life.nodes.push(TrackedNode {
             id,
             name,
-            conn: None,
+            conn: back.map(|(conn, _)| conn),
             peer: None,
             pid: Some(desc.pid),
             rank,
@@ -244,7 +245,8 @@ impl TrackedRun {
             if let (false, None, Some(conn)) = (stays, node.gone, node.conn)
                 && left.len() < MOST_NODES
             {
-                left.insert(conn, LeftNode { name: node.name.clone(), label: node.label() });
+                let (id, name) = (node.id.clone(), node.name.clone());
+                left.insert(conn, LeftNode { id, name, label: node.label() });
             }
             stays
         });

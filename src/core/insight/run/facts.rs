@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::node::TrackedNode;
+use super::node::{NodeId, TrackedNode};
 use super::world::World;
 use crate::api::{ExitCounts, Expected, MissingNode, RunKind, RunState};
 use crate::core::ids::{ConnId, Timestamp};
@@ -36,6 +36,7 @@ pub(super) struct Master {
 /// A node that is in no list of the state, and whose agent is connected.
 #[derive(Debug)]
 pub(in crate::core::insight) struct LeftNode {
+    pub(super) id: NodeId,
     pub(in crate::core::insight) name: String,
     /// The name with its rank.
     pub(in crate::core::insight) label: String,

@@ -120,6 +120,21 @@ impl TrackedRun {
         count(self.participants().filter(is_there).count()).saturating_add(self.round.let_go)
     }
 
+    /// c10d: nodes that wait for the round after this one, which is complete. They are there, so none of them is
+    /// missing. A native run knows who is on the way.
+    pub(in crate::core::insight) fn waiting(&self) -> u32 {
+        if self.round.completed.is_none() || self.native.is_some() {
+            return 0;
+        }
+        let waits = |node: &&TrackedNode| node.membership == Membership::WaitList && node.gone.is_none();
+        count(self.nodes().iter().filter(waits).count())
+    }
+
+    /// Members have left the complete round for the next one. torch's agents do so all together.
+    fn waits_for_next_round(&self) -> bool {
+        self.waiting() > 0 && self.round.group.is_some_and(|group| self.joined() < group)
+    }
+
     pub(in crate::core::insight) fn has_agents(&self) -> bool {
         self.kind != RunKind::Env
     }
@@ -210,6 +225,9 @@ impl TrackedRun {
         let Some(completed) = round.completed else {
             return if round.deadline.is_some() { RunState::LastCall } else { RunState::Joining };
         };
+        if self.waits_for_next_round() {
+            return RunState::Restarting;
+        }
         let exchanged = !round.assigned.is_empty()
             || (round.roles.is_empty() && now.since(completed) >= WITHOUT_EXCHANGE);
         if exchanged { RunState::Running } else { RunState::Exchanging }
@@ -338,6 +356,10 @@ impl TrackedRun {
             NodeId::Rank(rank) => (plan.pod_of_rank(*rank), format!("node {rank}")),
             NodeId::Native { info, .. } => (None, info.name.to_string()),
         };
+        // One that comes back keeps its name, whoever else has come to its host.
+        if let Some(left) = self.life.left.values().find(|left| left.id == *id) {
+            return left.name.clone();
+        }
         let name = pod.map_or(own, |pod| pod.pod.clone());
         // Two agents on one host. This does not occur with so many nodes that the search would take long.
         let nodes = &self.life.nodes;

@@ -953,3 +953,62 @@ fn a_gloo_address_tells_host_and_world_size() {
     odd.push(0);
     assert_eq!(read_gloo(&odd).size, None);
 }
+
+/// torch takes a dead node out of the round 15 s after it was heard of last. The others have left it long before.
+#[test]
+fn nodes_that_wait_for_the_next_round_are_not_missing() {
+    let mut lab = Lab::new();
+    lab.complete_run("job", 4);
+    lab.until(20.0);
+    lab.leave(1);
+    for n in [0, 2, 3] {
+        lab.pass(0.5);
+        lab.cas(n, "job", "leave");
+        lab.cas(n, "job", "wait");
+    }
+    lab.pass(3.0);
+    let run = lab.run("job");
+    let nodes = &run.summary.nodes;
+    assert_eq!(run.summary.state, RunState::Restarting);
+    assert_eq!((nodes.joined, nodes.gone, nodes.waiting, nodes.missing), (1, 1, 3, Some(0)));
+    assert!(run.missing.is_empty(), "{:?}", run.missing);
+
+    lab.cas(0, "job", "drop:1 next join");
+    for n in [2, 3] {
+        lab.cas(n, "job", "join");
+    }
+    lab.pass(1.0);
+    let run = lab.run("job");
+    assert_eq!((run.summary.state, run.summary.nodes.missing), (RunState::Joining, Some(1)));
+    assert_eq!(run.missing.iter().map(|node| node.name.as_deref()).collect::<Vec<_>>(), [Some("node1")]);
+}
+
+#[test]
+fn a_node_keeps_its_name_when_it_joins_again() {
+    let mut lab = Lab::new();
+    for n in 0..3 {
+        lab.connect(n, "10.77.0.10", 1000 + n);
+        lab.first_cas(n, "job");
+        lab.cas(n, "job", if n == 2 { "join complete" } else { "join" });
+    }
+    let names = |lab: &Lab| {
+        let nodes = lab.run("job").participants;
+        nodes.into_iter().map(|node| (node.pid, node.name)).collect::<std::collections::BTreeMap<_, _>>()
+    };
+    lab.pass(1.0);
+    let before = names(&lab);
+    assert_eq!(before[&Some(1001)], "node0_1001", "{before:?}");
+    lab.leave(0);
+    for n in [1, 2] {
+        lab.pass(0.5);
+        lab.cas(n, "job", "leave");
+        lab.cas(n, "job", "wait");
+    }
+    lab.pass(2.0);
+    assert_eq!(names(&lab), before);
+    lab.cas(1, "job", "drop:0 next join");
+    lab.cas(2, "job", "join complete");
+    lab.pass(1.0);
+    let after = names(&lab);
+    assert!(after.len() == 2 && after.iter().all(|(pid, name)| before[pid] == *name), "{after:?}");
+}

@@ -57,7 +57,9 @@ function progress(run) {
   const expected = nodes.expected;
   const of = !expected ? null : run.state === "last_call" ? expected.max
     : run.state === "joining" ? expected.min : Math.max(expected.min, nodes.joined);
-  return { joined: nodes.joined, gone: nodes.gone, of, what: "nodes" };
+  // Who waits for the next round is there.
+  const again = run.state === "restarting" ? nodes.waiting : 0;
+  return { joined: nodes.joined + again, gone: nodes.gone, of, what: "nodes" };
 }
 
 function fraction(run) {
@@ -85,6 +87,7 @@ function sentenceOf(run) {
       if (ranksMissing > 0) return `Waiting for ${ranksMissing} of ${count(ranks.expected, "rank")}`;
       if (ranks?.gone > 0) return `Running, but ${count(ranks.gone, "rank")} ${ranks.gone === 1 ? "is" : "are"} gone`;
       return run.kind === "env" ? `Running: ${count(ranks?.joined || 0, "rank")}` : `Running: ${count(nodes.joined, "node")}`;
+    case "restarting": return `Restarting: ${count(nodes.waiting, "node")} ${nodes.waiting === 1 ? "waits" : "wait"} for the next round${nodesGone && `; ${nodesGone}`}`;
     case "exiting": return `${exit?.arrived ?? 0} of ${count(exit?.expected ?? nodes.joined, "node")} have finished`;
     case "finished": return "Finished";
     case "ended": return "Ended: all its connections have closed";
@@ -246,6 +249,33 @@ function showRuns(all) {
   }
 }
 
+const SEEN = {
+  waits: "has waited", wrote: "wrote", read: "read", gave_up: "gave up to wait", joined: "joined", closed: "closed its connection", heard: "was heard of last",
+};
+
+// One thing that was seen: who did what, on which connection.
+function seenToDo({ seen: did, who, peer, pid, key, at }) {
+  const from = [peer, pid !== null && `pid ${pid}`].filter(Boolean).join(", ");
+  const what = key === null ? "" : ["waits", "gave_up"].includes(did) ? ` for ${key}` : ` ${key}`;
+  return `${clock(at)} ${who}${from && ` (${from})`} ${SEEN[did] || did}${what}`;
+}
+
+// Explanations whose reasons somebody has opened: they stay open when the sentence is written anew.
+const opened = new Set();
+function reasons({ id, code, evidence }) {
+  const meaning = el("p", {});
+  const details = el("details", { class: "why" }, el("summary", {}, "Why it says so"), meaning,
+    el("ul", {}, ...(evidence || []).map((one) => el("li", {}, seenToDo(one)))));
+  const tell = async () => {
+    if (!details.open) return opened.delete(id);
+    opened.add(id);
+    meaning.textContent = plain(await meaningOf(code).catch(() => ""));
+  };
+  details.addEventListener("toggle", tell);
+  details.open = opened.has(id);
+  return details;
+}
+
 function notice(explanation) {
   const { severity, text, remedy, since, holds, certainty } = explanation;
   const known = ["error", "warning", "info"].includes(severity) ? severity : "info";
@@ -253,7 +283,8 @@ function notice(explanation) {
   const how = certainty === "eliminated" ? ", by elimination" : "";
   return el("div", { class: `notice ${known}${holds ? "" : " over"}`, "data-code": plain(explanation.code) },
     el("p", { class: "text" }, text), ...(remedy ? [el("p", { class: "remedy" }, remedy)] : []),
-    el("p", { class: "when" }, `${word}${how}, ${holds ? "since" : "at"} ${clock(since)} (`, ticking(since), holds ? ")" : " ago)"));
+    el("p", { class: "when" }, `${word}${how}, ${holds ? "since" : "at"} ${clock(since)} (`, ticking(since), holds ? ")" : " ago)"),
+    reasons(explanation));
 }
 
 // Puts children in only when what they are made from has changed.
@@ -405,7 +436,31 @@ function relays(links) {
   return `${count(all, "relay")} with ${count(links.clients, "client")}${away}`;
 }
 
+const bytes = (n) => {
+  const unit = n > 0 ? Math.min(Math.floor(Math.log2(n) / 10), 4) : 0;
+  return `${+(n / 1024 ** unit).toPrecision(3)} ${["B", "KiB", "MiB", "GiB", "TiB"][unit]}`;
+};
+
+// How the server itself is. What comes near its limit is marked.
+function showHealth(health) {
+  $("health").hidden = !health;
+  if (!health) return;
+  const { connections, max_connections, memory_bytes, max_memory_bytes, journal } = health;
+  const share = (used, limit) => (used > 0.8 * limit ? "warning" : "");
+  const facts = [
+    ["Up for", elapsed(health.up_seconds), ""],
+    ["State", health.ready ? "takes clients" : "is stopping", health.ready ? "" : "warning"],
+    ["Connections", `${connections} (direct ones: at most ${max_connections})`, share(connections, max_connections)],
+    ["Memory", `${bytes(memory_bytes)} of ${bytes(max_memory_bytes)}`, share(memory_bytes, max_memory_bytes)],
+    ["Stores", String(health.stores), ""],
+    ["Waiting", String(health.waiters), ""],
+    ["Journal", !journal ? "none" : journal.error ? `cannot be written for ${elapsed(journal.broken_seconds)}: ${journal.error}` : journal.path, journal?.error ? "error" : ""],
+  ];
+  rebuild("health-facts", facts, () => facts.flatMap(([name, value, mark]) => [el("dt", {}, name), el("dd", { class: mark }, value)]));
+}
+
 function showNotices() {
+  showHealth(seen.health);
   write("relays", relays(seen.links));
   const lost = seen.lost > 0 ? [{ id: 0, code: "lost", severity: "warning", since: now(), holds: true, remedy: "",
     text: `${count(seen.lost, "observation")} were lost because too many came at once; what is shown may be incomplete` }] : [];
@@ -497,3 +552,4 @@ readPalette();
 show();
 stayConnected();
 keepDetail();
+keepHealth();

@@ -9,11 +9,13 @@ const SILENCE_MS = 35000;
 // The chosen run is fetched again when it has changed, at the most so often; and now and then, as the times in
 // sentences and of heartbeats grow without a change.
 const FETCH_MS = 250, REFETCH_MS = 5000;
+// How often the server is asked how it is itself.
+const HEALTH_MS = 5000;
 // More than this is not kept of a list that the server sends.
 const MAX_MOMENTS = 256;
 
 const seen = {
-  runs: new Map(), explanations: [], lost: 0, links: null, version: "",
+  runs: new Map(), explanations: [], lost: 0, links: null, version: "", health: null,
   chosen: null, detail: null, missing: false, moments: [],
   // starting, live, polling, gone; since when (this clock, ms), and why.
   link: "starting", since: Date.now(), why: "", lastHeard: 0, events: 0,
@@ -183,4 +185,22 @@ async function keepDetail() {
     fetched = performance.now();
     cost = fetched - began;
   }
+}
+
+async function keepHealth() {
+  for (;;) {
+    await visible();
+    try { seen.health = await getJson("api/v1/server"); } catch { seen.health = null; }
+    changed();
+    await pause(HEALTH_MS);
+  }
+}
+
+// What each kind of explanation means: the document of this release, fetched when somebody asks.
+let meanings = null;
+async function meaningOf(code) {
+  meanings ||= fetch("docs/explanations.md").then((answer) => answer.text());
+  const part = (await meanings).split("\n### ").find((text) => text.startsWith(`\`${code}\``)) || "";
+  // Its heading comes first, then the meaning, then an example.
+  return part.split("\n\n").slice(1).filter((text) => !text.startsWith(">")).map((text) => text.replaceAll("\n", " "))[0] || "";
 }
