@@ -13,6 +13,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import torch
+from torch.distributed import DistError
 from torch.distributed.elastic.rendezvous.api import (
     RendezvousClosedError,
     RendezvousConnectionError,
@@ -148,11 +149,15 @@ class RallypointRendezvousHandler(RendezvousHandler):
         """See base class. As with torch's own backends, an agent that ends closes the run, unless it never was in a round.
 
         An agent that a signal stops does not close the run. Its launcher wants the run to stay open, but the agent of PyTorch 2.6 calls
-        this nevertheless.
+        this nevertheless. Nor does one that has lost its connection to the round's store, or has waited there in vain for a node that
+        is gone: that is the end of this node and not of the job, as if the node had died.
         """
         error = sys.exc_info()[1]
         if _tells_to_stop(error):
             self._node.leave("its agent was told to stop", patience=LEAVE_SECONDS)
+            return True
+        if isinstance(error, (DistError, RendezvousConnectionError)):
+            self._node.leave(f"its agent lost the round's store: {type(error).__name__}", patience=LEAVE_SECONDS)
             return True
         # torch calls this in a `finally`. If there is an exception (ChildFailedError, if a worker failed), the agent failed.
         # An agent that succeeded has waited at the exit barrier for the others.

@@ -239,6 +239,17 @@ def test_shutdown_before_any_round_closes_nothing(ours: Handlers) -> None:
     assert {info.world_size for info in ours.together(a, b)} == {2}
 
 
+def test_an_agent_that_loses_the_rounds_store_leaves_the_run_open(ours: Handlers) -> None:
+    """A relay that was killed, or a node that died before it had said its rank, is not the end of the job."""
+    a, b = ours.new((1, 2)), ours.new((1, 2))
+    ours.together(a, b)
+    try:
+        raise dist.DistNetworkError("Connection reset by peer")
+    except dist.DistNetworkError:
+        assert a.shutdown() is True  # torch calls it in a `finally`
+    assert b.next_rendezvous().world_size == 1
+
+
 def test_errors_say_where_and_what(ours: Handlers) -> None:
     with pytest.raises(RendezvousTimeoutError, match=rf"rallypoint at 127.0.0.1:{ours.server.admin_port}, run 'run', round 1.*1 more node"):
         ours.new(join_timeout="1").next_rendezvous()

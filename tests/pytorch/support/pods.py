@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
-NAMES = ("server", "node-0", "node-1")
 SUBNET = "10.244.78"
 # What runs in a container: its own host name, /dev/shm, /etc/hosts and perhaps /etc/resolv.conf, then the program.
 CONTAINER = 'mount -t tmpfs none /dev/shm && mount --bind "$1" /etc/hosts && { [ -z "$2" ] || mount --bind "$2" /etc/resolv.conf; } && hostname "$3" && shift 3 && exec "$@"'
@@ -97,6 +96,7 @@ class Pods:
     def __init__(self, folder: Path) -> None:
         self.prefix = f"rallypoint-test-{os.getpid()}-{next(self.numbers)}"
         self.hosts_file = folder / "hosts"
+        self.resolv_file = folder / "resolv.conf"
         self.namespaces: list[str] = []
         self.pods: dict[str, Pod] = {}
 
@@ -105,15 +105,17 @@ class Pods:
 
     @property
     def nodes(self) -> list[Pod]:
-        return [self["node-0"], self["node-1"]]
+        return [pod for name, pod in self.pods.items() if name.startswith("node-")]
 
-    def create(self) -> None:
-        """Makes the server pod and the two nodes; an OSError where this machine does not permit that."""
+    def create(self, nodes: int = 2) -> None:
+        """Makes the server pod and the nodes; an OSError where this machine does not permit that."""
         self.switch(SUBNET)
-        for number, name in enumerate(NAMES, 1):
-            self.add(name, f"{SUBNET}.{10 * number}", self.hosts_file)
+        for number, name in enumerate(["server", *(f"node-{index}" for index in range(nodes))], 1):
+            self.add(name, f"{SUBNET}.{10 * number}", self.hosts_file, self.resolv_file)
         lines = ["127.0.0.1 localhost", *(f"{pod.address} {pod.name}" for pod in self.pods.values())]
         self.hosts_file.write_text("\n".join(lines) + "\n")
+        # Clients of PyTorch look up names of addresses. Nothing listens there, so they know at once that there is none.
+        self.resolv_file.write_text("nameserver 127.0.0.1\n")
 
     def switch(self, subnet: str) -> Pod:
         """Makes the switch: a place of its own with the address SUBNET.1, where a name server can run."""

@@ -6,7 +6,7 @@ One server with a journal in a pod of its own, two nodes with a relay each. The 
 random moments: kill -9 of the server with a start at once, pauses of server and relays (SIGSTOP), partitions of 1 to 9 s (packets are dropped). A
 TCPStore client of PyTorch behind node 0's relay adds 1 to a key all the time: each answer must be one more than the last, and how long the slowest
 took around a fault is the pause that clients felt. At the end of some jobs a relay is killed: that ends its clients, so such a
-node has only to end.
+node has only to end. `--elastic` adds a job whose agents, relays and ranks are killed as well (elastic.py).
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+import elastic
 import torch.distributed as dist
+from cluster import Cluster
 from jobs import Job, JobError, Jobs
 from pods import Pods
-from relayed import MODES, Relay
-from servers import Server
+from relayed import MODES
 
 PATIENCE = 240
 """Seconds that a job may take with all its faults."""
@@ -102,14 +103,12 @@ class Tally:
         return "\n".join([*lines, *(f"FAILED: {failure}" for failure in self.failures)])
 
 
-class Soak:
+class Soak(Cluster):
     """The server, the relays and the faults."""
 
     def __init__(self, folder: Path, pods: Pods, seed: int) -> None:
-        self.folder, self.pods, self.random, self.tally = folder, pods, random.Random(seed), Tally(seed)
-        self.starts = 0
-        self.server = self.start_server()
-        self.relays = [self.start_relay(index) for index in range(2)]
+        super().__init__(folder, pods)
+        self.random, self.tally = random.Random(seed), Tally(seed)
         self.probe = self.start_probe()
         self.faults: dict[str, Callable[[], None]] = {
             "server killed": self.kill_server,
@@ -118,28 +117,10 @@ class Soak:
             "partition": self.partition,
         }
 
-    def start_server(self) -> Server:
-        self.starts += 1
-        folder = self.folder / f"server-{self.starts % 4}"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        arguments = ("--listen", "[::]:29500", "--admin", "[::]:29501", "--journal", str(self.folder / "journal"))
-        return self.pods["server"].call(lambda: Server.start(folder, *arguments))
-
-    def start_relay(self, index: int) -> Relay:
-        relay = Relay(self.pods.nodes[index], self.pods["server"].address, self.folder / f"relay-{index}.log")
-        relay.await_link()
-        return relay
-
     def start_probe(self) -> Probe:
         probe = Probe(self.pods)
         probe.start()
         return probe
-
-    def kill_server(self, away: float = 0.0) -> None:
-        self.server.stop()
-        time.sleep(away)
-        self.server = self.start_server()
 
     def pause(self, pids: list[int]) -> None:
         for pid in pids:
@@ -211,8 +192,8 @@ class Soak:
             if hosts != ["node-0", "node-1"]:
                 job.fail(f"ran on {hosts}")
             return
-        self.relays[1].kill()
-        self.relays[1] = self.start_relay(1)
+        self.kill_relay(1)
+        self.relays[1].await_link()
         job.release()
         # An agent of c10d on the other node would wait for a new one.
         while job.nodes[1].process.poll() is None:
@@ -222,9 +203,7 @@ class Soak:
 
     def stop(self) -> None:
         self.probe.error = "the soak is over"
-        self.server.stop()
-        for relay in self.relays:
-            relay.kill()
+        super().stop()
 
 
 def one_absence(mode: str, train: list[str], event: str, seconds: float) -> str:
@@ -264,9 +243,38 @@ def absences(seconds: float) -> None:
                 print(line, flush=True)
 
 
+def all_modes(folder: Path, minutes: float, seed: int, tally: Path | None) -> bool:
+    """Jobs of all launch modes for so many minutes. Returns whether one has failed."""
+    (folder / "run").mkdir()
+    pods = Pods(folder)
+    started = said = time.monotonic()
+    soak = None
+    try:
+        pods.create()
+        soak = Soak(folder / "run", pods, seed)
+        number = 0
+        while time.monotonic() < started + minutes * 60:
+            soak.one_job(number)
+            number += 1
+            soak.tally.minutes = (time.monotonic() - started) / 60
+            if tally:
+                tally.write_text(json.dumps(vars(soak.tally), indent=2))
+            if time.monotonic() > said + 60:
+                said = time.monotonic()
+                kills = soak.tally.faults["server killed"]
+                print(f"soak: {soak.tally.minutes:.0f} min, {number} jobs, {kills} kills, {len(soak.tally.failures)} failures", file=sys.stderr, flush=True)
+        print(soak.tally.table(), flush=True)
+        return bool(soak.tally.failures)
+    finally:
+        if soak:
+            soak.stop()
+        pods.delete()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/soak", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--elastic", type=float, default=0, metavar="MINUTES", help="before that, an elastic job of the plugin for so many minutes")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--tally", type=Path, help="also write the tally there, as JSON, after each job")
     parser.add_argument("--away", type=float, metavar="SECONDS", help="instead: the server is away for so long, once in each launch mode")
@@ -275,34 +283,18 @@ def main() -> int:
         absences(args.away)
         return 0
     folder = Path(tempfile.mkdtemp(prefix="rallypoint-soak-"))
-    (folder / "run").mkdir()
-    pods = Pods(folder)
-    started = said = time.monotonic()
-    soak = None
-    try:
-        pods.create()
-        soak = Soak(folder / "run", pods, args.seed)
-        number = 0
-        while time.monotonic() < started + args.minutes * 60:
-            soak.one_job(number)
-            number += 1
-            soak.tally.minutes = (time.monotonic() - started) / 60
-            if args.tally:
-                args.tally.write_text(json.dumps(vars(soak.tally), indent=2))
-            if time.monotonic() > said + 60:
-                said = time.monotonic()
-                kills = soak.tally.faults["server killed"]
-                print(f"soak: {soak.tally.minutes:.0f} min, {number} jobs, {kills} kills, {len(soak.tally.failures)} failures", file=sys.stderr, flush=True)
-        print(soak.tally.table())
-        if soak.tally.failures:
-            print(f"soak: logs are in {folder}", file=sys.stderr)
-            return 1
+    has_failed = False
+    if args.elastic:
+        tally = elastic.soak(folder / "elastic", args.elastic, args.seed)
+        print(f"elastic job, {tally.table()}\n", flush=True)
+        has_failed = tally.has_failed
+    if args.minutes:
+        has_failed |= all_modes(folder, args.minutes, args.seed, args.tally)
+    if has_failed:
+        print(f"soak: logs are in {folder}", file=sys.stderr)
+    else:
         shutil.rmtree(folder)
-        return 0
-    finally:
-        if soak:
-            soak.stop()
-        pods.delete()
+    return int(has_failed)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--reinit", action="store_true", help="destroy the process group after training, make it again, train again")
     parser.add_argument("--done-keys", action="store_true", help="every rank sets done_R and ends; rank 0 reads them all two seconds later")
     parser.add_argument("--hold", action="store_true", help="in the middle of training, wait for the file `go-on` in the output folder")
+    parser.add_argument("--elastic", action="store_true", help="train from the last checkpoint, one after each step, until the file `go-on` is in the output folder")
     parser.add_argument("--crash", metavar="RANK:ATTEMPT", help="that rank exits with code 13 in the middle of training")
     parser.add_argument("--kill", metavar="RANK:ATTEMPT", help="that rank kills itself with SIGKILL in the middle of training")
     parser.add_argument("--late", metavar="RANK:ATTEMPT", help="that rank waits for the file `go-on` before it joins the process group")
@@ -160,19 +161,45 @@ class Rank:
         rank, world_size = dist.get_rank(), dist.get_world_size()
         model = new_model() if self.args.no_ddp else torch.nn.parallel.DistributedDataParallel(new_model())
         loss = torch.zeros((), dtype=torch.float64)
-        for step in range(self.args.steps):
-            if step == self.args.steps // 2:
-                self.misbehave()
-            loss = train_step(model, step, rank, world_size, average_by_hand=self.args.no_ddp)
+        steps = self.args.steps
+        if self.args.elastic:
+            loss, steps = self.train_from_checkpoint(model)
+        else:
+            for step in range(steps):
+                if step == steps // 2:
+                    self.misbehave()
+                loss = train_step(model, step, rank, world_size, average_by_hand=self.args.no_ddp)
         dist.all_reduce(loss)
         loss /= world_size
         everyone = [torch.empty_like(flat(model)) for _ in range(world_size)]
         dist.all_gather(everyone, flat(model))
         assert all(torch.equal(everyone[0], other) for other in everyone), "the ranks ended with different parameters"
-        expected_loss, expected = train_alone(self.args.steps)
+        expected_loss, expected = train_alone(steps)
         torch.testing.assert_close(loss, expected_loss, rtol=1e-9, atol=1e-12)
         torch.testing.assert_close(everyone[0], expected, rtol=1e-9, atol=1e-12)
-        return {"loss": loss.item(), "parameters": everyone[0].tolist()}
+        return {"loss": loss.item(), "parameters": everyone[0].tolist(), "steps": steps}
+
+    def train_from_checkpoint(self, model: torch.nn.Module) -> tuple[torch.Tensor, int]:
+        """Goes on where rank 0's checkpoint is, which all take from rank 0. Returns the loss, and how many steps were made in all rounds."""
+        rank, world_size = dist.get_rank(), dist.get_world_size()
+        checkpoint = self.args.out / "checkpoint.json"
+        state = torch.cat([torch.zeros(1, dtype=torch.float64), flat(model)])
+        if rank == 0 and checkpoint.exists():
+            state = torch.tensor(json.loads(checkpoint.read_text())["state"], dtype=torch.float64)
+        dist.broadcast(state, 0)
+        torch.nn.utils.vector_to_parameters(state[1:], model.parameters())
+        step, is_last = int(state[0]), torch.zeros(1)
+        while not is_last:
+            loss = train_step(model, step, rank, world_size, average_by_hand=self.args.no_ddp)
+            step += 1
+            if rank == 0:
+                written = {"state": [step, *flat(model).tolist()], "world_size": world_size}
+                checkpoint.with_suffix(".new").write_text(json.dumps(written))
+                checkpoint.with_suffix(".new").rename(checkpoint)
+                is_last += (self.args.out / "go-on").exists()
+            dist.broadcast(is_last, 0)
+            time.sleep(0.02)
+        return loss, step
 
     def set_done(self) -> list[str]:
         """The finishing protocol of many scripts: a rank may be gone long before its key is read."""
