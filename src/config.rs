@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use crate::core::protocol::{LegacyRelease, Limits};
 use crate::core::rendezvous::Terms;
 use crate::core::store::StaleKeyConfig;
+use crate::tls::ClientTls;
 
 /// Settings of `rallypoint serve`.
 #[derive(Debug, Clone)]
@@ -120,6 +121,51 @@ pub struct JournalConfig {
     pub durability: Durability,
     /// What happens when the folder takes no more.
     pub on_error: OnJournalError,
+}
+
+/// An etcd that keeps a journal for several servers, of which one leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EtcdConfig {
+    /// Its members.
+    pub members: Vec<EtcdMember>,
+    /// What the names of all keys begin with.
+    pub prefix: String,
+    /// The authority of its certificates, and what this server shows of itself; without it the connection is plain.
+    pub tls: Option<ClientTls>,
+    /// The user, and the file with the password.
+    pub user: Option<(String, PathBuf)>,
+    /// What this server is called among those at this etcd.
+    pub name: String,
+}
+
+/// One member of an etcd.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EtcdMember {
+    /// Its name or address.
+    pub host: String,
+    /// Its port for clients.
+    pub port: u16,
+}
+
+impl std::fmt::Display for EtcdMember {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}
+
+impl EtcdConfig {
+    /// The key that names the leader.
+    pub fn leader(&self) -> String {
+        format!("{}/leader", self.prefix)
+    }
+}
+
+impl std::fmt::Display for EtcdConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let members: Vec<String> = self.members.iter().map(ToString::to_string).collect();
+        write!(f, "etcd://{}/{}", members.join(","), self.prefix)
+    }
 }
 
 /// Where the certificates of the admin port are, in PEM files.

@@ -32,6 +32,13 @@ pub fn random_number() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
+/// How long ago the machine started. Goes on while it sleeps, as the clocks of others do.
+#[inline]
+pub fn since_boot() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
 /// How many ports the system has for outgoing connections from one address to one port.
 pub fn local_ports() -> usize {
     /// Linux's default range, 32768 to 60999.

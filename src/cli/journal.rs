@@ -1,16 +1,17 @@
-//! `rallypoint journal`: what is in the folder of `serve --journal`. Reads only.
+//! `rallypoint journal`: what is in the folder or the etcd of `serve --journal`. Reads only.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use super::Outcome;
+use super::etcd::{EtcdFlags, JournalPlace};
 use super::terminal::say;
+use super::{Outcome, UsageError};
 use crate::core::ids::{ShownKey, counted};
 use crate::core::journal::segment::commits;
 use crate::core::journal::{Damage, Reached, Row, SessionId, SessionRow, rows};
-use crate::server::journal::{Folder, read};
+use crate::server::journal::etcd::{Etcd, Log};
+use crate::server::journal::{Backend, Folder, read};
 
 /// Look into the journal of a server, without changing it.
 #[derive(Debug, clap::Args)]
@@ -23,59 +24,72 @@ pub(super) struct Args {
 enum Action {
     /// Tell whether all of it can be read, and what it holds; exit code 1 if it is damaged
     Check {
-        /// The folder
-        #[arg(value_name = "PATH")]
-        path: PathBuf,
+        #[command(flatten)]
+        journal: Place,
     },
     /// Print every row that can be read, one a line
     Dump {
-        /// The folder
-        #[arg(value_name = "PATH")]
-        path: PathBuf,
+        #[command(flatten)]
+        journal: Place,
     },
+}
+
+#[derive(Debug, clap::Args)]
+struct Place {
+    /// The folder, or etcd://HOST:2379,HOST:2379/PREFIX
+    #[arg(value_name = "PATH|etcd://…")]
+    path: JournalPlace,
+
+    #[command(flatten)]
+    etcd: EtcdFlags,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        match self.action {
-            Action::Check { path } => check(&path),
-            Action::Dump { path } => dump(&path),
+        let (journal, act): (_, fn(&dyn Backend) -> anyhow::Result<Outcome>) = match self.action {
+            Action::Check { journal } => (journal, check),
+            Action::Dump { journal } => (journal, dump),
+        };
+        journal.etcd.check(&journal.path)?;
+        match &journal.path {
+            JournalPlace::Off => Err(UsageError("write the folder, or etcd://…".into()).into()),
+            JournalPlace::Folder(path) => {
+                let place = || path.display().to_string();
+                std::fs::read_dir(path).with_context(place)?;
+                act(&Folder::look(path)).with_context(place)
+            }
+            JournalPlace::Etcd(members, prefix) => {
+                let etcd = Etcd::look(journal.etcd.config(members, prefix))?;
+                act(&Log::look(&etcd)).with_context(|| etcd.place())
+            }
         }
     }
 }
 
-fn looked_at(path: &Path) -> anyhow::Result<Folder> {
-    std::fs::read_dir(path).with_context(|| path.display().to_string())?;
-    Ok(Folder::look(path))
-}
-
-fn damaged(folder: &Folder, damage: &Damage) -> Outcome {
-    let file = folder.file(damage.segment);
-    say(format_args!("damaged: {}, byte {}: {}", file.display(), damage.at, damage.what));
+fn damaged(journal: &dyn Backend, damage: &Damage) -> Outcome {
+    say(format_args!("damaged: {}, byte {}: {}", journal.name(damage.segment), damage.at, damage.what));
     Outcome::NotDone
 }
 
-fn check(path: &Path) -> anyhow::Result<Outcome> {
-    let folder = looked_at(path)?;
+fn check(journal: &dyn Backend) -> anyhow::Result<Outcome> {
     let mut bytes = 0_u64;
-    let read = read(&folder, |_, segment| bytes = bytes.saturating_add(segment.len() as u64))
-        .with_context(|| path.display().to_string())?;
+    let read = read(journal, |_, segment| bytes = bytes.saturating_add(segment.len() as u64))?;
     let recovered = match read {
         Ok(recovered) => recovered,
         Err(damage) => {
-            return Ok(damaged(&folder, &damage));
+            return Ok(damaged(journal, &damage));
         }
     };
     let image = &recovered.image;
     let mut out = std::io::stdout().lock();
     writeln!(out, "whole: {} in {bytes} bytes", counted(recovered.commits, "commit", "commits"))?;
     for torn in &recovered.torn {
-        let (file, at, len) = (folder.file(torn.segment), torn.at, torn.len);
-        writeln!(out, "torn end: {}, byte {at}: {len} bytes that were never acknowledged", file.display())?;
+        let (segment, at, len) = (journal.name(torn.segment), torn.at, torn.len);
+        writeln!(out, "torn end: {segment}, byte {at}: {len} bytes that were never acknowledged")?;
     }
     if let Some(since) = recovered.unfinished {
-        let file = folder.file(since);
-        writeln!(out, "not counted: {} and later, begun after an error and not complete", file.display())?;
+        let segment = journal.name(since);
+        writeln!(out, "not counted: {segment} and later, begun after an error and not complete")?;
     }
     for (id, store) in &image.stores {
         let (port, owner) = (store.port, ShownKey(&store.owner));
@@ -85,11 +99,10 @@ fn check(path: &Path) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn dump(path: &Path) -> anyhow::Result<Outcome> {
-    let folder = looked_at(path)?;
+fn dump(journal: &dyn Backend) -> anyhow::Result<Outcome> {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut written = Ok(());
-    let read = read(&folder, |number, segment| {
+    let read = read(journal, |number, segment| {
         for commit in commits(segment, number) {
             for row in rows(commit.rows) {
                 let place = format_args!("{number}:{}", commit.at);
@@ -101,15 +114,14 @@ fn dump(path: &Path) -> anyhow::Result<Outcome> {
                 written = std::mem::replace(&mut written, Ok(())).and(line);
             }
         }
-    })
-    .with_context(|| path.display().to_string())?;
+    })?;
     // A reader that has seen enough is no failure.
     match written.and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => return Err(error.into()),
         _ => {}
     }
     if let Err(damage) = read {
-        return Ok(damaged(&folder, &damage));
+        return Ok(damaged(journal, &damage));
     }
     Ok(Outcome::Done)
 }

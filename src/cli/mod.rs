@@ -7,6 +7,7 @@ mod ctl;
 mod demo;
 mod doctor;
 mod env;
+mod etcd;
 mod flags;
 mod gather;
 mod health;

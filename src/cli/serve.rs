@@ -12,6 +12,7 @@ use ipnet::IpNet;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::etcd::{EtcdFlags, JournalPlace};
 use super::launch::{environment, hostname};
 use super::units::{MaybeOff, duration, duration_or_off, on_or_off, positive_duration, size, size_text};
 use super::{Outcome, UsageError, token};
@@ -21,7 +22,8 @@ use crate::core::rendezvous::Terms;
 use crate::core::store::StaleKeyConfig;
 use crate::node::launch::{self, Given};
 use crate::process;
-use crate::server::admin;
+use crate::server::admin::{self, standby};
+use crate::server::journal::etcd::Etcd;
 use crate::server::{self, DescriptorShares, Server};
 use crate::tls::ServerTls;
 
@@ -270,9 +272,13 @@ pub(super) struct Args {
     )]
     keep_alive_misses: u32,
 
-    /// Folder in which the stores are kept, so that a server that starts again goes on with what the last one had
-    #[arg(long, help_heading = heading::JOURNAL, env = "RALLYPOINT_JOURNAL", value_name = "PATH|off", default_value = "off")]
-    journal: JournalPath,
+    /// Folder in which the stores are kept, so that a server that starts again goes on with what the last one had. Or
+    /// etcd://HOST:2379,HOST:2379/PREFIX: of all servers with the same one, one serves and the others stand by
+    #[arg(long, help_heading = heading::JOURNAL, env = "RALLYPOINT_JOURNAL", value_name = "PATH|etcd://…|off", default_value = "off")]
+    journal: JournalPlace,
+
+    #[command(flatten, next_help_heading = heading::JOURNAL)]
+    etcd: EtcdFlags,
 
     /// What acknowledged changes survive
     #[arg(long, help_heading = heading::JOURNAL, env = "RALLYPOINT_DURABILITY", value_name = "WHAT", default_value = "process")]
@@ -321,21 +327,14 @@ impl LegacyDialect {
     }
 }
 
-/// `off` or a folder.
-#[derive(Debug, Clone)]
-struct JournalPath(Option<PathBuf>);
-
-impl std::str::FromStr for JournalPath {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "" => Err("write a folder, or `off`"),
-            "off" => Ok(Self(None)),
-            _ if text.contains("://") => Err("a folder is needed; other places are not there yet"),
-            _ => Ok(Self(Some(text.into()))),
-        }
-    }
+/// What this server is among others.
+enum Place {
+    /// It has no others.
+    Alone,
+    /// It leads them.
+    Leads(Arc<Etcd>),
+    /// It was stopped before that.
+    Stopped,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -434,13 +433,18 @@ impl Args {
         let _flushed_on_drop = self.start_log()?;
         let runtime = super::client_runtime()?;
         // Before anything says that the server is there: from then on it must listen to signals that stop it.
-        let signals = StopSignals::listen(&runtime)?;
+        let mut signals = StopSignals::listen(&runtime)?;
         if !self.is_mine()? {
             return self.stay_idle(&runtime, signals);
         }
         let tls = self.tls()?;
         let descriptors = process::raise_descriptor_limit();
         let config = self.config(descriptors)?;
+        let etcd = match self.lead(&runtime, &mut signals)? {
+            Place::Stopped => return Ok(Outcome::Done),
+            Place::Alone => None,
+            Place::Leads(etcd) => Some(etcd),
+        };
         let sockets =
             config.listen.iter().map(|&addr| bind(addr, "--listen")).collect::<anyhow::Result<Vec<_>>>()?;
         let admin_socket = bind(config.admin, "--admin")?;
@@ -468,7 +472,7 @@ impl Args {
             descriptors,
             "rallypoint serves stores on {stores:?} and admin on {admin}"
         );
-        let server = Server::start(config, sockets)?;
+        let server = Server::start_with(config, sockets, etcd.as_ref())?;
         self.write_ports_file(&stores, admin)?;
         runtime.block_on(serve_until_stopped(server, admin_socket, tls, signals))?;
         Ok(Outcome::Done)
@@ -527,11 +531,39 @@ impl Args {
                 ..Terms::default()
             },
             max_runs: self.max_runs,
-            journal: self.journal.0.clone().map(|path| JournalConfig {
-                path,
-                durability: self.durability,
-                on_error: self.on_journal_error,
-            }),
+            journal: match &self.journal {
+                JournalPlace::Folder(path) => Some(JournalConfig {
+                    path: path.clone(),
+                    durability: self.durability,
+                    on_error: self.on_journal_error,
+                }),
+                JournalPlace::Off | JournalPlace::Etcd(..) => None,
+            },
+        })
+    }
+
+    /// Waits until this server leads, if others are at the same etcd: until then only its health can be asked for.
+    fn lead(&self, runtime: &Runtime, signals: &mut StopSignals) -> anyhow::Result<Place> {
+        self.etcd.check(&self.journal)?;
+        let JournalPlace::Etcd(members, prefix) = &self.journal else { return Ok(Place::Alone) };
+        let etcd = Etcd::stand(self.etcd.config(members, prefix))?;
+        let admin = bind(self.admin, "--admin")?;
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            "looks who leads at {}; health is on {}",
+            etcd.place(),
+            admin.local_addr()?
+        );
+        runtime.block_on(async {
+            let _standby = standby::serve(admin, Arc::clone(&etcd), self.tls()?)?;
+            tokio::select! {
+                () = etcd.standing().elected() => {}
+                signal = signals.next() => {
+                    tracing::info!("stopped ({signal}) while standing by");
+                    return Ok(Place::Stopped);
+                }
+            }
+            Ok(Place::Leads(Arc::clone(&etcd)))
         })
     }
 
@@ -706,7 +738,7 @@ async fn serve_until_stopped(
     };
     let signal = tokio::select! {
         signal = signals.next() => signal,
-        () = broken => anyhow::bail!("the journal cannot be written (--on-journal-error stop)"),
+        why = broken => anyhow::bail!("{why}"),
     };
     let clients = server.stores().connections();
     tracing::info!(clients, "stopping ({signal}): no new connections; waiting for clients to leave");

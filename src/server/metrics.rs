@@ -13,6 +13,7 @@ use crate::core::protocol::Op;
 use crate::core::store::DropCause;
 use crate::server::Server;
 use crate::server::engine::{BUCKETS, Histogram, Meter, WAIT_BUCKET_FACTOR};
+use crate::server::journal::etcd::{COMMIT_BUCKETS, Commits, Etcd, Role};
 
 /// The content type of [`render`]'s text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -31,6 +32,23 @@ pub fn render(server: &Server) -> prometheus::Result<String> {
     families.extend(registry.gather());
     families.push(request_durations(&meter));
     families.push(wait_durations(&meter));
+    families.extend(
+        server.stores().journal().and_then(|journal| journal.etcd()).map(|etcd| commit_durations(etcd)),
+    );
+    families.sort_by(|a, b| a.name().cmp(b.name()));
+    let mut text = Vec::new();
+    TextEncoder::new().encode(&families, &mut text)?;
+    String::from_utf8(text).map_err(|error| prometheus::Error::Msg(error.to_string()))
+}
+
+/// The metrics of a server that stands by at an etcd.
+pub fn render_standby(etcd: &Etcd) -> prometheus::Result<String> {
+    let registry = Registry::new();
+    register_process(&registry)?;
+    register_build_info(&registry)?;
+    register_etcd(&registry, etcd)?;
+    let mut families = registry.gather();
+    families.push(commit_durations(etcd));
     families.sort_by(|a, b| a.name().cmp(b.name()));
     let mut text = Vec::new();
     TextEncoder::new().encode(&families, &mut text)?;
@@ -119,7 +137,36 @@ fn register_journal(registry: &Registry, server: &Server) -> prometheus::Result<
     single(registry, segments, |gauge| gauge.set(i64::try_from(stats.segments).unwrap_or(i64::MAX)))?;
     let help = "For how long the journal could not be written; 0 if it can.";
     let broken = stats.broken_for.map_or(0.0, |lasts| lasts.as_secs_f64());
-    single(registry, Gauge::new("rallypoint_journal_broken_seconds", help)?, |gauge| gauge.set(broken))
+    single(registry, Gauge::new("rallypoint_journal_broken_seconds", help)?, |gauge| gauge.set(broken))?;
+    journal.etcd().map_or(Ok(()), |etcd| register_etcd(registry, etcd))
+}
+
+/// Only where the journal is in an etcd.
+fn register_etcd(registry: &Registry, etcd: &Etcd) -> prometheus::Result<()> {
+    let standing = etcd.standing();
+    let help = "1 where this server leads, 0 where it stands by (--journal etcd://).";
+    let leads = i64::from(standing.role() == Role::Leader);
+    single(registry, IntGauge::new("rallypoint_leader", help)?, |gauge| gauge.set(leads))?;
+    let help = "Changes of the leader that this server has seen.";
+    counter(registry, "rallypoint_leader_changes_total", help, &[])?
+        .with_label_values::<&str>(&[])
+        .inc_by(standing.changes());
+    let help = "Requests to etcd that failed; each is made again at the next member.";
+    counter(registry, "rallypoint_etcd_errors_total", help, &[])?
+        .with_label_values::<&str>(&[])
+        .inc_by(standing.errors());
+    let help = "How long ago etcd last took something of this leader was sent; above 4.5 answers are held.";
+    let since = if leads == 1 { standing.since_renewal().as_secs_f64() } else { 0.0 };
+    single(registry, Gauge::new("rallypoint_etcd_renewed_seconds", help)?, |gauge| gauge.set(since))
+}
+
+fn commit_durations(etcd: &Etcd) -> MetricFamily {
+    let Commits { counts, sum } = etcd.standing().commits();
+    family(
+        "rallypoint_etcd_commit_duration_seconds",
+        "How long etcd took for a transaction with commits of the journal, attempts that failed included.",
+        vec![buckets(COMMIT_BUCKETS.into_iter().zip(counts), counts.iter().sum(), sum, Vec::new())],
+    )
 }
 
 /// Registers everything that the stores and listeners count; returns the sum of their meters.
@@ -238,18 +285,29 @@ fn family(name: &str, help: &str, metrics: Vec<proto::Metric>) -> MetricFamily {
 }
 
 fn histogram(counted: &Histogram, factor: f64, labels: Vec<LabelPair>) -> proto::Metric {
+    let bounds = BUCKETS.iter().map(|bound| bound * factor);
+    buckets(bounds.zip(counted.counts), counted.count(), counted.sum * factor, labels)
+}
+
+/// A histogram of buckets by their bounds, not cumulative.
+fn buckets(
+    counted: impl Iterator<Item = (f64, u64)>,
+    count: u64,
+    sum: f64,
+    labels: Vec<LabelPair>,
+) -> proto::Metric {
     let mut total = 0;
-    let buckets = BUCKETS.iter().zip(counted.counts).map(|(bound, count)| {
+    let buckets = counted.map(|(bound, count)| {
         total = u64::saturating_add(total, count);
         let mut bucket = proto::Bucket::default();
         bucket.set_cumulative_count(total);
-        bucket.set_upper_bound(bound * factor);
+        bucket.set_upper_bound(bound);
         bucket
     });
     let mut histogram = proto::Histogram::default();
     histogram.set_bucket(buckets.collect());
-    histogram.set_sample_count(counted.count());
-    histogram.set_sample_sum(counted.sum * factor);
+    histogram.set_sample_count(count);
+    histogram.set_sample_sum(sum);
     let mut metric = proto::Metric::from_label(labels);
     metric.set_histogram(histogram);
     metric

@@ -31,6 +31,7 @@ use crate::core::link::ServerLife;
 use crate::process::random_number;
 use crate::server::clock::Clock;
 use crate::server::engine::{MemoryBudget, Reservation};
+use crate::server::journal::etcd::Etcd;
 use crate::server::journal::{Journal, Restored, written_ago};
 pub use cleanup_log::{CleanupCounts, CleanupLog};
 pub use gate::PodGates;
@@ -63,10 +64,20 @@ pub struct Server {
 impl Server {
     /// Starts serving on sockets that are bound already, one store each.
     pub fn start(config: ServerConfig, sockets: Vec<std::net::TcpListener>) -> io::Result<Arc<Self>> {
+        Self::start_with(config, sockets, None)
+    }
+
+    /// The same with the journal in an etcd at which this server leads.
+    pub fn start_with(
+        config: ServerConfig,
+        sockets: Vec<std::net::TcpListener>,
+        etcd: Option<&Arc<Etcd>>,
+    ) -> io::Result<Arc<Self>> {
         let clock = Clock::start();
         let cleanup_log = Arc::new(CleanupLog::new());
         let written = config.journal.as_ref().and_then(|journal| written_ago(&journal.path));
-        let opened = config.journal.as_ref().map(Journal::open).transpose().map_err(io::Error::other)?;
+        let folder = || config.journal.as_ref().map(Journal::open);
+        let opened = etcd.map(Journal::lead).or_else(folder).transpose().map_err(io::Error::other)?;
         let (journal, restored) = opened.unzip();
         let mut before = restored.map_or_else(Default::default, |it: Restored| {
             it.log();

@@ -14,6 +14,8 @@ pub(crate) struct Cutter {
 
 #[derive(Default)]
 struct Shared {
+    /// Where connections go from now on, if that is not where they first went.
+    moved: Mutex<Option<SocketAddr>>,
     open: Mutex<Vec<TcpStream>>,
     is_closed: AtomicBool,
     /// Each connection is cut when so many bytes have come through in one direction.
@@ -31,6 +33,7 @@ impl Cutter {
                 if own.is_closed.load(Relaxed) {
                     continue;
                 }
+                let target = own.moved.lock().expect("no panic").unwrap_or(target);
                 let Ok(server) = TcpStream::connect(target) else { continue };
                 let ends = [&client, &server].map(|end| end.try_clone().expect("a descriptor"));
                 own.open.lock().expect("no panic").extend(ends);
@@ -50,6 +53,11 @@ impl Cutter {
         for stream in self.shared.open.lock().expect("no panic").drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
+    }
+
+    /// From now on connections go elsewhere.
+    pub(crate) fn pass_to(&self, target: SocketAddr) {
+        *self.shared.moved.lock().expect("no panic") = Some(target);
     }
 
     /// From now on no connection is passed on, or again each.

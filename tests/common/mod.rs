@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 pub(crate) mod cutter;
+pub(crate) mod etcd;
 pub(crate) mod hosts;
 pub(crate) mod peer;
 pub(crate) mod relay;

@@ -58,7 +58,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         "server/journal",
-        &["config", "core/ids", "core/journal", "process"],
+        &["config", "core/ids", "core/journal", "process", "tls"],
         &["tokio_util", "axum", "prometheus", "bytes"],
     ),
     (
@@ -84,7 +84,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         "server/metrics",
-        &["api", "core/insight", "core/protocol", "core/store", "server", "server/engine"],
+        &["api", "core/insight", "core/protocol", "core/store", "server", "server/engine", "server/journal"],
         &["axum", "tracing"],
     ),
     (
@@ -100,6 +100,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
             "server",
             "server/clock",
             "server/engine",
+            "server/journal",
             "server/metrics",
             "tls",
         ],

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::common::{TestServer, eventually, http};
+use crate::common::{TestServer, eventually, free_ports, http};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md");
 const BEGIN: &str = "<!-- begin: written by the test -->\n";
@@ -72,6 +72,21 @@ fn busy_server() -> (TestServer, tempfile::TempDir) {
     (server, journal)
 }
 
+/// What a server says that stands by because its etcd does not answer.
+fn metrics_of_a_standby() -> String {
+    let admin = std::net::SocketAddr::from(([127, 0, 0, 1], *free_ports(1).start()));
+    let mut server = Command::new(env!("CARGO_BIN_EXE_rallypoint"))
+        .args(["serve", "--journal", "etcd://127.0.0.1:1/none", "--admin", &admin.to_string()])
+        .env_clear()
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("the binary starts");
+    eventually("it listens", || std::net::TcpStream::connect(admin).is_ok());
+    let text = http(admin, "GET /metrics", "", "").body;
+    server.kill().and_then(|()| server.wait()).expect("it ends");
+    text
+}
+
 #[test]
 fn the_page_of_metrics_is_what_the_program_exports() {
     let (server, _journal) = busy_server();
@@ -84,7 +99,7 @@ fn the_page_of_metrics_is_what_the_program_exports() {
             .all(|name| found.contains_key(*name))
     });
     let mut table = "| metric | type | labels | what it says |\n|---|---|---|---|\n".to_owned();
-    let text = scrape();
+    let text = scrape() + &metrics_of_a_standby();
     for (name, family) in families(&text) {
         let labels: Vec<String> = family.labels.iter().map(|label| format!("`{label}`")).collect();
         let _ = writeln!(table, "| `{name}` | {} | {} | {} |", family.kind, labels.join(", "), family.help);

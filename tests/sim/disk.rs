@@ -101,6 +101,10 @@ impl Backend for Noted {
         if self.mutant == Some(Mutant::TornEndStays) { Ok(()) } else { self.disk.cut(number, len) }
     }
 
+    fn name(&self, number: u64) -> String {
+        self.disk.name(number)
+    }
+
     fn remove(&self, number: u64) -> io::Result<()> {
         self.disk.remove(number)
     }

@@ -10,4 +10,5 @@ mod journal;
 mod lifecycle;
 mod links;
 mod replay;
+mod replicas;
 mod restarts;

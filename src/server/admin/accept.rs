@@ -43,11 +43,11 @@ const SHARE: usize = 2;
 /// This many have a place even when no memory is left: else nobody could look for the reason.
 const LEAST_CONNECTIONS: usize = 64;
 /// Most connections in the reserve.
-const RESERVE: usize = 256;
+pub(super) const RESERVE: usize = 256;
 /// Time between two looks at the files of the certificates.
 const RELOAD: Duration = Duration::from_secs(30);
 /// Pause after an error of the system, for example when no descriptor is left.
-const PAUSE: Duration = Duration::from_millis(100);
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
 /// The log lines that could be repeated without end.
 #[derive(Clone, Copy)]
@@ -62,6 +62,13 @@ enum Repeated {
 pub struct Serving(
     #[expect(dead_code, reason = "what it does when it is dropped is what it is for")] Workers,
 );
+
+impl Serving {
+    /// Served by this thread.
+    pub(super) fn on(thread: Workers) -> Self {
+        Self(thread)
+    }
+}
 
 /// Serves the admin port, with `tls` or without. The API is answered on the runtime that this is called on.
 pub fn serve(
@@ -89,7 +96,7 @@ pub fn serve(
 }
 
 /// Looks at the files of the certificates again and again.
-async fn keep_certificates(tls: Arc<ServerTls>) {
+pub(super) async fn keep_certificates(tls: Arc<ServerTls>) {
     loop {
         tokio::time::sleep(RELOAD).await;
         match tls.reload() {
@@ -182,17 +189,17 @@ async fn answered_on(State(runtime): State<Handle>, request: Request, next: Next
 }
 
 /// Connections without a place, the oldest first.
-struct Reserve {
+pub(super) struct Reserve {
     most: usize,
     tasks: VecDeque<AbortHandle>,
 }
 
 impl Reserve {
-    fn new(most: usize) -> Self {
+    pub(super) fn new(most: usize) -> Self {
         Self { most, tasks: VecDeque::with_capacity(most) }
     }
 
-    fn enter(&mut self, task: AbortHandle) {
+    pub(super) fn enter(&mut self, task: AbortHandle) {
         if self.tasks.len() >= self.most {
             self.tasks.retain(|task| !task.is_finished());
         }
@@ -221,7 +228,7 @@ async fn welcome(stream: TcpStream, peer: SocketAddr, tls: Option<&ServerTls>) -
     }
 }
 
-async fn serve_connection(
+pub(super) async fn serve_connection(
     stream: TcpStream,
     peer: SocketAddr,
     tls: Option<Arc<ServerTls>>,

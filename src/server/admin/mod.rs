@@ -47,6 +47,7 @@ mod problem;
 mod rendezvous;
 mod routes;
 mod runs;
+pub mod standby;
 mod target;
 
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! Where segments are: a folder. What the journal needs of it is one small trait, so that tests can stop it at every
-//! write.
+//! Where segments are: a folder, or an etcd ([`super::etcd`]). What the journal needs of it is one small trait, so that
+//! tests can stop it at every write.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -21,6 +21,12 @@ pub trait Backend: std::fmt::Debug + Send + Sync {
     fn cut(&self, number: u64, len: u64) -> io::Result<()>;
     /// Removes a segment.
     fn remove(&self, number: u64) -> io::Result<()>;
+    /// How people find a segment.
+    fn name(&self, number: u64) -> String;
+    /// Syncs the last segment, at the end of the server.
+    fn close(&self, segment: &dyn Segment) -> io::Result<()> {
+        segment.sync()
+    }
 }
 
 /// The segment that is written.
@@ -29,6 +35,10 @@ pub trait Segment: std::fmt::Debug + Send + Sync {
     fn append(&self, bytes: &[u8]) -> io::Result<()>;
     /// Waits until all that was written survives a loss of power.
     fn sync(&self) -> io::Result<()>;
+    /// Sees to it that nothing that is written from now on survives without it.
+    fn settle(&self) -> io::Result<()> {
+        self.sync()
+    }
 }
 
 /// Why a folder cannot be used.
@@ -103,7 +113,7 @@ impl Folder {
     }
 
     /// The file of a segment.
-    pub fn file(&self, number: u64) -> PathBuf {
+    pub(super) fn file(&self, number: u64) -> PathBuf {
         self.path.join(format!("{number:012}.{}", Self::EXTENSION))
     }
 
@@ -150,6 +160,10 @@ impl Backend for Folder {
 
     fn remove(&self, number: u64) -> io::Result<()> {
         std::fs::remove_file(self.file(number))
+    }
+
+    fn name(&self, number: u64) -> String {
+        self.file(number).display().to_string()
     }
 }
 

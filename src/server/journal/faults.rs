@@ -140,6 +140,10 @@ impl Backend for Disk {
         }
         state.files.remove(&number).map(drop).ok_or_else(stopped)
     }
+
+    fn name(&self, number: u64) -> String {
+        number.to_string()
+    }
 }
 
 #[derive(Debug)]

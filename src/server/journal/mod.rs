@@ -5,10 +5,14 @@
 //! queued, for everybody, in one system call. With [`Durability::Disk`] a thread syncs what was written, again for
 //! everybody at once, and those who asked are woken.
 //!
+//! In an etcd it is the same thread that writes, and a leader that etcd has not heard of for too long lets nothing leave
+//! ([`etcd`]).
+//!
 //! When the disk does not take a commit, the server goes on in memory, or ends ([`OnError`]). Once writing is possible
 //! again, a new segment begins anew: all that the server holds is written into it, as it is when the log is tidied.
 
 mod backend;
+pub mod etcd;
 #[cfg(test)]
 pub(crate) mod faults;
 mod open;
@@ -26,6 +30,7 @@ use crate::config::{Durability, OnJournalError as OnError};
 use crate::core::journal::segment::{COMMIT, Header, Position, seal};
 use crate::core::journal::{Epoch, OpenStore, Row, StoreId};
 pub use backend::{Backend, Folder, NoFolder, Segment, written_ago};
+use etcd::Etcd;
 #[cfg(test)]
 pub(crate) use open::Failed;
 pub use open::{CannotOpen, Restored, read};
@@ -157,6 +162,8 @@ pub struct Journal {
     /// Told when the server has to end.
     broken: tokio::sync::Notify,
     segment_size: u32,
+    /// Where only a leader may answer.
+    etcd: Option<Arc<Etcd>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -192,18 +199,24 @@ impl Journal {
     /// Whether what depends on this commit may leave. If not, `cx` is woken when it may.
     #[inline]
     pub fn poll_safe(&self, commit: CommitNumber, cx: &Context<'_>) -> Poll<()> {
-        if self.safe.load(Ordering::Acquire) >= commit.0 {
+        if self.safe.load(Ordering::Acquire) >= commit.0 && self.may_answer() {
             Poll::Ready(())
         } else {
             self.poll_write(commit, cx)
         }
     }
 
+    /// Whether no other server can lead yet.
+    #[inline]
+    fn may_answer(&self) -> bool {
+        self.etcd.as_ref().is_none_or(|etcd| etcd.standing().may_answer())
+    }
+
     fn poll_write(&self, CommitNumber(number): CommitNumber, cx: &Context<'_>) -> Poll<()> {
         self.write_queued();
         let mut unsynced = lock(&self.unsynced);
         // Under the lock: the thread that syncs raises it under the same.
-        if self.safe.load(Ordering::Acquire) >= number {
+        if self.safe.load(Ordering::Acquire) >= number && self.may_answer() {
             return Poll::Ready(());
         }
         if self.durability == Durability::Disk {
@@ -284,7 +297,7 @@ impl Journal {
     fn begin_segment(&self, writer: &mut Writer, anew: bool) -> io::Result<()> {
         if self.durability == Durability::Disk && !anew {
             // A segment that is not the last has no torn end.
-            writer.segment.sync()?;
+            writer.segment.settle()?;
         }
         let number = writer.number.saturating_add(1);
         let segment = self.backend.create(number)?;
@@ -300,7 +313,7 @@ impl Journal {
         bytes.append(&mut commit);
         let begun = segment.append(&bytes).and_then(|()| match self.durability {
             Durability::Process => Ok(()),
-            Durability::Disk => segment.sync(),
+            Durability::Disk => segment.settle(),
         });
         if let Err(error) = begun {
             // Without its first commit it is none; the number is free again.
@@ -322,6 +335,10 @@ impl Journal {
         let now = Instant::now();
         writer.tidying.since = None;
         writer.trouble = Some(Trouble { error: error.to_string(), since: now, tried_at: now, said_at: now });
+        if self.etcd.is_some() {
+            // It has been said: this server leads no more.
+            return self.broken.notify_one();
+        }
         if self.on_error == OnError::Stop {
             tracing::error!(
                 "cannot write to the journal ({error}); the server ends (--on-journal-error stop). What was acknowledged is \
@@ -468,7 +485,7 @@ impl Journal {
             return;
         }
         if self.durability == Durability::Disk
-            && let Err(error) = writer.segment.sync()
+            && let Err(error) = writer.segment.settle()
         {
             return self.fail(&mut writer, &error);
         }
@@ -488,6 +505,10 @@ impl Journal {
     /// Tries to write again where that was not possible, and says that it is not, from time to time.
     pub fn tick(&self, now: Instant) {
         self.write_queued();
+        if self.etcd.is_some() {
+            // Whom a leader that etcd had not heard of did not answer.
+            self.release(self.safe.load(Ordering::Acquire));
+        }
         let mut writer = lock(&self.writer);
         let Some(trouble) = &mut writer.trouble else { return };
         if self.on_error == OnError::Stop || now.saturating_duration_since(trouble.tried_at) < TRY_AGAIN {
@@ -536,9 +557,18 @@ impl Journal {
         lock(&self.writer).trouble.as_ref().map(|trouble| trouble.error.clone())
     }
 
-    /// Waits until the server has to end because the journal cannot be written.
-    pub async fn broken(&self) {
+    /// Waits until the server has to end because the journal cannot be written, and says why.
+    pub async fn broken(&self) -> String {
+        if let Some(etcd) = &self.etcd {
+            return etcd.standing().over().await.to_string();
+        }
         self.broken.notified().await;
+        "the journal cannot be written (--on-journal-error stop)".into()
+    }
+
+    /// The etcd that keeps it.
+    pub fn etcd(&self) -> Option<&Arc<Etcd>> {
+        self.etcd.as_ref()
     }
 
     /// Writes and syncs all that there is, at the end of the server.
@@ -548,7 +578,7 @@ impl Journal {
         let mut writer = lock(&self.writer);
         self.write(&mut writer);
         if writer.trouble.is_none() {
-            let _ = writer.segment.sync();
+            let _ = self.backend.close(&*writer.segment);
         }
         drop(writer);
         lock(&self.unsynced).ends = true;

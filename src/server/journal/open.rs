@@ -1,16 +1,20 @@
 //! Opens a journal: takes its folder, reads what is there, and begins the next segment.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex};
 
 use super::backend::{Backend, Folder, NoFolder};
+use super::etcd::{Etcd, Log};
 use super::{Journal, Queue, SEGMENT, Stats, Store, Tidying, Unsynced, Writer};
-use crate::config::{Durability, JournalConfig};
+use crate::config::{Durability, JournalConfig, OnJournalError};
 use crate::core::journal::segment::Header;
 use crate::core::journal::{Damage, Epoch, Image, Recovered, Recovery};
 use crate::process::random_number;
+
+/// As [`SEGMENT`], in an etcd: shorter, as it is for what is small, and all that it ever held counts until it compacts.
+const ETCD_SEGMENT: u32 = 4 << 20;
 
 /// Why a journal cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -28,16 +32,16 @@ pub enum CannotOpen {
     },
     /// It is damaged.
     #[error(
-        "the journal is damaged: {}, byte {}: {}. Nothing was changed. Put that file back from a copy, or give up what is \
-         in the journal: move the folder away and start with an empty one (all jobs then start anew). `rallypoint journal \
-         dump {}` shows what can be read",
-        file.display(), damage.at, damage.what, folder.display()
+        "the journal is damaged: {segment}, byte {}: {}. Nothing was changed. Put that back from a copy, or give up what is \
+         in the journal: {} (all jobs then start anew). `rallypoint journal dump {place}` shows what can be read",
+        damage.at, damage.what,
+        if place.contains("://") { "start with another prefix" } else { "move the folder away and start with an empty one" }
     )]
     Damaged {
-        /// The folder.
-        folder: PathBuf,
-        /// The file.
-        file: PathBuf,
+        /// The folder, or the URL of an etcd.
+        place: String,
+        /// The segment, as people find it.
+        segment: String,
         /// Where in it, and what.
         damage: Damage,
     },
@@ -108,22 +112,42 @@ impl Journal {
     /// Opens the journal in a folder, with what it holds.
     pub fn open(config: &JournalConfig) -> Result<(Arc<Self>, Restored), CannotOpen> {
         let folder = Folder::take(&config.path)?;
-        let file = |number| Folder::look(&config.path).file(number);
-        let (journal, restored) = Self::with(Box::new(folder), config, SEGMENT, random_number().max(1))
-            .map_err(|error| match error {
-                Failed::Io(error) => CannotOpen::Io { path: config.path.clone(), error },
-                Failed::Damaged(damage) => {
-                    CannotOpen::Damaged { folder: config.path.clone(), file: file(damage.segment), damage }
-                }
-            })?;
+        let name = |number| Folder::look(&config.path).name(number);
+        let opened = Self::with(Box::new(folder), config, SEGMENT, random_number().max(1));
+        let (journal, restored) = opened.map_err(|error| error.at(&config.path, name))?;
         if config.durability == Durability::Disk {
-            let syncing = Arc::clone(&journal);
-            let thread = std::thread::Builder::new().name("journal".into());
-            thread
-                .spawn(move || syncing.keep_syncing())
-                .map_err(|error| CannotOpen::Io { path: config.path.clone(), error })?;
+            journal.start_syncing().map_err(|error| CannotOpen::Io { path: config.path.clone(), error })?;
         }
         Ok((journal, restored))
+    }
+
+    /// Opens the journal in an etcd, as the leader there.
+    pub fn lead(etcd: &Arc<Etcd>) -> Result<(Arc<Self>, Restored), CannotOpen> {
+        let path = PathBuf::from(etcd.place());
+        // Nothing leaves before etcd has it, and what it does not take it may take later.
+        let config = JournalConfig {
+            path: path.clone(),
+            durability: Durability::Disk,
+            on_error: OnJournalError::Stop,
+        };
+        let log = Log::of_leader(etcd);
+        let opened = Self::with(Box::new(log.clone()), &config, ETCD_SEGMENT, random_number().max(1));
+        let (mut journal, restored) = opened.map_err(|error| error.at(&path, |number| log.name(number)))?;
+        // Relays hear which server it is: the next one must know.
+        let begun = super::lock(&journal.writer).segment.sync();
+        begun.map_err(|error| CannotOpen::Io { path: path.clone(), error })?;
+        if let Some(journal) = Arc::get_mut(&mut journal) {
+            journal.etcd = Some(Arc::clone(etcd));
+        }
+        journal.start_syncing().map_err(|error| CannotOpen::Io { path, error })?;
+        Ok((journal, restored))
+    }
+
+    /// Syncs on a thread of its own from now on.
+    fn start_syncing(self: &Arc<Self>) -> io::Result<()> {
+        let syncing = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("journal".into());
+        thread.spawn(move || syncing.keep_syncing()).map(drop)
     }
 
     /// Opens the journal that a backend keeps. Relays know the server as `new_life` if they cannot go on with the last one.
@@ -182,6 +206,7 @@ impl Journal {
             to_sync: Condvar::new(),
             broken: tokio::sync::Notify::new(),
             segment_size,
+            etcd: None,
             writer: Mutex::new(writer),
         };
         journal.begin_segment(&mut super::lock(&journal.writer), false).map_err(Failed::Io)?;
@@ -218,6 +243,19 @@ fn tidy_end(backend: &dyn Backend, recovered: &Recovered, numbers: &[u64]) -> io
 pub(crate) enum Failed {
     Io(io::Error),
     Damaged(Damage),
+}
+
+impl Failed {
+    fn at(self, path: &Path, name: impl Fn(u64) -> String) -> CannotOpen {
+        match self {
+            Self::Io(error) => CannotOpen::Io { path: path.into(), error },
+            Self::Damaged(damage) => CannotOpen::Damaged {
+                place: path.display().to_string(),
+                segment: name(damage.segment),
+                damage,
+            },
+        }
+    }
 }
 
 /// Stands for the first segment until it is there.

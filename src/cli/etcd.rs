@@ -1,0 +1,150 @@
+//! `etcd://…` as the place of a journal, and the flags that go with it.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::UsageError;
+use super::launch::hostname;
+use crate::config::{EtcdConfig, EtcdMember};
+use crate::node::endpoint::Endpoint;
+use crate::tls::ClientTls;
+
+const PORT: u16 = 2379;
+const SCHEME: &str = "etcd://";
+
+/// Where a journal is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum JournalPlace {
+    /// Nowhere.
+    Off,
+    Folder(PathBuf),
+    /// The members and the prefix.
+    Etcd(Vec<EtcdMember>, String),
+}
+
+impl FromStr for JournalPlace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Some(rest) = text.strip_prefix(SCHEME) {
+            return etcd(rest);
+        }
+        match text {
+            "" => Err("write a folder, etcd://HOST:2379,HOST:2379/PREFIX, or `off`".into()),
+            "off" => Ok(Self::Off),
+            _ if text.contains("://") => Err("only etcd:// and folders can hold a journal".into()),
+            _ => Ok(Self::Folder(text.into())),
+        }
+    }
+}
+
+fn etcd(text: &str) -> Result<JournalPlace, String> {
+    let (hosts, prefix) = text.split_once('/').unwrap_or((text, ""));
+    let prefix = prefix.trim_matches('/');
+    if prefix.is_empty() {
+        return Err("a prefix for the names of the keys is missing: etcd://HOST:2379,HOST:2379/PREFIX".into());
+    }
+    if !prefix.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("the prefix must be printable ASCII without spaces".into());
+    }
+    let member = |host: &str| {
+        let endpoint = Endpoint::parse(host, PORT).map_err(|error| error.to_string())?;
+        Ok(EtcdMember { host: endpoint.host().to_owned(), port: endpoint.port() })
+    };
+    let members = hosts.split(',').map(member).collect::<Result<_, String>>()?;
+    Ok(JournalPlace::Etcd(members, prefix.to_owned()))
+}
+
+/// What a connection to an etcd needs.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct EtcdFlags {
+    /// Authority of the etcd's certificates; without it the connections are plain
+    #[arg(id = "etcd_ca", long = "etcd-ca", env = "RALLYPOINT_ETCD_CA", value_name = "FILE")]
+    ca: Option<PathBuf>,
+
+    /// Certificate to show to the etcd
+    #[arg(
+        id = "etcd_cert",
+        long = "etcd-cert",
+        env = "RALLYPOINT_ETCD_CERT",
+        value_name = "FILE",
+        requires = "etcd_key",
+        requires = "etcd_ca"
+    )]
+    cert: Option<PathBuf>,
+
+    /// Its key
+    #[arg(
+        id = "etcd_key",
+        long = "etcd-key",
+        env = "RALLYPOINT_ETCD_KEY",
+        value_name = "FILE",
+        requires = "etcd_cert"
+    )]
+    key: Option<PathBuf>,
+
+    /// User of the etcd
+    #[arg(
+        id = "etcd_user",
+        long = "etcd-user",
+        env = "RALLYPOINT_ETCD_USER",
+        value_name = "NAME",
+        requires = "etcd_password_file"
+    )]
+    user: Option<String>,
+
+    /// File with the user's password
+    #[arg(
+        id = "etcd_password_file",
+        long = "etcd-password-file",
+        env = "RALLYPOINT_ETCD_PASSWORD_FILE",
+        value_name = "FILE",
+        requires = "etcd_user"
+    )]
+    password_file: Option<PathBuf>,
+}
+
+impl EtcdFlags {
+    pub(super) fn config(&self, members: &[EtcdMember], prefix: &str) -> EtcdConfig {
+        let identity = self.cert.clone().zip(self.key.clone());
+        EtcdConfig {
+            members: members.to_vec(),
+            prefix: prefix.to_owned(),
+            tls: self.ca.clone().map(|ca| ClientTls { ca, identity }),
+            user: self.user.clone().zip(self.password_file.clone()),
+            name: hostname(),
+        }
+    }
+
+    /// Flags for an etcd without an etcd are a mistake.
+    pub(super) fn check(&self, place: &JournalPlace) -> Result<(), UsageError> {
+        let given = self.ca.is_some() || self.user.is_some();
+        if given && !matches!(place, JournalPlace::Etcd(..)) {
+            return Err(UsageError("--etcd-ca and --etcd-user are for a journal at etcd://…".into()));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_of_a_journal_is_read_as_people_write_it() {
+        let member = |host: &str, port| EtcdMember { host: host.into(), port };
+        let etcd = |members, prefix: &str| Ok(JournalPlace::Etcd(members, prefix.into()));
+        assert_eq!("off".parse(), Ok(JournalPlace::Off));
+        assert_eq!("/var/lib/x".parse(), Ok(JournalPlace::Folder("/var/lib/x".into())));
+        assert_eq!("etcd://a/p".parse(), etcd(vec![member("a", 2379)], "p"));
+        assert_eq!(
+            "etcd://a:1,[::1]:2/team/jobs/".parse(),
+            etcd(vec![member("a", 1), member("::1", 2)], "team/jobs")
+        );
+        for wrong in
+            ["", "etcd://a", "etcd://a/", "etcd:///p", "etcd://a,,b/p", "etcd://a/p q", "s3://bucket"]
+        {
+            assert!(wrong.parse::<JournalPlace>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Asks etcd by its JSON gateway: one request at a time over a connection that stays, at the next member when one does
+//! not answer.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+
+use crate::config::{EtcdConfig, EtcdMember};
+use crate::core::ids::{Elapsed, Shown};
+use crate::tls::{Handshake, Stream};
+
+/// More than any answer that is asked for.
+const MAX_BODY: usize = 32 << 20;
+
+/// Why etcd did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum EtcdError {
+    /// No connection.
+    #[error("no connection to etcd at {member}: {source}")]
+    Connect {
+        /// Which member.
+        member: EtcdMember,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// No encrypted connection.
+    #[error("no TLS connection to etcd at {member}: {source} (--etcd-ca, --etcd-cert, --etcd-key)")]
+    Tls {
+        /// Which member.
+        member: EtcdMember,
+        /// What is wrong.
+        source: Handshake,
+    },
+    /// The connection broke.
+    #[error("the connection to etcd at {member} broke: {source}")]
+    Http {
+        /// Which member.
+        member: EtcdMember,
+        /// How.
+        source: hyper::Error,
+    },
+    /// No answer in time.
+    #[error("etcd at {member} did not answer within {}", Elapsed(*.after))]
+    Late {
+        /// Which member.
+        member: EtcdMember,
+        /// How long it had.
+        after: Duration,
+    },
+    /// It answers that it cannot, or will not.
+    #[error("etcd at {member} says: {}", Shown(.says))]
+    Says {
+        /// Which member.
+        member: EtcdMember,
+        /// In its words.
+        says: String,
+    },
+    /// The answer is none of etcd's.
+    #[error("the answer of {member} is not etcd's: {what}; is it an etcd of release 3.4 or later?")]
+    NotEtcd {
+        /// Which member.
+        member: EtcdMember,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The user's password.
+    #[error("--etcd-password-file {file}: {source}")]
+    Password {
+        /// The file.
+        file: String,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// A connection to one of the members.
+#[derive(Debug)]
+pub(super) struct Client {
+    config: Arc<EtcdConfig>,
+    /// Which member is asked.
+    member: usize,
+    connection: Option<http1::SendRequest<String>>,
+    token: Option<String>,
+}
+
+impl Client {
+    pub(super) const fn new(config: Arc<EtcdConfig>) -> Self {
+        Self { config, member: 0, connection: None, token: None }
+    }
+
+    fn member(&self) -> EtcdMember {
+        let members = &self.config.members;
+        let at = self.member.checked_rem(members.len()).unwrap_or(0);
+        members.get(at).cloned().unwrap_or_default()
+    }
+
+    /// One attempt. After an error the next one is at another member; what became of the request is not known then.
+    pub(super) async fn ask<T: DeserializeOwned>(
+        &mut self,
+        path: &str,
+        body: &Value,
+        limit: Duration,
+    ) -> Result<T, EtcdError> {
+        let member = self.member();
+        let answer = tokio::time::timeout(limit, self.exchange(&member, path, body)).await;
+        let answer = answer.unwrap_or(Err(EtcdError::Late { member, after: limit }));
+        if answer.is_err() {
+            (self.connection, self.token) = (None, None);
+            self.member = self.member.wrapping_add(1);
+        }
+        answer
+    }
+
+    async fn exchange<T: DeserializeOwned>(
+        &mut self,
+        member: &EtcdMember,
+        path: &str,
+        body: &Value,
+    ) -> Result<T, EtcdError> {
+        if let (None, Some((user, file))) = (&self.token, &self.config.user) {
+            let password = std::fs::read_to_string(file)
+                .map_err(|source| EtcdError::Password { file: file.display().to_string(), source })?;
+            let body = json!({ "name": user, "password": password.trim_end_matches(['\r', '\n']) });
+            let answer: Value = self.post(member, "/v3/auth/authenticate", &body).await?;
+            self.token = answer.get("token").and_then(Value::as_str).map(str::to_owned);
+        }
+        self.post(member, path, body).await
+    }
+
+    async fn post<T: DeserializeOwned>(
+        &mut self,
+        member: &EtcdMember,
+        path: &str,
+        body: &Value,
+    ) -> Result<T, EtcdError> {
+        let not_etcd = |what: String| EtcdError::NotEtcd { member: member.clone(), what };
+        let broke = |source| match Handshake::refused(&source) {
+            Some(source) => EtcdError::Tls { member: member.clone(), source },
+            None => EtcdError::Http { member: member.clone(), source },
+        };
+        let mut connection = match self.connection.take().filter(|it| !it.is_closed()) {
+            Some(connection) => connection,
+            None => self.connect(member).await?,
+        };
+        let mut request = Request::post(path)
+            .header(HOST, member.to_string())
+            .header(USER_AGENT, concat!("rallypoint/", env!("CARGO_PKG_VERSION")))
+            .header(CONTENT_TYPE, "application/json");
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, token);
+        }
+        let request = request.body(body.to_string()).map_err(|error| not_etcd(error.to_string()))?;
+        connection.ready().await.map_err(broke)?;
+        let (head, body) = connection.send_request(request).await.map_err(broke)?.into_parts();
+        let body = read(body).await.map_err(broke)?.ok_or_else(|| not_etcd("it is too long".into()))?;
+        self.connection = Some(connection);
+        if head.status.is_success() {
+            return serde_json::from_slice(&body).map_err(|error| not_etcd(error.to_string()));
+        }
+        let problem: Option<Value> = serde_json::from_slice(&body).ok();
+        let says = problem.as_ref().and_then(|it| it.get("error")?.as_str());
+        match says {
+            Some(says) => Err(EtcdError::Says { member: member.clone(), says: says.to_owned() }),
+            None => Err(not_etcd(format!("status {}", head.status))),
+        }
+    }
+
+    async fn connect(&self, member: &EtcdMember) -> Result<http1::SendRequest<String>, EtcdError> {
+        let stream = TcpStream::connect((member.host.as_str(), member.port)).await;
+        let stream = stream.map_err(|source| EtcdError::Connect { member: member.clone(), source })?;
+        // A small request must not wait for the acknowledgement of the one before.
+        let _ = stream.set_nodelay(true);
+        let stream = match &self.config.tls {
+            None => Stream::Plain(stream),
+            Some(tls) => {
+                let secured = tls.connect(&member.host, stream).await;
+                secured.map_err(|source| EtcdError::Tls { member: member.clone(), source })?
+            }
+        };
+        let (sender, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|source| EtcdError::Http { member: member.clone(), source })?;
+        // Its end shows in the next request.
+        tokio::spawn(connection);
+        Ok(sender)
+    }
+}
+
+/// The whole body; `None` if it is longer than any that was asked for.
+async fn read(mut body: Incoming) -> Result<Option<Vec<u8>>, hyper::Error> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        if bytes.len().saturating_add(data.len()) > MAX_BODY {
+            return Ok(None);
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(Some(bytes))
+}

@@ -1,0 +1,314 @@
+//! The segments of a journal as keys of etcd: `PREFIX/segments/NUMBER/AT`, each with the bytes of its segment from `AT`
+//! on. What is appended gathers in memory, and each sync writes all of it, in order.
+//!
+//! A commit may be in several transactions, as etcd takes 1.5 MiB in one: a start cuts one that is there in part.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use super::super::{Backend, Segment, lock};
+use super::wire::{Range, base64, number, range};
+use super::{ATTEMPT, Etcd, PAUSE, READ};
+
+/// etcd takes 1.5 MiB in one request.
+const CHUNK: usize = 1 << 20;
+/// Bytes of values in one answer.
+const PAGE: u64 = 4 << 20;
+/// Keys in one answer.
+const KEYS: usize = 10_000;
+
+/// A change that is not written yet.
+#[derive(Debug)]
+enum Change {
+    /// Bytes of a segment, from a place on.
+    Put { segment: u64, at: u64, bytes: Vec<u8> },
+    /// Removes what a segment has from a place on.
+    Delete { segment: u64, from: u64 },
+}
+
+/// The journal of the leader, or a look at it.
+#[derive(Debug, Clone)]
+pub struct Log(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    etcd: Arc<Etcd>,
+    /// The moment that a look sees, once it has begun.
+    look: Option<Mutex<u64>>,
+    changes: Mutex<VecDeque<Change>>,
+    /// Held while they are written: their order is what makes a part of them useful.
+    writing: Mutex<()>,
+}
+
+impl Log {
+    /// To read and write, as the leader.
+    pub fn of_leader(etcd: &Arc<Etcd>) -> Self {
+        Self::new(etcd, None)
+    }
+
+    /// Only to read, whoever writes there.
+    pub fn look(etcd: &Arc<Etcd>) -> Self {
+        Self::new(etcd, Some(Mutex::default()))
+    }
+
+    fn new(etcd: &Arc<Etcd>, look: Option<Mutex<u64>>) -> Self {
+        let (changes, writing) = (Mutex::default(), Mutex::default());
+        Self(Arc::new(Inner { etcd: Arc::clone(etcd), look, changes, writing }))
+    }
+}
+
+impl Inner {
+    fn segments(&self) -> String {
+        format!("{}/segments/", self.etcd.config.prefix)
+    }
+
+    /// Keys are in the order of their numbers.
+    fn key(&self, segment: u64, at: u64) -> String {
+        format!("{}{segment:016x}/{at:08x}", self.segments())
+    }
+
+    /// Behind the last key of a segment.
+    fn end(&self, segment: u64) -> String {
+        // `0` comes behind `/`.
+        format!("{}{segment:016x}0", self.segments())
+    }
+
+    /// The number of a segment and the place in it.
+    fn place(&self, key: &str) -> Option<(u64, u64)> {
+        let (segment, at) = key.strip_prefix(&self.segments())?.split_once('/')?;
+        Some((u64::from_str_radix(segment, 16).ok()?, u64::from_str_radix(at, 16).ok()?))
+    }
+
+    /// Reads keys. The leader waits for etcd, a look does not.
+    fn range(&self, mut body: Value) -> io::Result<Range> {
+        let mut revision = self.look.as_ref().map(lock);
+        if let Some(revision) = revision.as_deref().filter(|revision| **revision > 0) {
+            body["revision"] = revision.to_string().into();
+        }
+        let mut attempts = self.etcd.config.members.len();
+        loop {
+            let (etcd, body) = (Arc::clone(&self.etcd), body.clone());
+            let asked = async move { etcd.client.lock().await.ask::<Range>(READ, &body, ATTEMPT).await };
+            let error = match self.etcd.wait(asked)? {
+                Ok(found) => {
+                    if let Some(revision) = revision.as_deref_mut() {
+                        *revision = number(&found.header.revision);
+                    }
+                    return Ok(found);
+                }
+                Err(error) => error,
+            };
+            self.etcd.standing.failed(&error);
+            attempts = attempts.saturating_sub(1);
+            if let Some(lost) = self.etcd.standing.lost() {
+                return Err(io::Error::other(lost));
+            }
+            if self.look.is_some() && attempts == 0 {
+                return Err(io::Error::other(error));
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Where the parts of a segment begin.
+    fn parts(&self, segment: u64) -> io::Result<Vec<u64>> {
+        let mut parts: Vec<u64> = Vec::new();
+        loop {
+            let from = parts.last().map_or(0, |last| last.saturating_add(1));
+            let mut body = range(&self.key(segment, from), Some(&self.end(segment)));
+            body["keys_only"] = true.into();
+            body["limit"] = KEYS.to_string().into();
+            let found = self.range(body)?;
+            parts.extend(found.kvs.iter().filter_map(|it| Some(self.place(&it.key())?.1)));
+            if found.kvs.len() < KEYS {
+                return Ok(parts);
+            }
+        }
+    }
+
+    /// Reads the bytes of a segment from one part up to another.
+    fn read_parts(&self, segment: u64, from: u64, to: Option<u64>, bytes: &mut Vec<u8>) -> io::Result<()> {
+        let end = to.map_or_else(|| self.end(segment), |to| self.key(segment, to));
+        for it in self.range(range(&self.key(segment, from), Some(&end)))?.kvs {
+            let at = self.place(&it.key()).map(|(_, at)| at);
+            if at != Some(bytes.len() as u64) {
+                let what = format!("a part of segment {segment} is missing at byte {}", bytes.len());
+                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+            }
+            bytes.extend(it.value());
+        }
+        Ok(())
+    }
+
+    /// Writes all that has gathered.
+    fn write(&self) -> io::Result<()> {
+        let _one_at_a_time = lock(&self.writing);
+        let changes = std::mem::take(&mut *lock(&self.changes));
+        let mut puts = Vec::new();
+        for change in changes {
+            match change {
+                Change::Put { segment, at, bytes } => self.gather(&mut puts, segment, at, &bytes)?,
+                Change::Delete { segment, from } => {
+                    self.put(&mut puts)?;
+                    let (key, end) = (self.key(segment, from), self.end(segment));
+                    self.transact(vec![json!({ "request_delete_range": range(&key, Some(&end)) })])?;
+                }
+            }
+        }
+        self.put(&mut puts)
+    }
+
+    /// Adds bytes to those that go out with the next transaction, which may be now.
+    fn gather(
+        &self,
+        puts: &mut Vec<(u64, u64, Vec<u8>)>,
+        segment: u64,
+        mut at: u64,
+        mut bytes: &[u8],
+    ) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let held = puts.iter().fold(0_usize, |sum, (.., bytes)| sum.saturating_add(bytes.len()));
+            if held >= CHUNK {
+                self.put(puts)?;
+                continue;
+            }
+            let (some, rest) = bytes.split_at(bytes.len().min(CHUNK.saturating_sub(held)));
+            match puts.last_mut().filter(|last| last.0 == segment) {
+                Some((.., last)) => last.extend_from_slice(some),
+                None => puts.push((segment, at, some.to_vec())),
+            }
+            at = at.saturating_add(some.len() as u64);
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    fn put(&self, puts: &mut Vec<(u64, u64, Vec<u8>)>) -> io::Result<()> {
+        let put = |(segment, at, bytes): (u64, u64, Vec<u8>)| json!({ "request_put": { "key": base64(self.key(segment, at)), "value": base64(bytes) } });
+        let puts: Vec<Value> = std::mem::take(puts).into_iter().map(put).collect();
+        if puts.is_empty() { Ok(()) } else { self.transact(puts) }
+    }
+
+    fn transact(&self, changes: Vec<Value>) -> io::Result<()> {
+        let etcd = Arc::clone(&self.etcd);
+        self.etcd.wait(async move { etcd.transact(&changes).await })?.map_err(io::Error::other)
+    }
+
+    fn push(&self, change: Change) -> io::Result<()> {
+        if let Some(lost) = self.etcd.standing.lost() {
+            return Err(io::Error::other(lost));
+        }
+        lock(&self.changes).push_back(change);
+        Ok(())
+    }
+}
+
+impl Backend for Log {
+    fn name(&self, number: u64) -> String {
+        format!("etcd's keys {}{number:016x}/", self.0.segments())
+    }
+
+    fn list(&self) -> io::Result<Vec<u64>> {
+        let inner = &self.0;
+        let mut numbers: Vec<u64> = Vec::new();
+        loop {
+            let from = numbers.last().map_or_else(|| inner.segments(), |last| inner.end(*last));
+            let end = format!("{}/segments0", inner.etcd.config.prefix);
+            let mut body = range(&from, Some(&end));
+            body["keys_only"] = true.into();
+            body["limit"] = "1".into();
+            let found = inner.range(body)?;
+            let Some(first) = found.kvs.first() else { return Ok(numbers) };
+            let key = first.key();
+            let Some((number, _)) = inner.place(&key) else {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("`{key}` is not the journal's"),
+                ));
+            };
+            numbers.push(number);
+        }
+    }
+
+    fn read(&self, number: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let parts = self.0.parts(number)?;
+        let mut from = parts.first().copied();
+        let mut rest = parts.into_iter().skip(1).peekable();
+        while let Some(first) = from {
+            let mut to = rest.next();
+            while to.is_some_and(|to| to.saturating_sub(first) < PAGE.saturating_sub(CHUNK as u64)) {
+                to = rest.next();
+            }
+            self.0.read_parts(number, first, to, &mut bytes)?;
+            from = to;
+        }
+        Ok(bytes)
+    }
+
+    fn create(&self, number: u64) -> io::Result<Arc<dyn Segment>> {
+        Ok(Arc::new(Open { log: self.clone(), number, at: Mutex::new(0) }))
+    }
+
+    fn sync(&self, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn cut(&self, number: u64, len: u64) -> io::Result<()> {
+        let parts = self.0.parts(number)?;
+        self.0.push(Change::Delete { segment: number, from: len })?;
+        if let Some(&at) = parts.iter().rev().find(|at| **at < len) {
+            let mut bytes = vec![0; usize::try_from(at).unwrap_or(0)];
+            let behind = parts.into_iter().find(|it| *it > at);
+            self.0.read_parts(number, at, behind, &mut bytes)?;
+            let part =
+                bytes.get(usize::try_from(at).unwrap_or(0)..usize::try_from(len).unwrap_or(usize::MAX));
+            if let Some(bytes) = part.map(<[u8]>::to_vec) {
+                self.0.push(Change::Put { segment: number, at, bytes })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&self, number: u64) -> io::Result<()> {
+        self.0.push(Change::Delete { segment: number, from: 0 })
+    }
+
+    fn close(&self, _: &dyn Segment) -> io::Result<()> {
+        self.0.etcd.hurry();
+        let written = self.0.write();
+        let etcd = Arc::clone(&self.0.etcd);
+        self.0.etcd.wait(async move { etcd.resign().await })?;
+        written
+    }
+}
+
+/// The segment that is written.
+#[derive(Debug)]
+struct Open {
+    log: Log,
+    number: u64,
+    /// How long it is.
+    at: Mutex<u64>,
+}
+
+impl Segment for Open {
+    fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut at = lock(&self.at);
+        self.log.0.push(Change::Put { segment: self.number, at: *at, bytes: bytes.to_vec() })?;
+        *at = at.saturating_add(bytes.len() as u64);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.log.0.write()
+    }
+
+    fn settle(&self) -> io::Result<()> {
+        // What comes next is written behind it.
+        Ok(())
+    }
+}

@@ -1,0 +1,172 @@
+//! Three members of a real etcd, and servers of which one leads.
+
+use std::fs::File;
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use super::{eventually, free_ports, http, signal};
+
+/// An etcd of three members, and the ports of two servers beside it. Dropping it ends them.
+pub(crate) struct Cluster {
+    pub(crate) members: Vec<Child>,
+    ports: Vec<u16>,
+    /// The same for all servers, on addresses of their own.
+    server_ports: [u16; 2],
+    dir: TempDir,
+}
+
+impl Cluster {
+    pub(crate) fn start() -> Self {
+        const MEMBERS: usize = 3;
+        let ports: Vec<u16> = free_ports(8).collect();
+        let dir = tempfile::tempdir().expect("a folder");
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let name = |n: usize| format!("m{n}={}", url(ports[MEMBERS + n]));
+        let all = [name(0), name(1), name(2)].join(",");
+        let members = (0..MEMBERS).map(|n| {
+            let log = File::create(dir.path().join(format!("log{n}"))).expect("a file");
+            let (client, peer) = (url(ports[n]), url(ports[MEMBERS + n]));
+            Command::new("etcd")
+                .args(["--name", &format!("m{n}"), "--data-dir"])
+                .arg(dir.path().join(format!("data{n}")))
+                .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+                .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+                // Nobody cuts the power here, and it is quicker.
+                .args(["--initial-cluster", &all, "--unsafe-no-fsync"])
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(log)
+                .spawn()
+                .expect("these tests need etcd: install Debian's package etcd-server")
+        });
+        let members = members.collect();
+        let server_ports = [ports[6], ports[7]];
+        let cluster = Self { members, ports, server_ports, dir };
+        eventually("etcd has a leader", || cluster.answers(0) && cluster.answers(1) && cluster.answers(2));
+        cluster
+    }
+
+    fn answers(&self, member: usize) -> bool {
+        let addr = SocketAddr::from(([127, 0, 0, 1], self.ports[member]));
+        std::net::TcpStream::connect(addr).is_ok()
+            && http(addr, "POST /v3/kv/range", "Content-Type: application/json\r\n", r#"{"key":"YQ=="}"#)
+                .status
+                == 200
+    }
+
+    /// As `--journal` wants it.
+    pub(crate) fn journal(&self) -> String {
+        let ports = &self.ports;
+        format!("etcd://127.0.0.1:{},127.0.0.1:{},127.0.0.1:{}/test/jobs", ports[0], ports[1], ports[2])
+    }
+
+    /// Makes members stand still.
+    pub(crate) fn pause(&self, members: std::ops::Range<usize>) {
+        self.members[members].iter().for_each(pause);
+    }
+
+    /// All go on.
+    pub(crate) fn go_on(&self) {
+        self.members.iter().for_each(|member| signal(member, Signal::CONT));
+    }
+
+    /// Starts a server at this etcd: the first, second... of them.
+    pub(crate) fn serve(&self, n: u8) -> Replica {
+        let [store, admin] = self.server_ports.map(|port| SocketAddr::from(([127, 0, 0, n], port)));
+        let path = self.dir.path().join(format!("server{n}"));
+        let process = Command::new(env!("CARGO_BIN_EXE_rallypoint"))
+            .args(["serve", "--listen", &store.to_string(), "--admin", &admin.to_string()])
+            .args(["--journal", &self.journal()])
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&path).expect("a file"))
+            .spawn()
+            .expect("the binary starts");
+        let replica = Replica { process, store, admin, log: path };
+        eventually("it listens", || std::net::TcpStream::connect(admin).is_ok());
+        replica
+    }
+
+    /// A server that leads.
+    pub(crate) fn leader(&self, n: u8) -> Replica {
+        let server = self.serve(n);
+        server.eventually_leads();
+        server
+    }
+}
+
+/// Makes a process stand still, and waits until all its threads do.
+pub(crate) fn pause(process: &Child) {
+    signal(process, Signal::STOP);
+    let tasks = format!("/proc/{}/task", process.id());
+    let stands = |task: std::path::PathBuf| {
+        let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
+        stat.rsplit(") ").next().is_none_or(|rest| rest.starts_with('T'))
+    };
+    eventually("it stands still", || {
+        std::fs::read_dir(&tasks).expect("it is there").all(|task| stands(task.expect("a thread").path()))
+    });
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for member in &mut self.members {
+            let _ = member.kill();
+            let _ = member.wait();
+        }
+    }
+}
+
+/// One of several servers.
+pub(crate) struct Replica {
+    pub(crate) process: Child,
+    pub(crate) store: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    log: std::path::PathBuf,
+}
+
+impl Replica {
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    pub(crate) fn eventually_leads(&self) {
+        eventually("it leads", || self.says_of_readiness().starts_with("HTTP/1.1 200"));
+    }
+
+    /// Its whole answer to a probe; what there is of it while the server changes its part.
+    pub(crate) fn says_of_readiness(&self) -> String {
+        use std::io::{Read, Write};
+        let mut answer = Vec::new();
+        if let Ok(mut stream) = std::net::TcpStream::connect(self.admin) {
+            let _ = stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+            let _ = stream.read_to_end(&mut answer);
+        }
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let metrics = http(self.admin, "GET /metrics", "", "").body;
+        let line = metrics.lines().find(|line| line.starts_with(name) && line[name.len()..].starts_with(' '));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("no {name}"))
+    }
+
+    /// A metric that counts.
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        self.metric(name) as u64
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        if std::thread::panicking() {
+            eprintln!("the server at {} logged:\n{}", self.admin, self.log());
+        }
+    }
+}

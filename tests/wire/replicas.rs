@@ -1,0 +1,160 @@
+//! Several servers at one etcd of three members: what is left when the leader, or etcd, dies or stands still.
+
+use std::io::{Read, Write};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::common::cutter::Cutter;
+use crate::common::etcd::{Cluster, Replica, pause};
+use crate::common::relay::TestRelay;
+use crate::common::{eventually, http, signal, terminate, wait_for_end};
+use crate::links::{Client, count_together, string};
+
+/// A relay behind a name that first means this server.
+fn relay(server: &Replica) -> (Cutter, TestRelay) {
+    let service = Cutter::start(server.admin);
+    let relay = TestRelay::start(service.addr, "train-0", &[]);
+    eventually("the relay has its link", || http(relay.admin, "GET /readyz", "", "").status == 200);
+    (service, relay)
+}
+
+#[test]
+fn a_standby_takes_over_when_the_leader_is_killed_and_no_client_notices() {
+    let mut cluster = Cluster::start();
+    let leader = cluster.leader(1);
+    let standby = cluster.serve(2);
+    eventually("it stands by", || {
+        http(standby.admin, "GET /readyz", "", "").body.contains("standby: ")
+            && standby.count("rallypoint_leader") == 0
+    });
+    assert_eq!(http(standby.admin, "GET /livez", "", "").status, 200);
+    assert_eq!(http(standby.admin, "GET /api/v1/runs", "", "").json()["code"], "standby");
+    assert!(std::net::TcpStream::connect(standby.store).is_err(), "only the leader opens ports");
+    let (service, relay) = relay(&leader);
+    std::thread::scope(|scope| {
+        let counting = scope.spawn(|| count_together(&[relay.store], 4, 120).expect("no client notices"));
+        std::thread::sleep(Duration::from_millis(300));
+        // One member of etcd is nothing that anybody notices.
+        cluster.members[0].kill().expect("it runs");
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!counting.is_finished(), "it was killed in the middle");
+        drop(leader);
+        let killed = Instant::now();
+        service.pass_to(standby.admin);
+        standby.eventually_leads();
+        println!("leads {:?} after the kill", killed.elapsed());
+        counting.join().expect("no panic");
+    });
+    assert_eq!(standby.count("rallypoint_leader"), 1);
+    assert!(standby.count("rallypoint_leader_changes_total") >= 2);
+    assert!(standby.count("rallypoint_etcd_commit_duration_seconds_count") >= 10);
+    assert!(standby.log().contains("restarted in"), "{}", standby.log());
+}
+
+#[test]
+fn a_leader_that_stood_still_answers_nothing_any_more() {
+    let cluster = Cluster::start();
+    let mut old = cluster.leader(1);
+    let mut client = Client::connect(old.store);
+    assert_eq!(client.add(b"n").expect("an answer"), 1);
+    let mut looks = Client::connect(old.store);
+    assert_eq!(looks.add(b"n").expect("an answer"), 2);
+    let new = cluster.serve(2);
+    pause(&old.process);
+    // One asks for a change, one only looks: what it would see is of the past.
+    client
+        .0
+        .write_all(&[&[4][..], &string(b"n"), &1_i64.to_le_bytes()].concat())
+        .expect("the kernel takes it");
+    looks.0.write_all(&[&[3][..], &string(b"n")].concat()).expect("the kernel takes it");
+    new.eventually_leads();
+    let mut other = Client::connect(new.store);
+    assert_eq!(other.add(b"n").expect("an answer"), 3);
+    signal(&old.process, Signal::CONT);
+    for stream in [&mut client.0, &mut looks.0] {
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.is_empty(), "{answer:?}");
+    }
+    assert_eq!(wait_for_end(&mut old.process), Some(1));
+    assert!(old.log().contains("has lost the leadership"), "{}", old.log());
+    assert_eq!(other.add(b"n").expect("an answer"), 4, "the old leader's change was refused");
+    // Started again, it stands by.
+    drop(old);
+    let old = cluster.serve(1);
+    eventually("it stands by", || http(old.admin, "GET /readyz", "", "").body.contains("leads"));
+}
+
+#[test]
+fn while_etcd_is_away_answers_are_held_and_then_go_on() {
+    let cluster = Cluster::start();
+    let leader = cluster.leader(1);
+    let standby = cluster.serve(2);
+    let (_service, relay) = relay(&leader);
+    let mut clients = [Client::connect(relay.store), Client::connect(leader.store)];
+    for (n, client) in (1..).zip(&mut clients) {
+        assert_eq!(client.add(b"n").expect("an answer"), n);
+    }
+    // One member that stands still is asked no more.
+    cluster.pause(0..1);
+    for n in 3..6 {
+        assert_eq!(clients[1].add(b"n").expect("an answer"), n);
+    }
+    cluster.pause(0..3);
+    let add = [&[4][..], &string(b"n"), &1_i64.to_le_bytes()].concat();
+    for client in &mut clients {
+        client.0.write_all(&add).expect("it reads");
+    }
+    eventually("it is said", || leader.log().contains("answers are held until it does"));
+    // Longer than a term: who leads could not be known by now.
+    eventually("nothing may leave", || leader.metric("rallypoint_etcd_renewed_seconds") > 6.0);
+    for client in &mut clients {
+        client.0.set_nonblocking(true).expect("a socket option");
+        assert!(client.0.read(&mut [0; 8]).is_err(), "held");
+        client.0.set_nonblocking(false).expect("a socket option");
+    }
+    assert!(leader.count("rallypoint_etcd_errors_total") > 0);
+    cluster.go_on();
+    let mut sums = clients.each_mut().map(|client| {
+        let mut sum = [0; 8];
+        client.0.read_exact(&mut sum).expect("an answer");
+        i64::from_le_bytes(sum)
+    });
+    sums.sort_unstable();
+    assert_eq!(sums, [6, 7]);
+    assert!(leader.log().contains("etcd answers again"), "{}", leader.log());
+    assert_eq!(leader.count("rallypoint_leader_changes_total"), 1);
+    assert_eq!(standby.count("rallypoint_leader"), 0);
+}
+
+#[test]
+fn large_values_go_in_parts_and_who_ends_hands_over_at_once() {
+    let cluster = Cluster::start();
+    let mut first = cluster.leader(1);
+    let second = cluster.serve(2);
+    let mut client = Client::connect(first.store);
+    let value: Vec<u8> = (0..5_u32 << 20).map(|n| (n / 1021) as u8).collect();
+    for key in [&b"a"[..], b"b", b"c"] {
+        client.set(key, &value);
+    }
+    assert_eq!(client.add(b"n").expect("an answer"), 1);
+    drop(client);
+    let journal = |action: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rallypoint"));
+        command.args(["journal", action, &cluster.journal()]).env_clear().output().expect("it runs")
+    };
+    let check = journal("check");
+    assert!(check.status.success() && check.stdout.starts_with(b"whole: "), "{check:?}");
+    assert!(String::from_utf8_lossy(&journal("dump").stdout).contains("key `n` = `1`"));
+    let stopped = Instant::now();
+    terminate(&first.process);
+    assert_eq!(wait_for_end(&mut first.process), Some(0));
+    second.eventually_leads();
+    println!("handed over in {:?}", stopped.elapsed());
+    let mut client = Client::connect(second.store);
+    let request = [&[3][..], &string(b"b")].concat();
+    let answer = client.ask(&request, 8 + value.len()).expect("an answer");
+    assert!(answer[8..] == value, "the value is as it was");
+}
