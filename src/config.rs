@@ -3,7 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -12,20 +13,26 @@ use crate::core::protocol::{LegacyRelease, Limits};
 use crate::core::rendezvous::Terms;
 use crate::core::store::StaleKeyConfig;
 use crate::tls::ClientTls;
+use crate::tokens::{Grant, TokenFile};
+
+/// The port of the main store, by which its clients name it.
+pub const MAIN_STORE: u16 = 29500;
 
 /// Settings of `rallypoint serve`.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
     /// Addresses of the stores; each is a store of its own.
     pub listen: Vec<SocketAddr>,
+    /// There is one store and it has no port, nor have those of runs: their clients come through relays.
+    pub relays_only: bool,
     /// Address of the admin port.
     pub admin: SocketAddr,
     /// Threads that serve connections.
     pub threads: NonZeroUsize,
     /// Networks that may connect; empty for all.
     pub allow: Vec<IpNet>,
-    /// Token for operator routes; without a token they are for loopback peers.
-    pub token: Option<Token>,
+    /// Who may do what on the admin port.
+    pub access: AccessConfig,
     /// The largest request.
     pub limits: Limits,
     /// The meaning of operation 8 from a client without a hello.
@@ -79,11 +86,12 @@ impl Default for ServerConfig {
     fn default() -> Self {
         let any = |port| SocketAddr::new(std::net::Ipv6Addr::UNSPECIFIED.into(), port);
         Self {
-            listen: vec![any(29500)],
+            listen: vec![any(MAIN_STORE)],
+            relays_only: false,
             admin: any(29501),
             threads: NonZeroUsize::MIN,
             allow: Vec::new(),
-            token: None,
+            access: AccessConfig::default(),
             limits: Limits::default(),
             legacy_dialect: LegacyRelease::default(),
             // As many as 100,000 ranks and their launchers need.
@@ -109,6 +117,33 @@ impl Default for ServerConfig {
             max_runs: 1000,
             journal: None,
         }
+    }
+}
+
+/// Who may do what on the admin port.
+#[derive(Debug, Clone)]
+pub struct AccessConfig {
+    /// The tokens that there are. Without them operators are the peers on loopback.
+    pub tokens: Option<Arc<TokenFile>>,
+    /// Whether every request needs one.
+    pub require_token: bool,
+    /// Whether `/metrics` needs neither token nor certificate.
+    pub open_metrics: bool,
+    /// Time between two looks at the files of certificates and tokens.
+    pub reload_every: Duration,
+}
+
+impl Default for AccessConfig {
+    fn default() -> Self {
+        let reload_every = Duration::from_secs(30);
+        Self { tokens: None, require_token: false, open_metrics: false, reload_every }
+    }
+}
+
+impl AccessConfig {
+    /// Whether who was let in by `grant` may go on. Who came without a token may.
+    pub fn holds(&self, grant: Option<&Grant>) -> bool {
+        grant.is_none_or(|grant| self.tokens.as_ref().is_some_and(|tokens| tokens.holds(grant)))
     }
 }
 
@@ -221,47 +256,4 @@ impl ServerConfig {
     pub fn allows(&self, addr: IpAddr) -> bool {
         self.allow.is_empty() || self.allow.iter().any(|net| net.contains(&addr))
     }
-}
-
-/// A secret. Its text never shows.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Token(String);
-
-impl Token {
-    /// Reads the token that `--token-file` names. The text of the token is in no message.
-    pub fn read(file: &Path) -> Result<Self, BadTokenFile> {
-        let text = std::fs::read_to_string(file)
-            .map_err(|error| BadTokenFile { file: file.into(), reason: error.to_string() })?;
-        let token = text.trim();
-        if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
-            let reason = "a token is one word of printable ASCII characters".into();
-            return Err(BadTokenFile { file: file.into(), reason });
-        }
-        Ok(Self(token.to_owned()))
-    }
-
-    /// The value of the header that carries the token.
-    pub fn authorization(&self) -> String {
-        format!("Bearer {}", self.0)
-    }
-
-    /// Whether `given` is the token, in a time that does not depend on where they differ.
-    pub fn matches(&self, given: &str) -> bool {
-        let differing = self.0.bytes().zip(given.bytes()).fold(0, |acc, (a, b)| acc | (a ^ b));
-        self.0.len() == given.len() && differing == 0
-    }
-}
-
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Token(masked)")
-    }
-}
-
-/// Why there is no token.
-#[derive(Debug, thiserror::Error)]
-#[error("--token-file {}: {reason}", file.display())]
-pub struct BadTokenFile {
-    file: PathBuf,
-    reason: String,
 }

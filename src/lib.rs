@@ -12,6 +12,8 @@
 //! | [`loadgen`] | load tests of any TCPStore |
 //! | [`config`] | the server's settings and their defaults |
 //! | [`process`] | what the system knows about a process |
+//! | [`tls`] | certificates, and connections that are plain or encrypted |
+//! | [`tokens`] | who may do what, by the token that is shown |
 //! | [`cli`] | the command line |
 // Numbers come from peers, files and the environment. A file that has only its own says so.
 #![cfg_attr(
@@ -34,3 +36,4 @@ pub mod node;
 pub mod process;
 pub mod server;
 pub mod tls;
+pub mod tokens;

@@ -104,6 +104,19 @@ def tls_context() -> ssl.SSLContext:
     return context
 
 
+def token_header() -> dict[str, str]:
+    """The header with the token of RALLYPOINT_TOKEN_FILE, the first in it. The file is read for each request, so a new one holds at once."""
+    file = os.environ.get("RALLYPOINT_TOKEN_FILE")
+    if not file:
+        return {}
+    with open(file, encoding="utf-8") as text:
+        lines = (line.split() for line in text)
+        token = next((words[0] for words in lines if words and not words[0].startswith("#")), "")
+    if not (token.isascii() and token.isprintable() and token):
+        raise ValueError(f"RALLYPOINT_TOKEN_FILE: {file} holds no token, which is one word of printable ASCII characters")
+    return {"Authorization": f"Bearer {token}"}
+
+
 @dataclass(frozen=True)
 class Answer:
     """An answer that is not an error. The status says whether the round is `complete` or still `waiting`."""
@@ -198,7 +211,7 @@ class Client:
             assert connection.sock is not None
             connection.sock.settimeout(allowed)
             self.has_sent = True
-            connection.request("POST", path, payload, {"Content-Type": "application/json"})
+            connection.request("POST", path, payload, {"Content-Type": "application/json", **token_header()})
             response = connection.getresponse()
             raw = response.read(MAX_BODY)
             self._check_interrupted()

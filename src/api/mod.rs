@@ -7,6 +7,7 @@ mod expect;
 mod explanations;
 mod health;
 mod links;
+mod login;
 mod problem;
 mod rendezvous;
 mod runs;
@@ -22,6 +23,7 @@ pub use expect::{Expect, Expects, Forgotten};
 pub use explanations::{Certainty, Evidence, Explanation, Seen, Severity, TimelineEvent};
 pub use health::{JournalHealth, ServerHealth};
 pub use links::{Link, LinkCounts, LinkList};
+pub use login::{LoggedIn, Login};
 pub use problem::Problem;
 pub use rendezvous::{
     Action, Close, Closed, Extend, Extended, Heartbeat, HeartbeatAnswer, Join, JoinComplete, JoinState,
@@ -37,6 +39,9 @@ pub use waits::{Wait, WaitList};
 
 /// The longest that a request may wait for news.
 pub const MAX_WAIT: Duration = Duration::from_mins(1);
+
+/// By this header a relay names itself in what it passes on.
+pub const RELAY_HEADER: &str = "rallypoint-relay";
 
 /// How long a request waits for news if it does not say.
 fn default_wait() -> PeerDuration {

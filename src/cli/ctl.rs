@@ -1,7 +1,6 @@
 //! `rallypoint ctl`: the admin routes that change a running server.
 
 use std::io::{BufRead, IsTerminal, Write};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -13,9 +12,8 @@ use serde_json::json;
 use super::flags::Output;
 use super::terminal::{print_line, say};
 use super::units::{duration, positive_peer_duration};
-use super::{Outcome, UsageError, run_client, token};
+use super::{Outcome, UsageError, run_client};
 use crate::api::{self, PeerDuration};
-use crate::config::Token;
 use crate::core::ids::{Elapsed, Nodes, Shown};
 use crate::node::client::http::{self, AdminUrl, Answer, DEFAULT_ADMIN, HttpError};
 use crate::node::client::{Endpoint, parse_port};
@@ -65,10 +63,6 @@ struct Operator {
     /// The server's admin port
     #[arg(long, env = "RALLYPOINT_ADMIN", value_name = "URL", default_value = DEFAULT_ADMIN)]
     admin: AdminUrl,
-
-    /// File with the token of the server's --token-file; without a token the server obeys only its own host
-    #[arg(long, env = "RALLYPOINT_TOKEN_FILE", value_name = "FILE")]
-    token_file: Option<PathBuf>,
 
     /// Give up after this time
     #[arg(long, env = "RALLYPOINT_CTL_TIMEOUT", value_name = "TIME", default_value = "10s", value_parser = duration)]
@@ -202,11 +196,11 @@ impl Operator {
     fn ask(
         &self,
         path: &str,
-        send: impl AsyncFnOnce(&AdminUrl, Option<&Token>, Duration) -> Result<Answer, HttpError>,
+        send: impl AsyncFnOnce(&AdminUrl, Duration) -> Result<Answer, HttpError>,
     ) -> anyhow::Result<Answer> {
-        let token = self.token_file.as_deref().map(token).transpose()?;
+        http::authorization().map_err(|error| UsageError(error.to_string()))?;
         run_client(async {
-            let asked = send(&self.admin, token.as_ref(), self.timeout).await;
+            let asked = send(&self.admin, self.timeout).await;
             asked.with_context(|| format!("{}{path}", self.admin))
         })
     }
@@ -220,9 +214,7 @@ impl Operator {
         said: impl FnOnce(&T) -> String,
     ) -> anyhow::Result<Outcome> {
         let path = format!("/api/v1/runs/{}{change}", http::path_part(run_id));
-        let send = async |admin: &AdminUrl, token: Option<&Token>, limit| {
-            http::send(admin, method, &path, token, body, limit).await
-        };
+        let send = async |admin: &AdminUrl, limit| http::send(admin, method, &path, body, limit).await;
         let answer = self.ask(&path, send)?;
         if !answer.is_success() {
             bail!("{} ({})", answer.text(), answer.status);
@@ -303,9 +295,7 @@ impl Reset {
             return Ok(Outcome::NotDone);
         }
         let path = format!("/api/v1/stores/{port}");
-        let delete = async |admin: &AdminUrl, token: Option<&Token>, limit| {
-            http::request(admin, "DELETE", &path, token, limit).await
-        };
+        let delete = async |admin: &AdminUrl, limit| http::request(admin, "DELETE", &path, limit).await;
         let answer = self.operator.ask(&path, delete)?;
         if !answer.is_success() {
             bail!("the store on port {port} was not reset: {} ({})", answer.text(), answer.status);

@@ -112,10 +112,11 @@ impl Args {
         run_client(async {
             let mut towards = None;
             if let Some(endpoint) = &endpoint {
-                let (facts, client) = probe::probe_network(endpoint, own_ip, step).await;
+                let (mut facts, client) = probe::probe_network(endpoint, own_ip, step).await;
+                let admin = self.admin.clone().unwrap_or_else(|| AdminUrl::beside(endpoint));
+                facts.relays_only = client.is_none() && probe::relays_only(&admin, step).await;
                 towards = facts.resolved.iter().flatten().next().map(std::net::SocketAddr::ip);
                 checks.extend(doctor::check_network(&facts));
-                let admin = self.admin.clone().unwrap_or_else(|| AdminUrl::beside(endpoint));
                 let facts =
                     probe::probe_server(&admin, endpoint.port(), run_id.as_deref(), client, step).await;
                 checks.extend(doctor::check_server(&facts));

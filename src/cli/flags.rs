@@ -1,11 +1,11 @@
 //! Flags that several commands have.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use clap::builder::BoolishValueParser;
 
-use crate::node::client::http::{AdminUrl, DEFAULT_ADMIN, use_tls};
+use crate::node::client::http::{AdminUrl, DEFAULT_ADMIN, use_tls, use_token};
 use crate::tls::ClientTls;
 
 /// Text for people, or JSON for programs: `-o json`, and `--json`, which says the same.
@@ -47,6 +47,35 @@ pub(super) struct AdminPort {
 impl AdminPort {
     pub(super) fn url(self) -> AdminUrl {
         self.first_word.unwrap_or(self.admin)
+    }
+}
+
+/// Who this client is to an admin port: the same for all commands. To `serve` it is the file of all tokens.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "A server with tokens")]
+pub(super) struct TokenFlag {
+    /// File with the token that is sent to the admin port; of a file with several the first. For `serve` it is the file of
+    /// all tokens
+    #[arg(
+        id = "token_file",
+        long = "token-file",
+        global = true,
+        env = "RALLYPOINT_TOKEN_FILE",
+        value_name = "FILE"
+    )]
+    file: Option<PathBuf>,
+}
+
+impl TokenFlag {
+    /// From here on it is sent with all requests of this process.
+    pub(super) fn hold(&self) {
+        if let Some(file) = self.file.clone() {
+            use_token(file);
+        }
+    }
+
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
     }
 }
 

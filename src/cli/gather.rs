@@ -187,7 +187,7 @@ async fn announce(
     loop {
         let left = patience.whole.saturating_sub(started.elapsed());
         let wait = MAX_ANNOUNCE_WAIT.min(left);
-        let asked = http::post(admin, &path, None, &payload.body(wait), wait.saturating_add(GRACE)).await;
+        let asked = http::post(admin, &path, &payload.body(wait), wait.saturating_add(GRACE)).await;
         let ended = |outcome| Gathered { waited: started.elapsed(), outcome };
         let unreachable = |text| Reason { step: "announce", text: format!("{admin}: {text}") };
         let (reason, at_once) = match asked {
@@ -239,7 +239,7 @@ pub(super) async fn own_store(
     let mut news = News::default();
     loop {
         let asked =
-            http::post(admin, "/api/v1/stores", None, &OpenStore { run_id: run_id.to_owned() }, GRACE).await;
+            http::post(admin, "/api/v1/stores", &OpenStore { run_id: run_id.to_owned() }, GRACE).await;
         let text = match asked {
             Ok(answer) if answer.is_success() => {
                 let opened = serde_json::from_slice::<StoreAddress>(&answer.body).ok();

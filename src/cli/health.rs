@@ -31,7 +31,7 @@ impl Args {
         let admin = self.admin.url();
         let path = if self.live { "/livez" } else { "/readyz" };
         let answer = run_client(async {
-            let asked = http::request(&admin, "GET", path, None, self.timeout).await;
+            let asked = http::request(&admin, "GET", path, self.timeout).await;
             asked.with_context(|| format!("{admin}{path}"))
         })?;
         if !answer.is_success() {

@@ -116,7 +116,7 @@ impl Args {
                 // keep-alives say the same.
                 let leave =
                     api::Leave { node: node.clone(), reason: Some("gave up waiting".into()), outcome: None };
-                let _ = http::post(&self.admin, &path("leave"), None, &leave, Duration::from_secs(5)).await;
+                let _ = http::post(&self.admin, &path("leave"), &leave, Duration::from_secs(5)).await;
             }
             joined.map_err(poll::Ended::into_error)
         })?;

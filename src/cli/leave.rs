@@ -44,7 +44,7 @@ impl Args {
         let node = self.node.map_or_else(poll::host_name, Ok)?;
         let body = api::Leave { node: node.clone(), reason: self.reason, outcome: self.outcome };
         let answer = run_client(async {
-            let asked = http::post(&self.admin, &path, None, &body, self.timeout).await;
+            let asked = http::post(&self.admin, &path, &body, self.timeout).await;
             asked.with_context(|| format!("{}{path}", self.admin))
         })?;
         if !answer.is_success() {

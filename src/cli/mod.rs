@@ -44,6 +44,9 @@ pub struct Cli {
 
     #[command(flatten)]
     tls: flags::Tls,
+
+    #[command(flatten)]
+    token: flags::TokenFlag,
 }
 
 #[derive(Debug, Subcommand)]
@@ -116,8 +119,9 @@ impl Cli {
     /// Runs the command. Errors are printed to stderr.
     pub fn run(self) -> ExitCode {
         self.tls.hold();
+        self.token.hold();
         let ended = match self.command {
-            Command::Serve(args) => args.run(),
+            Command::Serve(args) => args.run(self.token.file()),
             Command::Run(args) => args.run(),
             Command::Relay(args) => args.run(),
             Command::Wait(args) => args.run(),
@@ -172,11 +176,6 @@ fn old_variables(command: &clap::Command, matches: &ArgMatches) -> Vec<String> {
     command.get_arguments().filter_map(hint).collect()
 }
 
-/// The token in `--token-file`, for the server that asks for it and the client that sends it.
-fn token(file: &std::path::Path) -> Result<crate::config::Token, UsageError> {
-    crate::config::Token::read(file).map_err(|error| UsageError(error.to_string()))
-}
-
 /// A small runtime for one thread.
 fn client_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
@@ -215,7 +214,7 @@ mod tests {
     #[test]
     fn a_variable_means_one_thing_to_all_commands() {
         /// What is said for a pod or a run, and the same to all.
-        const SHARED: [&str; 12] = [
+        const SHARED: [&str; 11] = [
             "RALLYPOINT_ADMIN",
             "RALLYPOINT_ENDPOINT",
             "RALLYPOINT_JSON",
@@ -227,7 +226,6 @@ mod tests {
             "RALLYPOINT_REASON",
             "RALLYPOINT_RUN_ID",
             "RALLYPOINT_STORE",
-            "RALLYPOINT_TOKEN_FILE",
         ];
         let mut found = BTreeMap::new();
         readers(&Cli::command(), "", &mut found);

@@ -68,14 +68,9 @@ pub(super) async fn until_done<B: Serialize, W: DeserializeOwned>(
     loop {
         let left = timeout.saturating_sub(start.elapsed());
         let wait = left.min(std::mem::replace(&mut most, WAIT));
-        let asked = http::post(
-            admin,
-            path,
-            None,
-            &body(PeerDuration::at_most(wait)),
-            wait.saturating_add(ANSWER_LIMIT),
-        )
-        .await;
+        let asked =
+            http::post(admin, path, &body(PeerDuration::at_most(wait)), wait.saturating_add(ANSWER_LIMIT))
+                .await;
         let waits_for = match asked {
             Ok(answer) if answer.status == 200 => return Ok(answer),
             Ok(answer) if answer.status == 202 => {

@@ -76,6 +76,19 @@ pub(super) async fn reach(
     }
 }
 
+/// Ends when the server says that its stores have no ports, so that nobody waits for one.
+pub(super) async fn until_relays_only(admin: &AdminUrl) {
+    const SELDOM: Duration = Duration::from_secs(10);
+    let mut pause = WORTH_TRYING;
+    loop {
+        tokio::time::sleep(pause).await;
+        if probe::relays_only(admin, Options::default().step).await {
+            return;
+        }
+        pause = SELDOM.min(pause.saturating_mul(2));
+    }
+}
+
 /// One try: all addresses, in turn.
 async fn attempt(
     endpoint: &Endpoint,

@@ -92,7 +92,7 @@ pub(super) fn default_name(port: u16) -> Result<String, UsageError> {
 /// Whether a server takes relays on its admin port; else why not.
 pub(super) async fn takes_relays(admin: &AdminUrl) -> Result<(), String> {
     const LIMIT: Duration = Duration::from_secs(5);
-    match http::request(admin, "GET", "/api/v1/link", None, LIMIT).await {
+    match http::request(admin, "GET", "/api/v1/link", LIMIT).await {
         // It wants the upgrade that a relay asks for.
         Ok(answer) if answer.status == 426 => Ok(()),
         Ok(answer) => Err(format!("{admin} takes no relays: {} {}", answer.status, answer.text())),

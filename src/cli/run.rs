@@ -19,7 +19,7 @@ use crate::core::ids::Elapsed;
 use crate::core::link::RelayLife;
 use crate::node::client::Endpoint;
 use crate::node::client::http::AdminUrl;
-use crate::node::doctor::{Verdict, check_command, check_environment};
+use crate::node::doctor::{RELAYS_ONLY, Verdict, check_command, check_environment};
 use crate::node::launch::{self, Environment, Job, LaunchEnv, Mode, Plan, Server, Torchrun};
 use crate::node::relay::{Bound, RelayConfig};
 use crate::process::random_number;
@@ -129,7 +129,8 @@ struct Party<'a> {
 /// A server that answers.
 struct Reached {
     store: Endpoint,
-    addr: SocketAddr,
+    /// Where the store answered; not there if it has no port.
+    addr: Option<SocketAddr>,
     admin: AdminUrl,
 }
 
@@ -204,7 +205,13 @@ impl Args {
     async fn reach(&self, store: &Endpoint) -> anyhow::Result<Reached> {
         let mut line = |line: String| say(line);
         say(format_args!("waiting up to {} for {store}", Elapsed(self.timeout)));
-        let ended = reach::reach(store, self.timeout, PAUSE, &mut line).await;
+        let admin = self.admin.clone().unwrap_or_else(|| AdminUrl::beside(store));
+        let ended = tokio::select! {
+            ended = reach::reach(store, self.timeout, PAUSE, &mut line) => ended,
+            () = reach::until_relays_only(&admin) => {
+                return Ok(Reached { store: store.clone(), addr: None, admin });
+            }
+        };
         let addr = match ended.outcome {
             Ok(addr) => addr,
             Err(reason) => bail!("gave up on {store} after {}: {}", Elapsed(ended.waited), reason.text),
@@ -213,11 +220,17 @@ impl Args {
             Some(admin) => admin.clone(),
             None => reach::admin_beside(store, addr).await,
         };
-        Ok(Reached { store: store.clone(), addr, admin })
+        Ok(Reached { store: store.clone(), addr: Some(addr), admin })
     }
 
     /// Whether the command meets behind a relay, with a server that answered at `addr`.
-    async fn wants_relay(&self, addr: SocketAddr, admin: &AdminUrl) -> anyhow::Result<bool> {
+    async fn wants_relay(&self, addr: Option<SocketAddr>, admin: &AdminUrl) -> anyhow::Result<bool> {
+        let Some(addr) = addr else {
+            if self.relay == RelayFlag::Off {
+                bail!("--relay off connects directly, but {RELAYS_ONLY}");
+            }
+            return Ok(true);
+        };
         if self.relay == RelayFlag::Off || (self.relay == RelayFlag::Auto && is_here(addr)) {
             return Ok(false);
         }

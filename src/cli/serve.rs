@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::ValueEnum;
+use clap::builder::BoolishValueParser;
 use ipnet::IpNet;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -15,8 +16,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::etcd::{EtcdFlags, JournalPlace};
 use super::launch::{environment, hostname};
 use super::units::{MaybeOff, duration, duration_or_off, on_or_off, positive_duration, size, size_text};
-use super::{Outcome, UsageError, token};
-use crate::config::{Durability, InsightConfig, JournalConfig, OnJournalError, ServerConfig, TlsConfig};
+use super::{Outcome, UsageError};
+use crate::config::{
+    AccessConfig, Durability, InsightConfig, JournalConfig, OnJournalError, ServerConfig, TlsConfig,
+};
 use crate::core::protocol::{LegacyRelease, Limits};
 use crate::core::rendezvous::Terms;
 use crate::core::store::StaleKeyConfig;
@@ -26,6 +29,7 @@ use crate::server::admin::{self, standby};
 use crate::server::journal::etcd::Etcd;
 use crate::server::{self, DescriptorShares, Server};
 use crate::tls::ServerTls;
+use crate::tokens::TokenFile;
 
 /// The groups of flags in the help.
 mod heading {
@@ -42,17 +46,17 @@ mod heading {
 /// Run the server: one store for each --listen, and the admin port.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Address of a store; repeat it for more stores. Two jobs on one store corrupt each other
+    /// Address of a store; repeat it for more stores. Two jobs on one store corrupt each other. `none`: one store without
+    /// a port, and so are those of runs; all clients come through relays
     #[arg(
         long,
         help_heading = heading::LISTENS,
         env = "RALLYPOINT_LISTEN",
-        value_name = "ADDR",
-        default_values_t = ServerConfig::default().listen,
-        value_parser = listen_address,
+        value_name = "ADDR|none",
+        default_values_t = ServerConfig::default().listen.into_iter().map(ListenOn::Address),
         value_delimiter = ','
     )]
-    listen: Vec<SocketAddr>,
+    listen: Vec<ListenOn>,
 
     /// Address of the admin port: health, metrics, API
     #[arg(long, help_heading = heading::LISTENS, env = "RALLYPOINT_ADMIN", value_name = "ADDR", default_value_t = ServerConfig::default().admin,
@@ -89,15 +93,24 @@ pub(super) struct Args {
     #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_ALLOW_HOST", value_name = "NAME", value_delimiter = ',')]
     allow_host: Vec<String>,
 
-    /// File with the token for operator routes; without a token they are for peers on loopback
-    #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_TOKEN_FILE", value_name = "FILE")]
-    token_file: Option<PathBuf>,
+    /// Every request to the admin port and every link needs a token, all but those of /livez and /readyz. --token-file has
+    /// one a line: TOKEN ROLE [RUN-PATTERN], with the role viewer, member or operator. One word alone is an operator's
+    #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_REQUIRE_TOKEN", value_parser = BoolishValueParser::new())]
+    require_token: bool,
+
+    /// /metrics needs neither token nor certificate
+    #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_OPEN_METRICS", value_parser = BoolishValueParser::new())]
+    open_metrics: bool,
+
+    /// How often the files of certificates and tokens are looked at
+    #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_RELOAD_EVERY", value_name = "TIME", default_value = time(|config| config.access.reload_every), value_parser = positive_duration)]
+    reload_every: Duration,
 
     /// Certificate of the admin port, with those that lead to its authority: API, page, metrics and links speak TLS then
     #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_TLS_CERT", value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
-    /// Its key. Both files are looked at again every 30 s
+    /// Its key. Both files are looked at again every --reload-every
     #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
@@ -327,6 +340,30 @@ impl LegacyDialect {
     }
 }
 
+/// Where a store listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ListenOn {
+    Address(SocketAddr),
+    Nowhere,
+}
+
+impl std::fmt::Display for ListenOn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Address(addr) => addr.fmt(f),
+            Self::Nowhere => f.write_str("none"),
+        }
+    }
+}
+
+impl std::str::FromStr for ListenOn {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" { Ok(Self::Nowhere) } else { listen_address(text).map(Self::Address) }
+    }
+}
+
 /// What this server is among others.
 enum Place {
     /// It has no others.
@@ -429,18 +466,18 @@ fn nodes(text: &str) -> Result<(u32, u32), String> {
 }
 
 impl Args {
-    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+    pub(super) fn run(self, tokens: Option<&Path>) -> anyhow::Result<Outcome> {
         let _flushed_on_drop = self.start_log()?;
         let runtime = super::client_runtime()?;
         // Before anything says that the server is there: from then on it must listen to signals that stop it.
         let mut signals = StopSignals::listen(&runtime)?;
         if !self.is_mine()? {
-            return self.stay_idle(&runtime, signals);
+            return self.stay_idle(&runtime, signals, tokens);
         }
         let tls = self.tls()?;
         let descriptors = process::raise_descriptor_limit();
-        let config = self.config(descriptors)?;
-        let etcd = match self.lead(&runtime, &mut signals)? {
+        let config = self.config(descriptors, tokens)?;
+        let etcd = match self.lead(&runtime, &mut signals, &config.access)? {
             Place::Stopped => return Ok(Outcome::Done),
             Place::Alone => None,
             Place::Leads(etcd) => Some(etcd),
@@ -464,30 +501,53 @@ impl Args {
                 tracing::warn!(descriptors, "{room}");
             }
         }
+        let on = if config.relays_only {
+            "to relays only (--listen none)".to_owned()
+        } else {
+            format!("on {stores:?}")
+        };
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
             threads = config.threads,
             max_memory = config.max_memory,
             max_connections = config.max_connections,
             descriptors,
-            "rallypoint serves stores on {stores:?} and admin on {admin}"
+            "rallypoint serves stores {on} and admin on {admin}"
         );
+        if config.access.require_token && stores.iter().any(|addr| !addr.ip().is_loopback()) {
+            tracing::warn!(
+                "nobody can show a token on a store's port, so all that reach {stores:?} may use the stores: --listen none lets \
+                 clients in through relays only"
+            );
+        }
         let server = Server::start_with(config, sockets, etcd.as_ref())?;
         self.write_ports_file(&stores, admin)?;
         runtime.block_on(serve_until_stopped(server, admin_socket, tls, signals))?;
         Ok(Outcome::Done)
     }
 
-    fn config(&self, descriptors: Option<u64>) -> anyhow::Result<ServerConfig> {
+    /// Where the stores listen.
+    fn addresses(&self) -> Result<Vec<SocketAddr>, UsageError> {
+        let address = |on: &ListenOn| match on {
+            ListenOn::Address(addr) => Some(*addr),
+            ListenOn::Nowhere => None,
+        };
+        if self.listen.contains(&ListenOn::Nowhere) && self.listen.len() > 1 {
+            return Err(UsageError("--listen none means no other --listen".into()));
+        }
+        Ok(self.listen.iter().filter_map(address).collect())
+    }
+
+    fn config(&self, descriptors: Option<u64>, tokens: Option<&Path>) -> anyhow::Result<ServerConfig> {
         let listeners = self.listen.len().saturating_add(self.store_ports.0.len());
         let shares = DescriptorShares::of(descriptors, listeners, self.max_connections);
-        let token = self.token_file.as_deref().map(token).transpose()?;
         Ok(ServerConfig {
-            listen: self.listen.clone(),
+            listen: self.addresses()?,
+            relays_only: self.listen.contains(&ListenOn::Nowhere),
             admin: self.admin,
             threads: self.threads.unwrap_or_else(default_threads),
             allow: self.allow.clone(),
-            token,
+            access: self.access(tokens)?,
             limits: Limits {
                 key: self.max_key,
                 value: self.max_value,
@@ -543,7 +603,12 @@ impl Args {
     }
 
     /// Waits until this server leads, if others are at the same etcd: until then only its health can be asked for.
-    fn lead(&self, runtime: &Runtime, signals: &mut StopSignals) -> anyhow::Result<Place> {
+    fn lead(
+        &self,
+        runtime: &Runtime,
+        signals: &mut StopSignals,
+        access: &AccessConfig,
+    ) -> anyhow::Result<Place> {
         self.etcd.check(&self.journal)?;
         let JournalPlace::Etcd(members, prefix) = &self.journal else { return Ok(Place::Alone) };
         let etcd = Etcd::stand(self.etcd.config(members, prefix))?;
@@ -555,7 +620,7 @@ impl Args {
             admin.local_addr()?
         );
         runtime.block_on(async {
-            let _standby = standby::serve(admin, Arc::clone(&etcd), self.tls()?)?;
+            let _standby = standby::serve(admin, Arc::clone(&etcd), self.tls()?, access)?;
             tokio::select! {
                 () = etcd.standing().elected() => {}
                 signal = signals.next() => {
@@ -594,16 +659,41 @@ impl Args {
 
     /// All ranks have the same pod template: in a pod without the store, the sidecar must stay up and pass
     /// its probes.
-    fn stay_idle(&self, runtime: &Runtime, signals: StopSignals) -> anyhow::Result<Outcome> {
+    fn stay_idle(
+        &self,
+        runtime: &Runtime,
+        signals: StopSignals,
+        tokens: Option<&Path>,
+    ) -> anyhow::Result<Outcome> {
         let admin_socket = bind(self.admin, "--admin")?;
         let admin = admin_socket.local_addr()?;
         let descriptors = process::raise_descriptor_limit();
         // The journal is the serving pod's.
-        let config = ServerConfig { listen: Vec::new(), journal: None, ..self.config(descriptors)? };
+        let config = ServerConfig {
+            listen: Vec::new(),
+            relays_only: false,
+            journal: None,
+            ..self.config(descriptors, tokens)?
+        };
         let server = Server::start(config, Vec::new())?;
         self.write_ports_file(&[], admin)?;
         runtime.block_on(serve_until_stopped(server, admin_socket, self.tls()?, signals))?;
         Ok(Outcome::Done)
+    }
+
+    /// Who may do what.
+    fn access(&self, tokens: Option<&Path>) -> Result<AccessConfig, UsageError> {
+        if self.require_token && tokens.is_none() {
+            return Err(UsageError("--require-token needs --token-file, which says the tokens".into()));
+        }
+        let tokens = tokens.map(TokenFile::open).transpose();
+        let tokens = tokens.map_err(|error| UsageError(error.to_string()))?.map(Arc::new);
+        Ok(AccessConfig {
+            tokens,
+            require_token: self.require_token,
+            open_metrics: self.open_metrics,
+            reload_every: self.reload_every,
+        })
     }
 
     /// The certificates of the admin port.

@@ -150,7 +150,7 @@ impl Source {
     async fn get(&self, path: &str) -> anyhow::Result<Vec<u8>> {
         let admin = &self.admin;
         let answer =
-            http::request(admin, "GET", path, None, self.timeout).await.with_context(|| admin.to_string())?;
+            http::request(admin, "GET", path, self.timeout).await.with_context(|| admin.to_string())?;
         if !answer.is_success() {
             bail!("{admin}{path}: {} ({})", clean(&answer.text()), answer.status);
         }

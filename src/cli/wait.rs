@@ -4,17 +4,20 @@
 use std::time::Duration;
 
 use anyhow::bail;
+use tokio::time::Instant;
 
 use super::flags::Output;
 use super::gather::{self, RetryPolicy};
 use super::launch::{self, LaunchArgs, environment};
-use super::reach::{admin_beside, reach};
+use super::news::Reason;
+use super::reach::{Ended, admin_beside, reach, until_relays_only};
 use super::terminal::{print_line, say};
 use super::units::duration;
 use super::{Outcome, UsageError, process, run_client};
 use crate::core::ids::Elapsed;
 use crate::node::client::Endpoint;
 use crate::node::client::http::AdminUrl;
+use crate::node::doctor::{RELAYS_ONLY, RELAYS_ONLY_REMEDY};
 use crate::node::launch::LaunchEnv;
 
 const AFTER_HELP: &str = "Each try resolves the name, connects, says hello and pings. stderr says which step fails and \
@@ -68,7 +71,14 @@ impl Args {
         gathers: Option<&LaunchEnv>,
     ) -> anyhow::Result<Outcome> {
         let mut say = |line: String| say(line);
-        let ended = reach(endpoint, self.timeout, self.interval, &mut say).await;
+        let (started, beside) = (Instant::now(), AdminUrl::beside(endpoint));
+        let ended = tokio::select! {
+            ended = reach(endpoint, self.timeout, self.interval, &mut say) => ended,
+            () = until_relays_only(self.admin.as_ref().unwrap_or(&beside)) => {
+                let text = format!("{RELAYS_ONLY}: {RELAYS_ONLY_REMEDY}");
+                Ended { waited: started.elapsed(), outcome: Err(Reason { step: "relay", text }) }
+            }
+        };
         if self.output.is_json() && (gathers.is_none() || ended.outcome.is_err()) {
             print_line(ended.to_json(endpoint))?;
         }

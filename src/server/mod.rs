@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use dashmap::DashMap;
 
-use crate::config::ServerConfig;
+use crate::config::{MAIN_STORE, ServerConfig};
 use crate::core::gate::{Announcement, PodRefusal, PodStanding};
 use crate::core::ids::{Elapsed, RunId, Timestamp};
 use crate::core::link::ServerLife;
@@ -36,8 +36,8 @@ use crate::server::journal::{Journal, Restored, written_ago};
 pub use cleanup_log::{CleanupCounts, CleanupLog};
 pub use gate::PodGates;
 pub use limits::{DescriptorShares, default_max_memory, somaxconn};
-pub use link::{LinkHost, LinkView};
-pub use observe::{Event as InsightEvent, MAX_SUBSCRIBERS, Watch};
+pub use link::{Bearer, LinkHost, LinkView};
+pub use observe::{Event as InsightEvent, EventOf, MAX_SUBSCRIBERS, Watch};
 pub use rendezvous::{Ended, Joined, Rounds, SharedRound};
 pub use stores::{NoStore, RunStore, StoreHost};
 pub use supervise::keep_running;
@@ -97,6 +97,9 @@ impl Server {
         let stores = Arc::new(stores);
         for socket in sockets {
             stores.open(socket)?;
+        }
+        if stores.config().relays_only {
+            stores.open_without_door(MAIN_STORE);
         }
         stores.reopen();
         let gates = Arc::new(PodGates::new(Arc::clone(&stores), &before, clock.now()));
@@ -163,7 +166,8 @@ impl Server {
 
     /// Whether this server has no store to serve: `--only-on-index` names another pod.
     pub fn is_idle(&self) -> bool {
-        self.stores.config().listen.is_empty()
+        let config = self.stores.config();
+        config.listen.is_empty() && !config.relays_only
     }
 
     /// Counts this much memory until the result is dropped, if there is room or if it `must` be counted.
@@ -279,7 +283,7 @@ mod tests {
             let looking = tokio::time::timeout(Duration::from_millis(300), Arc::clone(&server).look_after());
             assert!(looking.await.is_err(), "it goes on");
         });
-        let (_, mut events) = server.watch().subscribe().expect("a place");
+        let (_, mut events) = server.watch().subscribe(|list| list).expect("a place");
         assert!(events.try_recv().is_err());
     }
 }

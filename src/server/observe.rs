@@ -41,6 +41,17 @@ pub struct Event {
     pub name: &'static str,
     /// Its data as JSON.
     pub data: Arc<str>,
+    /// Who sees it.
+    pub of: EventOf,
+}
+
+/// What an event is about.
+#[derive(Debug, Clone)]
+pub enum EventOf {
+    /// Numbers of the whole server.
+    Server,
+    /// A run; what is of no run names addresses of all.
+    Run(Option<Arc<str>>),
 }
 
 /// Insight with what feeds it.
@@ -133,23 +144,24 @@ impl Watch {
             if let Change::Explanation { explanation, aloud: true } = &news {
                 self.log(explanation);
             }
-            let (name, data) = match &news {
+            let of = |run_id: Option<&str>| EventOf::Run(run_id.map(Arc::from));
+            let (name, data, of) = match &news {
                 Change::Explanation { explanation, .. } => {
-                    ("explanation", serde_json::to_string(explanation))
+                    ("explanation", serde_json::to_string(explanation), of(explanation.run_id.as_deref()))
                 }
-                Change::Links(counts) => ("links", serde_json::to_string(counts)),
-                Change::Run(summary) => ("run", serde_json::to_string(summary)),
-                Change::RunGone(gone) => ("run_gone", serde_json::to_string(gone)),
+                Change::Links(counts) => ("links", serde_json::to_string(counts), EventOf::Server),
+                Change::Run(summary) => ("run", serde_json::to_string(summary), of(Some(&summary.run_id))),
+                Change::RunGone(gone) => ("run_gone", serde_json::to_string(gone), of(Some(&gone.run_id))),
                 Change::TimelineEvent(moment) => {
                     let run = moment.run_id.as_deref().unwrap_or_default();
                     tracing::debug!(run.id = run, code = moment.code, "{run}: {}", moment.text);
-                    ("moment", serde_json::to_string(moment))
+                    ("moment", serde_json::to_string(moment), of(moment.run_id.as_deref()))
                 }
             };
             state.last_id = state.last_id.saturating_add(1);
             if let Ok(data) = data {
                 // Nobody may be listening.
-                let _ = self.events.send(Event { id: state.last_id, name, data: data.into() });
+                let _ = self.events.send(Event { id: state.last_id, name, data: data.into(), of });
             }
         }
     }
@@ -336,17 +348,20 @@ impl Watch {
         ask(&mut state.insight, now)
     }
 
-    /// The runs at this moment, and everything that changes from then on.
+    /// What `seen` leaves of the runs at this moment, and everything that changes from then on.
     /// `None` if there are [`MAX_SUBSCRIBERS`] already.
-    pub fn subscribe(&self) -> Option<(Event, broadcast::Receiver<Event>)> {
+    pub fn subscribe(
+        &self,
+        seen: impl FnOnce(RunList) -> RunList,
+    ) -> Option<(Event, broadcast::Receiver<Event>)> {
         let (state, now) = self.informed();
         if self.events.receiver_count() >= MAX_SUBSCRIBERS {
             return None;
         }
         let events = self.events.subscribe();
-        let list = state.insight.list(self.stores.connections(), now);
+        let list = seen(state.insight.list(self.stores.connections(), now));
         let snapshot = Snapshot { list, version: env!("CARGO_PKG_VERSION").to_owned() };
         let data = serde_json::to_string(&snapshot).unwrap_or_default().into();
-        Some((Event { id: state.last_id, name: "snapshot", data }, events))
+        Some((Event { id: state.last_id, name: "snapshot", data, of: EventOf::Server }, events))
     }
 }

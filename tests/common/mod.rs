@@ -61,6 +61,14 @@ impl TestServer {
         Self { process, store: stores[0], admin, stores, dir }
     }
 
+    /// A server whose stores have no ports.
+    pub(crate) fn without_stores(args: &[&str]) -> Self {
+        let args = [&["serve", "--listen", "none", "--admin", "127.0.0.1:0"], args].concat();
+        let mut program = Command::new(env!("CARGO_BIN_EXE_rallypoint"));
+        let Listening { process, stores, admin, dir } = Listening::start(&mut program, &args);
+        Self { process, store: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), admin, stores, dir }
+    }
+
     /// The same, with `ports` ports for stores of runs that were free a moment ago.
     pub(crate) fn with_store_ports(ports: u16, args: &[&str]) -> Self {
         let ports = free_ports(ports);

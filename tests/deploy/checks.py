@@ -64,12 +64,18 @@ def services(cluster: Cluster) -> Iterator[str]:
             yield f"not-ready-names: headless Service {name} hides pods that are not Ready yet"
 
 
+def has_no_store_port(container: Object) -> bool:
+    return serves(container) and "--listen=none" in container["args"]
+
+
 def policies(cluster: Cluster) -> Iterator[str]:
     servers = [pod for pod in cluster.pods if pod.workload.kind == "Deployment" and any(map(serves, pod.workload.containers))]
     for budget in cluster.of_kind("PodDisruptionBudget"):
         if not any(matches(budget["spec"]["selector"]["matchLabels"], pod.labels) for pod in servers):
             yield f"selector-matches-none: PodDisruptionBudget {budget['metadata']['name']}"
     clients = [pod for pod in cluster.pods if pod not in servers]
+    is_closed = any(has_no_store_port(container) for pod in servers for container in pod.workload.containers)
+    used = [(ADMIN, ADMIN)] if is_closed else [(STORE, STORE), (ADMIN, ADMIN), RUN_STORES]
     for policy in cluster.of_kind("NetworkPolicy"):
         if not any(matches(policy["spec"]["podSelector"]["matchLabels"], pod.labels) for pod in servers):
             yield f"selector-matches-none: NetworkPolicy {policy['metadata']['name']}"
@@ -80,7 +86,7 @@ def policies(cluster: Cluster) -> Iterator[str]:
                 if any(matches(peer.get("podSelector", {}).get("matchLabels", {}), pod.labels) for peer in rule["from"])
                 for port in rule["ports"]
             ]
-            for first, last in ((STORE, STORE), (ADMIN, ADMIN), RUN_STORES):
+            for first, last in used:
                 if not any(p["port"] <= first and last <= p.get("endPort", p["port"]) for p in ports):
                     yield f"network-policy: {pod.workload} may not connect to ports {first}-{last}"
                     break
@@ -178,7 +184,8 @@ def rallypoint_container(pod: Object, container: Object) -> Iterator[str]:
     ports = {port["name"]: port["containerPort"] for port in container.get("ports", [])}
     if probe.get("path") != "/readyz" or ports.get(probe.get("port")) != ADMIN:
         yield "startup-probe: what comes after the store must not start before it"
-    if not {STORE, ADMIN} <= set(ports.values()):
+    wanted_ports = {ADMIN} if has_no_store_port(container) else {STORE, ADMIN}
+    if not wanted_ports <= set(ports.values()):
         yield "ports: those of store and admin are not named"
 
 

@@ -23,6 +23,7 @@ RENDERS = {
     "monitoring": ("kustomize", "monitoring"),
     "helm-standalone": ("helm", *EVERYTHING_ON),
     "helm-journal": ("helm", "journal.enabled=true", "journal.storageClass=fast", "journal.size=5Gi", "journal.durability=disk"),
+    "helm-tls": ("helm", *EVERYTHING_ON, "tls.existingSecret=rp-tls", "tls.clientCA=ca.crt", "auth.existingSecret=rp-auth", "auth.relaysOnly=true"),
     "helm-sidecar": ("helm", *EVERYTHING_ON, "mode=sidecar", "job.image=registry.example/train:1.0", "job.nodes=3"),
 }
 

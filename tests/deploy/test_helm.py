@@ -152,6 +152,38 @@ def test_the_relay_for_other_charts_is_the_one_of_kustomize(tmp_path: Path) -> N
     assert other["args"] == ["relay", "--server=store.other:1234"]
 
 
+def test_tls_and_tokens_come_from_secrets(tmp_path: Path) -> None:
+    settings = "tls.existingSecret=rp-tls,tls.clientCA=ca.crt,auth.existingSecret=rp-auth,auth.relaysOnly=true,serviceMonitor.enabled=true"
+    kinds = {d["kind"]: d for d in yaml.safe_load_all(call("helm", "template", "rallypoint", CHART, "--set", settings))}
+    spec = kinds["Deployment"]["spec"]["template"]["spec"]
+    (server,) = spec["containers"]
+    tls, auth = "/run/rallypoint/tls", "/run/rallypoint/auth"
+    flags = {"--listen=none", f"--tls-cert={tls}/tls.crt", f"--tls-key={tls}/tls.key", f"--tls-client-ca={tls}/ca.crt"}
+    assert flags | {f"--token-file={auth}/tokens", "--require-token", "--open-metrics"} <= set(server["args"])
+    folders = {mount["name"]: mount["mountPath"] for mount in server["volumeMounts"]}
+    secrets = {volume["secret"]["secretName"]: folders[volume["name"]] for volume in spec["volumes"]}
+    assert secrets == {"rp-tls": tls, "rp-auth": auth}
+    assert all(server[probe]["httpGet"]["scheme"] == "HTTPS" for probe in ("startupProbe", "readinessProbe", "livenessProbe"))
+    (scrape,) = kinds["ServiceMonitor"]["spec"]["endpoints"]
+    assert scrape["scheme"] == "https" and scrape["tlsConfig"]["ca"]["secret"] == {"name": "rp-tls", "key": "ca.crt"}
+    ports = [kinds["Service"]["spec"]["ports"], kinds["NetworkPolicy"]["spec"]["ingress"][0]["ports"], server["ports"]]
+    assert [[port.get("port", port.get("containerPort")) for port in some] for some in ports] == [[29501]] * 3
+    assert "Pod" not in kinds, "helm test would wait for a port that is not there"
+    without = call("helm", "template", "rallypoint", CHART)
+    assert "tls" not in without and "token" not in without
+
+    (relay,) = relay_of(tmp_path, "relay.tlsSecret=job-tls", "relay.tokenSecret=job-token")
+    variables = {entry["name"]: entry.get("value") for entry in relay["env"]}
+    assert variables["RALLYPOINT_TLS_CA"] == f"{tls}/ca.crt" and variables["RALLYPOINT_TOKEN_FILE"] == f"{auth}/token"
+    assert variables["RALLYPOINT_TLS_CLIENT_CERT"] == f"{tls}/tls.crt"
+    (tmp_path / "chart" / "templates" / "pod.yaml").write_text('volumes:\n  {{- include "rallypoint.relayVolumes" . | nindent 2 }}\n')
+    chosen = ("--show-only", "templates/pod.yaml", "--set", "relay.tlsSecret=job-tls,relay.tokenSecret=job-token")
+    volumes = yaml.safe_load(call("helm", "template", "rallypoint", tmp_path / "chart", *chosen))["volumes"]
+    assert [(v["name"], v["secret"]["secretName"]) for v in volumes] == [
+        (mount["name"], name) for mount, name in zip(relay["volumeMounts"], ("job-tls", "job-token"), strict=True)
+    ]
+
+
 def test_the_job_gets_its_queue_and_shared_memory() -> None:
     job_settings = ("--set", "job.sharedMemory=16Gi", "--set", r"job.labels.kueue\.x-k8s\.io/queue-name=team-a")
     documents = yaml.safe_load_all(call("helm", "template", "x", CHART, *SIDECAR, *job_settings))

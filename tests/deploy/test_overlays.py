@@ -12,7 +12,7 @@ from render import OVERLAYS, RENDERS, render
 OLDEST, MIDDLE = "1.29", "1.33"
 NEWEST = kubernetes_validate.latest_version()
 OPERATOR_KINDS = ("ServiceMonitor", "PodMonitor", "PrometheusRule")
-SCENARIOS = {"indexed-job", "smoke-test", "statefulset", "statefulset-as-job", "statefulset-journal", "driver", "ray", "platform-statefulset", "platform-job"}
+SCENARIOS = {"indexed-job", "smoke-test", "statefulset", "statefulset-as-job", "statefulset-journal", "statefulset-tls", "driver", "ray", "platform-statefulset", "platform-job"}
 
 
 def typed(document: Object) -> Object:
@@ -40,7 +40,9 @@ def test_objects_are_valid(name: str, version: str) -> None:
     documents = render(name)
     assert documents
     for document in documents:
-        if document["kind"] in OPERATOR_KINDS:
+        if document["apiVersion"] == "cert-manager.io/v1":
+            assert document["kind"] in ("Issuer", "Certificate"), document
+        elif document["kind"] in OPERATOR_KINDS:
             assert lost(document, typed(document)) == []
         else:
             kubernetes_validate.validate(document, version, strict=True)
@@ -104,3 +106,40 @@ def test_the_relay_comes_before_those_that_use_the_store() -> None:
     for name, kind in (("statefulset", "StatefulSet"), ("statefulset-journal", "StatefulSet"), ("driver", "Deployment")):
         (pods,) = [d["spec"]["template"]["spec"] for d in render(name) if d["kind"] == kind and "rallypoint-relay" in d["metadata"].get("labels", {})]
         assert [container["name"] for container in pods["initContainers"]] == ["relay", "wait"]
+
+
+def test_certificates_and_tokens_are_where_server_and_relays_look_for_them() -> None:
+    documents = render("statefulset-tls")
+    certificates = {d["spec"]["secretName"]: d["spec"] for d in documents if d["kind"] == "Certificate"}
+    issuers = {d["metadata"]["name"]: d["spec"] for d in documents if d["kind"] == "Issuer"}
+    assert all(spec["issuerRef"]["name"] in issuers for spec in certificates.values())
+    assert issuers["rallypoint"]["ca"]["secretName"] in certificates
+    (server,) = [d["spec"]["template"]["spec"] for d in documents if d["kind"] == "Deployment" and d["metadata"]["name"] == "rallypoint"]
+    (pods,) = [d["spec"]["template"]["spec"] for d in documents if d["kind"] == "StatefulSet"]
+    relay = pods["initContainers"][0]
+
+    def secret_of(pod: Object, container: Object, path: str) -> str:
+        """The Secret that a file comes from; it must have the file."""
+        folder, _, file = path.rpartition("/")
+        (mount,) = [mount for mount in container["volumeMounts"] if mount["mountPath"] == folder and mount["readOnly"]]
+        (secret,) = [volume["secret"] for volume in pod["volumes"] if volume["name"] == mount["name"]]
+        assert "items" not in secret or {"key": file, "path": file} in secret["items"]
+        return str(secret["secretName"])
+
+    flags = dict(arg.removeprefix("--").split("=", 1) for arg in server["containers"][0]["args"] if "=" in arg)
+    variables = {entry["name"]: entry.get("value", "") for entry in relay["env"]}
+    assert flags["listen"] == "none" and "--require-token" in server["containers"][0]["args"]
+    of_server = [secret_of(server, server["containers"][0], flags[flag]) for flag in ("tls-cert", "tls-key", "tls-client-ca", "token-file")]
+    assert of_server == ["rallypoint-tls"] * 3 + ["rallypoint-auth"]
+    named = ["TLS_CA", "TLS_CLIENT_CERT", "TLS_CLIENT_KEY", "TOKEN_FILE"]
+    of_relay = [secret_of(pods, relay, variables[f"RALLYPOINT_{name}"]) for name in named]
+    assert of_relay == ["rallypoint-relay-tls"] * 3 + ["rallypoint-auth"]
+    # The job's own processes see neither.
+    assert not any(container.get("volumeMounts") for container in [*pods["containers"], pods["initContainers"][1]])
+    assert "server auth" in certificates["rallypoint-tls"]["usages"] and "client auth" in certificates["rallypoint-relay-tls"]["usages"]
+    (host,) = [arg.split("=")[1].split(":")[0] for arg in relay["args"] if arg.startswith("--server=")]
+    assert host in certificates["rallypoint-tls"]["dnsNames"]
+    container = server["containers"][0]
+    assert {container[probe]["httpGet"]["scheme"] for probe in ("startupProbe", "readinessProbe", "livenessProbe")} == {"HTTPS"}
+    ports = [d["spec"]["ports"] for d in documents if d["kind"] == "Service" and d["metadata"]["name"] == "rallypoint"]
+    assert [[port["name"] for port in some] for some in ports] == [["admin"]]

@@ -11,3 +11,4 @@ mod native_runs;
 mod rendezvous;
 mod runs;
 mod tls;
+mod tokens;

@@ -28,7 +28,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         "node/client",
-        &["config", "core/ids", "core/protocol", "node/endpoint", "tls"],
+        &["core/ids", "core/protocol", "node/endpoint", "tls", "tokens"],
         &["axum", "prometheus"],
     ),
     (
@@ -47,7 +47,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         "node/relay",
-        &["api", "core/ids", "core/link", "node/client", "process", "tls"],
+        &["api", "core/ids", "core/link", "node/client", "process", "tls", "tokens"],
         &["axum", "prometheus", "tracing"],
     ),
     ("server/clock", &["core/ids"], &["axum", "tracing"]),
@@ -79,6 +79,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
             "server/engine",
             "server/journal",
             "tls",
+            "tokens",
         ],
         &["axum", "prometheus"],
     ),
@@ -103,10 +104,17 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
             "server/journal",
             "server/metrics",
             "tls",
+            "tokens",
         ],
         &["prometheus"],
     ),
     ("process", &[], &["tokio", "tracing"]),
+    (
+        "config",
+        &["core/protocol", "core/rendezvous", "core/store", "tls", "tokens"],
+        &["axum", "tokio", "tracing"],
+    ),
+    ("tokens", &[], &["axum", "tokio", "tracing"]),
     ("tls", &["config"], &["axum", "hyper", "tracing"]),
     (
         "loadgen",

@@ -146,6 +146,10 @@ fn the_stream_begins(server: &TestServer, path: &str) {
 fn every_example_works_and_its_answer_is_as_described() {
     let document = document();
     let server = TestServer::with_store_ports(20, &[]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let tokens = folder.path().join("tokens");
+    std::fs::write(&tokens, "s3cret\n").expect("written");
+    let guarded = TestServer::start(&["--token-file", tokens.to_str().expect("text")]);
     let mut operations = operations(&document);
     // The examples are one story, in this order; what is not in it stands alone.
     let story = [
@@ -183,7 +187,8 @@ fn every_example_works_and_its_answer_is_as_described() {
             the_stream_begins(&server, path);
             continue;
         }
-        let answer = send_example(&server, path, method, operation);
+        let server = if operation["operationId"] == "login" { &guarded } else { &server };
+        let answer = send_example(server, path, method, operation);
         // What becomes another protocol says so to a client that does not ask for it.
         let upgrades = operation["responses"]["101"].is_object() && answer.status == 426;
         assert!(upgrades || (200..300).contains(&answer.status), "{at}: {answer:?}");

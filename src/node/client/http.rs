@@ -2,6 +2,7 @@
 //! has a largest size and an end in time.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -16,9 +17,9 @@ use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{Endpoint, StepError, open, resolve};
-use crate::config::Token;
 use crate::core::ids::Elapsed;
 use crate::tls::{ClientTls, Handshake, Stream};
+use crate::tokens::{BadTokenFile, Token};
 
 /// Where the admin port is by default.
 pub(crate) const DEFAULT_ADMIN: &str = "http://127.0.0.1:29501";
@@ -34,6 +35,19 @@ static TLS: OnceLock<ClientTls> = OnceLock::new();
 pub(crate) fn use_tls(tls: ClientTls) {
     // A second call would come from a second command line.
     let _first = TLS.set(tls);
+}
+
+/// Where the token is that this process sends with every request to an admin port.
+static TOKEN_FILE: OnceLock<PathBuf> = OnceLock::new();
+
+/// Sets it for this process, once, before the first request.
+pub(crate) fn use_token(file: PathBuf) {
+    let _first = TOKEN_FILE.set(file);
+}
+
+/// The header that carries the token, read anew, so that another one in the file holds at once.
+pub(crate) fn authorization() -> Result<Option<String>, BadTokenFile> {
+    TOKEN_FILE.get().map(|file| Ok(Token::read(file)?.authorization())).transpose()
 }
 
 /// An admin port, as `http://HOST:PORT`, `https://HOST:PORT` or `HOST:PORT`.
@@ -174,6 +188,8 @@ pub(crate) enum HttpError {
     NoAuthority(Handshake),
     #[error("{addr}: {source}")]
     Tls { addr: SocketAddr, source: Handshake },
+    #[error(transparent)]
+    Token(#[from] BadTokenFile),
     #[error("no answer within {}", Elapsed(*.0))]
     Late(Duration),
     #[error(
@@ -212,21 +228,19 @@ pub(crate) async fn request(
     admin: &AdminUrl,
     method: &str,
     path: &str,
-    token: Option<&Token>,
     limit: Duration,
 ) -> Result<Answer, HttpError> {
-    exchange(admin, Request::builder().method(method).uri(path), token, String::new(), limit).await
+    exchange(admin, Request::builder().method(method).uri(path), String::new(), limit).await
 }
 
 /// Posts `body` as JSON.
 pub(crate) async fn post(
     admin: &AdminUrl,
     path: &str,
-    token: Option<&Token>,
     body: &impl serde::Serialize,
     limit: Duration,
 ) -> Result<Answer, HttpError> {
-    send(admin, "POST", path, token, body, limit).await
+    send(admin, "POST", path, body, limit).await
 }
 
 /// Sends `body` as JSON.
@@ -234,12 +248,11 @@ pub(crate) async fn send(
     admin: &AdminUrl,
     method: &str,
     path: &str,
-    token: Option<&Token>,
     body: &impl serde::Serialize,
     limit: Duration,
 ) -> Result<Answer, HttpError> {
     let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, "application/json");
-    exchange(admin, request, token, serde_json::to_string(body)?, limit).await
+    exchange(admin, request, serde_json::to_string(body)?, limit).await
 }
 
 /// Characters that need no escape in a part of a path; all others could have a meaning there.
@@ -253,13 +266,11 @@ pub(crate) fn path_part(text: &str) -> String {
 async fn exchange(
     admin: &AdminUrl,
     request: request::Builder,
-    token: Option<&Token>,
     body: String,
     limit: Duration,
 ) -> Result<Answer, HttpError> {
-    let request = token
-        .into_iter()
-        .fold(request, |request, token| request.header(AUTHORIZATION, token.authorization()));
+    let request =
+        authorization()?.into_iter().fold(request, |request, token| request.header(AUTHORIZATION, token));
     let request = request
         .header(HOST, admin.endpoint.to_string())
         .header(USER_AGENT, concat!("rallypoint/", env!("CARGO_PKG_VERSION")))
@@ -333,7 +344,7 @@ mod tests {
             tokio::task::yield_now().await;
             stream.write_all(second).await.expect("written");
         });
-        request(&admin, "GET", "/readyz", None, Duration::from_secs(20)).await
+        request(&admin, "GET", "/readyz", Duration::from_secs(20)).await
     }
 
     #[tokio::test]

@@ -30,6 +30,7 @@ pub use environment::check_environment;
 pub use machine::{MachineFacts, check_machine};
 pub use manifest::{Location, check_manifests};
 pub use network::{NetworkFacts, check_network};
+pub(crate) use network::{RELAYS_ONLY, RELAYS_ONLY_REMEDY};
 pub use server::{ServerFacts, check_server};
 
 use crate::core::ids::Shown;

@@ -21,6 +21,8 @@ pub struct NetworkFacts {
     pub own: Vec<IpAddr>,
     /// The result for each address that was tried.
     pub tried: Vec<(SocketAddr, Result<Answer, Failure>)>,
+    /// Whether the server says that its stores have no ports.
+    pub relays_only: bool,
 }
 
 /// A store that answered.
@@ -45,6 +47,11 @@ pub struct Failure {
 const SLOW_NAME: Duration = Duration::from_secs(1);
 /// A round trip that makes thousands of requests one after the other slow.
 const SLOW_ANSWER: Duration = Duration::from_millis(100);
+
+/// Said of a server with `--listen none`.
+pub(crate) const RELAYS_ONLY: &str = "the server's stores have no ports (serve --listen none)";
+pub(crate) const RELAYS_ONLY_REMEDY: &str = "start a relay on this node (rallypoint relay --server HOST:29501) and name \
+                                             127.0.0.1:29500, or start the command with rallypoint run, which does both";
 
 /// Every check of the way to the store.
 pub fn check_network(facts: &NetworkFacts) -> Vec<Check> {
@@ -122,6 +129,9 @@ fn port_open(facts: &NetworkFacts) -> Check {
     if let Some((addr, _)) = facts.tried.iter().find(|(_, outcome)| is_open(outcome)) {
         return Check::pass(ID, format!("{addr} takes connections"));
     }
+    if facts.relays_only {
+        return Check::fail(ID, RELAYS_ONLY, RELAYS_ONLY_REMEDY);
+    }
     let why = facts.tried.iter().find_map(|(_, outcome)| outcome.as_ref().err());
     let why = why.map_or_else(|| "no address was tried".to_owned(), |failure| failure.text.clone());
     Check::fail(ID, why, "start the server, or open port 29500 from this pod in the NetworkPolicy")
@@ -178,6 +188,7 @@ mod tests {
 
     fn facts(tried: Vec<(SocketAddr, Result<Answer, Failure>)>) -> NetworkFacts {
         NetworkFacts {
+            relays_only: false,
             endpoint: Endpoint::new("train", 29500).expect("a name"),
             resolved: Ok(tried.iter().map(|(addr, _)| *addr).collect()),
             resolving: Duration::from_millis(3),

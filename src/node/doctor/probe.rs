@@ -48,7 +48,16 @@ pub(crate) async fn probe_network(
         };
         tried.push((addr, outcome));
     }
-    (NetworkFacts { endpoint: endpoint.clone(), resolved, resolving, own, tried }, connected)
+    (
+        NetworkFacts { endpoint: endpoint.clone(), resolved, resolving, own, tried, relays_only: false },
+        connected,
+    )
+}
+
+/// Whether a server says that its stores have no ports.
+pub(crate) async fn relays_only(admin: &AdminUrl, step: Duration) -> bool {
+    let asked = http::request(admin, "GET", "/api/v1/link", step).await;
+    asked.is_ok_and(|answer| answer.code().as_deref() == Some("relays_only"))
 }
 
 /// This host's address on the way to `addr`. Nothing is sent.
@@ -70,7 +79,7 @@ pub(crate) async fn probe_server(
 ) -> ServerFacts {
     let mut facts =
         ServerFacts { admin: admin.to_string(), run_id: run_id.map(Into::into), ..ServerFacts::default() };
-    let get = |path: String| async move { http::request(admin, "GET", &path, None, step).await };
+    let get = |path: String| async move { http::request(admin, "GET", &path, step).await };
     match get("/readyz".into()).await {
         Err(error) => facts.unreachable = Some(error.to_string()),
         Ok(answer) => {

@@ -9,7 +9,7 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1 as client;
-use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HeaderValue};
 use hyper::server::conn::http1 as server;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -19,7 +19,8 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use super::Relay;
-use crate::api::Problem;
+use crate::api::{Problem, RELAY_HEADER};
+use crate::node::client::http::authorization;
 use crate::tls::Stream;
 
 /// How long a request waits for a server that is away.
@@ -89,6 +90,15 @@ impl Relay {
             client::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
         tokio::task::spawn_local(connection);
         let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        if let Ok(name) = HeaderValue::try_from(&self.config.name) {
+            request.headers_mut().insert(RELAY_HEADER, name);
+        }
+        // Its own token is for clients that have none.
+        let has_token = [AUTHORIZATION, COOKIE].iter().any(|name| request.headers().contains_key(name));
+        if let Some(token) = authorization().map_err(|error| error.to_string())?.filter(|_| !has_token) {
+            let token = HeaderValue::try_from(token).map_err(|error| error.to_string())?;
+            request.headers_mut().insert(AUTHORIZATION, token);
+        }
         *request.uri_mut() = path.parse().map_err(|_| "the request's path is wrong".to_owned())?;
         sender.send_request(request).await.map_err(|error| format!("the server went away: {error}"))
     }

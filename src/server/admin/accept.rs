@@ -27,13 +27,15 @@ use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinSet};
 use tower::ServiceExt;
 
-use super::access::LacksCertificate;
+use super::access::{Encrypted, LacksCertificate};
 use super::problem::Problem;
 use super::{ANSWER_TIMEOUT, MAX_BODY, REQUEST_TIMEOUT, all, api_routes, guarded, probes};
+use crate::config::AccessConfig;
 use crate::server::engine::Reservation;
 use crate::server::tcp::Workers;
 use crate::server::{Place, Places, Server, Throttle, keep_running};
 use crate::tls::{ServerTls, Stream};
+use crate::tokens::TokenFile;
 
 /// The memory of a connection whose request waits or has waited (15 KiB were measured). It counts for
 /// `--max-memory`.
@@ -44,8 +46,6 @@ const SHARE: usize = 2;
 const LEAST_CONNECTIONS: usize = 64;
 /// Most connections in the reserve.
 pub(super) const RESERVE: usize = 256;
-/// Time between two looks at the files of the certificates.
-const RELOAD: Duration = Duration::from_secs(30);
 /// Pause after an error of the system, for example when no descriptor is left.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
@@ -84,9 +84,7 @@ pub fn serve(
     };
     let api_runtime = Handle::current();
     let tls = tls.map(Arc::new);
-    if let Some(tls) = tls.clone() {
-        runtime.spawn(keep_running("certificates", move || keep_certificates(Arc::clone(&tls))));
-    }
+    keep_files(&runtime, tls.clone(), &server.stores().config().access);
     runtime.spawn(keep_running("admin", move || {
         let (listener, server) = (Arc::clone(&listener), Arc::clone(&server));
         let (api_runtime, tls) = (api_runtime.clone(), tls.clone());
@@ -95,15 +93,38 @@ pub fn serve(
     Ok(Serving(thread))
 }
 
-/// Looks at the files of the certificates again and again.
-pub(super) async fn keep_certificates(tls: Arc<ServerTls>) {
+/// Looks at the files of certificates and tokens again and again.
+pub(super) fn keep_files(runtime: &Handle, tls: Option<Arc<ServerTls>>, access: &AccessConfig) {
+    let every = access.reload_every;
+    if let Some(tls) = tls {
+        runtime.spawn(keep_running("certificates", move || keep_certificates(Arc::clone(&tls), every)));
+    }
+    if let Some(tokens) = access.tokens.clone() {
+        runtime.spawn(keep_running("tokens", move || keep_tokens(Arc::clone(&tokens), every)));
+    }
+}
+
+async fn keep_certificates(tls: Arc<ServerTls>, every: Duration) {
     loop {
-        tokio::time::sleep(RELOAD).await;
         match tls.reload() {
             Ok(false) => {}
             Ok(true) => tracing::info!("new connections to the admin port get the new certificate"),
             Err(error) => tracing::warn!("{error}; the certificate that was read before is still used"),
         }
+        tokio::time::sleep(every).await;
+    }
+}
+
+async fn keep_tokens(tokens: Arc<TokenFile>, every: Duration) {
+    loop {
+        match tokens.reload() {
+            Ok(false) => {}
+            Ok(true) => {
+                tracing::info!("the tokens are others: links and pages of those that were taken out end");
+            }
+            Err(error) => tracing::warn!("{error}; the tokens that were read before still hold"),
+        }
+        tokio::time::sleep(every).await;
     }
 }
 
@@ -240,12 +261,15 @@ pub(super) async fn serve_connection(
     let local = stream.local_addr().ok();
     let Some(stream) = welcome(stream, peer, tls.as_deref()).await else { return };
     let lacks_certificate =
-        tls.is_some_and(|tls| tls.wants_certificate()) && !stream.has_client_certificate();
-    let keep_alive = place.is_some();
+        tls.as_ref().is_some_and(|tls| tls.wants_certificate()) && !stream.has_client_certificate();
+    let (keep_alive, is_encrypted) = (place.is_some(), tls.is_some());
     let service = hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         let mut request = super::arrived(request, peer, local);
         if lacks_certificate {
             request.extensions_mut().insert(LacksCertificate);
+        }
+        if is_encrypted {
+            request.extensions_mut().insert(Encrypted);
         }
         if let Some(place) = &place {
             request.extensions_mut().insert(Arc::clone(place));

@@ -3,14 +3,18 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, OptionalFromRequestParts, Request, State};
+use axum::extract::{FromRequestParts, RawPathParams, Request, State};
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
+use axum::http::{Extensions, HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::problem::Problem;
+use crate::config::AccessConfig;
 use crate::server::Server;
+use crate::tokens::{Grant, Role, Runs};
 
 /// The address a request came from.
 #[derive(Debug, Clone, Copy)]
@@ -64,7 +68,7 @@ impl FromRequestParts<Arc<Server>> for PeerIp {
     }
 }
 
-fn peer_ip(extensions: &axum::http::Extensions) -> Option<IpAddr> {
+fn peer_ip(extensions: &Extensions) -> Option<IpAddr> {
     extensions.get::<PeerAddr>().map(|peer| peer.0.ip().to_canonical())
 }
 
@@ -81,14 +85,27 @@ pub(super) async fn only_allowed(
     }
 }
 
+/// Said of a request over a connection that nobody else can read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Encrypted;
+
 /// Said of a request over a connection whose client has shown no certificate, where it needs one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LacksCertificate;
 
-/// Lets in only clients that have shown a certificate, where they need one. The kubelet, which has none, may ask for health.
-pub(super) async fn only_certified(request: Request, next: Next) -> Response {
-    let is_probe = matches!(request.uri().path(), "/livez" | "/readyz");
-    if request.extensions().get::<LacksCertificate>().is_some() && !is_probe {
+/// Whether all may ask for this: the kubelet, which has no certificate and no token, for health.
+fn is_open(path: &str, access: &AccessConfig) -> bool {
+    matches!(path, "/livez" | "/readyz") || (path == "/metrics" && access.open_metrics)
+}
+
+/// Lets in only clients that have shown a certificate, where they need one.
+pub(super) async fn only_certified(
+    State(access): State<AccessConfig>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let is_open = is_open(request.uri().path(), &access);
+    if request.extensions().get::<LacksCertificate>().is_some() && !is_open {
         let detail = "this server wants a client certificate (serve --tls-client-ca): give one with --tls-client-cert and \
                       --tls-client-key";
         return Problem::new(StatusCode::UNAUTHORIZED, detail).with_code("no_certificate").into_response();
@@ -106,43 +123,234 @@ pub(super) async fn only_own_names(
     super::host::only_own(&server.stores().config().own_names, over_loopback, request, next).await
 }
 
-/// Proof that a request may change what others use.
-#[derive(Debug)]
-pub(super) struct Operator;
+/// Refuses a client that would get the address of a store which it cannot reach.
+pub(super) fn reaches_stores(server: &Server, headers: &HeaderMap) -> Result<(), Problem> {
+    if !server.stores().config().relays_only || headers.contains_key(crate::api::RELAY_HEADER) {
+        return Ok(());
+    }
+    let detail = "this server's stores have no ports (serve --listen none): start a relay on this node (rallypoint relay \
+                  --server HOST:29501, or rallypoint run, which has one) and ask by it, on 127.0.0.1";
+    Err(Problem::new(StatusCode::CONFLICT, detail).with_code("relays_only"))
+}
 
-impl OptionalFromRequestParts<Arc<Server>> for Operator {
-    type Rejection = std::convert::Infallible;
+/// The cookie that holds the token of a browser, which can send no header with a stream of events.
+pub(super) const COOKIE: &str = "rallypoint_token";
 
-    /// For routes that others may use too: the route itself checks for an operator.
-    async fn from_request_parts(
-        parts: &mut Parts,
-        server: &Arc<Server>,
-    ) -> Result<Option<Self>, Self::Rejection> {
-        Ok(<Self as FromRequestParts<_>>::from_request_parts(parts, server).await.ok())
+/// By what the server knows who sends a request.
+#[derive(Debug, Clone)]
+enum By {
+    /// There is no token file: by its address.
+    Address,
+    /// It has shown no token, or one that the server does not know.
+    Nothing { shown: bool },
+    /// A token.
+    Token(Grant),
+}
+
+/// Who sends a request, and what it may do.
+#[derive(Debug, Clone)]
+pub(super) struct Caller {
+    role: Role,
+    by: By,
+}
+
+impl Caller {
+    /// By its token; where the server has none, by its address.
+    fn of(access: &AccessConfig, headers: &HeaderMap, peer: Option<IpAddr>) -> Result<Self, Problem> {
+        let Some(tokens) = &access.tokens else {
+            let is_here = peer.is_some_and(|ip| ip.is_loopback());
+            return Ok(Self { role: if is_here { Role::Operator } else { Role::Member }, by: By::Address });
+        };
+        let shown = token_of(headers);
+        if let Some(grant) = shown.as_deref().and_then(|token| tokens.grant(token)) {
+            return Ok(Self { role: grant.role, by: By::Token(grant) });
+        }
+        let by = By::Nothing { shown: shown.is_some() };
+        if access.require_token { Err(by.lacks(None)) } else { Ok(Self { role: Role::Member, by }) }
+    }
+
+    /// The runs that it sees and may touch; all without.
+    pub(super) fn runs(&self) -> Option<&Runs> {
+        self.grant().and_then(|grant| grant.runs.as_ref())
+    }
+
+    /// What its token says, if it has one.
+    pub(super) fn grant(&self) -> Option<&Grant> {
+        match &self.by {
+            By::Token(grant) => Some(grant),
+            By::Address | By::Nothing { .. } => None,
+        }
+    }
+
+    /// What it may do.
+    pub(super) const fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Whether it sees a run.
+    pub(super) fn sees(&self, run_id: &str) -> bool {
+        self.runs().is_none_or(|runs| runs.has(run_id))
+    }
+
+    /// Whether it sees what is of this run, or of none.
+    pub(super) fn sees_of(&self, run_id: Option<&str>) -> bool {
+        self.runs().is_none_or(|runs| run_id.is_some_and(|run_id| runs.has(run_id)))
+    }
+
+    /// Refuses a caller that is there for other runs. `what` is the run, the barrier or the store.
+    pub(super) fn may_touch(&self, what: &str, run_id: Option<&str>) -> Result<(), Problem> {
+        match self.grant() {
+            Some(Grant { line, runs: Some(runs), .. }) if !self.sees_of(run_id) => {
+                let detail = format!(
+                    "the token on line {line} of the server's --token-file is for runs `{}`, and not for {what}: use a token \
+                     for it",
+                    runs.pattern()
+                );
+                Err(Problem::new(StatusCode::FORBIDDEN, detail).with_code("other_run"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a caller that may do less than `needed`.
+    pub(super) fn must_be(&self, needed: Role) -> Result<(), Problem> {
+        if self.role >= needed { Ok(()) } else { Err(self.by.lacks(Some(needed))) }
     }
 }
 
-impl FromRequestParts<Arc<Server>> for Operator {
+impl By {
+    /// Why this is not enough for what `needed` may do, or for anything at all.
+    fn lacks(&self, needed: Option<Role>) -> Problem {
+        let (status, code, detail) = match self {
+            Self::Address => (
+                StatusCode::FORBIDDEN,
+                "no_operator",
+                "without a token this is allowed from the server's own host only; start the server with --token-file and send \
+                 the token as `Authorization: Bearer`"
+                    .into(),
+            ),
+            Self::Nothing { shown: false } => {
+                let why = needed.map_or_else(
+                    || "this server wants a token (serve --require-token)".into(),
+                    |role| format!("this is for the role {}", role.name()),
+                );
+                let detail = format!(
+                    "{why}: send the token of the server's --token-file, with --token-file FILE (RALLYPOINT_TOKEN_FILE) or \
+                     as `Authorization: Bearer`"
+                );
+                (StatusCode::UNAUTHORIZED, "no_token", detail)
+            }
+            Self::Nothing { shown: true } => (
+                StatusCode::UNAUTHORIZED,
+                "unknown_token",
+                "the server's --token-file does not have this token: it was revoked, or replaced, or is of another server; \
+                 send one that is in it"
+                    .into(),
+            ),
+            Self::Token(grant) => {
+                let detail = format!(
+                    "this is for the role {}, and the token on line {} of the server's --token-file is of the role {}: use \
+                     another token",
+                    needed.map_or("viewer", Role::name),
+                    grant.line,
+                    grant.role.name()
+                );
+                (StatusCode::FORBIDDEN, "wrong_role", detail)
+            }
+        };
+        Problem::new(status, detail).with_code(code)
+    }
+}
+
+/// The token of a request: of its header, or of a browser's cookie.
+fn token_of(headers: &HeaderMap) -> Option<String> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    if let Some(sent) = text(header::AUTHORIZATION) {
+        return sent.strip_prefix("Bearer ").map(|token| token.trim().to_owned());
+    }
+    let mut cookies = text(header::COOKIE)?.split(';');
+    let own = cookies.find_map(|cookie| cookie.trim().strip_prefix(COOKIE)?.strip_prefix('='))?;
+    String::from_utf8(URL_SAFE_NO_PAD.decode(own).ok()?).ok()
+}
+
+/// The value of the cookie that holds a token.
+pub(super) fn cookie(token: &str) -> String {
+    URL_SAFE_NO_PAD.encode(token)
+}
+
+/// Lets in only callers that the server knows, where they must be known. The page holds no data; it asks for the token.
+pub(super) async fn only_known(
+    State(access): State<AccessConfig>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let path = request.uri().path();
+    let is_door = is_open(path, &access) || matches!(path, "/" | "/api/v1/login");
+    if is_door {
+        return next.run(request).await;
+    }
+    match Caller::of(&access, request.headers(), peer_ip(request.extensions())) {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(problem) => problem.into_response(),
+    }
+}
+
+impl FromRequestParts<Arc<Server>> for Caller {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, server: &Arc<Server>) -> Result<Self, Problem> {
-        let Some(token) = &server.stores().config().token else {
-            return match peer_ip(&parts.extensions) {
-                Some(ip) if ip.is_loopback() => Ok(Self),
-                _ => Err(Problem::new(
-                    StatusCode::FORBIDDEN,
-                    "without a token this is allowed from the server's own host only; start the server with \
-                     --token-file and send the token as `Authorization: Bearer`",
-                )),
-            };
-        };
-        let given = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        match given.and_then(|given| given.strip_prefix("Bearer ")) {
-            Some(given) if token.matches(given.trim()) => Ok(Self),
-            _ => Err(Problem::new(
-                StatusCode::UNAUTHORIZED,
-                "send the token of the server's --token-file as `Authorization: Bearer`",
-            )),
-        }
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<Server>) -> Result<Self, Problem> {
+        of_request(&parts.extensions).cloned()
     }
+}
+
+fn of_request(extensions: &Extensions) -> Result<&Caller, Problem> {
+    extensions.get::<Caller>().ok_or_else(|| By::Nothing { shown: false }.lacks(None))
+}
+
+/// Who may use a route: callers of a role, for the run that the path names.
+async fn only(role: Role, params: RawPathParams, request: Request, next: Next) -> Response {
+    let checked = of_request(request.extensions()).and_then(|caller| {
+        caller.must_be(role)?;
+        params.iter().try_for_each(|(name, value)| match name {
+            "run_id" => caller.may_touch(&format!("run `{value}`"), Some(value)),
+            "name" => caller.may_touch(&format!("the barrier `{value}`"), Some(value)),
+            _ => Ok(()),
+        })
+    });
+    match checked {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+/// A route that needs no token.
+pub(super) async fn all(request: Request, next: Next) -> Response {
+    next.run(request).await
+}
+
+/// A route that tells of all runs, for who may see all of them.
+pub(super) async fn overseers(request: Request, next: Next) -> Response {
+    let caller = request.extensions().get::<Caller>();
+    match caller.map_or(Ok(()), |caller| caller.may_touch("the numbers of all runs", None)) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+/// A route for who may look.
+pub(super) async fn viewers(params: RawPathParams, request: Request, next: Next) -> Response {
+    only(Role::Viewer, params, request, next).await
+}
+
+/// A route for who may take part.
+pub(super) async fn members(params: RawPathParams, request: Request, next: Next) -> Response {
+    only(Role::Member, params, request, next).await
+}
+
+/// A route for who may change what others use.
+pub(super) async fn operators(params: RawPathParams, request: Request, next: Next) -> Response {
+    only(Role::Operator, params, request, next).await
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 
-use super::access::{LocalAddr, PeerIp};
+use super::access::{LocalAddr, PeerIp, reaches_stores};
 use super::body::Body;
 use super::fields::{label, token};
 use super::problem::Problem;
@@ -35,11 +35,15 @@ pub(super) async fn announce(
     PeerIp(address): PeerIp,
     local: LocalAddr,
     Named(run_id): Named<String>,
+    headers: HeaderMap,
     Body(sent): Body<api::Announce>,
 ) -> Result<(StatusCode, Json<api::AnnounceAnswer>), Problem> {
     if server.is_idle() {
         let why = "this pod has no store (--only-on-index), so nobody gathers here: announce to the pod that has it, by its own name";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, why.to_owned()));
+    }
+    if sent.store {
+        reaches_stores(&server, &headers)?;
     }
     let run_id = super::fields::run_id(&run_id)?.to_string();
     let nodes = Nodes::parse(&sent.nodes)

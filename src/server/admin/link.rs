@@ -9,11 +9,11 @@ use axum::response::{IntoResponse, Response};
 use hyper_util::rt::TokioIo;
 
 use super::accept::HeldPlace;
-use super::access::PeerAddr;
+use super::access::{Caller, PeerAddr};
 use super::problem::Problem;
 use crate::api;
 use crate::core::link::UPGRADE;
-use crate::server::Server;
+use crate::server::{Bearer, LinkView, Server};
 use crate::tls::Stream;
 
 /// Becomes the link of a relay: the connection of all clients on one node. The protocol behind the upgrade is
@@ -30,24 +30,28 @@ use crate::tls::Stream;
 pub(super) async fn link(
     State(server): State<Arc<Server>>,
     peer: PeerAddr,
+    caller: Caller,
     mut request: Request,
 ) -> Response {
     let asked = request.headers().get(header::UPGRADE).and_then(|value| value.to_str().ok());
     if !asked.is_some_and(|asked| asked.eq_ignore_ascii_case(UPGRADE)) {
         let detail =
             format!("this is where relays come: ask with `Connection: Upgrade` and `Upgrade: {UPGRADE}`");
-        let mut answer = Problem::new(StatusCode::UPGRADE_REQUIRED, detail).into_response();
+        // By the code clients learn that there is no other way to a store.
+        let code = if server.stores().config().relays_only { "relays_only" } else { "relays" };
+        let mut answer = Problem::new(StatusCode::UPGRADE_REQUIRED, detail).with_code(code).into_response();
         answer.headers_mut().insert(header::UPGRADE, HeaderValue::from_static(UPGRADE));
         return answer;
     }
     let upgraded = hyper::upgrade::on(&mut request);
     let place = request.extensions_mut().remove::<HeldPlace>();
+    let grant = caller.grant().cloned();
     tokio::spawn(async move {
         let Ok(upgraded) = upgraded.await else { return };
         let Ok(parts) = upgraded.downcast::<TokioIo<Stream>>() else {
             return tracing::error!("a link came over a connection that is no socket");
         };
-        server.links().serve(parts.io.into_inner(), parts.read_buf, peer.0, place);
+        server.links().serve(parts.io.into_inner(), parts.read_buf, Bearer { peer: peer.0, grant }, place);
     });
     let upgrade = [(header::CONNECTION, "upgrade"), (header::UPGRADE, UPGRADE)];
     (StatusCode::SWITCHING_PROTOCOLS, upgrade).into_response()
@@ -60,12 +64,14 @@ pub(super) async fn link(
     operation_id = "listLinks",
     responses((status = 200, description = "The links.", body = api::LinkList))
 )]
-pub(super) async fn links(State(server): State<Arc<Server>>) -> Json<api::LinkList> {
-    let entry = |link: crate::server::LinkView| api::Link {
+pub(super) async fn links(State(server): State<Arc<Server>>, caller: Caller) -> Json<api::LinkList> {
+    let entry = |link: LinkView| api::Link {
         name: link.name,
         addr: link.addr.to_string(),
         clients: crate::core::ids::count(link.sessions),
         away_seconds: link.away.map(|away| away.as_secs_f64()),
     };
-    Json(api::LinkList { links: server.links().view().into_iter().map(entry).collect() })
+    // Relays that came for the same runs.
+    let is_own = |link: &LinkView| caller.runs().is_none_or(|runs| link.runs.as_ref() == Some(runs));
+    Json(api::LinkList { links: server.links().view().into_iter().filter(is_own).map(entry).collect() })
 }

@@ -22,6 +22,7 @@ pub const OPENAPI: &str = include_str!("../../../docs/openapi.json");
     ),
     servers((url = "http://127.0.0.1:29501")),
     components(schemas(Problem)),
+    security((), ("token" = [])),
     modifiers(&Token)
 )]
 struct Head;
@@ -32,7 +33,7 @@ impl Modify for Token {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
         let mut token = Http::new(HttpAuthScheme::Bearer);
         token.description =
-            Some("The token of --token-file. A server without one obeys its own host.".into());
+            Some("A token of --token-file. A server without the file obeys its own host.".into());
         document.components.get_or_insert_default().add_security_scheme("token", SecurityScheme::Http(token));
     }
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 
-use super::access::{LocalAddr, Operator, PeerAddr};
+use super::access::{Caller, LocalAddr, PeerAddr, reaches_stores};
 use super::body::{Body, Parts};
 use super::fields::{label, optional, run_id, token, wait};
 use super::problem::Problem;
@@ -21,6 +21,7 @@ use crate::core::rendezvous::{
     self, HeartbeatView, Join, LeaveRequest, NodeInfo, RankInRound, Report, Round, RunRefusal, Wanted,
 };
 use crate::server::{Joined, Server, SharedRound};
+use crate::tokens::Role;
 
 /// Joins the run's next round; waits for it.
 #[utoipa::path(
@@ -37,8 +38,12 @@ pub(super) async fn join(
     Named(run): Named<String>,
     peer: PeerAddr,
     local: LocalAddr,
+    headers: HeaderMap,
     Body(body): Body<api::Join>,
 ) -> Result<Response, Problem> {
+    if body.store != Some(false) {
+        reaches_stores(&server, &headers)?;
+    }
     let run = run_id(&run)?;
     let (wait, with_participants) = (wait(body.wait_seconds), body.participants);
     let join = join_event(body, peer.0.ip().to_canonical())?;
@@ -206,19 +211,19 @@ pub(super) async fn leave(
 pub(super) async fn close(
     State(server): State<Arc<Server>>,
     Named(run): Named<String>,
-    operator: Option<Operator>,
+    caller: Caller,
     Body(body): Body<api::Close>,
 ) -> Result<Json<api::Closed>, Problem> {
     let run = run_id(&run)?;
     let (node, why) = (optional("node", body.node.as_deref())?, optional("reason", body.reason.as_deref())?);
-    let by = match (&node, operator) {
+    let by = match (&node, caller.role()) {
         (Some(node), _) if server.rounds().is_member(&run, node) => format!("node {node}"),
-        (_, Some(Operator)) => "an operator".into(),
-        (Some(node), None) => {
+        (_, Role::Operator) => "an operator".into(),
+        (Some(node), _) => {
             let detail = format!("{node} is not in run {run}; only its nodes and operators may close it");
             return Err(Problem::new(StatusCode::FORBIDDEN, detail).with_code("not_a_member"));
         }
-        (None, None) => {
+        (None, _) => {
             let detail = "name a node of the run as `node`, or be an operator: send the token of the server's \
                           --token-file as `Authorization: Bearer`, or without one ask from the server's own host";
             return Err(Problem::new(StatusCode::FORBIDDEN, detail).with_code("not_a_member"));
@@ -243,7 +248,6 @@ pub(super) async fn close(
 pub(super) async fn extend(
     State(server): State<Arc<Server>>,
     Named(run): Named<String>,
-    _operator: Operator,
     Body(body): Body<api::Extend>,
 ) -> Result<Json<api::Extended>, Problem> {
     let run = run_id(&run)?;

@@ -12,7 +12,7 @@ use flate2::write::GzEncoder;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::access::Operator;
+use super::access::{Caller, reaches_stores};
 use super::body::Body;
 use super::negotiate;
 use super::problem::Problem;
@@ -118,7 +118,7 @@ pub(super) async fn not_allowed() -> Problem {
     operation_id = "listStores",
     responses((status = 200, description = "The stores.", body = api::StoreList))
 )]
-pub(super) async fn stores(State(server): State<Arc<Server>>) -> Json<api::StoreList> {
+pub(super) async fn stores(State(server): State<Arc<Server>>, caller: Caller) -> Json<api::StoreList> {
     let entry = |listener: Arc<crate::server::StoreListener>| {
         let (port, stats) = (listener.engine().port(), listener.engine().stats());
         api::Store {
@@ -130,7 +130,8 @@ pub(super) async fn stores(State(server): State<Arc<Server>>) -> Json<api::Store
             waiters: stats.waiters,
         }
     };
-    Json(api::StoreList { stores: server.stores().listeners().into_iter().map(entry).collect() })
+    let all = server.stores().listeners().into_iter().map(entry);
+    Json(api::StoreList { stores: all.filter(|store| caller.sees_of(store.run_id.as_deref())).collect() })
 }
 
 /// How the server itself is.
@@ -180,11 +181,22 @@ pub(super) struct WaitQuery {
 )]
 pub(super) async fn waits(
     State(server): State<Arc<Server>>,
+    caller: Caller,
     Params(query): Params<WaitQuery>,
 ) -> Json<WaitList> {
     let limit = query.limit.unwrap_or(WAITS_SHOWN).min(MAX_WAITS_SHOWN);
-    let (total, waits) = server.stores().open_waits(limit, KEYS_SHOWN);
-    let list = server.watch().with_insight(|insight, now| insight.explain_waits(total, waits, now));
+    let is_bound = caller.runs().is_some();
+    let (total, waits) =
+        server.stores().open_waits(if is_bound { MAX_WAITS_SHOWN } else { limit }, KEYS_SHOWN);
+    let mut list = server.watch().with_insight(|insight, now| insight.explain_waits(total, waits, now));
+    if is_bound {
+        list.waits.retain(|wait| {
+            let run = wait.run_id.clone().or_else(|| server.stores().run_of(wait.store));
+            caller.sees_of(run.as_deref())
+        });
+        list.total = list.waits.len();
+        list.waits.truncate(limit);
+    }
     Json(list)
 }
 
@@ -199,9 +211,13 @@ pub(super) async fn waits(
 pub(super) async fn open_store(
     State(server): State<Arc<Server>>,
     local: super::access::LocalAddr,
+    caller: Caller,
+    headers: HeaderMap,
     Body(api::OpenStore { run_id }): Body<api::OpenStore>,
 ) -> Result<(StatusCode, Json<api::RunStore>), Problem> {
     super::fields::run_id(&run_id)?;
+    caller.may_touch(&format!("run `{run_id}`"), Some(&run_id))?;
+    reaches_stores(&server, &headers)?;
     let store = server.stores().store_for_run(&run_id).map_err(|error| no_store(&error))?;
     server.stores().safe().await;
     let host = local.store_host(&server);
@@ -237,9 +253,10 @@ fn no_store(error: &NoStore) -> Problem {
 )]
 pub(super) async fn reset_store(
     State(server): State<Arc<Server>>,
-    _operator: Operator,
+    caller: Caller,
     Named(port): Named<u16>,
 ) -> Result<Json<api::StoreReset>, Problem> {
+    caller.may_touch(&format!("the store on port {port}"), server.stores().run_of(port).as_deref())?;
     if server.stores().reset(port) {
         server.stores().safe().await;
         return Ok(Json(api::StoreReset { port, reset: true }));

@@ -10,19 +10,22 @@ use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::Stream;
 use serde::Deserialize;
+use tokio::sync::broadcast;
 use utoipa::IntoParams;
 
-use super::access::Operator;
+use super::access::Caller;
 use super::body::Body;
 use super::fields::label;
 use super::problem::Problem;
 use super::target::{Named, Params, RunPath};
 use crate::api::{self, Run, RunKind, RunList};
 use crate::core::insight::Expectation;
-use crate::server::{InsightEvent, MAX_SUBSCRIBERS, Server};
+use crate::server::{EventOf, InsightEvent, MAX_SUBSCRIBERS, Server};
 
 /// A comment goes out when nothing has happened for this long.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// A stream looks again so often if its token still holds.
+const HOLDS_EVERY: Duration = Duration::from_secs(1);
 /// Most nodes that can be expected, and most names that can be given with them.
 const MAX_NODES: u32 = 1_000_000;
 const MAX_NAMES: usize = 16_384;
@@ -34,8 +37,15 @@ const MAX_NAMES: usize = 16_384;
     operation_id = "listRuns",
     responses((status = 200, description = "The runs.", body = RunList))
 )]
-pub(super) async fn list(State(server): State<Arc<Server>>) -> Json<RunList> {
-    Json(server.watch().list())
+pub(super) async fn list(State(server): State<Arc<Server>>, caller: Caller) -> Json<RunList> {
+    Json(seen_by(&caller, server.watch().list()))
+}
+
+/// What a caller that is there for some runs only sees of all.
+fn seen_by(caller: &Caller, mut list: RunList) -> RunList {
+    list.runs.retain(|run| caller.sees(&run.run_id));
+    list.explanations.retain(|said| caller.sees_of(said.run_id.as_deref()));
+    list
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -84,7 +94,6 @@ fn no_such_run(run_id: &str) -> Problem {
 )]
 pub(super) async fn expect(
     State(server): State<Arc<Server>>,
-    _operator: Operator,
     Named(run_id): Named<String>,
     Body(body): Body<api::Expect>,
 ) -> Result<Json<api::Expects>, Problem> {
@@ -123,7 +132,6 @@ pub(super) async fn expect(
 )]
 pub(super) async fn forget(
     State(server): State<Arc<Server>>,
-    _operator: Operator,
     Named(run_id): Named<String>,
 ) -> Result<Json<api::Forgotten>, Problem> {
     match server.forget_run(&run_id) {
@@ -144,21 +152,48 @@ pub(super) async fn forget(
 )]
 pub(super) async fn events(
     State(server): State<Arc<Server>>,
+    caller: Caller,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
-    let Some((snapshot, events)) = server.watch().subscribe() else {
+    let Some((snapshot, events)) = server.watch().subscribe(|list| seen_by(&caller, list)) else {
         let detail = format!("{MAX_SUBSCRIBERS} subscribers are here already; poll /api/v1/runs instead");
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     };
-    let start = (Some(snapshot), events);
-    let stream = futures_util::stream::unfold(start, |(snapshot, mut events)| async move {
+    let start = (Some(snapshot), events, caller, server);
+    let stream = futures_util::stream::unfold(start, |(snapshot, mut events, caller, server)| async move {
         let event = match snapshot {
             Some(snapshot) => snapshot,
-            // A subscriber that has fallen behind is closed, too: it connects again and gets a new snapshot.
-            None => events.recv().await.ok()?,
+            None => next_for(&caller, &mut events, &server).await?,
         };
-        Some((Ok(event_of(&event)), (None, events)))
+        Some((Ok(event_of(&event)), (None, events, caller, server)))
     });
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE).text("still here")))
+}
+
+/// The next event that a caller sees. `None` if it has fallen behind or its token holds no longer: it connects again, and
+/// gets a new snapshot or is refused.
+async fn next_for(
+    caller: &Caller,
+    events: &mut broadcast::Receiver<InsightEvent>,
+    server: &Server,
+) -> Option<InsightEvent> {
+    let access = &server.stores().config().access;
+    let mut looks = tokio::time::interval(HOLDS_EVERY);
+    loop {
+        let event = tokio::select! {
+            event = events.recv() => Some(event.ok()?),
+            _ = looks.tick() => None,
+        };
+        if !access.holds(caller.grant()) {
+            return None;
+        }
+        let is_seen = |event: &InsightEvent| match &event.of {
+            EventOf::Server => true,
+            EventOf::Run(run_id) => caller.sees_of(run_id.as_deref()),
+        };
+        if let Some(event) = event.filter(is_seen) {
+            return Some(event);
+        }
+    }
 }
 
 fn event_of(event: &InsightEvent) -> Event {

@@ -7,13 +7,16 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
 
-use super::accept::{PAUSE, RESERVE, Reserve, Serving, keep_certificates, serve_connection};
+use super::accept::{PAUSE, RESERVE, Reserve, Serving, keep_files, serve_connection};
+use super::access::{only_certified, only_known};
 use super::problem::Problem;
-use super::{access, routes};
+use super::routes;
+use crate::config::AccessConfig;
 use crate::server::journal::etcd::{Etcd, Role};
 use crate::server::metrics;
 use crate::server::tcp::Workers;
@@ -24,6 +27,7 @@ pub fn serve(
     listener: std::net::TcpListener,
     etcd: Arc<Etcd>,
     tls: Option<ServerTls>,
+    access: &AccessConfig,
 ) -> io::Result<Serving> {
     let thread = Workers::start("standby", NonZeroUsize::MIN)?;
     let runtime = thread.round_robin().next().clone();
@@ -36,12 +40,11 @@ pub fn serve(
         .route("/readyz", get(refuse))
         .route("/metrics", get(page_of_metrics))
         .fallback(refuse)
-        .layer(axum::middleware::from_fn(access::only_certified))
+        .layer(from_fn_with_state(access.clone(), only_known))
+        .layer(from_fn_with_state(access.clone(), only_certified))
         .with_state(etcd);
     let tls = tls.map(Arc::new);
-    if let Some(tls) = tls.clone() {
-        runtime.spawn(keep_certificates(tls));
-    }
+    keep_files(&runtime, tls.clone(), access);
     runtime.spawn(accept(listener, router, tls));
     Ok(Serving::on(thread))
 }

@@ -1,7 +1,6 @@
 //! One connection of a relay: reads and writes frames, for as long as no newer connection has taken over.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::sessions::Woken;
-use super::{Link, LinkHost};
+use super::{Bearer, Link, LinkHost};
 use crate::core::link::{FRAMES_AT_ONCE, Frame, Hello, LinkError, READ_AT_ONCE, Refuse, TICK};
 use crate::tls::{Moved, Stream};
 
@@ -29,6 +28,8 @@ enum Broken {
     NoHello,
     #[error("the relay begins with something else than a hello")]
     NotAHello,
+    #[error("its token was taken out of --token-file, or means something else now")]
+    Revoked,
 }
 
 /// A connection that serves a link.
@@ -70,14 +71,14 @@ impl LinkHost {
         self: &Arc<Self>,
         stream: Stream,
         early: Bytes,
-        peer: SocketAddr,
+        bearer: Bearer,
         place: P,
     ) {
-        let host = Arc::clone(self);
+        let (host, peer) = (Arc::clone(self), bearer.peer);
         self.stores.workers().round_robin().next().spawn(async move {
             let _place = place;
             let served = match stream.moved_here() {
-                Ok(stream) => host.serve_link(stream, early, peer).await,
+                Ok(stream) => host.serve_link(stream, early, &bearer).await,
                 Err(error) => Err(error.into()),
             };
             if let Err(why) = served {
@@ -86,15 +87,15 @@ impl LinkHost {
         });
     }
 
-    async fn serve_link(&self, mut stream: Stream, early: Bytes, peer: SocketAddr) -> Result<(), Broken> {
+    async fn serve_link(&self, mut stream: Stream, early: Bytes, bearer: &Bearer) -> Result<(), Broken> {
         let mut input = BytesMut::from(early);
         let hello = tokio::time::timeout(HELLO_TIMEOUT, read_hello(&mut stream, &mut input));
         let hello = hello.await.map_err(|_| Broken::NoHello)??;
-        let line = match self.take_in(&hello, peer) {
+        let line = match self.take_in(&hello, bearer) {
             Ok(line) => line,
             Err(refuse) => return say_no(&mut stream, refuse).await,
         };
-        let served = self.keep_going(&mut stream, &mut input, &line).await;
+        let served = self.keep_going(&mut stream, &mut input, &line, bearer).await;
         match &served {
             Ok(()) => {}
             Err(why) => self.lost(&line, &why.to_string()),
@@ -127,7 +128,13 @@ impl LinkHost {
     }
 
     /// Serves a link until its connection breaks (an error), a newer one has taken over or the relay goes.
-    async fn keep_going(&self, stream: &mut Stream, input: &mut BytesMut, line: &Line) -> Result<(), Broken> {
+    async fn keep_going(
+        &self,
+        stream: &mut Stream,
+        input: &mut BytesMut,
+        line: &Line,
+        bearer: &Bearer,
+    ) -> Result<(), Broken> {
         let woken = line.woken();
         let mut out = BytesMut::new();
         let mut ticks = tokio::time::interval(TICK);
@@ -145,7 +152,12 @@ impl LinkHost {
                     }
                 }
                 () = woken.notify.notified() => {}
-                _ = ticks.tick() => line.tick()?,
+                _ = ticks.tick() => {
+                    if !self.stores.config().access.holds(bearer.grant.as_ref()) {
+                        return Err(Broken::Revoked);
+                    }
+                    line.tick()?;
+                }
                 () = tokio::task::yield_now(), if has_more => {}
             }
         }

@@ -18,6 +18,7 @@ use crate::core::link::{Hello, Identity, Refuse, RelayLife, ServerEnd, ServerLif
 use crate::server::clock::Clock;
 use crate::server::journal::Journal;
 use crate::server::stores::StoreHost;
+use crate::tokens::{Grant, Runs};
 pub(in crate::server) use connection::Line;
 #[cfg(test)]
 pub(in crate::server) use connection::Turn;
@@ -40,6 +41,23 @@ pub struct LinkView {
     pub sessions: usize,
     /// How long its connection has been away.
     pub away: Option<Duration>,
+    /// The runs that its clients are for; all without.
+    pub runs: Option<Runs>,
+}
+
+/// Who brings a link.
+#[derive(Debug, Clone)]
+pub struct Bearer {
+    /// From where.
+    pub peer: SocketAddr,
+    /// What its token says, if it has shown one.
+    pub grant: Option<Grant>,
+}
+
+impl Bearer {
+    fn runs(&self) -> Option<&Runs> {
+        self.grant.as_ref().and_then(|grant| grant.runs.as_ref())
+    }
 }
 
 /// One relay.
@@ -157,6 +175,7 @@ impl LinkHost {
                 addr: state.sessions.relay(),
                 sessions: state.sessions.len(),
                 away: state.sessions.end().away_since().map(|since| now.since(since)),
+                runs: state.sessions.runs().cloned(),
             }
         };
         links.into_iter().map(view).collect()
@@ -199,8 +218,8 @@ impl LinkHost {
     }
 
     /// A relay has come.
-    pub(super) fn take_in(&self, hello: &Hello, peer: SocketAddr) -> Result<Line, Refuse> {
-        let now = self.clock.now();
+    pub(super) fn take_in(&self, hello: &Hello, bearer: &Bearer) -> Result<Line, Refuse> {
+        let (now, peer) = (self.clock.now(), bearer.peer);
         let addr = peer.ip().to_canonical();
         let name = &hello.identity.name;
         let refuse = |reason: String, retry| Err(Refuse { reason, retry });
@@ -220,6 +239,7 @@ impl LinkHost {
                 if state.sessions.connected(hello, true, now).is_err() {
                     return refuse("the relay and the server disagree about what was sent".into(), false);
                 }
+                state.sessions.are_for(bearer.runs());
                 if state.sessions.relay() != addr {
                     state.sessions.moved_to(addr);
                     if let Some(journal) = self.stores.journal() {
@@ -244,6 +264,12 @@ impl LinkHost {
                 );
                 return Ok(Line { link: Arc::clone(link), connection });
             }
+            if state.sessions.runs() != bearer.runs() {
+                let reason = format!(
+                    "the name {name} is taken by a relay whose token is for other runs; give this one a name of its own (--name)"
+                );
+                return refuse(reason, true);
+            }
             if end.is_alive(now) {
                 let reason = format!(
                     "a relay named {name} is connected already, from {}; give each relay a name of its own (--name)",
@@ -259,6 +285,7 @@ impl LinkHost {
         let id = self.last_id.fetch_add(1, Relaxed).saturating_add(1);
         let end = ServerEnd::new(hello.identity.clone(), self.life);
         let mut sessions = LinkSessions::new(id, end, addr, Arc::clone(&self.stores), self.clock);
+        sessions.are_for(bearer.runs());
         if sessions.connected(hello, false, now).is_err() {
             return refuse("the relay's hello contradicts itself".into(), false);
         }

@@ -21,6 +21,7 @@ use crate::server::clock::Clock;
 use crate::server::engine::{Reservation, Session};
 use crate::server::stores::StoreHost;
 use crate::server::tcp::{Conversation, End, Linked};
+use crate::tokens::Runs;
 
 /// What a session takes in memory by itself.
 const SESSION_BYTES: usize = 1024;
@@ -66,6 +67,8 @@ pub(super) struct LinkSessions {
     id: LinkId,
     end: ServerEnd,
     relay: IpAddr,
+    /// The runs that the relay's token is for; all without.
+    runs: Option<Runs>,
     stores: Arc<StoreHost>,
     clock: Clock,
     sessions: BTreeMap<SessionNo, LinkSession>,
@@ -100,6 +103,7 @@ impl LinkSessions {
             id,
             end,
             relay,
+            runs: None,
             stores,
             clock,
             sessions: BTreeMap::new(),
@@ -202,6 +206,39 @@ impl LinkSessions {
     /// The relay comes from another address. Clients that are here keep theirs.
     pub(super) fn moved_to(&mut self, relay: IpAddr) {
         self.relay = relay;
+    }
+
+    /// The runs that its clients are for.
+    pub(super) fn runs(&self) -> Option<&Runs> {
+        self.runs.as_ref()
+    }
+
+    /// The relay's token is for these runs: clients of others end.
+    pub(super) fn are_for(&mut self, runs: Option<&Runs>) {
+        self.runs = runs.cloned();
+        let is_other = |session: &LinkSession| !self.is_for(session.linked.port());
+        let others: Vec<_> =
+            self.sessions.iter().filter(|(_, session)| is_other(session)).map(|(&no, _)| no).collect();
+        for no in others {
+            self.end_session(no, &End::StoreClosed);
+        }
+    }
+
+    /// Whether clients may use the store on `port`. One that is no run's holds keys of all.
+    fn is_for(&self, port: u16) -> bool {
+        let Some(runs) = &self.runs else { return true };
+        self.stores.run_of(port).is_some_and(|run_id| runs.has(&run_id))
+    }
+
+    /// The server's first store; for a relay that is there for some runs only, one that these runs have for themselves.
+    fn first_port(&self) -> Result<u16, String> {
+        match &self.runs {
+            None => self.stores.first_port().ok_or_else(|| "the server has no store".into()),
+            Some(runs) => {
+                let own = self.stores.store_for_run(runs.pattern());
+                own.map(|store| store.port).map_err(|error| error.to_string())
+            }
+        }
     }
 
     /// Writes again what the journal knows of a session by this link, beside what the store says.
@@ -330,10 +367,20 @@ impl LinkSessions {
         let Open { no, port, client } = open;
         // The relay's own address, as the server sees it: clients on loopback are there.
         let client = SocketAddr::new(self.relay, client.port());
-        let of_port = if port == FIRST_STORE { self.stores.first_port() } else { Some(port) };
-        let Some(listener) = of_port.and_then(|port| self.stores.listener(port)) else {
+        let port = match if port == FIRST_STORE { self.first_port() } else { Ok(port) } {
+            Ok(port) => port,
+            Err(why) => return self.end.end(no, why),
+        };
+        let Some(listener) = self.stores.listener(port) else {
             return self.end.end(no, format!("no store listens on port {port}"));
         };
+        if let Some(runs) = self.runs.as_ref().filter(|_| !self.is_for(port)) {
+            let why = format!(
+                "the store on port {port} is not of a run that this relay's token is for (`{}`)",
+                runs.pattern()
+            );
+            return self.end.end(no, why);
+        }
         if self.stores.budget().room() < SESSION_BYTES {
             return self.end.end(no, "the server has no memory for another client (--max-memory)".into());
         }

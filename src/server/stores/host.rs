@@ -146,8 +146,7 @@ impl StoreHost {
         };
         for (port, owner) in leased {
             let open = |port, owner: &Owner| {
-                let opened =
-                    bind(self.run_store_addr(port)).and_then(|socket| self.open_as(socket, Some(owner)));
+                let opened = self.open_leased(port, owner);
                 opened.map_err(|error| HostLine::PortTaken(port, error).log()).is_ok()
             };
             self.leases.reopen(owner, port, self.clock.now(), open);
@@ -198,10 +197,22 @@ impl StoreHost {
         Ok(port)
     }
 
-    /// Serves a store only to clients of relays: a simulation has no sockets.
-    #[cfg(test)]
+    /// Opens the store of a run or a round on a port that is free among ours.
+    fn open_leased(&self, port: u16, owner: &Owner) -> io::Result<()> {
+        if self.config().relays_only {
+            self.open_behind_relays(port, Some(owner));
+            return Ok(());
+        }
+        bind(self.run_store_addr(port)).and_then(|socket| self.open_as(socket, Some(owner))).map(drop)
+    }
+
+    /// Serves a store only to clients of relays. Its port is its name.
     pub(in crate::server) fn open_without_door(&self, port: u16) -> Arc<StoreListener> {
-        let listener = self.listener_for(port, None);
+        self.open_behind_relays(port, None)
+    }
+
+    fn open_behind_relays(&self, port: u16, owner: Option<&Owner>) -> Arc<StoreListener> {
+        let listener = self.listener_for(port, owner);
         self.open.insert(port, OpenStore { listener: Arc::clone(&listener), door: None });
         listener
     }
@@ -398,8 +409,7 @@ impl StoreHost {
         }
         loop {
             let leased = lease(&mut |port| {
-                let opened =
-                    bind(self.run_store_addr(port)).and_then(|socket| self.open_as(socket, Some(owner)));
+                let opened = self.open_leased(port, owner);
                 opened.map_err(|error| said.push(HostLine::PortTaken(port, error))).is_ok()
             });
             if !matches!(leased, Err(NoStore::NoPortLeft { .. })) {

@@ -226,6 +226,11 @@ pub(in crate::server) struct Linked {
 }
 
 impl Linked {
+    /// The port of its store.
+    pub(in crate::server) fn port(&self) -> u16 {
+        self.listener.engine().port()
+    }
+
     /// It has said what it is.
     pub(in crate::server) fn greeted(&self) {
         self.listener.greeted();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 
 use super::super::super::journal::{CommitNumber, Failed};
-use super::super::super::link::Turn;
+use super::super::super::link::{Bearer, Turn};
 use super::super::mutants::{Mutant, rewrite};
 use super::super::plan::{Keeping, MILLI, SECOND};
 use super::super::server::{Server, ServerLine, now_or_never};
@@ -182,7 +182,7 @@ impl World {
                 other => return Err(format!("relay {relay} begins with {other:?}")),
             };
             let peer = SocketAddr::from(([10, 0, 0, relay as u8 + 1], 1000 + conn as u16));
-            match server.links.take_in(&hello, peer) {
+            match server.links.take_in(&hello, &Bearer { peer, grant: None }) {
                 Ok(taken) => *line = Some(taken),
                 Err(refuse) => {
                     let mut out = BytesMut::new();

@@ -61,11 +61,15 @@ volumeMounts: {{- toYaml . | nindent 2 }}
 path: /metrics
 {{- with .Values.serviceMonitor }}
 interval: {{ .interval }}
-{{- with .scheme }}
+{{- with .scheme | default (ternary "https" "" (and (ne $.Values.tls.existingSecret "") (eq $.Values.mode "standalone"))) }}
 scheme: {{ . }}
 {{- end }}
-{{- with .tlsConfig }}
-tlsConfig: {{- toYaml . | nindent 2 }}
+{{- if .tlsConfig }}
+tlsConfig: {{- toYaml .tlsConfig | nindent 2 }}
+{{- else if and $.Values.tls.existingSecret (eq $.Values.mode "standalone") }}
+tlsConfig:
+  ca: {secret: {name: {{ $.Values.tls.existingSecret }}, key: ca.crt}}
+  serverName: {{ include "rallypoint.fullname" $ }}
 {{- end }}
 {{- with .relabelings }}
 relabelings: {{- toYaml . | nindent 2 }}
@@ -87,7 +91,7 @@ seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
 {{- define "rallypoint.serveArgs" -}}
-- --listen=[::]:{{ .Values.ports.store }}
+- --listen={{ if and .Values.auth.relaysOnly (eq .Values.mode "standalone") }}none{{ else }}[::]:{{ .Values.ports.store }}{{ end }}
 - --admin=[::]:{{ .Values.ports.admin }}
 - --store-ports={{ .Values.ports.runs.first }}-{{ .Values.ports.runs.last }}
 {{- range .Values.extraArgs }}
@@ -127,6 +131,36 @@ With this chart as a dependency: include "rallypoint.sidecar" .Subcharts.rallypo
   securityContext: {{- include "rallypoint.containerSecurity" . | nindent 4 }}
 {{- end }}
 
+{{/* What certificates and tokens add to the flags of a standalone server. */}}
+{{- define "rallypoint.guardArgs" -}}
+{{- if .Values.tls.existingSecret }}
+- --tls-cert=/run/rallypoint/tls/tls.crt
+- --tls-key=/run/rallypoint/tls/tls.key
+{{- with .Values.tls.clientCA }}
+- --tls-client-ca=/run/rallypoint/tls/{{ . }}
+{{- end }}
+{{- end }}
+{{- if .Values.auth.existingSecret }}
+- --token-file=/run/rallypoint/auth/tokens
+{{- if .Values.auth.requireToken }}
+- --require-token
+{{- end }}
+{{- end }}
+{{- if and .Values.serviceMonitor.enabled (or .Values.tls.clientCA .Values.auth.existingSecret) }}
+- --open-metrics
+{{- end }}
+{{- end }}
+
+{{/* The volumes of a relay with certificates or a token: for `volumes` of the pod that includes rallypoint.relay. */}}
+{{- define "rallypoint.relayVolumes" -}}
+{{- with .Values.relay.tlsSecret }}
+- {name: rallypoint-tls, secret: {secretName: {{ . }}}}
+{{- end }}
+{{- with .Values.relay.tokenSecret }}
+- {name: rallypoint-auth, secret: {secretName: {{ . }}}}
+{{- end }}
+{{- end }}
+
 {{/*
 A relay as a native sidecar, in front of a standalone server, for a pod template of your own chart. Put it into initContainers,
 before those that use the store. The job's endpoint is then 127.0.0.1:29500. If relay.enabled is false, this gives nothing.
@@ -143,6 +177,25 @@ With this chart as a dependency: include "rallypoint.relay" .Subcharts.rallypoin
     - --server={{ .Values.relay.server | default (printf "%s:%v" (include "rallypoint.fullname" .) .Values.ports.admin) }}
   env:
     - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+    {{- if .Values.relay.tlsSecret }}
+    - {name: RALLYPOINT_TLS_CA, value: /run/rallypoint/tls/ca.crt}
+    {{- if .Values.relay.tlsClientCertificate }}
+    - {name: RALLYPOINT_TLS_CLIENT_CERT, value: /run/rallypoint/tls/tls.crt}
+    - {name: RALLYPOINT_TLS_CLIENT_KEY, value: /run/rallypoint/tls/tls.key}
+    {{- end }}
+    {{- end }}
+    {{- if .Values.relay.tokenSecret }}
+    - {name: RALLYPOINT_TOKEN_FILE, value: /run/rallypoint/auth/token}
+    {{- end }}
+  {{- if or .Values.relay.tlsSecret .Values.relay.tokenSecret }}
+  volumeMounts:
+    {{- if .Values.relay.tlsSecret }}
+    - {name: rallypoint-tls, mountPath: /run/rallypoint/tls, readOnly: true}
+    {{- end }}
+    {{- if .Values.relay.tokenSecret }}
+    - {name: rallypoint-auth, mountPath: /run/rallypoint/auth, readOnly: true}
+    {{- end }}
+  {{- end }}
   startupProbe:
     exec: {command: [rallypoint, health]}
     periodSeconds: 1

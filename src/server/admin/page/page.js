@@ -196,11 +196,17 @@ function showLink() {
   const time = new Date(since).toLocaleTimeString([], { hourCycle: "h23" });
   const texts = {
     starting: "connecting", live: "live", polling: `looking every ${POLL_MS / 1000} s (no events)`, gone: "no answer, trying again",
+    locked: "a token is wanted",
   };
   $("link").dataset.link = link;
   write("link", texts[link]);
   document.body.classList.toggle("stale", gone);
   $("gone").hidden = !gone;
+  document.body.classList.toggle("locked", link === "locked");
+  if ($("door").hidden !== (link !== "locked")) {
+    $("door").hidden = link !== "locked";
+    $("token").focus();
+  }
   const old = seen.lastHeard > 0 ? " What you see is from then." : "";
   if (gone) write("gone", `The server does not answer since ${time} (${elapsed((Date.now() - since) / 1000)}).${old} Trying again by itself.`);
   $("gone").title = plain(why);
@@ -536,6 +542,17 @@ $("runs").addEventListener("keydown", (event) => {
   const links = [...$("runs").querySelectorAll("a")], next = links[links.indexOf(document.activeElement) + step];
   if (next) next.focus();
   event.preventDefault();
+});
+$("door").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const token = $("token").value.trim();
+  $("token").value = "";
+  try {
+    await unlock(token);
+    write("door-said", "");
+  } catch (error) {
+    write("door-said", `Not let in: ${error.message || error}`);
+  }
 });
 $("find").addEventListener("input", () => showRuns(inOrder()));
 for (const table of document.querySelectorAll("details")) table.addEventListener("toggle", () => { drawn = null; changed(); });

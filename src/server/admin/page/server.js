@@ -17,7 +17,7 @@ const MAX_MOMENTS = 256;
 const seen = {
   runs: new Map(), explanations: [], lost: 0, links: null, version: "", health: null,
   chosen: null, detail: null, missing: false, moments: [],
-  // starting, live, polling, gone; since when (this clock, ms), and why.
+  // starting, live, polling, locked, gone; since when (this clock, ms), and why.
   link: "starting", since: Date.now(), why: "", lastHeard: 0, events: 0,
 };
 // What to add to this clock to have the server's, in seconds.
@@ -40,6 +40,20 @@ function linkIs(link, why = "") {
   if (seen.link !== link) { seen.link = link; seen.since = Date.now(); }
   seen.why = why;
   changed();
+}
+
+// The server wants a token. It goes into a cookie, which no script can read; never into an address.
+let unlocked = null;
+function locked() {
+  linkIs("locked");
+  return new Promise((done) => { unlocked = done; });
+}
+async function unlock(token) {
+  const answer = await fetch("api/v1/login", {
+    method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ token }), signal: AbortSignal.timeout(10000),
+  });
+  if (!answer.ok) throw new Error((await answer.json()).detail);
+  unlocked?.();
 }
 
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
@@ -146,6 +160,13 @@ async function stayConnected() {
       changed();
       retry = wasLive ? RETRY_MS : POLL_MS;
     } catch (error) {
+      if (error.status === 401) {
+        // What was seen with an older token is not for whoever comes next.
+        takeList({ runs: [] });
+        await locked();
+        linkIs("starting");
+        continue;
+      }
       linkIs("gone", String(error.message || error));
       retry = wasLive ? RETRY_MS : Math.min(retry * 1.5, MAX_RETRY_MS);
     }
@@ -161,7 +182,7 @@ async function keepDetail() {
   for (;;) {
     await pause(50);
     const run = seen.runs.get(seen.chosen);
-    if (!run || document.hidden || seen.link === "gone" || seen.link === "starting") continue;
+    if (!run || document.hidden || ["gone", "starting", "locked"].includes(seen.link)) continue;
     const other = !seen.detail || keyOf(seen.detail) !== seen.chosen;
     const changedSince = other || stale || seen.detail.version !== run.version;
     const age = performance.now() - fetched;
