@@ -143,7 +143,11 @@ struct Seen {
 
 impl Effects for Seen {
     fn reply(&mut self, reply: Reply<'_>) {
-        self.replies += if let Reply::Keys(keys) = reply { keys.len() } else { 1 };
+        self.replies += match reply {
+            Reply::Keys(keys) => keys.len(),
+            Reply::Values(values) => values.as_list().len(),
+            _ => 1,
+        };
         match reply {
             Reply::Number(number) if self.number.is_none() => self.number = Some(number),
             Reply::StopWaiting => self.went_on = true,

@@ -37,14 +37,21 @@ impl ReplyBuffer {
             Reply::Nonce(nonce) => self.tail.put_u32_le(nonce),
             Reply::Bytes(bytes) => put_string(&mut self.tail, bytes),
             Reply::Keys(keys) => self.tail.extend_from_slice(keys.wire),
+            Reply::Values(values) => self.share(&values.wire),
             Reply::Value(value) if value.len() < Self::SHARE_FROM => put_string(&mut self.tail, value),
             Reply::Value(value) => {
                 self.tail.put_u64_le(value.len() as u64);
-                self.close_tail();
-                self.chunked += value.len();
-                self.chunks.push_back(value.clone());
+                self.share(value);
             }
         }
+    }
+
+    fn share(&mut self, bytes: &Bytes) {
+        if self.sent < self.tail.len() {
+            self.close_tail();
+        }
+        self.chunked += bytes.len();
+        self.chunks.push_back(bytes.clone());
     }
 
     fn close_tail(&mut self) {
@@ -191,7 +198,7 @@ fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Keys that are about to be sent: those of a CHECK, WAIT or MULTI_GET, or the names of a LIST_KEYS.
+/// Keys or values that are about to be sent: of a CHECK, WAIT, MULTI_GET or LIST_KEYS.
 #[derive(Debug, Clone, Default)]
 pub struct KeyList {
     count: usize,
@@ -208,6 +215,25 @@ impl KeyList {
     pub fn push(&mut self, key: &[u8]) {
         put_string(&mut self.wire, key);
         self.count = self.count.saturating_add(1);
+    }
+
+    /// The same, to be sent more than once.
+    pub fn share(self) -> SharedList {
+        SharedList { count: self.count, wire: self.wire.into() }
+    }
+}
+
+/// A list that is sent to many without being copied.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SharedList {
+    pub(super) count: usize,
+    pub(super) wire: Bytes,
+}
+
+impl SharedList {
+    /// The list.
+    pub fn as_list(&self) -> List<'_> {
+        List { count: self.count, wire: &self.wire }
     }
 }
 

@@ -14,7 +14,7 @@ pub mod rendezvous_state;
 use bytes::Bytes;
 
 pub use decode::{Decoded, Decoder, Dialect, LegacyRelease, Limits, MAGIC};
-pub use encode::{KeyList, PairList, ReplyBuffer, encode_hello, encode_request};
+pub use encode::{KeyList, PairList, ReplyBuffer, SharedList, encode_hello, encode_request};
 pub use error::{Foreign, ProtocolError};
 pub use op::Op;
 
@@ -158,6 +158,11 @@ impl<'a> List<'a> {
         self.wire.len()
     }
 
+    /// The same, to be kept.
+    pub fn to_shared(&self) -> SharedList {
+        SharedList { count: self.count, wire: Bytes::copy_from_slice(self.wire) }
+    }
+
     /// The keys in the order in which they were named.
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut rest = self.wire;
@@ -212,6 +217,8 @@ pub enum Reply<'a> {
     Number(i64),
     /// A stored value, or one item of a reply that is a sequence of them.
     Value(&'a Bytes),
+    /// All values that a MULTI_GET asks for, which others have asked for, too.
+    Values(&'a SharedList),
     /// Names of a LIST_KEYS.
     Keys(List<'a>),
     /// Bytes that are not stored: an echo, a key name, the empty value of a missing key.

@@ -4,6 +4,7 @@
 //! looks a name up once. A slot exists while anything needs it.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -12,6 +13,7 @@ use super::index::{Hashed, Index};
 use super::slot::SlotId;
 use super::stale::record::Record;
 use super::waiters::WaitList;
+use crate::core::protocol::{List, SharedList};
 
 /// Items of a queue, oldest first.
 #[derive(Debug, Default)]
@@ -41,6 +43,22 @@ pub(super) struct BarrierState {
     /// Goes up when the count is replaced or deleted: earlier arrivals are not in the present count.
     pub(super) life: u32,
     pub(super) arrivals: WaitList,
+}
+
+/// The values of some names, as one who asked for all of them has got them.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) keys: SharedList,
+    pub(super) values: SharedList,
+    /// In the order of the keys.
+    pub(super) slots: Vec<SlotId>,
+}
+
+impl Answer {
+    fn bytes(&self) -> usize {
+        let lists = self.keys.as_list().wire_len().saturating_add(self.values.as_list().wire_len());
+        lists.saturating_add(self.slots.capacity().saturating_mul(size_of::<SlotId>()))
+    }
 }
 
 /// This bit is set in the age of what was written and of which the journal was not told. An age itself is even.
@@ -121,6 +139,8 @@ pub(super) struct KeySpace {
     changed: Vec<SlotId>,
     names_gone: Vec<Box<[u8]>>,
     queues_gone: Vec<Box<[u8]>>,
+    /// Holds as long as no value changes.
+    answer: Option<Arc<Answer>>,
 }
 
 #[expect(
@@ -146,7 +166,17 @@ impl KeySpace {
 
     /// Bytes held, with [`Self::SLOT_BYTES`] a name, and the places that many names have left behind.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes + self.slots.left_bytes()
+        self.bytes + self.slots.left_bytes() + self.answer.as_ref().map_or(0, |answer| answer.bytes())
+    }
+
+    /// The last answer, if it is that to a question for `keys`.
+    pub(super) fn answer(&self, keys: List<'_>) -> Option<&Arc<Answer>> {
+        self.answer.as_ref().filter(|answer| answer.keys.as_list() == keys)
+    }
+
+    /// Keeps an answer until a value changes.
+    pub(super) fn keep_answer(&mut self, answer: Arc<Answer>) {
+        self.answer = Some(answer);
     }
 
     /// Begins a new age and returns it. What goes in several steps goes by this: only what was written before.
@@ -273,6 +303,9 @@ impl KeySpace {
     /// Replaces the plain value and returns the one before.
     #[inline]
     pub(super) fn set_value(&mut self, id: SlotId, value: Option<Bytes>) -> Option<Bytes> {
+        if self.answer.is_some() {
+            self.answer = None;
+        }
         self.bytes += value.as_ref().map_or(0, Bytes::len);
         self.plain += usize::from(value.is_some());
         let before = std::mem::replace(&mut self.write_now(id).value, value);
@@ -345,6 +378,19 @@ impl KeySpace {
             self.names_gone.push(slot.key);
         }
         slot.record
+    }
+
+    /// Checks that the answer which is kept is what the slots hold, and returns its bytes.
+    #[cfg(test)]
+    pub(super) fn check_answer(&self) -> usize {
+        let Some(answer) = &self.answer else { return 0 };
+        let (keys, values) = (answer.keys.as_list(), answer.values.as_list());
+        assert_eq!((keys.len(), values.len()), (answer.slots.len(), answer.slots.len()));
+        for ((key, value), &id) in keys.iter().zip(values.iter()).zip(&answer.slots) {
+            assert_eq!(self.find(key), Some(id));
+            assert_eq!(self.slot(id).value().map(|value| &value[..]), Some(value));
+        }
+        answer.bytes()
     }
 
     #[cfg(test)]

@@ -27,7 +27,7 @@ mod world;
 use super::{Cleanup, Effects, Observed};
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::protocol::{
-    Decoded, Decoder, Dialect, LegacyRelease, Limits, Op, Reply, Request, encode_hello, encode_request,
+    Decoded, Decoder, Dialect, LegacyRelease, Limits, List, Op, Reply, Request, encode_hello, encode_request,
 };
 use client::Client;
 use world::World;
@@ -53,7 +53,7 @@ impl From<Reply<'_>> for Said {
             Reply::Value(bytes) => Self::Bytes(bytes.to_vec()),
             Reply::Bytes(bytes) => Self::Bytes(bytes.to_vec()),
             Reply::Nonce(nonce) => Self::Nonce(nonce),
-            Reply::Keys(_) => unreachable!("many at once"),
+            Reply::Keys(_) | Reply::Values(_) => unreachable!("many at once"),
         }
     }
 }
@@ -75,10 +75,12 @@ struct Recorder {
 
 impl Effects for Recorder {
     fn reply(&mut self, reply: Reply<'_>) {
+        let all = |list: List<'_>| {
+            list.iter().map(|one| Effect::Reply(Said::Bytes(one.to_vec()))).collect::<Vec<_>>()
+        };
         match reply {
-            Reply::Keys(keys) => {
-                self.effects.extend(keys.iter().map(|key| Effect::Reply(Said::Bytes(key.to_vec()))));
-            }
+            Reply::Keys(keys) => self.effects.extend(all(keys)),
+            Reply::Values(values) => self.effects.extend(all(values.as_list())),
             reply => self.effects.push(Effect::Reply(reply.into())),
         }
     }

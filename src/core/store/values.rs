@@ -109,12 +109,17 @@ impl Store {
         let Some(id) = self.keys.find(key) else {
             return fx.reply(Reply::Bytes(b""));
         };
-        let slot = self.keys.slot(id);
-        match slot.value() {
+        match self.keys.slot(id).value() {
             Some(value) => fx.reply(Reply::Value(value)),
             None => fx.reply(Reply::Bytes(b"")),
         }
-        if slot.record.is_some() {
+        self.was_read(conn, id, now, fx);
+    }
+
+    /// Tells the rules for stale keys that `conn` has got what the slot holds.
+    #[inline]
+    pub(super) fn was_read(&mut self, conn: ConnId, id: SlotId, now: Timestamp, fx: &mut impl Effects) {
+        if self.keys.slot(id).record.is_some() {
             self.touch(conn, id, fx);
             let room = self.room_for(StaleKeys::MOST_BYTES_A_READ, 0).is_ok();
             if let Some(stale_read) = self.stale.on_read(&mut self.keys, conn, id, now, room) {

@@ -3,12 +3,13 @@
 What is killed is drawn at random: the server (which starts again at once, with its journal), the relay of a node (so does it), a node's agent with its
 ranks, or one rank. A node whose agent has ended, for whatever reason, starts anew a second later, as Kubernetes starts a container again. The job writes
 a checkpoint after each step. When the time is over nothing is killed any more: the job must come to a round of all four nodes, end well on all of them,
-and with the result of one process that made as many steps.
+and with the result of one process that made as many steps. All Python processes are forks of one that has imported torch.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import json
 import os
 import random
@@ -19,7 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cluster import Cluster
-from jobs import Job, JobError, Jobs
+from forks import STAND_IN, ForkServer
+from jobs import TRAIN, Job, JobError, Jobs
 from pods import Pods
 from relayed import PACKAGE
 
@@ -63,6 +65,8 @@ class Elastic(Cluster):
 
     def __init__(self, folder: Path, pods: Pods, seed: int) -> None:
         super().__init__(folder, pods)
+        # Ranks that take seconds to import torch would be killed before their first step on a slow machine.
+        self.forks = ForkServer(PACKAGE)
         self.random, self.tally = random.Random(seed), Tally(seed)
         self.jobs = Jobs(folder)
         self.job: Job = self.jobs.torchrun(
@@ -74,7 +78,8 @@ class Elastic(Cluster):
             conf=CONF,
             options=["--max-restarts=1000", "--monitor-interval=0.2"],
             train=["--elastic", "--no-ddp"],
-            environment={"PYTHONPATH": str(PACKAGE)},
+            environment={"PYTHONPATH": str(PACKAGE)} | self.forks.environment,
+            stand_in=STAND_IN,
             places=pods.nodes,
         )
         self.last_step = time.monotonic()
@@ -103,7 +108,7 @@ class Elastic(Cluster):
         return bool(running)
 
     def rank_dies(self) -> bool:
-        if ranks := [pid for index in self.running() for pid in ranks_below(self.job.nodes[index].process.pid)]:
+        if ranks := ranks_of(self.job):
             os.kill(self.random.choice(ranks), signal.SIGKILL)
         return bool(ranks)
 
@@ -148,11 +153,12 @@ class Elastic(Cluster):
                 self.tally.kills[kind] += self.kinds[kind]()
             time.sleep(0.05)
             self.tally.minutes = (time.monotonic() - began) / 60
-        calm = time.monotonic()
-        while self.look() != NODES:
-            if time.monotonic() > calm + CALM:
-                self.job.fail(f"no round of {NODES} nodes within {CALM:g} s after the last kill")
-            time.sleep(0.05)
+        self.await_all_nodes()
+        # An agent whose relay was killed would not arrive at PyTorch's exit barrier, and the others wait there for five minutes. In a new round all agents
+        # have a new connection to its store.
+        self.tally.kills["rank"] += self.rank_dies()
+        time.sleep(EVERY)
+        self.await_all_nodes()
         run = self.pods["server"].call(lambda: self.server.get_json("/api/v1/runs/elastic"))
         self.tally.rounds = int(run["round"])
         self.job.release()
@@ -161,21 +167,28 @@ class Elastic(Cluster):
         self.tally.steps = result["steps"]
         self.tally.end = f"ended well on {NODES} nodes with the loss {result['loss']:.3g} of an undisturbed run"
 
+    def await_all_nodes(self) -> None:
+        began = time.monotonic()
+        while self.look() != NODES:
+            if time.monotonic() > began + CALM:
+                self.job.fail(f"no round of {NODES} nodes within {CALM:g} s after the last kill")
+            time.sleep(0.05)
+
     def stop(self) -> None:
         self.jobs.kill()
+        self.forks.stop()
         super().stop()
 
 
-def ranks_below(pid: int) -> list[int]:
-    """The ranks among the descendants of a process: Python processes that run the training."""
-    try:
-        children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-    if len(words) > 1 and words[1].endswith(b"/train.py"):
-        return [pid]
-    return [rank for child in children for rank in ranks_below(child)]
+def ranks_of(job: Job) -> list[int]:
+    """The processes that stand for the ranks of a job. Their forks die with them."""
+    ranks = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if words[1:3] == [bytes(Path(STAND_IN[0])), bytes(TRAIN)] and bytes(job.folder) in words:
+                ranks.append(int(process.name))
+    return ranks
 
 
 def why_it_ended(output: str) -> str:

@@ -18,6 +18,8 @@ from typing import Any
 from servers import poll
 
 HERE = Path(__file__).parent
+STAND_IN = [str(HERE / "forked_python.py")]
+"""What comes between Python and the script that runs in a fork."""
 
 
 class ForkServer:
@@ -88,7 +90,7 @@ class ForkedPlace:
 
     def worker(self) -> list[str]:
         """What comes between Python and the script of a worker of this node."""
-        return [str(HERE / "forked_python.py")]
+        return STAND_IN
 
     def start(self, argv: list[str], environment: dict[str, str], log: Path) -> ForkedProcess:
         return ForkedProcess(self.server, argv[1:], environment, log)

@@ -268,18 +268,20 @@ class Jobs:
         places: Sequence[Place] = (),
         wrapped: bool = False,
         idle: bool = False,
+        stand_in: Sequence[str] = (),
         start: Iterable[int] | None = None,
     ) -> Job:
         """A torchrun job; `backend` is `c10d`, `static` or a plugin's, `start` the nodes to start now (all, if not given). `conf` and `environment` may
         differ by node.
 
-        `wrapped` sends the workers to the endpoint, `idle` runs workers that do nothing until they are released.
+        `wrapped` sends the workers to the endpoint, `idle` runs workers that do nothing until they are released. `stand_in` comes behind Python in all
+        commands: forks.py has one.
         """
         host, _, port = endpoint.rpartition(":")
         chosen: Sequence[Place] = places or [ThisMachine()] * nodes
 
         def command(index: int) -> list[str]:
-            argv = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={nnodes or nodes}", f"--nproc-per-node={procs}"]
+            argv = [sys.executable, *stand_in, "-m", "torch.distributed.run", f"--nnodes={nnodes or nodes}", f"--nproc-per-node={procs}"]
             if backend == "static":
                 argv += [f"--rdzv-id={run_id}", f"--master-addr={host}", f"--master-port={port}", f"--node-rank={index}"]
             else:
@@ -289,7 +291,7 @@ class Jobs:
             if idle:
                 return [*argv, *options, "--no-python", str(IDLE), str(job.folder)]
             place = chosen[index]
-            python = [sys.executable, *(place.worker() if isinstance(place, ForkedPlace) else [])]
+            python = [sys.executable, *(place.worker() if isinstance(place, ForkedPlace) else stand_in)]
             program = ["--no-python", *([str(WRAPPER)] if wrapped else []), *python, str(TRAIN)]
             return [*argv, *options, *program, "--out", str(job.folder), *map(str, train)]
 

@@ -41,7 +41,7 @@ impl Store {
             bytes += items.map(|item| item.len() + size_of::<Bytes>()).sum::<usize>();
             bytes += slot.queue.as_ref().map_or(0, |_| Queue::BYTES);
         }
-        bytes += self.keys.check_places();
+        bytes += self.keys.check_places() + self.keys.check_answer();
         assert_eq!((self.keys.names(), self.keys.plain(), self.keys.bytes()), (names, plain, bytes));
         assert_eq!(self.connections, self.live().count());
         assert_eq!(self.waiting, self.live().filter(|session| session.wait.is_some()).count());

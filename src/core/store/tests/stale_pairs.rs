@@ -1,6 +1,7 @@
 //! Rule 1 (c): an address is spent too when its writer was paired with a process whose place another has taken.
 
 use super::{Client, World};
+use crate::core::protocol::Op;
 use crate::core::store::DropCause;
 
 fn gloo(rank: usize) -> String {
@@ -45,6 +46,22 @@ fn role_exchange(world: &World, nodes: usize) -> Vec<Client> {
         agent.wait_and_get(assigned_ranks(node));
     }
     agents
+}
+
+#[test]
+fn ranks_that_got_one_answer_have_each_read_the_addresses() {
+    let world = World::new();
+    let mut ranks: Vec<Client> = (0..4).map(|_| world.client()).collect();
+    for (rank, client) in ranks.iter().enumerate() {
+        client.set(gloo(rank), "1");
+    }
+    let all: Vec<String> = (0..4).map(gloo).collect();
+    for client in &ranks {
+        assert_eq!(client.ask_list(Op::MultiGet, &all).len(), 4);
+    }
+    ranks.remove(2).leave();
+    world.client().set(gloo(2), "new");
+    assert_eq!(world.keys(), [gloo(2)], "all others were paired with the one that is gone");
 }
 
 #[test]
