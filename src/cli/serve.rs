@@ -368,8 +368,8 @@ impl std::str::FromStr for ListenOn {
 enum Place {
     /// It has no others.
     Alone,
-    /// It leads them.
-    Leads(Arc<Etcd>),
+    /// It leads them. With it goes its admin port, at which it still stands by.
+    Leads(Arc<Etcd>, (std::net::TcpListener, admin::Serving)),
     /// It was stopped before that.
     Stopped,
 }
@@ -477,14 +477,17 @@ impl Args {
         let tls = self.tls()?;
         let descriptors = process::raise_descriptor_limit();
         let config = self.config(descriptors, tokens)?;
-        let etcd = match self.lead(&runtime, &mut signals, &config.access)? {
+        let (etcd, standby) = match self.lead(&runtime, &mut signals, &config.access)? {
             Place::Stopped => return Ok(Outcome::Done),
-            Place::Alone => None,
-            Place::Leads(etcd) => Some(etcd),
+            Place::Alone => (None, None),
+            Place::Leads(etcd, standby) => (Some(etcd), Some(standby)),
         };
         let sockets =
             config.listen.iter().map(|&addr| bind(addr, "--listen")).collect::<anyhow::Result<Vec<_>>>()?;
-        let admin_socket = bind(config.admin, "--admin")?;
+        let (admin_socket, standby) = match standby {
+            None => (bind(config.admin, "--admin")?, None),
+            Some((socket, serving)) => (socket, Some(serving)),
+        };
         let stores: Vec<SocketAddr> = sockets.iter().filter_map(|socket| socket.local_addr().ok()).collect();
         let admin = admin_socket.local_addr()?;
         server::warn_of_small_backlog();
@@ -521,6 +524,7 @@ impl Args {
             );
         }
         let server = Server::start_with(config, sockets, etcd.as_ref())?;
+        drop(standby);
         self.write_ports_file(&stores, admin)?;
         runtime.block_on(serve_until_stopped(server, admin_socket, tls, signals))?;
         Ok(Outcome::Done)
@@ -619,16 +623,20 @@ impl Args {
             etcd.place(),
             admin.local_addr()?
         );
-        runtime.block_on(async {
-            let _standby = standby::serve(admin, Arc::clone(&etcd), self.tls()?, access)?;
+        // It goes on until the journal has been read: health is answered all the time.
+        let standby = standby::serve(admin.try_clone()?, Arc::clone(&etcd), self.tls()?, access)?;
+        let stopped_by = runtime.block_on(async {
             tokio::select! {
-                () = etcd.standing().elected() => {}
-                signal = signals.next() => {
-                    tracing::info!("stopped ({signal}) while standing by");
-                    return Ok(Place::Stopped);
-                }
+                () = etcd.standing().elected() => None,
+                signal = signals.next() => Some(signal),
             }
-            Ok(Place::Leads(Arc::clone(&etcd)))
+        });
+        Ok(match stopped_by {
+            None => Place::Leads(etcd, (admin, standby)),
+            Some(signal) => {
+                tracing::info!("stopped ({signal}) while standing by");
+                Place::Stopped
+            }
         })
     }
 

@@ -50,11 +50,7 @@ impl Cluster {
     }
 
     fn answers(&self, member: usize) -> bool {
-        let addr = SocketAddr::from(([127, 0, 0, 1], self.ports[member]));
-        std::net::TcpStream::connect(addr).is_ok()
-            && http(addr, "POST /v3/kv/range", "Content-Type: application/json\r\n", r#"{"key":"YQ=="}"#)
-                .status
-                == 200
+        is_up(SocketAddr::from(([127, 0, 0, 1], self.ports[member])))
     }
 
     /// As `--journal` wants it.
@@ -97,6 +93,83 @@ impl Cluster {
         server.eventually_leads();
         server
     }
+}
+
+/// An etcd of one member that speaks TLS and knows one user: `root`, whose password is `secret`.
+pub(crate) struct Guarded {
+    process: Child,
+    port: u16,
+    /// A free one.
+    pub(crate) admin: SocketAddr,
+    pub(crate) dir: TempDir,
+}
+
+impl Guarded {
+    pub(crate) fn start() -> Self {
+        let ports: Vec<u16> = free_ports(3).collect();
+        let dir = tempfile::tempdir().expect("a folder");
+        let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+        std::fs::write(dir.path().join("cert.pem"), own.cert.pem()).expect("written");
+        std::fs::write(dir.path().join("key.pem"), own.signing_key.serialize_pem()).expect("written");
+        let start = |scheme: &str, more: &[&str]| {
+            let url = format!("{scheme}://127.0.0.1:{}", ports[0]);
+            let peer = format!("http://127.0.0.1:{}", ports[1]);
+            Command::new("etcd")
+                .args(["--data-dir", "data", "--listen-client-urls", &url, "--advertise-client-urls", &url])
+                .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+                .args(["--initial-cluster", &format!("default={peer}")])
+                .args(more)
+                .current_dir(dir.path())
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(File::create(dir.path().join("log")).expect("a file"))
+                .spawn()
+                .expect("these tests need etcd: install Debian's package etcd-server")
+        };
+        let addr = SocketAddr::from(([127, 0, 0, 1], ports[0]));
+        let mut open = start("http", &[]);
+        eventually("etcd has a leader", || is_up(addr));
+        for (what, body) in [
+            ("user/add", r#"{"name":"root","password":"secret"}"#),
+            ("role/add", r#"{"name":"root"}"#),
+            ("user/grant", r#"{"user":"root","role":"root"}"#),
+            ("enable", "{}"),
+        ] {
+            let done =
+                http(addr, &format!("POST /v3/auth/{what}"), "Content-Type: application/json\r\n", body);
+            assert_eq!(done.status, 200, "{done:?}");
+        }
+        open.kill().and_then(|()| open.wait()).expect("it ends");
+        let process = start("https", &["--cert-file", "cert.pem", "--key-file", "key.pem"]);
+        eventually("it listens again", || std::net::TcpStream::connect(addr).is_ok());
+        let admin = SocketAddr::from(([127, 0, 0, 1], ports[2]));
+        Self { process, port: ports[0], admin, dir }
+    }
+
+    /// A command line at this etcd, with this password.
+    pub(crate) fn command(&self, args: &[&str], password: &str) -> Command {
+        let file = self.dir.path().join("password");
+        std::fs::write(&file, password).expect("written");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rallypoint"));
+        let place = format!("etcd://127.0.0.1:{}/test", self.port);
+        command.args(args).arg(place).arg("--etcd-ca").arg(self.dir.path().join("cert.pem"));
+        command.args(["--etcd-user", "root", "--etcd-password-file"]).arg(file).env_clear();
+        command
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Whether this member of an etcd answers.
+fn is_up(member: SocketAddr) -> bool {
+    std::net::TcpStream::connect(member).is_ok()
+        && http(member, "POST /v3/kv/range", "Content-Type: application/json\r\n", r#"{"key":"YQ=="}"#).status
+            == 200
 }
 
 /// Makes a process stand still, and waits until all its threads do.

@@ -112,7 +112,8 @@ def pods(workload: Workload) -> Iterator[str]:
             yield "not-indexed: a Job's pods have no index without completionMode Indexed"
     if workload.kind == "StatefulSet" and spec.get("podManagementPolicy") != "Parallel":
         yield "ordered-ready: pod 1 is started when pod 0 is Ready, which waits for pod 1"
-    if workload.kind == "Deployment" and has_server and (spec["replicas"], spec.get("strategy")) != (1, {"type": "Recreate"}):
+    alone = (spec["replicas"], spec.get("strategy")) == (1, {"type": "Recreate"}) if workload.kind == "Deployment" else True
+    if has_server and not alone and not any(map(is_at_etcd, workload.containers)):
         yield "two-stores: a store in memory needs replicas 1 and strategy Recreate"
     for text in strings(workload.document):
         if "cluster.local" in text:
@@ -179,14 +180,20 @@ def rallypoint_container(pod: Object, container: Object) -> Iterator[str]:
     drain = next((seconds(a.removeprefix("--drain=")) for a in arguments if a.startswith("--drain=")), 0)
     if drain == 0 or pod.get("terminationGracePeriodSeconds", 30) <= drain:
         yield f"grace-period: {pod.get('terminationGracePeriodSeconds', 30)} s is not longer than --drain ({drain} s)"
-    yield from journal(pod, container)
+    if not is_at_etcd(container):
+        yield from journal(pod, container)
     probe = container.get("startupProbe", {}).get("httpGet", {})
     ports = {port["name"]: port["containerPort"] for port in container.get("ports", [])}
-    if probe.get("path") != "/readyz" or ports.get(probe.get("port")) != ADMIN:
+    if probe.get("path") != ("/livez" if is_at_etcd(container) else "/readyz") or ports.get(probe.get("port")) != ADMIN:
         yield "startup-probe: what comes after the store must not start before it"
     wanted_ports = {ADMIN} if has_no_store_port(container) else {STORE, ADMIN}
     if not wanted_ports <= set(ports.values()):
         yield "ports: those of store and admin are not named"
+
+
+def is_at_etcd(container: Object) -> bool:
+    """Whether several pods may have this server: of those at one etcd one leads, and the others wait without being Ready."""
+    return any(a.startswith("--journal=etcd://") for a in container.get("args", []))
 
 
 def journal(pod: Object, container: Object) -> Iterator[str]:
@@ -315,7 +322,7 @@ def leads_to_one_store(cluster: Cluster, endpoint: str, port: int = STORE, pod: 
         yield f"port: {endpoint} is not port {port}"
     elif not targets:
         yield f"name-resolves-to-none: {host}"
-    elif len(targets) > 1:
+    elif len(targets) > 1 and not any(is_at_etcd(c) for c in targets[0].workload.containers):
         yield f"endpoint-selects-all: {host} leads to {len(targets)} pods"
     elif not any(serves(c) for c in targets[0].workload.containers):
         yield f"no-store: nothing serves at {endpoint}"

@@ -24,6 +24,7 @@ RENDERS = {
     "helm-standalone": ("helm", *EVERYTHING_ON),
     "helm-journal": ("helm", "journal.enabled=true", "journal.storageClass=fast", "journal.size=5Gi", "journal.durability=disk"),
     "helm-tls": ("helm", *EVERYTHING_ON, "tls.existingSecret=rp-tls", "tls.clientCA=ca.crt", "auth.existingSecret=rp-auth", "auth.relaysOnly=true"),
+    "helm-replicas": ("helm", "replicaCount=2", "etcd.endpoints={etcd-0.etcd:2379,etcd-1.etcd:2379,etcd-2.etcd:2379}", "etcd.prefix=rallypoint"),
     "helm-sidecar": ("helm", *EVERYTHING_ON, "mode=sidecar", "job.image=registry.example/train:1.0", "job.nodes=3"),
 }
 

@@ -133,6 +133,23 @@ def test_a_journal_is_on_a_volume_of_its_own_and_off_by_default() -> None:
     assert "journal" not in without and "PersistentVolumeClaim" not in without
 
 
+def test_an_etcd_has_its_certificates_and_its_user() -> None:
+    at = "replicaCount=3,etcd.endpoints={a:2379,b:2379}"
+    settings = f"{at},etcd.tlsSecret=certs,etcd.user=train,etcd.passwordSecret=word"
+    kinds = {d["kind"]: d for d in yaml.safe_load_all(call("helm", "template", "prod", CHART, "--namespace", "ml", "--set", settings))}
+    spec = kinds["Deployment"]["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    secrets = {volume["name"]: volume["secret"]["secretName"] for volume in spec["volumes"]}
+    mounts = {mount["mountPath"]: secrets[mount["name"]] for mount in container["volumeMounts"]}
+    assert mounts == {"/etcd-tls": "certs", "/etcd-password": "word"}
+    wanted = {"--journal=etcd://a:2379,b:2379/ml/prod-rallypoint", "--etcd-ca=/etcd-tls/ca.crt", "--etcd-user=train", "--etcd-password-file=/etcd-password/password"}
+    assert wanted <= set(container["args"])
+    assert "PersistentVolumeClaim" not in kinds and problems(list(kinds.values())) == []
+    for wrong, reason in (("replicaCount=2", "needs etcd.endpoints"), (f"{at},journal.enabled=true", "set one of them")):
+        with pytest.raises(AssertionError, match=reason):
+            call("helm", "template", "prod", CHART, "--set", wrong)
+
+
 def relay_of(tmp_path: Path, *settings: str) -> list[object]:
     """What the named template for the pods of other charts gives."""
     chart = tmp_path / "chart"

@@ -12,7 +12,7 @@ from render import OVERLAYS, RENDERS, render
 OLDEST, MIDDLE = "1.29", "1.33"
 NEWEST = kubernetes_validate.latest_version()
 OPERATOR_KINDS = ("ServiceMonitor", "PodMonitor", "PrometheusRule")
-SCENARIOS = {"indexed-job", "smoke-test", "statefulset", "statefulset-as-job", "statefulset-journal", "statefulset-tls", "driver", "ray", "platform-statefulset", "platform-job"}
+SCENARIOS = {"indexed-job", "smoke-test", "statefulset", "statefulset-as-job", "statefulset-journal", "statefulset-replicas", "statefulset-tls", "driver", "ray", "platform-statefulset", "platform-job"}
 
 
 def typed(document: Object) -> Object:
@@ -100,6 +100,21 @@ def test_the_journal_of_the_base_is_that_of_the_chart() -> None:
         return [claim["metadata"]["name"], claim["spec"]["accessModes"], pod["volumes"], security, server["volumeMounts"], server["startupProbe"]]
 
     assert parts("statefulset-journal") == parts("helm-journal")
+
+
+@pytest.mark.parametrize("name", ["statefulset-replicas", "helm-replicas"])
+def test_of_two_pods_at_an_etcd_one_stands_by_and_the_leader_may_go(name: str) -> None:
+    kinds = {d["kind"]: d for d in render(name)}
+    spec = kinds["Deployment"]["spec"]
+    (server,) = spec["template"]["spec"]["containers"]
+    assert spec["replicas"] == 2
+    # Only the leader is Ready: with less neither a rollout nor a drain could ever end it.
+    assert spec["strategy"]["rollingUpdate"]["maxUnavailable"] == kinds["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 2
+    assert server["startupProbe"]["httpGet"]["path"] == server["livenessProbe"]["httpGet"]["path"] == "/livez"
+    assert server["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert "--journal=etcd://etcd-0.etcd:2379,etcd-1.etcd:2379,etcd-2.etcd:2379/rallypoint" in server["args"]
+    (apart,) = spec["template"]["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert apart["podAffinityTerm"]["labelSelector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
 
 
 def test_the_relay_comes_before_those_that_use_the_store() -> None:

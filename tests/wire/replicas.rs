@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::common::cutter::Cutter;
-use crate::common::etcd::{Cluster, Replica, pause};
+use crate::common::etcd::{Cluster, Guarded, Replica, pause};
 use crate::common::relay::TestRelay;
 use crate::common::{eventually, http, signal, terminate, wait_for_end};
 use crate::links::{Client, count_together, string};
@@ -157,4 +157,24 @@ fn large_values_go_in_parts_and_who_ends_hands_over_at_once() {
     let request = [&[3][..], &string(b"b")].concat();
     let answer = client.ask(&request, 8 + value.len()).expect("an answer");
     assert!(answer[8..] == value, "the value is as it was");
+}
+
+#[test]
+fn an_etcd_may_want_tls_and_a_password() {
+    let etcd = Guarded::start();
+    let wrong = etcd.command(&["journal", "check"], "wrong").output().expect("it runs");
+    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(!wrong.status.success() && said.contains("authentication failed"), "{said}");
+    let admin = etcd.admin.to_string();
+    let mut serve =
+        etcd.command(&["serve", "--listen", "127.0.0.1:0", "--admin", &admin, "--journal"], "secret\n");
+    let mut server = serve.spawn().expect("it starts");
+    eventually("it leads", || {
+        std::net::TcpStream::connect(etcd.admin).is_ok()
+            && http(etcd.admin, "GET /readyz", "", "").status == 200
+    });
+    let dump = etcd.command(&["journal", "dump"], "secret").output().expect("it runs");
+    assert!(String::from_utf8_lossy(&dump.stdout).contains("start 1"), "{dump:?}");
+    terminate(&server);
+    assert_eq!(wait_for_end(&mut server), Some(0));
 }

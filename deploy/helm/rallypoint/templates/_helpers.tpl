@@ -204,3 +204,48 @@ With this chart as a dependency: include "rallypoint.relay" .Subcharts.rallypoin
   securityContext: {{- include "rallypoint.containerSecurity" . | nindent 4 }}
 {{- end }}
 {{- end }}
+
+{{/* Whether the journal is in an etcd. */}}
+{{- define "rallypoint.etcd" -}}
+{{- if .Values.etcd.endpoints }}{{ if .Values.journal.enabled }}{{ fail "journal.enabled is for a journal on a volume, and etcd.endpoints for one in an etcd: set one of them" }}{{ end }}yes{{ else if gt (int .Values.replicaCount) 1 }}{{ fail "replicaCount above 1 needs etcd.endpoints: pods without it would be stores of their own" }}{{ end }}
+{{- end }}
+
+{{/* The volumes of the server's own flags, and where they are mounted. */}}
+{{- define "rallypoint.volumes" -}}
+{{- if .Values.journal.enabled }}
+- name: journal
+  persistentVolumeClaim: {claimName: {{ include "rallypoint.fullname" . }}-journal}
+{{- end }}
+{{- with .Values.tls.existingSecret }}
+- {name: tls, secret: {secretName: {{ . }}}}
+{{- end }}
+{{- with .Values.auth.existingSecret }}
+- {name: auth, secret: {secretName: {{ . }}}}
+{{- end }}
+{{- if and (include "rallypoint.etcd" .) .Values.etcd.tlsSecret }}
+- name: etcd-tls
+  secret: {secretName: {{ .Values.etcd.tlsSecret }}}
+{{- end }}
+{{- if and (include "rallypoint.etcd" .) .Values.etcd.passwordSecret }}
+- name: etcd-password
+  secret: {secretName: {{ .Values.etcd.passwordSecret }}}
+{{- end }}
+{{- end }}
+
+{{- define "rallypoint.mounts" -}}
+{{- if .Values.journal.enabled }}
+- {name: journal, mountPath: /data}
+{{- end }}
+{{- if .Values.tls.existingSecret }}
+- {name: tls, mountPath: /run/rallypoint/tls, readOnly: true}
+{{- end }}
+{{- if .Values.auth.existingSecret }}
+- {name: auth, mountPath: /run/rallypoint/auth, readOnly: true}
+{{- end }}
+{{- if and (include "rallypoint.etcd" .) .Values.etcd.tlsSecret }}
+- {name: etcd-tls, mountPath: /etcd-tls, readOnly: true}
+{{- end }}
+{{- if and (include "rallypoint.etcd" .) .Values.etcd.passwordSecret }}
+- {name: etcd-password, mountPath: /etcd-password, readOnly: true}
+{{- end }}
+{{- end }}

@@ -26,28 +26,28 @@ const MAX_BODY: usize = 32 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
     /// No connection.
-    #[error("no connection to etcd at {member}: {source}")]
+    #[error("no connection to etcd at {member}: {why}")]
     Connect {
         /// Which member.
         member: EtcdMember,
         /// What the system says.
-        source: io::Error,
+        why: io::Error,
     },
     /// No encrypted connection.
-    #[error("no TLS connection to etcd at {member}: {source} (--etcd-ca, --etcd-cert, --etcd-key)")]
+    #[error("no TLS connection to etcd at {member}: {why} (--etcd-ca, --etcd-cert, --etcd-key)")]
     Tls {
         /// Which member.
         member: EtcdMember,
         /// What is wrong.
-        source: Handshake,
+        why: Handshake,
     },
     /// The connection broke.
-    #[error("the connection to etcd at {member} broke: {source}")]
+    #[error("the connection to etcd at {member} broke: {why}")]
     Http {
         /// Which member.
         member: EtcdMember,
         /// How.
-        source: hyper::Error,
+        why: hyper::Error,
     },
     /// No answer in time.
     #[error("etcd at {member} did not answer within {}", Elapsed(*.after))]
@@ -74,12 +74,12 @@ pub enum EtcdError {
         what: String,
     },
     /// The user's password.
-    #[error("--etcd-password-file {file}: {source}")]
+    #[error("--etcd-password-file {file}: {why}")]
     Password {
         /// The file.
         file: String,
         /// What the system says.
-        source: io::Error,
+        why: io::Error,
     },
 }
 
@@ -129,7 +129,7 @@ impl Client {
     ) -> Result<T, EtcdError> {
         if let (None, Some((user, file))) = (&self.token, &self.config.user) {
             let password = std::fs::read_to_string(file)
-                .map_err(|source| EtcdError::Password { file: file.display().to_string(), source })?;
+                .map_err(|why| EtcdError::Password { file: file.display().to_string(), why })?;
             let body = json!({ "name": user, "password": password.trim_end_matches(['\r', '\n']) });
             let answer: Value = self.post(member, "/v3/auth/authenticate", &body).await?;
             self.token = answer.get("token").and_then(Value::as_str).map(str::to_owned);
@@ -144,9 +144,9 @@ impl Client {
         body: &Value,
     ) -> Result<T, EtcdError> {
         let not_etcd = |what: String| EtcdError::NotEtcd { member: member.clone(), what };
-        let broke = |source| match Handshake::refused(&source) {
-            Some(source) => EtcdError::Tls { member: member.clone(), source },
-            None => EtcdError::Http { member: member.clone(), source },
+        let broke = |why| match Handshake::refused(&why) {
+            Some(why) => EtcdError::Tls { member: member.clone(), why },
+            None => EtcdError::Http { member: member.clone(), why },
         };
         let mut connection = match self.connection.take().filter(|it| !it.is_closed()) {
             Some(connection) => connection,
@@ -177,19 +177,19 @@ impl Client {
 
     async fn connect(&self, member: &EtcdMember) -> Result<http1::SendRequest<String>, EtcdError> {
         let stream = TcpStream::connect((member.host.as_str(), member.port)).await;
-        let stream = stream.map_err(|source| EtcdError::Connect { member: member.clone(), source })?;
+        let stream = stream.map_err(|why| EtcdError::Connect { member: member.clone(), why })?;
         // A small request must not wait for the acknowledgement of the one before.
         let _ = stream.set_nodelay(true);
         let stream = match &self.config.tls {
             None => Stream::Plain(stream),
             Some(tls) => {
                 let secured = tls.connect(&member.host, stream).await;
-                secured.map_err(|source| EtcdError::Tls { member: member.clone(), source })?
+                secured.map_err(|why| EtcdError::Tls { member: member.clone(), why })?
             }
         };
         let (sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
-            .map_err(|source| EtcdError::Http { member: member.clone(), source })?;
+            .map_err(|why| EtcdError::Http { member: member.clone(), why })?;
         // Its end shows in the next request.
         tokio::spawn(connection);
         Ok(sender)

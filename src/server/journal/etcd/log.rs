@@ -88,7 +88,7 @@ impl Inner {
         if let Some(revision) = revision.as_deref().filter(|revision| **revision > 0) {
             body["revision"] = revision.to_string().into();
         }
-        let mut attempts = self.etcd.config.members.len();
+        let mut attempts = self.etcd.config.members.len().max(3);
         loop {
             let (etcd, body) = (Arc::clone(&self.etcd), body.clone());
             let asked = async move { etcd.client.lock().await.ask::<Range>(READ, &body, ATTEMPT).await };
