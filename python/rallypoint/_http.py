@@ -105,7 +105,7 @@ def tls_context() -> ssl.SSLContext:
 
 
 def token_header() -> dict[str, str]:
-    """The header with the token of RALLYPOINT_TOKEN_FILE, the first in it. The file is read for each request, so a new one holds at once."""
+    """The header with the token of RALLYPOINT_TOKEN_FILE, the first in it. It is read for each request, so a new one holds at once."""
     file = os.environ.get("RALLYPOINT_TOKEN_FILE")
     if not file:
         return {}

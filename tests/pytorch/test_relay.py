@@ -127,6 +127,67 @@ def test_a_server_that_moves_is_found_by_its_name(serve_in: Callable[..., Server
             relay.kill()
 
 
+class Certificates:
+    """A folder with an authority, and what it has signed: NAME.crt and NAME.key."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        self._openssl("req", "-x509", *self._new_key("ca"), "-subj", "/CN=ca", "-days", "2", "-out", "ca.crt")
+
+    def _openssl(self, *arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=self.folder, check=True, capture_output=True)
+
+    def _new_key(self, name: str) -> list[str]:
+        return ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", f"{name}.key"]
+
+    def issue(self, name: str, address: str = "127.0.0.1") -> None:
+        """A new key and a new certificate, in place of those that were there."""
+        (self.folder / "names").write_text(f"subjectAltName=IP:{address}")
+        self._openssl("req", *self._new_key(name), "-subj", f"/CN={name}", "-out", "request")
+        signed = ["-CA", "ca.crt", "-CAkey", "ca.key", "-days", "2", "-extfile", "names", "-out", f"{name}.crt"]
+        self._openssl("x509", "-req", "-in", "request", *signed)
+
+    def __call__(self, name: str) -> str:
+        return str(self.folder / name)
+
+
+def test_an_encrypted_job_outlives_the_change_of_certificates_and_tokens(
+    rallypoint_factory: Callable[..., Server], pods: Pods, jobs: Jobs, tmp_path: Path
+) -> None:
+    """The server has no store port, and takes only relays with a certificate and a token. All of these are replaced while the job runs."""
+    files, address = Certificates(tmp_path / "tls"), pods["server"].address
+    files.issue("server", address)
+    files.issue("relay")
+    tokens, token = tmp_path / "tokens", tmp_path / "token"
+    tokens.write_text("first member\n")
+    token.write_text("first\n")
+    flags = ["--tls-cert", files("server.crt"), "--tls-key", files("server.key"), "--tls-client-ca", files("ca.crt")]
+    flags += ["--token-file", str(tokens), "--require-token", "--reload-every", "200ms", "--listen", "none", "--admin", "[::]:29501"]
+    server = pods["server"].call(lambda: rallypoint_factory(*flags))
+    shown = ["--tls-ca", files("ca.crt"), "--tls-client-cert", files("relay.crt"), "--tls-client-key", files("relay.key")]
+    shown += ["--token-file", str(token)]
+    relays = [Relay(node, address, tmp_path / f"relay-{node.name}.log", *shown) for node in pods.nodes]
+    try:
+        for relay in relays:
+            relay.await_link()
+        job = jobs.torchrun(HERE, places=pods.nodes, train=["--late", "1:0"])
+        job.wait_for_mark("init", 0)
+        files.issue("server", address)
+        files.issue("relay")
+        poll(lambda: "get the new certificate" in server.log_text(), "the server has the new certificate")
+        token.write_text("second\n")
+        # The old token is gone: each link ends, and comes again with what is new.
+        tokens.write_text("second member\n")
+        for relay in relays:
+            poll(lambda relay=relay: "is back after" in relay.log.read_text(), f"the relay of {relay.node.name} is back")
+        job.release()
+        assert [result["host"] for result in job.results()] == ["node-0", "node-1"]
+    finally:
+        for relay in relays:
+            relay.kill()
+
+
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
     folder.mkdir()

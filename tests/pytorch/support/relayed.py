@@ -37,11 +37,11 @@ if TORCH_VERSION < (2, 7):
 class Relay:
     """The relay in one node's pod."""
 
-    def __init__(self, node: Pod, server: str, log: Path, *, as_container: bool = False) -> None:
-        """`server` is an address, or a name of the hosts file if the relay is a container."""
+    def __init__(self, node: Pod, server: str, log: Path, *options: str, as_container: bool = False) -> None:
+        """`server` is an address, or a name of the hosts file if the relay is a container; `options` are more flags."""
         self.node, self.log = node, log
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RALLYPOINT_")}
-        argv = [str(binary()), "relay", "--server", f"{server}:29501", "--name", node.name]
+        argv = [str(binary()), "relay", "--server", f"{server}:29501", "--name", node.name, *options]
         command = node.command(argv) if as_container else node.inside(argv)
         with log.open("wb") as output:
             self.process = subprocess.Popen(
