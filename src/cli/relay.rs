@@ -45,6 +45,10 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_GIVE_UP", value_name = "TIME", default_value_t = MaybeOff(Some(GIVE_UP)), value_parser = duration_or_off)]
     give_up: MaybeOff,
 
+    /// Only processes of this user may connect, by the kernel's word [default: all that can reach the ports]
+    #[arg(long, env = "RALLYPOINT_CLIENT_UID", value_name = "UID")]
+    client_uid: Option<u32>,
+
     /// File to write the bound ports to as JSON, for scripts that listen on port 0
     #[arg(long, env = "RALLYPOINT_RELAY_PORTS_FILE", value_name = "FILE")]
     ports_file: Option<PathBuf>,
@@ -115,6 +119,7 @@ impl Args {
             name,
             life: RelayLife(random_number()),
             give_up: self.give_up.0,
+            client_uid: self.client_uid,
         };
         run_client(async {
             let bound = Bound::bind(&config)?;

@@ -253,6 +253,7 @@ impl Args {
             name: String::new(),
             life: RelayLife(random_number()),
             give_up: Some(relay::GIVE_UP),
+            client_uid: None,
         };
         let bound = if let Ok(bound) = Bound::bind(&config) {
             bound

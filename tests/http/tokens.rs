@@ -1,5 +1,7 @@
 //! Who may do what by the token that is shown: over the API, over links, and by every client of both.
 
+use std::io::Read;
+use std::net::TcpStream;
 use std::process::{Command, Output};
 
 use rallypoint::node::client::{Client, Endpoint, Options};
@@ -274,6 +276,23 @@ fn a_browser_has_its_token_in_a_cookie() {
     assert_eq!(http(admin, "GET /api/v1/runs", &foreign, "").status, 403);
     let gone = http(admin, "DELETE /api/v1/login", "", "");
     assert!(gone.status == 204 && gone.head.contains("max-age=0"), "{}", gone.head);
+}
+
+#[tokio::test]
+async fn a_relay_takes_the_clients_of_one_user_only() {
+    let server = TestServer::start(&[]);
+    let own = rustix::process::getuid().as_raw();
+    let mine = TestRelay::start(server.admin, "mine", &["--client-uid", &own.to_string()]);
+    let mut client = Client::connect(&store_of(&mine), &Options::default()).await.expect("a store");
+    assert_eq!(client.add(b"n", 1).await.expect("an answer"), 1);
+    assert_eq!(http(mine.admin, "GET /livez", "", "").status, 200);
+    let other = TestRelay::start(server.admin, "other", &["--client-uid", &(own + 1).to_string()]);
+    assert!(Client::connect(&store_of(&other), &Options::default()).await.is_err());
+    let said = format!("refused, for it is of user {own} and only user {} may connect", own + 1);
+    eventually("it says who was refused", || other.log().contains(&said));
+    assert!(
+        TcpStream::connect(other.admin).is_ok_and(|mut api| api.read(&mut [0]).is_ok_and(|read| read == 0))
+    );
 }
 
 #[tokio::test]

@@ -39,7 +39,10 @@ impl Relay {
     pub(super) async fn serve_api(self: Rc<Self>, listener: TcpListener) {
         loop {
             match listener.accept().await {
-                Ok((stream, _)) => {
+                Ok((stream, addr)) => {
+                    if !self.lets_in(&stream, addr) {
+                        continue;
+                    }
                     let relay = Rc::clone(&self);
                     tokio::task::spawn_local(async move {
                         let service = service_fn(move |request| {

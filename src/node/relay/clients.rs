@@ -28,6 +28,9 @@ impl Relay {
         loop {
             match listener.accept().await {
                 Ok((stream, addr)) => {
+                    if !self.lets_in(&stream, addr) {
+                        continue;
+                    }
                     tokio::task::spawn_local(Rc::clone(&self).serve_client(stream, addr, port));
                 }
                 Err(error) => {

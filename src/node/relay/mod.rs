@@ -4,6 +4,7 @@
 
 mod api;
 mod clients;
+mod owner;
 mod uplink;
 
 use std::cell::RefCell;
@@ -14,7 +15,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
 
@@ -37,6 +38,8 @@ pub struct RelayConfig {
     pub life: RelayLife,
     /// For how long clients are held while the server is away.
     pub give_up: Option<Duration>,
+    /// The only user on this host whose processes may connect.
+    pub client_uid: Option<u32>,
 }
 
 /// Why a relay ends.
@@ -82,9 +85,39 @@ struct Relay {
     /// Loopback ports of the server's other stores.
     ports: RefCell<HashMap<u16, u16>>,
     say: Box<dyn Fn(String)>,
+    strangers: RefCell<Strangers>,
+}
+
+/// Clients of other users, which were refused.
+#[derive(Default)]
+struct Strangers {
+    count: u64,
+    said: Option<Instant>,
 }
 
 impl Relay {
+    /// Whether a client may connect: it is of the one user, if there is one. If not, that is said, but not too often.
+    fn lets_in(&self, stream: &TcpStream, addr: SocketAddr) -> bool {
+        const SELDOM: Duration = Duration::from_secs(1);
+        let Some(wanted) = self.config.client_uid else { return true };
+        let user = match owner::user_of_client(stream) {
+            Ok(Some(user)) if user == wanted => return true,
+            Ok(Some(user)) => format!("it is of user {user}"),
+            Ok(None) => "it is not on this host, or has gone".to_owned(),
+            Err(error) => format!("the kernel does not tell its user: {error}"),
+        };
+        let mut strangers = self.strangers.borrow_mut();
+        strangers.count = strangers.count.saturating_add(1);
+        if strangers.said.is_none_or(|said| said.elapsed() >= SELDOM) {
+            strangers.said = Some(Instant::now());
+            let count = strangers.count;
+            self.say(format!(
+                "{addr}: refused, for {user} and only user {wanted} may connect (--client-uid); {count} refused so far"
+            ));
+        }
+        false
+    }
+
     fn now(&self) -> Timestamp {
         Timestamp(self.started.elapsed())
     }
@@ -179,6 +212,7 @@ impl Bound {
             frames: Notify::new(),
             ports: RefCell::default(),
             say,
+            strangers: RefCell::default(),
         });
         let local = LocalSet::new();
         local.spawn_local(Rc::clone(&relay).accept(self.store, FIRST_STORE));
