@@ -1,8 +1,10 @@
 //! The process's time: the moment that the core gets, and deadlines of waits.
 
+#[cfg(test)]
+use std::task::Poll;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::core::ids::Timestamp;
 
@@ -47,6 +49,11 @@ pub(crate) mod invented {
         NOW.get().unwrap_or_else(Instant::now)
     }
 
+    /// Whether this thread's time is invented.
+    pub(super) fn is_set() -> bool {
+        NOW.get().is_some()
+    }
+
     /// From here on this thread's time is that of `start` and so much more.
     pub(crate) fn set(start: Instant, passed: Duration) {
         NOW.set(start.checked_add(passed));
@@ -56,10 +63,31 @@ pub(crate) mod invented {
 /// Longer than anything waits.
 const FAR: Duration = Duration::from_hours(10 * 365 * 24);
 
+/// This moment, for what waits.
+pub fn now() -> Instant {
+    Instant::from_std(moment())
+}
+
 /// When `wait` is over, from now. Peers and operators choose it, so it may be longer than any clock counts.
 #[expect(clippy::arithmetic_side_effects, reason = "the clock of a computer counts further than ten years")]
 pub fn deadline_in(wait: Duration) -> Instant {
-    Instant::now() + wait.min(FAR)
+    now() + wait.min(FAR)
+}
+
+/// Waits until something is done, but until then at the longest.
+pub async fn within<T>(until: Instant, done: impl Future<Output = T>) -> Option<T> {
+    #[cfg(test)]
+    if invented::is_set() {
+        // Whoever invents the time also looks here again when it is over.
+        let mut done = std::pin::pin!(done);
+        return std::future::poll_fn(|cx| match done.as_mut().poll(cx) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending if now() >= until => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        })
+        .await;
+    }
+    timeout_at(until, done).await.ok()
 }
 
 #[cfg(test)]

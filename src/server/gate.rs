@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -14,14 +15,18 @@ use crate::core::gate::{
 };
 use crate::core::ids::Timestamp;
 use crate::core::journal::{Image, Row, Table};
+use crate::server::clock::{Clock, deadline_in, within};
 use crate::server::engine::Reservation;
 
 /// Pods that are copied at a time when the journal is shortened.
 const COPIED_AT_ONCE: usize = 256;
+/// The least time between two looks at one run.
+const LEAST_WAIT: Duration = Duration::from_millis(100);
 
 /// Holds pods until all of their run are there.
 #[derive(Debug)]
 pub struct PodGates {
+    clock: Clock,
     stores: Arc<StoreHost>,
     gates: Mutex<Gates>,
     /// The memory that they take, and the most that they may take.
@@ -30,18 +35,30 @@ pub struct PodGates {
     bell: watch::Sender<()>,
 }
 
+/// Why a pod is not held.
+#[derive(Debug, thiserror::Error)]
+pub enum NotHeld {
+    /// The server is about to end.
+    #[error("the server is stopping, so nobody is let go here; announce again in a moment")]
+    Stopping,
+    /// The announcement is refused.
+    #[error(transparent)]
+    Refused(#[from] PodRefusal),
+}
+
 /// The id of a gate's row: its run. With a pod, of that pod's row.
 type RowId = (String, Option<PodKey>);
 
 impl PodGates {
     /// With the open gates that the last server had.
-    pub(super) fn new(stores: Arc<StoreHost>, before: &Image, now: Timestamp) -> Self {
+    pub(super) fn new(stores: Arc<StoreHost>, clock: Clock, before: &Image) -> Self {
         let config = stores.config();
         let mut gates = Gates::new(config.pod_timeout, config.max_runs);
-        restore(&mut gates, before, now);
+        restore(&mut gates, before, clock.now());
         let mut memory = stores.budget().reservation();
         memory.set(gates.memory());
         Self {
+            clock,
             most_memory: config.max_memory / RUNS_SHARE,
             gates: Mutex::new(gates),
             memory: Mutex::new(memory),
@@ -63,20 +80,47 @@ impl PodGates {
         self.lock()
     }
 
-    /// Rings whenever a gate opens, and when the server stops.
-    pub fn bell(&self) -> watch::Receiver<()> {
-        self.bell.subscribe()
+    /// Takes the announcement of a pod, and holds it up to `wait` until all of its run are there. `finished` tells when its
+    /// run's training ended; of a pod that waits already it is not asked.
+    pub(super) async fn hold(
+        &self,
+        run_id: &str,
+        said: &Announcement,
+        wait: Duration,
+        finished: impl Fn() -> Option<Timestamp>,
+    ) -> Result<PodStanding, NotHeld> {
+        let deadline = deadline_in(wait);
+        let mut bell = self.bell.subscribe();
+        loop {
+            // Taken before asking: if the gate opens in between, it rings again.
+            bell.borrow_and_update();
+            if self.stores.is_stopping() {
+                return Err(NotHeld::Stopping);
+            }
+            let standing = self.announce(run_id, said, &finished)?;
+            let until = match &standing {
+                PodStanding::Go(_) => return Ok(standing),
+                // Nothing rings when the holder of a rank is gone.
+                PodStanding::Parked { silent, .. } => {
+                    let left = self.look().pod_timeout().saturating_sub(*silent);
+                    deadline.min(deadline_in(left.max(LEAST_WAIT)))
+                }
+                PodStanding::Waiting(_) => deadline,
+            };
+            let rung = within(until, bell.changed()).await.is_some();
+            if !rung && until >= deadline {
+                return Ok(standing);
+            }
+        }
     }
 
-    /// Takes the announcement of a pod. `finished` tells when its run's training ended; of a pod that waits already it is
-    /// not asked.
-    pub(super) fn announce(
+    fn announce(
         &self,
         run_id: &str,
         said: &Announcement,
         finished: impl FnOnce() -> Option<Timestamp>,
-        now: Timestamp,
     ) -> Result<PodStanding, PodRefusal> {
+        let now = self.clock.now();
         let waits = self.look().is_waiting(run_id, said);
         let finished = if waits { None } else { finished() };
         let standing = {

@@ -25,7 +25,7 @@ use std::time::Duration;
 use dashmap::DashMap;
 
 use crate::config::{MAIN_STORE, ServerConfig};
-use crate::core::gate::{Announcement, PodRefusal, PodStanding};
+use crate::core::gate::{Announcement, PodStanding};
 use crate::core::ids::{Elapsed, RunId, Timestamp};
 use crate::core::link::ServerLife;
 use crate::process::random_number;
@@ -34,7 +34,7 @@ use crate::server::engine::{MemoryBudget, Reservation};
 use crate::server::journal::etcd::Etcd;
 use crate::server::journal::{Journal, Restored, written_ago};
 pub use cleanup_log::{CleanupCounts, CleanupLog};
-pub use gate::PodGates;
+pub use gate::{NotHeld, PodGates};
 pub use limits::{DescriptorShares, default_max_memory, somaxconn};
 pub use link::{Bearer, LinkHost, LinkView};
 pub use observe::{Event as InsightEvent, EventOf, MAX_SUBSCRIBERS, Watch};
@@ -102,7 +102,7 @@ impl Server {
             stores.open_without_door(MAIN_STORE);
         }
         stores.reopen();
-        let gates = Arc::new(PodGates::new(Arc::clone(&stores), &before, clock.now()));
+        let gates = Arc::new(PodGates::new(Arc::clone(&stores), clock, &before));
         let rounds = Arc::new(Rounds::new(Arc::clone(&stores), clock, &before));
         let life = ServerLife(random_number());
         let links = Arc::new(LinkHost::new(Arc::clone(&stores), clock, &before, life));
@@ -179,10 +179,15 @@ impl Server {
         memory.resize(bytes).then_some(memory)
     }
 
-    /// Takes the announcement of a pod.
-    pub fn announce(&self, run_id: &str, said: &Announcement) -> Result<PodStanding, PodRefusal> {
+    /// Takes the announcement of a pod, and holds it up to `wait` until all of its run are there.
+    pub async fn hold(
+        &self,
+        run_id: &str,
+        said: &Announcement,
+        wait: Duration,
+    ) -> Result<PodStanding, NotHeld> {
         let finished = || self.watch.with_insight(|insight, _| insight.finished(run_id));
-        self.gates.announce(run_id, said, finished, self.now())
+        self.gates.hold(run_id, said, wait, finished).await
     }
 
     /// Forgets what is known of a run and drops the keys of its rendezvous; a native run is closed and forgotten when its

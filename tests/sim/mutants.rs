@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::super::journal::Backend;
 use super::super::journal::faults::Disk;
 use crate::core::journal::segment::{COMMIT, FIRST, Position, commits, seal};
-use crate::core::journal::{Reached, Row, SessionId, rows};
+use crate::core::journal::{Reached, Row, SessionId, Table, rows};
 
 /// One planted bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,10 +47,26 @@ pub(super) enum Mutant {
     WakeUpLostAtFullBuffer,
     /// A GET gets the answer of one that was on its way before.
     GetMergedWithOlder,
+    /// An answer of the HTTP API leaves before what it tells is written.
+    AnswerBeforeCommit,
+    /// Runs are not stored, so a round is complete twice.
+    RoundCompletedTwice,
+    /// A node that asks again gets the rank of another.
+    RankHandedOutTwice,
+    /// The stores of rounds and runs are never given up.
+    LeaseKeptTooLong,
+    /// A request is not woken when what it waits for has happened.
+    JoinNotWoken,
+    /// Deadlines of the runs pass unseen.
+    DeadlineMissed,
+    /// Releases of barriers are not stored.
+    ReleaseNotStored,
+    /// Open gates are not stored.
+    GateNotStored,
 }
 
 impl Mutant {
-    pub(super) const ALL: [Self; 18] = [
+    pub(super) const ALL: [Self; 26] = [
         Self::ReplyBeforeCommit,
         Self::DirectReplyBeforeCommit,
         Self::SyncDoesNothing,
@@ -69,6 +85,14 @@ impl Mutant {
         Self::GraceNeverEnds,
         Self::WakeUpLostAtFullBuffer,
         Self::GetMergedWithOlder,
+        Self::AnswerBeforeCommit,
+        Self::RoundCompletedTwice,
+        Self::RankHandedOutTwice,
+        Self::LeaseKeptTooLong,
+        Self::JoinNotWoken,
+        Self::DeadlineMissed,
+        Self::ReleaseNotStored,
+        Self::GateNotStored,
     ];
 
     /// Whether a row of a commit is read again; in the last commit it may be otherwise.
@@ -83,6 +107,9 @@ impl Mutant {
             Self::SessionsEndOnRestart => !matches!(row, Row::Session(..)),
             Self::ArrivalNotStored => !matches!(row, Row::Client(..)),
             Self::ItemsComeBack => !matches!(row, Row::Queue(_, _, first, next) if first < next),
+            Self::RoundCompletedTwice => !matches!(row, Row::Entry(Table::Run | Table::Member, ..)),
+            Self::ReleaseNotStored => !matches!(row, Row::Entry(Table::Barrier, ..)),
+            Self::GateNotStored => !matches!(row, Row::Entry(Table::Announcement, ..)),
             _ => true,
         }
     }
@@ -98,6 +125,9 @@ impl Mutant {
                 | Self::ArrivalNotStored
                 | Self::ItemsComeBack
                 | Self::WaitNotArmed
+                | Self::RoundCompletedTwice
+                | Self::ReleaseNotStored
+                | Self::GateNotStored
         )
     }
 }

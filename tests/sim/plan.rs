@@ -2,6 +2,7 @@
 //! plan that fails is made smaller until nothing more can be left out.
 
 use super::random::Random;
+use super::runs::RunsPlan;
 use crate::core::store::tests::model::{Act, Key};
 
 /// Microseconds of the invented clock.
@@ -77,6 +78,8 @@ pub(super) struct Plan {
     pub(super) clients: Vec<ClientPlan>,
     /// In the order of their times.
     pub(super) faults: Vec<(Micros, Fault)>,
+    /// Every other seed has some.
+    pub(super) runs: RunsPlan,
 }
 
 impl Plan {
@@ -93,7 +96,8 @@ impl Plan {
             .map(|_| (random.below(600 * MILLI), fault(&mut random, keeping, relays, clients.len())))
             .collect();
         faults.sort_by_key(|(at, _)| *at);
-        Self { seed, keeping, relays, clients, faults }
+        let runs = if seed.is_multiple_of(2) { RunsPlan::new(seed) } else { RunsPlan::default() };
+        Self { seed, keeping, relays, clients, faults, runs }
     }
 
     /// Everything that can be left out, one thing at a time; what saves most comes first.
@@ -116,7 +120,8 @@ impl Plan {
                 smaller
             })
         });
-        faults.chain(clients).chain(steps)
+        let runs = self.runs.smaller().into_iter().map(|runs| Self { runs, ..self.clone() });
+        faults.chain(runs).chain(clients).chain(steps)
     }
 }
 

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use dashmap::DashMap;
@@ -12,22 +13,28 @@ use dashmap::DashMap;
 use super::super::cleanup_log::CleanupLog;
 use super::super::clock::Clock;
 use super::super::engine::{MemoryBudget, Walk};
+use super::super::gate::PodGates;
 use super::super::journal::{Failed, Journal, Tidy};
 use super::super::link::{Line, LinkHost};
+use super::super::rendezvous::Rounds;
 use super::super::stores::StoreHost;
 use super::super::tcp::{
     Conversation, ForeignClients, KINDS_OF_LINES, Places, Shared, StoreListener, Throttle, Workers,
 };
 use super::disk::Noted;
 use super::mutants::Mutant;
-use super::plan::Keeping;
+use super::plan::{Keeping, SECOND};
+use super::world::LINGER;
 use crate::config::{Durability, InsightConfig, JournalConfig, OnJournalError, ServerConfig};
 use crate::core::journal::Image;
 use crate::core::link::ServerLife;
-use crate::core::protocol::{Decoder, ReplyBuffer};
+use crate::core::protocol::{
+    Decoder, Dialect, LegacyRelease, Limits, Payload, ReplyBuffer, Request, encode_hello, encode_request,
+};
+use crate::core::rendezvous::Terms;
 
-/// The port of the one store.
-const PORT: u16 = 29500;
+/// The port of the store that all clients use.
+pub(super) const PORT: u16 = 29500;
 /// Short, so that a run has several, and tidies them.
 const SEGMENT: u32 = 2000;
 
@@ -80,6 +87,8 @@ pub(super) enum Tidying {
 pub(super) struct Server {
     pub(super) stores: Arc<StoreHost>,
     pub(super) links: Arc<LinkHost>,
+    pub(super) rounds: Arc<Rounds>,
+    pub(super) gates: Arc<PodGates>,
     pub(super) listener: Arc<StoreListener>,
     pub(super) journal: Option<Arc<Journal>>,
     pub(super) lines: BTreeMap<u32, ServerLine>,
@@ -111,6 +120,11 @@ impl Server {
         let config = ServerConfig {
             journal,
             insight: InsightConfig { enabled: false, ..InsightConfig::default() },
+            // There are no sockets.
+            relays_only: true,
+            store_ports: 29510..=29517,
+            store_linger: Duration::from_micros(LINGER - SECOND),
+            rendezvous: Terms { join_timeout: Duration::from_micros(LINGER), ..Terms::default() },
             ..ServerConfig::default()
         };
         let mut before = Image::default();
@@ -136,10 +150,14 @@ impl Server {
         let stores = Arc::new(stores);
         let listener = stores.open_without_door(PORT);
         stores.reopen();
+        let gates = Arc::new(PodGates::new(Arc::clone(&stores), clock, &before));
+        let rounds = Arc::new(Rounds::new(Arc::clone(&stores), clock, &before));
         let links = Arc::new(LinkHost::new(Arc::clone(&stores), clock, &before, life));
         Ok(Self {
             stores,
             links,
+            rounds,
+            gates,
             listener,
             journal,
             lines: BTreeMap::new(),
@@ -189,7 +207,15 @@ impl Server {
                     Tidying::Store(tidy, walk)
                 } else {
                     let (links, journal) = (Arc::clone(&self.links), Arc::clone(journal));
-                    Tidying::Links(tidy, Box::pin(async move { links.copy(&journal).await }))
+                    let (rounds, gates) = (Arc::clone(&self.rounds), Arc::clone(&self.gates));
+                    Tidying::Links(
+                        tidy,
+                        Box::pin(async move {
+                            links.copy(&journal).await;
+                            rounds.copy().await;
+                            gates.copy().await;
+                        }),
+                    )
                 });
             }
             Some(Tidying::Links(tidy, mut task)) => {
@@ -202,6 +228,29 @@ impl Server {
         }
         self.tidying.is_some()
     }
+}
+
+/// A client comes, writes a key of `prefix` and this rank, asks for all keys, and goes.
+pub(super) fn write_and_list(listener: &Arc<StoreListener>, prefix: &[u8], rank: u32) -> Vec<String> {
+    let key = [prefix, rank.to_string().as_bytes()].concat();
+    let mut bytes = Vec::new();
+    encode_hello(&mut bytes);
+    for request in [Request::Set { key: &key, value: Payload::borrowed(b"here") }, Request::ListKeys] {
+        assert!(encode_request(&request, Dialect::C, &mut bytes), "a request of this dialect");
+    }
+    let decoder = Decoder::new(Limits::default(), LegacyRelease::default());
+    let session = listener.engine().connect(([10, 0, 0, 1], 1).into());
+    let mut replies = ReplyBuffer::default();
+    Conversation::new(session, decoder).apply(&bytes, None, &mut replies, Waker::noop());
+    let said: Vec<u8> = replies.drain().flatten().collect();
+    let mut rest = &said[8..];
+    let mut keys = Vec::new();
+    while let Some((len, after)) = rest.split_first_chunk() {
+        let (key, after) = after.split_at(u64::from_le_bytes(*len) as usize);
+        keys.push(String::from_utf8_lossy(key).into_owned());
+        rest = after;
+    }
+    keys
 }
 
 impl Direct {

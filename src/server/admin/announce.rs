@@ -15,11 +15,7 @@ use super::target::{Named, RunPath};
 use crate::api;
 use crate::core::gate::{Announcement, Member, PodRefusal, PodStanding};
 use crate::core::ids::{Nodes, counted};
-use crate::server::Server;
-use crate::server::clock::deadline_in;
-
-/// The least time between two looks at one run.
-const LEAST_WAIT: Duration = Duration::from_millis(100);
+use crate::server::{NotHeld, Server};
 
 /// Announces a pod at its run's start gate and waits for the others.
 #[utoipa::path(
@@ -60,44 +56,17 @@ pub(super) async fn announce(
         torch: sent.torch,
         restarts: sent.restart_finished,
     };
-    let deadline = deadline_in(wait);
-    let mut bell = server.gates().bell();
-    loop {
-        // Taken before asking: if the gate opens in between, it rings again.
-        bell.borrow_and_update();
-        if server.stores().is_stopping() {
-            let why = "the server is stopping, so nobody is let go here; announce again in a moment";
-            return Err(Problem::stopping(why));
-        }
-        let standing = server.announce(&run_id, &said).map_err(|refused| refusal(&refused))?;
-        let waits = !matches!(standing, PodStanding::Go(_));
-        let until = match &standing {
-            // Nothing rings when the holder of a rank is gone.
-            PodStanding::Parked { silent, .. } => {
-                let left = server.gates().look().pod_timeout().saturating_sub(*silent);
-                deadline.min(deadline_in(left.max(LEAST_WAIT)))
-            }
-            _ => deadline,
-        };
-        if waits {
-            let rung = tokio::time::timeout_at(until, bell.changed()).await.is_ok();
-            if rung || until < deadline {
-                continue;
-            }
-        }
-        let status = if waits { StatusCode::ACCEPTED } else { StatusCode::OK };
-        // The answer that opens the gate names the same store to all pods, so that none can go to another.
-        let store = if waits || !sent.store {
-            None
-        } else {
-            Some(super::routes::store_of_run(&server, local, &run_id)?)
-        };
-        server.stores().safe().await;
-        return Ok((
-            status,
-            Json(api::AnnounceAnswer { store, ..answer(&server, &said, &run_id, standing) }),
-        ));
-    }
+    let standing = server.hold(&run_id, &said, wait).await.map_err(|why| match why {
+        NotHeld::Stopping => Problem::stopping(why.to_string()),
+        NotHeld::Refused(refused) => refusal(&refused),
+    })?;
+    let waits = !matches!(standing, PodStanding::Go(_));
+    let status = if waits { StatusCode::ACCEPTED } else { StatusCode::OK };
+    // The answer that opens the gate names the same store to all pods, so that none can go to another.
+    let store =
+        if waits || !sent.store { None } else { Some(super::routes::store_of_run(&server, local, &run_id)?) };
+    server.stores().safe().await;
+    Ok((status, Json(api::AnnounceAnswer { store, ..answer(&server, &said, &run_id, standing) })))
 }
 
 fn refusal(refused: &PodRefusal) -> Problem {

@@ -186,7 +186,7 @@ impl Engine {
         let live: Vec<_> = linked.iter().map(|linked| (linked.conn, linked.client)).collect();
         self.lock().observations.is_restoring = true;
         #[cfg(test)]
-        tap::tell(tap::Tapped::Restored(&live));
+        tap::tell(self.port, tap::Tapped::Restored(&live));
         self.change(None, |store, now, fx| store.restore(*id, image, &live, now, fx));
         self.lock().observations.is_restoring = false;
         self.settle();
@@ -265,7 +265,7 @@ impl Engine {
         let mut seen = CommitNumber::default();
         let id = add_mailbox(mailboxes, *serial, link);
         #[cfg(test)]
-        tap::tell(tap::Tapped::Connected(id, addr));
+        tap::tell(self.port, tap::Tapped::Connected(id, addr));
         store.connect(id, SocketAddr::new(addr.ip().to_canonical(), addr.port()));
         if let (Some((_, store)), Some(link)) = (&self.journal, &mailboxes[id.slot()].link) {
             link.put(*store, id.serial(), false, rows);
@@ -371,7 +371,7 @@ impl Engine {
         store.begin(&mut effects);
         #[cfg(test)]
         if let Some(id) = leaving {
-            tap::tell(tap::Tapped::Left(id));
+            tap::tell(self.port, tap::Tapped::Left(id));
         }
         change(store, now, &mut effects);
         if let Some(id) = leaving
@@ -403,7 +403,7 @@ impl Engine {
         }
         let commit = state.commit;
         #[cfg(test)]
-        tap::tell(tap::Tapped::Committed(commit));
+        tap::tell(self.port, tap::Tapped::Committed(commit));
         drop(state);
         for waker in wakers {
             waker.wake();
@@ -586,7 +586,7 @@ impl Session {
             }
             submitted.applied = submitted.applied.saturating_add(1);
             #[cfg(test)]
-            tap::tell(tap::Tapped::Applied(self.id, request));
+            tap::tell(self.engine.port, tap::Tapped::Applied(self.id, request));
             if let Some(link) = link.as_deref_mut() {
                 link.took(*len, store.waiting_since(self.id).is_some());
             }

@@ -22,21 +22,21 @@ pub(crate) enum Tapped<'a> {
     Committed(CommitNumber),
 }
 
-type Listener = Box<dyn FnMut(Tapped<'_>)>;
+type Listener = Box<dyn FnMut(u16, Tapped<'_>)>;
 
 thread_local! {
     static LISTENER: RefCell<Option<Listener>> = const { RefCell::new(None) };
 }
 
-/// From here on this thread's engines say what they do.
-pub(crate) fn listen(listener: impl FnMut(Tapped<'_>) + 'static) {
+/// From here on this thread's engines say what they do, each with the port of its store.
+pub(crate) fn listen(listener: impl FnMut(u16, Tapped<'_>) + 'static) {
     LISTENER.set(Some(Box::new(listener)));
 }
 
-pub(super) fn tell(tapped: Tapped<'_>) {
+pub(super) fn tell(port: u16, tapped: Tapped<'_>) {
     LISTENER.with_borrow_mut(|listener| {
         if let Some(listener) = listener {
-            listener(tapped);
+            listener(port, tapped);
         }
     });
 }

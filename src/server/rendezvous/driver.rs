@@ -21,7 +21,7 @@ use crate::core::rendezvous::{
     Action, Decision, Fact, HeartbeatView, Join, JoinStanding, LeaveRequest, Rendezvous, Report, Round,
     RoundProgress, RunRefusal, RunSnapshot,
 };
-use crate::server::clock::{Clock, deadline_in};
+use crate::server::clock::{self, Clock, deadline_in, within};
 use crate::server::engine::Reservation;
 use crate::server::journal::Journal;
 use crate::server::limits::RUNS_SHARE;
@@ -212,6 +212,8 @@ impl Rounds {
                 let shared = SharedRound { round, store, listed: OnceLock::new() };
                 state.rounds.insert(run, Arc::new(shared));
             }
+            state.runs_memory.set(state.core.memory());
+            state.barriers_memory.set(state.barriers.memory());
         }
         Self { clock, stores, state: Mutex::new(state), sooner: Notify::new(), throttle: Throttle::new(1) }
     }
@@ -301,7 +303,7 @@ impl Rounds {
             self.carry_out(&mut state);
             view?
         };
-        while view.action == seen && Instant::now() < until {
+        while view.action == seen && clock::now() < until {
             let mut parked = {
                 let mut state = self.lock();
                 // It may have changed since it was looked at.
@@ -403,6 +405,13 @@ impl Rounds {
         news
     }
 
+    /// Shows a simulation what is known of the runs.
+    #[cfg(test)]
+    pub(in crate::server) fn inspect<T>(&self, look: impl FnOnce(&Rendezvous, &mut Barriers) -> T) -> T {
+        let state = &mut *self.lock();
+        look(&state.core, &mut state.barriers)
+    }
+
     /// The barriers at which somebody waits: how many have arrived, of how many.
     pub fn barriers(&self) -> Vec<(String, u32, u32)> {
         let state = self.lock();
@@ -430,10 +439,9 @@ impl Rounds {
                 state.armed = state.next_deadline();
                 state.armed
             };
-            let pause = next.map(|at| at.since(self.clock.now()));
-            tokio::select! {
-                () = self.sooner.notified() => continue,
-                () = sleep(pause) => {}
+            let pause = next.map_or(Duration::MAX, |at| at.since(self.clock.now()));
+            if within(deadline_in(pause), self.sooner.notified()).await.is_some() {
+                continue;
             }
             let mut state = self.lock();
             state.core.tick(self.clock.now());
@@ -568,13 +576,6 @@ impl Rounds {
         for participant in &round.participants {
             state.parking.wake(&awaited, &participant.node);
         }
-    }
-}
-
-async fn sleep(pause: Option<Duration>) {
-    match pause {
-        Some(pause) => tokio::time::sleep(pause).await,
-        None => std::future::pending().await,
     }
 }
 

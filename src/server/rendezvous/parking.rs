@@ -5,9 +5,10 @@
 use std::collections::HashMap;
 
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::core::ids::{Label, RunId};
+use crate::server::clock::within;
 
 /// What a request waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -64,9 +65,9 @@ pub(super) enum Woken {
 impl Ticket {
     /// Waits until it is woken, and until then at the longest.
     pub(super) async fn wait(&mut self, until: Instant) -> Woken {
-        match timeout_at(until, &mut self.told).await {
-            Ok(Err(_)) => Woken::Replaced,
-            Ok(Ok(())) | Err(_) => Woken::Look,
+        match within(until, &mut self.told).await {
+            Some(Err(_)) => Woken::Replaced,
+            Some(Ok(())) | None => Woken::Look,
         }
     }
 }

@@ -373,6 +373,10 @@ impl StoreHost {
         held: bool,
         said: &mut Vec<HostLine>,
     ) -> Result<RoundStore, NoStore> {
+        // The last server may have died after it had opened one and before anybody knew: two would be taken for each other.
+        while let Some(untold) = self.leases.claim(run_id, round, false) {
+            self.close_of_round(&untold);
+        }
         let owner = Owner::Round(run_id.clone(), round);
         self.with_port(&owner, said, |open| {
             self.leases.open_for_round(run_id, round, held, self.clock.now(), open)

@@ -10,12 +10,16 @@ macro_rules! trace {
     };
 }
 
+mod calls;
 mod clients;
 mod engine;
 mod faults;
+mod holds;
 mod network;
+mod nodes;
 mod process;
 mod relays;
+mod runs;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,11 +40,13 @@ use super::mutants::Mutant;
 use super::plan::{BARRIERS, ClientPlan, MILLI, Micros, NUMBERS, Plan, QUEUES, SECOND, Step, TEXTS};
 use super::random::Random;
 use super::reference::{Done, Reference};
-use super::server::Server;
+use super::server::{PORT, Server};
 use crate::core::ids::Timestamp;
 use crate::core::link::{RelayEnd, SessionNo, TICK};
 use crate::core::protocol::Request;
 use crate::core::store::tests::model::{Act, Key};
+pub(super) use runs::LINGER;
+use runs::Runs;
 
 /// Ports of clients begin here.
 const FIRST_PORT: u16 = 10_000;
@@ -77,6 +83,14 @@ enum Event {
     StartRelay(usize),
     Fault(usize),
     NotFull,
+    /// Another process comes in place of a node's last one; with the same id or not.
+    NodeComes(usize, bool),
+    NodeActs(usize, u32),
+    NodeFault(usize),
+    Arrives(usize),
+    Announces(usize),
+    /// A request of the HTTP API gets its turn.
+    Poll(u64),
 }
 
 #[derive(Debug)]
@@ -127,6 +141,8 @@ pub(super) struct Tally {
     pub(super) breaks: u64,
     /// How often everything stood still and was compared.
     pub(super) compared: u64,
+    /// How often a node was told its rank.
+    pub(super) rounds: u64,
 }
 
 impl Tally {
@@ -136,16 +152,17 @@ impl Tally {
         self.crashes += other.crashes;
         self.breaks += other.breaks;
         self.compared += other.compared;
+        self.rounds += other.rounds;
     }
 }
 
 impl std::fmt::Display for Tally {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { events, requests, crashes, breaks, compared } = self;
+        let Self { events, requests, crashes, breaks, compared, rounds } = self;
         write!(
             f,
-            "{events} events, {requests} requests, {crashes} deaths of the server, {breaks} breaks of a link, {compared} \
-             comparisons at rest"
+            "{events} events, {requests} requests, {crashes} deaths of the server, {breaks} breaks of a link, {rounds} \
+             ranks told, {compared} comparisons at rest"
         )
     }
 }
@@ -194,6 +211,7 @@ pub(super) struct World {
     merged: BTreeMap<usize, usize>,
     mutant: Option<Mutant>,
     trace: Option<Vec<String>>,
+    runs: Runs,
     pub(super) tally: Tally,
 }
 
@@ -225,8 +243,9 @@ impl World {
         let heard = Rc::<RefCell<Vec<Note>>>::default();
         let is_deaf = Rc::<Cell<bool>>::default();
         let (hears, deaf) = (Rc::clone(&heard), Rc::clone(&is_deaf));
-        tap::listen(move |tapped| {
-            if deaf.get() {
+        tap::listen(move |port, tapped| {
+            // Stores of rounds are compared with nothing: their workers look at them themselves.
+            if deaf.get() || port != PORT {
                 return;
             }
             hears.borrow_mut().push(match tapped {
@@ -276,6 +295,7 @@ impl World {
             merged: BTreeMap::new(),
             mutant,
             trace: with_trace.then(Vec::new),
+            runs: Runs::new(&plan),
             tally: Tally::default(),
             plan,
         };
@@ -290,6 +310,7 @@ impl World {
         for (n, (at, _)) in world.plan.faults.clone().into_iter().enumerate() {
             world.at(at, Event::Fault(n));
         }
+        world.begin_runs();
         world
     }
 
@@ -346,6 +367,7 @@ impl World {
                 self.clients[client].state
             ));
         }
+        self.settle_runs()?;
         // What the store holds in the end, also after one more death.
         for is_last in [false, true] {
             let keys = || TEXTS.iter().chain(&NUMBERS).chain(&BARRIERS);
@@ -358,6 +380,7 @@ impl World {
             self.crash(false)?;
             self.at(10 * MILLI, Event::Start);
             self.settle()?;
+            self.settle_runs()?;
         }
         self.run_until(self.now + GRACE + 2 * SECOND, |_| false)?;
         let Some(server) = &self.server else { return Err("the server is not there at the end".into()) };
@@ -368,7 +391,7 @@ impl World {
                 "all clients have gone, and the server still has {sessions} sessions, {stats:?}"
             ));
         }
-        Ok(())
+        self.check_memory()
     }
 
     /// One more client, with a connection of its own.
@@ -513,6 +536,18 @@ impl World {
                 Ok(())
             }
             Event::Fault(n) => self.fault(n),
+            Event::NodeComes(node, same_id) => {
+                self.node_comes(node, same_id);
+                Ok(())
+            }
+            Event::NodeActs(node, life) => self.node_acts(node, life),
+            Event::NodeFault(n) => {
+                self.node_fault(n);
+                Ok(())
+            }
+            Event::Arrives(n) => self.arrives(n),
+            Event::Announces(pod) => self.announces(pod),
+            Event::Poll(call) => self.poll_call(call),
             Event::NotFull => {
                 trace!(self, "the disk has room again");
                 self.fill(None);
@@ -547,6 +582,9 @@ impl World {
                 self.relays[relay].is_sending = true;
                 self.soon(Event::Send(relay));
             }
+        }
+        if self.has_runs() {
+            self.look_at_calls(false);
         }
         Ok(())
     }

@@ -34,6 +34,7 @@ impl World {
             }
             Err(why) => return Err(format!("the server cannot start: {why:?}")),
         };
+        self.runs.started = self.now;
         self.listen()?;
         self.at(TICK_OF_SERVER, Event::ServerTick(self.server_life));
         Ok(())
@@ -66,6 +67,7 @@ impl World {
         let server = self.server.take();
         if server.as_ref().is_some_and(|server| server.journal.is_none() || server.is_troubled) {
             self.has_lost = true;
+            self.forget_runs();
             let clients = self.clients.iter().enumerate();
             self.excused.extend(clients.filter(|(_, it)| !it.issued.is_empty()).map(|(n, _)| n));
         }
@@ -78,7 +80,8 @@ impl World {
             self.reference.is_whole(whole);
         }
         trace!(self, "the server dies (power cut: {is_power_cut}); what is left ends with commit {last}");
-        // Dropping it ends its sessions, which nobody sees any more.
+        // Dropping it ends its sessions and requests, which nobody sees any more.
+        self.drop_all_calls();
         drop(server);
         self.is_deaf.set(false);
         self.disk.disk = left;
@@ -270,7 +273,11 @@ impl World {
             return Ok(());
         }
         let Some(server) = &self.server else { return Ok(()) };
-        server.stores.tick();
+        if self.mutant != Some(Mutant::LeaseKeptTooLong) {
+            server.stores.tick();
+        }
+        let now = crate::core::ids::Timestamp(Duration::from_micros(self.now - self.runs.started));
+        server.gates.tick(now, |addr| server.stores.is_connected(addr));
         for link in server.links.view() {
             // The tick that ends them may be this one.
             if link.away.is_some_and(|away| away >= Duration::from_micros(GRACE))
@@ -295,6 +302,10 @@ impl World {
             }
         }
         self.at(TICK_OF_SERVER, Event::ServerTick(life));
+        if self.has_runs() {
+            self.check_runs()?;
+            self.look_at_calls(true);
+        }
         Ok(())
     }
 

@@ -1,0 +1,84 @@
+//! What the world knows to be true of the runs, and what no answer may contradict.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::core::rendezvous::Round;
+
+/// What nodes were told of one round.
+#[derive(Debug, Default)]
+struct ToldRound {
+    /// The nodes, by rank.
+    nodes: Vec<String>,
+    /// The join that was told a rank.
+    told: BTreeMap<u32, (String, String)>,
+    port: Option<u16>,
+}
+
+/// What nodes were told of a run.
+#[derive(Debug, Default)]
+pub(super) struct RunTruth {
+    rounds: BTreeMap<u64, ToldRound>,
+}
+
+impl RunTruth {
+    /// The greatest round that a node was told.
+    pub(super) fn last(&self) -> Option<u64> {
+        self.rounds.last_key_value().map(|(&number, _)| number)
+    }
+
+    /// A server without a journal knows nothing of this.
+    pub(super) fn forget(&mut self) {
+        self.rounds.clear();
+    }
+
+    /// The join `join_id` of `node` has this rank in this round.
+    pub(super) fn complete(
+        &mut self,
+        round: &Round,
+        (node, join_id): (&str, &str),
+        rank: u32,
+        port: Option<u16>,
+        (min, max): (u32, u32),
+    ) -> Result<(), String> {
+        let number = round.number;
+        let nodes: Vec<String> = round.participants.iter().map(|it| it.node.to_string()).collect();
+        let size = nodes.len() as u32;
+        if !(min..=max).contains(&size) || nodes.iter().collect::<BTreeSet<_>>().len() != nodes.len() {
+            return Err(format!("round {number} has these nodes: {nodes:?}"));
+        }
+        if nodes.get(rank as usize).map(String::as_str) != Some(node) {
+            return Err(format!("{node} is told rank {rank} of round {number}, which has {nodes:?}"));
+        }
+        let last = self.last();
+        if !self.rounds.contains_key(&number) && last.is_some_and(|last| last > number) {
+            return Err(format!("round {number} is complete after round {last:?}"));
+        }
+        let new = || ToldRound { nodes: nodes.clone(), port, ..ToldRound::default() };
+        let known = self.rounds.entry(number).or_insert_with(new);
+        if known.nodes != nodes || known.port != port {
+            return Err(format!(
+                "round {number} was complete with {:?} and store {:?}, and is so again with {nodes:?} and {port:?}",
+                known.nodes, known.port
+            ));
+        }
+        let mine = (node.to_owned(), join_id.to_owned());
+        if let Some((other, _)) = known.told.get(&rank).filter(|it| it.0 != mine.0) {
+            return Err(format!("rank {rank} of round {number} is told to {node}, and was told to {other}"));
+        }
+        if let Some((other, _)) = known.told.iter().find(|(other, it)| **other != rank && **it == mine) {
+            return Err(format!("{node} is told rank {rank} of round {number}, and was told rank {other}"));
+        }
+        known.told.insert(rank, mine);
+        Ok(())
+    }
+
+    /// A node of round `number` is told to go on.
+    pub(super) fn goes_on(&self, node: &str, number: u64) -> Result<(), String> {
+        match self.last().filter(|&last| last > number) {
+            Some(last) => Err(format!(
+                "{node} is told to go on in round {number}, and round {last} is complete: two rounds at once"
+            )),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! All that is there of runs, gates and barriers, and what is checked of it as a whole.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::super::plan::{Micros, Plan, SECOND};
+use super::super::random::Random;
+use super::super::server::Flag;
+use super::super::truth::RunTruth;
+use super::calls::{Answer, Call, Caller};
+use super::holds::{Participant, Pod, Told};
+use super::nodes::{Node, run_id};
+use super::{Checked, Event, World};
+use crate::core::insight::StoreOwner;
+
+/// A store that nobody uses is given up after so long (--store-linger, and the time for joins).
+pub(in super::super) const LINGER: Micros = 6 * SECOND;
+
+type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+pub(super) struct Runs {
+    /// Of its own, so that schedules without runs stay what they are.
+    pub(super) random: Random,
+    pub(super) nodes: Vec<Node>,
+    pub(super) participants: Vec<Participant>,
+    pub(super) pods: Vec<Pod>,
+    pub(super) truths: Vec<RunTruth>,
+    pub(super) told: Told,
+    /// When the first pod of a gate was let go.
+    pub(super) went_at: BTreeMap<usize, Micros>,
+    pub(super) calls: BTreeMap<u64, Call>,
+    pub(super) next_call: u64,
+    /// Answers to nodes that are stopped.
+    pub(super) late: BTreeMap<usize, Answer>,
+    /// The server's timer.
+    pub(super) keeper: Option<(Task, Arc<Flag>)>,
+    /// When the server began to count its time.
+    pub(super) started: Micros,
+    /// The server dies when it next tells a rank, and is away for so long.
+    pub(super) dies_at_answer: Option<Micros>,
+    /// Since when a leased port is no round's.
+    pub(super) unused: BTreeMap<u16, Micros>,
+}
+
+impl Runs {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let nodes = plan.runs.runs.iter().enumerate();
+        let participants = plan.runs.barriers.iter().enumerate();
+        let pods = plan.runs.gates.iter().enumerate();
+        Self {
+            random: Random::new(plan.seed ^ 0x00dd_ba11),
+            nodes: nodes.flat_map(|(run, it)| (0..it.nodes.len()).map(move |n| Node::new(run, n))).collect(),
+            participants: participants
+                .flat_map(|(barrier, it)| {
+                    (0..it.participants.len()).map(move |n| Participant::new(barrier, n))
+                })
+                .collect(),
+            pods: pods.flat_map(|(gate, it)| (0..it.pods.len()).map(move |n| Pod::new(gate, n))).collect(),
+            truths: plan.runs.runs.iter().map(|_| RunTruth::default()).collect(),
+            told: Told::default(),
+            went_at: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            next_call: 0,
+            late: BTreeMap::new(),
+            keeper: None,
+            started: 0,
+            dies_at_answer: None,
+            unused: BTreeMap::new(),
+        }
+    }
+}
+
+impl World {
+    /// Puts on the agenda when everybody comes.
+    pub(super) fn begin_runs(&mut self) {
+        let plan = self.plan.runs.clone();
+        let comes = plan.runs.iter().flat_map(|run| &run.nodes).enumerate();
+        comes.for_each(|(node, &at)| self.at(at, Event::NodeComes(node, false)));
+        let arrive = plan.barriers.iter().flat_map(|it| &it.participants).enumerate();
+        arrive.for_each(|(n, &at)| self.at(at, Event::Arrives(n)));
+        let announce = plan.gates.iter().flat_map(|it| &it.pods).enumerate();
+        announce.for_each(|(pod, &at)| self.at(at, Event::Announces(pod)));
+        for (n, (at, _)) in plan.faults.iter().enumerate() {
+            self.at(*at, Event::NodeFault(n));
+        }
+    }
+
+    /// Whether anything of this is in the world.
+    pub(super) fn has_runs(&self) -> bool {
+        !self.runs.nodes.is_empty() || !self.runs.participants.is_empty() || !self.runs.pods.is_empty()
+    }
+
+    /// A stopped process goes on: it finds what has come meanwhile.
+    pub(super) fn node_wakes(&mut self, node: usize) -> Option<Checked> {
+        if self.is_node_stopped(node) {
+            return None;
+        }
+        let answer = self.runs.late.remove(&node)?;
+        Some(self.answered(Caller::Node(node), answer))
+    }
+
+    /// Once nothing happens any more, all come to where they should be.
+    pub(super) fn settle_runs(&mut self) -> Checked {
+        if !self.has_runs() {
+            return Ok(());
+        }
+        self.runs.dies_at_answer = None;
+        let until = self.now + Self::RUNS_SETTLE;
+        let problem = |world: &Self| world.runs_problem().or_else(|| world.holds_problem());
+        while let Some(why) = problem(self) {
+            if self.now >= until {
+                return Err(format!("{why}, and this does not end"));
+            }
+            self.run_until(self.now + SECOND / 4, |_| false)?;
+        }
+        Ok(())
+    }
+
+    /// What must hold at every tick of the server.
+    pub(super) fn check_runs(&mut self) -> Checked {
+        self.check_waiting()?;
+        let Some(server) = &self.server else { return Ok(()) };
+        let mut used = BTreeMap::new();
+        for run in 0..self.plan.runs.runs.len() {
+            let Some((it, Some(port))) = server.rounds.snapshot(&run_id(run)) else { continue };
+            if it.nodes.is_empty() {
+                // It is over, and so is its store.
+                continue;
+            }
+            if let Some(other) = used.insert(port, run) {
+                return Err(format!("port {port} is leased to run {run} and to run {other}"));
+            }
+            if server.stores.owner(port) != Some(StoreOwner::Round(run_id(run))) {
+                return Err(format!("the store on port {port} is not that of run {run}, which is told so"));
+            }
+        }
+        let mut unused = BTreeMap::new();
+        for listener in server.stores.listeners() {
+            let port = listener.engine().port();
+            let is_used = match server.stores.owner(port) {
+                None => continue,
+                Some(StoreOwner::Run(_)) => false,
+                // The last round's stays while nodes wait for the next one.
+                Some(StoreOwner::Round(run)) => {
+                    server.rounds.snapshot(&run).is_some_and(|(it, _)| !it.nodes.is_empty())
+                }
+            };
+            if !is_used {
+                let since = *self.runs.unused.get(&port).unwrap_or(&self.now);
+                if self.now > since + LINGER + 2 * SECOND {
+                    return Err(format!("nobody uses the store on port {port}, and its lease is kept"));
+                }
+                unused.insert(port, since);
+            }
+        }
+        self.runs.unused = unused;
+        Ok(())
+    }
+
+    /// The memory that is counted is what is there.
+    pub(super) fn check_memory(&self) -> Checked {
+        let Some(server) = &self.server else { return Ok(()) };
+        let stores: usize = server.stores.listeners().iter().map(|it| it.engine().stats().bytes).sum();
+        let runs = server.rounds.inspect(|core, barriers| core.memory() + barriers.memory());
+        let gates = server.gates.look().memory();
+        let (counted, held) = (server.stores.budget().used(), stores + runs + gates);
+        if counted == held {
+            return Ok(());
+        }
+        Err(format!(
+            "{counted} bytes are counted; the stores have {stores}, the runs {runs}, the gates {gates}"
+        ))
+    }
+}
