@@ -77,8 +77,9 @@ fn joining(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
     let joined = count(present.count());
     let waited = Elapsed(now.since(since));
     let is_short = expected.is_none_or(|expected| joined < expected.min);
-    // Without a number, its waits show the missing nodes of a static run.
-    if is_short && joined > 0 && (run.kind() == RunKind::C10d || expected.is_some()) {
+    // Without a number, and while nodes go on with the attempt before, the waits of a static run show what is missing.
+    let is_plain = expected.is_some() && run.not_again().next().is_none();
+    if is_short && joined > 0 && (run.kind() == RunKind::C10d || is_plain) {
         let name = |rank: Option<u32>| format!("node {}", rank.unwrap_or_default());
         let missing = missing(run, plan, expected).into_iter();
         let reason = Reason::NodesMissing {

@@ -306,7 +306,7 @@ impl Graph<'_> {
                     (next, key)
                 }
                 // A process for which others wait, and which waits for nothing.
-                (_, _, Some(asked)) => return root(asked.writer, asked.what, Whereabouts::Busy),
+                (_, _, Some(asked)) => return root(asked.writer, asked.what, self.without_wait(at)),
                 (..) => return root(ExpectedWriter::Unknown, "a key", Whereabouts::Unknown),
             };
             if let Some(from) = path.iter().position(|&member| member == at) {
@@ -338,13 +338,25 @@ impl Graph<'_> {
                         ExpectedWriter::Rank(rank) => {
                             run.map_or(Whereabouts::NeverCame, |run| self.missed(run, rank))
                         }
-                        ExpectedWriter::Node(_) => Whereabouts::NeverCame,
+                        ExpectedWriter::Node(rank) => run.map_or(Whereabouts::NeverCame, |run| {
+                            let is_there = run.not_again().any(|node| node.rank == Some(rank));
+                            if is_there { Whereabouts::NotAgain } else { Whereabouts::NeverCame }
+                        }),
                         _ => Whereabouts::Unknown,
                     };
                     return root(writer, what, whereabouts);
                 }
             }
         }
+    }
+
+    /// What a process does of which no wait is known.
+    fn without_wait(&self, conn: ConnId) -> Whereabouts {
+        /// Waits are told once a second, when they have lasted for one.
+        const UNTOLD: Duration = Duration::from_millis(2500);
+        let since = self.store.clients.get(&conn).map(|client| client.since);
+        let is_new = since.is_some_and(|since| self.now.since(since) < UNTOLD);
+        if is_new { Whereabouts::JustCame } else { Whereabouts::Busy }
     }
 
     /// A static node waits for its ranks, and the node with rank 0 has handed out those of others only.
@@ -593,8 +605,8 @@ impl Graph<'_> {
                     Whereabouts::NeverCame if writer.is_worker() => {
                         Names::of_some(run.world().never_came(), |rank| run.rank_label(rank))
                     }
-                    // Said of the node itself.
-                    Whereabouts::NotCounted { .. } => return None,
+                    // Said of the node itself, or its own wait may be the cause.
+                    Whereabouts::NotCounted { .. } | Whereabouts::JustCame => return None,
                     _ => Names::default(),
                 };
                 let ended = if missing.is_empty() { Names::default() } else { self.ended_near(run) };

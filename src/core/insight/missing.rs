@@ -96,7 +96,9 @@ fn without_role<'a>(
     expected: Option<Expected>,
 ) -> impl Iterator<Item = MissingNode> + 'a {
     let ranks = expected.filter(|_| run.kind() == RunKind::Static).map_or(0, |expected| expected.min);
-    (0..ranks).filter(|&rank| run.node_of_rank(rank).is_none()).map(|rank| {
+    let is_there =
+        |rank| run.node_of_rank(rank).is_some() || run.not_again().any(|node| node.rank == Some(rank));
+    (0..ranks).filter(move |&rank| !is_there(rank)).map(|rank| {
         let pod = plan.pod_of_rank(rank).map(|pod| pod.pod.clone());
         known(pod.unwrap_or_else(|| format!("node {rank}")), Some(rank), "role_exchange", None)
     })

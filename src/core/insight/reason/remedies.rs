@@ -51,6 +51,10 @@ impl Reason {
             Self::WaitingAtBarrier { .. } => {
                 "look at the processes that have not arrived: are they busy, or have they gone another way?"
             }
+            Self::RankZeroSlow { whereabouts: Whereabouts::NotAgain, .. }
+            | Self::WaitingForNode { whereabouts: Whereabouts::NotAgain, .. } => {
+                "a node of a static run cannot be replaced while the others go on: restart all agents"
+            }
             Self::WaitingForKey { .. } => {
                 "look which part of the program writes that key, and whether its name is the same there"
             }

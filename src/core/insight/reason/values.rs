@@ -121,6 +121,10 @@ pub enum Whereabouts {
     NeverCame,
     /// It is connected and waits for nothing here: it is busy with something else.
     Busy,
+    /// It came just now: what it waits for is not known yet.
+    JustCame,
+    /// A static node that is there, and has not come again since an attempt began for which it should.
+    NotAgain,
     /// It is connected, and waits itself for a key of which the server does not know who writes it.
     Waits {
         /// The key.
@@ -154,6 +158,8 @@ impl Display for Whereabouts {
             Self::Busy => {
                 f.write_str("it is connected, but waits for nothing here: it is busy or stuck elsewhere")
             }
+            Self::JustCame => f.write_str("it has just come"),
+            Self::NotAgain => f.write_str("it is there, and goes on with the attempt before"),
             Self::Waits { key } => write!(f, "it waits itself for `{key}`, which nobody has written"),
             Self::Dropped { why } => write!(f, "it had published it, and it was dropped: {why}"),
             Self::NotCounted { nodes } => {

@@ -216,6 +216,8 @@ impl TrackedRun {
         }
         let is_removed = |(node, listed): &(&TrackedNode, &bool)| {
             let is_there = node.gone.is_none() && node.conn.is_some_and(|own| own != conn);
+            // At the exit barrier agents wait on the connection of their heartbeats.
+            let is_there = is_there && !node.finished;
             !**listed && node.membership == Membership::Participant && is_there
         };
         let removed: Vec<_> =

@@ -82,7 +82,8 @@ impl TrackedRun {
             return;
         }
         let since = first_at(&dying, now);
-        let left = count(self.participants().filter(|node| node.gone.is_none()).count());
+        let there = self.participants().filter(|node| node.gone.is_none()).count();
+        let left = count(there.saturating_add(self.not_again().count()));
         let (cut_off, dying): (Vec<_>, Vec<_>) = dying.into_iter().partition(|one| one.link.is_some());
         if !cut_off.is_empty() {
             let links: BTreeSet<_> = cut_off.iter().filter_map(|one| one.link.clone()).collect();

@@ -130,6 +130,12 @@ impl TrackedRun {
         count(self.nodes().iter().filter(waits).count())
     }
 
+    /// Static: nodes of the attempt before that are there, and have not come to this one.
+    pub(in crate::core::insight) fn not_again(&self) -> impl Iterator<Item = &TrackedNode> {
+        let is_one = |node: &&TrackedNode| node.membership == Membership::WaitList && node.gone.is_none();
+        self.life.nodes.iter().filter(|_| self.kind == RunKind::Static).filter(is_one)
+    }
+
     /// Members have left the complete round for the next one. torch's agents do so all together.
     fn waits_for_next_round(&self) -> bool {
         self.waiting() > 0 && self.round.group.is_some_and(|group| self.joined() < group)

@@ -12,6 +12,8 @@ struct Member {
     host: String,
     pid: u32,
     stamp: u32,
+    /// Given when the round was complete; it stays when others leave.
+    rank: u32,
 }
 
 /// The state of one run.
@@ -30,12 +32,12 @@ pub(super) struct StateModel {
 
 impl StateModel {
     /// What a node changes; a heartbeat of its own always comes with it. Words: `join`, `wait`, `redundant`, `leave`,
-    /// `drop:N` (the node of connection N), `deadline`, `complete`, `next` (round), `close`,
+    /// `drop:N` (the node of connection N), `deadline`, `patient` (no deadline), `complete`, `next` (round), `close`,
     /// `rank:N` (the first rank, so that the others follow it).
     pub(super) fn change(&mut self, conn: u32, host: &str, pid: u32, words: &str, now: Timestamp) {
         self.exists = true;
         let stamp = now.0.as_micros() as u32;
-        let me = Member { conn, host: host.to_owned(), pid, stamp };
+        let me = Member { conn, host: host.to_owned(), pid, stamp, rank: 0 };
         for list in [&mut self.participants, &mut self.wait_list, &mut self.redundant] {
             list.iter_mut().filter(|member| member.conn == conn).for_each(|member| member.stamp = stamp);
         }
@@ -58,7 +60,9 @@ impl StateModel {
                 "complete" => {
                     (self.complete, self.deadline) = (true, false);
                     self.participants.sort_by(|a, b| (&a.host, a.pid).cmp(&(&b.host, b.pid)));
+                    (0..).zip(&mut self.participants).for_each(|(rank, member)| member.rank = rank);
                 }
+                "patient" => self.deadline = false,
                 "next" => {
                     self.round += 1;
                     (self.complete, self.deadline) = (false, false);
@@ -95,10 +99,7 @@ impl StateModel {
         let participants: Vec<_> = self
             .participants
             .iter()
-            .enumerate()
-            .map(|(rank, member)| {
-                (node(member), int(if self.complete { self.first_rank + rank as u32 } else { 0 }))
-            })
+            .map(|member| (node(member), int(if self.complete { self.first_rank + member.rank } else { 0 })))
             .collect();
         let heartbeats: Vec<_> = everyone.iter().map(|member| (node(member), moment(member.stamp))).collect();
         let fields = [

@@ -1,11 +1,10 @@
-//! Random schedules of faults, of which the truth is known: who came, who is dead, who waits for whom. Nothing that is
-//! said may contradict it, and who waits is told why.
+//! Ranks without agents.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::lab::Lab;
+use super::super::lab::Lab;
 use crate::core::insight::Settings;
 use crate::core::store::StaleKeyConfig;
 

@@ -1,0 +1,761 @@
+//! Agents of torchrun's c10d backend, as torch 2.15 has them: each does what its copy of the state tells it to.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::super::lab::Lab;
+use super::{Checked, Past, names, number, text, yes};
+use crate::api::Explanation;
+use crate::core::insight::Settings;
+use crate::core::store::StaleKeyConfig;
+
+const HOSTS: usize = 4;
+/// How often agents look at the state.
+const STEP: f64 = 0.5;
+const HEARTBEAT: f64 = 5.0;
+/// Who has sent no heartbeat for so long is taken out by the next that writes.
+const DEAD_AFTER: f64 = 15.0;
+const LAST_CALL: f64 = 2.0;
+/// Until a node gives up on the join, or on a key of another.
+const PATIENCE: f64 = 25.0;
+const EXPLAIN_AFTER: f64 = 3.0;
+
+#[derive(Debug, Clone, Copy)]
+enum Op {
+    /// An agent is started on this host, if none is there.
+    Come(usize),
+    /// It is killed.
+    Die(usize),
+    Freeze(usize),
+    Thaw(usize),
+    /// Its host is gone without a word, and another agent with its name is started.
+    Replace(usize),
+    /// Its workers fail, and it restarts them.
+    Restart(usize),
+    /// Its workers fail for good.
+    Fail(usize),
+    /// Its workers succeed.
+    Finish(usize),
+    FinishAll,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Place {
+    Nowhere,
+    /// In the round, since the order in which it came.
+    In,
+    Waits,
+    Redundant,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Phase {
+    Joins,
+    Exchanges { told: bool, since: f64 },
+    Runs,
+    AtExit { round: u64 },
+}
+
+#[derive(Debug, Clone)]
+struct Agent {
+    conn: u32,
+    host: usize,
+    nodes: (usize, usize),
+    connected: bool,
+    acts: bool,
+    finished: bool,
+    phase: Phase,
+    place: Place,
+    rank: Option<usize>,
+    /// What it waits for now.
+    waits: bool,
+    beat: f64,
+    joined: f64,
+    until: f64,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Round {
+    number: u64,
+    complete: bool,
+    closed_by: Option<usize>,
+    deadline: Option<f64>,
+    /// Nodes that it was complete with.
+    group: usize,
+    exited: usize,
+    done: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Moment {
+    round: Round,
+    agents: Vec<Agent>,
+}
+
+impl Moment {
+    fn there(&self, place: Place) -> impl Iterator<Item = &Agent> {
+        self.agents.iter().filter(move |agent| agent.connected && agent.place == place)
+    }
+
+    fn count(&self, place: Place) -> usize {
+        self.there(place).count()
+    }
+}
+
+struct Truth {
+    lab: Lab,
+    now: Moment,
+    past: Past<Moment>,
+    nodes: [(usize, usize); HOSTS],
+    checked: usize,
+    /// What insight was told to expect.
+    flag: Option<usize>,
+    groups: Vec<usize>,
+}
+
+impl Truth {
+    fn new(nodes: [(usize, usize); HOSTS], flag: bool) -> Self {
+        let flag = flag.then_some(nodes[0]);
+        let settings = Settings {
+            explain_after: Duration::from_secs_f64(EXPLAIN_AFTER),
+            nodes: flag.map(|(min, max)| (min as u32, max as u32)),
+            ..Settings::default()
+        };
+        let mut lab = Lab::with(settings, StaleKeyConfig::default());
+        lab.pauses = vec![250];
+        let now = Moment { round: Round::default(), agents: Vec::new() };
+        let (past, flag) = (Past(Vec::new()), flag.map(|(min, _)| min));
+        Self { lab, now, past, nodes, checked: 0, flag, groups: Vec::new() }
+    }
+
+    fn seconds(&self) -> f64 {
+        self.lab.now.0.as_secs_f64()
+    }
+
+    /// The agent of this host that does something.
+    fn on(&self, host: usize) -> Option<usize> {
+        self.now.agents.iter().position(|agent| agent.host == host && agent.connected && agent.acts)
+    }
+
+    fn frozen_on(&self, host: usize) -> Option<usize> {
+        let is_it = |agent: &Agent| agent.host == host && agent.connected && !agent.acts;
+        self.now.agents.iter().rposition(is_it)
+    }
+
+    fn come(&mut self, host: usize) {
+        let conn = self.now.agents.len() as u32;
+        self.lab.connect(conn, &format!("10.77.0.{}", 10 + host), 1000 + conn);
+        self.lab.ping(conn);
+        if !self.lab.has("/torch.rendezvous.job") {
+            // The state of those that have all gone was dropped.
+            self.lab.forget_state("job");
+            self.now.round = Round::default();
+            self.now.agents.iter_mut().for_each(|agent| (agent.place, agent.rank) = (Place::Nowhere, None));
+        }
+        self.lab.first_cas(conn, "job");
+        let at = self.seconds();
+        self.now.agents.push(Agent {
+            conn,
+            host,
+            nodes: self.nodes[host],
+            connected: true,
+            acts: true,
+            finished: false,
+            phase: Phase::Joins,
+            place: Place::Nowhere,
+            rank: None,
+            waits: false,
+            beat: at,
+            joined: at,
+            until: at + PATIENCE,
+        });
+    }
+
+    fn leave(&mut self, n: usize) {
+        self.lab.leave(self.now.agents[n].conn);
+        let agent = &mut self.now.agents[n];
+        (agent.connected, agent.acts, agent.waits) = (false, false, false);
+    }
+
+    fn play(&mut self, op: Op) {
+        match op {
+            Op::Come(host) => {
+                if self.on(host).is_none() && self.frozen_on(host).is_none() {
+                    self.come(host);
+                }
+            }
+            Op::Die(host) => {
+                if let Some(n) = self.on(host).or(self.frozen_on(host)) {
+                    self.leave(n);
+                }
+            }
+            Op::Freeze(host) => {
+                if let Some(n) = self.on(host) {
+                    self.now.agents[n].acts = false;
+                }
+            }
+            Op::Thaw(host) => {
+                if let (None, Some(n)) = (self.on(host), self.frozen_on(host)) {
+                    self.now.agents[n].acts = true;
+                }
+            }
+            Op::Replace(host) => {
+                if let Some(n) = self.on(host) {
+                    self.now.agents[n].acts = false;
+                    self.come(host);
+                }
+            }
+            Op::Restart(host) => {
+                if let Some(n) = self.on(host).filter(|&n| self.now.agents[n].phase == Phase::Runs) {
+                    self.join_again(n);
+                }
+            }
+            Op::Fail(host) => {
+                if let Some(n) = self.on(host).filter(|&n| self.now.agents[n].phase == Phase::Runs) {
+                    self.close(n);
+                }
+            }
+            Op::Finish(host) => self.finish(host),
+            Op::FinishAll => (0..HOSTS).for_each(|host| self.finish(host)),
+        }
+    }
+
+    fn base(round: u64) -> String {
+        format!("/torch.rendezvous.job.{round}")
+    }
+
+    fn finish(&mut self, host: usize) {
+        let Some(n) = self.on(host).filter(|&n| self.now.agents[n].phase == Phase::Runs) else { return };
+        if self.now.agents[n].place != Place::In {
+            return;
+        }
+        let (conn, round) = (self.now.agents[n].conn, self.now.round.number);
+        let base = format!("{}/torchelastic/agent/terminal_state", Self::base(round));
+        self.lab.add(conn, &format!("{base}/num_members"), 1);
+        self.now.round.exited += 1;
+        if self.now.round.exited == self.now.round.group {
+            self.lab.set(conn, &format!("{base}/last_member"), b"x");
+            self.now.round.done = true;
+        }
+        self.lab.wait(conn, &[&format!("{base}/last_member")]);
+        let agent = &mut self.now.agents[n];
+        (agent.phase, agent.finished, agent.waits) = (Phase::AtExit { round }, true, true);
+    }
+
+    /// Writes the state with a change of its own, and without those that are dead by their heartbeats.
+    fn write(&mut self, n: usize, own: &str) {
+        let at = self.seconds();
+        let mut words = String::new();
+        let mut removed = false;
+        for other in 0..self.now.agents.len() {
+            let agent = &mut self.now.agents[other];
+            if other != n && agent.place != Place::Nowhere && agent.beat < at - DEAD_AFTER {
+                removed |= agent.place == Place::In;
+                (agent.place, agent.rank) = (Place::Nowhere, None);
+                words.extend(["drop:", &agent.conn.to_string(), " "]);
+            }
+        }
+        if removed {
+            words += self.after_removal(n);
+        }
+        for word in own.split_whitespace() {
+            words += word;
+            words += " ";
+            let agent = &mut self.now.agents[n];
+            match word {
+                "join" => (agent.place, agent.joined) = (Place::In, at),
+                "wait" => agent.place = Place::Waits,
+                "redundant" => agent.place = Place::Redundant,
+                "leave" => {
+                    let was_in = agent.place == Place::In;
+                    (agent.place, agent.rank) = (Place::Nowhere, None);
+                    if was_in {
+                        words += self.after_removal(n);
+                    }
+                }
+                "deadline" => self.now.round.deadline = Some(at + LAST_CALL),
+                "complete" => self.complete(),
+                "close" => self.now.round.closed_by = Some(n),
+                _ => unreachable!("{word}"),
+            }
+        }
+        self.now.agents[n].beat = at;
+        self.lab.cas(self.now.agents[n].conn, "job", &words);
+    }
+
+    /// What torch does when a participant is taken out.
+    fn after_removal(&mut self, n: usize) -> &'static str {
+        let left = self.now.agents.iter().filter(|agent| agent.place == Place::In).count();
+        if self.now.round.complete {
+            if left == 0 {
+                let (number, closed_by) = (self.now.round.number + 1, self.now.round.closed_by);
+                self.now.round = Round { number, closed_by, ..Round::default() };
+                return "next ";
+            }
+        } else if left < self.now.agents[n].nodes.0 {
+            self.now.round.deadline = None;
+            return "patient ";
+        }
+        ""
+    }
+
+    fn complete(&mut self) {
+        let mut members: Vec<&mut Agent> =
+            self.now.agents.iter_mut().filter(|agent| agent.place == Place::In).collect();
+        members.sort_by_key(|agent| (agent.host, agent.conn));
+        self.now.round.group = members.len();
+        for (rank, member) in members.into_iter().enumerate() {
+            member.rank = Some(rank);
+        }
+        (self.now.round.complete, self.now.round.deadline) = (true, None);
+        self.groups.push(self.now.round.group);
+    }
+
+    fn join_again(&mut self, n: usize) {
+        if self.now.agents[n].place == Place::In {
+            self.write(n, "leave");
+        }
+        let until = self.seconds() + PATIENCE;
+        let agent = &mut self.now.agents[n];
+        (agent.phase, agent.until) = (Phase::Joins, until);
+    }
+
+    /// It closes the run and ends.
+    fn close(&mut self, n: usize) {
+        if self.now.round.closed_by.is_none() {
+            self.write(n, "close");
+        }
+        self.leave(n);
+    }
+
+    /// Each agent does what it has to do now.
+    fn act(&mut self) {
+        for n in 0..self.now.agents.len() {
+            let agent = &self.now.agents[n];
+            if !agent.acts {
+                continue;
+            }
+            match agent.phase {
+                Phase::Joins => self.join(n),
+                Phase::Exchanges { told, since } => self.exchange(n, told, since),
+                Phase::Runs => {
+                    if self.now.agents.iter().any(|other| other.place == Place::Waits) {
+                        self.join_again(n);
+                    } else {
+                        self.beat(n);
+                    }
+                }
+                Phase::AtExit { round } => {
+                    let base = format!("{}/torchelastic/agent/terminal_state", Self::base(round));
+                    if self.lab.has(&format!("{base}/last_member")) {
+                        self.close(n);
+                    }
+                }
+            }
+        }
+    }
+
+    fn beat(&mut self, n: usize) {
+        if self.now.agents[n].beat + HEARTBEAT <= self.seconds() {
+            self.write(n, "");
+        }
+    }
+
+    /// Somebody in the state has sent no heartbeat for too long.
+    fn some_are_dead(&self, n: usize) -> bool {
+        let dead = self.seconds() - DEAD_AFTER;
+        let is_dead = |(other, agent): (usize, &Agent)| {
+            other != n && agent.place != Place::Nowhere && agent.beat < dead
+        };
+        self.now.agents.iter().enumerate().any(is_dead)
+    }
+
+    fn join(&mut self, n: usize) {
+        let at = self.seconds();
+        if self.now.round.closed_by.is_none() && self.some_are_dead(n) {
+            self.write(n, "");
+        }
+        let Agent { place, nodes: (min, max), until, .. } = self.now.agents[n];
+        let there = self.now.agents.iter().filter(|agent| agent.place == Place::In).count();
+        let round = &self.now.round;
+        if round.closed_by.is_some() {
+            return self.leave(n);
+        }
+        if round.complete && place == Place::In {
+            self.now.agents[n].phase = Phase::Exchanges { told: false, since: at };
+            return;
+        }
+        if at > until {
+            if place != Place::Nowhere {
+                self.write(n, "leave");
+            }
+            return self.close(n);
+        }
+        if round.complete {
+            return match place {
+                Place::Waits => self.beat(n),
+                _ if there < max => self.write(n, "wait"),
+                Place::Redundant => self.beat(n),
+                _ => self.write(n, "redundant"),
+            };
+        }
+        if place == Place::In {
+            if there >= min && there <= max && round.deadline.is_some_and(|deadline| deadline < at) {
+                return self.write(n, "complete");
+            }
+            return self.beat(n);
+        }
+        let deadline = if there + 1 == min { " deadline" } else { "" };
+        let complete = if there + 1 == max { " complete" } else { "" };
+        self.write(n, &format!("join{deadline}{complete}"));
+    }
+
+    fn exchange(&mut self, n: usize, told: bool, since: f64) {
+        let at = self.seconds();
+        let Agent { conn, rank, waits, .. } = self.now.agents[n];
+        let Some(rank) = rank else {
+            // It was taken out in the meantime, and hangs.
+            return;
+        };
+        let base = Self::base(self.now.round.number);
+        let group = self.now.round.group;
+        let role = |rank: usize| format!("{base}/torchelastic/role_info/{rank}");
+        let ranks = |rank: usize| format!("{base}/torchelastic/assigned_ranks/{rank}");
+        if !told {
+            if rank == 0 {
+                self.lab.set(conn, &format!("{base}/MASTER_ADDR"), b"node0");
+                self.lab.set(conn, &format!("{base}/MASTER_PORT"), b"41234");
+            } else if !self.lab.has(&format!("{base}/MASTER_PORT")) {
+                return self.wait(n, waits, since, &[format!("{base}/MASTER_PORT")]);
+            }
+            self.lab.set(conn, &role(rank), b"{}");
+            let agent = &mut self.now.agents[n];
+            (agent.phase, agent.waits) = (Phase::Exchanges { told: true, since: at }, false);
+            return;
+        }
+        let wanted: Vec<String> = if rank == 0 { (0..group).map(role).collect() } else { vec![ranks(rank)] };
+        let is_there = |lab: &mut Lab| wanted.iter().all(|key| lab.has(key));
+        if !is_there(&mut self.lab) {
+            return self.wait(n, waits, since, &wanted);
+        }
+        if rank == 0 {
+            let pairs: Vec<_> =
+                (0..group).map(|node| (ranks(node), format!("[{node}, {group}, {node}, {group}]"))).collect();
+            self.lab.multi_set(conn, &pairs);
+        }
+        let agent = &mut self.now.agents[n];
+        (agent.phase, agent.waits) = (Phase::Runs, false);
+    }
+
+    fn wait(&mut self, n: usize, waits: bool, since: f64, keys: &[String]) {
+        let conn = self.now.agents[n].conn;
+        if !waits {
+            self.lab.wait(conn, &keys.iter().map(String::as_str).collect::<Vec<_>>());
+            self.now.agents[n].waits = true;
+        } else if self.seconds() > since + PATIENCE {
+            self.lab.cancel(conn);
+            self.close(n);
+        }
+    }
+
+    fn pass(&mut self, seconds: f64) -> Checked {
+        let until = self.seconds() + seconds;
+        while self.seconds() < until {
+            self.act();
+            // A run that is closed stays so: its state is gone when all have left for long.
+            self.past.0.push((self.seconds(), self.now.clone()));
+            self.lab.pass(STEP);
+            while let Some((at, said)) = self.lab.said.get(self.checked) {
+                self.checked += 1;
+                let (at, said) = (*at, said.clone());
+                self.check(at, &said)
+                    .map_err(|why| format!("{at:.1}: {}: {}: {why}", said.code, said.text))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The agents that a name may mean.
+    fn called(&self, name: &str) -> Result<Vec<usize>, String> {
+        let name = name.split(" (node rank").next().unwrap_or_default();
+        let all = || self.now.agents.iter().enumerate();
+        let process = name.strip_prefix("process ").and_then(|rest| rest.split(' ').next());
+        let pid = process.or_else(|| Some(name.split_once('_')?.1));
+        let is_it = |agent: &Agent| match pid {
+            Some(pid) => (1000 + agent.conn).to_string() == pid,
+            None => format!("node{}", agent.host) == name,
+        };
+        let found: Vec<usize> = all().filter(|(_, agent)| is_it(agent)).map(|(n, _)| n).collect();
+        if found.is_empty() { Err(format!("nobody is called {name}")) } else { Ok(found) }
+    }
+
+    /// Whether this held of each of the names at some moment just before, at the same for all.
+    fn all(&self, at: f64, names: &[String], holds: impl Fn(&Moment, &Agent) -> bool) -> Checked {
+        let called: Vec<Vec<usize>> = names.iter().map(|name| self.called(name)).collect::<Result<_, _>>()?;
+        let is_so = |moment: &Moment| {
+            let one = |which: &Vec<usize>| {
+                which.iter().filter_map(|&n| moment.agents.get(n)).any(|agent| holds(moment, agent))
+            };
+            called.iter().all(one)
+        };
+        yes(self.past.any(at, is_so), &format!("not so of {names:?}"))
+    }
+
+    fn check(&self, at: f64, said: &Explanation) -> Checked {
+        let facts = &said.facts;
+        let any = |holds: &dyn Fn(&Moment) -> bool, why: &str| yes(self.past.any(at, holds), why);
+        let is_in = |_: &Moment, agent: &Agent| agent.connected && agent.place == Place::In;
+        match said.code.as_str() {
+            "run_started" => self.all(at, &[text(facts, "who").into()], |_, agent| agent.place == Place::In),
+            "round_complete" => {
+                let nodes = number(facts, "nodes");
+                any(&|m| m.round.complete && m.round.group == nodes, "not complete with so many")?;
+                self.all(at, &[text(facts, "last").into()], |_, agent| agent.place == Place::In)
+            }
+            "nodes_missing" => {
+                let (joined, present) = (number(facts, "joined"), names(facts, "present"));
+                any(&|m| !m.round.complete && m.count(Place::In) == joined, "not so many")?;
+                self.all(at, &present, is_in)?;
+                let missing = names(facts, "missing");
+                for name in &missing {
+                    let called = self.called(name)?;
+                    // Where a host was replaced, its name may mean the agent before.
+                    let is_in = |agent: &Agent| agent.connected && agent.place == Place::In;
+                    let is_out = |m: &Moment| {
+                        called.iter().any(|&n| m.agents.get(n).is_none_or(|agent| !is_in(agent)))
+                    };
+                    any(&is_out, &format!("{name} is there"))?;
+                }
+                let Some(expected) = facts["expected"].as_u64().map(|n| n as usize) else { return Ok(()) };
+                yes(missing.len() <= expected - joined, "more are missing than are")?;
+                match text(facts, "from") {
+                    "flag" => yes(self.flag == Some(expected), "not expected"),
+                    _ => yes(self.groups.contains(&expected), "no round had so many"),
+                }
+            }
+            "round_not_complete" => {
+                yes(self.nodes.iter().any(|nodes| *nodes != self.nodes[0]), "all have the same nnodes")?;
+                let joined = number(facts, "joined");
+                any(&|m| !m.round.complete && m.count(Place::In) == joined, "not so many")
+            }
+            "node_came_late" => {
+                let joined = number(facts, "joined");
+                any(&|m| m.agents.iter().filter(|a| a.place == Place::In).count() == joined, "not so many")?;
+                let who: Vec<String> = text(facts, "node")
+                    .split(" and ")
+                    .flat_map(|n| n.split(", "))
+                    .map(str::to_owned)
+                    .collect();
+                self.all(at, &who, |_, agent| agent.place == Place::In)
+            }
+            "node_died" | "node_died_joining" => {
+                let left = if said.code == "node_died" { "left" } else { "joined" };
+                let (nodes, left) = (names(facts, "nodes"), number(facts, left));
+                self.all(at, &nodes, |_, agent| !agent.connected && !agent.finished)?;
+                // It was alive not long before.
+                for node in &nodes {
+                    self.all(at - 1.0, std::slice::from_ref(node), |_, agent| agent.connected)?;
+                }
+                any(&|m| m.count(Place::In) == left, "not so many left")
+            }
+            "node_removed" => {
+                let (nodes, left) = (names(facts, "nodes"), number(facts, "left"));
+                let is_silent = |_: &Moment, agent: &Agent| {
+                    agent.connected && agent.beat < at - DEAD_AFTER + 2.0 && !agent.finished
+                };
+                self.all(at, &nodes, is_silent)?;
+                self.all(at, &[text(facts, "by").into()], |_, agent| agent.acts)?;
+                // The one that wrote it may join with that.
+                any(&|m| [left, left + 1].contains(&m.count(Place::In)), "not so many left")
+            }
+            "all_left" => any(&|m| m.agents.iter().all(|agent| !agent.connected), "some are there"),
+            "run_finished" => {
+                let nodes = number(facts, "nodes");
+                any(&|m| m.round.done && m.round.group == nodes, "it has not")
+            }
+            "closed_incomplete" | "closed_unfinished" => {
+                let by = self.called(text(facts, "by"))?;
+                any(&|m| m.round.closed_by.is_some_and(|n| by.contains(&n)), "not by that one")?;
+                if said.code == "closed_unfinished" {
+                    let finished = number(facts, "finished");
+                    return any(&|m| m.round.exited == finished, "not so many have");
+                }
+                let is_missing = |_: &Moment, agent: &Agent| agent.place != Place::In;
+                self.all(at, &names(facts, "missing"), is_missing)
+            }
+            "run_is_closed" => {
+                self.called(text(facts, "newcomer"))?;
+                let by = facts["by"].as_str().map(|by| self.called(by)).transpose()?;
+                let is_by = |n: &usize| by.as_ref().is_none_or(|by| by.contains(n));
+                any(&|m| m.round.closed_by.as_ref().is_some_and(is_by), "not by that one")
+            }
+            "nnodes_differ" => {
+                let other = self.called(text(facts, "other"))?;
+                let other = other.iter().map(|&n| self.now.agents[n].nodes.1).max();
+                self.all(at, &names(facts, "newcomers"), |_, agent| Some(agent.nodes.1) > other)
+            }
+            "left_over" => {
+                let group = number(facts, "group");
+                any(&|m| m.round.complete && m.round.group == group, "no such round")?;
+                let place = if facts["redundant"] == true { Place::Redundant } else { Place::Waits };
+                self.all(at, &names(facts, "left_over"), |_, agent| agent.place == place && agent.connected)
+            }
+            "fewer_than_expected" => {
+                let (formed, expected) = (number(facts, "formed"), number(facts, "expected"));
+                yes(self.flag == Some(expected) && formed < expected, "not expected")?;
+                any(&|m| m.round.complete && m.round.group == formed, "not so many")
+            }
+            "exit_barrier" => {
+                let arrived = number(facts, "arrived");
+                any(&|m| m.round.exited == arrived && !m.round.done, "not so many")?;
+                self.all(at, &names(facts, "running"), |_, agent| agent.connected && !agent.finished)?;
+                self.all(at, &names(facts, "dead"), |_, agent| !agent.connected && !agent.finished)
+            }
+            "waiting_for_node" | "rank_zero_slow" => {
+                let who = text(facts, if said.code == "rank_zero_slow" { "who" } else { "node" });
+                let rank = if said.code == "rank_zero_slow" { Some(0) } else { rank_in(who) };
+                let holds = |m: &Moment, is_it: &dyn Fn(&Agent) -> bool| {
+                    m.agents
+                        .iter()
+                        .any(|agent| agent.place == Place::In && agent.rank == rank && is_it(agent))
+                };
+                match text(&facts["whereabouts"], "is") {
+                    "never_came" => any(&|m| !holds(m, &|agent| agent.connected), "it is there"),
+                    "busy" => any(
+                        &|m| holds(m, &|agent| agent.connected && !(agent.waits && agent.acts)),
+                        "it is not busy",
+                    ),
+                    "gone" => any(&|m| holds(m, &|agent| !agent.connected), "it is not gone"),
+                    "went_on" => Ok(()),
+                    other => Err(format!("cannot be: {other}")),
+                }
+            }
+            "gave_up" => {
+                self.all(at, &names(facts, "who"), |_, agent| !agent.connected)?;
+                let Some(rank) = rank_in(text(facts, "writer")) else { return Ok(()) };
+                let key = text(facts, "key");
+                let of_key = key.rsplit('/').next().and_then(|end| end.parse().ok()).unwrap_or(0);
+                let of_key = if key.contains("assigned_ranks") { 0 } else { of_key };
+                yes(rank == of_key, "another should have")
+            }
+            "run_restarted" => yes(self.past.0.iter().any(|(_, m)| m.round.done), "it never finished"),
+            "workers_elsewhere" => Ok(()),
+            _ => Err("that cannot be".into()),
+        }
+    }
+
+    /// Those who cannot go on are told why, and the numbers are right.
+    fn check_end(&self) -> Checked {
+        let Some(run) = self.lab.insight.run("job", None, None, self.lab.now) else { return Ok(()) };
+        let (moment, nodes) = (&self.now, &run.summary.nodes);
+        let is_over = moment.round.done
+            || moment.round.closed_by.is_some()
+            || moment.agents.iter().all(|agent| !agent.connected);
+        let state = run.summary.state;
+        yes(state.is_over() == is_over, &format!("its state is {state:?}"))?;
+        if is_over {
+            return Ok(());
+        }
+        let joined = (nodes.joined - nodes.gone) as usize;
+        yes(joined == moment.count(Place::In), &format!("{joined} are joined"))?;
+        for missing in run.missing.iter().filter_map(|missing| missing.name.as_ref()) {
+            let called = self.called(missing)?;
+            let is_there = |&n: &usize| {
+                let agent = &moment.agents[n];
+                agent.connected && agent.place == Place::In
+            };
+            yes(!called.iter().all(is_there), &format!("{missing} is missing"))?;
+        }
+        let is_stuck = |agent: &Agent| {
+            let waits = matches!(agent.phase, Phase::Exchanges { since, .. } if since + 7.0 < self.seconds());
+            let joins = agent.phase == Phase::Joins
+                && agent.place == Place::In
+                && !moment.round.complete
+                && agent.joined + 7.0 < self.seconds();
+            agent.acts && agent.rank.is_none_or(|_| waits) && (waits || joins)
+        };
+        let held: Vec<_> = run.explanations.iter().filter(|said| said.holds).collect();
+        let is_told = !held.is_empty() || state == crate::api::RunState::LastCall;
+        let stuck = moment.agents.iter().find(|agent| is_stuck(agent));
+        yes(stuck.is_none() || is_told, &format!("nobody says why {stuck:?} waits"))
+    }
+}
+
+fn rank_in(label: &str) -> Option<usize> {
+    label.split("node rank ").nth(1)?.trim_end_matches(')').parse().ok()
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let host = || 0..HOSTS;
+    prop_oneof![
+        10 => host().prop_map(Op::Come),
+        3 => host().prop_map(Op::Die),
+        2 => host().prop_map(Op::Freeze),
+        2 => host().prop_map(Op::Thaw),
+        1 => host().prop_map(Op::Replace),
+        2 => host().prop_map(Op::Restart),
+        1 => host().prop_map(Op::Fail),
+        1 => host().prop_map(Op::Finish),
+        1 => Just(Op::FinishAll),
+    ]
+}
+
+fn nodes() -> impl Strategy<Value = [(usize, usize); HOSTS]> {
+    let job = prop::sample::select(vec![(2, 2), (3, 3), (4, 4), (2, 3), (1, 4), (2, 4)]);
+    let other = prop::option::weighted(0.25, (0..HOSTS, prop::sample::select(vec![(2, 2), (3, 3), (4, 4)])));
+    (job, other).prop_map(|(job, other)| {
+        let mut nodes = [job; HOSTS];
+        if let Some((host, other)) = other {
+            nodes[host] = other;
+        }
+        nodes
+    })
+}
+
+/// What was played and said, for people.
+fn story(truth: &Truth, ops: &BTreeMap<usize, String>) -> String {
+    let said = truth
+        .lab
+        .said
+        .iter()
+        .map(|(at, said)| (*at, format!("        {at:5.1} {}: {}", said.code, said.text)));
+    let mut lines: Vec<_> = said.collect();
+    lines.extend(
+        ops.iter().map(|(at, op)| (*at as f64 / 1000.0, format!("{:5.1} {op}", *at as f64 / 1000.0))),
+    );
+    lines.sort_by(|a, b| a.0.total_cmp(&b.0));
+    lines.into_iter().map(|(_, line)| line).collect::<Vec<_>>().join("\n")
+}
+
+type Schedule = Vec<(Op, u32)>;
+
+fn schedule() -> impl Strategy<Value = ([(usize, usize); HOSTS], bool, Schedule)> {
+    let pause = prop::sample::select(vec![0, 2, 5, 10, 40, 90, 180_u32]);
+    (nodes(), any::<bool>(), prop::collection::vec((op(), pause), 1..16))
+}
+
+fn played((nodes, flag, schedule): ([(usize, usize); HOSTS], bool, Schedule)) -> Checked {
+    let mut truth = Truth::new(nodes, flag);
+    let mut ops = BTreeMap::new();
+    let mut checked = Ok(());
+    for (op, tenths) in schedule {
+        let key = (truth.seconds() * 1000.0) as usize;
+        ops.entry(key).or_insert_with(String::new).extend([format!("{op:?}"), " ".to_owned()]);
+        truth.play(op);
+        checked = checked.and_then(|()| truth.pass(f64::from(tenths) / 10.0));
+    }
+    let checked = checked.and_then(|()| truth.pass(9.0)).and_then(|()| truth.check_end());
+    checked.map_err(|why| format!("{why}\n{nodes:?} {flag}\n{}", story(&truth, &ops)))
+}
+
+proptest! {
+    #![proptest_config(super::config())]
+
+    #[test]
+    fn nothing_false_is_said_of_nodes(schedule in schedule()) {
+        let played = played(schedule);
+        prop_assert!(played.is_ok(), "{}", played.unwrap_err());
+    }
+}
