@@ -53,7 +53,7 @@ pub enum Reason {
         waited: Elapsed,
     },
     /// A node that was missing has come.
-    NodeCameLate { node: String, after: Elapsed, joined: u32, expected: Option<u32> },
+    NodeCameLate { node: String, nodes: usize, after: Elapsed, joined: u32, expected: Option<u32> },
     /// Nodes died before the round was complete.
     NodeDiedJoining { nodes: Names, joined: u32, expected: Option<u32>, backend: RunKind },
     /// Nodes died after the round was complete.

@@ -201,9 +201,10 @@ impl Reason {
                     None => "some nodes ask for another number".into(),
                 },
             ),
-            Self::NodeCameLate { node, after, joined, expected } => {
+            Self::NodeCameLate { node, nodes, after, joined, expected } => {
                 let there = of_expected(*joined, *expected);
-                format!("{node} has come after {after}: {there} {} joined", has(*joined as usize))
+                let (have, all_have) = (has(*nodes), has(*joined as usize));
+                format!("{node} {have} come after {after}: {there} {all_have} joined")
             }
             Self::FewerThanExpected { formed, expected, from, left_over } => {
                 let (nodes, from, left_over) =

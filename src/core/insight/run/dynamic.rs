@@ -94,7 +94,10 @@ impl TrackedRun {
         let left: Vec<FormerNode> = self.participants().filter(gone).map(FormerNode::of).collect();
         self.life.earlier.extend(left);
         self.life.earlier.truncate(MOST_NODES);
+        let (closed, closed_by) = (self.round.closed, self.round.closed_by.take());
         self.begin_round(state.round);
+        // A run that is closed stays so, and it was said.
+        (self.round.closed, self.round.closed_by) = (closed, closed_by);
         self.life.nodes.iter_mut().for_each(|node| node.membership = Membership::WaitList);
     }
 
@@ -326,6 +329,7 @@ impl TrackedRun {
         let wanted = expected.map_or(0, |expected| expected.min.saturating_sub(self.round.most_joined));
         let had = |name: &String| {
             self.round.most_present.shown.contains(name)
+                || self.participants().any(|node| node.name == *name)
                 || self.life.left.values().any(|left| left.name == *name)
         };
         let missing = missing(self, plan, expected).into_iter().filter_map(|node| node.name);

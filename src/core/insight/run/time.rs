@@ -143,8 +143,9 @@ impl TrackedRun {
         let mut nodes: Vec<_> = self.participants().collect();
         nodes.sort_by_key(|node| std::cmp::Reverse(node.joined));
         let after = Elapsed(nodes.first().map_or(now, |node| node.joined).since(started));
-        let node = Names::of(nodes.into_iter().take(come).map(TrackedNode::told)).to_string();
+        let come = Names::of(nodes.into_iter().take(come).map(TrackedNode::told));
+        let (node, nodes) = (come.to_string(), come.count());
         let expected = expected.map(|expected| expected.min);
-        self.finds(Reason::NodeCameLate { node: node.clone(), after, joined, expected }, node, now);
+        self.finds(Reason::NodeCameLate { node: node.clone(), nodes, after, joined, expected }, node, now);
     }
 }

@@ -1012,3 +1012,32 @@ fn a_node_keeps_its_name_when_it_joins_again() {
     let after = names(&lab);
     assert!(after.len() == 2 && after.iter().all(|(pid, name)| before[pid] == *name), "{after:?}");
 }
+
+/// The nodes that are left when a run is closed may still leave its last round, and so begin another.
+#[test]
+fn case_8_a_run_is_closed_once() {
+    let mut lab = Lab::expecting(2, 2);
+    lab.complete_run("job", 2);
+    lab.cas(1, "job", "close");
+    lab.leave(1);
+    lab.pass(20.0);
+    lab.cas(0, "job", "drop:1 leave next");
+    lab.pass(5.0);
+    assert_eq!(lab.texts("closed_unfinished").len(), 1);
+    assert_eq!(lab.texts("closed_incomplete"), [""; 0]);
+}
+
+#[test]
+fn two_nodes_that_come_late_have_come() {
+    let mut lab = Lab::expecting(3, 3);
+    lab.agent(0, "job");
+    lab.cas(0, "job", "join");
+    lab.pass(40.0);
+    for n in 1..3 {
+        lab.agent(n, "job");
+        lab.cas(n, "job", if n == 2 { "join complete" } else { "join" });
+    }
+    lab.pass(2.0);
+    let told = lab.texts("node_came_late");
+    assert!(told[0].contains("node1 and node2 have come after 40 s: 3 of 3 nodes have joined"), "{told:?}");
+}

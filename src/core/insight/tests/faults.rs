@@ -415,6 +415,25 @@ fn workers(lab: &mut Lab, ranks: std::ops::Range<u32>, world: usize) {
 fn faults_of_static_runs() {
     check_all(&[
         Fault {
+            name: "static: a node dies and is replaced while the others go on",
+            play: |lab| {
+                static_run(lab, "none", 3);
+                for n in 1..3 {
+                    lab.get(n, &format!("/none/torchelastic/assigned_ranks/{n}"));
+                }
+                lab.get(0, "/none/torchelastic/role_info/2");
+                lab.pass(5.0);
+                lab.leave(2);
+                lab.pass(3.0);
+                lab.static_node(12, "none", 2, 3);
+            },
+            code: "rank_zero_slow",
+            says: &["its ranks", "it is there, and goes on with the attempt before"],
+            remedy: "restart all agents",
+            within: WAIT,
+            never: &["it has not come", "missing"],
+        },
+        Fault {
             name: "static: a node never comes, and nobody has said how many there are",
             play: |lab| {
                 lab.static_node(0, "s", 0, 4);

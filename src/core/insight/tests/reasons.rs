@@ -79,6 +79,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
         (
             Reason::NodeCameLate {
                 node: "train-llm-2".into(),
+                nodes: 1,
                 after: secs(58.0),
                 joined: 4,
                 expected: Some(4),

@@ -566,7 +566,7 @@ impl Truth {
                     agent.connected && agent.beat < at - DEAD_AFTER + 2.0 && !agent.finished
                 };
                 self.all(at, &nodes, is_silent)?;
-                self.all(at, &[text(facts, "by").into()], |_, agent| agent.acts)?;
+                self.all(at, &[text(facts, "by").into()], |_, agent| agent.acts || !agent.connected)?;
                 // The one that wrote it may join with that.
                 any(&|m| [left, left + 1].contains(&m.count(Place::In)), "not so many left")
             }
@@ -659,7 +659,10 @@ impl Truth {
             return Ok(());
         }
         let joined = (nodes.joined - nodes.gone) as usize;
-        yes(joined == moment.count(Place::In), &format!("{joined} are joined"))?;
+        // Who has finished has left nobody alone.
+        let is_counted = |agent: &&Agent| agent.place == Place::In && (agent.connected || agent.finished);
+        let counted = moment.agents.iter().filter(is_counted).count();
+        yes(joined == counted, &format!("{joined} are joined"))?;
         for missing in run.missing.iter().filter_map(|missing| missing.name.as_ref()) {
             let called = self.called(missing)?;
             let is_there = |&n: &usize| {
