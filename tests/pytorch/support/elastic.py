@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cluster import Cluster
+from relayed_pods import RelayedPods
 from forks import STAND_IN, ForkServer
 from jobs import TRAIN, Job, JobError, Jobs
 from pods import Pods
@@ -60,7 +60,7 @@ class Tally:
         return "\n".join([*lines, *(f"agents that ended themselves, {count}: {why}" for why, count in self.ended.items())])
 
 
-class Elastic(Cluster):
+class Elastic(RelayedPods):
     """The job, and what befalls it."""
 
     def __init__(self, folder: Path, pods: Pods, seed: int) -> None:

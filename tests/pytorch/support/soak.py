@@ -31,7 +31,7 @@ from pathlib import Path
 
 import elastic
 import torch.distributed as dist
-from cluster import Cluster
+from relayed_pods import RelayedPods
 from jobs import Job, JobError, Jobs
 from pods import Pods
 from relayed import MODES
@@ -103,7 +103,7 @@ class Tally:
         return "\n".join([*lines, *(f"FAILED: {failure}" for failure in self.failures)])
 
 
-class Soak(Cluster):
+class Soak(RelayedPods):
     """The server, the relays and the faults."""
 
     def __init__(self, folder: Path, pods: Pods, seed: int) -> None:

@@ -11,7 +11,7 @@ from relayed import Relay
 from servers import Server
 
 
-class Cluster:
+class RelayedPods:
     """The server and the relays."""
 
     def __init__(self, folder: Path, pods: Pods) -> None:
