@@ -1,6 +1,6 @@
 //! The admin port.
 //!
-//! [`routes!`](api_routes) lists the routes, and who may use each: viewers, members or operators, by the token of
+//! The macro `routes!` lists the routes, and who may use each: viewers, members or operators, by the token of
 //! `--token-file` that a request shows. Without a token a peer within `--allow` is a member, unless `--require-token` is
 //! given; without a token file it is an operator if it comes over loopback. Errors are `application/problem+json`
 //! (RFC 9457).
