@@ -116,7 +116,11 @@ fn grants(text: &str) -> Result<Vec<Grant>, String> {
         }
         found.push(Grant { digest, line, role, runs });
     }
-    if found.is_empty() { Err("there is no token in it".into()) } else { Ok(found) }
+    if found.is_empty() {
+        Err("there is no token in it; write TOKEN ROLE [RUN-PATTERN]".into())
+    } else {
+        Ok(found)
+    }
 }
 
 /// The tokens that a server knows.

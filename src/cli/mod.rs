@@ -214,9 +214,14 @@ mod tests {
     #[test]
     fn a_variable_means_one_thing_to_all_commands() {
         /// What is said for a pod or a run, and the same to all.
-        const SHARED: [&str; 11] = [
+        const SHARED: [&str; 16] = [
             "RALLYPOINT_ADMIN",
             "RALLYPOINT_ENDPOINT",
+            "RALLYPOINT_ETCD_CA",
+            "RALLYPOINT_ETCD_CERT",
+            "RALLYPOINT_ETCD_KEY",
+            "RALLYPOINT_ETCD_PASSWORD_FILE",
+            "RALLYPOINT_ETCD_USER",
             "RALLYPOINT_JSON",
             "RALLYPOINT_NODE",
             "RALLYPOINT_NODES",

@@ -186,7 +186,7 @@ fn a_port_in_use_is_a_configuration_error_that_says_so() {
 }
 
 #[test]
-fn a_token_that_no_client_could_send_is_a_configuration_error() {
+fn a_file_of_tokens_that_says_nothing_clear_is_a_configuration_error() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let file = dir.path().join("token");
     for bad in ["", " \n", "two words", "schlüssel"] {
@@ -196,7 +196,7 @@ fn a_token_that_no_client_could_send_is_a_configuration_error() {
             serve(&["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--token-file", file], &[]);
         assert_eq!(wait_for_end(&mut process), Some(2), "{bad:?}");
         let said = stderr(process);
-        assert!(said.contains("--token-file") && said.contains("printable ASCII"), "{said}");
+        assert!(said.contains("--token-file") && said.contains("write TOKEN ROLE [RUN-PATTERN]"), "{said}");
     }
 }
 

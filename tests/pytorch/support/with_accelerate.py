@@ -1,5 +1,7 @@
 """Trains with accelerate on the CPU; each rank says what all have in the end."""
 
+import os
+
 import torch
 from accelerate import Accelerator
 
@@ -16,3 +18,6 @@ weights = accelerator.gather(next(model.parameters()).detach().clone().reshape(1
 assert torch.equal(weights[0], weights[-1])
 print(f"rank {accelerator.process_index} of {accelerator.num_processes} has trained", flush=True)
 accelerator.end_training()
+# torch 2.15 aborts now and then ("terminate called without an active exception") when a process ends whose group has ended,
+# with a store of its own, too: two in twelve of this program. The training is over, and its end is not what is tested.
+os._exit(0)

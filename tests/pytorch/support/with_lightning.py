@@ -1,5 +1,7 @@
 """Trains with Lightning on the CPU; each rank says what all have in the end."""
 
+import os
+
 import lightning
 import torch
 
@@ -24,3 +26,6 @@ trainer.fit(model, data)
 weights = trainer.strategy.all_gather(model.layer.weight.detach().clone())
 assert torch.equal(weights[0], weights[-1])
 print(f"rank {trainer.global_rank} of {trainer.world_size} has trained", flush=True)
+# torch 2.15 aborts now and then ("terminate called without an active exception") when a process ends whose group has ended,
+# with a store of its own, too: two in twelve of accelerate's. The training is over, and its end is not what is tested.
+os._exit(0)
