@@ -57,68 +57,44 @@ fn etcd(text: &str) -> Result<JournalPlace, String> {
 
 /// What a connection to an etcd needs.
 #[derive(Debug, Clone, clap::Args)]
+#[expect(clippy::struct_field_names, reason = "they are the names of the flags")]
 pub(super) struct EtcdFlags {
     /// Authority of the etcd's certificates; without it the connections are plain
-    #[arg(id = "etcd_ca", long = "etcd-ca", env = "RALLYPOINT_ETCD_CA", value_name = "FILE")]
-    ca: Option<PathBuf>,
+    #[arg(long, env = "RALLYPOINT_ETCD_CA", value_name = "FILE")]
+    etcd_ca: Option<PathBuf>,
 
     /// Certificate to show to the etcd
-    #[arg(
-        id = "etcd_cert",
-        long = "etcd-cert",
-        env = "RALLYPOINT_ETCD_CERT",
-        value_name = "FILE",
-        requires = "etcd_key",
-        requires = "etcd_ca"
-    )]
-    cert: Option<PathBuf>,
+    #[arg(long, env = "RALLYPOINT_ETCD_CERT", value_name = "FILE", requires_all = ["etcd_key", "etcd_ca"])]
+    etcd_cert: Option<PathBuf>,
 
     /// Its key
-    #[arg(
-        id = "etcd_key",
-        long = "etcd-key",
-        env = "RALLYPOINT_ETCD_KEY",
-        value_name = "FILE",
-        requires = "etcd_cert"
-    )]
-    key: Option<PathBuf>,
+    #[arg(long, env = "RALLYPOINT_ETCD_KEY", value_name = "FILE", requires = "etcd_cert")]
+    etcd_key: Option<PathBuf>,
 
     /// User of the etcd
-    #[arg(
-        id = "etcd_user",
-        long = "etcd-user",
-        env = "RALLYPOINT_ETCD_USER",
-        value_name = "NAME",
-        requires = "etcd_password_file"
-    )]
-    user: Option<String>,
+    #[arg(long, env = "RALLYPOINT_ETCD_USER", value_name = "NAME", requires = "etcd_password_file")]
+    etcd_user: Option<String>,
 
     /// File with the user's password
-    #[arg(
-        id = "etcd_password_file",
-        long = "etcd-password-file",
-        env = "RALLYPOINT_ETCD_PASSWORD_FILE",
-        value_name = "FILE",
-        requires = "etcd_user"
-    )]
-    password_file: Option<PathBuf>,
+    #[arg(long, env = "RALLYPOINT_ETCD_PASSWORD_FILE", value_name = "FILE", requires = "etcd_user")]
+    etcd_password_file: Option<PathBuf>,
 }
 
 impl EtcdFlags {
     pub(super) fn config(&self, members: &[EtcdMember], prefix: &str) -> EtcdConfig {
-        let identity = self.cert.clone().zip(self.key.clone());
+        let identity = self.etcd_cert.clone().zip(self.etcd_key.clone());
         EtcdConfig {
             members: members.to_vec(),
             prefix: prefix.to_owned(),
-            tls: self.ca.clone().map(|ca| ClientTls { ca, identity }),
-            user: self.user.clone().zip(self.password_file.clone()),
+            tls: self.etcd_ca.clone().map(|ca| ClientTls { ca, identity }),
+            user: self.etcd_user.clone().zip(self.etcd_password_file.clone()),
             name: hostname(),
         }
     }
 
     /// Flags for an etcd without an etcd are a mistake.
     pub(super) fn check(&self, place: &JournalPlace) -> Result<(), UsageError> {
-        let given = self.ca.is_some() || self.user.is_some();
+        let given = self.etcd_ca.is_some() || self.etcd_user.is_some();
         if given && !matches!(place, JournalPlace::Etcd(..)) {
             return Err(UsageError("--etcd-ca and --etcd-user are for a journal at etcd://…".into()));
         }

@@ -293,13 +293,13 @@ pub(super) struct Args {
     #[command(flatten, next_help_heading = heading::JOURNAL)]
     etcd: EtcdFlags,
 
-    /// What acknowledged changes survive
-    #[arg(long, help_heading = heading::JOURNAL, env = "RALLYPOINT_DURABILITY", value_name = "WHAT", default_value = "process")]
-    durability: Durability,
+    /// What acknowledged changes survive, where the journal is a folder [default: process]
+    #[arg(long, help_heading = heading::JOURNAL, env = "RALLYPOINT_DURABILITY", value_name = "WHAT")]
+    durability: Option<Durability>,
 
-    /// What to do when the journal cannot be written
-    #[arg(long, help_heading = heading::JOURNAL, env = "RALLYPOINT_ON_JOURNAL_ERROR", value_name = "WHAT", default_value = "continue")]
-    on_journal_error: OnJournalError,
+    /// What to do when the journal cannot be written, where it is a folder [default: continue]
+    #[arg(long, help_heading = heading::JOURNAL, env = "RALLYPOINT_ON_JOURNAL_ERROR", value_name = "WHAT")]
+    on_journal_error: Option<OnJournalError>,
 
     /// So long after a restart, name the relays that are not back. They have --link-grace to come; nobody waits for them
     #[arg(long, help_heading = heading::JOURNAL, env = "RALLYPOINT_RECOVERY", value_name = "TIME", default_value = time(|config| config.recovery), value_parser = duration)]
@@ -598,8 +598,8 @@ impl Args {
             journal: match &self.journal {
                 JournalPlace::Folder(path) => Some(JournalConfig {
                     path: path.clone(),
-                    durability: self.durability,
-                    on_error: self.on_journal_error,
+                    durability: self.durability.unwrap_or_default(),
+                    on_error: self.on_journal_error.unwrap_or_default(),
                 }),
                 JournalPlace::Off | JournalPlace::Etcd(..) => None,
             },
@@ -615,6 +615,15 @@ impl Args {
     ) -> anyhow::Result<Place> {
         self.etcd.check(&self.journal)?;
         let JournalPlace::Etcd(members, prefix) = &self.journal else { return Ok(Place::Alone) };
+        if self.durability.is_some() || self.on_journal_error.is_some() {
+            return Err(UsageError(
+                "--durability and --on-journal-error are for a journal in a folder, and --journal names an etcd: there \
+                 each change waits for a majority of the members, and nothing goes on in memory. Leave them out \
+                 (RALLYPOINT_DURABILITY and RALLYPOINT_ON_JOURNAL_ERROR too)"
+                    .into(),
+            )
+            .into());
+        }
         let etcd = Etcd::stand(self.etcd.config(members, prefix))?;
         let admin = bind(self.admin, "--admin")?;
         tracing::info!(

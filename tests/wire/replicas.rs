@@ -178,3 +178,14 @@ fn an_etcd_may_want_tls_and_a_password() {
     terminate(&server);
     assert_eq!(wait_for_end(&mut server), Some(0));
 }
+
+#[test]
+fn flags_of_a_folder_are_refused_with_an_etcd() {
+    for (flag, value) in [("--durability", "disk"), ("--on-journal-error", "continue")] {
+        let mut serve = Command::new(env!("CARGO_BIN_EXE_rallypoint"));
+        serve.args(["serve", "--journal", "etcd://127.0.0.1:1/jobs", flag, value]).env_clear();
+        let refused = serve.output().expect("it runs");
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        assert!(String::from_utf8_lossy(&refused.stderr).contains(flag), "{refused:?}");
+    }
+}

@@ -124,22 +124,28 @@ impl Journal {
     /// Opens the journal in an etcd, as the leader there.
     pub fn lead(etcd: &Arc<Etcd>) -> Result<(Arc<Self>, Restored), CannotOpen> {
         let path = PathBuf::from(etcd.place());
+        let name = |number| Log::of_leader(etcd).name(number);
+        let (journal, restored) = Self::at(etcd, ETCD_SEGMENT).map_err(|error| error.at(&path, name))?;
+        journal.start_syncing().map_err(|error| CannotOpen::Io { path, error })?;
+        Ok((journal, restored))
+    }
+
+    /// The same, without a thread that syncs.
+    pub(super) fn at(etcd: &Arc<Etcd>, segment_size: u32) -> Result<(Arc<Self>, Restored), Failed> {
         // Nothing leaves before etcd has it, and what it does not take it may take later.
         let config = JournalConfig {
-            path: path.clone(),
+            path: PathBuf::new(),
             durability: Durability::Disk,
             on_error: OnJournalError::Stop,
         };
-        let log = Log::of_leader(etcd);
-        let opened = Self::with(Box::new(log.clone()), &config, ETCD_SEGMENT, random_number().max(1));
-        let (mut journal, restored) = opened.map_err(|error| error.at(&path, |number| log.name(number)))?;
+        let log = Box::new(Log::of_leader(etcd));
+        let (mut journal, restored) = Self::with(log, &config, segment_size, random_number().max(1))?;
         // Relays hear which server it is: the next one must know.
         let begun = super::lock(&journal.writer).segment.sync();
-        begun.map_err(|error| CannotOpen::Io { path: path.clone(), error })?;
+        begun.map_err(Failed::Io)?;
         if let Some(journal) = Arc::get_mut(&mut journal) {
             journal.etcd = Some(Arc::clone(etcd));
         }
-        journal.start_syncing().map_err(|error| CannotOpen::Io { path, error })?;
         Ok((journal, restored))
     }
 

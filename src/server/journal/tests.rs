@@ -1,6 +1,7 @@
 //! Stopped at every step, the journal gives the state of a commit that is no older than the last acknowledged one.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -11,33 +12,35 @@ use crate::config::{Durability, JournalConfig, OnJournalError};
 use crate::core::journal::{Image, KeyRow, LinkRow, Reached, Row, SessionId, SessionRow, StoreId};
 
 /// Short, so that a few commits fill one.
-const SEGMENT: u32 = 400;
+pub(super) const SEGMENT: u32 = 400;
 
 fn config(durability: Durability, on_error: OnJournalError) -> JournalConfig {
     JournalConfig { path: "journal".into(), durability, on_error }
 }
 
-fn open(disk: &Disk, config: &JournalConfig) -> Result<(std::sync::Arc<Journal>, Image), Failed> {
+pub(super) type Opened = Result<(Arc<Journal>, Image), Failed>;
+
+fn open(disk: &Disk, config: &JournalConfig) -> Opened {
     let (journal, restored) = Journal::with(Box::new(disk.clone()), config, SEGMENT, 1)?;
     Ok((journal, restored.image))
 }
 
 /// What a server holds: numbered keys, and one session of a link.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct State {
+pub(super) struct State {
     keys: BTreeMap<u8, u64>,
     /// How far it has come, and the replies that its relay is not done with.
     session: Option<(Reached, Vec<u8>)>,
 }
 
 /// A server with one store, and what it held after each of its commits.
-struct Server {
-    journal: std::sync::Arc<Journal>,
+pub(super) struct Server {
+    pub(super) journal: Arc<Journal>,
     store: StoreId,
     state: State,
-    states: Vec<State>,
+    pub(super) states: Vec<State>,
     /// How many of them were acknowledged.
-    acknowledged: usize,
+    pub(super) acknowledged: usize,
     pending: Vec<(usize, CommitNumber)>,
     /// The next key that tidying copies.
     next: Option<(super::Tidy, u8)>,
@@ -74,8 +77,8 @@ fn state_of(image: &Image) -> State {
 }
 
 impl Server {
-    fn start(disk: &Disk, config: &JournalConfig) -> Option<Self> {
-        let (journal, image) = open(disk, config).ok()?;
+    pub(super) fn start(opened: Opened) -> Option<Self> {
+        let (journal, image) = opened.ok()?;
         let state = state_of(&image);
         let store = match image.stores.keys().next() {
             Some(&store) => store,
@@ -87,7 +90,7 @@ impl Server {
 
     /// One commit of two keys that belong together: what one has is what the other has. A session asked for it: how far
     /// it has come and its reply are of the same commit.
-    fn change(&mut self, n: u64) {
+    pub(super) fn change(&mut self, n: u64) {
         let key = (n % 5) as u8 * 2;
         let value = (!n.is_multiple_of(4)).then_some(n);
         let (store, state) = (self.store, &mut self.state);
@@ -119,7 +122,7 @@ impl Server {
         self.acknowledge();
     }
 
-    fn acknowledge(&mut self) {
+    pub(super) fn acknowledge(&mut self) {
         let cx = Context::from_waker(Waker::noop());
         self.pending.retain(|&(state, commit)| {
             let is_safe = self.journal.poll_safe(commit, &cx) == Poll::Ready(());
@@ -131,7 +134,7 @@ impl Server {
     }
 
     /// A small step of tidying.
-    fn tidy(&mut self) {
+    pub(super) fn tidy(&mut self) {
         let begun = self.next.or_else(|| Some((self.journal.begin_tidying()?, 0)));
         let Some((tidy, from)) = begun else { return };
         let store = self.store;
@@ -153,13 +156,13 @@ impl Server {
     }
 
     /// What a restart finds is one of the states from the last acknowledged on.
-    fn check(&self, disk: &Disk, config: &JournalConfig) {
-        let (_, image) = open(disk, config).expect("no damage");
+    pub(super) fn check(&self, open: impl Fn() -> Opened) {
+        let (_, image) = open().expect("no damage");
         let state = state_of(&image);
         let found = self.states[self.acknowledged..].contains(&state);
         assert!(found, "{state:?} is none of {:?}", &self.states[self.acknowledged..]);
         // Once more: what the last start has cut is not damage.
-        let (_, again) = open(disk, config).expect("no damage");
+        let (_, again) = open().expect("no damage");
         assert_eq!(state_of(&again), state);
     }
 }
@@ -181,12 +184,13 @@ fn killed_at_any_step_nothing_acknowledged_is_lost() {
     let mut tidied = 0;
     for steps in 0.. {
         let disk = Disk::stopping_after(steps);
-        let Some(mut server) = Server::start(&disk, &config) else { continue };
+        let Some(mut server) = Server::start(open(&disk, &config)) else { continue };
         for n in 1..150 {
             server.change(n);
             server.tidy();
         }
-        server.check(&disk.after_kill(), &config);
+        let left = disk.after_kill();
+        server.check(|| open(&left, &config));
         assert!(disk.is_stopped() || server.pending.is_empty());
         tidied = tidied.max(server.journal.stats().tidied);
         if !disk.is_stopped() {
@@ -201,7 +205,7 @@ fn without_power_at_any_step_nothing_acknowledged_is_lost() {
     let config = config(Durability::Disk, OnJournalError::Stop);
     for steps in 0.. {
         let disk = Disk::stopping_after(steps);
-        let Some(mut server) = Server::start(&disk, &config) else { continue };
+        let Some(mut server) = Server::start(open(&disk, &config)) else { continue };
         for n in 1..100 {
             server.change(n);
             server.tidy();
@@ -217,7 +221,8 @@ fn without_power_at_any_step_nothing_acknowledged_is_lost() {
                 1 => true,
                 _ => !random().is_multiple_of(3),
             };
-            server.check(&disk.after_power_cut(kept), &config);
+            let left = disk.after_power_cut(kept);
+            server.check(|| open(&left, &config));
         }
         if !disk.is_stopped() {
             assert!(server.acknowledged > 90, "replies leave after a sync");
@@ -229,7 +234,8 @@ fn without_power_at_any_step_nothing_acknowledged_is_lost() {
 #[test]
 fn replies_wait_for_the_disk_and_are_woken() {
     let disk = Disk::default();
-    let mut server = Server::start(&disk, &config(Durability::Disk, OnJournalError::Stop)).expect("a server");
+    let mut server =
+        Server::start(open(&disk, &config(Durability::Disk, OnJournalError::Stop))).expect("a server");
     server.change(1);
     assert_eq!((server.acknowledged, server.pending.len()), (0, 1));
     assert!(server.journal.sync());
@@ -242,7 +248,7 @@ fn on_a_full_disk_it_goes_on_in_memory_and_is_whole_again_later() {
     for room in 0..200 {
         let config = config(Durability::Process, OnJournalError::Continue);
         let disk = Disk::default();
-        let mut server = Server::start(&disk, &config).expect("a server");
+        let mut server = Server::start(open(&disk, &config)).expect("a server");
         (1..6).for_each(|n| server.change(n));
         let before = server.state.clone();
         disk.limit(Some(room));
@@ -278,7 +284,7 @@ fn on_a_full_disk_it_goes_on_in_memory_and_is_whole_again_later() {
 fn a_full_disk_may_end_the_server_instead() {
     let disk = Disk::default();
     let mut server =
-        Server::start(&disk, &config(Durability::Process, OnJournalError::Stop)).expect("a server");
+        Server::start(open(&disk, &config(Durability::Process, OnJournalError::Stop))).expect("a server");
     disk.limit(Some(3));
     server.change(1);
     assert_eq!((server.acknowledged, server.pending.len()), (0, 1), "no reply leaves");
@@ -290,7 +296,7 @@ fn a_full_disk_may_end_the_server_instead() {
 fn many_commits_are_one_write() {
     let disk = Disk::default();
     let mut server =
-        Server::start(&disk, &config(Durability::Process, OnJournalError::Stop)).expect("a server");
+        Server::start(open(&disk, &config(Durability::Process, OnJournalError::Stop))).expect("a server");
     let store = server.store;
     let commits: Vec<_> = (0..20).map(|n| server.journal.commit(|out| row(out, store, n, Some(1)))).collect();
     let before = server.journal.stats();

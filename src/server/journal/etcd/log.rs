@@ -13,12 +13,12 @@ use super::super::{Backend, Segment, lock};
 use super::wire::{Range, base64, number, range};
 use super::{ATTEMPT, Etcd, PAUSE, READ};
 
-/// etcd takes 1.5 MiB in one request.
-const CHUNK: usize = 1 << 20;
+/// etcd takes 1.5 MiB in one request. Little in unit tests, so that a small commit is in several transactions.
+const CHUNK: usize = if cfg!(test) { 64 } else { 1 << 20 };
 /// Bytes of values in one answer.
-const PAGE: u64 = 4 << 20;
+const PAGE: u64 = 4 * CHUNK as u64;
 /// Keys in one answer.
-const KEYS: usize = 10_000;
+const KEYS: usize = if cfg!(test) { 3 } else { 10_000 };
 
 /// A change that is not written yet.
 #[derive(Debug)]

@@ -9,8 +9,12 @@
 //! All requests are made on a thread of its own: the rest of the server waits for it or does not.
 
 mod client;
+#[cfg(test)]
+mod faults;
 mod log;
 mod standing;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 use std::io;
@@ -106,15 +110,19 @@ impl Etcd {
             }
         })?;
         let runtime = told.recv().map_err(io::Error::other)??;
+        Ok(Arc::new(Self::on(runtime, config)))
+    }
+
+    fn on(runtime: Handle, config: EtcdConfig) -> Self {
         let config = Arc::new(config);
-        Ok(Arc::new(Self {
+        Self {
             standing: Standing::new(&config.name),
             client: Mutex::new(Client::new(Arc::clone(&config))),
             mark: Mutex::new(None),
             until: std::sync::Mutex::default(),
             config,
             runtime,
-        }))
+        }
     }
 
     /// How this server stands.
@@ -138,9 +146,7 @@ impl Etcd {
 
     /// Looks who leads until this server does, and then keeps its place.
     async fn take_part(&self) {
-        let mark = self.campaign().await;
-        *self.mark.lock().await = Some(mark);
-        self.standing.leads();
+        self.win().await;
         while self.standing.lost().is_none() {
             if self.standing.since_renewal() >= BEAT {
                 let _said_by_standing = self.transact(&[]).await;
@@ -148,6 +154,13 @@ impl Etcd {
             let rest = BEAT.saturating_sub(self.standing.since_renewal());
             tokio::time::sleep(rest.max(PAUSE)).await;
         }
+    }
+
+    /// Waits until this server leads.
+    async fn win(&self) {
+        let mark = self.campaign().await;
+        *self.mark.lock().await = Some(mark);
+        self.standing.leads();
     }
 
     async fn campaign(&self) -> Mark {

@@ -1,0 +1,89 @@
+//! Stopped at every transaction, a leader leaves the state of a whole commit that is no older than the last acknowledged
+//! one. Commits are in several transactions here, as large ones are.
+
+use std::cell::Cell;
+
+use super::super::Journal;
+use super::super::tests::{Opened, SEGMENT, Server};
+use super::faults::{FakeEtcd, TakenOver};
+
+/// Takes over.
+fn open(etcd: &FakeEtcd) -> Opened {
+    let (journal, restored) = Journal::at(&etcd.lead(), SEGMENT)?;
+    Ok((journal, restored.image))
+}
+
+#[test]
+fn killed_after_any_transaction_a_leader_leaves_its_last_whole_commit() {
+    let etcd = FakeEtcd::start();
+    let torn = Cell::new(0);
+    let mut server = Server::start(open(&etcd)).expect("a server");
+    let mut transactions = etcd.transactions();
+    for n in 1..25 {
+        server.change(n);
+        server.tidy();
+        if n % 3 > 0 {
+            continue;
+        }
+        assert!(server.journal.sync());
+        for transaction in transactions..etcd.transactions() {
+            let left = etcd.after(transaction);
+            server.check(|| {
+                let (journal, restored) = Journal::at(&left.lead(), SEGMENT)?;
+                torn.set(torn.get() + u32::from(restored.cut > 0));
+                Ok((journal, restored.image))
+            });
+            // Who takes over may be killed as well.
+            for transaction in 0..left.transactions() {
+                server.check(|| open(&left.after(transaction)));
+            }
+        }
+        transactions = etcd.transactions();
+        server.acknowledge();
+        assert_eq!(server.acknowledged + 1, server.states.len(), "replies leave after a sync");
+        server.check(|| open(&etcd.now()));
+    }
+    assert!(server.journal.stats().tidied > 0);
+    assert!(torn.get() > 20, "{} commits were there in part", torn.get());
+}
+
+#[test]
+fn a_leader_that_another_one_follows_at_any_transaction_acknowledges_nothing_more() {
+    for at in 0.. {
+        let mut both_lost = true;
+        for when in [TakenOver::Before(at), TakenOver::After(at)] {
+            let etcd = FakeEtcd::start();
+            etcd.take_over(when);
+            let Some(mut server) = Server::start(open(&etcd)) else { continue };
+            for n in 1..8 {
+                server.change(n);
+                server.tidy();
+                server.journal.sync();
+                server.acknowledge();
+            }
+            server.check(|| open(&etcd.now()));
+            let lost = server.journal.etcd().and_then(|etcd| etcd.standing().lost());
+            assert_eq!(lost.is_none(), server.acknowledged == 7);
+            both_lost &= lost.is_some();
+        }
+        if !both_lost {
+            assert!(at > 15, "{at} transactions");
+            break;
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_is_lost_changes_nothing() {
+    let etcd = FakeEtcd::start();
+    let mut server = Server::start(open(&etcd)).expect("a server");
+    etcd.lose_answers();
+    for n in 1..10 {
+        server.change(n);
+        server.tidy();
+        assert!(server.journal.sync());
+        server.acknowledge();
+    }
+    assert_eq!(server.acknowledged, 9);
+    server.check(|| open(&etcd.now()));
+}
