@@ -159,9 +159,9 @@ impl Server {
         &self.watch
     }
 
-    /// Whether every listener is bound and new clients are welcome.
+    /// Whether every listener is bound, new clients are welcome, and answers may leave.
     pub fn is_ready(&self) -> bool {
-        !self.stores.is_stopping()
+        !self.stores.is_stopping() && self.stores.journal().is_none_or(|journal| journal.may_answer())
     }
 
     /// Whether this server has no store to serve: `--only-on-index` names another pod.

@@ -1,9 +1,10 @@
-//! A network that breaks: what goes through it is passed on until it is cut.
+//! A network that breaks, is slow or loses everything: what goes through it is passed on until it is cut or held.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 /// Passes connections on to another address. Dropping it leaves its thread behind, which waits for nobody.
 pub(crate) struct Cutter {
@@ -20,7 +21,23 @@ struct Shared {
     is_closed: AtomicBool,
     /// Each connection is cut when so many bytes have come through in one direction.
     cut_after: AtomicUsize,
+    /// What is read waits for so many milliseconds.
+    delay: AtomicU64,
+    held: Mutex<Held>,
 }
+
+/// Of which connections nothing comes through. They stay open, and what was sent comes later.
+#[derive(Clone, Default)]
+pub(crate) enum Held {
+    #[default]
+    None,
+    /// Those whose client said this in its first bytes.
+    Saying(String),
+    All,
+}
+
+/// What the client of a connection said first.
+type Opening = Arc<OnceLock<Vec<u8>>>;
 
 impl Cutter {
     pub(crate) fn start(target: SocketAddr) -> Self {
@@ -39,9 +56,10 @@ impl Cutter {
                 own.open.lock().expect("no panic").extend(ends);
                 let back =
                     (server.try_clone().expect("a descriptor"), client.try_clone().expect("a descriptor"));
+                let opening = Opening::default();
                 for (from, to) in [(client, server), back] {
-                    let shared = Arc::clone(&own);
-                    std::thread::spawn(move || shared.pass(from, to));
+                    let (shared, opening) = (Arc::clone(&own), Arc::clone(&opening));
+                    std::thread::spawn(move || shared.pass(from, to, &opening));
                 }
             }
         });
@@ -69,13 +87,39 @@ impl Cutter {
     pub(crate) fn cut_after(&self, bytes: usize) {
         self.shared.cut_after.store(bytes, Relaxed);
     }
+
+    /// From now on all takes longer by this, in each direction.
+    pub(crate) fn delay(&self, by: Duration) {
+        self.shared.delay.store(by.as_millis() as u64, Relaxed);
+    }
+
+    /// From now on nothing of these connections comes through.
+    pub(crate) fn hold(&self, which: Held) {
+        *self.shared.held.lock().expect("no panic") = which;
+    }
 }
 
 impl Shared {
-    fn pass(&self, mut from: TcpStream, mut to: TcpStream) {
+    fn is_held(&self, opening: &Opening) -> bool {
+        match &*self.held.lock().expect("no panic") {
+            Held::None => false,
+            Held::Saying(text) => {
+                let said = opening.get().map_or(&[][..], Vec::as_slice);
+                said.windows(text.len()).any(|bytes| bytes == text.as_bytes())
+            }
+            Held::All => true,
+        }
+    }
+
+    fn pass(&self, mut from: TcpStream, mut to: TcpStream, opening: &Opening) {
         let mut buffer = vec![0; 64 * 1024];
         let mut passed = 0;
         while let Ok(read @ 1..) = from.read(&mut buffer) {
+            opening.get_or_init(|| buffer[..read].to_vec());
+            std::thread::sleep(Duration::from_millis(self.delay.load(Relaxed)));
+            while self.is_held(opening) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
             let left = self.cut_after.load(Relaxed).saturating_sub(passed);
             let some = read.min(left);
             if to.write_all(&buffer[..some]).is_err() || some < read {

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use super::cutter::{Cutter, Held};
 use super::{eventually, free_ports, http, signal};
 
 /// An etcd of three members, and the ports of two servers beside it. Dropping it ends them.
@@ -15,6 +16,8 @@ pub(crate) struct Cluster {
     ports: Vec<u16>,
     /// The same for all servers, on addresses of their own.
     server_ports: [u16; 2],
+    /// By which the members reach each of them.
+    roads: Vec<Cutter>,
     dir: TempDir,
 }
 
@@ -24,8 +27,11 @@ impl Cluster {
         let ports: Vec<u16> = free_ports(8).collect();
         let dir = tempfile::tempdir().expect("a folder");
         let url = |port: u16| format!("http://127.0.0.1:{port}");
-        let name = |n: usize| format!("m{n}={}", url(ports[MEMBERS + n]));
-        let all = [name(0), name(1), name(2)].join(",");
+        let roads =
+            ports[MEMBERS..2 * MEMBERS].iter().map(|&port| Cutter::start(([127, 0, 0, 1], port).into()));
+        let roads: Vec<_> = roads.collect();
+        let known_as = |n: usize| url(roads[n].addr.port());
+        let all = (0..MEMBERS).map(|n| format!("m{n}={}", known_as(n))).collect::<Vec<_>>().join(",");
         let members = (0..MEMBERS).map(|n| {
             let log = File::create(dir.path().join(format!("log{n}"))).expect("a file");
             let (client, peer) = (url(ports[n]), url(ports[MEMBERS + n]));
@@ -33,7 +39,7 @@ impl Cluster {
                 .args(["--name", &format!("m{n}"), "--data-dir"])
                 .arg(dir.path().join(format!("data{n}")))
                 .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-                .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+                .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &known_as(n)])
                 // Nobody cuts the power here, and it is quicker.
                 .args(["--initial-cluster", &all, "--unsafe-no-fsync"])
                 .stdin(Stdio::null())
@@ -44,7 +50,7 @@ impl Cluster {
         });
         let members = members.collect();
         let server_ports = [ports[6], ports[7]];
-        let cluster = Self { members, ports, server_ports, dir };
+        let cluster = Self { members, ports, server_ports, roads, dir };
         eventually("etcd has a leader", || cluster.answers(0) && cluster.answers(1) && cluster.answers(2));
         cluster
     }
@@ -55,8 +61,37 @@ impl Cluster {
 
     /// As `--journal` wants it.
     pub(crate) fn journal(&self) -> String {
-        let ports = &self.ports;
-        format!("etcd://127.0.0.1:{},127.0.0.1:{},127.0.0.1:{}/test/jobs", ports[0], ports[1], ports[2])
+        journal(&self.ports[..3])
+    }
+
+    /// A network between a server and the members, and what the server's `--journal` is then.
+    pub(crate) fn network(&self) -> (Vec<Cutter>, String) {
+        let roads = self.ports[..3].iter().map(|&port| Cutter::start(([127, 0, 0, 1], port).into()));
+        let roads: Vec<_> = roads.collect();
+        let ports: Vec<_> = roads.iter().map(|road| road.addr.port()).collect();
+        (roads, journal(&ports))
+    }
+
+    /// Nothing comes from this member to the others, and nothing from them to it.
+    pub(crate) fn cut_off(&self, member: usize) {
+        // A member says who it is as it connects to another one.
+        let own = format!("127.0.0.1:{}", self.roads[member].addr.port());
+        for (n, road) in self.roads.iter().enumerate() {
+            road.hold(if n == member { Held::All } else { Held::Saying(own.clone()) });
+        }
+    }
+
+    /// How large the journal is at present, more or less.
+    pub(crate) fn journal_size(&self) -> usize {
+        // From `test/jobs/segments/` to `test/jobs/segments0`.
+        let all = r#"{"key":"dGVzdC9qb2JzL3NlZ21lbnRzLw==","range_end":"dGVzdC9qb2JzL3NlZ21lbnRzMA=="}"#;
+        let member = SocketAddr::from(([127, 0, 0, 1], self.ports[0]));
+        http(member, "POST /v3/kv/range", "Content-Type: application/json\r\n", all).body.len()
+    }
+
+    /// All of them reach each other again.
+    pub(crate) fn heal(&self) {
+        self.roads.iter().for_each(|road| road.hold(Held::None));
     }
 
     /// Makes members stand still.
@@ -71,11 +106,16 @@ impl Cluster {
 
     /// Starts a server at this etcd: the first, second... of them.
     pub(crate) fn serve(&self, n: u8) -> Replica {
+        self.serve_by(n, &self.journal())
+    }
+
+    /// The same with another `--journal`.
+    pub(crate) fn serve_by(&self, n: u8, journal: &str) -> Replica {
         let [store, admin] = self.server_ports.map(|port| SocketAddr::from(([127, 0, 0, n], port)));
         let path = self.dir.path().join(format!("server{n}"));
         let process = Command::new(env!("CARGO_BIN_EXE_rallypoint"))
             .args(["serve", "--listen", &store.to_string(), "--admin", &admin.to_string()])
-            .args(["--journal", &self.journal()])
+            .args(["--journal", journal])
             .env_clear()
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -93,6 +133,11 @@ impl Cluster {
         server.eventually_leads();
         server
     }
+}
+
+fn journal(ports: &[u16]) -> String {
+    let members: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    format!("etcd://{}/test/jobs", members.join(","))
 }
 
 /// An etcd of one member that speaks TLS and knows one user: `root`, whose password is `secret`.

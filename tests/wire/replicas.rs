@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::common::cutter::Cutter;
+use crate::common::cutter::{Cutter, Held};
 use crate::common::etcd::{Cluster, Guarded, Replica, pause};
 use crate::common::relay::TestRelay;
 use crate::common::{eventually, http, signal, terminate, wait_for_end};
@@ -34,7 +34,7 @@ fn a_standby_takes_over_when_the_leader_is_killed_and_no_client_notices() {
     assert!(std::net::TcpStream::connect(standby.store).is_err(), "only the leader opens ports");
     let (service, relay) = relay(&leader);
     std::thread::scope(|scope| {
-        let counting = scope.spawn(|| count_together(&[relay.store], 4, 120).expect("no client notices"));
+        let counting = scope.spawn(|| count_together(&[relay.store], 4, 80).expect("no client notices"));
         std::thread::sleep(Duration::from_millis(300));
         // One member of etcd is nothing that anybody notices.
         cluster.members[0].kill().expect("it runs");
@@ -110,6 +110,7 @@ fn while_etcd_is_away_answers_are_held_and_then_go_on() {
     eventually("it is said", || leader.log().contains("answers are held until it does"));
     // Longer than a term: who leads could not be known by now.
     eventually("nothing may leave", || leader.metric("rallypoint_etcd_renewed_seconds") > 6.0);
+    assert!(leader.says_of_readiness().contains("answers are held"), "no Service sends clients here");
     for client in &mut clients {
         client.0.set_nonblocking(true).expect("a socket option");
         assert!(client.0.read(&mut [0; 8]).is_err(), "held");
@@ -127,6 +128,85 @@ fn while_etcd_is_away_answers_are_held_and_then_go_on() {
     assert!(leader.log().contains("etcd answers again"), "{}", leader.log());
     assert_eq!(leader.count("rallypoint_leader_changes_total"), 1);
     assert_eq!(standby.count("rallypoint_leader"), 0);
+}
+
+#[test]
+fn on_the_side_of_a_partition_without_a_majority_nobody_answers() {
+    let cluster = Cluster::start();
+    let (roads, journal) = cluster.network();
+    let mut old = cluster.serve_by(1, &journal);
+    old.eventually_leads();
+    let (other_roads, journal) = cluster.network();
+    let new = cluster.serve_by(2, &journal);
+    let (service, relay) = relay(&old);
+    let [mut asks, mut looks] = [Client::connect(old.store), Client::connect(old.store)];
+    assert_eq!(asks.add(b"n").expect("an answer"), 1);
+    std::thread::scope(|scope| {
+        let counting = scope.spawn(|| count_together(&[relay.store], 4, 80).expect("no client notices"));
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!counting.is_finished(), "the network breaks in the middle");
+        // The leader and one member on one side; the others, the standby and the relay's way to it on the other.
+        cluster.cut_off(0);
+        roads[1..].iter().chain(&other_roads[..1]).for_each(|road| road.hold(Held::All));
+        asks.0.write_all(&[&[4][..], &string(b"n"), &1_i64.to_le_bytes()].concat()).expect("it reads");
+        new.eventually_leads();
+        // It may not know yet that it leads no more.
+        looks.0.write_all(&[&[3][..], &string(b"n")].concat()).expect("it reads");
+        assert!(!old.says_of_readiness().starts_with("HTTP/1.1 200"), "a Service finds the new one only");
+        service.pass_to(new.admin);
+        service.cut();
+        counting.join().expect("no panic");
+    });
+    assert_eq!(
+        Client::connect(new.store).add(b"n").expect("an answer"),
+        2,
+        "what was asked there was not done"
+    );
+    cluster.heal();
+    for road in &roads {
+        road.hold(Held::None);
+    }
+    assert_eq!(wait_for_end(&mut old.process), Some(1));
+    assert!(old.log().contains("has lost the leadership"), "{}", old.log());
+    for stream in [&mut asks.0, &mut looks.0] {
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.is_empty(), "{answer:?}");
+    }
+}
+
+#[test]
+fn a_slow_member_only_slows_and_a_commit_that_is_there_in_part_is_cut() {
+    let cluster = Cluster::start();
+    let (roads, journal) = cluster.network();
+    let leader = cluster.serve_by(1, &journal);
+    leader.eventually_leads();
+    let standby = cluster.serve(2);
+    let (service, relay) = relay(&leader);
+    let mut client = Client::connect(relay.store);
+    for (n, by) in (1..).zip([100, 500]) {
+        roads[0].delay(Duration::from_millis(by));
+        assert_eq!(client.add(b"n").expect("an answer"), n);
+    }
+    roads[0].delay(Duration::from_millis(200));
+    count_together(&[relay.store], 4, 1).expect("no client notices");
+    assert_eq!(leader.count("rallypoint_leader_changes_total"), 1);
+    assert!(!leader.log().contains("answers are held"), "{}", leader.log());
+    // Killed in the middle of a large commit: it is in several transactions.
+    let mut lost = Client::connect(leader.store);
+    for road in &roads {
+        road.delay(Duration::from_millis(20));
+    }
+    lost.set(b"large", &vec![b'x'; 5 << 20]);
+    eventually("a part of it is written", || cluster.journal_size() > 1 << 20);
+    drop(leader);
+    service.pass_to(standby.admin);
+    standby.eventually_leads();
+    assert!(standby.log().contains("from the end of the journal: nothing in them was acknowledged"));
+    assert_eq!(client.add(b"n").expect("an answer"), 3);
+    let is_there =
+        client.ask(&[&[5][..], &1_u64.to_le_bytes(), &string(b"large")].concat(), 1).expect("an answer");
+    assert_eq!(is_there, [1], "not ready");
 }
 
 #[test]

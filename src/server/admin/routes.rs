@@ -40,7 +40,7 @@ pub(super) async fn livez() -> &'static str {
     "ok\n"
 }
 
-/// Every listener is bound and new clients are welcome.
+/// Every listener is bound and new clients are welcome. A leader that etcd has not heard of for too long is not ready.
 #[utoipa::path(
     get,
     path = "/readyz",
@@ -51,7 +51,11 @@ pub(super) async fn readyz(State(server): State<Arc<Server>>) -> Result<&'static
     if server.is_ready() {
         return Ok("ok\n");
     }
-    Err(Problem::stopping("the server is stopping"))
+    if server.stores().is_stopping() {
+        return Err(Problem::stopping("the server is stopping"));
+    }
+    let detail = "etcd has not heard of this server for so long that another one may lead: answers are held";
+    Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).with_code("standby"))
 }
 
 /// Prometheus text, or OpenMetrics if `Accept` asks for it; gzip if `Accept-Encoding` allows it.

@@ -208,7 +208,7 @@ impl Journal {
 
     /// Whether no other server can lead yet.
     #[inline]
-    fn may_answer(&self) -> bool {
+    pub fn may_answer(&self) -> bool {
         self.etcd.as_ref().is_none_or(|etcd| etcd.standing().may_answer())
     }
 
