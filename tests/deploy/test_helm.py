@@ -186,10 +186,16 @@ def test_tls_and_tokens_come_from_secrets(tmp_path: Path) -> None:
     ports = [kinds["Service"]["spec"]["ports"], kinds["NetworkPolicy"]["spec"]["ingress"][0]["ports"], server["ports"]]
     assert [[port.get("port", port.get("containerPort")) for port in some] for some in ports] == [[29501]] * 3
     assert "Pod" not in kinds, "helm test would wait for a port that is not there"
+    secrets = "relay.tlsSecret=job-tls,relay.tokenSecret=job-token"
+    kinds = {d["kind"]: d for d in yaml.safe_load_all(call("helm", "template", "rallypoint", CHART, "--set", f"{settings},{secrets}"))}
+    (relay,) = relay_of(tmp_path, *secrets.split(","))
+    spec = kinds["Pod"]["spec"]
+    assert spec["initContainers"] == [relay] and spec["containers"][0]["args"][:2] == ["wait", "127.0.0.1:29500"]
+    assert {v["name"]: v["secret"]["secretName"] for v in spec["volumes"]} == {"rallypoint-tls": "job-tls", "rallypoint-auth": "job-token"}
+    assert problems(list(kinds.values())) == []
     without = call("helm", "template", "rallypoint", CHART)
     assert "tls" not in without and "token" not in without
 
-    (relay,) = relay_of(tmp_path, "relay.tlsSecret=job-tls", "relay.tokenSecret=job-token")
     variables = {entry["name"]: entry.get("value") for entry in relay["env"]}
     assert variables["RALLYPOINT_TLS_CA"] == f"{tls}/ca.crt" and variables["RALLYPOINT_TOKEN_FILE"] == f"{auth}/token"
     assert variables["RALLYPOINT_TLS_CLIENT_CERT"] == f"{tls}/tls.crt"
