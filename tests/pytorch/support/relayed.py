@@ -37,11 +37,13 @@ if TORCH_VERSION < (2, 7):
 class Relay:
     """The relay in one node's pod."""
 
-    def __init__(self, node: Pod, server: str, log: Path, *options: str, as_container: bool = False) -> None:
-        """`server` is an address, or a name of the hosts file if the relay is a container; `options` are more flags."""
-        self.node, self.log = node, log
+    def __init__(self, node: Pod, server: str, log: Path, *options: str, as_container: bool = False, host: str = "127.0.0.1", team: str = "") -> None:
+        """`server` is an address, or a name of the hosts file if the relay is a container; `options` are more flags. Several relays of a node have each
+        a `host` of loopback, and a team."""
+        self.node, self.log, self.host = node, log, host
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RALLYPOINT_")}
-        argv = [str(binary()), "relay", "--server", f"{server}:29501", "--name", node.name, *options]
+        argv = [str(binary()), "relay", "--server", f"{server}:29501", "--name", f"{team}{node.name}", *options]
+        argv += ["--listen", f"{host}:29500", "--admin", f"{host}:29501"]
         command = node.command(argv) if as_container else node.inside(argv)
         with log.open("wb") as output:
             self.process = subprocess.Popen(
@@ -49,16 +51,15 @@ class Relay:
             )
 
     def await_link(self) -> None:
-        poll(lambda: self.node.call(ready), f"the relay of {self.node.name} has its link")
+        poll(lambda: self.node.call(self.is_ready), f"the relay of {self.node.name} has its link")
+
+    def is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://{self.host}:29501/readyz", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, ConnectionError):
+            return False
 
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
-
-
-def ready() -> bool:
-    try:
-        with urllib.request.urlopen("http://127.0.0.1:29501/readyz", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, ConnectionError):
-        return False
