@@ -23,8 +23,9 @@ pub(super) fn summary(
 ) -> RunSummary {
     let plan = jobs.plan(run.key());
     let expected = run.expected(&plan);
-    let count_of =
-        |membership| count(run.nodes().iter().filter(|node| node.membership == membership).count());
+    let count_of = |membership| {
+        count(run.nodes().iter().filter(|node| node.membership == membership && node.gone.is_none()).count())
+    };
     let nodes = NodeCounts {
         joined: joined(run, &plan),
         waiting: count_of(Membership::WaitList),

@@ -27,8 +27,15 @@ impl TrackedRun {
             return;
         }
         self.round.exit_done = Some(now);
-        let nodes = self.round.group.unwrap_or(count(self.round.exit.len()));
-        let ran = Elapsed(now.since(self.round.completed.unwrap_or(now)));
+        // Static: those of the attempt before may go on while one of them comes again.
+        let is_of_before = self.round.completed.is_none() && self.not_again().next().is_some();
+        let (nodes, completed) = if is_of_before {
+            (self.life.earlier_size, self.life.earlier_completed)
+        } else {
+            (self.round.group, self.round.completed)
+        };
+        let nodes = nodes.unwrap_or(count(self.round.exit.len()));
+        let ran = Elapsed(now.since(completed.unwrap_or(now)));
         self.finds(Reason::RunFinished { nodes, ran }, format!("round {}", self.round.number), now);
     }
 
@@ -44,6 +51,7 @@ impl TrackedRun {
             return;
         }
         self.touch();
+        self.settle_static(now);
         self.life.was_cut_off |= link.is_some();
         if self.node_of(conn).is_none() {
             self.match_by_pid(conn, pid, None);

@@ -23,8 +23,8 @@ impl TrackedRun {
         plan: &Plan,
         room: &mut Room,
     ) {
-        if self.round.over_at.is_some() {
-            self.restart(0);
+        if self.round.over_at.is_some() || self.round.exit_done.is_some_and(|at| at < now) {
+            self.follow_static();
         }
         let is_again = self.round.roles.contains(&rank) && self.round.completed.is_some();
         if is_again {
@@ -72,6 +72,18 @@ impl TrackedRun {
         }
     }
 
+    /// Another job follows one that is over. Nodes that came too late for that one wait for the others of this one.
+    fn follow_static(&mut self) {
+        let stays = |node: &TrackedNode| {
+            node.membership == Membership::Participant && node.gone.is_none() && !node.finished
+        };
+        let nodes: Vec<_> = self.life.nodes.iter().filter(|node| stays(node)).cloned().collect();
+        self.restart(0);
+        self.round.roles = nodes.iter().filter_map(|node| node.rank).collect();
+        self.round.started = nodes.iter().map(|node| node.joined).min();
+        self.life.nodes = nodes;
+    }
+
     /// The number of nodes that the one with rank 0 hands out ranks to.
     pub(in crate::core::insight) fn counted_on(&self) -> Option<u32> {
         self.round.role_nodes.filter(|_| self.kind == RunKind::Static)
@@ -83,6 +95,8 @@ impl TrackedRun {
             return;
         }
         self.touch();
+        // One that has gone is in the way of nobody.
+        self.life.nodes.retain(|node| !node.is_dead() || node.rank.is_some_and(|rank| rank < nodes));
         let beyond: Vec<u32> =
             self.participants().filter_map(|node| node.rank).filter(|&rank| rank >= nodes).collect();
         for rank in beyond {

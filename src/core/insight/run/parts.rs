@@ -44,6 +44,10 @@ impl TrackedRun {
         if kind != self.kind && !self.agents.is_empty() && !self.agents.contains(&conn) {
             self.life.other_backend.get_or_insert((kind, now));
         }
+        if self.agents.is_empty() && self.kind == RunKind::Static && !self.life.nodes.is_empty() {
+            // Nobody goes on with what was before, even if that has not been noticed yet.
+            self.all_have_left(now);
+        }
         if self.agents.insert(conn) {
             self.touch();
         }

@@ -48,6 +48,16 @@ impl TrackedRun {
         }
     }
 
+    /// The last process has left, and another comes before that was noticed: the run is over, and begins anew.
+    pub(super) fn all_have_left(&mut self, now: Timestamp) {
+        let state = self.state_now(now);
+        let state = if state.is_over() { state } else { RunState::Gone };
+        if state != self.state {
+            self.enter_state(state, now);
+        }
+        self.round.over_at.get_or_insert(now);
+    }
+
     fn enter_state(&mut self, state: RunState, now: Timestamp) {
         let before = std::mem::replace(&mut self.state, state);
         self.state_since = now;

@@ -120,10 +120,11 @@ impl TrackedRun {
         count(self.participants().filter(is_there).count()).saturating_add(self.round.let_go)
     }
 
-    /// c10d: nodes that wait for the round after this one, which is complete. They are there, so none of them is
-    /// missing. A native run knows who is on the way.
+    /// c10d: nodes that wait for the round after this one, which is complete; static: nodes that go on with the attempt
+    /// before. They are there, so none of them is missing. A native run knows who is on the way.
     pub(in crate::core::insight) fn waiting(&self) -> u32 {
-        if self.round.completed.is_none() || self.native.is_some() {
+        let may_wait = self.round.completed.is_some() || self.kind == RunKind::Static;
+        if !may_wait || self.native.is_some() {
             return 0;
         }
         let waits = |node: &&TrackedNode| node.membership == Membership::WaitList && node.gone.is_none();
@@ -380,6 +381,7 @@ impl TrackedRun {
     /// Begins a round: what belonged to the one before is forgotten, but for the names.
     pub(super) fn begin_round(&mut self, round: u64) {
         self.life.earlier_size = self.round.group.or(self.life.earlier_size);
+        self.life.earlier_completed = self.round.completed.or(self.life.earlier_completed);
         self.round = RoundFacts { number: round, ..RoundFacts::default() };
     }
 

@@ -4,6 +4,7 @@
 //! The tests run a few hundred schedules of each kind, always the same; `PROPTEST_CASES=10000` runs as many as that.
 
 mod dynamic;
+mod fixed;
 mod ranks;
 
 use proptest::prelude::ProptestConfig;

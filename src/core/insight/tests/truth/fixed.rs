@@ -1,0 +1,411 @@
+//! Agents of the static rendezvous, one job after the other: all have the run id `none`.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::super::lab::Lab;
+use super::{Checked, DELAY, Past, names, number, text, yes};
+use crate::api::Explanation;
+use crate::core::insight::Settings;
+use crate::core::store::StaleKeyConfig;
+
+const HOSTS: usize = 4;
+const STEP: f64 = 0.5;
+const EXPLAIN_AFTER: f64 = 3.0;
+const RUN: &str = "none";
+
+#[derive(Debug, Clone, Copy)]
+enum Op {
+    /// The agent of this host is started, if none is there.
+    Come(usize),
+    ComeAll,
+    Die(usize),
+    DieAll,
+    /// Its workers succeed.
+    Finish(usize),
+    FinishAll,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Phase {
+    Exchanges,
+    Runs,
+    AtExit,
+}
+
+#[derive(Debug, Clone)]
+struct Agent {
+    conn: u32,
+    host: usize,
+    rank: usize,
+    connected: bool,
+    finished: bool,
+    phase: Phase,
+    waits: bool,
+    /// It came to this job.
+    job: usize,
+    came: f64,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Moment {
+    agents: Vec<Agent>,
+    /// Jobs that have begun; all agents of one have to go before the next can begin.
+    job: usize,
+    exited: usize,
+    done: bool,
+    complete: bool,
+    /// When the last attempt of this job was complete.
+    completed: f64,
+    /// A node has come again to a job that was complete: now all have to.
+    again: bool,
+}
+
+impl Moment {
+    fn live(&self) -> impl Iterator<Item = &Agent> {
+        self.agents.iter().filter(|agent| agent.connected)
+    }
+
+    fn ranks(&self) -> BTreeSet<usize> {
+        self.live().map(|agent| agent.rank).collect()
+    }
+}
+
+struct Truth {
+    lab: Lab,
+    now: Moment,
+    past: Past<Moment>,
+    /// The number of nodes that rank 0 was told, and the rank of each host.
+    nodes: usize,
+    ranks: [usize; HOSTS],
+    checked: usize,
+    /// Two hosts have one rank, so that a name means either; or a node is beyond the number of nodes, which counts until
+    /// rank 0 has come. Only what happens is compared then, not how many there are.
+    is_vague: bool,
+}
+
+impl Truth {
+    fn new(nodes: usize, ranks: [usize; HOSTS]) -> Self {
+        let explain_after = Duration::from_secs_f64(EXPLAIN_AFTER);
+        let mut lab = Lab::with(Settings { explain_after, ..Settings::default() }, StaleKeyConfig::default());
+        lab.pauses = vec![250];
+        let is_vague = nodes < HOSTS || ranks.iter().collect::<BTreeSet<_>>().len() < HOSTS;
+        Self { lab, now: Moment::default(), past: Past(Vec::new()), nodes, ranks, checked: 0, is_vague }
+    }
+
+    fn seconds(&self) -> f64 {
+        self.lab.now.0.as_secs_f64()
+    }
+
+    fn on(&self, host: usize) -> Option<usize> {
+        self.now.agents.iter().position(|agent| agent.host == host && agent.connected)
+    }
+
+    fn come(&mut self, host: usize) {
+        if self.on(host).is_some() {
+            return;
+        }
+        let (conn, rank) = (self.now.agents.len() as u32, self.ranks[host]);
+        if self.now.done || self.now.live().next().is_none() {
+            self.now = Moment {
+                agents: std::mem::take(&mut self.now.agents),
+                job: self.now.job + 1,
+                ..Moment::default()
+            };
+            // Who came too late for the job before is one of this.
+            let job = self.now.job;
+            let late = self.now.agents.iter_mut().filter(|a| a.connected && a.phase == Phase::Exchanges);
+            late.for_each(|agent| agent.job = job);
+        }
+        self.now.again |= self.now.complete;
+        self.lab.connect(conn, &format!("10.77.0.{}", 10 + host), 1000 + conn);
+        self.lab.ping(conn);
+        self.lab.set(conn, &format!("/{RUN}/torchelastic/role_info/{rank}"), b"{}");
+        let (job, came) = (self.now.job, self.seconds());
+        let (connected, finished, phase, waits) = (true, false, Phase::Exchanges, false);
+        self.now.agents.push(Agent { conn, host, rank, connected, finished, phase, waits, job, came });
+    }
+
+    fn die(&mut self, host: usize) {
+        if let Some(n) = self.on(host) {
+            self.leave(n);
+        }
+    }
+
+    fn leave(&mut self, n: usize) {
+        self.lab.leave(self.now.agents[n].conn);
+        self.now.agents[n].connected = false;
+    }
+
+    fn finish(&mut self, host: usize) {
+        let Some(n) = self.on(host).filter(|&n| self.now.agents[n].phase == Phase::Runs) else { return };
+        let conn = self.now.agents[n].conn;
+        self.now.exited += 1;
+        self.now.done |= self.now.exited == self.nodes;
+        self.lab.exit_static(conn, RUN, self.now.done);
+        let agent = &mut self.now.agents[n];
+        (agent.phase, agent.finished) = (Phase::AtExit, true);
+    }
+
+    fn play(&mut self, op: Op) {
+        self.lab.pass(0.001);
+        match op {
+            Op::Come(host) => self.come(host),
+            Op::ComeAll => (0..HOSTS).for_each(|host| self.come(host)),
+            Op::Die(host) => self.die(host),
+            Op::DieAll => (0..HOSTS).for_each(|host| self.die(host)),
+            Op::Finish(host) => self.finish(host),
+            Op::FinishAll => (0..HOSTS).for_each(|host| self.finish(host)),
+        }
+        self.act();
+    }
+
+    /// Each goes on as far as it can, at once: who waits in the store is woken by what it waits for.
+    fn act(&mut self) {
+        while self.steps() {}
+    }
+
+    /// Whether somebody has gone on.
+    fn steps(&mut self) -> bool {
+        let mut goes_on = false;
+        for n in 0..self.now.agents.len() {
+            let Agent { conn, rank, connected, phase, waits, .. } = self.now.agents[n];
+            let key = |part: &str, node: usize| format!("/{RUN}/torchelastic/{part}/{node}");
+            match phase {
+                Phase::Exchanges if connected => {
+                    let roles = (0..self.nodes).map(|node| key("role_info", node));
+                    let wanted: Vec<String> =
+                        if rank == 0 { roles.collect() } else { vec![key("assigned_ranks", rank)] };
+                    if !wanted.iter().all(|key| self.lab.has(key)) {
+                        if !waits {
+                            self.lab.wait(conn, &wanted.iter().map(String::as_str).collect::<Vec<_>>());
+                            self.now.agents[n].waits = true;
+                        }
+                        continue;
+                    }
+                    for key in &wanted {
+                        self.lab.get(conn, key);
+                    }
+                    if rank == 0 {
+                        self.lab.assign_static(conn, RUN, self.nodes as u32, 1);
+                        (self.now.complete, self.now.again) = (true, false);
+                        self.now.completed = self.seconds();
+                    }
+                    let agent = &mut self.now.agents[n];
+                    (agent.phase, agent.waits, goes_on) = (Phase::Runs, false, true);
+                }
+                Phase::AtExit if connected && self.now.done => self.leave(n),
+                _ => {}
+            }
+        }
+        goes_on
+    }
+
+    fn pass(&mut self, seconds: f64) -> Checked {
+        let until = self.seconds() + seconds;
+        while self.seconds() < until {
+            self.act();
+            self.past.0.push((self.seconds(), self.now.clone()));
+            self.lab.pass(STEP);
+            while let Some((at, said)) = self.lab.said.get(self.checked) {
+                self.checked += 1;
+                let (at, said) = (*at, said.clone());
+                self.check(at, &said)
+                    .map_err(|why| format!("{at:.1}: {}: {}: {why}", said.code, said.text))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `node 2 at 10.77.0.12`, or `node rank 2`.
+    fn rank_of(name: &str) -> Result<usize, String> {
+        let rest = name.trim_start_matches("node ").trim_start_matches("rank ");
+        rest.split(' ').next().and_then(|rank| rank.parse().ok()).ok_or(format!("nobody is called {name}"))
+    }
+
+    /// Whether an agent with the rank of each of these names was so just before; at its address, if the name has one.
+    fn all(&self, at: f64, names: &[String], holds: impl Fn(&Moment, &Agent) -> bool) -> Checked {
+        for name in names {
+            let rank = Self::rank_of(name)?;
+            let is_at = |agent: &Agent| match name.split_once(" at 10.77.0.") {
+                Some((_, host)) => (10 + agent.host).to_string() == host,
+                None => true,
+            };
+            let is_so = |moment: &Moment| {
+                moment.agents.iter().any(|agent| agent.rank == rank && is_at(agent) && holds(moment, agent))
+            };
+            yes(self.past.any(at, is_so), &format!("not so of {name}"))?;
+        }
+        Ok(())
+    }
+
+    fn check(&self, at: f64, said: &Explanation) -> Checked {
+        let facts = &said.facts;
+        let any = |holds: &dyn Fn(&Moment) -> bool, why: &str| yes(self.past.any(at, holds), why);
+        let gone_of = |rank: usize| move |m: &Moment| !m.ranks().contains(&rank);
+        match said.code.as_str() {
+            "run_started" => self.all(at, &[text(facts, "who").into()], |m, agent| agent.job == m.job),
+            "round_complete" => {
+                let nodes = number(facts, "nodes");
+                yes(nodes == self.nodes, "not so many")?;
+                any(&|m| m.complete, "not complete")?;
+                self.all(at, &[text(facts, "last").into()], |m, agent| agent.job == m.job)
+            }
+            "nodes_missing" | "node_came_late" | "node_died" | "node_died_joining" | "waiting_for_node"
+            | "rank_zero_slow"
+                if self.is_vague =>
+            {
+                Ok(())
+            }
+            "nodes_missing" => {
+                let (joined, expected) = (number(facts, "joined"), number(facts, "expected"));
+                yes(expected == self.nodes, "others are expected")?;
+                any(&|m| m.ranks().iter().filter(|rank| **rank < expected).count() == joined, "not so many")?;
+                let missing = names(facts, "missing");
+                yes(missing.len() <= expected - joined, "more are missing than are")?;
+                for name in missing {
+                    any(&gone_of(Self::rank_of(&name)?), &format!("{name} is there"))?;
+                }
+                Ok(())
+            }
+            "node_came_late" => {
+                let joined = number(facts, "joined");
+                any(&|m| m.ranks().iter().filter(|rank| **rank < self.nodes).count() == joined, "not so many")
+            }
+            "node_died" | "node_died_joining" => {
+                let left = number(facts, if said.code == "node_died" { "left" } else { "joined" });
+                let nodes = names(facts, "nodes");
+                let joining = said.code == "node_died_joining";
+                let was_there = |m: &Moment, agent: &Agent| {
+                    agent.connected && (m.again || (agent.phase == Phase::Exchanges) == joining)
+                };
+                self.all(at, &nodes, was_there)?;
+                self.all(at, &nodes, |_, agent| !agent.connected && !agent.finished)?;
+                let so_many = |m: &Moment| {
+                    m.ranks().len() == left
+                        || m.ranks().iter().filter(|rank| **rank < self.nodes).count() == left
+                };
+                any(&so_many, "not so many left")
+            }
+            "all_left" => any(&|m| m.live().next().is_none(), "some are there"),
+            "run_finished" => {
+                let nodes = number(facts, "nodes");
+                let ran = facts["ran"].as_f64().unwrap_or_else(|| panic!("{facts}"));
+                let is_so_long = |m: &Moment| ran <= at - m.completed && at - m.completed <= ran + DELAY;
+                any(&|m| m.done && nodes == self.nodes && is_so_long(m), "it has not")
+            }
+            "exit_barrier" => {
+                let arrived = number(facts, "arrived");
+                // Those of the attempt before are not counted.
+                any(&|m| m.exited >= arrived && !m.done, "not so many")?;
+                self.all(at, &names(facts, "running"), |_, agent| agent.connected && !agent.finished)?;
+                self.all(at, &names(facts, "dead"), |_, agent| !agent.connected && !agent.finished)
+            }
+            "waiting_for_node" | "rank_zero_slow" => {
+                let who = text(facts, if said.code == "rank_zero_slow" { "who" } else { "node" });
+                let rank = Self::rank_of(who)?;
+                match text(&facts["whereabouts"], "is") {
+                    "not_again" => any(&|m| m.ranks().contains(&rank), "it is not there"),
+                    "never_came" | "gone" => any(&gone_of(rank), "it is there"),
+                    "busy" => any(&|m| m.live().any(|a| a.rank == rank && !a.waits), "it is not busy"),
+                    other => Err(format!("cannot be: {other}")),
+                }
+            }
+            "duplicate_rank" => {
+                let rank = Self::rank_of(text(facts, "what"))?;
+                any(&|m| m.live().filter(|agent| agent.rank == rank).count() > 1, "there is one")
+            }
+            "node_rank_beyond" => {
+                let rank = number(facts, "rank");
+                yes(rank >= self.nodes && number(facts, "nodes") == self.nodes, "it is counted on")?;
+                any(&|m| m.ranks().contains(&rank), "it is not there")
+            }
+            // A job that follows another is nothing strange.
+            _ => Err("that cannot be".into()),
+        }
+    }
+
+    fn check_end(&self) -> Checked {
+        let Some(run) = self.lab.insight.run(RUN, None, None, self.lab.now) else { return Ok(()) };
+        let moment = &self.now;
+        if self.is_vague {
+            return Ok(());
+        }
+        let is_over = moment.done || moment.live().next().is_none();
+        let state = run.summary.state;
+        yes(state.is_over() == is_over, &format!("its state is {state:?}"))?;
+        if is_over {
+            return Ok(());
+        }
+        let is_here =
+            |agent: &&Agent| agent.job == moment.job && (agent.connected || agent.finished && !moment.again);
+        let here: BTreeSet<usize> = moment.agents.iter().filter(is_here).map(|agent| agent.rank).collect();
+        let counted = here.into_iter().filter(|rank| *rank < self.nodes).count();
+        let (joined, waiting) = (run.summary.nodes.joined as usize, run.summary.nodes.waiting as usize);
+        let knows = run.summary.nodes.expected.is_some();
+        yes(
+            joined + waiting == counted || !knows,
+            &format!("{joined} and {waiting} are there, not {counted}"),
+        )?;
+        let missing = run.summary.nodes.missing.map_or(0, |missing| missing as usize);
+        yes(
+            !knows || missing == self.nodes - counted,
+            &format!("{missing} are missing, {counted} are there"),
+        )?;
+        for missing in run.missing.iter().filter_map(|missing| missing.rank) {
+            yes(!moment.ranks().contains(&(missing as usize)), &format!("{missing} is missing"))?;
+        }
+        let stuck = moment.live().find(|agent| agent.waits && agent.came + 7.0 < self.seconds());
+        let is_told = run.explanations.iter().any(|said| said.holds || said.code == "node_rank_beyond");
+        yes(stuck.is_none() || is_told, &format!("nobody says why {stuck:?} waits"))
+    }
+}
+
+type Story = (usize, Option<(usize, usize)>, Vec<(Op, u32)>);
+
+fn schedule() -> impl Strategy<Value = Story> {
+    let host = || 0..HOSTS;
+    let op = prop_oneof![
+        6 => host().prop_map(Op::Come),
+        3 => Just(Op::ComeAll),
+        3 => host().prop_map(Op::Die),
+        1 => Just(Op::DieAll),
+        1 => host().prop_map(Op::Finish),
+        3 => Just(Op::FinishAll),
+    ];
+    let pause = prop::sample::select(vec![0, 2, 5, 10, 40, 90_u32]);
+    let wrong = prop::option::weighted(0.2, (0..HOSTS, 0..HOSTS));
+    // Rank 0 may have been told a smaller number than there are nodes.
+    (prop_oneof![4 => Just(HOSTS), 1 => 2..HOSTS], wrong, prop::collection::vec((op, pause), 1..16))
+}
+
+fn played((nodes, wrong, schedule): Story) -> Checked {
+    let mut ranks = [0, 1, 2, 3];
+    if let Some((host, rank)) = wrong {
+        ranks[host] = rank;
+    }
+    let mut truth = Truth::new(nodes, ranks);
+    let mut story = format!("{nodes} nodes, ranks {ranks:?}\n");
+    let mut checked = Ok(());
+    for (op, tenths) in schedule {
+        story.extend([format!("{:5.1} {op:?}", truth.seconds()), "\n".to_owned()]);
+        truth.play(op);
+        truth.past.0.push((truth.seconds(), truth.now.clone()));
+        checked = checked.and_then(|()| truth.pass(f64::from(tenths) / 10.0));
+    }
+    let checked = checked.and_then(|()| truth.pass(9.0)).and_then(|()| truth.check_end());
+    let said = truth.lab.said.iter().map(|(at, said)| format!("{at:5.1} {}: {}\n", said.code, said.text));
+    checked.map_err(|why| format!("{why}\n{story}{}", said.collect::<String>()))
+}
+
+proptest! {
+    #![proptest_config(super::config())]
+
+    #[test]
+    fn nothing_false_is_said_of_static_nodes(schedule in schedule()) {
+        let played = played(schedule);
+        prop_assert!(played.is_ok(), "{}", played.unwrap_err());
+    }
+}
