@@ -139,7 +139,8 @@ impl Args {
 
     fn relayed(&self) -> anyhow::Result<Option<Relayed>> {
         if let Some(ranks) = self.per_link {
-            return Ok(Some(Relayed::Links { admin: find_target(self.admin.endpoint())?, ranks }));
+            let (admin, url) = (find_target(self.admin.endpoint())?, self.admin.clone());
+            return Ok(Some(Relayed::Links { admin, url, ranks }));
         }
         let relays: Vec<_> = self.relay.iter().map(find_target).collect::<Result<_, _>>()?;
         Ok((!relays.is_empty()).then_some(Relayed::Relays(relays)))

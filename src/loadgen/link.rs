@@ -101,13 +101,13 @@ impl Dialer {
                 let nth = number.checked_rem(relays.len()).unwrap_or(0);
                 self.connect_to(relays[nth], number).await.map(Either::Left)
             }
-            &Some(Relayed::Links { admin, ranks }) => {
+            Some(Relayed::Links { admin, url, ranks }) => {
                 // A link and all its ranks are one thread's.
-                let (thread, nth) = (number % self.threads, number / self.threads / ranks);
+                let (thread, nth) = (number % self.threads, number / self.threads / *ranks);
                 let at = nth * self.threads + thread;
                 let uplink = self.uplinks[at]
                     .get_or_try_init(|| async {
-                        Uplink::open(self.connect_to(admin, at).await?, at, tally).await
+                        Uplink::open(url, self.connect_to(*admin, at).await?, at, tally).await
                     })
                     .await?;
                 uplink.rank().map(Either::Right)

@@ -8,6 +8,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use crate::node::client::http::AdminUrl;
 use crate::process::{local_ports, raise_descriptor_limit};
 
 /// What is measured.
@@ -48,6 +49,9 @@ pub enum Relayed {
     Links {
         /// The admin port.
         admin: SocketAddr,
+        /// The same as it was given, with its name and whether it is encrypted.
+        #[serde(skip)]
+        url: AdminUrl,
         /// Connections that share a link.
         ranks: usize,
     },

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
@@ -18,14 +18,11 @@ use super::Tally;
 use crate::core::ids::Timestamp;
 use crate::core::link::{
     FIRST_STORE, FRAMES_AT_ONCE, Identity, READ_AT_ONCE, RelayEnd, RelayEvent, RelayLife, SessionNo, TICK,
-    UPGRADE,
 };
+use crate::node::client::http::AdminUrl;
+use crate::node::client::link::upgrade;
 use crate::process::random_number;
-
-/// The answer to the request for a link ends here.
-const END_OF_HEAD: &[u8] = b"\r\n\r\n";
-/// It has no more bytes than this.
-const LONGEST_HEAD: usize = 4096;
+use crate::tls::{Moved, Stream};
 
 /// What waits for one rank, and who waits for it.
 #[derive(Debug, Default)]
@@ -55,28 +52,13 @@ pub(super) struct Uplink {
 impl Uplink {
     /// Makes of a connection to the admin port a link. Its frames move on this thread, until nobody has it any more.
     pub(super) async fn open(
-        mut stream: TcpStream,
+        admin: &AdminUrl,
+        stream: TcpStream,
         number: usize,
         tally: &Arc<Tally>,
     ) -> io::Result<Arc<Self>> {
-        let host = stream.peer_addr()?;
-        let request = format!(
-            "GET /api/v1/link HTTP/1.1\r\nHost: {host}\r\nConnection: upgrade\r\nUpgrade: {UPGRADE}\r\n\r\n"
-        );
-        stream.write_all(request.as_bytes()).await?;
-        let mut input = BytesMut::new();
-        let head = loop {
-            if let Some(at) = input.windows(END_OF_HEAD.len()).position(|bytes| bytes == END_OF_HEAD) {
-                break input.split_to(at.saturating_add(END_OF_HEAD.len()));
-            }
-            if input.len() > LONGEST_HEAD || stream.read_buf(&mut input).await? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-        };
-        if !head.starts_with(b"HTTP/1.1 101 ") {
-            let line = String::from_utf8_lossy(&head).lines().next().unwrap_or_default().to_owned();
-            return Err(io::Error::other(format!("the server gives no link, but answers `{line}`")));
-        }
+        let client = stream.local_addr()?;
+        let (stream, input) = upgrade(admin, stream.peer_addr()?, stream).await.map_err(io::Error::other)?;
         let name = format!("bench-{}-{number}", std::process::id());
         let mut end = RelayEnd::new(Identity { name, life: RelayLife(random_number()) });
         end.connected(Timestamp(Duration::ZERO));
@@ -84,7 +66,7 @@ impl Uplink {
             state: Mutex::new(State { end, ranks: HashMap::new(), broken: false }),
             frames: Notify::new(),
             started: Instant::now(),
-            client: stream.local_addr()?,
+            client,
         });
         tokio::spawn(talk(Arc::downgrade(&uplink), stream, input, Arc::clone(tally)));
         Ok(uplink)
@@ -154,21 +136,22 @@ fn wake(waker: &mut Option<Waker>) {
 }
 
 /// Moves frames until the link ends or its last rank has gone.
-async fn talk(uplink: Weak<Uplink>, mut stream: TcpStream, mut input: BytesMut, tally: Arc<Tally>) {
+async fn talk(uplink: Weak<Uplink>, mut stream: Stream, mut input: BytesMut, tally: Arc<Tally>) {
     let mut out = BytesMut::new();
     let mut ticks = tokio::time::interval(TICK);
-    let (mut reader, mut writer) = stream.split();
     while let Some(uplink) = uplink.upgrade() {
         if uplink.turn(&mut input, &mut out).is_err() {
             return uplink.give_up();
         }
         input.reserve(READ_AT_ONCE);
         let is_alive = tokio::select! {
-            written = writer.write_buf(&mut out), if !out.is_empty() => written.is_ok(),
-            read = reader.read_buf(&mut input) => {
-                tally.fact("link_bytes_received", read.as_ref().copied().unwrap_or(0) as u64);
-                read.is_ok_and(|read| read > 0)
-            }
+            moved = stream.exchange(&mut out, &mut input) => match moved {
+                Ok(Moved::Read(read)) => {
+                    tally.fact("link_bytes_received", read as u64);
+                    read > 0
+                }
+                moved => moved.is_ok(),
+            },
             () = uplink.frames.notified() => true,
             _ = ticks.tick() => uplink.state().end.tick(uplink.now()).is_ok(),
         };

@@ -312,6 +312,16 @@ fn several_threads_and_sources_share_the_work() {
 }
 
 #[test]
+fn ranks_share_links_that_the_generator_makes() {
+    let server = TestServer::start(&[]);
+    let admin = server.admin.to_string();
+    let report = report(&server, "mix", &["-c", "8", "-z", "200ms", "--per-link", "4", "--admin", &admin]);
+    assert_eq!(report["plan"]["relayed"]["links"]["admin"], *admin);
+    assert!(fact(&report, "link_bytes_received") > 1000);
+    the_server_counted_the_same(&server, &report, 0);
+}
+
+#[test]
 fn what_makes_no_sense_ends_with_2_and_clear_words() {
     for (args, words) in [
         (&["rtt", "192.0.2.1:29500"][..], "192.0.2.1 is not a loopback address"),

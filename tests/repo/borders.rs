@@ -28,7 +28,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         "node/client",
-        &["core/ids", "core/protocol", "node/endpoint", "tls", "tokens"],
+        &["api", "core/ids", "core/link", "core/protocol", "node/endpoint", "tls", "tokens"],
         &["axum", "prometheus"],
     ),
     (
@@ -118,7 +118,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
     ("tls", &["config"], &["axum", "hyper", "tracing"]),
     (
         "loadgen",
-        &["core/ids", "core/link", "core/protocol", "node/client", "process"],
+        &["core/ids", "core/link", "core/protocol", "node/client", "process", "tls"],
         &["axum", "prometheus", "tracing", "indicatif"],
     ),
 ];

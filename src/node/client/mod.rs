@@ -8,6 +8,7 @@ mod answerer;
 mod connect;
 mod error;
 pub(crate) mod http;
+pub(crate) mod link;
 mod wire;
 
 use std::net::SocketAddr;

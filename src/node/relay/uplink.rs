@@ -8,28 +8,19 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::client::conn::http1;
-use hyper::header::{AUTHORIZATION, CONNECTION, HOST, UPGRADE, USER_AGENT};
-use hyper::{Request, StatusCode};
-use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
 use super::{Relay, RelayError};
-use crate::api::Problem;
 use crate::core::ids::{Elapsed, counted};
-use crate::core::link::{self, FRAMES_AT_ONCE, LinkError, READ_AT_ONCE, Refuse, RelayEvent, TICK};
-use crate::node::client::http::authorization;
+use crate::core::link::{FRAMES_AT_ONCE, LinkError, READ_AT_ONCE, Refuse, RelayEvent, TICK};
+use crate::node::client::link::{NoUpgrade, upgrade};
 use crate::node::client::{StepError, open, resolve};
 use crate::process::random_number;
-use crate::tls::{Handshake, Moved, Stream};
-use crate::tokens::BadTokenFile;
+use crate::tls::{Moved, Stream};
 
 /// One step of a connection: the look-up, the handshake, the answer to the request.
 const STEP: Duration = Duration::from_secs(3);
-/// Bytes that an answer may have that says why there is no link.
-const MOST_WORDS: usize = 16 * 1024;
 /// Pauses between attempts.
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(2);
@@ -43,16 +34,8 @@ enum NoLink {
     Step(#[from] StepError),
     #[error("{0} does not answer within {t}", t = Elapsed(STEP))]
     Late(SocketAddr),
-    #[error("{addr}: {source}")]
-    Tls { addr: SocketAddr, source: Handshake },
-    #[error("{addr} answered {status} and not with a link; is it the admin port (29501) of rallypoint?")]
-    Status { addr: SocketAddr, status: StatusCode },
-    #[error("{addr} answered {}: {}", problem.status, problem.detail)]
-    Problem { addr: SocketAddr, problem: Problem },
     #[error(transparent)]
-    Token(#[from] BadTokenFile),
-    #[error("{addr} does not speak HTTP; is it the admin port (29501)? {source}")]
-    Http { addr: SocketAddr, source: hyper::Error },
+    Upgrade(#[from] NoUpgrade),
     #[error("the server closed the link")]
     Closed,
     #[error("the link broke: {0}")]
@@ -134,40 +117,7 @@ impl Relay {
     }
 
     async fn upgrade(&self, addr: SocketAddr) -> Result<(Stream, BytesMut), NoLink> {
-        let stream = self.config.server.secure(open(addr, STEP).await?).await;
-        let stream = stream.map_err(|source| NoLink::Tls { addr, source })?;
-        let http = |error| match Handshake::refused(&error) {
-            Some(source) => NoLink::Tls { addr, source },
-            None => NoLink::Http { addr, source: error },
-        };
-        let (mut sender, connection) =
-            http1::Builder::new().handshake(TokioIo::new(stream)).await.map_err(http)?;
-        let connection = tokio::task::spawn_local(connection.with_upgrades());
-        let token = authorization()?.into_iter();
-        let request = token.fold(Request::get("/api/v1/link"), |it, token| it.header(AUTHORIZATION, token));
-        let request = request
-            .header(HOST, self.config.server.endpoint().to_string())
-            .header(USER_AGENT, concat!("rallypoint-relay/", env!("CARGO_PKG_VERSION")))
-            .header(CONNECTION, "upgrade")
-            .header(UPGRADE, link::UPGRADE)
-            .body(Empty::<bytes::Bytes>::new())
-            .map_err(|error| io::Error::other(error.to_string()))?;
-        let answer = sender.send_request(request).await.map_err(http)?;
-        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-            let status = answer.status();
-            let why = Limited::new(answer.into_body(), MOST_WORDS).collect().await;
-            connection.abort();
-            // Our server says what is wrong.
-            let why = why.ok().and_then(|why| serde_json::from_slice::<Problem>(&why.to_bytes()).ok());
-            return Err(match why.filter(|_| status != StatusCode::NOT_FOUND) {
-                Some(problem) => NoLink::Problem { addr, problem },
-                None => NoLink::Status { addr, status },
-            });
-        }
-        let upgraded = hyper::upgrade::on(answer).await.map_err(http)?;
-        let parts =
-            upgraded.downcast::<TokioIo<Stream>>().map_err(|_| io::Error::other("the link is no socket"))?;
-        Ok((parts.io.into_inner(), BytesMut::from(parts.read_buf)))
+        Ok(upgrade(&self.config.server, addr, open(addr, STEP).await?).await?)
     }
 
     /// Moves frames until the link breaks or the relay is stopped, and returns why it ended.
