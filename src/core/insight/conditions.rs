@@ -143,7 +143,7 @@ fn ranks_ended(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     let soon = world.completed.map(|at| Elapsed(since.since(at))).filter(|soon| soon.0 <= SOON);
     let reason = Reason::RanksEnded { ranks, left, since: Elapsed(now.since(since)), soon };
     let ranks = world.ranks.iter();
-    let closed = ranks.filter_map(|(&rank, info)| Some(world.closed(rank, info, info.gone?)));
+    let closed = ranks.filter_map(|(&rank, info)| Some(info.closed(rank, info.gone?)));
     Some(Finding::new(reason, "", since).seen(closed))
 }
 

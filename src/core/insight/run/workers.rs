@@ -29,7 +29,7 @@ impl TrackedRun {
 
     /// Reports which ranks ended before all had met.
     pub(super) fn tell_lost_ranks(&mut self, now: Timestamp) {
-        let Some(&(_, first)) = self.life.world.lost.first() else { return };
+        let Some(first) = self.life.world.lost.first().map(|closed| closed.at) else { return };
         if now.since(first) < SETTLE {
             return;
         }
@@ -38,14 +38,10 @@ impl TrackedRun {
             // Reported as the end of the run.
             return;
         }
-        let ranks = Names::of(lost.iter().map(|&(rank, _)| self.life.world.label(rank)));
+        let ranks = Names::of(lost.iter().map(|closed| closed.who.clone()));
         let about = ranks.to_string();
         let (joined, world_size) = (self.life.world.present(), self.life.world.size());
-        let closed = lost.iter().filter_map(|&(rank, at)| {
-            let info = self.life.world.holder(rank)?;
-            Some(self.life.world.closed(rank, info, at))
-        });
-        let finding = Finding::new(Reason::RankLost { ranks, joined, world_size }, about, first).seen(closed);
+        let finding = Finding::new(Reason::RankLost { ranks, joined, world_size }, about, first).seen(lost);
         self.found(finding);
     }
 }

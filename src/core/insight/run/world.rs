@@ -50,7 +50,7 @@ pub(in crate::core::insight) struct World {
     /// An NCCL id was published.
     pub(in crate::core::insight) nccl: bool,
     /// Ranks that ended before all had met, not yet reported.
-    pub(in crate::core::insight) lost: Vec<(u32, Timestamp)>,
+    pub(in crate::core::insight) lost: Vec<Evidence>,
     /// When the last of them ended.
     pub(in crate::core::insight) ended: Option<Timestamp>,
     /// Ranks whose process ended and whose place another took.
@@ -135,6 +135,19 @@ pub(in crate::core::insight) fn read_gloo(value: &[u8]) -> GlooAddress {
 impl RankInfo {
     fn is_live(&self) -> bool {
         self.gone.is_none()
+    }
+
+    /// That its connection closed.
+    pub(in crate::core::insight) fn closed(&self, rank: u32, at: Timestamp) -> Evidence {
+        let (who, peer) = (self.label(rank), Some(self.peer));
+        Evidence { seen: Seen::Closed, who, peer, pid: self.pid, key: None, at }
+    }
+
+    fn label(&self, rank: u32) -> String {
+        match &self.host {
+            Some(host) => format!("rank {rank} on {host}"),
+            None => format!("rank {rank} at {}", self.peer.ip()),
+        }
     }
 
     /// One process with two connections, the old of which was seen to close after the new one was there.
@@ -317,14 +330,19 @@ impl World {
                 .retain(|&other, &mut (first, second)| other != rank || (first != conn && second != conn));
             let of_former = self.former.get_mut(&rank).into_iter();
             let its_own = of_former.chain(self.ranks.get_mut(&rank)).filter(|info| info.conn == conn);
-            let mut was_of_this_meeting = false;
+            let mut of_this_meeting = None;
             for info in its_own {
                 info.gone = Some(now);
-                was_of_this_meeting |= info.withdrawn.is_some() || info.joined >= self.started.unwrap_or(now);
+                if info.withdrawn.is_some() || info.joined >= self.started.unwrap_or(now) {
+                    of_this_meeting = Some(info.closed(rank, now));
+                }
             }
             let had_met = self.completed.is_some() || self.is_of_before;
-            if was_of_this_meeting && !had_met && !is_cut_off && self.lost.len() < MOST_RANKS as usize {
-                self.lost.push((rank, now));
+            if let Some(closed) = of_this_meeting.filter(|_| !had_met && !is_cut_off)
+                && self.lost.len() < MOST_RANKS as usize
+            {
+                // Another may take its place before it is told.
+                self.lost.push(closed);
             }
         }
         let has_withdrawn = || self.former.values().any(|info| info.withdrawn.is_some());
@@ -365,17 +383,7 @@ impl World {
         self.ranks.get(&rank).or_else(|| self.former.get(&rank))
     }
 
-    /// That the connection of a rank closed.
-    pub(in crate::core::insight) fn closed(&self, rank: u32, info: &RankInfo, at: Timestamp) -> Evidence {
-        let (who, peer) = (self.label(rank), Some(info.peer));
-        Evidence { seen: Seen::Closed, who, peer, pid: info.pid, key: None, at }
-    }
-
     pub(in crate::core::insight) fn label(&self, rank: u32) -> String {
-        match self.holder(rank) {
-            Some(RankInfo { host: Some(host), .. }) => format!("rank {rank} on {host}"),
-            Some(info) => format!("rank {rank} at {}", info.peer.ip()),
-            None => format!("rank {rank}"),
-        }
+        self.holder(rank).map_or_else(|| format!("rank {rank}"), |info| info.label(rank))
     }
 }

@@ -578,6 +578,20 @@ fn faults_at_the_end_of_ranks() {
 }
 
 #[test]
+fn who_takes_the_place_of_a_rank_that_ended_is_not_said_to_have_ended() {
+    let mut lab = lab();
+    ranks(&mut lab, &[0, 1], 3);
+    lab.pass(1.0);
+    lab.leave(1);
+    lab.pass(0.5);
+    lab.worker(10, "10.0.0.1");
+    lab.publish(10, 1, 3);
+    lab.pass(3.0);
+    let lost = lab.texts("rank_lost");
+    assert!(matches!(lost[..], [text] if text.contains("rank 1 on host1 ended")), "{lost:?}");
+}
+
+#[test]
 fn an_explanation_says_how_sure_it_is() {
     let mut lab = lab();
     ranks(&mut lab, &[0, 1, 2], 4);
