@@ -198,7 +198,13 @@ pub enum Reason {
     /// The rendezvous state cannot be read.
     UnreadableState { detail: String },
     /// Nodes of a native run wait beside a round that is full.
-    StandsBy { spares: Names, max_nodes: u32, waited: Elapsed },
+    StandsBy {
+        spares: Names,
+        max_nodes: u32,
+        /// Nodes of the round that have not reported since the server was restarted.
+        unreported: u32,
+        waited: Elapsed,
+    },
     /// A node of a native run waits for the rank of another.
     WaitsForRank { node: String, holder: String, waited: Elapsed },
     /// What the native rendezvous reports.

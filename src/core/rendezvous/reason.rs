@@ -267,7 +267,7 @@ pub enum Fact {
         needed: String,
     },
     /// A round is complete.
-    #[error("round {round} complete: {nodes} nodes in {}; last: {last}", Elapsed(*.took))]
+    #[error("round {round} complete: {} in {}; last: {last}", counted(*.nodes, "node", "nodes"), Elapsed(*.took))]
     Complete {
         /// The round.
         round: u64,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::run::{Run, Seat};
+use super::run::{Current, Run, Seat};
 use super::{Label, NodeInfo, Terms};
 use crate::core::ids::{RunId, Timestamp, count};
 
@@ -89,6 +89,8 @@ pub struct RunSnapshot {
     pub complete_for: Option<Duration>,
     /// Nodes that the last round had when it was complete.
     pub round_size: u32,
+    /// Nodes of a round that was learned after a restart of the server which may still report.
+    pub unreported: u32,
     /// Those of them that made room when memory was short: they are in no list, and nothing more is known of them.
     pub let_go: u32,
     /// Those of them that left because they had done their work.
@@ -162,6 +164,7 @@ impl Run {
             took: current.map(|c| c.round.took),
             complete_for: current.map(|c| now.since(c.round.completed)),
             round_size: self.work.nodes,
+            unreported: current.map_or(0, Current::unreported),
             let_go: self.let_go,
             succeeded: self.work.succeeded,
             finished_for: self.work.finished.map(|at| now.since(at)),

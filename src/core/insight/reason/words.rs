@@ -218,7 +218,16 @@ impl Reason {
                 let why = if *redundant { ", which is the maximum" } else { " that does not take them in" };
                 format!("{left_over} {has} waited {waited} beside a complete round of {group}{why}")
             }
-            Self::StandsBy { spares, max_nodes, waited } => {
+            Self::StandsBy { spares, unreported: unreported @ 1.., waited, .. } => {
+                let stands = if spares.count() == 1 { "stands" } else { "stand" };
+                let have = if *unreported == 1 { "has" } else { "have" };
+                format!(
+                    "{spares} {stands} by for {waited}: {} of the round {have} not reported since the server was restarted; \
+                     without a report within a minute the round is given up, and all join again",
+                    Unit::Node.count(*unreported)
+                )
+            }
+            Self::StandsBy { spares, max_nodes, waited, .. } => {
                 let (stands, takes) =
                     if spares.count() == 1 { ("stands", "its") } else { ("stand", "their") };
                 let nodes = Unit::Node.count(*max_nodes);

@@ -162,6 +162,8 @@ pub(in crate::core::insight) struct Native {
     pub(in crate::core::insight) exit: Option<ExitCounts>,
     /// Nodes without a place.
     pub(super) spares: Vec<Spare>,
+    /// Nodes of the round that have not reported since the server was restarted.
+    pub(super) unreported: u32,
 }
 
 /// A node without a place in the round.

@@ -70,6 +70,7 @@ impl TrackedRun {
             exit: (snapshot.succeeded > 0 && !forms)
                 .then_some(ExitCounts { arrived: snapshot.succeeded, expected: Some(snapshot.round_size) }),
             spares: spares(snapshot),
+            unreported: snapshot.unreported,
         });
     }
 
@@ -156,7 +157,7 @@ impl TrackedRun {
         if let Some(since) = stand_by().map(|spare| spare.since).min() {
             let (max_nodes, waited) = (native.expected.max, Elapsed(now.since(since)));
             let spares = Names::of(stand_by().map(|spare| spare.name.clone()));
-            let reason = Reason::StandsBy { spares, max_nodes, waited };
+            let reason = Reason::StandsBy { spares, max_nodes, unreported: native.unreported, waited };
             held.push(Finding::new(reason, "", since));
         }
         for Spare { name, holder, since } in &native.spares {

@@ -368,7 +368,12 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "The value under `/torch.rendezvous.RUN` is not what torchrun writes.",
         ),
         (
-            Reason::StandsBy { spares: names(&["train-llm-4"]), max_nodes: 4, waited: secs(30.0) },
+            Reason::StandsBy {
+                spares: names(&["train-llm-4"]),
+                max_nodes: 4,
+                unreported: 0,
+                waited: secs(30.0),
+            },
             "Native runs: nodes beyond the maximum wait beside a complete round. They are spares, and nothing is wrong.",
         ),
         (
