@@ -78,6 +78,8 @@ pub struct Watch {
 struct State {
     insight: Insight,
     last_id: u64,
+    /// When the waits were looked at last.
+    waits_at: Timestamp,
     named: BTreeSet<u16>,
     gates: KnownGates,
 }
@@ -190,7 +192,17 @@ impl Watch {
 impl State {
     fn new(settings: Settings, last_id: u64) -> Self {
         let insight = Insight::new(settings);
-        Self { insight, last_id, named: BTreeSet::new(), gates: KnownGates::default() }
+        let (waits_at, named) = (Timestamp::default(), BTreeSet::new());
+        Self { insight, last_id, waits_at, named, gates: KnownGates::default() }
+    }
+
+    /// Whether the waits are to be looked at now.
+    fn is_time_for_waits(&mut self, now: Timestamp) -> bool {
+        let is_time = now.since(self.waits_at) >= WAITS_EVERY;
+        if is_time {
+            self.waits_at = now;
+        }
+        is_time
     }
 
     /// Takes in what happened in the native rendezvous.
@@ -260,19 +272,15 @@ impl Watch {
     pub(super) async fn keep_looking(&self) {
         let mut ticks = tokio::time::interval(EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut waits_at = self.clock.now();
         loop {
             ticks.tick().await;
-            let with_waits = self.clock.now().since(waits_at) >= WAITS_EVERY;
-            if with_waits {
-                waits_at = self.clock.now();
-            }
-            self.look(with_waits);
+            self.look();
         }
     }
 
     /// Collects all that is new.
-    fn look(&self, with_waits: bool) {
+    pub(super) fn look(&self) {
+        let with_waits = self.state().is_time_for_waits(self.clock.now());
         let listeners = self.stores.listeners();
         let waits = (with_waits && self.enabled).then_some(WAITS);
         let seen: Vec<(u16, Seen)> = listeners
@@ -340,6 +348,12 @@ impl Watch {
         let mut state = self.state();
         state.hear(&self.rounds.take_news());
         (state, self.clock.now())
+    }
+
+    /// The memory that insight takes.
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> usize {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).bytes()
     }
 
     /// Gives access to insight, brought up to this moment.

@@ -27,6 +27,8 @@ pub(super) struct Client {
     pub(super) issued: Vec<Act>,
     /// The answers, by request. `None` for those that have not come.
     pub(super) seen: Vec<Option<Vec<Said>>>,
+    /// It has done all that it had to do.
+    pub(super) has_finished: bool,
     next_step: usize,
     inbox: BytesMut,
 }
@@ -50,6 +52,7 @@ impl Client {
             state: State::Thinking,
             issued: Vec::new(),
             seen: Vec::new(),
+            has_finished: false,
             next_step: 0,
             inbox: BytesMut::new(),
         }
@@ -67,7 +70,7 @@ impl Client {
             return sends;
         }
         let Some(step) = self.plan.steps.get(self.next_step).cloned() else {
-            self.state = State::Gone;
+            (self.state, self.has_finished) = (State::Gone, true);
             return Sends { closes: true, ..sends };
         };
         self.next_step += 1;
@@ -100,6 +103,11 @@ impl Client {
             self.issue(Act::Cancel, &mut sends);
             sends
         })
+    }
+
+    /// The step that it takes next.
+    pub(super) fn next_step(&self) -> usize {
+        self.next_step
     }
 
     /// Whether it waits, and has not given up.

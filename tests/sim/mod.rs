@@ -1,5 +1,5 @@
-//! The simulator: a whole cluster in one thread, driven by one number. It runs the real store, engine, conversations, links
-//! and journal. Only the clock, the network, the disk and the clients are models. `docs/reliability.md` says what it
+//! The simulator: a whole cluster in one thread, driven by one number. It runs the real store, engine, conversations, links,
+//! journal and insight. Only the clock, the network, the disk and the clients are models. `docs/reliability.md` says what it
 //! looks at and what it leaves out.
 //!
 //! It is a part of the crate's unit tests, although it stands here: it moves what is inside the server, which is not to be
@@ -7,6 +7,7 @@
 
 mod client;
 mod disk;
+mod jobs;
 mod mutants;
 mod plan;
 mod random;
@@ -91,7 +92,7 @@ fn sweep(seeds: Range<u64>, mut progress: impl FnMut(u64, &Tally)) -> Tally {
 }
 
 /// Seeds that showed a bug of the product once. What each was is in `docs/reliability.md`.
-const FOUND: [u64; 5] = [733, 88, 5714, 5940, 6296];
+const FOUND: [u64; 8] = [733, 88, 5714, 5940, 6296, 30, 203, 772];
 
 #[test]
 fn seeds_that_failed_once_do_not_fail_again() {

@@ -63,10 +63,14 @@ pub(super) enum Mutant {
     ReleaseNotStored,
     /// Open gates are not stored.
     GateNotStored,
+    /// The address of a rank is dropped when its link breaks.
+    AddressSpentTooEarly,
+    /// Insight takes clients for gone when their link breaks.
+    AwayCountsAsDeath,
 }
 
 impl Mutant {
-    pub(super) const ALL: [Self; 26] = [
+    pub(super) const ALL: [Self; 28] = [
         Self::ReplyBeforeCommit,
         Self::DirectReplyBeforeCommit,
         Self::SyncDoesNothing,
@@ -93,6 +97,8 @@ impl Mutant {
         Self::DeadlineMissed,
         Self::ReleaseNotStored,
         Self::GateNotStored,
+        Self::AddressSpentTooEarly,
+        Self::AwayCountsAsDeath,
     ];
 
     /// Whether a row of a commit is read again; in the last commit it may be otherwise.

@@ -1,6 +1,7 @@
 //! What is to happen in a run: who the clients are, what they ask for, and which faults come when. A seed makes it; a
 //! plan that fails is made smaller until nothing more can be left out.
 
+use super::jobs::JobPlan;
 use super::random::Random;
 use super::runs::RunsPlan;
 use crate::core::store::tests::model::{Act, Key};
@@ -80,6 +81,8 @@ pub(super) struct Plan {
     pub(super) faults: Vec<(Micros, Fault)>,
     /// Every other seed has some.
     pub(super) runs: RunsPlan,
+    /// Every other seed has one, too.
+    pub(super) job: Option<JobPlan>,
 }
 
 impl Plan {
@@ -97,7 +100,8 @@ impl Plan {
             .collect();
         faults.sort_by_key(|(at, _)| *at);
         let runs = if seed.is_multiple_of(2) { RunsPlan::new(seed) } else { RunsPlan::default() };
-        Self { seed, keeping, relays, clients, faults, runs }
+        let job = JobPlan::new(seed, relays);
+        Self { seed, keeping, relays, clients, faults, runs, job }
     }
 
     /// Everything that can be left out, one thing at a time; what saves most comes first.
@@ -121,7 +125,11 @@ impl Plan {
             })
         });
         let runs = self.runs.smaller().into_iter().map(|runs| Self { runs, ..self.clone() });
-        faults.chain(runs).chain(clients).chain(steps)
+        let jobs = self.job.iter().flat_map(|job| {
+            let smaller = job.smaller().map(Some);
+            [None].into_iter().chain(smaller).map(|job| Self { job, ..self.clone() })
+        });
+        faults.chain(runs).chain(jobs).chain(clients).chain(steps)
     }
 }
 

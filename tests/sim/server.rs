@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use dashmap::DashMap;
+use tokio::sync::broadcast;
 
 use super::super::cleanup_log::CleanupLog;
 use super::super::clock::Clock;
@@ -16,6 +17,7 @@ use super::super::engine::{MemoryBudget, Walk};
 use super::super::gate::PodGates;
 use super::super::journal::{Failed, Journal, Tidy};
 use super::super::link::{Line, LinkHost};
+use super::super::observe::{Event as InsightEvent, Watch};
 use super::super::rendezvous::Rounds;
 use super::super::stores::StoreHost;
 use super::super::tcp::{
@@ -32,6 +34,7 @@ use crate::core::protocol::{
     Decoder, Dialect, LegacyRelease, Limits, Payload, ReplyBuffer, Request, encode_hello, encode_request,
 };
 use crate::core::rendezvous::Terms;
+use crate::core::store::StaleKeyConfig;
 
 /// The port of the store that all clients use.
 pub(super) const PORT: u16 = 29500;
@@ -90,6 +93,9 @@ pub(super) struct Server {
     pub(super) rounds: Arc<Rounds>,
     pub(super) gates: Arc<PodGates>,
     pub(super) listener: Arc<StoreListener>,
+    pub(super) watch: Watch,
+    /// What insight says.
+    pub(super) said: broadcast::Receiver<InsightEvent>,
     pub(super) journal: Option<Arc<Journal>>,
     pub(super) lines: BTreeMap<u32, ServerLine>,
     pub(super) directs: BTreeMap<usize, Direct>,
@@ -119,7 +125,15 @@ impl Server {
         });
         let config = ServerConfig {
             journal,
-            insight: InsightConfig { enabled: false, ..InsightConfig::default() },
+            insight: InsightConfig { explain_after: Duration::from_secs(3), ..InsightConfig::default() },
+            // Rules that wait are not in the model.
+            stale_keys: StaleKeyConfig {
+                forget_run_after: None,
+                forget_closed_after: Duration::from_hours(1),
+                forget_finished_after: None,
+                reset_when_idle: None,
+                ..StaleKeyConfig::default()
+            },
             // There are no sockets.
             relays_only: true,
             store_ports: 29510..=29517,
@@ -153,11 +167,16 @@ impl Server {
         let gates = Arc::new(PodGates::new(Arc::clone(&stores), clock, &before));
         let rounds = Arc::new(Rounds::new(Arc::clone(&stores), clock, &before));
         let links = Arc::new(LinkHost::new(Arc::clone(&stores), clock, &before, life));
+        let parts = (Arc::clone(&stores), Arc::clone(&rounds), Arc::clone(&gates), Arc::clone(&links));
+        let watch = Watch::new(parts.0, parts.1, parts.2, parts.3, clock);
+        let said = watch.subscribe(|list| list).expect("the first").1;
         Ok(Self {
             stores,
             links,
             rounds,
             gates,
+            watch,
+            said,
             listener,
             journal,
             lines: BTreeMap::new(),
@@ -230,19 +249,25 @@ impl Server {
     }
 }
 
-/// A client comes, writes a key of `prefix` and this rank, asks for all keys, and goes.
-pub(super) fn write_and_list(listener: &Arc<StoreListener>, prefix: &[u8], rank: u32) -> Vec<String> {
-    let key = [prefix, rank.to_string().as_bytes()].concat();
+/// A client comes, asks for this, and goes. Returns the replies.
+pub(super) fn ask(listener: &Arc<StoreListener>, requests: &[Request<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_hello(&mut bytes);
-    for request in [Request::Set { key: &key, value: Payload::borrowed(b"here") }, Request::ListKeys] {
-        assert!(encode_request(&request, Dialect::C, &mut bytes), "a request of this dialect");
+    for request in requests {
+        assert!(encode_request(request, Dialect::C, &mut bytes), "a request of this dialect");
     }
     let decoder = Decoder::new(Limits::default(), LegacyRelease::default());
     let session = listener.engine().connect(([10, 0, 0, 1], 1).into());
     let mut replies = ReplyBuffer::default();
     Conversation::new(session, decoder).apply(&bytes, None, &mut replies, Waker::noop());
-    let said: Vec<u8> = replies.drain().flatten().collect();
+    replies.drain().flatten().collect()
+}
+
+/// A client comes, writes a key of `prefix` and this rank, asks for all keys, and goes.
+pub(super) fn write_and_list(listener: &Arc<StoreListener>, prefix: &[u8], rank: u32) -> Vec<String> {
+    let key = [prefix, rank.to_string().as_bytes()].concat();
+    let said =
+        ask(listener, &[Request::Set { key: &key, value: Payload::borrowed(b"here") }, Request::ListKeys]);
     let mut rest = &said[8..];
     let mut keys = Vec::new();
     while let Some((len, after)) = rest.split_first_chunk() {

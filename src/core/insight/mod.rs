@@ -20,7 +20,7 @@ mod run;
 mod show;
 mod summary;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod told;
 mod totals;
 mod watch;

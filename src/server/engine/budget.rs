@@ -56,6 +56,12 @@ pub struct Reservation {
 }
 
 impl Reservation {
+    /// How large it is.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// How large it could be.
     pub fn most(&self) -> usize {
         self.bytes.saturating_add(self.budget.room())

@@ -49,6 +49,13 @@ impl World {
     pub(super) fn call(&mut self, caller: Caller, task: impl Future<Output = Answer> + 'static) -> Checked {
         let no = self.runs.next_call;
         self.runs.next_call += 1;
+        if let Caller::Node(node) = caller
+            && let label = self.runs.nodes[node].label().to_string()
+            && let Some(last) = self.runs.heard.get(&label)
+        {
+            self.runs.silences.insert(label, (self.now - last, self.now));
+        }
+        self.is_heard(caller);
         let call = Call { caller, task: Box::pin(task), woken: Arc::default(), is_due: false };
         self.runs.calls.insert(no, call);
         self.poll_call(no)
@@ -78,10 +85,12 @@ impl World {
             && self.is_node_stopped(node)
         {
             // Its answer lies there until it wakes.
+            self.is_heard(caller);
             self.runs.late.insert(node, answer);
             self.runs.calls.remove(&no);
             return Ok(());
         }
+        self.is_heard(caller);
         self.runs.calls.remove(&no);
         if !self.is_calm && self.runs.random.one_in(16) {
             trace!(self, "the answer to {caller:?} is lost");
@@ -109,8 +118,18 @@ impl World {
         }
     }
 
+    /// The server hears of a node now: its request comes, or ends.
+    fn is_heard(&mut self, caller: Caller) {
+        if let Caller::Node(node) = caller {
+            self.runs.heard.insert(self.runs.nodes[node].label().to_string(), self.now);
+        }
+    }
+
     /// The connection of a request breaks. `false` if there is none.
     pub(super) fn drop_calls(&mut self, caller: Caller) -> bool {
+        if self.has_call(caller) {
+            self.is_heard(caller);
+        }
         let before = self.runs.calls.len();
         self.runs.calls.retain(|_, call| call.caller != caller);
         if let Caller::Node(node) = caller {
@@ -123,6 +142,7 @@ impl World {
     pub(super) fn drop_all_calls(&mut self) {
         let calls = std::mem::take(&mut self.runs.calls);
         for caller in calls.values().map(|call| call.caller).collect::<Vec<_>>() {
+            self.is_heard(caller);
             self.is_cut(caller);
         }
         self.runs.keeper = None;

@@ -66,6 +66,7 @@ impl World {
     }
 
     pub(super) fn client_closes(&mut self, client: usize) -> Checked {
+        self.remember();
         self.clients[client].state = State::Gone;
         if let Some(relay) = self.clients[client].plan.relay {
             let it = &mut self.relays[relay];
@@ -85,6 +86,7 @@ impl World {
     /// A client's connection is closed by the other side.
     pub(super) fn client_dies(&mut self, client: usize, why: &str) {
         trace!(self, "client {client} is closed: {why}");
+        self.remember();
         self.clients[client].state = State::Gone;
     }
 

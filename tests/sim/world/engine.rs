@@ -11,7 +11,9 @@ impl World {
             let done = match note {
                 Note::Connected(conn, addr) => {
                     let client = usize::from(addr.port() - FIRST_PORT);
-                    Done::Connected { conn, client }
+                    self.known_as.insert(client, conn);
+                    self.heard_of.insert(client);
+                    Done::Connected { conn: conn.serial(), client }
                 }
                 Note::Applied(conn, act) => {
                     self.tally.requests += 1;

@@ -64,6 +64,10 @@ impl Pod {
     pub(super) fn run(&self) -> String {
         format!("pods-{}", self.gate)
     }
+
+    pub(super) fn is_announced_at(&self, gate: usize) -> bool {
+        self.gate == gate && self.has_announced
+    }
 }
 
 impl World {

@@ -15,11 +15,13 @@ mod clients;
 mod engine;
 mod faults;
 mod holds;
+mod jobs;
 mod network;
 mod nodes;
 mod process;
 mod relays;
 mod runs;
+mod words;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,17 +38,20 @@ use super::super::journal::CommitNumber;
 use super::super::journal::faults::Disk;
 use super::client::Client;
 use super::disk::Noted;
+use super::jobs::ADDRESSES;
 use super::mutants::Mutant;
 use super::plan::{BARRIERS, ClientPlan, MILLI, Micros, NUMBERS, Plan, QUEUES, SECOND, Step, TEXTS};
 use super::random::Random;
 use super::reference::{Done, Reference};
 use super::server::{PORT, Server};
-use crate::core::ids::Timestamp;
+use crate::core::ids::{ConnId, Timestamp};
 use crate::core::link::{RelayEnd, SessionNo, TICK};
 use crate::core::protocol::Request;
 use crate::core::store::tests::model::{Act, Key};
+use jobs::Job;
 pub(super) use runs::LINGER;
 use runs::Runs;
+use words::Words;
 
 /// Ports of clients begin here.
 const FIRST_PORT: u16 = 10_000;
@@ -89,6 +94,13 @@ enum Event {
     NodeFault(usize),
     Arrives(usize),
     Announces(usize),
+    /// The process of a rank comes, in this attempt.
+    RankComes(usize, u32),
+    JobFault(usize),
+    /// A process of the job is killed.
+    ProcessEnds(usize),
+    /// The launcher of the job looks at its processes.
+    Launch,
     /// A request of the HTTP API gets its turn.
     Poll(u64),
 }
@@ -143,6 +155,8 @@ pub(super) struct Tally {
     pub(super) compared: u64,
     /// How often a node was told its rank.
     pub(super) rounds: u64,
+    /// Words of insight that were compared.
+    pub(super) said: u64,
 }
 
 impl Tally {
@@ -153,16 +167,17 @@ impl Tally {
         self.breaks += other.breaks;
         self.compared += other.compared;
         self.rounds += other.rounds;
+        self.said += other.said;
     }
 }
 
 impl std::fmt::Display for Tally {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { events, requests, crashes, breaks, compared, rounds } = self;
+        let Self { events, requests, crashes, breaks, compared, rounds, said } = self;
         write!(
             f,
             "{events} events, {requests} requests, {crashes} deaths of the server, {breaks} breaks of a link, {rounds} \
-             ranks told, {compared} comparisons at rest"
+             ranks told, {said} words of insight, {compared} comparisons at rest"
         )
     }
 }
@@ -170,7 +185,7 @@ impl std::fmt::Display for Tally {
 /// What was heard of the engine.
 #[derive(Debug)]
 enum Note {
-    Connected(u32, SocketAddr),
+    Connected(ConnId, SocketAddr),
     Applied(u32, Act),
     Left(u32),
     Restored(Vec<u32>),
@@ -201,6 +216,10 @@ pub(super) struct World {
     /// What was heard of the critical section that has not ended.
     section: Vec<Done>,
     is_deaf: Rc<Cell<bool>>,
+    /// The connections of clients that this server took in.
+    known_as: BTreeMap<usize, ConnId>,
+    /// Clients of which this server knows, or its journal.
+    heard_of: BTreeSet<usize>,
     /// The faults are over.
     is_calm: bool,
     /// Clients from before a death of the server that was allowed to lose what they had been told.
@@ -212,6 +231,8 @@ pub(super) struct World {
     mutant: Option<Mutant>,
     trace: Option<Vec<String>>,
     runs: Runs,
+    job: Job,
+    words: Words,
     pub(super) tally: Tally,
 }
 
@@ -249,7 +270,7 @@ impl World {
                 return;
             }
             hears.borrow_mut().push(match tapped {
-                Tapped::Connected(conn, addr) => Note::Connected(conn.serial(), addr),
+                Tapped::Connected(conn, addr) => Note::Connected(conn, addr),
                 Tapped::Applied(conn, request) => Note::Applied(conn.serial(), act_of(request)),
                 Tapped::Left(conn) => Note::Left(conn.serial()),
                 Tapped::Restored(live) => Note::Restored(live.iter().map(|(conn, _)| *conn).collect()),
@@ -289,6 +310,8 @@ impl World {
             heard,
             section: Vec::new(),
             is_deaf,
+            known_as: BTreeMap::new(),
+            heard_of: BTreeSet::new(),
             is_calm: false,
             excused: BTreeSet::new(),
             has_lost: false,
@@ -296,6 +319,8 @@ impl World {
             mutant,
             trace: with_trace.then(Vec::new),
             runs: Runs::new(&plan),
+            job: Job::default(),
+            words: Words::new(),
             tally: Tally::default(),
             plan,
         };
@@ -310,7 +335,9 @@ impl World {
         for (n, (at, _)) in world.plan.faults.clone().into_iter().enumerate() {
             world.at(at, Event::Fault(n));
         }
+        world.remember();
         world.begin_runs();
+        world.begin_job();
         world
     }
 
@@ -332,7 +359,8 @@ impl World {
     /// The whole life of the world.
     fn live(&mut self) -> Checked {
         // All faults have come by then; those that last are ended.
-        let last = self.plan.faults.last().map_or(0, |(at, _)| *at) + MILLI;
+        let of_job = self.plan.job.iter().flat_map(|job| &job.faults).map(|(at, _)| *at);
+        let last = self.plan.faults.iter().map(|(at, _)| *at).chain(of_job).max().unwrap_or(0) + MILLI;
         self.run_until(last, |_| false)?;
         self.run_until(last + 5 * SECOND, Self::are_clients_still)?;
         self.is_calm = true;
@@ -341,6 +369,7 @@ impl World {
         }
         self.fill(None);
         trace!(self, "the faults are over");
+        self.end_job()?;
         for _ in 0..60 {
             self.settle()?;
             let waiting: Vec<_> =
@@ -482,6 +511,9 @@ impl World {
     fn happens(&mut self, event: Event) -> Checked {
         match event {
             Event::Act(client) => {
+                if self.is_held(client)? {
+                    return Ok(());
+                }
                 let sends = self.clients[client].act();
                 self.client_sends(client, &sends)
             }
@@ -547,6 +579,16 @@ impl World {
             }
             Event::Arrives(n) => self.arrives(n),
             Event::Announces(pod) => self.announces(pod),
+            Event::RankComes(rank, attempt) => {
+                self.rank_comes(rank, attempt);
+                Ok(())
+            }
+            Event::JobFault(n) => self.job_fault(n),
+            Event::ProcessEnds(client) => self.process_ends(client),
+            Event::Launch => {
+                self.launch();
+                Ok(())
+            }
             Event::Poll(call) => self.poll_call(call),
             Event::NotFull => {
                 trace!(self, "the disk has room again");
@@ -625,6 +667,6 @@ fn act_of(request: &Request<'_>) -> Act {
 }
 
 fn key_of(key: &[u8]) -> Key {
-    let all = TEXTS.iter().chain(&NUMBERS).chain(&QUEUES).chain(&BARRIERS);
+    let all = TEXTS.iter().chain(&NUMBERS).chain(&QUEUES).chain(&BARRIERS).chain(&ADDRESSES);
     all.copied().find(|known| known.as_bytes() == key).unwrap_or("?")
 }

@@ -2,8 +2,13 @@
 
 use bytes::Bytes;
 
+use super::super::jobs::ADDRESSES;
+use super::super::mutants::Mutant;
 use super::super::plan::MILLI;
+use super::super::server::{PORT, ask};
 use super::{Checked, Event, Piece, Pipe, Way, World};
+use crate::core::protocol::Request;
+use crate::core::store::Observed;
 
 impl World {
     pub(super) fn pipe(&mut self, conn: u32, way: Way) -> Option<&mut Pipe> {
@@ -91,6 +96,7 @@ impl World {
     pub(super) fn server_loses(&mut self, conn: u32, why: &str) {
         let Some(it) = self.conns.get_mut(&conn).filter(|it| it.server_has) else { return };
         it.server_has = false;
+        let relay = it.relay;
         self.put(conn, Way::ToRelay, Piece::End);
         trace!(self, "the server loses connection {conn}: {why}");
         if let Some(server) = &mut self.server
@@ -98,6 +104,31 @@ impl World {
             && let Some(line) = &served.line
         {
             server.links.lost(line, why);
+        }
+        if let Some(mutant @ (Mutant::AddressSpentTooEarly | Mutant::AwayCountsAsDeath)) = self.mutant {
+            self.take_for_dead(relay, mutant);
+        }
+    }
+
+    /// Planted bugs: what becomes of ranks whose link breaks.
+    fn take_for_dead(&self, relay: usize, mutant: Mutant) {
+        let Some(server) = &self.server else { return };
+        for it in &self.job.processes {
+            let client = &self.clients[it.client];
+            let Some(&conn) = self.known_as.get(&it.client).filter(|_| client.plan.relay == Some(relay))
+            else {
+                continue;
+            };
+            if client.is_gone() {
+                continue;
+            }
+            if mutant == Mutant::AwayCountsAsDeath {
+                server.watch.with_insight(|insight, now| insight.observe(PORT, now, Observed::Gone { conn }));
+            } else {
+                self.is_deaf.set(true);
+                ask(&server.listener, &[Request::Delete { key: ADDRESSES[it.rank].as_bytes() }]);
+                self.is_deaf.set(false);
+            }
         }
     }
 }

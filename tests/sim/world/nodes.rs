@@ -9,6 +9,7 @@ use super::super::plan::{Keeping, MILLI, Micros, SECOND};
 use super::super::runs::NodeFault;
 use super::super::server::write_and_list;
 use super::calls::{Answer, Caller};
+use super::words::Left;
 use super::{Checked, Event, World};
 use crate::core::ids::{Label, RunId};
 use crate::core::rendezvous::{
@@ -40,6 +41,8 @@ pub(super) struct Node {
     pub(super) doing: Doing,
     previous: Option<RankInRound>,
     stopped_until: Micros,
+    /// How its last process left the run, if it has said so.
+    pub(super) left: Option<Left>,
     /// Events of an earlier process are not for this one.
     life: u32,
     /// It is told to go on, and has not asked since anything has changed.
@@ -57,18 +60,24 @@ impl Node {
             doing: Doing::Absent,
             previous: None,
             stopped_until: 0,
+            left: None,
             life: 0,
             is_settled: false,
         }
     }
 
     pub(super) fn label(&self) -> Label {
-        label(&format!("node-{}-{}-{}", self.run, self.number, self.born))
+        label(&format!("{}-{}", self.name(), self.born))
+    }
+
+    /// As people know it, whichever process it is.
+    pub(super) fn name(&self) -> String {
+        format!("node-{}-{}", self.run, self.number)
     }
 
     fn info(&self) -> NodeInfo {
         NodeInfo {
-            name: label(&format!("node-{}-{}", self.run, self.number)),
+            name: label(&self.name()),
             address: label(&format!("10.0.{}.{}", self.run + 2, self.number + 1)),
             role: None,
             local_world_size: None,
@@ -109,11 +118,12 @@ impl World {
         if !same_id {
             it.born += 1;
         }
-        (it.doing, it.previous) = (Doing::Joins, None);
+        (it.doing, it.previous, it.left) = (Doing::Joins, None, None);
         it.joins += 1;
         it.is_retry = false;
         let label = it.label();
         trace!(self, "{label} comes");
+        self.remember();
         self.node_acts_after(node, 0);
     }
 
@@ -301,6 +311,7 @@ impl World {
                 let run = run_id(self.runs.nodes[node].run);
                 self.node_goes(node);
                 if let Some(server) = &self.server {
+                    self.runs.nodes[node].left = Some(if failed { Left::Failed } else { Left::Succeeded });
                     server.rounds.leave(&run, &who, said);
                 }
             }

@@ -35,6 +35,7 @@ impl World {
             Err(why) => return Err(format!("the server cannot start: {why:?}")),
         };
         self.runs.started = self.now;
+        self.words.begin();
         self.listen()?;
         self.at(TICK_OF_SERVER, Event::ServerTick(self.server_life));
         Ok(())
@@ -65,8 +66,10 @@ impl World {
         self.tally.crashes += 1;
         self.is_deaf.set(true);
         let server = self.server.take();
+        self.known_as.clear();
         if server.as_ref().is_some_and(|server| server.journal.is_none() || server.is_troubled) {
             self.has_lost = true;
+            self.heard_of.clear();
             self.forget_runs();
             let clients = self.clients.iter().enumerate();
             self.excused.extend(clients.filter(|(_, it)| !it.issued.is_empty()).map(|(n, _)| n));
@@ -306,7 +309,7 @@ impl World {
             self.check_runs()?;
             self.look_at_calls(true);
         }
-        Ok(())
+        self.look()
     }
 
     pub(super) fn tidy(&mut self, life: u32) {

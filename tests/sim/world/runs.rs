@@ -31,6 +31,10 @@ pub(super) struct Runs {
     pub(super) went_at: BTreeMap<usize, Micros>,
     pub(super) calls: BTreeMap<u64, Call>,
     pub(super) next_call: u64,
+    /// When the server last heard of each process of a node, by its id.
+    pub(super) heard: BTreeMap<String, Micros>,
+    /// How long each had been silent when it was heard of again, and when that was.
+    pub(super) silences: BTreeMap<String, (Micros, Micros)>,
     /// Answers to nodes that are stopped.
     pub(super) late: BTreeMap<usize, Answer>,
     /// The server's timer.
@@ -62,6 +66,8 @@ impl Runs {
             went_at: BTreeMap::new(),
             calls: BTreeMap::new(),
             next_call: 0,
+            heard: BTreeMap::new(),
+            silences: BTreeMap::new(),
             late: BTreeMap::new(),
             keeper: None,
             started: 0,
@@ -164,12 +170,14 @@ impl World {
         let stores: usize = server.stores.listeners().iter().map(|it| it.engine().stats().bytes).sum();
         let runs = server.rounds.inspect(|core, barriers| core.memory() + barriers.memory());
         let gates = server.gates.look().memory();
-        let (counted, held) = (server.stores.budget().used(), stores + runs + gates);
+        let insight = server.watch.memory();
+        let (counted, held) = (server.stores.budget().used(), stores + runs + gates + insight);
         if counted == held {
             return Ok(());
         }
         Err(format!(
-            "{counted} bytes are counted; the stores have {stores}, the runs {runs}, the gates {gates}"
+            "{counted} bytes are counted; the stores have {stores}, the runs {runs}, the gates {gates}, \
+             insight {insight}"
         ))
     }
 }

@@ -12,4 +12,4 @@ mod reasons;
 mod replay;
 mod restarts;
 mod room;
-mod truth;
+pub(crate) mod truth;

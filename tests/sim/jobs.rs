@@ -1,0 +1,108 @@
+//! What is to happen in a job of PyTorch processes as they are: `env://`, each with its rank.
+
+use super::plan::{MILLI, Micros, SECOND, Step};
+use super::random::Random;
+use crate::core::store::tests::model::{Act, Key};
+
+/// Where ranks publish their addresses, as gloo's first process group does.
+pub(super) const ADDRESSES: [Key; 4] = [
+    "/default_pg/0//cpu//0/0",
+    "/default_pg/0//cpu//0/1",
+    "/default_pg/0//cpu//0/2",
+    "/default_pg/0//cpu//0/3",
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum JobFault {
+    /// The process with this rank dies.
+    Die { rank: usize },
+    /// The server dies, and is away for so long.
+    Server { away: Micros },
+    /// Nothing gets through to a relay, in both directions.
+    Partition { relay: usize, lasts: Micros },
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct JobPlan {
+    /// When each rank's process comes, and the relay behind which it is.
+    pub(super) ranks: Vec<(Micros, Option<usize>)>,
+    /// How long the ranks train.
+    pub(super) trains: Micros,
+    /// When one has ended too early, the others are left alone; else all are started again.
+    pub(super) is_left_alone: bool,
+    /// In the order of their times.
+    pub(super) faults: Vec<(Micros, JobFault)>,
+}
+
+impl JobPlan {
+    /// Every other seed has one, half of them beside native runs.
+    pub(super) fn new(seed: u64, relays: usize) -> Option<Self> {
+        if !matches!(seed % 8, 1 | 3 | 6 | 7) {
+            return None;
+        }
+        let mut random = Random::new(seed ^ 0x70bc);
+        let size = random.between(2, ADDRESSES.len() as u64);
+        let longest = if random.one_in(3) { 6 * SECOND } else { 100 * MILLI };
+        let ranks = (0..size).map(|_| {
+            let relay = (!random.one_in(8)).then(|| random.below(relays as u64) as usize);
+            (random.below(longest), relay)
+        });
+        let ranks = ranks.collect();
+        let mut faults: Vec<_> = (0..random.below(4))
+            .map(|_| (random.below(10 * SECOND), fault(&mut random, size, relays)))
+            .collect();
+        faults.sort_by_key(|(at, _)| *at);
+        let (trains, is_left_alone) = (random.below(8 * SECOND), random.one_in(3));
+        Some(Self { ranks, trains, is_left_alone, faults })
+    }
+
+    /// What is left when one thing is left out.
+    pub(super) fn smaller(&self) -> impl Iterator<Item = Self> {
+        (0..self.faults.len()).map(|n| {
+            let mut smaller = self.clone();
+            smaller.faults.remove(n);
+            smaller
+        })
+    }
+
+    /// What the process with a rank asks for. It tells its address, reads those of all others, and trains; its last request
+    /// is only the end of that.
+    pub(super) fn steps(&self, rank: usize, host: &str, pid: u32) -> Vec<Step> {
+        let size = self.ranks.len();
+        let step = |think, act| Step { think, act, patience: None };
+        let mut steps =
+            vec![step(0, Act::Ping(pid)), step(5 * MILLI, Act::Set(ADDRESSES[rank], gloo(host, size)))];
+        for other in (0..size).filter(|&other| other != rank) {
+            steps.push(step(MILLI, Act::Wait(vec![ADDRESSES[other]])));
+            steps.push(step(0, Act::Get(ADDRESSES[other])));
+        }
+        steps.push(step(self.trains, Act::Ping(pid)));
+        steps
+    }
+
+    /// The step that ends the training.
+    pub(super) fn last_step(&self) -> usize {
+        2 * self.ranks.len()
+    }
+}
+
+/// A host's name, an address, and eight bytes for each rank.
+fn gloo(host: &str, size: usize) -> String {
+    const ADDRESS: usize = 16;
+    let number = |number: usize| format!("{}\0\0\0\0\0\0\0", char::from(number as u8));
+    number(host.len()) + host + &number(ADDRESS) + &"\0".repeat(ADDRESS + 8 * size)
+}
+
+fn fault(random: &mut Random, size: u64, relays: usize) -> JobFault {
+    match random.below(8) {
+        0..=2 => JobFault::Die { rank: random.below(size) as usize },
+        3..=4 => JobFault::Server {
+            away: if random.one_in(6) { 60 * SECOND } else { random.between(20 * MILLI, 5 * SECOND) },
+        },
+        _ => {
+            let longest = if random.one_in(4) { 14 * SECOND } else { 7 * SECOND };
+            let relay = random.below(relays as u64) as usize;
+            JobFault::Partition { relay, lasts: random.between(SECOND, longest) }
+        }
+    }
+}

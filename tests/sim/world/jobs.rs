@@ -1,0 +1,224 @@
+//! The job of PyTorch processes: who is there, and the launcher that starts all again when one has ended too early.
+
+use super::super::client::{Client, State};
+use super::super::jobs::{ADDRESSES, JobFault, JobPlan};
+use super::super::plan::{ClientPlan, MILLI, SECOND};
+use super::{Checked, Event, World};
+use crate::core::store::tests::Said;
+use crate::core::store::tests::model::Act;
+
+/// A process with a rank.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Process {
+    pub(super) rank: usize,
+    pub(super) attempt: u32,
+    pub(super) client: usize,
+}
+
+#[derive(Default)]
+pub(super) struct Job {
+    /// All that were ever there.
+    pub(super) processes: Vec<Process>,
+    attempt: u32,
+    /// One has ended too early, and nobody starts the others again.
+    pub(super) is_alone: bool,
+    is_done: bool,
+}
+
+impl Process {
+    pub(super) fn host(&self) -> String {
+        format!("host{}-{}", self.rank, self.attempt)
+    }
+}
+
+/// Whether what was read is the address of this process.
+fn is_address_of(process: &Process, seen: Option<&[Said]>) -> bool {
+    let host = process.host();
+    let is_it = |said: &Said| matches!(said, Said::Bytes(bytes) if bytes.get(8..8 + host.len()) == Some(host.as_bytes()));
+    seen.is_some_and(|seen| seen.iter().any(is_it))
+}
+
+/// Whether a process may train.
+enum Mesh {
+    Connected,
+    NotYet,
+    /// One of those whose address it has is gone, or was never of its attempt.
+    Broken,
+}
+
+impl World {
+    pub(super) fn begin_job(&mut self) {
+        let Some(plan) = self.plan.job.clone() else { return };
+        for (rank, (at, _)) in plan.ranks.iter().enumerate() {
+            self.at(*at, Event::RankComes(rank, 0));
+        }
+        for (n, (at, _)) in plan.faults.iter().enumerate() {
+            self.at(*at, Event::JobFault(n));
+        }
+        self.at(SECOND, Event::Launch);
+    }
+
+    pub(super) fn rank_comes(&mut self, rank: usize, attempt: u32) {
+        let Some(plan) = &self.plan.job else { return };
+        if attempt != self.job.attempt {
+            return;
+        }
+        let client = self.clients.len();
+        let process = Process { rank, attempt, client };
+        let steps = plan.steps(rank, &process.host(), 1000 + client as u32);
+        let relay = plan.ranks[rank].1;
+        trace!(self, "rank {rank} comes as client {client}, attempt {attempt}");
+        self.job.processes.push(process);
+        self.clients.push(Client::new(ClientPlan { relay, steps }));
+        self.reference.add_client();
+        self.at(0, Event::Act(client));
+    }
+
+    pub(super) fn job_fault(&mut self, n: usize) -> Checked {
+        let Some(plan) = &self.plan.job else { return Ok(()) };
+        let (_, fault) = plan.faults[n];
+        trace!(self, "FAULT {fault:?}");
+        match fault {
+            JobFault::Die { rank } => {
+                let alive = self.job.processes.iter().rfind(|it| it.rank == rank);
+                match alive.map(|it| it.client) {
+                    Some(client) => self.process_ends(client),
+                    None => Ok(()),
+                }
+            }
+            JobFault::Server { away } => {
+                if self.server.is_some() {
+                    self.crash(false)?;
+                    self.at(away, Event::Start);
+                }
+                Ok(())
+            }
+            JobFault::Partition { relay, lasts } => {
+                self.tally.breaks += 1;
+                self.relays[relay].partitioned_until = self.now + lasts;
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn process_ends(&mut self, client: usize) -> Checked {
+        if self.clients[client].is_gone() {
+            return Ok(());
+        }
+        trace!(self, "client {client} is killed");
+        self.client_closes(client)
+    }
+
+    /// The processes of the attempt that counts.
+    fn current(&self) -> impl Iterator<Item = &Process> {
+        self.job.processes.iter().filter(|it| it.attempt == self.job.attempt)
+    }
+
+    /// A client that is to send its next request may be a rank that has to wait for the others: it trains once all are
+    /// connected. Returns whether it does nothing now.
+    pub(super) fn is_held(&mut self, client: usize) -> Result<bool, String> {
+        let Some(plan) = &self.plan.job else { return Ok(false) };
+        let is_it = |it: &&Process| it.client == client;
+        let Some(process) = self.job.processes.iter().find(is_it).copied() else { return Ok(false) };
+        if self.clients[client].is_gone() || self.clients[client].next_step() != plan.last_step() {
+            return Ok(false);
+        }
+        match self.mesh(plan, process) {
+            Mesh::Connected => return Ok(false),
+            Mesh::NotYet => self.at(50 * MILLI, Event::Act(client)),
+            Mesh::Broken => {
+                trace!(self, "client {client} cannot connect to another rank");
+                self.process_ends(client)?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn mesh(&self, plan: &JobPlan, process: Process) -> Mesh {
+        let it = &self.clients[process.client];
+        let read = it.issued.iter().zip(&it.seen).filter(|(act, _)| matches!(act, Act::Get(_)));
+        let mut is_connected = true;
+        for (act, seen) in read {
+            let Act::Get(key) = act else { continue };
+            let Some(rank) = ADDRESSES.iter().position(|address| address == key) else { continue };
+            let mate = self.job.processes.iter().find(|it| (it.rank, it.attempt) == (rank, process.attempt));
+            let Some(mate) = mate.filter(|mate| is_address_of(mate, seen.as_deref())) else {
+                return Mesh::Broken;
+            };
+            let mate = &self.clients[mate.client];
+            let has_read_all = mate.next_step() > plan.last_step()
+                || mate.next_step() == plan.last_step() && mate.state == State::Thinking;
+            if mate.is_gone() && !mate.has_finished {
+                return Mesh::Broken;
+            }
+            is_connected &= has_read_all;
+        }
+        if is_connected { Mesh::Connected } else { Mesh::NotYet }
+    }
+
+    /// The launcher looks at its processes.
+    pub(super) fn launch(&mut self) {
+        let Some(plan) = &self.plan.job else { return };
+        let (size, leaves_alone) = (plan.ranks.len(), plan.is_left_alone);
+        if self.job.is_done {
+            return;
+        }
+        self.at(400 * MILLI, Event::Launch);
+        let has_died = |it: &Process| {
+            let client = &self.clients[it.client];
+            client.is_gone() && !client.has_finished
+        };
+        let finished = self.current().filter(|it| self.clients[it.client].has_finished).count();
+        if finished == size {
+            trace!(self, "the job has ended well");
+            self.job.is_done = true;
+            return;
+        }
+        if !self.current().any(has_died) || self.job.is_alone {
+            return;
+        }
+        if leaves_alone {
+            self.job.is_alone = true;
+            return;
+        }
+        let alive: Vec<usize> = self.alive().collect();
+        self.job.attempt += 1;
+        trace!(self, "the job is started again, attempt {}", self.job.attempt);
+        for client in alive {
+            let after = self.random.below(800 * MILLI);
+            self.at(after, Event::ProcessEnds(client));
+        }
+        for rank in 0..size {
+            let earliest = if self.is_calm { SECOND } else { 300 * MILLI };
+            let after = self.random.between(earliest, 2 * SECOND);
+            self.at(after, Event::RankComes(rank, self.job.attempt));
+        }
+    }
+
+    fn alive(&self) -> impl Iterator<Item = usize> {
+        self.job.processes.iter().map(|it| it.client).filter(|&client| !self.clients[client].is_gone())
+    }
+
+    /// A healthy job ends. One that is left alone is told why it does not, and is killed.
+    pub(super) fn end_job(&mut self) -> Checked {
+        const UNTIL_TOLD: u64 = 12 * SECOND;
+        if self.plan.job.is_none() {
+            return Ok(());
+        }
+        let until = self.now + 150 * SECOND;
+        while !self.job.is_done && !self.job.is_alone {
+            if self.now >= until {
+                return Err("a healthy job does not end".into());
+            }
+            self.run_until(self.now + SECOND / 2, |_| false)?;
+        }
+        if self.job.is_alone {
+            self.run_until(self.now + UNTIL_TOLD, |_| false)?;
+            self.check_told()?;
+            let alive: Vec<usize> = self.alive().collect();
+            alive.into_iter().try_for_each(|client| self.process_ends(client))?;
+            self.job.is_done = true;
+        }
+        Ok(())
+    }
+}

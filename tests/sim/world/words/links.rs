@@ -1,0 +1,45 @@
+//! What is said of links.
+
+use super::super::{Checked, World, relay_of};
+use crate::api::Explanation;
+use crate::core::insight::tests::truth::{names, number, yes};
+
+impl World {
+    /// Whether bytes get through between a relay and the server.
+    pub(super) fn is_up(&self, relay: usize) -> bool {
+        let it = &self.relays[relay];
+        let has_line = |conn: &u32| {
+            self.server
+                .as_ref()
+                .is_some_and(|server| server.lines.get(conn).is_some_and(|line| line.line.is_some()))
+        };
+        it.partitioned_until <= self.now
+            && it.conn.filter(has_line).and_then(|conn| self.conns.get(&conn)).is_some_and(|conn| {
+                conn.relay_has && conn.server_has && !conn.up.is_dead && !conn.down.is_dead
+            })
+    }
+
+    pub(super) fn check_said_of_links(&self, said: &Explanation) -> Checked {
+        let relays = names(&said.facts, "links");
+        let relays = relays.iter().map(|name| relay_of(name).ok_or("no relay has this name"));
+        let relays = relays.collect::<Result<Vec<usize>, _>>()?;
+        let clients = || {
+            let is_there = |client: &&super::super::super::client::Client| {
+                client.plan.relay.is_some_and(|relay| relays.contains(&relay)) && !client.issued.is_empty()
+            };
+            self.clients.iter().filter(is_there).count()
+        };
+        match said.code.as_str() {
+            "link_away" => {
+                yes(number(&said.facts, "clients") <= clients(), "it has not so many clients")?;
+                relays.iter().try_for_each(|&relay| self.was(|moment| !moment.up[relay], "it is there"))
+            }
+            "link_lost" => {
+                yes(number(&said.facts, "clients") <= clients(), "it has not so many clients")?;
+                let was_away = |&relay: &usize| self.relays[relay].was_long_away;
+                yes(relays.iter().all(was_away), "it was not away for so long")
+            }
+            _ => Err("nothing of that kind is so".into()),
+        }
+    }
+}

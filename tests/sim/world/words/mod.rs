@@ -1,0 +1,169 @@
+//! What insight says, compared with what is true. The real one looks at the real server, as often as the server's other
+//! timers come; what it says and shows must be so now, or must have been so a moment ago.
+//!
+//! The server cannot know more than it has heard: while a link is away or the server itself is, a moment ago is when
+//! everything last got through. Only deaths are never to be said too early.
+
+mod links;
+mod ranks;
+mod runs;
+
+use std::collections::BTreeSet;
+
+use super::super::super::observe::Event as Told;
+use super::super::plan::{Micros, SECOND};
+use super::{Checked, World};
+use crate::api::{Explanation, Run};
+use crate::core::insight::tests::truth::{DELAY, Past, yes};
+
+use ranks::{RankNow, job_name};
+pub(super) use runs::Left;
+use runs::NodeNow;
+
+/// What is true at one moment.
+struct Moment {
+    /// Whether bytes get through between each relay and the server.
+    up: Vec<bool>,
+    nodes: Vec<NodeNow>,
+    ranks: Vec<RankNow>,
+    /// Pods that have announced themselves, by gate.
+    announced: Vec<usize>,
+}
+
+pub(super) struct Words {
+    past: Past<Moment>,
+    /// Since when the server hears everything.
+    up_since: Option<f64>,
+    /// When all that had happened was last known to the server.
+    knew: f64,
+    /// Explanations of this server that were said to hold: they are said again when they do not.
+    held: BTreeSet<u64>,
+    /// When what is shown was looked at last.
+    shown: f64,
+}
+
+impl Words {
+    pub(super) fn new() -> Self {
+        Self { past: Past(Vec::new()), up_since: None, knew: 0.0, held: BTreeSet::new(), shown: 0.0 }
+    }
+
+    /// Another server knows only what it hears.
+    pub(super) fn begin(&mut self) {
+        self.held.clear();
+    }
+}
+
+impl World {
+    fn seconds(&self) -> f64 {
+        self.now as f64 / 1e6
+    }
+
+    fn moment(&self) -> Moment {
+        let announced = |gate| self.runs.pods.iter().filter(|pod| pod.is_announced_at(gate)).count();
+        Moment {
+            up: (0..self.relays.len()).map(|relay| self.is_up(relay)).collect(),
+            nodes: (0..self.runs.nodes.len()).map(|node| self.node_now(node)).collect(),
+            ranks: self.ranks_now(),
+            announced: (0..self.plan.runs.gates.len()).map(announced).collect(),
+        }
+    }
+
+    /// Takes down what is true now, whether there is a server to see it or not.
+    pub(super) fn remember(&mut self) {
+        /// Longer than anything is away.
+        const KEPT: usize = 1000;
+        /// Within this time of its start a server hears of everybody, or knows that they are silent.
+        const HEARD: Micros = 3 * SECOND;
+        let (at, moment) = (self.seconds(), self.moment());
+        if self.server.is_none() || self.now < self.runs.started + HEARD || moment.up.contains(&false) {
+            self.words.up_since = None;
+        } else if at >= *self.words.up_since.get_or_insert(at) + DELAY {
+            self.words.knew = at;
+        }
+        let past = &mut self.words.past.0;
+        past.push((at, moment));
+        if past.len() > 2 * KEPT {
+            past.drain(..KEPT);
+        }
+    }
+
+    /// From when on that is what is said of now.
+    fn since(&self) -> f64 {
+        self.seconds().min(self.words.knew) - DELAY
+    }
+
+    /// Whether something was so at some moment that the server can mean.
+    fn was(&self, holds: impl Fn(&Moment) -> bool, why: &str) -> Checked {
+        yes(self.words.past.any_since(self.since(), self.seconds(), holds), why)
+    }
+
+    /// Insight looks, and is looked at.
+    pub(super) fn look(&mut self) -> Checked {
+        const SHOWN_EVERY: f64 = 1.0;
+        self.remember();
+        let Some(server) = &mut self.server else { return Ok(()) };
+        server.watch.look();
+        let mut said = Vec::new();
+        while let Ok(Told { name, data, .. }) = server.said.try_recv() {
+            if name == "explanation" {
+                said.push(serde_json::from_str::<Explanation>(&data).map_err(|why| why.to_string())?);
+            }
+        }
+        for said in said {
+            let is_over = !said.holds && self.words.held.contains(&said.id);
+            if !is_over {
+                self.check_word(&said)?;
+            }
+            if said.holds {
+                self.words.held.insert(said.id);
+            }
+        }
+        if self.seconds() >= self.words.shown + SHOWN_EVERY {
+            self.words.shown = self.seconds();
+            self.check_shown()?;
+        }
+        Ok(())
+    }
+
+    /// What a person sees who asks now.
+    fn check_shown(&mut self) -> Checked {
+        let Some(server) = &self.server else { return Ok(()) };
+        let list = server.watch.list();
+        let shown: Vec<Run> = (list.runs.iter())
+            .filter_map(|run| server.watch.run(&run.run_id, run.store, Some(run.kind)))
+            .collect();
+        let of_runs = shown.iter().flat_map(|run| &run.explanations);
+        for said in of_runs.chain(&list.explanations).filter(|said| said.holds) {
+            self.check_word(said)?;
+        }
+        for run in &shown {
+            let is_job = run.summary.run_id == job_name();
+            let checked = if is_job { self.check_job(run) } else { self.check_run(run) };
+            checked.map_err(|why| {
+                let run = &run.summary;
+                let (nodes, ranks) = (&run.nodes, &run.ranks);
+                format!("{} is shown as {:?} with {nodes:?} and {ranks:?}: {why}", run.run_id, run.state)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_word(&mut self, said: &Explanation) -> Checked {
+        self.tally.said += 1;
+        trace!(self, "insight says ({}) {}", said.code, said.text);
+        let is_of_job = said.run_id == Some(job_name());
+        let checked = match said.run_id.as_deref().and_then(number_behind) {
+            _ if is_of_job => self.check_said_of_ranks(said),
+            Some(("run", run)) => self.check_said_of_run(run, said),
+            Some(("pods", gate)) => self.check_said_of_gate(gate, said),
+            _ => self.check_said_of_links(said),
+        };
+        checked.map_err(|why| format!("a false word: {}: {}: {why}", said.code, said.text))
+    }
+}
+
+/// `run` and 3 of `run-3`.
+fn number_behind(name: &str) -> Option<(&str, usize)> {
+    let (what, number) = name.rsplit_once('-')?;
+    Some((what, number.parse().ok()?))
+}
