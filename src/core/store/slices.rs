@@ -172,8 +172,7 @@ impl Store {
     /// The answer to a MULTI_GET whose values are all there. It is made once for all who ask the same before any value
     /// changes, as the ranks of a job do: making it takes longer than everything else about it.
     fn answer_at_once(&mut self, conn: ConnId, keys: List<'_>) -> Option<Arc<Answer>> {
-        // Tests ask for few.
-        const FEWEST: usize = if cfg!(test) { 2 } else { 16 };
+        const FEWEST: usize = 16;
         const MOST_BYTES: usize = 1 << 20;
         if !(FEWEST..=Self::KEYS_AT_ONCE).contains(&keys.len())
             || self.stale.is_holding()

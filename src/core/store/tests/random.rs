@@ -67,7 +67,8 @@ fn act(keys: &'static [Key]) -> impl Strategy<Value = Act> {
         1 => Just(Act::NumKeys),
         3 => key.clone().prop_map(Act::Delete),
         1 => (key.clone(), value()).prop_map(|(key, value)| Act::Append(key, value)),
-        1 => several.prop_map(Act::MultiGet),
+        // A long list, whose answer is kept, is a short one several times.
+        1 => (several, select(vec![1, 8])).prop_map(|(keys, times)| Act::MultiGet(keys.repeat(times))),
         2 => vec((select(keys), value()), 0..4).prop_map(Act::MultiSet),
         2 => Just(Act::Cancel),
         1 => any::<u32>().prop_map(Act::Ping),

@@ -211,7 +211,9 @@ async function keepDetail() {
 async function keepHealth() {
   for (;;) {
     await visible();
-    try { seen.health = await getJson("api/v1/server"); } catch { seen.health = null; }
+    // A server that wants a token, or does not answer, is asked by who follows its events.
+    const asks = !["locked", "gone"].includes(seen.link);
+    try { seen.health = asks ? await getJson("api/v1/server") : null; } catch { seen.health = null; }
     changed();
     await pause(HEALTH_MS);
   }
