@@ -158,6 +158,11 @@ impl<'a> List<'a> {
         self.wire.len()
     }
 
+    /// All keys with their lengths: two lists are the same if these bytes are.
+    pub const fn wire(&self) -> &'a [u8] {
+        self.wire
+    }
+
     /// The same, to be kept.
     pub fn to_shared(&self) -> SharedList {
         SharedList { count: self.count, wire: Bytes::copy_from_slice(self.wire) }

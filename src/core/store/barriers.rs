@@ -57,7 +57,7 @@ impl Store {
                 let counted = slot.barrier.as_ref().is_some_and(|barrier| barrier.life == life);
                 (slot.key() == key).then_some(if counted { arrivals } else { 0 })
             }
-            WaitOn::Keys { .. } => None,
+            WaitOn::Keys { .. } | WaitOn::Shared { .. } => None,
         }
     }
 

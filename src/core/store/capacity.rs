@@ -45,7 +45,8 @@ pub struct Capacity {
 )]
 impl Store {
     pub(super) fn held_bytes(&self) -> usize {
-        self.keys.bytes() + self.registrations.bytes() + self.stale.bytes() + self.unfinished_bytes
+        let waits = self.registrations.bytes() + self.shared.bytes();
+        self.keys.bytes() + waits + self.stale.bytes() + self.unfinished_bytes
     }
 
     /// Whether `bytes` more in up to `names` more names fit.

@@ -17,6 +17,7 @@ mod number;
 mod queues;
 mod restored;
 mod rows;
+mod shared;
 mod similar;
 mod slices;
 mod slot;
@@ -38,6 +39,7 @@ use keyspace::{KeySpace, Looked};
 use number::{decimal, parse_counter};
 use rows::Kept;
 pub use rows::Walk;
+use shared::SharedWaits;
 pub use slices::Progress;
 use slices::{Copied, Listed};
 use slot::SlotId;
@@ -75,6 +77,7 @@ impl Session {
 pub struct Store {
     keys: KeySpace,
     registrations: Registrations,
+    shared: SharedWaits,
     sessions: Vec<Option<Session>>,
     connections: usize,
     waiting: usize,
@@ -108,6 +111,7 @@ impl Store {
         Self {
             keys: KeySpace::default(),
             registrations: Registrations::default(),
+            shared: SharedWaits::default(),
             sessions: Vec::new(),
             connections: 0,
             waiting: 0,

@@ -134,7 +134,7 @@ impl Store {
                 let key = self.keys.slot(self.registrations.get(registration).slot).key();
                 Some(BarrierPlace { key, arrivals, life })
             }
-            WaitOn::Keys { .. } => None,
+            WaitOn::Keys { .. } | WaitOn::Shared { .. } => None,
         });
         let known = self.stale.client_row(conn);
         let pid = session.pid;

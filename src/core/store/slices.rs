@@ -243,7 +243,10 @@ impl Store {
                 return Ok(Progress::Begun);
             }
             // That not all keys are registered yet counts as one that is missing, so nothing ends the wait.
-            let on = WaitOn::Keys { registrations: SmallVec::new(), missing: 1 };
+            if self.join_wait(conn, keys, now, fx) {
+                return Ok(Progress::Done);
+            }
+            let on = WaitOn::Keys { registrations: SmallVec::new(), missing: 1, shared: None };
             self.begin_wait(conn, Wait { since: now, on });
         }
         let progress = self.in_slices(conn, keys.iter(), Self::STEPS_A_KEY, fx, |store, key, fx| {
@@ -260,9 +263,13 @@ impl Store {
             store.register(conn, key, looked, fx);
             Ok(After::Next)
         })?;
-        if progress == Progress::Done && self.is_registered(conn) {
-            self.end_wait(conn);
-            fx.reply(Reply::StopWaiting);
+        if progress == Progress::Done {
+            if self.is_registered(conn) {
+                self.end_wait(conn);
+                fx.reply(Reply::StopWaiting);
+            } else {
+                self.share_wait(conn, keys);
+            }
         }
         Ok(progress)
     }

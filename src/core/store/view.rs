@@ -141,7 +141,8 @@ impl Store {
             WaitOn::Barrier { registration, world_size, .. } => {
                 (Some(*world_size), 1, vec![slot_of(registration).key().into()])
             }
-            WaitOn::Keys { registrations, .. } => {
+            WaitOn::Keys { .. } | WaitOn::Shared { .. } => {
+                let registrations = self.registrations_of(session.conn);
                 let most = *looks;
                 let looked_at = registrations.iter().take(most).inspect(|_| *looks -= 1);
                 let missing = looked_at.map(slot_of).filter(|slot| !slot.is_present());

@@ -4,6 +4,7 @@
 use smallvec::SmallVec;
 
 use super::chunks::Chunks;
+use super::shared::SharedId;
 use super::slot::SlotId;
 use crate::core::ids::{ConnId, Timestamp};
 
@@ -74,6 +75,16 @@ impl Registrations {
         self.entries[id]
     }
 
+    /// The oldest in `list`, and whose it is.
+    pub(super) fn first(&self, list: WaitList) -> Option<(RegistrationId, ConnId)> {
+        self.entries.get(list.first).map(|first| (list.first, first.conn))
+    }
+
+    /// The registration is that of `conn` from now on.
+    pub(super) fn hand_over(&mut self, id: RegistrationId, conn: ConnId) {
+        self.entries[id].conn = conn;
+    }
+
     pub(super) fn append(&mut self, list: &mut WaitList, conn: ConnId, slot: SlotId) -> RegistrationId {
         let id = self.entries.add(|_| Registration { conn, slot, before: list.last, after: NONE });
         match list.last {
@@ -134,7 +145,14 @@ pub(super) struct Wait {
 #[derive(Debug)]
 pub(super) enum WaitOn {
     /// WAIT: until no key is missing.
-    Keys { registrations: RegistrationList, missing: u32 },
+    Keys {
+        registrations: RegistrationList,
+        missing: u32,
+        /// Where others may wait with it.
+        shared: Option<SharedId>,
+    },
+    /// WAIT, for the same keys as another that is registered for them.
+    Shared { registration: RegistrationId, at: SharedId },
     /// BARRIER: until enough have arrived.
     Barrier {
         registration: RegistrationId,

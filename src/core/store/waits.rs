@@ -25,7 +25,7 @@ impl Store {
             return;
         }
         let wait = self.sessions[conn.slot()].as_mut().and_then(|session| session.wait.as_mut());
-        if let Some(WaitOn::Keys { registrations, missing }) = wait.map(|wait| &mut wait.on) {
+        if let Some(WaitOn::Keys { registrations, missing, .. }) = wait.map(|wait| &mut wait.on) {
             registrations.push(self.registrations.append(&mut slot.waiters, conn, id));
             *missing += u32::from(!slot.is_present());
         }
@@ -59,9 +59,16 @@ impl Store {
             }
         });
         for conn in to_wake.drain(..) {
-            if let Some(since) = self.end_wait(conn) {
+            if let Some(since) = self.waiting_since(conn) {
                 fx.wake(conn, since);
             }
+            for other in self.others_of(conn) {
+                self.work += 1;
+                if let Some(since) = self.forget_wait(other) {
+                    fx.wake(other, since);
+                }
+            }
+            self.end_wait(conn);
         }
         self.to_wake = to_wake;
     }
@@ -102,7 +109,12 @@ impl Store {
         let wait = self.session_mut(conn)?.wait.take()?;
         self.waiting -= 1;
         match wait.on {
-            WaitOn::Keys { registrations, .. } => {
+            WaitOn::Keys { registrations, missing, shared } => {
+                let registrations = match shared {
+                    None => Some(registrations),
+                    Some(at) => self.hand_over(at, registrations, missing),
+                };
+                let Some(registrations) = registrations else { return Some(wait.since) };
                 // One write may end many waits of many keys each.
                 let most = if self.has_worked_enough() { Self::FEW_KEYS } else { Self::KEYS_AT_ONCE };
                 if registrations.len() <= most {
@@ -112,6 +124,7 @@ impl Store {
                     self.ended.push_back(Ended { conn, registrations });
                 }
             }
+            WaitOn::Shared { registration, at } => self.leave_shared(at, registration),
             WaitOn::Barrier { registration, .. } => {
                 self.client_changed(conn);
                 let id = self.registrations.get(registration).slot;
@@ -142,8 +155,10 @@ impl Store {
     /// The first missing key of PyTorch's own that `conn` waits for, and since when. Of a huge wait it may not be found.
     pub(super) fn awaited_job_key(&self, conn: ConnId) -> Option<(Box<[u8]>, Timestamp)> {
         let wait = self.session(conn)?.wait.as_ref()?;
-        let WaitOn::Keys { registrations, .. } = &wait.on else { return None };
-        let some = registrations.iter().take(Self::KEYS_AT_ONCE);
+        if matches!(wait.on, WaitOn::Barrier { .. }) {
+            return None;
+        }
+        let some = self.registrations_of(conn).iter().take(Self::KEYS_AT_ONCE);
         let mut slots = some.map(|&id| self.keys.slot(self.registrations.get(id).slot));
         let slot = slots.find(|slot| slot.record.is_some() && !slot.is_present())?;
         Some((slot.key().into(), wait.since))

@@ -29,6 +29,11 @@ impl Record {
     /// What a record costs, with its places in the lists of others, roughly.
     pub(super) const BYTES: usize = size_of::<Self>() + 40;
 
+    /// Whether a connection that uses the name tells no more of itself than with the `other`.
+    pub(in crate::core::store) fn tells_as(&self, other: &Self) -> bool {
+        (self.user, self.run) == (other.user, other.run)
+    }
+
     /// The connection that wrote the present value, where that matters.
     pub(in crate::core::store) fn writer(&self) -> Option<ConnId> {
         self.writer

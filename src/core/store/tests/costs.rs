@@ -63,8 +63,11 @@ fn a_write_that_ends_many_large_waits_takes_few_steps() {
         }
         let with = |last: &str| [&keys[..], &[last.to_owned()]].concat();
         let waiters: Vec<Client> = (0..waits).map(|_| world.client()).collect();
-        for waiter in &waiters {
-            assert!(!waiter.wait(&with("last")));
+        for (n, waiter) in waiters.iter().enumerate() {
+            // Each in another order, or they would share one wait.
+            let mut keys = with("last");
+            keys.rotate_left(n);
+            assert!(!waiter.wait(&keys));
         }
         let steps = work::of(|| setter.set("last", "1"));
         assert!(steps < 100_000, "{steps}");
@@ -85,6 +88,30 @@ fn a_write_that_ends_many_large_waits_takes_few_steps() {
         world.settle();
         world.inner().check_now();
     }
+}
+
+/// As the ranks of a job do: who waits for what others wait for costs one step, and so do they when a key comes.
+#[test]
+fn ranks_that_wait_for_the_same_keys_cost_little_more_than_one() {
+    const KEYS: usize = 2000;
+    let keys: Vec<String> = (0..KEYS).map(|n| format!("/default_pg/0//cpu//0/{n}")).collect();
+    let among = |ranks: usize| {
+        let world = World::unchecked();
+        let ranks: Vec<Client> = (0..ranks).map(|_| world.client()).collect();
+        let steps = work::of(|| {
+            for rank in &ranks {
+                assert!(!rank.wait(&keys));
+            }
+            for (key, rank) in keys.iter().zip(ranks.iter().cycle()) {
+                rank.set(key, "address");
+            }
+        });
+        assert!(ranks.iter().all(Client::is_woken));
+        world.inner().check_now();
+        steps
+    };
+    let (few, many) = (among(10), among(1000));
+    assert!(many < 2 * few, "{few} {many}");
 }
 
 #[test]

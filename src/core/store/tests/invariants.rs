@@ -23,6 +23,7 @@ impl Store {
         assert_eq!(self.stats(), super::super::Stats::default());
         assert_eq!(self.keys.names(), 0, "names");
         assert_eq!(self.registrations.len(), 0, "registrations");
+        assert_eq!(self.shared.check(), 0, "shared waits");
         self.stale.assert_empty();
     }
 
@@ -85,6 +86,28 @@ impl Store {
                 listed += 1;
             }
         }
+        let mut shared = 0;
+        for session in self.live() {
+            match self.wait_of(session.conn) {
+                Some(&WaitOn::Keys { shared: Some(at), .. }) => {
+                    let (first, others) = self.shared.members(at);
+                    assert_eq!(first, session.conn);
+                    for other in self.registrations.iter(&others) {
+                        let waits =
+                            matches!(self.wait_of(other), Some(&WaitOn::Shared { at: its, .. }) if its == at);
+                        assert!(waits, "{other:?} does not wait with {first:?}");
+                        listed += 1;
+                    }
+                    shared += 1;
+                }
+                Some(&WaitOn::Shared { at, .. }) => {
+                    let (_, others) = self.shared.members(at);
+                    assert!(self.registrations.iter(&others).any(|other| other == session.conn));
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(shared, self.shared.check(), "each shared wait has who stands for it");
         let waited: usize =
             self.live().map(|session| self.slots_of(self.wait_of(session.conn)).count()).sum();
         let ended: usize = self.ended.iter().map(|ended| ended.registrations.len()).sum();
@@ -99,7 +122,9 @@ impl Store {
         let ids: &[RegistrationId] = match on {
             None => &[],
             Some(WaitOn::Keys { registrations, .. }) => registrations,
-            Some(WaitOn::Barrier { registration, .. }) => std::slice::from_ref(registration),
+            Some(WaitOn::Barrier { registration, .. } | WaitOn::Shared { registration, .. }) => {
+                std::slice::from_ref(registration)
+            }
         };
         self.slots_at(ids)
     }
@@ -111,7 +136,8 @@ impl Store {
     /// No waiter is left whose condition holds, unless all that it could still get is offered to others.
     fn check_waits(&self) {
         for session in self.live() {
-            let Some(WaitOn::Keys { registrations, missing }) = session.wait.as_ref().map(|wait| &wait.on)
+            let Some(WaitOn::Keys { registrations, missing, .. }) =
+                session.wait.as_ref().map(|wait| &wait.on)
             else {
                 continue;
             };

@@ -57,18 +57,19 @@ fn value() -> impl Strategy<Value = String> {
 fn act(keys: &'static [Key]) -> impl Strategy<Value = Act> {
     let key = select(keys);
     let several = vec(select(keys), 0..4);
+    let times = select(vec![1, 8]);
     let arms = prop_oneof![
         4 => (key.clone(), value()).prop_map(|(key, value)| Act::Set(key, value)),
         2 => (key.clone(), value(), value()).prop_map(|(key, old, new)| Act::CompareSet(key, old, new)),
         5 => key.clone().prop_map(Act::Get),
         2 => (key.clone(), -2_i64..4).prop_map(|(key, delta)| Act::Add(key, delta)),
         1 => several.clone().prop_map(Act::Check),
-        7 => several.clone().prop_map(Act::Wait),
+        // A long list is a short one several times: the store keeps its answer, and shares the wait for it.
+        7 => (several.clone(), times.clone()).prop_map(|(keys, times)| Act::Wait(keys.repeat(times))),
         1 => Just(Act::NumKeys),
         3 => key.clone().prop_map(Act::Delete),
         1 => (key.clone(), value()).prop_map(|(key, value)| Act::Append(key, value)),
-        // A long list, whose answer is kept, is a short one several times.
-        1 => (several, select(vec![1, 8])).prop_map(|(keys, times)| Act::MultiGet(keys.repeat(times))),
+        1 => (several, times).prop_map(|(keys, times)| Act::MultiGet(keys.repeat(times))),
         2 => vec((select(keys), value()), 0..4).prop_map(Act::MultiSet),
         2 => Just(Act::Cancel),
         1 => any::<u32>().prop_map(Act::Ping),

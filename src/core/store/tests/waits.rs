@@ -270,3 +270,37 @@ fn a_large_wait_is_woken_once_all_its_keys_are_there() {
     a.set("k0", "v");
     assert!(b.is_woken());
 }
+
+/// One of them is registered for all. Whoever that is may go; each is seen with what it waits for, and woken in its turn.
+#[test]
+fn who_waits_for_the_same_keys_waits_as_if_alone() {
+    let keys: Vec<String> = (0..20).map(|n| format!("/default_pg/0//cpu//0/{n}")).collect();
+    let world = World::new();
+    let setter = world.client();
+    let ranks: [_; 6] = world.clients();
+    for rank in &ranks {
+        assert!(!rank.wait(&keys));
+    }
+    let [first, second, third, fourth, fifth, last] = ranks;
+    keys[1..].iter().for_each(|key| setter.set(key, "1"));
+    first.cancel();
+    third.leave();
+    second.leave();
+    let seen = {
+        let inner = world.inner();
+        inner.store.waits(inner.now, 10, 10)
+    };
+    let expected = [&fourth, &fifth, &last].map(|rank| (rank.conn, 20, vec![keys[0].as_bytes().into()]));
+    let seen: Vec<_> = seen.into_iter().map(|wait| (wait.conn, wait.keys, wait.missing)).collect();
+    assert_eq!(seen, expected);
+    // A key goes and comes again: it is missed by all.
+    setter.delete(&keys[5]);
+    setter.set(&keys[0], "1");
+    assert!(!fourth.is_woken() && !last.is_woken());
+    assert!(!first.wait(&keys), "it waits again, now as the last");
+    assert!(!fifth.wait(&["/other"]), "it waits for something else");
+    let set = Request::Set { key: keys[5].as_bytes(), value: Payload::borrowed(b"") };
+    let effects = setter.request(&set).unwrap();
+    assert_eq!(effects, [&fourth, &last, &first].map(|rank| Effect::Wake(rank.conn)));
+    assert!(!fifth.is_woken());
+}

@@ -1,0 +1,208 @@
+//! WAITs for the same keys, of which the ranks of a job send one each: the first is registered and stands for all of
+//! them. So a rank costs one registration, however many keys it waits for, and so does a key that comes, however many
+//! ranks wait for it.
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use super::chunks::Chunks;
+use super::index::Index;
+use super::slot::SlotId;
+use super::waiters::{RegistrationId, RegistrationList, Registrations, Wait, WaitList, WaitOn};
+use super::{Effects, Store};
+use crate::core::ids::{ConnId, Timestamp};
+use crate::core::protocol::List;
+
+/// Some connections that wait for the same keys.
+#[derive(Debug)]
+struct Shared {
+    /// As they were sent.
+    keys: Bytes,
+    /// Who is registered for the keys.
+    first: ConnId,
+    /// Who waits with it, oldest first.
+    others: WaitList,
+    /// Names among the keys that tell all there is to be known of who waits for them.
+    telling: SmallVec<[SlotId; 2]>,
+}
+
+/// Where a [`Shared`] is.
+pub(super) type SharedId = u32;
+
+/// The waits that others may join.
+#[derive(Debug, Default)]
+pub(super) struct SharedWaits {
+    all: Chunks<Shared>,
+    index: Index,
+    bytes: usize,
+}
+
+#[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
+impl SharedWaits {
+    const fn bytes_of(keys: usize, telling: usize) -> usize {
+        size_of::<Shared>() + keys + telling * size_of::<SlotId>()
+    }
+
+    /// Bytes held for the lists of keys.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes + self.all.left_bytes()
+    }
+
+    fn find(&self, keys: List<'_>) -> Option<SharedId> {
+        self.index.find(self.index.hash(keys.wire()), |at| self.all[at].keys == keys.wire())
+    }
+
+    fn add(&mut self, shared: Shared) -> SharedId {
+        self.bytes += Self::bytes_of(shared.keys.len(), shared.telling.len());
+        let hash = self.index.hash(&shared.keys);
+        let at = self.all.add(|_| shared);
+        self.index.insert(hash, at);
+        at
+    }
+
+    fn remove(&mut self, at: SharedId) {
+        let shared = self.all.remove(at);
+        self.bytes -= Self::bytes_of(shared.keys.len(), shared.telling.len());
+        self.index.remove(self.index.hash(&shared.keys), at);
+    }
+
+    /// Takes the one who has waited longest, of those who wait with the first.
+    fn take_next(&mut self, at: SharedId, registrations: &mut Registrations) -> Option<ConnId> {
+        let others = &mut self.all[at].others;
+        let (registration, next) = registrations.first(*others)?;
+        registrations.remove(others, registration);
+        self.all[at].first = next;
+        Some(next)
+    }
+
+    #[cfg(test)]
+    pub(super) fn check(&self) -> usize {
+        self.all.check();
+        let bytes = |shared: &Shared| Self::bytes_of(shared.keys.len(), shared.telling.len());
+        assert_eq!(self.bytes, self.all.iter().map(|(_, shared)| bytes(shared)).sum::<usize>());
+        self.all.len()
+    }
+
+    /// Who is registered, and who waits with it.
+    #[cfg(test)]
+    pub(super) fn members(&self, at: SharedId) -> (ConnId, WaitList) {
+        (self.all[at].first, self.all[at].others)
+    }
+}
+
+#[expect(clippy::arithmetic_side_effects, reason = "steps: no more than there are waiters")]
+impl Store {
+    /// A wait for fewer keys is not worth it.
+    const FEWEST_SHARED: usize = 16;
+
+    const fn is_worth_sharing(keys: List<'_>) -> bool {
+        Self::FEWEST_SHARED <= keys.len() && keys.len() <= Self::KEYS_AT_ONCE
+    }
+
+    /// Lets `conn`, which waits for nothing, wait with those who wait for the same keys. Returns whether there are any.
+    pub(super) fn join_wait(
+        &mut self,
+        conn: ConnId,
+        keys: List<'_>,
+        now: Timestamp,
+        fx: &mut impl Effects,
+    ) -> bool {
+        if !Self::is_worth_sharing(keys) {
+            return false;
+        }
+        self.work += keys.wire_len() / Self::BYTES_A_STEP;
+        let Some(at) = self.shared.find(keys) else { return false };
+        let telling = self.shared.all[at].telling.clone();
+        let Some(&one) = telling.first() else { return false };
+        self.work += telling.len();
+        for &id in &telling {
+            self.touch(conn, id, fx);
+        }
+        let registration = self.registrations.append(&mut self.shared.all[at].others, conn, one);
+        self.begin_wait(conn, Wait { since: now, on: WaitOn::Shared { registration, at } });
+        true
+    }
+
+    /// `conn` waits for `keys` and is registered for all of them: others may join it.
+    pub(super) fn share_wait(&mut self, conn: ConnId, keys: List<'_>) {
+        if !Self::is_worth_sharing(keys) {
+            return;
+        }
+        let mut telling: SmallVec<[SlotId; 2]> = SmallVec::new();
+        for id in self.registrations_of(conn).iter().map(|&id| self.registrations.get(id).slot) {
+            let record = |id| self.keys.slot(id).record.as_ref();
+            let is_told = telling.last().is_some_and(|&last| match (record(last), record(id)) {
+                (Some(last), Some(record)) => record.tells_as(last),
+                (last, record) => last.is_none() && record.is_none(),
+            });
+            if !is_told {
+                telling.push(id);
+            }
+        }
+        if self.room_for(SharedWaits::bytes_of(keys.wire_len(), telling.len()), 0).is_err() {
+            return;
+        }
+        let keys = Bytes::copy_from_slice(keys.wire());
+        let at = self.shared.add(Shared { keys, first: conn, others: WaitList::default(), telling });
+        if let Some(WaitOn::Keys { shared, .. }) = self.wait_mut(conn) {
+            *shared = Some(at);
+        }
+    }
+
+    /// Who waits with `conn` and was not the first to, oldest first.
+    pub(super) fn others_of(&self, conn: ConnId) -> Vec<ConnId> {
+        match self.session(conn).and_then(|session| session.wait.as_ref()).map(|wait| &wait.on) {
+            Some(&WaitOn::Keys { shared: Some(at), .. }) => {
+                self.registrations.iter(&self.shared.all[at].others).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The registrations of what `conn` waits for, be they another's.
+    pub(super) fn registrations_of(&self, conn: ConnId) -> &[RegistrationId] {
+        let on = |conn| self.session(conn)?.wait.as_ref().map(|wait| &wait.on);
+        let first = match on(conn) {
+            Some(&WaitOn::Shared { at, .. }) => self.shared.all[at].first,
+            _ => conn,
+        };
+        match on(first) {
+            Some(WaitOn::Keys { registrations, .. }) => registrations,
+            Some(WaitOn::Barrier { registration, .. } | WaitOn::Shared { registration, .. }) => {
+                std::slice::from_ref(registration)
+            }
+            None => &[],
+        }
+    }
+
+    /// The wait of one who waited with another is over.
+    pub(super) fn leave_shared(&mut self, at: SharedId, registration: RegistrationId) {
+        self.registrations.remove(&mut self.shared.all[at].others, registration);
+    }
+
+    /// The wait of who stood for others is over: the next of them stands for the rest. Returns the registrations if there is
+    /// none.
+    pub(super) fn hand_over(
+        &mut self,
+        at: SharedId,
+        registrations: RegistrationList,
+        missing: u32,
+    ) -> Option<RegistrationList> {
+        let Some(next) = self.shared.take_next(at, &mut self.registrations) else {
+            self.shared.remove(at);
+            return Some(registrations);
+        };
+        self.work += registrations.len();
+        for &id in &registrations {
+            self.registrations.hand_over(id, next);
+        }
+        if let Some(on) = self.wait_mut(next) {
+            *on = WaitOn::Keys { registrations, missing, shared: Some(at) };
+        }
+        None
+    }
+
+    fn wait_mut(&mut self, conn: ConnId) -> Option<&mut WaitOn> {
+        self.session_mut(conn)?.wait.as_mut().map(|wait| &mut wait.on)
+    }
+}
