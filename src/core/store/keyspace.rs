@@ -10,7 +10,9 @@ use bytes::Bytes;
 
 use super::chunks::{Chunks, left_behind};
 use super::index::{Hashed, Index};
+use super::shared::Telling;
 use super::slot::SlotId;
+use super::stale::WholeGroup;
 use super::stale::record::Record;
 use super::waiters::WaitList;
 use crate::core::protocol::{List, SharedList};
@@ -52,12 +54,18 @@ pub(super) struct Answer {
     pub(super) values: SharedList,
     /// In the order of the keys.
     pub(super) slots: Vec<SlotId>,
+    /// Those that tell all there is to be known of a connection that reads them.
+    pub(super) telling: Telling,
+    /// What is to be known of the reads.
+    pub(super) group: Option<WholeGroup>,
 }
 
 impl Answer {
     fn bytes(&self) -> usize {
         let lists = self.keys.as_list().wire_len().saturating_add(self.values.as_list().wire_len());
-        lists.saturating_add(self.slots.capacity().saturating_mul(size_of::<SlotId>()))
+        let slots = self.slots.capacity().saturating_add(self.telling.len());
+        let group = self.group.as_ref().map_or(0, WholeGroup::bytes);
+        lists.saturating_add(slots.saturating_mul(size_of::<SlotId>())).saturating_add(group)
     }
 }
 

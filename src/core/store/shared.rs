@@ -23,8 +23,11 @@ struct Shared {
     /// Who waits with it, oldest first.
     others: WaitList,
     /// Names among the keys that tell all there is to be known of who waits for them.
-    telling: SmallVec<[SlotId; 2]>,
+    telling: Telling,
 }
+
+/// Of names that are used together, those that tell all there is to be known of who uses them.
+pub(super) type Telling = SmallVec<[SlotId; 2]>;
 
 /// Where a [`Shared`] is.
 pub(super) type SharedId = u32;
@@ -114,10 +117,7 @@ impl Store {
         let Some(at) = self.shared.find(keys) else { return false };
         let telling = self.shared.all[at].telling.clone();
         let Some(&one) = telling.first() else { return false };
-        self.work += telling.len();
-        for &id in &telling {
-            self.touch(conn, id, fx);
-        }
+        self.touch_all(conn, &telling, fx);
         let registration = self.registrations.append(&mut self.shared.all[at].others, conn, one);
         self.begin_wait(conn, Wait { since: now, on: WaitOn::Shared { registration, at } });
         true
@@ -128,17 +128,8 @@ impl Store {
         if !Self::is_worth_sharing(keys) {
             return;
         }
-        let mut telling: SmallVec<[SlotId; 2]> = SmallVec::new();
-        for id in self.registrations_of(conn).iter().map(|&id| self.registrations.get(id).slot) {
-            let record = |id| self.keys.slot(id).record.as_ref();
-            let is_told = telling.last().is_some_and(|&last| match (record(last), record(id)) {
-                (Some(last), Some(record)) => record.tells_as(last),
-                (last, record) => last.is_none() && record.is_none(),
-            });
-            if !is_told {
-                telling.push(id);
-            }
-        }
+        let registered = self.registrations_of(conn).iter().map(|&id| self.registrations.get(id).slot);
+        let telling = self.telling(registered);
         if self.room_for(SharedWaits::bytes_of(keys.wire_len(), telling.len()), 0).is_err() {
             return;
         }
@@ -147,6 +138,28 @@ impl Store {
         if let Some(WaitOn::Keys { shared, .. }) = self.wait_mut(conn) {
             *shared = Some(at);
         }
+    }
+
+    /// Of `names`, one of each stretch of which all tell the same.
+    pub(super) fn telling(&self, names: impl Iterator<Item = SlotId>) -> Telling {
+        let record = |id| self.keys.slot(id).record.as_ref();
+        let mut telling = Telling::new();
+        for id in names {
+            let is_told = telling.last().is_some_and(|&last| match (record(last), record(id)) {
+                (Some(last), Some(record)) => record.tells_as(last),
+                (last, record) => last.is_none() && record.is_none(),
+            });
+            if !is_told {
+                telling.push(id);
+            }
+        }
+        telling
+    }
+
+    /// `conn` uses the names of which these tell all.
+    pub(super) fn touch_all(&mut self, conn: ConnId, telling: &[SlotId], fx: &mut impl Effects) {
+        self.work += telling.len();
+        telling.iter().for_each(|&id| self.touch(conn, id, fx));
     }
 
     /// Who waits with `conn` and was not the first to, oldest first.

@@ -87,7 +87,7 @@ impl Store {
     /// are very large.
     pub(super) const KEYS_AT_ONCE: usize = 4096;
     /// Steps that a key of a request costs by itself.
-    const STEPS_A_KEY: usize = Self::WORK_A_SLICE / Self::KEYS_AT_ONCE;
+    pub(super) const STEPS_A_KEY: usize = Self::WORK_A_SLICE / Self::KEYS_AT_ONCE;
 
     /// Whether a request of `conn` is done in part.
     pub(super) fn has_begun(&self, conn: ConnId) -> bool {
@@ -156,8 +156,7 @@ impl Store {
     ) -> Result<Progress, Refusal> {
         if let Some(answer) = self.answer_at_once(conn, keys) {
             fx.reply(Reply::Values(&answer.values));
-            self.work += Self::STEPS_A_KEY * keys.len();
-            answer.slots.iter().for_each(|&id| self.was_read(conn, id, now, fx));
+            self.all_were_read(conn, &answer, now, fx);
             return if fx.has_room() { Ok(Progress::Done) } else { Err(Refusal::OutOfMemory) };
         }
         self.in_slices(conn, keys.iter(), Self::STEPS_A_KEY, fx, |store, key, fx| {
@@ -196,7 +195,10 @@ impl Store {
         // It must never be the reason why something else does not fit.
         self.room_for(16 * bytes, 0).ok()?;
         let values: KeyList = slots.iter().filter_map(|&id| self.keys.slot(id).value()).collect();
-        let answer = Arc::new(Answer { keys: keys.to_shared(), values: values.share(), slots });
+        let group = self.stale.whole_group(&self.keys, &slots);
+        let telling = self.telling(slots.iter().copied());
+        let (keys, values) = (keys.to_shared(), values.share());
+        let answer = Arc::new(Answer { keys, values, slots, telling, group });
         self.keys.keep_answer(Arc::clone(&answer));
         Some(answer)
     }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::capacity::Refusal;
-use super::keyspace::Looked;
+use super::keyspace::{Answer, Looked};
 use super::number::{decimal, parse_counter};
 use super::slot::SlotId;
 use super::stale::StaleKeys;
@@ -124,6 +124,28 @@ impl Store {
             let room = self.room_for(StaleKeys::MOST_BYTES_A_READ, 0).is_ok();
             if let Some(stale_read) = self.stale.on_read(&mut self.keys, conn, id, now, room) {
                 fx.observe(stale_read);
+            }
+        }
+    }
+
+    /// As [`Self::was_read`], for all values of an answer.
+    #[expect(clippy::arithmetic_side_effects, reason = "steps: no more than it has written")]
+    pub(super) fn all_were_read(
+        &mut self,
+        conn: ConnId,
+        answer: &Answer,
+        now: Timestamp,
+        fx: &mut impl Effects,
+    ) {
+        let room = self.room_for(StaleKeys::MOST_BYTES_A_READ, 0).is_ok();
+        match &answer.group {
+            Some(group) if room => {
+                self.touch_all(conn, &answer.telling, fx);
+                self.work += self.stale.on_read_of_all(&self.keys, conn, group);
+            }
+            _ => {
+                self.work += Self::STEPS_A_KEY * answer.slots.len();
+                answer.slots.iter().for_each(|&id| self.was_read(conn, id, now, fx));
             }
         }
     }

@@ -142,11 +142,11 @@ impl Groups {
         find(&mut self.all, id)?.addresses.remove(at, slot)
     }
 
-    /// Somebody has read the address of `member`.
-    pub(super) fn note_read(&mut self, id: GroupId, member: u32) {
+    /// Somebody has read the addresses that `add` adds.
+    pub(super) fn note_read(&mut self, id: GroupId, add: impl FnOnce(&mut RangeSet)) {
         if let Some(group) = find(&mut self.all, id) {
             self.bytes -= group.read.bytes();
-            group.read.insert(member);
+            add(&mut group.read);
             self.bytes += group.read.bytes();
         }
     }

@@ -85,6 +85,20 @@ struct Read {
     noted: u32,
 }
 
+/// Addresses that are read together, each of another rank of one group.
+#[derive(Debug)]
+pub(super) struct WholeGroup {
+    group: GroupId,
+    ranks: RangeSet,
+}
+
+impl WholeGroup {
+    /// Bytes held beside it.
+    pub(super) fn bytes(&self) -> usize {
+        self.ranks.bytes()
+    }
+}
+
 /// What a connection has read, by group.
 type Reads = HashMap<GroupId, Read>;
 
@@ -367,23 +381,14 @@ impl StaleKeys {
             return None;
         }
         let stale_since = record.writer_gone_at;
-        let notes = notes_of(&mut self.notes, conn)?;
         if room {
-            self.groups.note_read(group, rank);
-            self.bytes -= notes.prune_read(&self.groups);
-            if notes.read.len() < Notes::MOST_READ || notes.read.contains_key(&group) {
-                let read = notes.read.entry(group).or_insert_with(|| {
-                    self.bytes += Notes::READ_BYTES;
-                    Read::default()
-                });
-                if let Some(news) = &mut self.news
-                    && read.ranks.range_of(rank).is_none()
-                {
-                    news.read.push((conn, group, rank));
-                }
-                self.bytes -= read.ranks.bytes();
-                read.ranks.insert(rank);
-                self.bytes += read.ranks.bytes();
+            let is_new = self.note_read(conn, group, |ranks| {
+                let is_new = ranks.range_of(rank).is_none();
+                ranks.insert(rank);
+                is_new
+            });
+            if is_new && let Some(news) = &mut self.news {
+                news.read.push((conn, group, rank));
             }
         }
         stale_since.map(|gone_at| Observed::StaleRead {
@@ -391,6 +396,68 @@ impl StaleKeys {
             reader: conn,
             writer_gone_for: now.since(gone_at),
         })
+    }
+
+    /// Remembers that `conn` has read the addresses that `add` adds. Returns what that returns, false if it is not called.
+    #[inline]
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
+    fn note_read(&mut self, conn: ConnId, group: GroupId, add: impl Fn(&mut RangeSet) -> bool) -> bool {
+        let Some(notes) = notes_of(&mut self.notes, conn) else { return false };
+        self.groups.note_read(group, |ranks| _ = add(ranks));
+        self.bytes -= notes.prune_read(&self.groups);
+        if notes.read.len() >= Notes::MOST_READ && !notes.read.contains_key(&group) {
+            return false;
+        }
+        let read = notes.read.entry(group).or_insert_with(|| {
+            self.bytes += Notes::READ_BYTES;
+            Read::default()
+        });
+        self.bytes -= read.ranks.bytes();
+        let added = add(&mut read.ranks);
+        self.bytes += read.ranks.bytes();
+        added
+    }
+
+    /// What the names `slots` are if each is the address of another rank of one group: who reads them all then reads that.
+    /// `None` too where more than that must be known of each reader of each address.
+    pub(super) fn whole_group(&self, keys: &KeySpace, slots: &[SlotId]) -> Option<WholeGroup> {
+        if self.news.is_some() || !self.config.drop_spent {
+            return None;
+        }
+        let mut whole: Option<WholeGroup> = None;
+        for &id in slots {
+            let record = record_of(keys, id)?;
+            let Kind::Address { group, rank, .. } = record.kind else { return None };
+            record.writer?;
+            let whole = whole.get_or_insert_with(|| WholeGroup { group, ranks: RangeSet::default() });
+            if whole.group != group || whole.ranks.range_of(rank).is_some() {
+                return None;
+            }
+            whole.ranks.insert(rank);
+        }
+        whole
+    }
+
+    /// As [`Self::on_read`] for each of these addresses. Returns the steps that it took.
+    pub(super) fn on_read_of_all(&mut self, keys: &KeySpace, conn: ConnId, whole: &WholeGroup) -> usize {
+        let wrote = notes_of(&mut self.notes, conn).map_or(&[][..], |notes| notes.wrote.as_slice());
+        // Its own is not read.
+        let own = wrote.iter().filter_map(|&id| match record_of(keys, id)? {
+            &Record { kind: Kind::Address { group, rank, .. }, writer, .. }
+                if writer == Some(conn) && group == whole.group =>
+            {
+                Some(rank)
+            }
+            _ => None,
+        });
+        let mut own: SmallVec<[u32; 4]> = own.collect();
+        own.sort_unstable();
+        let steps = wrote.len();
+        self.note_read(conn, whole.group, |ranks| {
+            ranks.extend_without(&whole.ranks, &own);
+            true
+        });
+        steps
     }
 
     /// `conn` adds `delta` to the name `id`.

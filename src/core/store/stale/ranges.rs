@@ -26,6 +26,26 @@ impl RangeSet {
         }
     }
 
+    /// Adds all members of `other` but some, which are sorted.
+    pub(super) fn extend_without(&mut self, other: &Self, but: &[u32]) {
+        for &(first, last) in &other.ranges {
+            let mut from = Some(first);
+            let within = but.partition_point(|&number| number < first);
+            for &number in but[within..].iter().take_while(|&&number| number <= last) {
+                if let Some(from) = from
+                    && let Some(to) = number.checked_sub(1)
+                    && from <= to
+                {
+                    self.insert_range((from, to));
+                }
+                from = number.checked_add(1);
+            }
+            if let Some(from) = from.filter(|&from| from <= last) {
+                self.insert_range((from, last));
+            }
+        }
+    }
+
     #[expect(
         clippy::arithmetic_side_effects,
         reason = "`from` and `to` are positions in `ranges`, and `to` is the greater here"
@@ -114,6 +134,7 @@ mod tests {
         fn it_is_a_set(
             numbers in prop::collection::vec(0_u32..60, 0..60),
             others in prop::collection::vec(0_u32..60, 0..60),
+            own in prop::collection::vec(0_u32..60, 0..4),
         ) {
             let mut set = RangeSet::default();
             for &number in &numbers {
@@ -122,6 +143,13 @@ mod tests {
             let mut other = RangeSet::default();
             for &number in &others {
                 other.insert(number);
+            }
+            let own: BTreeSet<u32> = own.into_iter().collect();
+            let mut without = RangeSet::default();
+            without.extend_without(&other, &own.iter().copied().collect::<Vec<_>>());
+            for number in 0..60 {
+                let expected = others.contains(&number) && !own.contains(&number);
+                prop_assert_eq!(without.contains_any(&[number]), expected, "{}", number);
             }
             set.extend(&other);
             let model: BTreeSet<u32> = numbers.into_iter().chain(others).collect();

@@ -1,5 +1,9 @@
 //! Rule 1 (c): an address is spent too when its writer was paired with a process whose place another has taken.
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::RngAlgorithm;
+
 use super::{Client, World};
 use crate::core::protocol::Op;
 use crate::core::store::DropCause;
@@ -62,6 +66,41 @@ fn ranks_that_got_one_answer_have_each_read_the_addresses() {
     ranks.remove(2).leave();
     world.client().set(gloo(2), "new");
     assert_eq!(world.keys(), [gloo(2)], "all others were paired with the one that is gone");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, rng_algorithm: RngAlgorithm::XorShift, ..ProptestConfig::default() })]
+
+    /// The addresses of a whole group are noted at once, those of a part of it and of two groups one by one.
+    #[test]
+    fn an_answer_of_many_addresses_counts_as_reading_each(steps in vec((0..20_usize, 0..20_usize, 0..8_u8), 1..60)) {
+        let nccl = |root: usize| format!("/default_pg/0//cuda//0/nccl_storekey_0_{root}");
+        let lists: [Vec<String>; 4] = [
+            (0..20).map(gloo).collect(),
+            (2..18).map(gloo).collect(),
+            (1..18).map(nccl).collect(),
+            (0..9).map(gloo).chain((1..10).map(nccl)).collect(),
+        ];
+        let worlds = [World::unchecked(), World::unchecked()];
+        let mut ranks = worlds.each_ref().map(|world| (0..20).map(|_| world.client()).collect::<Vec<_>>());
+        for (one, other, what) in steps {
+            for (by_list, (world, ranks)) in worlds.iter().zip(&mut ranks).enumerate() {
+                let rank = &ranks[one];
+                match what {
+                    0 => std::mem::replace(&mut ranks[one], world.client()).leave(),
+                    1 => rank.set(gloo(other), "1"),
+                    2 => rank.set(nccl(other.max(1)), "1"),
+                    // All that are missing are there from now on.
+                    3 => (0..20).filter(|&n| !world.has(gloo(n))).for_each(|n| ranks[n].set(gloo(n), "1")),
+                    4 => (1..20).filter(|&n| !world.has(nccl(n))).for_each(|n| ranks[n].set(nccl(n), "1")),
+                    _ if by_list == 0 => drop(rank.ask_list(Op::MultiGet, &lists[other % 4])),
+                    _ => lists[other % 4].iter().for_each(|key| drop(rank.get(key))),
+                }
+            }
+            prop_assert_eq!(worlds[0].keys(), worlds[1].keys());
+            prop_assert_eq!(worlds[0].dropped(), worlds[1].dropped());
+        }
+    }
 }
 
 #[test]
