@@ -25,6 +25,9 @@ pub enum Scenario {
     Init,
     /// Every rank publishes a value, then all read all
     Exchange,
+    /// One rank of 128 publishes an NCCL id, then all ranks read all ids
+    #[value(name = "ncclids")]
+    NcclIds,
     /// WAIT and its cancellation while ranks wait for other keys
     Cancel,
     /// Waiting ranks disconnect at once: time until the server has let go of each
@@ -221,12 +224,13 @@ struct Defaults {
 
 impl Scenario {
     /// Every scenario.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Rtt,
         Self::Mix,
         Self::Fanout,
         Self::Init,
         Self::Exchange,
+        Self::NcclIds,
         Self::Cancel,
         Self::Leave,
         Self::Cas,
@@ -243,6 +247,7 @@ impl Scenario {
             Self::Fanout => "fanout",
             Self::Init => "init",
             Self::Exchange => "exchange",
+            Self::NcclIds => "ncclids",
             Self::Cancel => "cancel",
             Self::Leave => "leave",
             Self::Cas => "cas",
@@ -274,6 +279,8 @@ impl Scenario {
             Self::Init | Self::Leave => Defaults { ranks: 1000, ..none },
             // The bytes that gloo publishes for one rank.
             Self::Exchange => Defaults { ranks: 128, size: 221, rounds: 1, ..none },
+            // The bytes of an ncclUniqueId.
+            Self::NcclIds => Defaults { ranks: 1024, size: 128, rounds: 1, ..none },
             Self::Cancel => Defaults { ranks: 1000, connections: 1, seconds: 5, ..none },
             Self::Cas => Defaults { ranks: 100, seconds: 120, think: true, ..none },
             Self::Join => Defaults { ranks: 1000, seconds: 120, ..none },
@@ -356,6 +363,7 @@ impl Plan {
             Scenario::Rtt | Scenario::Mix | Scenario::Big => self.connections,
             Scenario::Init
             | Scenario::Exchange
+            | Scenario::NcclIds
             | Scenario::Leave
             | Scenario::Cas
             | Scenario::Barrier

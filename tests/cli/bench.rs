@@ -178,6 +178,15 @@ fn exchange_lets_every_rank_read_every_value() {
 }
 
 #[test]
+fn ncclids_lets_every_rank_read_the_id_of_every_root() {
+    let server = TestServer::start(&[]);
+    let report = report(&server, "ncclids", &["-n", "300", "--rounds", "2"]);
+    assert_eq!(fact(&report, "bytes_read"), 2 * 300 * 3 * 128, "one root for 128 ranks");
+    assert_eq!(report["requests"]["set"], 2 * 3);
+    the_server_counted_the_same(&server, &report, 2);
+}
+
+#[test]
 fn cancel_takes_back_its_own_waits_only() {
     let server = TestServer::start(&[]);
     let report = report(&server, "cancel", &["-n", "20", "-c", "2", "-z", "200ms"]);

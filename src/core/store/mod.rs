@@ -221,8 +221,8 @@ impl Store {
             Request::Check(keys) if keys.len() > Self::KEYS_AT_ONCE => return self.check(conn, keys, fx),
             Request::Check(keys) => fx.reply(Reply::Ready(self.are_present(keys))),
             Request::Wait(keys) => {
-                // The usual WAIT is the first half of a `get` of one key that is there.
-                if keys.len() > Self::KEYS_AT_ONCE || !self.are_present(keys) {
+                // The usual WAIT is the first half of a `get` of one key that is there. Of what others wait for, a key is missing.
+                if keys.len() > Self::KEYS_AT_ONCE || self.is_missed(keys) || !self.are_present(keys) {
                     return self.wait(conn, keys, now, fx);
                 }
                 self.end_wait(conn);

@@ -102,6 +102,16 @@ impl Store {
         Self::FEWEST_SHARED <= keys.len() && keys.len() <= Self::KEYS_AT_ONCE
     }
 
+    /// Whether others wait for the same keys, of which one is missing: that is known without a look at each.
+    pub(super) fn is_missed(&mut self, keys: List<'_>) -> bool {
+        if !Self::is_worth_sharing(keys) {
+            return false;
+        }
+        self.work += keys.wire_len() / Self::BYTES_A_STEP;
+        let Some(first) = self.shared.find(keys).map(|at| self.shared.all[at].first) else { return false };
+        matches!(self.wait_mut(first), Some(WaitOn::Keys { missing: 1.., .. }))
+    }
+
     /// Lets `conn`, which waits for nothing, wait with those who wait for the same keys. Returns whether there are any.
     pub(super) fn join_wait(
         &mut self,
@@ -159,7 +169,9 @@ impl Store {
     /// `conn` uses the names of which these tell all.
     pub(super) fn touch_all(&mut self, conn: ConnId, telling: &[SlotId], fx: &mut impl Effects) {
         self.work += telling.len();
-        telling.iter().for_each(|&id| self.touch(conn, id, fx));
+        for &id in telling {
+            self.touch(conn, id, fx);
+        }
     }
 
     /// Who waits with `conn` and was not the first to, oldest first.

@@ -20,6 +20,7 @@ pub(super) fn run(session: &mut Session<'_>) -> Result<(), Error> {
         Scenario::Fanout => parked::fanout(session),
         Scenario::Init => ranks::init(session),
         Scenario::Exchange => ranks::exchange(session),
+        Scenario::NcclIds => ranks::nccl_ids(session),
         Scenario::Cancel => parked::cancel(session),
         Scenario::Leave => parked::leave(session),
         Scenario::Cas => rendezvous::cas(session),
@@ -34,6 +35,7 @@ pub(super) fn keys_of_jobs(plan: &Plan) -> Vec<String> {
     match plan.scenario {
         Scenario::Init => ranks::INIT_KEYS.map(str::to_owned).into(),
         Scenario::Exchange => vec![ranks::INIT_KEYS[0].to_owned(), ranks::address_key(0, 0)],
+        Scenario::NcclIds => vec![ranks::INIT_KEYS[0].to_owned(), ranks::nccl_id_key(0, 0)],
         _ => Vec::new(),
     }
 }

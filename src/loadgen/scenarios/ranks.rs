@@ -1,4 +1,4 @@
-//! Ranks that do the same thing together, as jobs do when they start: `init`, `exchange` and `barrier`.
+//! Ranks that do the same thing together, as jobs do when they start: `init`, `exchange`, `ncclids` and `barrier`.
 #![expect(
     clippy::arithmetic_side_effects,
     clippy::cast_possible_wrap,
@@ -21,6 +21,14 @@ pub(super) const INIT_KEYS: [&str; 3] =
 pub(super) fn address_key(context: usize, rank: usize) -> String {
     format!("/default_pg/0//cpu//{context}/{rank}")
 }
+
+/// Where a root of a communicator of many ranks publishes its NCCL id; `communicator` counts them. One root for 128
+/// ranks is what PyTorch 2.15 takes (`TORCH_NCCL_RANKS_PER_ROOT`).
+pub(super) fn nccl_id_key(communicator: usize, root: usize) -> String {
+    format!("/default_pg/0//cuda//0/nccl_storekey_{communicator}_{root}")
+}
+
+const RANKS_PER_ROOT: usize = 128;
 
 /// `ranks` connect at once, count themselves and meet in a barrier.
 pub(super) fn init(session: &mut Session<'_>) -> Result<(), Error> {
@@ -68,34 +76,55 @@ async fn add(link: &mut Link, key: &str, delta: i64) -> Result<i64, Error> {
     link.number(Op::Add).await
 }
 
-/// Every rank publishes a value, then waits for those of all and reads them in one request.
+/// Every rank publishes its address and reads those of all.
 pub(super) fn exchange(session: &mut Session<'_>) -> Result<(), Error> {
+    let ranks = session.plan.ranks;
+    publish_and_read(session, "exchange", ranks, address_key)
+}
+
+/// Every root publishes its id, and every rank reads all of them.
+pub(super) fn nccl_ids(session: &mut Session<'_>) -> Result<(), Error> {
+    let roots = session.plan.ranks.div_ceil(RANKS_PER_ROOT);
+    publish_and_read(session, "ncclids", roots, nccl_id_key)
+}
+
+/// The first ranks publish a value each; then every rank waits for all of these and reads them in one request.
+fn publish_and_read(
+    session: &mut Session<'_>,
+    name: &'static str,
+    writers: usize,
+    key: fn(usize, usize) -> String,
+) -> Result<(), Error> {
     let (ranks, rounds, size) = (session.plan.ranks, session.plan.rounds, session.plan.size);
     session.connect(ranks)?;
     for round in 0..rounds {
-        let keys: KeyList = (0..ranks).map(|rank| address_key(round, rank)).collect();
+        let keys: KeyList = (0..writers).map(|writer| key(round, writer)).collect();
         let wait = Arc::new(Frame::of(&Request::Wait(keys.as_list())));
         let read = Arc::new(Frame::of(&Request::MultiGet(keys.as_list())));
-        session.measure_each("exchange", "round", Units::Count(1), 0..ranks, move |mut link| {
+        session.measure_each(name, "round", Units::Count(1), 0..ranks, move |mut link| {
             let (wait, read) = (Arc::clone(&wait), Arc::clone(&read));
-            let (key, value) = (address_key(round, link.number), vec![b'a'; size]);
-            let publish = Frame::of(&Request::Set { key: key.as_bytes(), value: Payload::borrowed(&value) });
+            let own = (link.number < writers).then(|| {
+                let (key, value) = (key(round, link.number), vec![b'a'; size]);
+                Frame::of(&Request::Set { key: key.as_bytes(), value: Payload::borrowed(&value) })
+            });
             async move {
                 let started = Instant::now();
-                link.send(&publish).await?;
+                if let Some(own) = own {
+                    link.send(&own).await?;
+                }
                 link.send(&wait).await?;
                 link.release(Op::Wait).await?;
                 link.send(&read).await?;
-                let bytes = link.take(Op::MultiGet, Answer::Values(ranks)).await?;
+                let bytes = link.take(Op::MultiGet, Answer::Values(writers)).await?;
                 link.tally.took("rank", started.elapsed());
                 link.tally.fact("bytes_read", bytes);
                 Ok(link)
             }
         })?;
     }
-    session.prepare_each(0..ranks, move |mut link| async move {
+    session.prepare_each(0..writers, move |mut link| async move {
         for round in 0..rounds {
-            let key = address_key(round, link.number);
+            let key = key(round, link.number);
             link.ask(&Frame::of(&Request::Delete { key: key.as_bytes() })).await?;
         }
         Ok(link)

@@ -366,7 +366,6 @@ impl StaleKeys {
     }
 
     /// `conn`, which has touched it, reads the value of the name `id`. Without `room` that is not remembered.
-    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn on_read(
         &mut self,
         keys: &mut KeySpace,
