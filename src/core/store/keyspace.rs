@@ -7,12 +7,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use super::chunks::{Chunks, left_behind};
 use super::index::{Hashed, Index};
-use super::shared::Telling;
 use super::slot::SlotId;
-use super::stale::WholeGroup;
+use super::stale::groups::WholeGroup;
 use super::stale::record::Record;
 use super::waiters::WaitList;
 use crate::core::protocol::{List, SharedList};
@@ -46,6 +46,9 @@ pub(super) struct BarrierState {
     pub(super) life: u32,
     pub(super) arrivals: WaitList,
 }
+
+/// Of names that are used together, those that tell all there is to be known of who uses them.
+pub(super) type Telling = SmallVec<[SlotId; 2]>;
 
 /// The values of some names, as one who asked for all of them has got them.
 #[derive(Debug)]

@@ -3,12 +3,12 @@
 //! ranks wait for it.
 
 use bytes::Bytes;
-use smallvec::SmallVec;
 
 use super::chunks::Chunks;
 use super::index::Index;
+use super::keyspace::Telling;
 use super::slot::SlotId;
-use super::waiters::{RegistrationId, RegistrationList, Registrations, Wait, WaitList, WaitOn};
+use super::waiters::{RegistrationId, RegistrationList, Registrations, SharedId, Wait, WaitList, WaitOn};
 use super::{Effects, Store};
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::protocol::List;
@@ -25,12 +25,6 @@ struct Shared {
     /// Names among the keys that tell all there is to be known of who waits for them.
     telling: Telling,
 }
-
-/// Of names that are used together, those that tell all there is to be known of who uses them.
-pub(super) type Telling = SmallVec<[SlotId; 2]>;
-
-/// Where a [`Shared`] is.
-pub(super) type SharedId = u32;
 
 /// The waits that others may join.
 #[derive(Debug, Default)]

@@ -4,7 +4,6 @@
 use smallvec::SmallVec;
 
 use super::chunks::Chunks;
-use super::shared::SharedId;
 use super::slot::SlotId;
 use crate::core::ids::{ConnId, Timestamp};
 
@@ -134,6 +133,9 @@ pub(super) struct Ended {
 
 /// The registrations of one wait.
 pub(super) type RegistrationList = SmallVec<[RegistrationId; 2]>;
+
+/// Where a wait is that others may join.
+pub(super) type SharedId = u32;
 
 /// The one thing a connection waits for.
 #[derive(Debug)]

@@ -14,6 +14,20 @@ pub(super) struct GroupId {
     made: u32,
 }
 
+/// Addresses that are read together, each of another rank of one group.
+#[derive(Debug)]
+pub(in crate::core::store) struct WholeGroup {
+    pub(super) group: GroupId,
+    pub(super) ranks: RangeSet,
+}
+
+impl WholeGroup {
+    /// Bytes held beside it.
+    pub(in crate::core::store) fn bytes(&self) -> usize {
+        self.ranks.bytes()
+    }
+}
+
 #[derive(Debug)]
 struct Group {
     id: GroupId,

@@ -16,7 +16,7 @@
 //! This module decides what to drop; the store drops it.
 
 mod due;
-mod groups;
+pub(super) mod groups;
 #[cfg(test)]
 mod invariants;
 mod members;
@@ -38,7 +38,7 @@ use super::{DropCause, Observed};
 use crate::core::ids::{ConnId, RunId, Timestamp};
 use crate::core::protocol::keys::{KeyPattern, RendezvousPart, Role, classify};
 use due::{Due, Of};
-use groups::{GroupId, Groups};
+use groups::{GroupId, Groups, WholeGroup};
 use members::Members;
 use pairs::{Free, Search};
 use ranges::RangeSet;
@@ -83,20 +83,6 @@ struct Read {
     ranks: RangeSet,
     /// The state of what its group knows of reads that has them all.
     noted: u32,
-}
-
-/// Addresses that are read together, each of another rank of one group.
-#[derive(Debug)]
-pub(super) struct WholeGroup {
-    group: GroupId,
-    ranks: RangeSet,
-}
-
-impl WholeGroup {
-    /// Bytes held beside it.
-    pub(super) fn bytes(&self) -> usize {
-        self.ranks.bytes()
-    }
 }
 
 /// What a connection has read, by group.
