@@ -124,7 +124,7 @@ fn a_round_that_gathers_names_who_is_there_and_which_rank_is_not() {
     let text = said["text"].as_str().expect("a text");
     assert!(text.starts_with("train round 1 is not complete after"), "{text}");
     assert!(
-        text.ends_with("1 of 2 nodes have joined; 1 more node is needed; node ranks not there: 0"),
+        text.ends_with("1 of 2 nodes has joined; 1 more node is needed; node ranks not there: 0"),
         "{text}"
     );
     assert!(!said["remedy"].as_str().expect("a remedy").is_empty());

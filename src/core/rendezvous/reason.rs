@@ -33,6 +33,10 @@ pub(super) fn some_of(all: &[String]) -> String {
     }
 }
 
+fn still_there(others: &[String]) -> String {
+    if others.is_empty() { String::new() } else { format!("; still in the round: {}", some_of(others)) }
+}
+
 fn differing(differences: &[Difference]) -> String {
     differences.iter().map(Difference::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -342,8 +346,8 @@ pub enum Fact {
         /// Why.
         why: RunRefusal,
     },
-    /// A node of the round has failed, and others are still in it. Only the first is told: it may have taken others down.
-    #[error("round {round}: {who}, rank {rank}, failed{}; still in the round: {}", .why.as_ref().map(|why| format!(": {why}")).unwrap_or_default(), some_of(.others))]
+    /// A node of the round has failed, and others may still be in it. Only the first is told: it may have taken others down.
+    #[error("round {round}: {who}, rank {rank}, failed{}{}", .why.as_ref().map(|why| format!(": {why}")).unwrap_or_default(), still_there(.others))]
     Failed {
         /// The round.
         round: u64,

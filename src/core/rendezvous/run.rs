@@ -603,7 +603,9 @@ impl Run {
             return;
         }
         let round = current.round.number;
-        let in_round = |(_, member): &(&Label, &Member)| matches!(member.seat, Seat::InRound(_));
+        // One whose connection broke is dead, or is told with those that are.
+        let in_round =
+            |(_, member): &(&Label, &Member)| matches!(member.seat, Seat::InRound(_)) && !member.cut;
         let mut others: Vec<String> =
             self.walk().filter(in_round).map(|(_, member)| member.info.who().to_string()).collect();
         others.sort_unstable();

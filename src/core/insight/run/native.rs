@@ -54,7 +54,8 @@ impl TrackedRun {
         let (min, max) = (terms.min_nodes, terms.max_nodes);
         let needed = if min == max { min.to_string() } else { format!("{min} to {max}") };
         let joined = self.joined();
-        let waits = format!("{joined} of {needed} nodes have joined; {}", snapshot.reason);
+        let have = if joined == 1 { "has" } else { "have" };
+        let waits = format!("{joined} of {needed} nodes {have} joined; {}", snapshot.reason);
         self.native = Some(Native {
             state,
             closes_at: snapshot.deadline.filter(|_| forms).map(|left| now + left),
@@ -112,8 +113,13 @@ impl TrackedRun {
                 NodeState::Waiting { rank } => (Membership::Participant, rank),
                 NodeState::Redundant { .. } => (Membership::Redundant, None),
             };
-            let since = ago(now, seen.joined_for);
             let was = before.get(seen.node.as_str());
+            let since = match was {
+                // One that stood by has got a place: that is when it came to the round.
+                Some((Membership::Redundant, _)) if membership == Membership::Participant => now,
+                Some((was, at)) if *was == membership => (*at).max(ago(now, seen.joined_for)),
+                _ => ago(now, seen.joined_for),
+            };
             if membership == Membership::Participant && was != Some(&(membership, since)) {
                 joined.push(self.life.nodes.len());
             }

@@ -9,6 +9,9 @@ use crate::core::ids::{Elapsed, Timestamp, count};
 use crate::core::insight::expect::Plan;
 use crate::core::insight::reason::{Names, Reason, Unit};
 
+/// A node of the native rendezvous that is alive asks again at once.
+const HEARD_OF: Duration = Duration::from_secs(3);
+
 impl TrackedRun {
     /// Lets time pass. `is_missed`: there is an explanation that nodes are missing.
     pub(in crate::core::insight) fn pass_time(
@@ -150,10 +153,18 @@ impl TrackedRun {
         }
         self.told.joined = joined;
         let Some(started) = self.round.started else { return };
+        // A spare that gets a place may have died since it came.
+        let is_heard =
+            |node: &TrackedNode| self.native.is_none() || now.since(node.last_heartbeat) < HEARD_OF;
         let mut nodes: Vec<_> = self.participants().collect();
         nodes.sort_by_key(|node| std::cmp::Reverse(node.joined));
+        nodes.truncate(come);
+        nodes.retain(|node| is_heard(node));
+        if nodes.is_empty() {
+            return;
+        }
         let after = Elapsed(nodes.first().map_or(now, |node| node.joined).since(started));
-        let come = Names::of(nodes.into_iter().take(come).map(TrackedNode::told));
+        let come = Names::of(nodes.into_iter().map(TrackedNode::told));
         let (node, nodes) = (come.to_string(), come.count());
         let expected = expected.map(|expected| expected.min);
         self.finds(Reason::NodeCameLate { node: node.clone(), nodes, after, joined, expected }, node, now);

@@ -1,17 +1,22 @@
 //! Native runs: the rendezvous and insight together, beside the traffic of a store.
 
+use std::time::Duration;
+
 use super::lab::Lab;
 use crate::core::ids::{Label, RunId};
+use crate::core::insight::Settings;
 use crate::core::rendezvous::{
-    Decision, Join, LeaveRequest, NodeInfo, Outcome, RankInRound, Rendezvous, Report, Terms, Wanted,
+    Action, Decision, Join, JoinStanding, LeaveRequest, NodeInfo, Outcome, RankInRound, Rendezvous, Report,
+    RunRefusal, Terms, Wanted,
 };
+use crate::core::store::StaleKeyConfig;
 
 /// A native run beside a laboratory.
-struct Native {
-    lab: Lab,
+pub(super) struct Native {
+    pub(super) lab: Lab,
     core: Rendezvous,
     run: RunId,
-    max: u32,
+    nodes: (u32, u32),
 }
 
 fn label(text: &str) -> Label {
@@ -20,8 +25,16 @@ fn label(text: &str) -> Label {
 
 impl Native {
     fn new(max: u32) -> Self {
+        Self::of(Lab::new(), (2, max))
+    }
+
+    pub(super) fn with(settings: Settings, nodes: (u32, u32)) -> Self {
+        Self::of(Lab::with(settings, StaleKeyConfig::default()), nodes)
+    }
+
+    fn of(lab: Lab, nodes: (u32, u32)) -> Self {
         let core = Rendezvous::new(Terms::default(), 10);
-        Self { lab: Lab::new(), core, run: RunId::new(b"job"), max }
+        Self { lab, core, run: RunId::new(b"job"), nodes }
     }
 
     /// Insight hears what has happened.
@@ -42,49 +55,122 @@ impl Native {
     }
 
     fn wanted(&self) -> Wanted {
-        Wanted { min_nodes: 2, max_nodes: self.max, ..Wanted::default() }
+        Wanted { min_nodes: self.nodes.0, max_nodes: self.nodes.1, ..Wanted::default() }
     }
 
-    fn info(node: &str) -> NodeInfo {
-        let (name, address) = (label(node), label("10.0.0.1"));
+    fn info(name: &str, address: &str) -> NodeInfo {
+        let (name, address) = (label(name), label(address));
         NodeInfo { name, address, role: None, local_world_size: None, torch_version: None }
     }
 
     fn join(&mut self, node: &str, join_id: &str, previous: Option<RankInRound>) {
+        // Whether it is taken is what insight is asked for.
+        let _ = self.join_as(node, node, "10.0.0.1", join_id, previous);
+    }
+
+    /// A node of that name and address joins, and waits for the answer.
+    pub(super) fn join_as(
+        &mut self,
+        node: &str,
+        name: &str,
+        address: &str,
+        join_id: &str,
+        previous: Option<RankInRound>,
+    ) -> Result<(), RunRefusal> {
         let join = Join {
             node: label(node),
             join_id: join_id.into(),
-            info: Self::info(node),
+            info: Self::info(name, address),
             rank: None,
             watched: true,
             previous,
             wanted: self.wanted(),
         };
-        // Whether it is taken is what insight is asked for.
-        let _ = self.core.join(&self.run, join, self.lab.now);
+        let joined = self.core.join(&self.run, join, self.lab.now);
+        self.ask_again(node);
+        joined
+    }
+
+    /// Its join is asked for again, and waits.
+    pub(super) fn ask_again(&mut self, node: &str) {
         self.core.park(&self.run, &label(node));
         self.tell();
     }
 
+    /// How its join stands.
+    pub(super) fn standing(&self, node: &str) -> Result<JoinStanding, RunRefusal> {
+        self.core.standing(&self.run, &label(node))
+    }
+
     fn beat(&mut self, node: &str, rank: u32) {
+        let place = RankInRound { round: 1, rank };
+        self.beat_as(node, node, "10.0.0.1", "1", place, 2).expect("a view");
+    }
+
+    /// A heartbeat, which waits for something to do.
+    pub(super) fn beat_as(
+        &mut self,
+        node: &str,
+        name: &str,
+        address: &str,
+        join_id: &str,
+        place: RankInRound,
+        world_size: u32,
+    ) -> Result<Action, RunRefusal> {
         let report = Report {
             node: label(node),
-            join_id: "1".into(),
-            info: Self::info(node),
-            place: RankInRound { round: 1, rank },
-            world_size: 2,
+            join_id: join_id.into(),
+            info: Self::info(name, address),
+            place,
+            world_size,
             wanted: self.wanted(),
         };
-        self.core.heartbeat(&self.run, report, self.lab.now).expect("a view");
-        self.core.park_in_round(&self.run, &label(node), 1);
+        let view = self.core.heartbeat(&self.run, report, self.lab.now)?;
+        self.core.park_in_round(&self.run, &label(node), place.round);
+        self.tell();
+        Ok(view.action)
+    }
+
+    /// The connection of its request breaks.
+    pub(super) fn cut(&mut self, node: &str) {
+        self.core.cut(&self.run, &label(node), self.lab.now);
+        self.tell();
+    }
+
+    /// Its request has been answered, and no other has come.
+    pub(super) fn unpark(&mut self, node: &str) {
+        self.core.unpark(&self.run, &label(node), self.lab.now);
+        self.tell();
+    }
+
+    pub(super) fn leave(&mut self, node: &str, said: LeaveRequest) {
+        self.core.leave(&self.run, &label(node), said, self.lab.now);
+        self.tell();
+    }
+
+    /// Whether that closes it.
+    pub(super) fn close(&mut self, by: &str) -> bool {
+        let closes = self.core.close(&self.run, by, self.lab.now);
+        self.tell();
+        closes.unwrap_or(false)
+    }
+
+    pub(super) fn extend(&mut self, seconds: u64) {
+        // Only a round that forms has a deadline.
+        let _ = self.core.extend(&self.run, Duration::from_secs(seconds), self.lab.now);
+        self.tell();
+    }
+
+    /// The rendezvous looks at its deadlines.
+    pub(super) fn tick(&mut self) {
+        self.core.tick(self.lab.now);
         self.tell();
     }
 
     fn pass(&mut self, seconds: u32) {
         for _ in 0..seconds {
             self.lab.pass(1.0);
-            self.core.tick(self.lab.now);
-            self.tell();
+            self.tick();
         }
         self.lab.pass(0.5);
     }
@@ -127,7 +213,7 @@ fn a_newcomer_is_the_cause_of_a_new_round_and_no_node_of_the_old_one() {
 #[test]
 fn a_silent_node_is_blamed_and_not_the_one_that_joins_again_for_it() {
     let mut native = Native::of_two(2);
-    native.core.cut(&native.run.clone(), &label("b"), native.lab.now);
+    native.cut("b");
     native.pass(4);
     let told = native.lab.assert_said(
         "node_disconnected",
@@ -151,10 +237,9 @@ fn a_silent_node_is_blamed_and_not_the_one_that_joins_again_for_it() {
 #[test]
 fn a_failed_worker_and_a_refused_node_are_told_with_the_run() {
     let mut native = Native::of_two(2);
-    native.core.close(&native.run.clone(), "node a", native.lab.now).expect("a run");
+    assert!(native.close("node a"));
     let failed = LeaveRequest { why: Some(label("ChildFailedError")), outcome: Some(Outcome::Failed) };
-    native.core.leave(&native.run.clone(), &label("a"), failed, native.lab.now);
-    native.tell();
+    native.leave("a", failed);
     native.pass(1);
     native.lab.assert_said(
         "node_failed",

@@ -1,19 +1,16 @@
 //! Agents of torchrun's c10d backend, as torch 2.15 has them: each does what its copy of the state tells it to.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::super::lab::Lab;
-use super::{Checked, Past, names, number, text, yes};
+use super::{Checked, Past, Schedule, World, names, number, played, text, yes};
 use crate::api::Explanation;
 use crate::core::insight::Settings;
 use crate::core::store::StaleKeyConfig;
 
 const HOSTS: usize = 4;
-/// How often agents look at the state.
-const STEP: f64 = 0.5;
 const HEARTBEAT: f64 = 5.0;
 /// Who has sent no heartbeat for so long is taken out by the next that writes.
 const DEAD_AFTER: f64 = 15.0;
@@ -130,10 +127,6 @@ impl Truth {
         Self { lab, now, past, nodes, checked: 0, flag, groups: Vec::new() }
     }
 
-    fn seconds(&self) -> f64 {
-        self.lab.now.0.as_secs_f64()
-    }
-
     /// The agent of this host that does something.
     fn on(&self, host: usize) -> Option<usize> {
         self.now.agents.iter().position(|agent| agent.host == host && agent.connected && agent.acts)
@@ -177,49 +170,6 @@ impl Truth {
         self.lab.leave(self.now.agents[n].conn);
         let agent = &mut self.now.agents[n];
         (agent.connected, agent.acts, agent.waits) = (false, false, false);
-    }
-
-    fn play(&mut self, op: Op) {
-        match op {
-            Op::Come(host) => {
-                if self.on(host).is_none() && self.frozen_on(host).is_none() {
-                    self.come(host);
-                }
-            }
-            Op::Die(host) => {
-                if let Some(n) = self.on(host).or(self.frozen_on(host)) {
-                    self.leave(n);
-                }
-            }
-            Op::Freeze(host) => {
-                if let Some(n) = self.on(host) {
-                    self.now.agents[n].acts = false;
-                }
-            }
-            Op::Thaw(host) => {
-                if let (None, Some(n)) = (self.on(host), self.frozen_on(host)) {
-                    self.now.agents[n].acts = true;
-                }
-            }
-            Op::Replace(host) => {
-                if let Some(n) = self.on(host) {
-                    self.now.agents[n].acts = false;
-                    self.come(host);
-                }
-            }
-            Op::Restart(host) => {
-                if let Some(n) = self.on(host).filter(|&n| self.now.agents[n].phase == Phase::Runs) {
-                    self.join_again(n);
-                }
-            }
-            Op::Fail(host) => {
-                if let Some(n) = self.on(host).filter(|&n| self.now.agents[n].phase == Phase::Runs) {
-                    self.close(n);
-                }
-            }
-            Op::Finish(host) => self.finish(host),
-            Op::FinishAll => (0..HOSTS).for_each(|host| self.finish(host)),
-        }
     }
 
     fn base(round: u64) -> String {
@@ -330,33 +280,6 @@ impl Truth {
         self.leave(n);
     }
 
-    /// Each agent does what it has to do now.
-    fn act(&mut self) {
-        for n in 0..self.now.agents.len() {
-            let agent = &self.now.agents[n];
-            if !agent.acts {
-                continue;
-            }
-            match agent.phase {
-                Phase::Joins => self.join(n),
-                Phase::Exchanges { told, since } => self.exchange(n, told, since),
-                Phase::Runs => {
-                    if self.now.agents.iter().any(|other| other.place == Place::Waits) {
-                        self.join_again(n);
-                    } else {
-                        self.beat(n);
-                    }
-                }
-                Phase::AtExit { round } => {
-                    let base = format!("{}/torchelastic/agent/terminal_state", Self::base(round));
-                    if self.lab.has(&format!("{base}/last_member")) {
-                        self.close(n);
-                    }
-                }
-            }
-        }
-    }
-
     fn beat(&mut self, n: usize) {
         if self.now.agents[n].beat + HEARTBEAT <= self.seconds() {
             self.write(n, "");
@@ -460,23 +383,6 @@ impl Truth {
         }
     }
 
-    fn pass(&mut self, seconds: f64) -> Checked {
-        let until = self.seconds() + seconds;
-        while self.seconds() < until {
-            self.act();
-            // A run that is closed stays so: its state is gone when all have left for long.
-            self.past.0.push((self.seconds(), self.now.clone()));
-            self.lab.pass(STEP);
-            while let Some((at, said)) = self.lab.said.get(self.checked) {
-                self.checked += 1;
-                let (at, said) = (*at, said.clone());
-                self.check(at, &said)
-                    .map_err(|why| format!("{at:.1}: {}: {}: {why}", said.code, said.text))?;
-            }
-        }
-        Ok(())
-    }
-
     /// The agents that a name may mean.
     fn called(&self, name: &str) -> Result<Vec<usize>, String> {
         let name = name.split(" (node rank").next().unwrap_or_default();
@@ -501,6 +407,96 @@ impl Truth {
             called.iter().all(one)
         };
         yes(self.past.any(at, is_so), &format!("not so of {names:?}"))
+    }
+}
+
+impl World for Truth {
+    type Op = Op;
+
+    fn lab(&self) -> &Lab {
+        &self.lab
+    }
+
+    fn lab_mut(&mut self) -> &mut Lab {
+        &mut self.lab
+    }
+
+    fn checked(&mut self) -> &mut usize {
+        &mut self.checked
+    }
+
+    fn play(&mut self, op: Op) {
+        match op {
+            Op::Come(host) => {
+                if self.on(host).is_none() && self.frozen_on(host).is_none() {
+                    self.come(host);
+                }
+            }
+            Op::Die(host) => {
+                if let Some(n) = self.on(host).or(self.frozen_on(host)) {
+                    self.leave(n);
+                }
+            }
+            Op::Freeze(host) => {
+                if let Some(n) = self.on(host) {
+                    self.now.agents[n].acts = false;
+                }
+            }
+            Op::Thaw(host) => {
+                if let (None, Some(n)) = (self.on(host), self.frozen_on(host)) {
+                    self.now.agents[n].acts = true;
+                }
+            }
+            Op::Replace(host) => {
+                if let Some(n) = self.on(host) {
+                    self.now.agents[n].acts = false;
+                    self.come(host);
+                }
+            }
+            Op::Restart(host) => {
+                if let Some(n) = self.on(host).filter(|&n| self.now.agents[n].phase == Phase::Runs) {
+                    self.join_again(n);
+                }
+            }
+            Op::Fail(host) => {
+                if let Some(n) = self.on(host).filter(|&n| self.now.agents[n].phase == Phase::Runs) {
+                    self.close(n);
+                }
+            }
+            Op::Finish(host) => self.finish(host),
+            Op::FinishAll => (0..HOSTS).for_each(|host| self.finish(host)),
+        }
+    }
+
+    /// Each agent does what it has to do now.
+    fn act(&mut self) {
+        for n in 0..self.now.agents.len() {
+            let agent = &self.now.agents[n];
+            if !agent.acts {
+                continue;
+            }
+            match agent.phase {
+                Phase::Joins => self.join(n),
+                Phase::Exchanges { told, since } => self.exchange(n, told, since),
+                Phase::Runs => {
+                    if self.now.agents.iter().any(|other| other.place == Place::Waits) {
+                        self.join_again(n);
+                    } else {
+                        self.beat(n);
+                    }
+                }
+                Phase::AtExit { round } => {
+                    let base = format!("{}/torchelastic/agent/terminal_state", Self::base(round));
+                    if self.lab.has(&format!("{base}/last_member")) {
+                        self.close(n);
+                    }
+                }
+            }
+        }
+    }
+
+    fn remember(&mut self) {
+        self.past.0.push((self.seconds(), self.now.clone()));
     }
 
     fn check(&self, at: f64, said: &Explanation) -> Checked {
@@ -717,48 +713,17 @@ fn nodes() -> impl Strategy<Value = [(usize, usize); HOSTS]> {
     })
 }
 
-/// What was played and said, for people.
-fn story(truth: &Truth, ops: &BTreeMap<usize, String>) -> String {
-    let said = truth
-        .lab
-        .said
-        .iter()
-        .map(|(at, said)| (*at, format!("        {at:5.1} {}: {}", said.code, said.text)));
-    let mut lines: Vec<_> = said.collect();
-    lines.extend(
-        ops.iter().map(|(at, op)| (*at as f64 / 1000.0, format!("{:5.1} {op}", *at as f64 / 1000.0))),
-    );
-    lines.sort_by(|a, b| a.0.total_cmp(&b.0));
-    lines.into_iter().map(|(_, line)| line).collect::<Vec<_>>().join("\n")
-}
-
-type Schedule = Vec<(Op, u32)>;
-
-fn schedule() -> impl Strategy<Value = ([(usize, usize); HOSTS], bool, Schedule)> {
+fn schedule() -> impl Strategy<Value = ([(usize, usize); HOSTS], bool, Schedule<Op>)> {
     let pause = prop::sample::select(vec![0, 2, 5, 10, 40, 90, 180_u32]);
     (nodes(), any::<bool>(), prop::collection::vec((op(), pause), 1..16))
-}
-
-fn played((nodes, flag, schedule): ([(usize, usize); HOSTS], bool, Schedule)) -> Checked {
-    let mut truth = Truth::new(nodes, flag);
-    let mut ops = BTreeMap::new();
-    let mut checked = Ok(());
-    for (op, tenths) in schedule {
-        let key = (truth.seconds() * 1000.0) as usize;
-        ops.entry(key).or_insert_with(String::new).extend([format!("{op:?}"), " ".to_owned()]);
-        truth.play(op);
-        checked = checked.and_then(|()| truth.pass(f64::from(tenths) / 10.0));
-    }
-    let checked = checked.and_then(|()| truth.pass(9.0)).and_then(|()| truth.check_end());
-    checked.map_err(|why| format!("{why}\n{nodes:?} {flag}\n{}", story(&truth, &ops)))
 }
 
 proptest! {
     #![proptest_config(super::config())]
 
     #[test]
-    fn nothing_false_is_said_of_nodes(schedule in schedule()) {
-        let played = played(schedule);
+    fn nothing_false_is_said_of_nodes((nodes, flag, schedule) in schedule()) {
+        let played = played(Truth::new(nodes, flag), &format!("{nodes:?} {flag}"), schedule);
         prop_assert!(played.is_ok(), "{}", played.unwrap_err());
     }
 }

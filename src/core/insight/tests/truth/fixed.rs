@@ -6,13 +6,12 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::super::lab::Lab;
-use super::{Checked, DELAY, Past, names, number, text, yes};
+use super::{Checked, DELAY, Past, Schedule, World, names, number, played, text, yes};
 use crate::api::Explanation;
 use crate::core::insight::Settings;
 use crate::core::store::StaleKeyConfig;
 
 const HOSTS: usize = 4;
-const STEP: f64 = 0.5;
 const EXPLAIN_AFTER: f64 = 3.0;
 const RUN: &str = "none";
 
@@ -95,10 +94,6 @@ impl Truth {
         Self { lab, now: Moment::default(), past: Past(Vec::new()), nodes, ranks, checked: 0, is_vague }
     }
 
-    fn seconds(&self) -> f64 {
-        self.lab.now.0.as_secs_f64()
-    }
-
     fn on(&self, host: usize) -> Option<usize> {
         self.now.agents.iter().position(|agent| agent.host == host && agent.connected)
     }
@@ -149,24 +144,6 @@ impl Truth {
         (agent.phase, agent.finished) = (Phase::AtExit, true);
     }
 
-    fn play(&mut self, op: Op) {
-        self.lab.pass(0.001);
-        match op {
-            Op::Come(host) => self.come(host),
-            Op::ComeAll => (0..HOSTS).for_each(|host| self.come(host)),
-            Op::Die(host) => self.die(host),
-            Op::DieAll => (0..HOSTS).for_each(|host| self.die(host)),
-            Op::Finish(host) => self.finish(host),
-            Op::FinishAll => (0..HOSTS).for_each(|host| self.finish(host)),
-        }
-        self.act();
-    }
-
-    /// Each goes on as far as it can, at once: who waits in the store is woken by what it waits for.
-    fn act(&mut self) {
-        while self.steps() {}
-    }
-
     /// Whether somebody has gone on.
     fn steps(&mut self) -> bool {
         let mut goes_on = false;
@@ -203,22 +180,6 @@ impl Truth {
         goes_on
     }
 
-    fn pass(&mut self, seconds: f64) -> Checked {
-        let until = self.seconds() + seconds;
-        while self.seconds() < until {
-            self.act();
-            self.past.0.push((self.seconds(), self.now.clone()));
-            self.lab.pass(STEP);
-            while let Some((at, said)) = self.lab.said.get(self.checked) {
-                self.checked += 1;
-                let (at, said) = (*at, said.clone());
-                self.check(at, &said)
-                    .map_err(|why| format!("{at:.1}: {}: {}: {why}", said.code, said.text))?;
-            }
-        }
-        Ok(())
-    }
-
     /// `node 2 at 10.77.0.12`, or `node rank 2`.
     fn rank_of(name: &str) -> Result<usize, String> {
         let rest = name.trim_start_matches("node ").trim_start_matches("rank ");
@@ -239,6 +200,44 @@ impl Truth {
             yes(self.past.any(at, is_so), &format!("not so of {name}"))?;
         }
         Ok(())
+    }
+}
+
+impl World for Truth {
+    type Op = Op;
+
+    fn lab(&self) -> &Lab {
+        &self.lab
+    }
+
+    fn lab_mut(&mut self) -> &mut Lab {
+        &mut self.lab
+    }
+
+    fn checked(&mut self) -> &mut usize {
+        &mut self.checked
+    }
+
+    fn play(&mut self, op: Op) {
+        self.lab.pass(0.001);
+        match op {
+            Op::Come(host) => self.come(host),
+            Op::ComeAll => (0..HOSTS).for_each(|host| self.come(host)),
+            Op::Die(host) => self.die(host),
+            Op::DieAll => (0..HOSTS).for_each(|host| self.die(host)),
+            Op::Finish(host) => self.finish(host),
+            Op::FinishAll => (0..HOSTS).for_each(|host| self.finish(host)),
+        }
+        self.act();
+    }
+
+    /// Each goes on as far as it can, at once: who waits in the store is woken by what it waits for.
+    fn act(&mut self) {
+        while self.steps() {}
+    }
+
+    fn remember(&mut self) {
+        self.past.0.push((self.seconds(), self.now.clone()));
     }
 
     fn check(&self, at: f64, said: &Explanation) -> Checked {
@@ -363,9 +362,7 @@ impl Truth {
     }
 }
 
-type Story = (usize, Option<(usize, usize)>, Vec<(Op, u32)>);
-
-fn schedule() -> impl Strategy<Value = Story> {
+fn schedule() -> impl Strategy<Value = (usize, Option<(usize, usize)>, Schedule<Op>)> {
     let host = || 0..HOSTS;
     let op = prop_oneof![
         6 => host().prop_map(Op::Come),
@@ -381,31 +378,17 @@ fn schedule() -> impl Strategy<Value = Story> {
     (prop_oneof![4 => Just(HOSTS), 1 => 2..HOSTS], wrong, prop::collection::vec((op, pause), 1..16))
 }
 
-fn played((nodes, wrong, schedule): Story) -> Checked {
-    let mut ranks = [0, 1, 2, 3];
-    if let Some((host, rank)) = wrong {
-        ranks[host] = rank;
-    }
-    let mut truth = Truth::new(nodes, ranks);
-    let mut story = format!("{nodes} nodes, ranks {ranks:?}\n");
-    let mut checked = Ok(());
-    for (op, tenths) in schedule {
-        story.extend([format!("{:5.1} {op:?}", truth.seconds()), "\n".to_owned()]);
-        truth.play(op);
-        truth.past.0.push((truth.seconds(), truth.now.clone()));
-        checked = checked.and_then(|()| truth.pass(f64::from(tenths) / 10.0));
-    }
-    let checked = checked.and_then(|()| truth.pass(9.0)).and_then(|()| truth.check_end());
-    let said = truth.lab.said.iter().map(|(at, said)| format!("{at:5.1} {}: {}\n", said.code, said.text));
-    checked.map_err(|why| format!("{why}\n{story}{}", said.collect::<String>()))
-}
-
 proptest! {
     #![proptest_config(super::config())]
 
     #[test]
-    fn nothing_false_is_said_of_static_nodes(schedule in schedule()) {
-        let played = played(schedule);
+    fn nothing_false_is_said_of_static_nodes((nodes, wrong, schedule) in schedule()) {
+        let mut ranks = [0, 1, 2, 3];
+        if let Some((host, rank)) = wrong {
+            ranks[host] = rank;
+        }
+        let about = format!("{nodes} nodes, ranks {ranks:?}");
+        let played = played(Truth::new(nodes, ranks), &about, schedule);
         prop_assert!(played.is_ok(), "{}", played.unwrap_err());
     }
 }

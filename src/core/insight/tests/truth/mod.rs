@@ -5,11 +5,17 @@
 
 mod dynamic;
 mod fixed;
+mod native;
 mod ranks;
+
+use std::fmt::Debug;
 
 use proptest::prelude::ProptestConfig;
 use proptest::test_runner::RngSeed;
 use serde_json::Value;
+
+use super::lab::Lab;
+use crate::api::Explanation;
 
 /// What is seen is told a moment later: it was true at some moment of so many seconds.
 pub(crate) const DELAY: f64 = 3.6;
@@ -23,6 +29,80 @@ pub(crate) type Checked = Result<(), String>;
 
 pub(crate) fn yes(holds: bool, why: &str) -> Checked {
     if holds { Ok(()) } else { Err(why.to_owned()) }
+}
+
+/// How often those who look at the store do so.
+const STEP: f64 = 0.5;
+
+/// Some processes with what happens to them, and what is true of them.
+trait World {
+    type Op: Debug;
+
+    fn lab(&self) -> &Lab;
+    fn lab_mut(&mut self) -> &mut Lab;
+    /// What has been said and is compared.
+    fn checked(&mut self) -> &mut usize;
+    fn play(&mut self, op: Self::Op);
+    /// Each process does what it does at this moment.
+    fn act(&mut self);
+    /// What is so now has been so.
+    fn remember(&mut self);
+    /// Others than insight see that time has passed.
+    fn tick(&mut self) {}
+    fn check(&self, at: f64, said: &Explanation) -> Checked;
+    /// Those who cannot go on are told why, and the numbers are right.
+    fn check_end(&self) -> Checked;
+
+    fn seconds(&self) -> f64 {
+        self.lab().now.0.as_secs_f64()
+    }
+
+    fn pass(&mut self, seconds: f64) -> Checked {
+        let until = self.seconds() + seconds;
+        while self.seconds() < until {
+            self.act();
+            self.remember();
+            self.lab_mut().pass(STEP);
+            self.tick();
+            let done = *self.checked();
+            for (at, said) in self.lab().said.iter().skip(done) {
+                self.check(*at, said)
+                    .map_err(|why| format!("{at:.1}: {}: {}: {why}", said.code, said.text))?;
+            }
+            *self.checked() = self.lab().said.len();
+        }
+        Ok(())
+    }
+}
+
+/// Operations, each with the tenths of a second after it.
+type Schedule<O> = Vec<(O, u32)>;
+
+/// Plays a schedule, and compares what is said. An error tells what was played and said.
+fn played<W: World>(mut world: W, about: &str, schedule: Schedule<W::Op>) -> Checked {
+    let mut lines = Vec::new();
+    let mut checked = Ok(());
+    for (op, tenths) in schedule {
+        let at = world.seconds();
+        lines.push((at, format!("{at:5.1} {op:?}")));
+        world.play(op);
+        world.remember();
+        checked = checked.and_then(|()| world.pass(f64::from(tenths) / 10.0));
+    }
+    let checked = checked.and_then(|()| world.pass(9.0)).and_then(|()| {
+        world.act();
+        // What was found last is said now.
+        world.lab_mut().pass(STEP);
+        world.check_end()
+    });
+    checked.map_err(|why| {
+        let line =
+            |(at, said): &(f64, Explanation)| (*at, format!("        {at:5.1} {}: {}", said.code, said.text));
+        lines.extend(world.lab().said.iter().map(line));
+        lines.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let story: Vec<_> = lines.into_iter().map(|(_, line)| line).collect();
+        format!("{why}\n{about}\n{}", story.join("\n"))
+    })
 }
 
 /// What is true, moment by moment.
