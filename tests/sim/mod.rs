@@ -12,6 +12,7 @@ mod mutants;
 mod plan;
 mod random;
 mod reference;
+mod rough;
 mod runs;
 mod server;
 mod truth;

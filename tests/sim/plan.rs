@@ -3,6 +3,7 @@
 
 use super::jobs::JobPlan;
 use super::random::Random;
+use super::rough::{self, Rough};
 use super::runs::RunsPlan;
 use crate::core::store::tests::model::{Act, Key};
 
@@ -83,6 +84,8 @@ pub(super) struct Plan {
     pub(super) runs: RunsPlan,
     /// Every other seed has one, too.
     pub(super) job: Option<JobPlan>,
+    /// Strangers, and late frames.
+    pub(super) rough: Vec<(Micros, Rough)>,
 }
 
 impl Plan {
@@ -101,7 +104,8 @@ impl Plan {
         faults.sort_by_key(|(at, _)| *at);
         let runs = if seed.is_multiple_of(2) { RunsPlan::new(seed) } else { RunsPlan::default() };
         let job = JobPlan::new(seed, relays);
-        Self { seed, keeping, relays, clients, faults, runs, job }
+        let rough = rough::plan(seed, relays);
+        Self { seed, keeping, relays, clients, faults, runs, job, rough }
     }
 
     /// Everything that can be left out, one thing at a time; what saves most comes first.
@@ -129,7 +133,12 @@ impl Plan {
             let smaller = job.smaller().map(Some);
             [None].into_iter().chain(smaller).map(|job| Self { job, ..self.clone() })
         });
-        faults.chain(runs).chain(jobs).chain(clients).chain(steps)
+        let rough = (0..self.rough.len()).map(|n| {
+            let mut smaller = self.clone();
+            smaller.rough.remove(n);
+            smaller
+        });
+        faults.chain(rough).chain(runs).chain(jobs).chain(clients).chain(steps)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::super::mutants::Mutant;
-use super::super::plan::{Keeping, MILLI};
+use super::super::plan::{Keeping, MILLI, Micros, SECOND};
 use super::super::server::Flag;
 use super::nodes::{Doing, label, run_id};
 use super::{Checked, Event, World};
@@ -53,7 +53,13 @@ impl World {
             && let label = self.runs.nodes[node].label().to_string()
             && let Some(last) = self.runs.heard.get(&label)
         {
-            self.runs.silences.insert(label, (self.now - last, self.now));
+            const TOLD_WITHIN: Micros = 4 * SECOND;
+            let silence = self.now - last;
+            let known = self.runs.silences.entry(label).or_default();
+            // The longest counts until it has been told.
+            if silence >= known.0 || self.now > known.1 + TOLD_WITHIN {
+                *known = (silence, self.now);
+            }
         }
         self.is_heard(caller);
         let call = Call { caller, task: Box::pin(task), woken: Arc::default(), is_due: false };

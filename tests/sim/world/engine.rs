@@ -1,13 +1,26 @@
 //! What is heard of the engine, and compared with the reference.
 
+use super::super::jobs::ADDRESSES;
+use super::super::plan::{BARRIERS, NUMBERS, QUEUES, TEXTS};
 use super::super::reference::{Done, Kept};
 use super::{Checked, FIRST_PORT, Note, World};
+use crate::core::protocol::Request;
+use crate::core::store::tests::model::{Act, Key};
 
 impl World {
     /// Takes what was heard into the reference.
     pub(super) fn listen(&mut self) -> Checked {
         let notes = std::mem::take(&mut *self.heard.borrow_mut());
         for note in notes {
+            match note {
+                Note::Connected(conn, addr) if addr.port() < FIRST_PORT => {
+                    self.strangers.insert(conn.serial());
+                    continue;
+                }
+                Note::Connected(conn, _) => drop(self.strangers.remove(&conn.serial())),
+                Note::Applied(conn, _) | Note::Left(conn) if self.strangers.contains(&conn) => continue,
+                _ => {}
+            }
             let done = match note {
                 Note::Connected(conn, addr) => {
                     let client = usize::from(addr.port() - FIRST_PORT);
@@ -82,4 +95,38 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// A request in the words of the model.
+pub(super) fn act_of(request: &Request<'_>) -> Act {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match *request {
+        Request::Set { key, value } => Act::Set(key_of(key), text(value.as_slice())),
+        Request::CompareSet { key, expected, desired } => {
+            Act::CompareSet(key_of(key), text(expected), text(desired.as_slice()))
+        }
+        Request::Get { key } => Act::Get(key_of(key)),
+        Request::Add { key, delta } => Act::Add(key_of(key), delta),
+        Request::Check(keys) => Act::Check(keys.iter().map(key_of).collect()),
+        Request::Wait(keys) => Act::Wait(keys.iter().map(key_of).collect()),
+        Request::NumKeys => Act::NumKeys,
+        Request::Delete { key } => Act::Delete(key_of(key)),
+        Request::Append { key, value } => Act::Append(key_of(key), text(value)),
+        Request::MultiGet(keys) => Act::MultiGet(keys.iter().map(key_of).collect()),
+        Request::MultiSet(pairs) => {
+            Act::MultiSet(pairs.iter().map(|(key, value)| (key_of(key), text(value.as_slice()))).collect())
+        }
+        Request::CancelWait => Act::Cancel,
+        Request::Ping { nonce } => Act::Ping(nonce),
+        Request::QueuePush { key, value } => Act::Push(key_of(key), text(value.as_slice())),
+        Request::QueuePop { key } => Act::Pop(key_of(key)),
+        Request::QueueLen { key } => Act::Len(key_of(key)),
+        Request::ListKeys => Act::List,
+        Request::Barrier { key, world_size } => Act::Barrier(key_of(key), world_size),
+    }
+}
+
+fn key_of(key: &[u8]) -> Key {
+    let all = TEXTS.iter().chain(&NUMBERS).chain(&QUEUES).chain(&BARRIERS).chain(&ADDRESSES);
+    all.copied().find(|known| known.as_bytes() == key).unwrap_or("?")
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::plan::{MILLI, Micros, SECOND};
+use super::super::server::Server;
 use super::calls::{Answer, Caller};
 use super::nodes::{Doing, label};
 use super::{Checked, Event, World};
@@ -71,19 +72,20 @@ impl Pod {
 }
 
 impl World {
-    fn wait(&mut self) -> Duration {
-        Duration::from_micros(self.runs.random.below(SECOND))
+    /// How long the next request may wait, and the server. Where there is none, `again` comes a little later.
+    fn server_and_wait(&mut self, again: Event) -> Option<(&Server, Duration)> {
+        let wait = Duration::from_micros(self.runs.random.below(SECOND));
+        if self.server.is_none() {
+            self.at(300 * MILLI, again);
+        }
+        Some((self.server.as_ref()?, wait))
     }
 
     pub(super) fn arrives(&mut self, n: usize) -> Checked {
         if self.runs.participants[n].is_done || self.has_call(Caller::Participant(n)) {
             return Ok(());
         }
-        let wait = self.wait();
-        let Some(server) = &self.server else {
-            self.at(300 * MILLI, Event::Arrives(n));
-            return Ok(());
-        };
+        let Some((server, wait)) = self.server_and_wait(Event::Arrives(n)) else { return Ok(()) };
         let (rounds, stores) = (Arc::clone(&server.rounds), Arc::clone(&server.stores));
         let it = &mut self.runs.participants[n];
         it.has_arrived = true;
@@ -146,11 +148,7 @@ impl World {
         if self.runs.pods[pod].went.is_some() || self.has_call(Caller::Pod(pod)) {
             return Ok(());
         }
-        let wait = self.wait();
-        let Some(server) = &self.server else {
-            self.at(300 * MILLI, Event::Announces(pod));
-            return Ok(());
-        };
+        let Some((server, wait)) = self.server_and_wait(Event::Announces(pod)) else { return Ok(()) };
         let (gates, stores) = (Arc::clone(&server.gates), Arc::clone(&server.stores));
         let it = &mut self.runs.pods[pod];
         it.has_announced = true;

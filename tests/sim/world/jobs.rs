@@ -114,18 +114,21 @@ impl World {
         self.job.processes.iter().filter(|it| it.attempt == self.job.attempt)
     }
 
-    /// A client that is to send its next request may be a rank that has to wait for the others: it trains once all are
-    /// connected. Returns whether it does nothing now.
+    /// A client that is to send its next request may be a rank. It connects to the others as it reads their addresses, and
+    /// trains once all are connected. Returns whether it does nothing now.
     pub(super) fn is_held(&mut self, client: usize) -> Result<bool, String> {
         let Some(plan) = &self.plan.job else { return Ok(false) };
         let is_it = |it: &&Process| it.client == client;
         let Some(process) = self.job.processes.iter().find(is_it).copied() else { return Ok(false) };
-        if self.clients[client].is_gone() || self.clients[client].next_step() != plan.last_step() {
+        if self.clients[client].is_gone() {
             return Ok(false);
         }
-        match self.mesh(plan, process) {
-            Mesh::Connected => return Ok(false),
-            Mesh::NotYet => self.at(50 * MILLI, Event::Act(client)),
+        let (mesh, is_last) =
+            (self.mesh(plan, process), self.clients[client].next_step() == plan.last_step());
+        self.remember();
+        match mesh {
+            Mesh::NotYet if is_last => self.at(50 * MILLI, Event::Act(client)),
+            Mesh::NotYet | Mesh::Connected => return Ok(false),
             Mesh::Broken => {
                 trace!(self, "client {client} cannot connect to another rank");
                 self.process_ends(client)?;

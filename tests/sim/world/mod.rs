@@ -16,10 +16,12 @@ mod engine;
 mod faults;
 mod holds;
 mod jobs;
+mod life;
 mod network;
 mod nodes;
 mod process;
 mod relays;
+mod rough;
 mod runs;
 mod words;
 
@@ -31,23 +33,21 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
-use super::super::clock::invented;
 use super::super::engine::tap;
 use super::super::engine::tap::Tapped;
 use super::super::journal::CommitNumber;
 use super::super::journal::faults::Disk;
 use super::client::Client;
 use super::disk::Noted;
-use super::jobs::ADDRESSES;
 use super::mutants::Mutant;
-use super::plan::{BARRIERS, ClientPlan, MILLI, Micros, NUMBERS, Plan, QUEUES, SECOND, Step, TEXTS};
+use super::plan::{MILLI, Micros, Plan, SECOND};
 use super::random::Random;
 use super::reference::{Done, Reference};
 use super::server::{PORT, Server};
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::link::{RelayEnd, SessionNo, TICK};
-use crate::core::protocol::Request;
-use crate::core::store::tests::model::{Act, Key};
+use crate::core::store::tests::model::Act;
+use engine::act_of;
 use jobs::Job;
 pub(super) use runs::LINGER;
 use runs::Runs;
@@ -101,6 +101,7 @@ enum Event {
     ProcessEnds(usize),
     /// The launcher of the job looks at its processes.
     Launch,
+    Rough(usize),
     /// A request of the HTTP API gets its turn.
     Poll(u64),
 }
@@ -124,6 +125,10 @@ struct Conn {
     relay: usize,
     up: Pipe,
     down: Pipe,
+    /// What is on its way to the server does not arrive before.
+    up_comes_at: Micros,
+    /// Something is on its way until then, as nothing got through.
+    stuck_until: Micros,
     relay_has: bool,
     server_has: bool,
 }
@@ -220,6 +225,8 @@ pub(super) struct World {
     known_as: BTreeMap<usize, ConnId>,
     /// Clients of which this server knows, or its journal.
     heard_of: BTreeSet<usize>,
+    /// Connections of strangers.
+    strangers: BTreeSet<u32>,
     /// The faults are over.
     is_calm: bool,
     /// Clients from before a death of the server that was allowed to lose what they had been told.
@@ -312,6 +319,7 @@ impl World {
             is_deaf,
             known_as: BTreeMap::new(),
             heard_of: BTreeSet::new(),
+            strangers: BTreeSet::new(),
             is_calm: false,
             excused: BTreeSet::new(),
             has_lost: false,
@@ -338,6 +346,7 @@ impl World {
         world.remember();
         world.begin_runs();
         world.begin_job();
+        world.begin_rough();
         world
     }
 
@@ -356,81 +365,6 @@ impl World {
         }
     }
 
-    /// The whole life of the world.
-    fn live(&mut self) -> Checked {
-        // All faults have come by then; those that last are ended.
-        let of_job = self.plan.job.iter().flat_map(|job| &job.faults).map(|(at, _)| *at);
-        let last = self.plan.faults.iter().map(|(at, _)| *at).chain(of_job).max().unwrap_or(0) + MILLI;
-        self.run_until(last, |_| false)?;
-        self.run_until(last + 5 * SECOND, Self::are_clients_still)?;
-        self.is_calm = true;
-        for relay in &mut self.relays {
-            relay.partitioned_until = relay.partitioned_until.min(self.now);
-        }
-        self.fill(None);
-        trace!(self, "the faults are over");
-        self.end_job()?;
-        for _ in 0..60 {
-            self.settle()?;
-            let waiting: Vec<_> =
-                (0..self.clients.len()).filter(|&n| self.clients[n].waits().is_some()).collect();
-            if waiting.is_empty() {
-                break;
-            }
-            // Barriers that nobody completes are given up; for the others, somebody brings what they wait for.
-            for &client in &waiting {
-                if let Some(no) = self.clients[client].waits()
-                    && matches!(self.clients[client].issued[no], Act::Barrier(..))
-                {
-                    self.at(0, Event::GiveUp(client, no));
-                }
-            }
-            let texts = TEXTS.iter().map(|key| Act::Set(key, "end".into()));
-            let numbers = NUMBERS.iter().map(|key| Act::Add(key, 1));
-            let items = QUEUES.iter().map(|key| Act::Push(key, "end".into()));
-            self.visit(texts.chain(numbers).chain(items).collect());
-        }
-        if let Some(client) = self.clients.iter().position(|client| !client.is_gone()) {
-            return Err(format!(
-                "client {client} does not come to its end: {:?}",
-                self.clients[client].state
-            ));
-        }
-        self.settle_runs()?;
-        // What the store holds in the end, also after one more death.
-        for is_last in [false, true] {
-            let keys = || TEXTS.iter().chain(&NUMBERS).chain(&BARRIERS);
-            let gets = [Act::MultiGet(keys().copied().collect()), Act::List, Act::NumKeys];
-            self.visit(gets.into_iter().chain(QUEUES.map(Act::Len)).collect());
-            self.settle()?;
-            if is_last {
-                break;
-            }
-            self.crash(false)?;
-            self.at(10 * MILLI, Event::Start);
-            self.settle()?;
-            self.settle_runs()?;
-        }
-        self.run_until(self.now + GRACE + 2 * SECOND, |_| false)?;
-        let Some(server) = &self.server else { return Err("the server is not there at the end".into()) };
-        let sessions: usize = server.links.view().iter().map(|link| link.sessions).sum();
-        let stats = server.listener.engine().stats();
-        if sessions > 0 || stats.connections > 0 || stats.waiters > 0 {
-            return Err(format!(
-                "all clients have gone, and the server still has {sessions} sessions, {stats:?}"
-            ));
-        }
-        self.check_memory()
-    }
-
-    /// One more client, with a connection of its own.
-    fn visit(&mut self, acts: Vec<Act>) {
-        let steps = acts.into_iter().map(|act| Step { think: 100, act, patience: None }).collect();
-        self.clients.push(Client::new(ClientPlan { relay: None, steps }));
-        self.reference.add_client();
-        self.at(0, Event::Act(self.clients.len() - 1));
-    }
-
     fn at(&mut self, after: Micros, event: Event) {
         self.scheduled += 1;
         self.agenda.insert((self.now + after, self.scheduled), event);
@@ -442,231 +376,12 @@ impl World {
         self.at(after, event);
     }
 
-    /// Runs until everything stands still, and clients only wait.
-    fn settle(&mut self) -> Checked {
-        let until = self.now + 120 * SECOND;
-        self.run_until(until, |world| world.is_still() && world.are_clients_still())?;
-        if self.is_still() && self.are_clients_still() {
-            return self.compare();
-        }
-        let clients: Vec<_> = self.clients.iter().map(|client| client.state).collect();
-        Err(format!("nothing ends: {clients:?}, the links stand still: {}", self.is_still()))
-    }
-
-    fn are_clients_still(&self) -> bool {
-        self.clients.iter().all(|client| client.is_gone() || client.waits().is_some())
-            && !self.agenda.values().any(|event| matches!(event, Event::Act(_)))
-    }
-
-    /// Whether nothing is on its way anywhere.
-    fn is_still(&self) -> bool {
-        let Some(server) = &self.server else { return false };
-        let is_up = |relay: &Relay| {
-            relay.end.as_ref().is_some_and(|end| end.is_up() && !end.has_frames())
-                && !relay.is_sending
-                && relay.clients.values().all(|(_, unread)| unread.is_empty())
-        };
-        let has_line = |conn: u32| server.lines.get(&conn).is_some_and(|line| line.line.is_some());
-        self.relays.iter().all(|relay| is_up(relay) && relay.conn.is_some_and(has_line))
-            && self.conns.values().all(|conn| {
-                let is_empty = |pipe: &Pipe| pipe.pieces.is_empty() || pipe.is_dead;
-                (!conn.server_has || is_empty(&conn.up)) && (!conn.relay_has || is_empty(&conn.down))
-            })
-            && server.lines.values().all(|line| line.held.is_none() && !line.has_turn)
-            && server.directs.values().all(|direct| !direct.is_held && !direct.has_turn)
-    }
-
-    fn run_until(&mut self, until: Micros, is_over: impl Fn(&Self) -> bool) -> Checked {
-        let mut seen = self.tally.events;
-        while let Some(entry) = self.agenda.first_entry() {
-            let &(at, _) = entry.key();
-            if at > until {
-                break;
-            }
-            if at >= self.now + 5 * MILLI && self.tally.events != seen && self.is_still() {
-                seen = self.tally.events;
-                self.compare()?;
-                if is_over(self) {
-                    return Ok(());
-                }
-            }
-            let Some(((at, _), event)) = self.agenda.pop_first() else { break };
-            self.now = at;
-            invented::set(self.start, Duration::from_micros(at));
-            self.tally.events += 1;
-            if self.tally.events > 200_000 {
-                return Err("it does not come to an end".into());
-            }
-            self.happens(event)?;
-            self.after()?;
-        }
-        self.now = self.now.max(until);
-        Ok(())
-    }
-
     fn timestamp(&self) -> Timestamp {
         Timestamp(Duration::from_micros(self.now))
-    }
-
-    fn happens(&mut self, event: Event) -> Checked {
-        match event {
-            Event::Act(client) => {
-                if self.is_held(client)? {
-                    return Ok(());
-                }
-                let sends = self.clients[client].act();
-                self.client_sends(client, &sends)
-            }
-            Event::GiveUp(client, no) => match self.clients[client].give_up(no) {
-                Some(sends) => {
-                    trace!(self, "client {client} gives up its wait");
-                    self.client_sends(client, &sends)
-                }
-                None => Ok(()),
-            },
-            Event::Reads(client) => self.client_reads(client),
-            Event::DirectArrives(client) | Event::DirectTurn(client) => {
-                self.direct_turn(client);
-                Ok(())
-            }
-            Event::DirectSafe(client) => self.direct_safe(client),
-            Event::Connect(relay) => {
-                self.connect(relay);
-                Ok(())
-            }
-            Event::Send(relay) => {
-                self.send(relay);
-                Ok(())
-            }
-            Event::RelayTick(conn) => {
-                self.relay_tick(conn);
-                Ok(())
-            }
-            Event::Arrive(conn, way) => self.arrive(conn, way),
-            Event::Turn(conn) => self.turn(conn),
-            Event::Safe(conn) => self.safe(conn),
-            Event::LineTick(conn) => {
-                self.line_tick(conn);
-                Ok(())
-            }
-            Event::ServerTick(life) => self.server_tick(life),
-            Event::Sync(life) => {
-                if let Some(server) = self.server.as_ref().filter(|_| life == self.server_life)
-                    && let Some(journal) = &server.journal
-                {
-                    let _synced = journal.sync();
-                }
-                Ok(())
-            }
-            Event::TidyStep(life) => {
-                self.tidy(life);
-                Ok(())
-            }
-            Event::Start => self.start_server(),
-            Event::StartRelay(relay) => {
-                self.start_relay(relay);
-                Ok(())
-            }
-            Event::Fault(n) => self.fault(n),
-            Event::NodeComes(node, same_id) => {
-                self.node_comes(node, same_id);
-                Ok(())
-            }
-            Event::NodeActs(node, life) => self.node_acts(node, life),
-            Event::NodeFault(n) => {
-                self.node_fault(n);
-                Ok(())
-            }
-            Event::Arrives(n) => self.arrives(n),
-            Event::Announces(pod) => self.announces(pod),
-            Event::RankComes(rank, attempt) => {
-                self.rank_comes(rank, attempt);
-                Ok(())
-            }
-            Event::JobFault(n) => self.job_fault(n),
-            Event::ProcessEnds(client) => self.process_ends(client),
-            Event::Launch => {
-                self.launch();
-                Ok(())
-            }
-            Event::Poll(call) => self.poll_call(call),
-            Event::NotFull => {
-                trace!(self, "the disk has room again");
-                self.fill(None);
-                Ok(())
-            }
-        }
-    }
-
-    /// What follows from every event.
-    fn after(&mut self) -> Checked {
-        self.look_at_disk()?;
-        self.listen()?;
-        let mut ready = Vec::new();
-        if let Some(server) = &self.server {
-            ready.extend(server.take_woken().into_iter().map(Event::Turn));
-            for (&client, direct) in &server.directs {
-                if direct.woken.take() && !direct.is_held {
-                    ready.push(Event::DirectTurn(client));
-                }
-            }
-        }
-        for event in ready {
-            match event {
-                Event::Turn(conn) => self.want_turn(conn),
-                event => self.soon(event),
-            }
-        }
-        for relay in 0..self.relays.len() {
-            let it = &self.relays[relay];
-            let has_frames = it.conn.is_some() && it.end.as_ref().is_some_and(RelayEnd::has_frames);
-            if has_frames && !it.is_sending {
-                self.relays[relay].is_sending = true;
-                self.soon(Event::Send(relay));
-            }
-        }
-        if self.has_runs() {
-            self.look_at_calls(false);
-        }
-        Ok(())
     }
 }
 
 /// The relay whose link has this name.
 fn relay_of(name: &str) -> Option<usize> {
     name.strip_prefix("node-")?.parse().ok()
-}
-
-/// A request in the words of the model.
-fn act_of(request: &Request<'_>) -> Act {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    match *request {
-        Request::Set { key, value } => Act::Set(key_of(key), text(value.as_slice())),
-        Request::CompareSet { key, expected, desired } => {
-            Act::CompareSet(key_of(key), text(expected), text(desired.as_slice()))
-        }
-        Request::Get { key } => Act::Get(key_of(key)),
-        Request::Add { key, delta } => Act::Add(key_of(key), delta),
-        Request::Check(keys) => Act::Check(keys.iter().map(key_of).collect()),
-        Request::Wait(keys) => Act::Wait(keys.iter().map(key_of).collect()),
-        Request::NumKeys => Act::NumKeys,
-        Request::Delete { key } => Act::Delete(key_of(key)),
-        Request::Append { key, value } => Act::Append(key_of(key), text(value)),
-        Request::MultiGet(keys) => Act::MultiGet(keys.iter().map(key_of).collect()),
-        Request::MultiSet(pairs) => {
-            Act::MultiSet(pairs.iter().map(|(key, value)| (key_of(key), text(value.as_slice()))).collect())
-        }
-        Request::CancelWait => Act::Cancel,
-        Request::Ping { nonce } => Act::Ping(nonce),
-        Request::QueuePush { key, value } => Act::Push(key_of(key), text(value.as_slice())),
-        Request::QueuePop { key } => Act::Pop(key_of(key)),
-        Request::QueueLen { key } => Act::Len(key_of(key)),
-        Request::ListKeys => Act::List,
-        Request::Barrier { key, world_size } => Act::Barrier(key_of(key), world_size),
-    }
-}
-
-fn key_of(key: &[u8]) -> Key {
-    let all = TEXTS.iter().chain(&NUMBERS).chain(&QUEUES).chain(&BARRIERS).chain(&ADDRESSES);
-    all.copied().find(|known| known.as_bytes() == key).unwrap_or("?")
 }

@@ -42,10 +42,14 @@ impl World {
 
     pub(super) fn arrive(&mut self, conn: u32, way: Way) -> Checked {
         let Some(it) = self.conns.get(&conn) else { return Ok(()) };
-        let until = self.relays[it.relay].partitioned_until;
+        let late = if way == Way::ToServer { it.up_comes_at } else { 0 };
+        let until = self.relays[it.relay].partitioned_until.max(late);
         if until > self.now {
             // It comes later, in its order.
             let again = until - self.now;
+            if let Some(it) = self.conns.get_mut(&conn) {
+                it.stuck_until = it.stuck_until.max(until);
+            }
             self.at(again, Event::Arrive(conn, way));
             return Ok(());
         }

@@ -70,6 +70,7 @@ impl World {
         if server.as_ref().is_some_and(|server| server.journal.is_none() || server.is_troubled) {
             self.has_lost = true;
             self.heard_of.clear();
+            self.words.forget();
             self.forget_runs();
             let clients = self.clients.iter().enumerate();
             self.excused.extend(clients.filter(|(_, it)| !it.issued.is_empty()).map(|(n, _)| n));

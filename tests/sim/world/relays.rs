@@ -43,8 +43,15 @@ impl World {
             has_turn: false,
         };
         server.lines.insert(conn, line);
-        let it =
-            Conn { relay, up: Pipe::default(), down: Pipe::default(), relay_has: true, server_has: true };
+        let it = Conn {
+            relay,
+            up: Pipe::default(),
+            down: Pipe::default(),
+            up_comes_at: 0,
+            stuck_until: 0,
+            relay_has: true,
+            server_has: true,
+        };
         self.conns.insert(conn, it);
         trace!(self, "relay {relay} connects: connection {conn}");
         self.at(TICK_OF_LINK, Event::RelayTick(conn));

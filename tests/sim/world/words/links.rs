@@ -1,5 +1,6 @@
 //! What is said of links.
 
+use super::super::super::rough::STRANGER;
 use super::super::{Checked, World, relay_of};
 use crate::api::Explanation;
 use crate::core::insight::tests::truth::{names, number, yes};
@@ -15,19 +16,26 @@ impl World {
         };
         it.partitioned_until <= self.now
             && it.conn.filter(has_line).and_then(|conn| self.conns.get(&conn)).is_some_and(|conn| {
-                conn.relay_has && conn.server_has && !conn.up.is_dead && !conn.down.is_dead
+                conn.stuck_until <= self.now
+                    && conn.relay_has
+                    && conn.server_has
+                    && !conn.up.is_dead
+                    && !conn.down.is_dead
             })
     }
 
     pub(super) fn check_said_of_links(&self, said: &Explanation) -> Checked {
-        let relays = names(&said.facts, "links");
+        let (strangers, relays): (Vec<String>, Vec<String>) =
+            names(&said.facts, "links").into_iter().partition(|name| name.starts_with(STRANGER));
+        yes(strangers.is_empty() || !self.plan.rough.is_empty(), "no stranger was there")?;
         let relays = relays.iter().map(|name| relay_of(name).ok_or("no relay has this name"));
         let relays = relays.collect::<Result<Vec<usize>, _>>()?;
         let clients = || {
             let is_there = |client: &&super::super::super::client::Client| {
                 client.plan.relay.is_some_and(|relay| relays.contains(&relay)) && !client.issued.is_empty()
             };
-            self.clients.iter().filter(is_there).count()
+            // Nobody counts what strangers have opened.
+            if strangers.is_empty() { self.clients.iter().filter(is_there).count() } else { usize::MAX }
         };
         match said.code.as_str() {
             "link_away" => {

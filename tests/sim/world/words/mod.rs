@@ -51,6 +51,11 @@ impl Words {
     pub(super) fn begin(&mut self) {
         self.held.clear();
     }
+
+    /// The next server may be as old as one before.
+    pub(super) fn forget(&mut self) {
+        (self.up_since, self.knew) = (None, 0.0);
+    }
 }
 
 impl World {
