@@ -43,6 +43,8 @@ pub enum Seen {
     Closed,
     /// Its last heartbeat came.
     Heard,
+    /// It said that it leaves.
+    Left,
 }
 
 /// One thing that was seen, from which an explanation follows.

@@ -13,7 +13,8 @@ use crate::core::ids::{Elapsed, Timestamp, count};
 /// What holds in one run, apart from what its waits show.
 pub(super) fn of_run(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
     if run.native().is_some() {
-        return run.native_waits(now).into_iter().chain(run.native_spares(now)).collect();
+        let held = run.native_waits(now).into_iter().chain(run.native_spares(now));
+        return held.chain(ranks_ended(run, now)).collect();
     }
     let mut held = joining(run, plan, now);
     if let (Some(completed), Some(group), false) =
@@ -130,10 +131,12 @@ fn at_exit(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
 /// Ranks that end this soon after all have published their addresses may have been unable to connect to each other.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Worker processes without agents have ended while others go on.
+/// Worker processes have ended while others go on: without agents, or in a native round that goes on. In other runs the
+/// agents tell.
 fn ranks_ended(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     let world = run.world();
-    if run.has_agents() || world.completed.is_none() || world.connected.is_empty() {
+    let native_goes_on = run.native().is_some() && run.state() == RunState::Running;
+    if run.has_agents() && !native_goes_on || world.completed.is_none() || world.connected.is_empty() {
         return None;
     }
     let ended = || world.ranks.iter().filter_map(|(&rank, info)| Some((rank, info.gone?)));

@@ -32,6 +32,7 @@ use self::epoch::Epoch;
 use self::explain::Look;
 use self::fold::Fold;
 use self::jobs::Jobs;
+use self::reason::Finding;
 use self::run::{RunKey, TrackedRun};
 use self::show::Documents;
 use self::told::Told;
@@ -206,7 +207,8 @@ impl Insight {
     pub fn tell_native(&mut self, run: &RunId, fact: &Fact, at: Timestamp) {
         self.jobs.totals.count_native(fact);
         if let Some(run) = self.jobs.runs.get_mut(&RunKey::Native(run.clone())) {
-            run.finds(Reason::Rendezvous(Said::of(fact)), fact.to_string(), at);
+            let finding = Finding::new(Reason::Rendezvous(Said::of(fact)), fact.to_string(), at);
+            run.found(finding.seen(run::shown_by(fact, at)));
         }
     }
 

@@ -18,6 +18,7 @@ mod world;
 pub(super) use self::key::RunKey;
 pub(super) use self::limits::{MISSING_SHOWN, MOST_NODES, SETTLE};
 pub(super) use self::memory::Room;
+pub(super) use self::native::shown_by;
 pub(super) use self::node::{Membership, NodeId, TrackedNode};
 pub(super) use self::parts::Writer;
 pub(super) use self::tracked::TrackedRun;

@@ -10,10 +10,10 @@ use super::limits::MISSING_SHOWN;
 use super::node::{Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::World;
-use crate::api::{ExitCounts, Expected, ExpectedFrom, MissingNode, RunState, Severity};
+use crate::api::{ExitCounts, Expected, ExpectedFrom, MissingNode, RunState, Seen, Severity};
 use crate::core::ids::{Elapsed, Timestamp, count};
-use crate::core::insight::reason::{Finding, Names, Reason, Said, Unit};
-use crate::core::rendezvous::{NodeSnapshot, NodeState, RoundState, RunSnapshot};
+use crate::core::insight::reason::{Evidence, Finding, Names, Reason, Said, Unit};
+use crate::core::rendezvous::{Break, Fact, NodeSnapshot, NodeState, RoundState, RunSnapshot, Who};
 
 impl TrackedRun {
     /// The native rendezvous shows it, with the port of its round's store.
@@ -164,16 +164,22 @@ impl TrackedRun {
             let (max_nodes, waited) = (native.expected.max, Elapsed(now.since(since)));
             let spares = Names::of(stand_by().map(|spare| spare.name.clone()));
             let reason = Reason::StandsBy { spares, max_nodes, unreported: native.unreported, waited };
-            held.push(Finding::new(reason, "", since));
+            held.push(Finding::new(reason, "", since).seen(stand_by().map(Spare::joined)));
         }
-        for Spare { name, holder, since } in &native.spares {
+        for spare in &native.spares {
+            let Spare { name, holder, since } = spare;
             if let Some(holder) = holder {
                 let (node, holder, waited) = (name.clone(), holder.clone(), Elapsed(now.since(*since)));
                 let reason = Reason::WaitsForRank { node, holder, waited };
-                held.push(Finding::new(reason, name.clone(), *since));
+                held.push(Finding::new(reason, name.clone(), *since).seen([spare.joined()]));
             }
         }
         held
+    }
+
+    /// When the nodes that are there joined.
+    fn native_joins(&self) -> impl Iterator<Item = Evidence> {
+        self.participants().map(|node| node.evidence(Seen::Joined, None, node.joined))
     }
 
     /// What the round waits for, in the words of the rendezvous.
@@ -189,7 +195,58 @@ impl TrackedRun {
             text: format!("round {round} is not complete after {waited}: {text}"),
             remedy: "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?",
         };
-        Some(Finding::new(Reason::Rendezvous(said), format!("round {round}"), since))
+        Some(
+            Finding::new(Reason::Rendezvous(said), format!("round {round}"), since).seen(self.native_joins()),
+        )
+    }
+}
+
+impl Spare {
+    fn joined(&self) -> Evidence {
+        let (seen, who, at) = (Seen::Joined, self.name.clone(), self.since);
+        Evidence { seen, who, peer: None, pid: None, key: None, at }
+    }
+}
+
+/// Which nodes were seen to do what, so that this was told at `now`.
+pub(in crate::core::insight) fn shown_by(fact: &Fact, now: Timestamp) -> Vec<Evidence> {
+    let did = |seen: Seen, who: String, since: Duration| {
+        let at = ago(now, since);
+        Evidence { seen, who, peer: None, pid: None, key: None, at }
+    };
+    let just = |seen: Seen, who: &Who| vec![did(seen, who.to_string(), Duration::ZERO)];
+    let all = |seen: Seen, nodes: &[String], since: Duration| {
+        nodes.iter().map(|node| did(seen, node.clone(), since)).collect()
+    };
+    match fact {
+        Fact::Forms { first: who, .. }
+        | Fact::Complete { last: who, .. }
+        | Fact::Restarted { by: who }
+        | Fact::Broken { why: Break::Rejoined { who, .. }, .. } => just(Seen::Joined, who),
+        Fact::Broken { why: Break::RejoinedBesideSilent { who, silent, silent_for, .. }, .. } => {
+            let mut seen = just(Seen::Joined, who);
+            seen.push(did(Seen::Heard, silent.to_string(), *silent_for));
+            seen
+        }
+        Fact::Broken { why: Break::Lost { who, silent, .. }, .. } | Fact::WaiterLost { who, silent } => {
+            vec![did(Seen::Heard, who.to_string(), *silent)]
+        }
+        Fact::Broken { why: Break::Left { who, .. }, .. } | Fact::Failed { who, .. } => just(Seen::Left, who),
+        Fact::Broken { why: Break::Newcomers { newcomers }, .. } => {
+            all(Seen::Joined, newcomers, Duration::ZERO)
+        }
+        Fact::Disconnected { nodes, since, .. } => all(Seen::Closed, nodes, *since),
+        Fact::Adopted { first, .. } => just(Seen::Heard, first),
+        // What an operator or the server does, the time, and what a refused node asked for are in the words.
+        Fact::Broken { why: Break::BeforeRestart { .. } | Break::Unreported { .. }, .. }
+        | Fact::Expiring { .. }
+        | Fact::TimedOut { .. }
+        | Fact::Extended { .. }
+        | Fact::Refused { .. }
+        | Fact::Closed { .. }
+        | Fact::Finished { .. }
+        | Fact::MixedReleases(_)
+        | Fact::NoStore { .. } => Vec::new(),
     }
 }
 

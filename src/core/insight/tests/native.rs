@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::lab::Lab;
+use super::lab::{Lab, PORT};
+use crate::api::{Evidence, Seen};
 use crate::core::ids::{Label, RunId};
-use crate::core::insight::Settings;
+use crate::core::insight::{Settings, StoreOwner};
 use crate::core::rendezvous::{
     Action, Decision, Join, JoinStanding, LeaveRequest, NodeInfo, Outcome, RankInRound, Rendezvous, Report,
     RunRefusal, Terms, Wanted,
@@ -273,4 +274,59 @@ fn two_backends_under_one_id_are_two_runs_and_a_finding() {
     let mut kinds: Vec<_> = list.runs.iter().map(|run| run.kind.name()).collect();
     kinds.sort_unstable();
     assert_eq!(kinds, ["c10d", "native"], "each is shown once");
+}
+
+#[test]
+fn what_native_nodes_did_is_shown_with_when() {
+    let seen = |native: &Native, code: &str| {
+        let said = native.lab.said.iter().find(|(_, said)| said.code == code);
+        let (at, said) = said.unwrap_or_else(|| panic!("{code} was not said"));
+        let one = |one: &Evidence| (one.seen, one.who.clone(), (at - one.at).round() as i64);
+        said.evidence.iter().map(one).collect::<Vec<_>>()
+    };
+    let mut native = Native::of_two(2);
+    native.cut("b");
+    native.pass(20);
+    assert_eq!(seen(&native, "run_started")[0].1, "a (10.0.0.1)");
+    assert_eq!(seen(&native, "node_disconnected"), [(Seen::Closed, "b (10.0.0.1), rank 1".into(), 3)]);
+    assert_eq!(seen(&native, "node_died"), [(Seen::Heard, "b (10.0.0.1)".into(), 15)]);
+    native.rejoin("a", 0);
+    native.pass(40);
+    let waits = seen(&native, "nodes_missing");
+    assert!(matches!(&waits[..], [(Seen::Joined, who, 25..)] if who == "a"), "{waits:?}");
+    let mut native = Native::of_two(2);
+    assert!(native.close("node a"));
+    native.leave("a", LeaveRequest { why: None, outcome: Some(Outcome::Failed) });
+    native.pass(1);
+    assert_eq!(seen(&native, "node_failed"), [(Seen::Left, "a (10.0.0.1)".into(), 0)]);
+}
+
+#[test]
+fn a_rank_of_a_native_round_that_ends_alone_is_told() {
+    let play = |leaves: &[u32], breaks: bool| {
+        let mut native = Native::of_two(2);
+        native.lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
+        for rank in 0..2 {
+            native.lab.worker(rank, &format!("10.0.0.{rank}"));
+            native.lab.publish(rank, rank, 2);
+        }
+        native.pass(12);
+        for &rank in leaves {
+            native.lab.leave(rank);
+        }
+        if breaks {
+            native.rejoin("a", 0);
+        }
+        native.pass(35);
+        native
+    };
+    let native = play(&[1], false);
+    let said = native.lab.texts("ranks_ended");
+    assert!(
+        matches!(said[..], [text, ..] if text.contains("rank 1 on host1 ended") && text.contains("1 process still runs")),
+        "{said:?}"
+    );
+    for healthy in [play(&[], false), play(&[0, 1], false), play(&[1], true)] {
+        assert_eq!(healthy.lab.texts("ranks_ended"), Vec::<&str>::new());
+    }
 }

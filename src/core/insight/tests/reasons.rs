@@ -142,7 +142,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
         ),
         (
             Reason::RanksEnded { ranks: names(&[&rank]), left: 3, since: secs(31.0), soon: None },
-            "In a run without agents some processes have ended, and others have gone on for longer than --explain-after.",
+            "In a run without agents, or in a native round that goes on, some processes have ended, and others have gone on for longer than --explain-after.",
         ),
         (
             Reason::AllLeft { members: 4, unit: Unit::Node },
