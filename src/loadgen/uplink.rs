@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use super::Tally;
 use crate::core::ids::Timestamp;
 use crate::core::link::{
-    FIRST_STORE, FRAMES_AT_ONCE, Identity, READ_AT_ONCE, RelayEnd, RelayEvent, RelayLife, SessionNo, TICK,
+    FIRST_STORE, FRAMES_AT_ONCE, Identity, RelayEnd, RelayEvent, RelayLife, SessionNo, TICK,
 };
 use crate::node::client::http::AdminUrl;
 use crate::node::client::link::upgrade;
@@ -143,7 +143,6 @@ async fn talk(uplink: Weak<Uplink>, mut stream: Stream, mut input: BytesMut, tal
         if uplink.turn(&mut input, &mut out).is_err() {
             return uplink.give_up();
         }
-        input.reserve(READ_AT_ONCE);
         let is_alive = tokio::select! {
             moved = stream.exchange(&mut out, &mut input) => match moved {
                 Ok(Moved::Read(read)) => {

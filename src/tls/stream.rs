@@ -1,14 +1,22 @@
 //! A connection that is plain or encrypted.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
+
+/// Bytes that are read at once.
+const READ_AT_ONCE: usize = 64 * 1024;
+
+thread_local! {
+    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_AT_ONCE].into_boxed_slice());
+}
 
 /// A connection.
 #[derive(Debug)]
@@ -38,6 +46,7 @@ impl Stream {
     }
 
     /// Writes some of `out`, or reads into `input`, as soon as one of them is possible. Loses nothing if it is dropped.
+    /// Many thousands of these wait: what is empty holds no memory, and there is room only for what has come.
     pub async fn exchange(&mut self, out: &mut BytesMut, input: &mut BytesMut) -> io::Result<Moved> {
         poll_fn(|cx| self.poll_exchange(cx, out, input)).await
     }
@@ -53,6 +62,7 @@ impl Stream {
         {
             match written? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                written if written == out.len() => *out = BytesMut::new(),
                 written => out.advance(written),
             }
             return Poll::Ready(Ok(Moved::Wrote));
@@ -61,7 +71,15 @@ impl Stream {
         if let Poll::Ready(flushed) = Pin::new(&mut *self).poll_flush(cx) {
             flushed?;
         }
-        tokio_util::io::poll_read_buf(Pin::new(self), cx, input).map_ok(Moved::Read)
+        if input.is_empty() {
+            *input = BytesMut::new();
+        }
+        SCRATCH.with_borrow_mut(|scratch| {
+            let mut space = ReadBuf::new(scratch);
+            ready!(Pin::new(self).poll_read(cx, &mut space))?;
+            input.extend_from_slice(space.filled());
+            Poll::Ready(Ok(Moved::Read(space.filled().len())))
+        })
     }
 }
 
@@ -112,5 +130,30 @@ impl AsyncWrite for Stream {
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt;
+
+    #[tokio::test]
+    async fn what_came_once_is_not_held_for_ever() {
+        const LARGE: usize = 300_000;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let mut peer = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
+        let mut stream = Stream::Plain(listener.accept().await.expect("a peer").0);
+        let (mut out, mut input) = (BytesMut::from(&b"answer"[..]), BytesMut::new());
+        peer.write_all(&vec![7; LARGE]).await.expect("sent");
+        while input.len() < LARGE || !out.is_empty() {
+            stream.exchange(&mut out, &mut input).await.expect("moved");
+        }
+        assert!(input.iter().all(|&byte| byte == 7));
+        assert_eq!(out.capacity(), 0, "it is written");
+        input.clear();
+        peer.write_all(b"x").await.expect("sent");
+        assert_eq!(stream.exchange(&mut out, &mut input).await.expect("moved"), Moved::Read(1));
+        assert!(input.capacity() < 100, "{}", input.capacity());
     }
 }

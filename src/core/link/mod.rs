@@ -45,8 +45,6 @@ pub const MAX_SESSIONS: usize = 4096;
 pub const WINDOW: usize = 256 * 1024;
 /// Bytes of frames that are made before they are written.
 pub const FRAMES_AT_ONCE: usize = 256 * 1024;
-/// Bytes for which there is room at each read of a connection.
-pub const READ_AT_ONCE: usize = 64 * 1024;
 
 /// What the server's first store is called: a relay need not know its port.
 pub const FIRST_STORE: u16 = 0;

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{Relay, RelayError};
 use crate::core::ids::{Elapsed, counted};
-use crate::core::link::{FRAMES_AT_ONCE, LinkError, READ_AT_ONCE, Refuse, RelayEvent, TICK};
+use crate::core::link::{FRAMES_AT_ONCE, LinkError, Refuse, RelayEvent, TICK};
 use crate::node::client::link::{NoUpgrade, upgrade};
 use crate::node::client::{StepError, open, resolve};
 use crate::process::random_number;
@@ -160,7 +160,6 @@ impl Relay {
                 self.end.borrow_mut().put_frames(out, FRAMES_AT_ONCE, self.now());
                 self.wake_full();
             }
-            input.reserve(READ_AT_ONCE);
             tokio::select! {
                 moved = stream.exchange(out, input) => {
                     if moved? == Moved::Read(0) {

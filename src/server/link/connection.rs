@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::sessions::Woken;
 use super::{Bearer, Link, LinkHost};
-use crate::core::link::{FRAMES_AT_ONCE, Frame, Hello, LinkError, READ_AT_ONCE, Refuse, TICK};
+use crate::core::link::{FRAMES_AT_ONCE, Frame, Hello, LinkError, Refuse, TICK};
 use crate::tls::{Moved, Stream};
 
 /// A relay says who it is within this time.
@@ -144,7 +144,6 @@ impl LinkHost {
                 // No reply leaves that a crash could take back.
                 self.stores.safe().await;
             }
-            input.reserve(READ_AT_ONCE);
             tokio::select! {
                 moved = stream.exchange(&mut out, input) => {
                     if moved? == Moved::Read(0) {
