@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use crate::common::peer::{HELLO, wire};
+use crate::common::peer::{HELLO, Peer, wire};
 use crate::common::{HttpAnswer, PATIENCE, StopOnDrop, TestServer, connect_from, eventually, http_on};
 use rallypoint::core::protocol::Op;
 
@@ -153,6 +153,22 @@ fn six_thousand_long_polls_stay_within_the_memory() {
     assert!(POLLS - refused >= 1000 && broken == 0, "{refused} are turned away, {broken} are broken");
     assert!(grown <= LIMIT + LIMIT / 5, "{} MiB", grown / MIB);
     assert_health_is_answered(1, &server);
+}
+
+/// The kernel probes silent peers, and thousands of probes at one moment do not fit into its queues.
+#[test]
+fn six_thousand_that_came_at_once_and_are_silent_stay_connected() {
+    const PEERS: usize = 6000;
+    /// Longer than after which a dead host is noticed.
+    const SILENCE: Duration = Duration::from_secs(24);
+    rallypoint::process::raise_descriptor_limit();
+    let server = TestServer::start(&[]);
+    let mut peers: Vec<Peer> = (0..PEERS).map(|_| Peer::greet(server.store)).collect();
+    std::thread::sleep(SILENCE);
+    for peer in &mut peers {
+        peer.send(&[&[Op::Ping as u8][..], &7_u32.to_le_bytes()].concat());
+    }
+    assert!(peers.iter_mut().all(|peer| peer.read(4).bytes == 7_u32.to_le_bytes()));
 }
 
 #[test]
