@@ -15,6 +15,17 @@ pub enum Severity {
     Error,
 }
 
+impl Severity {
+    /// The name in JSON and as a metric's label.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
 /// How sure an explanation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

@@ -38,14 +38,14 @@ fn families(text: &str) -> BTreeMap<&str, Family<'_>> {
     found
 }
 
-/// A server with one of everything that has figures of its own: a run with ranks, a barrier, a journal.
+/// A server with one of everything that has figures of its own: a run with ranks and a refused node, a barrier, a journal.
 fn busy_server() -> (TestServer, tempfile::TempDir) {
     let journal = tempfile::tempdir().expect("a folder");
     let path = journal.path().join("journal");
     let server = TestServer::with_store_ports(20, &["--journal", path.to_str().expect("a path")]);
-    let join = |node: &str| {
+    let join = |node: &str, nodes: u32| {
         let body = json!({
-            "node": node, "join_id": node, "min_nodes": 2, "max_nodes": 2, "local_world_size": 1, "store": true,
+            "node": node, "join_id": node, "min_nodes": nodes, "max_nodes": nodes, "local_world_size": 1, "store": true,
             "wait_seconds": 15,
         });
         http(
@@ -56,11 +56,12 @@ fn busy_server() -> (TestServer, tempfile::TempDir) {
         )
     };
     let port = std::thread::scope(|scope| {
-        let other = scope.spawn(|| join("b"));
-        let port = join("a").json()["store"]["port"].as_u64().expect("a port");
+        let other = scope.spawn(|| join("b", 2));
+        let port = join("a", 2).json()["store"]["port"].as_u64().expect("a port");
         other.join().expect("an answer");
         port
     });
+    join("c", 3);
     let mut rank = Command::new(env!("CARGO_BIN_EXE_rallypoint"));
     rank.env_clear().args(["store", "--raw", "--store", &format!("127.0.0.1:{port}")]);
     assert!(rank.args(["set", "/default_pg/0//cpu//0/0", "x"]).status().expect("it runs").success());
@@ -94,9 +95,8 @@ fn the_page_of_metrics_is_what_the_program_exports() {
     eventually("every family is there", || {
         let text = scrape();
         let found = families(&text);
-        ["rallypoint_ranks_expected", "rallypoint_barrier_expected", "rallypoint_rendezvous_expected_nodes"]
-            .iter()
-            .all(|name| found.contains_key(*name))
+        let of_runs = ["ranks_expected", "barrier_expected", "rendezvous_expected_nodes", "run_explanations"];
+        of_runs.iter().all(|name| found.contains_key(format!("rallypoint_{name}").as_str()))
     });
     let mut table = "| metric | type | labels | what it says |\n|---|---|---|---|\n".to_owned();
     let text = scrape() + &metrics_of_a_standby();

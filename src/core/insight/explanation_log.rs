@@ -200,6 +200,19 @@ impl ExplanationLog {
         best.into_iter().map(|(run, best)| (run.clone(), shown(best))).collect()
     }
 
+    /// How many warnings and errors are shown of each run, by code.
+    pub(super) fn counts(&self) -> BTreeMap<&RunKey, BTreeMap<(&'static str, Severity), u32>> {
+        let mut counts: BTreeMap<_, BTreeMap<_, u32>> = BTreeMap::new();
+        for (topic, entry) in self.entries.iter().filter(|(_, entry)| entry.said) {
+            let severity = entry.reason.severity();
+            if let Some(run) = topic.run.as_ref().filter(|_| severity > Severity::Info) {
+                let shown = counts.entry(run).or_default().entry((topic.code, severity)).or_default();
+                *shown = shown.saturating_add(1);
+            }
+        }
+        counts
+    }
+
     /// Whether a run has an explanation now.
     pub(super) fn says(&self, run: &RunKey, code: &'static str) -> bool {
         let is_it = |topic: &Topic| topic.run.as_ref() == Some(run) && topic.code == code;

@@ -322,7 +322,7 @@ impl Graph<'_> {
             }
             let found = Self::find(run, &next.writer);
             match found {
-                Some((_, Some(gone))) => {
+                Some((_, Some(gone))) if !matches!(next.writer, ExpectedWriter::Rank(_)) => {
                     let for_seconds = Elapsed(self.now.since(gone));
                     return root(writer, what, Whereabouts::Gone { for_seconds });
                 }
@@ -333,7 +333,7 @@ impl Graph<'_> {
                     at = conn;
                     asked = Some(next);
                 }
-                None => {
+                None | Some((_, Some(_))) => {
                     let whereabouts = match writer {
                         ExpectedWriter::Rank(rank) => {
                             run.map_or(Whereabouts::NeverCame, |run| self.missed(run, rank))
@@ -378,21 +378,43 @@ impl Graph<'_> {
         Names::of(near.map(|passed| format!("{} (after {})", passed.label, Elapsed(passed.lasted))))
     }
 
+    /// Connected processes that have counted themselves, or more, and have told no rank on any of their connections.
+    fn silent(&self, run: &TrackedRun) -> Vec<&Client> {
+        let is_of_run = |client: &Client| client.run.is_none() || client.run.as_ref() == Some(run.key());
+        let mut silent: Vec<&Client> =
+            self.store.clients.values().filter(|client| !client.is_member() && is_of_run(client)).collect();
+        if !silent.is_empty() {
+            let told: HashSet<(IpAddr, u32)> = self.processes().into_keys().collect();
+            silent.retain(|client| client.pid.is_some_and(|pid| !told.contains(&(client.peer.ip(), pid))));
+        }
+        silent
+    }
+
     /// Where a rank is that has not come to this meeting: it may have been in the last one.
     fn missed(&self, run: &TrackedRun, rank: u32) -> Whereabouts {
-        let Some(before) = run.world().holder(rank) else { return Whereabouts::NeverCame };
-        if let Some(gone) = before.gone {
-            return Whereabouts::Gone { for_seconds: Elapsed(self.now.since(gone)) };
-        }
+        let before = run.world().holder(rank);
+        let Some(before) = before.filter(|before| before.gone.is_none()) else {
+            let gone_for = before.and_then(|before| before.gone).map(|gone| Elapsed(self.now.since(gone)));
+            let mut candidates: Vec<String> = self.silent(run).into_iter().map(Client::label).collect();
+            candidates.sort();
+            candidates.dedup();
+            let candidates = Names::of(candidates);
+            return match gone_for {
+                _ if !candidates.is_empty() => Whereabouts::NotTold { candidates, gone_for },
+                Some(for_seconds) => Whereabouts::Gone { for_seconds },
+                None => Whereabouts::NeverCame,
+            };
+        };
         match before.withdrawn {
             Some(Withdrawn::Reset(_)) => Whereabouts::Dropped { why: RESET.to_owned() },
             Some(Withdrawn::Paired) => {
                 let replaced = Names::of(run.world().replaced.iter().map(|rank| format!("rank {rank}")));
                 let of = if replaced.is_empty() { "another rank".to_owned() } else { replaced.to_string() };
-                let why =
-                    format!("it was paired with a process of {of} that ended, and another took its place");
+                let why = format!("it was paired with a process of {of}, and another took that one's place");
                 Whereabouts::Dropped { why }
             }
+            // It met with the processes of before, of which another now has the place of at least one.
+            None if !run.world().replaced.is_empty() => Whereabouts::NotAgain,
             None => Whereabouts::Busy,
         }
     }
@@ -424,9 +446,11 @@ impl Graph<'_> {
                 .clone();
             let about = match &root {
                 Root::At { writer: ExpectedWriter::LastAtExit | ExpectedWriter::Unknown, .. } => continue,
-                Root::At { writer: ExpectedWriter::Rank(_), whereabouts: Whereabouts::NeverCame, .. } => {
-                    NEVER_CAME.to_owned()
-                }
+                Root::At {
+                    writer: ExpectedWriter::Rank(_),
+                    whereabouts: Whereabouts::NeverCame | Whereabouts::NotTold { .. },
+                    ..
+                } => NEVER_CAME.to_owned(),
                 Root::At { writer, what, whereabouts: Whereabouts::WentOn } => {
                     format!("{writer:?} {what} of another round")
                 }
@@ -602,7 +626,7 @@ impl Graph<'_> {
                 let (what, whereabouts) = ((*what).to_owned(), whereabouts.clone());
                 let is_now = !matches!(whereabouts, Whereabouts::WentOn);
                 let missing = match whereabouts {
-                    Whereabouts::NeverCame if writer.is_worker() => {
+                    Whereabouts::NeverCame | Whereabouts::NotTold { .. } if writer.is_worker() => {
                         Names::of_some(run.world().never_came(), |rank| run.rank_label(rank))
                     }
                     // Said of the node itself, or its own wait may be the cause.
@@ -611,6 +635,8 @@ impl Graph<'_> {
                 };
                 let ended = if missing.is_empty() { Names::default() } else { self.ended_near(run) };
                 let who = Self::writer(is_now.then_some(run), writer)?;
+                // Of some it is not decided yet whether they are workers.
+                let undecided = || self.silent(run).iter().filter(|client| client.run.is_none()).count();
                 Some(match writer {
                     ExpectedWriter::Rank(rank @ 1..) => Reason::WaitingForRank {
                         rank: run.rank_label(*rank),
@@ -619,7 +645,7 @@ impl Graph<'_> {
                         ended,
                         waiters,
                         joined: run.world().joined(),
-                        connected: count(run.world().connected.len()),
+                        connected: count(run.world().connected.len().saturating_add(undecided())),
                         world_size: run.world().size(),
                         waited,
                     },

@@ -382,7 +382,13 @@ impl Reason {
             Self::RankZeroSlow { whereabouts, .. }
             | Self::WaitingForNode { whereabouts, .. }
             | Self::WaitingForRank { whereabouts, .. } => {
-                matches!(whereabouts, Whereabouts::NeverCame | Whereabouts::Busy | Whereabouts::Unknown)
+                matches!(
+                    whereabouts,
+                    Whereabouts::NeverCame
+                        | Whereabouts::NotTold { .. }
+                        | Whereabouts::Busy
+                        | Whereabouts::Unknown
+                )
             }
             _ => false,
         };

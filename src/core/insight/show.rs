@@ -12,7 +12,7 @@ use super::missing::missing;
 use super::run::{RunKey, TrackedRun};
 use super::summary::{nodes, rank_grid, summary};
 use super::watch::StoreWatch;
-use crate::api::{MissingNode, Run, RunKind, RunList, RunSummary, TimelineEvent, Wait, WaitList};
+use crate::api::{MissingNode, Run, RunKind, RunList, RunSummary, Severity, TimelineEvent, Wait, WaitList};
 use crate::core::ids::{ShownKey, Timestamp};
 use crate::core::store::WaitView;
 
@@ -26,6 +26,8 @@ pub struct RunFigures {
     pub summary: RunSummary,
     /// The label of its series: the run id, with the store's port where two stores have a run of this id.
     pub label: String,
+    /// How many warnings and errors are shown of it, by code.
+    pub complaints: BTreeMap<(&'static str, Severity), u32>,
 }
 
 /// What is known and what is said, to be shown as it is now.
@@ -68,6 +70,7 @@ impl Documents<'_> {
             let runs = counts.entry(name).or_default();
             *runs = runs.saturating_add(1);
         }
+        let mut complaints = self.log.counts();
         let figures = named.iter().map(|(name, run)| {
             // One without a store has the name alone, and the one before it has its store behind it.
             let port = run.key().port().filter(|_| counts.get(name.as_str()) != Some(&1));
@@ -75,7 +78,8 @@ impl Documents<'_> {
                 None => name.clone(),
                 Some(port) => format!("{name}@{port}{}", if run.has_agents() { "" } else { "/env" }),
             };
-            RunFigures { summary: summary(self.jobs, run, None, self.epoch), label }
+            let complaints = complaints.remove(run.key()).unwrap_or_default();
+            RunFigures { summary: summary(self.jobs, run, None, self.epoch), label, complaints }
         });
         figures.collect()
     }

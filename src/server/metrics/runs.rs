@@ -22,6 +22,7 @@ struct Series {
     complete: IntGaugeVec,
     ranks_expected: IntGaugeVec,
     ranks_joined: IntGaugeVec,
+    explanations: IntGaugeVec,
     barrier_expected: IntGaugeVec,
     barrier_arrived: IntGaugeVec,
 }
@@ -48,6 +49,12 @@ impl Series {
             ranks_joined: of_run(
                 "ranks_joined",
                 "Worker ranks that have published their address and are there.",
+            )?,
+            explanations: gauge(
+                registry,
+                "rallypoint_run_explanations",
+                "Warnings and errors that the API shows of the run, by the codes of docs/explanations.md.",
+                &["run_id", "code", "severity"],
             )?,
             barrier_expected: of_barrier("barrier_expected", "Arrivals that a barrier needs.")?,
             barrier_arrived: of_barrier("barrier_arrived", "Arrivals at a barrier.")?,
@@ -79,6 +86,10 @@ impl Series {
             if let Some(expected) = ranks.expected {
                 set(&self.ranks_expected, expected);
             }
+        }
+        for ((code, severity), &shown) in &figures.complaints {
+            let labels = [label.as_str(), code, severity.name()];
+            self.explanations.with_label_values(&labels).set(i64::from(shown));
         }
         if let Some(exit) = &run.exit
             && !run.state.is_over()

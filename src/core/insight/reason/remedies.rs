@@ -42,6 +42,11 @@ impl Reason {
             {
                 "look at the log of the process that ended: a failed import, too little memory, a wrong interface?"
             }
+            Self::RankZeroSlow { whereabouts: Whereabouts::NotTold { .. }, .. }
+            | Self::WaitingForRank { whereabouts: Whereabouts::NotTold { .. }, .. } => {
+                "look at the processes that have told no rank: what do they do before they publish their address (a name \
+                 look-up, the network interface, the program's own work)?"
+            }
             Self::WaitingForKey { similar: Some(_), .. } => {
                 "one of the two names may be a slip: compare the parts of the program that write and read it"
             }
@@ -52,8 +57,9 @@ impl Reason {
                 "look at the processes that have not arrived: are they busy, or have they gone another way?"
             }
             Self::RankZeroSlow { whereabouts: Whereabouts::NotAgain, .. }
+            | Self::WaitingForRank { whereabouts: Whereabouts::NotAgain, .. }
             | Self::WaitingForNode { whereabouts: Whereabouts::NotAgain, .. } => {
-                "a node of a static run cannot be replaced while the others go on: restart all agents"
+                "what has come again cannot meet those that go on: restart all agents, or all ranks, of the job together"
             }
             Self::WaitingForKey { .. } => {
                 "look which part of the program writes that key, and whether its name is the same there"

@@ -119,11 +119,18 @@ impl Display for Names {
 pub enum Whereabouts {
     /// It has never been seen.
     NeverCame,
+    /// Nobody has told this rank, and processes are connected that have told none: one of them may be it.
+    NotTold {
+        /// Those.
+        candidates: Names,
+        /// How long ago the connection of the last process with this rank closed.
+        gone_for: Option<Elapsed>,
+    },
     /// It is connected and waits for nothing here: it is busy with something else.
     Busy,
     /// It came just now: what it waits for is not known yet.
     JustCame,
-    /// A static node that is there, and has not come again since an attempt began for which it should.
+    /// A static node or a rank that is there, and has not come again since an attempt began for which it should.
     NotAgain,
     /// It is connected, and waits itself for a key of which the server does not know who writes it.
     Waits {
@@ -155,6 +162,14 @@ impl Display for Whereabouts {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::NeverCame => f.write_str("it has not come"),
+            Self::NotTold { candidates, gone_for } => {
+                match gone_for {
+                    Some(gone_for) => write!(f, "its connection closed {gone_for} ago")?,
+                    None => f.write_str("nobody has published it")?,
+                }
+                let (are, have) = if candidates.count() == 1 { ("is", "has") } else { ("are", "have") };
+                write!(f, ", and {candidates} {are} connected and {have} told no rank yet")
+            }
             Self::Busy => {
                 f.write_str("it is connected, but waits for nothing here: it is busy or stuck elsewhere")
             }

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::Reason;
-use super::values::{Names, Unit};
+use super::values::{Names, Unit, Whereabouts};
 use crate::api::ExpectedFrom;
 use crate::core::ids::{Elapsed, counted};
 
@@ -62,8 +62,12 @@ fn its_connection(nodes: &Names) -> &'static str {
 }
 
 /// All ranks that have not come, if there are several.
-fn others_missing(missing: &Names) -> String {
-    if missing.count() < 2 { String::new() } else { format!("; missing: {missing}") }
+fn others_missing(missing: &Names, whereabouts: &Whereabouts) -> String {
+    let are = match whereabouts {
+        Whereabouts::NotTold { .. } => "not published",
+        _ => "missing",
+    };
+    if missing.count() < 2 { String::new() } else { format!("; {are}: {missing}") }
 }
 
 /// Processes that may have been those that are missing.
@@ -316,7 +320,7 @@ impl Reason {
     fn waits(&self) -> Option<String> {
         Some(match self {
             Self::RankZeroSlow { what, who, whereabouts, missing, ended, waiters, waited } => {
-                let (missing, ended) = (others_missing(missing), that_ended(ended));
+                let (missing, ended) = (others_missing(missing, whereabouts), that_ended(ended));
                 format!("{} {waited} for {what} from {who}: {whereabouts}{missing}{ended}", clients(*waiters))
             }
             Self::WaitingForNode { node, what, whereabouts, waiters, waited } => {
@@ -336,7 +340,7 @@ impl Reason {
                 let waits = format!("{} {waited} for the address of {rank}", clients(*waiters));
                 let published = of_ranks(*joined, *world_size);
                 let connected = have(*connected as usize, "process", "processes");
-                let (missing, ended) = (others_missing(missing), that_ended(ended));
+                let (missing, ended) = (others_missing(missing, whereabouts), that_ended(ended));
                 format!(
                     "{waits}: {whereabouts}; {published} published, {connected} connected{missing}{ended}"
                 )

@@ -87,6 +87,8 @@ impl TrackedRun {
                 let since = self.life.all_gone.unwrap_or(now);
                 self.finds(Reason::AllLeft { members, unit: Unit::Node }, about, since);
             }
+            // Clients of the store that never were ranks: what they came for is not known.
+            (RunState::Gone, false) if world.ranks.is_empty() && world.former.is_empty() => {}
             (RunState::Gone, false) => {
                 self.life.world.lost.clear();
                 self.finds(Reason::AllLeft { members: processes, unit: Unit::Process }, about, ended);

@@ -181,7 +181,8 @@ impl World {
             return false;
         }
         let holder = self.former.remove(&rank);
-        if self.ranks.get(&rank).or(holder.as_ref()).is_some_and(|before| before.conn != info.conn) {
+        let is_other = |before: &RankInfo| before.conn != info.conn && !before.is_same_process(&info);
+        if self.ranks.get(&rank).or(holder.as_ref()).is_some_and(is_other) {
             self.replaced.insert(rank);
         }
         if let Some(first) = self.ranks.get(&rank).or(holder.as_ref())
@@ -345,8 +346,7 @@ impl World {
                 self.lost.push(closed);
             }
         }
-        let has_withdrawn = || self.former.values().any(|info| info.withdrawn.is_some());
-        if self.connected.is_empty() && (!self.ranks.is_empty() || self.nccl || has_withdrawn()) {
+        if self.connected.is_empty() {
             self.ended = Some(now);
         }
     }
@@ -356,10 +356,11 @@ impl World {
         self.size.map(|(ranks, _)| ranks)
     }
 
-    /// Ranks that have come to this meeting and are there, whether their address still is or not.
+    /// Ranks that are there, whether their address still is or not: those that met before go on.
     pub(in crate::core::insight) fn present(&self) -> u32 {
-        let withdrawn = self.former.values().filter(|info| info.is_live() && info.withdrawn.is_some());
-        self.joined().saturating_add(count(withdrawn.count()))
+        let has_come = |rank| self.ranks.get(rank).is_some_and(RankInfo::is_live);
+        let former = self.former.iter().filter(|(rank, info)| info.is_live() && !has_come(rank));
+        self.joined().saturating_add(count(former.count()))
     }
 
     /// Ranks of whom nobody has come, if the world size is known.

@@ -283,7 +283,7 @@ fn case_5_rank_zero_is_slow() {
     lab.until(35.0);
     lab.assert_said(
         "rank_zero_slow",
-        "store:29500: 2 processes have waited 30 s for the address from rank 0: it has not come",
+        "store:29500: 2 processes have waited 30 s for the address from rank 0: nobody has published it, and process 2000 at 10.0.0.1 is connected and has told no rank yet",
     );
     // The same with NCCL in both its forms, where nobody but rank 0 writes anything.
     for id in ["/default_pg/0//cuda//0", "/default_pg/0//cuda//0/nccl_storekey_0"] {
@@ -326,7 +326,7 @@ fn case_5_a_chain_of_waits_is_followed_to_its_root() {
     lab.until(35.0);
     lab.assert_said(
         "waiting_for_rank",
-        "store:29500: 2 processes have waited 30 s for the address of rank 2: it has not come; 2 of 4 ranks have published, 3 processes have connected; missing: rank 2 and rank 3",
+        "store:29500: 2 processes have waited 30 s for the address of rank 2: nobody has published it, and process 2002 at 10.0.0.2 is connected and has told no rank yet; 2 of 4 ranks have published, 3 processes have connected; not published: rank 2 and rank 3",
     );
     let run = lab.run("store:29500");
     assert_eq!(run.rank_grid.expect("ranks").states, "jj..");

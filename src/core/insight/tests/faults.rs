@@ -179,7 +179,7 @@ fn faults_of_ranks_without_agents() {
                 lab.wait_for_rank(11, 0);
             },
             code: "rank_zero_slow",
-            says: &["rank 0 on host0", "it was dropped", "rank 1 that ended"],
+            says: &["rank 0 on host0", "it was dropped", "a process of rank 1, and another took"],
             remedy: "restart all processes",
             within: WAIT,
             never: &["EADDRINUSE", "from rank 0: it has not come"],

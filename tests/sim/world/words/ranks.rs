@@ -100,7 +100,8 @@ impl World {
 
     fn nobody_has_come(&self, names: &[String]) -> Checked {
         names.iter().try_for_each(|name| {
-            let rank = name.strip_prefix("rank ").and_then(|rank| rank.parse::<usize>().ok());
+            let rank = name.strip_prefix("rank ").and_then(|rest| rest.split(' ').next());
+            let rank = rank.and_then(|rank| rank.parse::<usize>().ok());
             let rank = rank.ok_or_else(|| format!("{name} is no rank"))?;
             self.was(|moment| moment.published(rank).next().is_none(), &format!("{name} has come"))
         })
@@ -135,12 +136,14 @@ impl World {
                 self.was_so_of_many(waiters, waits, "so many do not wait")?;
                 let who = [who.to_owned()];
                 match text(&facts["whereabouts"], "is") {
-                    "never_came" => self.nobody_has_come(&who),
+                    "never_came" | "not_told" => self.nobody_has_come(&who),
                     "gone" => dead(&who),
                     "busy" | "just_came" => {
                         self.was_so_of_ranks(&who, |it| it.is_alive && it.waits_for.is_none(), "is not busy")
                     }
-                    "dropped" | "waits" => self.was_so_of_ranks(&who, |it| it.is_alive, "is not there"),
+                    "dropped" | "waits" | "not_again" => {
+                        self.was_so_of_ranks(&who, |it| it.is_alive, "is not there")
+                    }
                     other => Err(format!("it is never {other}")),
                 }
             }
