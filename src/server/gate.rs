@@ -10,9 +10,7 @@ use tokio::sync::watch;
 
 use super::limits::RUNS_SHARE;
 use super::stores::StoreHost;
-use crate::core::gate::{
-    Announcement, Gate, Gates, KeptChange, Opened, PodKey, PodRefusal, PodStanding, Versions,
-};
+use crate::core::gate::{Announcement, Gates, KeptChange, Opened, PodKey, PodRefusal, PodStanding};
 use crate::core::ids::Timestamp;
 use crate::core::journal::{Image, Row, Table};
 use crate::server::clock::{Clock, deadline_in, within};
@@ -150,12 +148,6 @@ impl PodGates {
         self.bell.send_replace(());
     }
 
-    /// The versions of PyTorch of a run's pods, if there are several.
-    pub fn differing_versions(&self, run_id: &str) -> Option<Versions> {
-        let gates = self.look();
-        gates.of(run_id).filter(|gate| gate.has_several_versions()).map(Gate::versions)
-    }
-
     pub(super) fn tick(&self, now: Timestamp, is_connected: impl Fn(IpAddr) -> bool) {
         let (mut gates, mut memory) = (self.lock(), self.memory());
         gates.tick(now, is_connected);
@@ -225,7 +217,7 @@ fn restore(gates: &mut Gates, before: &Image, now: Timestamp) {
     }
     for (run_id, (opened, pods)) in open {
         if let Some(opened) = opened {
-            gates.restore(&run_id, opened, pods, now);
+            gates.restore(&run_id, opened, &pods, now);
         }
     }
 }

@@ -3,9 +3,7 @@
 //! A gate where pods still wait is not kept: they announce themselves every few seconds until it opens. From an open one
 //! nobody does. If it were forgotten, a pod that is replaced would wait for all others, which will never come again.
 
-use std::collections::BTreeMap;
-
-use super::{Announcement, Gate, Gates, Member, Opened, PodKey};
+use super::{Announcement, Gate, Gates, Opened, PodKey, Pods};
 use crate::core::ids::Timestamp;
 
 /// What is to be said of one run's gate.
@@ -24,7 +22,7 @@ impl Gate {
     pub(super) fn begin_anew(&mut self, now: Timestamp) -> Self {
         let last = std::mem::replace(self, Self::new(now));
         if last.opened.is_some() {
-            self.moved.extend(last.members.keys().cloned());
+            self.moved.extend(last.members.behind(None).cloned());
         }
         last
     }
@@ -49,10 +47,8 @@ impl Gates {
 
     /// The next pods of an open gate, once more: at most this many of those behind `last`.
     pub fn kept(&self, run_id: &str, last: Option<&PodKey>, most: usize) -> Option<KeptChange> {
-        use std::ops::Bound::{Excluded, Unbounded};
         let gate = self.by_run.get(run_id).filter(|gate| gate.opened.is_some())?;
-        let behind = gate.members.range((last.map_or(Unbounded, Excluded), Unbounded));
-        let pods: Vec<_> = behind.map(|(key, _)| key.clone()).take(most).collect();
+        let pods: Vec<_> = gate.members.behind(last).take(most).cloned().collect();
         (!pods.is_empty()).then(|| self.change(run_id.to_owned(), pods))
     }
 
@@ -63,12 +59,14 @@ impl Gates {
     }
 
     /// An open gate as it was when the last server ended. Its pods are alive from now on, until they are silent for too long.
-    pub fn restore(&mut self, run_id: &str, opened: Opened, pods: Vec<Announcement>, now: Timestamp) {
+    pub fn restore(&mut self, run_id: &str, opened: Opened, pods: &[Announcement], now: Timestamp) {
         if pods.is_empty() || self.by_run.len() >= self.max_runs {
             return;
         }
-        let member = |said: Announcement| (said.key(), Member { said, seen: now });
-        let members: BTreeMap<_, _> = pods.into_iter().map(member).collect();
+        let mut members = Pods::default();
+        for said in pods {
+            members.insert(said, now, self.pod_timeout);
+        }
         let largest = members.values().map(|member| member.said.memory()).max().unwrap_or(0);
         self.version = self.version.saturating_add(1);
         let gate = Gate {

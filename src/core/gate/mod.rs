@@ -13,7 +13,9 @@
 //!
 //! Pure: the shell passes in time and addresses, holds the lock, and wakes the requests that wait.
 
+mod held;
 mod kept;
+mod pods;
 mod progress;
 mod snapshot;
 
@@ -25,7 +27,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::core::ids::{Elapsed, Nodes, Timestamp};
 pub use kept::KeptChange;
-pub use progress::{GateProgress, Missing, Versions};
+use pods::Pods;
+pub use progress::{GateProgress, Missing};
 pub use snapshot::GateSnapshot;
 
 /// Most pods of one run.
@@ -177,7 +180,7 @@ pub struct Member {
 /// One run's gate.
 #[derive(Debug, Clone)]
 pub struct Gate {
-    members: BTreeMap<PodKey, Member>,
+    members: Pods,
     /// Pods that were not taken: their node rank is held, or they expect another number of nodes.
     turned_away: BTreeMap<NameAndRank, Member>,
     /// Pods that have a successor, and their last sign of life.
@@ -278,19 +281,18 @@ impl Gates {
     pub fn tick(&mut self, now: Timestamp, is_connected: impl Fn(IpAddr) -> bool) {
         let (timeout, version, unkept) = (self.pod_timeout, &mut self.version, &mut self.unkept);
         self.by_run.retain(|run_id, gate| {
-            for member in gate.members.values_mut().filter(|member| is_connected(member.said.address)) {
-                member.seen = now;
-            }
+            gate.members.saw(now, timeout, |said| is_connected(said.address));
+            gate.members.call_roll(now, timeout);
             let turned_away = gate.turned_away.len();
             gate.turned_away.retain(|_, pod| now.since(pod.seen) < timeout);
             gate.replaced.retain(|_, seen| now.since(*seen) < timeout);
-            let live = gate.live(now, timeout).count();
+            let live = gate.members.roll(now, timeout).live;
             if (live, gate.turned_away.len()) != (gate.live, turned_away) {
                 *version = version.saturating_add(1);
                 (gate.live, gate.version) = (live, *version);
             }
             if live == 0 && gate.opened.is_some() {
-                unkept.entry(run_id.clone()).or_default().extend(gate.members.keys().cloned());
+                unkept.entry(run_id.clone()).or_default().extend(gate.members.behind(None).cloned());
             }
             live > 0
         });
@@ -332,7 +334,7 @@ fn check(run_id: &str, said: &Announcement) -> Result<(), PodRefusal> {
 impl Gate {
     fn new(now: Timestamp) -> Self {
         Self {
-            members: BTreeMap::new(),
+            members: Pods::default(),
             turned_away: BTreeMap::new(),
             replaced: BTreeMap::new(),
             since: now,
@@ -352,14 +354,12 @@ impl Gate {
     }
 
     fn knows(&self, said: &Announcement) -> bool {
-        self.members.contains_key(&said.key())
+        self.members.get(&said.key()).is_some()
     }
 
     /// The pods of this name and node rank: several only without a rank.
     fn at_place(&self, said: &Announcement) -> impl Iterator<Item = &Member> {
-        let place = said.place();
-        let first = (place.clone(), String::new());
-        self.members.range(first..).take_while(move |((at, _), _)| *at == place).map(|(_, member)| member)
+        self.members.at_place(said.place()).map(|(_, member)| member)
     }
 
     fn announce(
@@ -370,6 +370,7 @@ impl Gate {
         timeout: Duration,
     ) -> Result<PodStanding, PodRefusal> {
         self.largest = self.largest.max(said.memory());
+        self.members.call_roll(now, timeout);
         let known = self.knows(said);
         let speaks_again =
             !known && self.replaced.get(&said.key()).is_some_and(|seen| now.since(*seen) < timeout);
@@ -377,14 +378,17 @@ impl Gate {
         let successor = self.at_place(said).find(is_live).filter(|_| speaks_again);
         let beside = known || successor.is_some();
         let is_other = |member: &&Member| is_live(member) && !member.said.is_same_place(said);
-        let has_rank = |other: &&Member| said.node_rank.is_some() && other.said.node_rank == said.node_rank;
-        let holder = successor.filter(has_rank);
-        let holder = holder.or_else(|| self.members.values().filter(is_other).find(has_rank));
-        if !beside && !self.members.values().any(|member| is_other(&member)) {
+        let holder = said.node_rank.and_then(|rank| {
+            let successor = successor.filter(|other| other.said.node_rank == Some(rank));
+            successor.or_else(|| self.members.holder(rank).filter(is_other))
+        });
+        let live_there = self.at_place(said).filter(is_live).count();
+        if !beside && self.members.roll(now, timeout).live <= live_there {
             // None of the earlier pods is left: these are pods of a new run with the same id.
             let last = self.begin_anew(now);
-            let live = last.members.into_iter().filter(|(_, member)| is_live(&member));
-            self.replaced.extend(live.map(|(key, member)| (key, member.seen)).take(MAX_TURNED_AWAY));
+            let live = last.members.iter().filter(|(_, member)| is_live(member));
+            let live = live.map(|(key, member)| (key.clone(), member.seen));
+            self.replaced.extend(live.take(MAX_TURNED_AWAY));
         } else if let Some(holder) = holder {
             let standing = PodStanding::Parked {
                 node_rank: said.node_rank.unwrap_or_default(),
@@ -397,9 +401,8 @@ impl Gate {
             }
             self.turn_away(said, now);
             return Ok(standing);
-        } else if let Some(other) =
-            self.members.values().filter(is_other).find(|other| other.said.nodes != said.nodes)
-            && self.opened.is_none()
+        } else if self.opened.is_none()
+            && let Some(other) = self.members.with_other_nodes(said.nodes, is_other)
         {
             let refused = PodRefusal::Disagree {
                 run_id: run_id.to_owned(),
@@ -416,38 +419,34 @@ impl Gate {
         self.take_in(said, beside, now, timeout);
         Ok(self.standing(said.nodes, now, timeout))
     }
+
     /// Adds a pod to the members. A pod that held its rank before is removed. So is its predecessor, unless
     /// the pod stands `beside` the others of its name.
     fn take_in(&mut self, said: &Announcement, beside: bool, now: Timestamp, timeout: Duration) {
-        let (key, replaced) = (said.key(), &mut self.replaced);
-        let (is_open, moved) = (self.opened.is_some(), &mut self.moved);
-        self.members.retain(|other_key, other| {
-            let is_same_place = other.said.is_same_place(said);
-            let goes = match said.node_rank {
-                Some(_) => other.said.node_rank == said.node_rank,
-                None => is_same_place && !beside,
-            };
-            if !goes || *other_key == key {
-                return true;
+        let key = said.key();
+        let leaving: Vec<PodKey> = match said.node_rank {
+            Some(rank) => self.members.holder(rank).map(|holder| holder.said.key()).into_iter().collect(),
+            None if beside => Vec::new(),
+            None => self.members.at_place(said.place()).map(|(key, _)| key.clone()).collect(),
+        };
+        for other in leaving.into_iter().filter(|other| *other != key) {
+            let Some(seen) = self.members.remove(&other, now, timeout) else { continue };
+            if other.0 == key.0 && self.replaced.len() < MAX_TURNED_AWAY {
+                self.replaced.insert(other.clone(), seen);
             }
-            if is_same_place && replaced.len() < MAX_TURNED_AWAY {
-                replaced.insert(other_key.clone(), other.seen);
+            if self.opened.is_some() {
+                self.moved.push(other);
             }
-            if is_open {
-                moved.push(other_key.clone());
-            }
-            false
-        });
-        self.replaced.remove(&key);
-        let before = self.members.insert(key.clone(), Member { said: said.clone(), seen: now });
-        if before.is_none() {
-            self.turned_away.remove(&said.place());
         }
-        if is_open && before.as_ref().is_none_or(|before| before.said != *said) {
+        self.replaced.remove(&key);
+        if !self.knows(said) {
+            self.turned_away.remove(&key.0);
+        }
+        let said_before = self.members.insert(said, now, timeout);
+        if self.opened.is_some() && said_before.is_none() {
             self.moved.push(key);
         }
-        self.has_changed |=
-            before.is_none_or(|before| before.said != *said || now.since(before.seen) >= timeout);
+        self.has_changed |= said_before.is_none_or(|before| now.since(before) >= timeout);
     }
 
     fn turn_away(&mut self, said: &Announcement, now: Timestamp) {
@@ -463,11 +462,11 @@ impl Gate {
         if let Some(opened) = self.opened {
             return PodStanding::Go(Opened { just_now: false, ..opened });
         }
-        let live = self.live(now, timeout).count();
+        let live = self.members.roll(now, timeout).live;
         if live >= nodes.min as usize {
             let opened = Opened { after: now.since(self.since), pods: live, just_now: true };
             self.opened = Some(opened);
-            self.moved.extend(self.members.keys().cloned());
+            self.moved.extend(self.members.behind(None).cloned());
             self.has_changed = true;
             return PodStanding::Go(opened);
         }
@@ -501,18 +500,6 @@ impl Gate {
     /// A number that changes with each change.
     pub const fn version(&self) -> u64 {
         self.version
-    }
-
-    /// Whether the pods have different versions of PyTorch.
-    pub fn has_several_versions(&self) -> bool {
-        let mut versions = self.members.values().filter_map(|member| member.said.torch.as_ref());
-        let first = versions.next();
-        versions.any(|version| Some(version) != first)
-    }
-
-    /// Which versions of PyTorch the pods have.
-    pub fn versions(&self) -> Versions {
-        Versions::of(self)
     }
 }
 

@@ -1,13 +1,16 @@
 //! Which pods are there, are missing, or have another PyTorch: the sentences that the log, the API and `wait` show.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Gate, Member};
+use super::{Gate, PodKey};
 use crate::core::ids::{Nodes, Timestamp, counted};
 
 /// Most names in a sentence.
 const SHOWN: usize = 10;
+/// Pods whose names may tell how all are named.
+const PATTERN_AMONG: usize = 64;
 
 /// The progress of a gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,27 +39,20 @@ pub struct Missing {
 impl Missing {
     /// The first missing pods, by rank. Without ranks no pod can be named.
     pub(super) fn of(gate: &Gate, nodes: Nodes, now: Timestamp, timeout: Duration, most: usize) -> Vec<Self> {
-        let by_rank: HashMap<u32, &Member> =
-            gate.members().filter_map(|member| Some((member.said.node_rank?, member))).collect();
-        if by_rank.is_empty() {
+        if !gate.members.has_ranks() {
             return Vec::new();
         }
-        let is_live = |member: &Member| now.since(member.seen) < timeout;
-        let pattern = gate.members().find_map(|member| {
+        let pattern = gate.members().take(PATTERN_AMONG).find_map(|member| {
             let pattern = NamePattern::of(&member.said.pod, member.said.node_rank?)?;
             // The name of a host with several pods does not name one of them.
-            let of_name = gate.members().filter(|other| other.said.pod == member.said.pod);
-            (of_name.take(2).count() == 1).then_some(pattern)
+            gate.members.is_alone(&member.said.pod).then_some(pattern)
         });
-        let missing = (0..nodes.min).filter_map(|rank| match by_rank.get(&rank) {
-            Some(member) if is_live(member) => None,
-            Some(gone) => {
-                Some(Self { node_rank: rank, pod: Some(gone.said.pod.clone()), seen: Some(gone.seen) })
-            }
-            None => {
-                let pod = pattern.as_ref().map(|pattern| pattern.name(rank));
-                Some(Self { node_rank: rank, pod, seen: None })
-            }
+        let roll = gate.members.roll(now, timeout);
+        let missing = roll.held.gaps(nodes.min).map(|rank| {
+            let gone = gate.members.holder(rank);
+            let pod = gone.map(|gone| gone.said.pod.clone());
+            let pod = pod.or_else(|| pattern.as_ref().map(|pattern| pattern.name(rank)));
+            Self { node_rank: rank, pod, seen: gone.map(|gone| gone.seen) }
         });
         missing.take(most).collect()
     }
@@ -76,7 +72,7 @@ impl std::fmt::Display for Missing {
 
 impl GateProgress {
     pub(super) fn of(gate: &Gate, nodes: Nodes, now: Timestamp, timeout: Duration) -> Self {
-        let arrived = gate.live(now, timeout).count();
+        let arrived = gate.members.roll(now, timeout).live;
         let missing = Missing::of(gate, nodes, now, timeout, SHOWN);
         let missing = missing.iter().map(Missing::to_string).collect();
         Self { expected: nodes.min, arrived, missing, waited: now.since(gate.since()) }
@@ -125,33 +121,25 @@ impl NamePattern {
     }
 }
 
-/// Pods by their version of PyTorch.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Versions(pub BTreeMap<String, Vec<String>>);
-
-impl Versions {
-    pub(super) fn of(gate: &Gate) -> Self {
-        let mut versions: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for member in gate.members() {
-            if let Some(torch) = &member.said.torch {
-                versions.entry(torch.clone()).or_default().push(member.said.pod.clone());
-            }
-        }
-        Self(versions)
+impl Gate {
+    /// Pods by their version of PyTorch.
+    pub fn versions(&self) -> BTreeMap<String, Vec<String>> {
+        let pods = |alike: &BTreeSet<Arc<PodKey>>| alike.iter().map(|key| key.0.0.clone()).collect();
+        self.members.versions().iter().map(|(version, alike)| (version.clone(), pods(alike))).collect()
     }
-}
 
-impl std::fmt::Display for Versions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (n, (version, pods)) in self.0.iter().enumerate() {
-            let shown: Vec<&str> = pods.iter().take(3).map(String::as_str).collect();
-            let more = if pods.len() > shown.len() {
-                format!(" and {} more", pods.len().saturating_sub(shown.len()))
-            } else {
-                String::new()
+    /// The versions of PyTorch with some of their pods, if there are several versions.
+    pub fn differing_versions(&self) -> Option<String> {
+        const SHOWN: usize = 3;
+        let versions = self.members.versions();
+        let told = versions.iter().map(|(version, alike)| {
+            let shown: Vec<&str> = alike.iter().take(SHOWN).map(|key| key.0.0.as_str()).collect();
+            let more = match alike.len().saturating_sub(SHOWN) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
             };
-            write!(f, "{}{version} ({}{more})", if n == 0 { "" } else { ", " }, shown.join(", "))?;
-        }
-        Ok(())
+            format!("{version} ({}{more})", shown.join(", "))
+        });
+        (versions.len() > 1).then(|| told.collect::<Vec<_>>().join(", "))
     }
 }

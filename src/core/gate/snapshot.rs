@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Announcement, Gate, Member, Missing, Versions};
+use super::{Announcement, Gate, Member, Missing};
 use crate::core::ids::Nodes;
 use crate::core::ids::Timestamp;
 
@@ -24,8 +24,8 @@ pub struct GateSnapshot {
     pub missing: Vec<Missing>,
     /// Pods that were not taken: a live one has their node rank, or they expect another number of nodes.
     pub turned_away: Vec<Announcement>,
-    /// The versions of PyTorch, if there are several.
-    pub versions: Option<Versions>,
+    /// The versions of PyTorch with some of their pods, if there are several.
+    pub versions: Option<String>,
 }
 
 impl Gate {
@@ -40,7 +40,7 @@ impl Gate {
             pods: self.live(now, timeout).map(said).collect(),
             missing: Missing::of(self, nodes, now, timeout, MOST_MISSING),
             turned_away: self.turned_away.values().map(said).collect(),
-            versions: self.has_several_versions().then(|| self.versions()),
+            versions: self.differing_versions(),
         })
     }
 }

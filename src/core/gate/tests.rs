@@ -1,3 +1,5 @@
+mod costs;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -53,7 +55,7 @@ impl World {
         self.gates = Gates::new(TIMEOUT, MAX_RUNS);
         self.now = Timestamp::default();
         for (run_id, (opened, pods)) in &self.journal {
-            self.gates.restore(run_id, *opened, pods.values().cloned().collect(), self.now);
+            self.gates.restore(run_id, *opened, &pods.values().cloned().collect::<Vec<_>>(), self.now);
         }
     }
 
@@ -238,8 +240,7 @@ fn different_versions_are_named_with_their_pods() {
         world.pod(name, uid, "4").expect("taken");
     }
     let gate = world.gates.of("run").expect("there");
-    assert!(gate.has_several_versions());
-    assert_eq!(gate.versions().to_string(), "2.1 (t-0, t-1), 2.2 (t-2)");
+    assert_eq!(gate.differing_versions().as_deref(), Some("2.1 (t-0, t-1), 2.2 (t-2)"));
 }
 
 #[test]
@@ -410,6 +411,10 @@ proptest! {
             }
             let ranks: Vec<u32> = world.gates.of("run").into_iter()
                 .flat_map(super::Gate::members).filter_map(|member| member.said.node_rank).collect();
+            if let Some(gate) = world.gates.of("run") {
+                let live = gate.members().filter(|member| world.now.since(member.seen) < TIMEOUT);
+                prop_assert_eq!(live.count(), gate.members.roll(world.now, TIMEOUT).live, "who lives is not counted each time");
+            }
             let distinct: std::collections::BTreeSet<&u32> = ranks.iter().collect();
             prop_assert_eq!(distinct.len(), ranks.len());
             world.write_journal();

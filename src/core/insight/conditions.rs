@@ -181,7 +181,7 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Find
         }
     }
     if let Some(versions) = &gate.versions {
-        hold(String::new(), Reason::TorchVersionsDiffer { versions: versions.to_string() }, since);
+        hold(String::new(), Reason::TorchVersionsDiffer { versions: versions.clone() }, since);
     }
     if run.kind() == RunKind::Announced && !gate.is_open {
         let reason = Reason::PodsMissing {

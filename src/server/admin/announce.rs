@@ -13,7 +13,7 @@ use super::fields::{label, token};
 use super::problem::Problem;
 use super::target::{Named, RunPath};
 use crate::api;
-use crate::core::gate::{Announcement, Member, PodRefusal, PodStanding};
+use crate::core::gate::{Announcement, Gate, Member, PodRefusal, PodStanding};
 use crate::core::ids::{Nodes, counted};
 use crate::server::{NotHeld, Server};
 
@@ -83,7 +83,7 @@ fn refusal(refused: &PodRefusal) -> Problem {
 }
 
 fn answer(server: &Server, said: &Announcement, run_id: &str, standing: PodStanding) -> api::AnnounceAnswer {
-    let versions = server.gates().differing_versions(run_id);
+    let versions = server.gates().look().of(run_id).and_then(Gate::differing_versions);
     let warning = versions.map(|versions| format!("the pods have different versions of PyTorch: {versions}"));
     let answer = |state, arrived, waited: Duration, detail| api::AnnounceAnswer {
         run_id: run_id.to_owned(),
@@ -158,7 +158,7 @@ pub(super) async fn announced(
         nodes: gate.nodes().map(|nodes| nodes.to_string()),
         open: gate.opened().is_some(),
         pods: gate.members().map(entry).collect(),
-        torch_versions: gate.versions().0,
+        torch_versions: gate.versions(),
         run_id,
     }))
 }

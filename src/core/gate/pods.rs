@@ -1,0 +1,222 @@
+//! The pods of one gate, with what is asked about all of them at each announcement. 10,000 waiting pods repeat theirs every
+//! few seconds, so none of these answers may look at every pod.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::held::HeldRanks;
+use super::{Announcement, Member, NameAndRank, PodKey};
+use crate::core::ids::{Nodes, Timestamp};
+
+#[cfg(test)]
+thread_local! {
+    /// Pods that were looked at one by one.
+    pub(super) static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// The pods, by name, rank and UID.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Pods {
+    members: BTreeMap<Arc<PodKey>, Member>,
+    by_rank: BTreeMap<u32, Arc<PodKey>>,
+    by_version: BTreeMap<String, BTreeSet<Arc<PodKey>>>,
+    /// How many expect so many nodes: the least and the most.
+    by_nodes: BTreeMap<(u32, u32), usize>,
+    roll: Option<Roll>,
+}
+
+/// Who lives, counted once and kept up to date.
+#[derive(Debug, Clone)]
+pub(super) struct Roll {
+    /// How many.
+    pub(super) live: usize,
+    /// Their ranks.
+    pub(super) held: HeldRanks,
+    /// None of them dies before.
+    until: Timestamp,
+}
+
+impl Pods {
+    pub(super) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    pub(super) fn get(&self, key: &PodKey) -> Option<&Member> {
+        self.members.get(key)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&PodKey, &Member)> {
+        self.members.iter().map(|(key, member)| (&**key, looked_at(member)))
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &Member> {
+        self.iter().map(|(_, member)| member)
+    }
+
+    /// The pods behind this one.
+    pub(super) fn behind(&self, last: Option<&PodKey>) -> impl Iterator<Item = &PodKey> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let bounds = (last.map_or(Unbounded, Excluded), Unbounded);
+        self.members.range::<PodKey, _>(bounds).map(|(key, _)| &**key)
+    }
+
+    /// The pods of this name and node rank: several only without a rank.
+    pub(super) fn at_place(&self, place: NameAndRank) -> impl Iterator<Item = (&PodKey, &Member)> {
+        let first = (place.clone(), String::new());
+        let behind =
+            self.members.range::<PodKey, _>(first..).map(|(key, member)| (&**key, looked_at(member)));
+        behind.take_while(move |((at, _), _)| *at == place)
+    }
+
+    /// Whether no other pod has this name.
+    pub(super) fn is_alone(&self, name: &str) -> bool {
+        let first = ((name.to_owned(), None), String::new());
+        self.members.range::<PodKey, _>(first..).take_while(|(key, _)| key.0.0 == name).take(2).count() == 1
+    }
+
+    pub(super) fn has_ranks(&self) -> bool {
+        !self.by_rank.is_empty()
+    }
+
+    /// The pod with this rank, alive or not.
+    pub(super) fn holder(&self, rank: u32) -> Option<&Member> {
+        self.by_rank.get(&rank).and_then(|key| self.get(key)).map(looked_at)
+    }
+
+    /// A pod that expects another number of nodes, if it is one that is asked for.
+    pub(super) fn with_other_nodes(&self, nodes: Nodes, is_it: impl Fn(&&Member) -> bool) -> Option<&Member> {
+        let (same, all) = (self.by_nodes.get(&(nodes.min, nodes.max)), self.len());
+        if same.copied().unwrap_or(0) == all {
+            return None;
+        }
+        self.values().filter(is_it).find(|member| member.said.nodes != nodes)
+    }
+
+    /// The pods by their version of PyTorch.
+    pub(super) fn versions(&self) -> &BTreeMap<String, BTreeSet<Arc<PodKey>>> {
+        &self.by_version
+    }
+
+    /// Adds a pod, or what it says now. Returns when it said the same before.
+    pub(super) fn insert(
+        &mut self,
+        said: &Announcement,
+        now: Timestamp,
+        timeout: Duration,
+    ) -> Option<Timestamp> {
+        let key = said.key();
+        if let Some(known) = self.members.get_mut(&key).filter(|known| known.said == *said) {
+            let before = std::mem::replace(&mut known.seen, now);
+            if now.since(before) >= timeout {
+                self.count_in(said.node_rank);
+            }
+            return Some(before);
+        }
+        self.remove(&key, now, timeout);
+        let key = Arc::new(key);
+        if let Some(rank) = said.node_rank {
+            self.by_rank.insert(rank, Arc::clone(&key));
+        }
+        if let Some(version) = &said.torch {
+            self.by_version.entry(version.clone()).or_default().insert(Arc::clone(&key));
+        }
+        let alike = self.by_nodes.entry((said.nodes.min, said.nodes.max)).or_default();
+        *alike = alike.saturating_add(1);
+        self.members.insert(key, Member { said: said.clone(), seen: now });
+        self.count_in(said.node_rank);
+        None
+    }
+
+    /// Drops a pod. Returns its last sign of life.
+    pub(super) fn remove(&mut self, key: &PodKey, now: Timestamp, timeout: Duration) -> Option<Timestamp> {
+        let gone = self.members.remove(key)?;
+        let said = &gone.said;
+        if let Some(rank) =
+            said.node_rank.filter(|rank| self.by_rank.get(rank).is_some_and(|at| **at == *key))
+        {
+            self.by_rank.remove(&rank);
+        }
+        if let Some(version) = &said.torch
+            && let Some(alike) = self.by_version.get_mut(version)
+        {
+            alike.remove(key);
+            if alike.is_empty() {
+                self.by_version.remove(version);
+            }
+        }
+        let nodes = (said.nodes.min, said.nodes.max);
+        if let Some(alike) = self.by_nodes.get_mut(&nodes) {
+            *alike = alike.saturating_sub(1);
+            if *alike == 0 {
+                self.by_nodes.remove(&nodes);
+            }
+        }
+        if now.since(gone.seen) < timeout {
+            self.count_out(said.node_rank);
+        }
+        Some(gone.seen)
+    }
+
+    /// Those of whom this is true have just been seen.
+    pub(super) fn saw(&mut self, now: Timestamp, timeout: Duration, is_seen: impl Fn(&Announcement) -> bool) {
+        for member in self.members.values_mut().filter(|member| is_seen(&member.said)) {
+            if now.since(member.seen) >= timeout {
+                self.roll = None;
+            }
+            member.seen = now;
+        }
+    }
+
+    fn count_in(&mut self, rank: Option<u32>) {
+        if let Some(roll) = &mut self.roll {
+            roll.live = roll.live.saturating_add(1);
+            if let Some(rank) = rank {
+                roll.held.insert(rank);
+            }
+        }
+    }
+
+    fn count_out(&mut self, rank: Option<u32>) {
+        if let Some(roll) = &mut self.roll {
+            roll.live = roll.live.saturating_sub(1);
+            if let Some(rank) = rank {
+                roll.held.remove(rank);
+            }
+        }
+    }
+
+    /// Counts again where somebody may have died since the last count, so that [`Self::roll`] need not.
+    pub(super) fn call_roll(&mut self, now: Timestamp, timeout: Duration) {
+        if self.roll.as_ref().is_none_or(|roll| now >= roll.until) {
+            self.roll = Some(self.count(now, timeout));
+        }
+    }
+
+    /// Who lives now.
+    pub(super) fn roll(&self, now: Timestamp, timeout: Duration) -> Cow<'_, Roll> {
+        match &self.roll {
+            Some(roll) if now < roll.until => Cow::Borrowed(roll),
+            _ => Cow::Owned(self.count(now, timeout)),
+        }
+    }
+
+    fn count(&self, now: Timestamp, timeout: Duration) -> Roll {
+        let mut roll = Roll { live: 0, held: HeldRanks::default(), until: now + timeout };
+        for member in self.values().filter(|member| now.since(member.seen) < timeout) {
+            roll.live = roll.live.saturating_add(1);
+            if let Some(rank) = member.said.node_rank {
+                roll.held.insert(rank);
+            }
+            roll.until = roll.until.min(member.seen + timeout);
+        }
+        roll
+    }
+}
+
+fn looked_at(member: &Member) -> &Member {
+    #[cfg(test)]
+    LOOKS.set(LOOKS.get().saturating_add(1));
+    member
+}
