@@ -1,4 +1,4 @@
-"""A table of faults of real ranks and agents: what is said of each in log, API and `status`, and what must not be said.
+"""A table of faults of real ranks and agents: what is said of each, how soon, in log, API, metrics and `status`, and what must not be said.
 
 The pure table is `src/core/insight/tests/faults.rs`; here the traffic is PyTorch's own. The healthy runs of each kind are in
 `test_explanations_of_ranks.py` and `test_explanations_of_rendezvous.py`.
@@ -11,13 +11,17 @@ import re
 import signal
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import pytest
-from explained import SOON, explained, log_lines
+from explained import SOON, TIME, explained, log_lines
 from forks import ForkedPlace
+from installed import PACKAGE, admin_endpoint
 from jobs import Job, Jobs, clients_only
 from servers import Server, binary, poll
 
@@ -52,11 +56,12 @@ class Stage:
             self.server.endpoint, places=self.places, environment=environment, train=["--no-ddp", *train], world_size=len(self.places), start=start
         )
 
-    def static(self, start: list[int]) -> Job:
+    def static(self, start: list[int], run_id: str = "job") -> Job:
         """Agents of the static rendezvous with workers that do nothing."""
         environment = clients_only(self.server.endpoint)
+        nodes = len(self.places)
         return self.jobs.torchrun(
-            self.server.endpoint, backend="static", places=self.places, environment=environment, idle=True, nodes=len(self.places), start=start
+            self.server.endpoint, backend="static", places=self.places, environment=environment, idle=True, nodes=nodes, start=start, run_id=run_id
         )
 
     def published(self, ranks: int) -> None:
@@ -123,6 +128,35 @@ def a_rank_does_not_reach_a_barrier(stage: Stage) -> None:
     stage.env([0, 1, 2], "--own-keys", "barrier")
 
 
+def a_program_polls_a_key(stage: Stage) -> None:
+    stage.env([0, 1], "--own-keys", "poll")
+
+
+def a_rank_ends_soon_after_it_has_published(stage: Stage) -> None:
+    job = stage.env([0, 1, 2], "--hold")
+    # After that the others do not notice: they hold.
+    for rank in range(3):
+        job.wait_for_mark("training", rank)
+    job.kill_node(1)
+
+
+def static_jobs_follow_each_other(stage: Stage) -> None:
+    """No fault: the id of a static run is `none` unless it is given one, so that each job seems to be the last one."""
+    for _ in range(2):
+        job = stage.static([0, 1], run_id="none")
+        for rank in (0, 1):
+            job.wait_for_mark("training", rank)
+        job.release()
+        job.finish()
+
+
+def nodes_use_two_backends(stage: Stage) -> None:
+    agents: dict[str, Any] = {"idle": True, "places": stage.places, "nodes": 2}
+    stage.jobs.torchrun(stage.server.endpoint, start=[0], environment=clients_only(stage.server.endpoint), **agents)
+    native = {"PYTHONPATH": str(PACKAGE)}
+    stage.jobs.torchrun(admin_endpoint(stage.server), start=[1], backend="rallypoint", conf="join_timeout=60", environment=native, **agents)
+
+
 OWN_STORE = """
 import os, sys
 from datetime import timedelta
@@ -158,16 +192,26 @@ class Fault:
     remedy: str
     never: str
     """A pattern that no line of the log may have."""
+    shows: str = ""
+    """What else the metrics show of the run, without the prefix: `ranks_joined 2`."""
+    within: float = 5.0
+    """Seconds from when it could be known, beyond what a wait has to last."""
 
 
-WITHOUT_EVIDENCE = {"run_ended"}
-"""It follows from the traffic of the run as a whole."""
+EXPLAIN_AFTER = 2.0
+"""What `SOON` sets."""
+FEW = 5
+"""Lines of one kind in the log: what lasts is said again with growing pauses."""
+
+
+WITHOUT_EVIDENCE = {"run_ended", "run_finished"}
+"""They follow from the traffic of the run as a whole."""
 NEVER_DROPPED = r"from rank 0: it has not come|EADDRINUSE|deadlock"
 FAULTS = [
-    Fault(two_never_come, 4, "waiting_for_rank", r".*rank 1: it has not come; 2 of 4 ranks have published.*missing: rank 1 and rank 2", "has it started", "EADDRINUSE"),
-    Fault(one_dies_before_all_have_come, 4, "rank_lost", r".*rank 1 .* ended before all ranks had come; 2 of 4 are still there", "log of that process", "none of 4|0 of 4"),
-    Fault(all_are_killed, 2, "run_ended", r".*ended: the connections of all 2 processes closed after TIME", "cannot be seen here", "finished"),
-    Fault(a_paired_rank_is_replaced, 3, "rank_zero_slow", r".*rank 0 .*it had published it, and it was dropped: .* a process of rank 1, and another took.*", "restart all", NEVER_DROPPED),
+    Fault(two_never_come, 4, "waiting_for_rank", r".*rank 1: it has not come; 2 of 4 ranks have published.*missing: rank 1 and rank 2", "has it started", "EADDRINUSE", shows="ranks_joined 2"),
+    Fault(one_dies_before_all_have_come, 4, "rank_lost", r".*rank 1 .* ended before all ranks had come; 2 of 4 are still there", "log of that process", "none of 4|0 of 4", shows="ranks_joined 2"),
+    Fault(all_are_killed, 2, "run_ended", r".*ended: the connections of all 2 processes closed after TIME", "cannot be seen here", "finished", shows="ranks_joined 0"),
+    Fault(a_paired_rank_is_replaced, 3, "rank_zero_slow", r".*rank 0 .*it had published it, and it was dropped: .* a process of rank 1, and another took.*", "restart all", NEVER_DROPPED, shows="ranks_expected 3"),
     Fault(
         a_client_leaves_without_a_word,
         2,
@@ -175,6 +219,7 @@ FAULTS = [
         r".*rank 1: it has not come; .*without publishing an address: process \d+ at 127\.0\.0\.1 \(after TIME\)",
         "process that ended",
         "deadlock",
+        shows="ranks_joined 1",
     ),
     Fault(
         static_nodes_never_come,
@@ -183,6 +228,7 @@ FAULTS = [
         r"job: 2 of 4 nodes have joined; node 1 and node 3 have been missing for TIME \(4 by rank 0's role exchange\)",
         "missing node",
         "deadlock|node 0 .*missing",
+        shows="rendezvous_missing_nodes 2",
     ),
     Fault(
         an_agent_is_frozen,
@@ -191,6 +237,7 @@ FAULTS = [
         r"job round 0: \S+ \(node rank [01]\) has sent no heartbeat for TIME, though its connection is open: \S+ \(node rank [01]\) took it out of the round; 1 node left",
         "frozen",
         "died or failed",
+        shows="rendezvous_joined_nodes 1",
     ),
     Fault(
         a_newcomer_asks_for_more_nodes,
@@ -207,6 +254,7 @@ FAULTS = [
         r"store:\d+: 2 processes have waited TIME for the address of rank 1: it has not come; 2 of 3 ranks have published, 2 processes have connected",
         "has it started",
         "deadlock|nobody has come",
+        shows="ranks_joined 2",
     ),
     Fault(
         a_key_is_misspelt,
@@ -215,6 +263,7 @@ FAULTS = [
         r".*: rank 1 on \S+ and rank 2 on \S+ have waited TIME for `/default_pg/0//data_redy`, which nobody has written; `/default_pg/0//data_ready` exists",
         "may be a slip",
         "deadlock|; ended",
+        shows="ranks_joined 3",
     ),
     Fault(
         a_rank_does_not_reach_a_barrier,
@@ -223,8 +272,44 @@ FAULTS = [
         r".*: rank 1 on \S+ and rank 2 on \S+ have waited TIME at the barrier `/default_pg/0//checkpoint`; not there: rank 0 on \S+",
         "gone another way",
         "deadlock|; ended|nobody has written",
+        shows="ranks_joined 3",
     ),
-    Fault(a_static_node_dies, 2, "node_died", r"job: node 1 at 127\.0\.0\.1 died or failed: the connection closed after the round was complete; 1 node left", "static", "heartbeats|while training"),
+    Fault(a_static_node_dies, 2, "node_died", r"job: node 1 at 127\.0\.0\.1 died or failed: the connection closed after the round was complete; 1 node left", "static", "heartbeats|while training", shows="rendezvous_missing_nodes 1"),
+    Fault(
+        a_program_polls_a_key,
+        2,
+        "gave_up",
+        r".*: rank 1 on \S+ gave up on `/default_pg/0//next_shard` after TIME and tries again",
+        "nothing, if the program means to poll",
+        "most programs end|should have written|deadlock",
+        shows="ranks_joined 2",
+    ),
+    Fault(
+        a_rank_ends_soon_after_it_has_published,
+        3,
+        "ranks_ended",
+        r".*: rank 1 on \S+ ended TIME ago, TIME after all had published their addresses, while 2 processes still run",
+        "GLOO_SOCKET_IFNAME",
+        "have met|finished",
+        shows="ranks_joined 2",
+    ),
+    Fault(
+        static_jobs_follow_each_other,
+        2,
+        "run_finished",
+        r"none finished: 2 nodes after TIME",
+        "",
+        "started again|died or failed|left without finishing",
+        shows="rendezvous_joined_nodes 0",
+    ),
+    Fault(
+        nodes_use_two_backends,
+        2,
+        "two_backends",
+        r"job: nodes of this run use two rendezvous backends, and never meet: rallypoint \(\S+\), and c10d \(\S+\)",
+        "same --rdzv-backend",
+        "deadlock|died or failed",
+    ),
 ]
 
 
@@ -234,15 +319,40 @@ def test_fault(fault: Fault, rallypoint_factory: Serve, jobs: Jobs, fork: Fork) 
     stage = Stage(server, jobs, fork(fault.places) if fault.places else [])
     try:
         fault.play(stage)
+        played = time.time()
         told = explained(server, fault.code, fault.says)
+        metrics = scraped(server)
     finally:
         stage.end()
     assert told.get("evidence") or fault.code in WITHOUT_EVIDENCE, told
     assert fault.remedy in told["remedy"]
+    of_code = [line for line in log_lines(server) if line.get("code") == fault.code]
+    said = next(line for line in of_code if re.match(fault.says.replace("TIME", TIME), line["message"]))
+    # Processes may start late: the fault begins with what the server saw of it.
+    waited = datetime.fromisoformat(said["timestamp"]).timestamp() - max(played, told["since"])
+    assert waited <= EXPLAIN_AFTER + fault.within
+    assert len(of_code) <= FEW
     assert [line["message"] for line in log_lines(server) if re.search(fault.never, line["message"])] == []
+    assert_in_metrics(metrics, fault, told)
     run = [f"--run={told['run_id']}"] if told["run_id"] else []
     shown = subprocess.run([binary(), "status", f"127.0.0.1:{server.admin_port}", *run], capture_output=True, text=True, timeout=20, check=True)
     # Its lines are wrapped, and the times in them go on.
     words = " ".join(shown.stdout.split())
     before, _, after = re.sub(r"\d+(\.\d)? (s|ms|min)( \d+ s)?", "TIME", told["text"]).partition("TIME")
     assert before in words and after.rpartition("TIME")[2] in words, shown.stdout
+
+
+def scraped(server: Server) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.admin_port}/metrics", timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def assert_in_metrics(metrics: str, fault: Fault, told: dict[str, Any]) -> None:
+    """Warnings and errors are there by their code, and the numbers are right. Two runs of one id have their ports behind it."""
+    run = rf'run_id="{re.escape(told["run_id"])}(@\d+)?"'
+    severity = told["severity"]
+    counted = re.search(rf'^rallypoint_run_explanations{{code="{fault.code}",{run},severity="{severity}"}} [1-9]', metrics, re.M)
+    assert bool(counted) == (severity != "info"), metrics
+    if fault.shows:
+        name, value = fault.shows.split()
+        assert re.search(rf"^rallypoint_{name}{{{run}}} {value}$", metrics, re.M), metrics

@@ -13,7 +13,7 @@ use super::run::{RunKey, SETTLE, TrackedNode, TrackedRun};
 use super::summary::summary;
 use super::told::{Change, Told};
 use super::watch::{Clash, Client, GivenUp};
-use crate::api::{RunKind, RunState, TimelineEvent};
+use crate::api::{RunKind, RunState, Seen, TimelineEvent};
 use crate::core::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use crate::core::protocol::keys::Role;
 
@@ -300,7 +300,9 @@ impl Look<'_> {
                 second: format!("{} ({})", other.kind().name(), who(other)),
             };
             let since = run.first_seen().max(other.first_seen());
-            let finding = Finding::new(reason, "", since);
+            let joins = run.participants().take(1).chain(other.participants().take(1));
+            let joins = joins.map(|node| node.evidence(Seen::Joined, None, node.joined));
+            let finding = Finding::new(reason, "", since).seen(joins);
             held.push(Held { store: key.port(), run: Some(key.clone()), finding });
         }
         held

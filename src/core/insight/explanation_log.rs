@@ -123,7 +123,7 @@ impl ExplanationLog {
             return;
         }
         let pause = self.explain_after.max(Duration::from_secs(1));
-        let next = if reason.is_waiting() { since + self.explain_after } else { since };
+        let next = if reason.is_waiting() { since + reason.lasts_for(self.explain_after) } else { since };
         let id = self.take_id();
         let (said, fresh, until) = (false, true, None);
         let entry = Entry { id, reason, evidence, subject, since, next, pause, said, fresh, until };

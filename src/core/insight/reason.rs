@@ -8,6 +8,8 @@ mod remedies;
 mod values;
 mod words;
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 pub(super) use self::evidence::{Evidence, Finding};
@@ -393,6 +395,16 @@ impl Reason {
             _ => false,
         };
         if is_eliminated { Certainty::Eliminated } else { Certainty::Seen }
+    }
+
+    /// How long it has to last before it is said. That some ranks have ended is no guess, and only good to know; that
+    /// they ended soon is a warning, which jobs of a few seconds should not get when their ranks end one by one.
+    pub fn lasts_for(&self, explain_after: Duration) -> Duration {
+        const ENDED: Duration = Duration::from_secs(5);
+        match self {
+            Self::RanksEnded { soon: None, .. } => explain_after.min(ENDED),
+            _ => explain_after,
+        }
     }
 
     /// Whether it is a wait: reported only when it has lasted, and again with growing pauses.

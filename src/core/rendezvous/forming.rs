@@ -1,5 +1,6 @@
 //! The round that forms: when it is complete, when it is given up, and what it waits for.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::reason::some_of;
@@ -136,6 +137,22 @@ impl Run {
         names.into_iter().map(|(_, name)| name).collect()
     }
 
+    /// Names of missing nodes that nodes of the forming round have, too: pods that were started again. The round waits
+    /// for the process of before until its keep-alive runs out.
+    fn replaced(&self, missing: &[String]) -> Vec<String> {
+        if missing.is_empty() {
+            return Vec::new();
+        }
+        let is_missing = |member: &&Member| member.watched && matches!(member.seat, Seat::InRound(_));
+        let members = || self.walk().map(|(_, member)| member);
+        let left: BTreeSet<&str> =
+            members().filter(is_missing).map(|member| member.info.name.as_str()).collect();
+        let come = members().filter(|member| member.seat == Seat::Forming);
+        let again: BTreeSet<&str> =
+            come.map(|member| member.info.name.as_str()).filter(|name| left.contains(name)).collect();
+        again.into_iter().take(LISTED).map(str::to_owned).collect()
+    }
+
     /// What the forming round waits for, in words.
     pub(super) fn missing(&self, now: Timestamp) -> String {
         let Terms { min_nodes, max_nodes, .. } = self.terms;
@@ -147,6 +164,11 @@ impl Run {
             let mut text = format!("{nodes} of round {round} not yet joined again");
             if !names.is_empty() {
                 text = format!("{text}: {}", some_of(&names));
+            }
+            let again = self.replaced(&names);
+            if !again.is_empty() {
+                let processes = if again.len() == 1 { "that process" } else { "those processes" };
+                text = format!("{text} ({processes} of before: {} came anew)", some_of(&again));
             }
             return text;
         }

@@ -312,6 +312,22 @@ fn a_node_that_joins_again_after_a_failure_starts_a_new_round_with_its_rank() {
 }
 
 #[test]
+fn a_node_that_came_anew_is_told_from_the_process_before() {
+    let mut table = Table::new();
+    table.all_join(&["a", "b", "c"], 2, 4);
+    table.advance(30 * SECOND);
+    for node in ["a", "b", "c"] {
+        table.beat(node, 1);
+    }
+    table.join(again("a", "2", 2, 4)).expect("a place");
+    let anew = Join { node: label("new"), ..join("b", 2, 4) };
+    table.join(anew).expect("a place");
+    let reason = table.reason("a");
+    let words = "2 nodes of round 1 not yet joined again: b (10.0.0.1), c (10.0.0.1) (that process of before: b came anew)";
+    assert!(reason.contains(words), "{reason}");
+}
+
+#[test]
 fn no_round_completes_without_the_nodes_that_may_still_join_again_before_the_deadline() {
     let mut table = Table::new();
     table.all_join(&["a", "b", "c"], 1, 3);

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import urllib.error
+import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,7 +43,8 @@ def explanations(server: Server) -> Iterator[dict[str, Any]]:
     yield from listed["explanations"]
     for run in listed["runs"]:
         try:
-            yield from server.get_json(f"/api/v1/runs/{run['run_id']}?store={run['store']}")["explanations"]
+            which = {name: run[name] for name in ("store", "kind") if run[name]}
+            yield from server.get_json(f"/api/v1/runs/{run['run_id']}?{urllib.parse.urlencode(which)}")["explanations"]
         except urllib.error.HTTPError as gone:
             assert gone.code == 404
 

@@ -8,6 +8,7 @@ With `--out DIR` each rank writes `rank-R.json` there. The other options make th
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import json
 import os
@@ -49,7 +50,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--crash", metavar="RANK:ATTEMPT", help="that rank exits with code 13 in the middle of training")
     parser.add_argument("--kill", metavar="RANK:ATTEMPT", help="that rank kills itself with SIGKILL in the middle of training")
     parser.add_argument("--late", metavar="RANK:ATTEMPT", help="that rank waits for the file `go-on` before it joins the process group")
-    parser.add_argument("--own-keys", choices=["slip", "barrier"], help="all ranks but 0 wait for a misspelt key of theirs, or at a barrier that rank 0 never reaches")
+    parser.add_argument("--own-keys", choices=["slip", "barrier", "poll"], help="all ranks but 0 wait for a misspelt key of theirs, at a barrier that rank 0 never reaches, or again and again for a short time")
     parser.add_argument("--linger", type=float, default=0, help="seconds to stay after the result was written")
     return parser.parse_args()
 
@@ -145,6 +146,10 @@ class Rank:
             self.wait_for_release()
         elif self.args.own_keys == "slip":
             store.wait(["data_redy"])
+        elif self.args.own_keys == "poll":
+            while not (self.args.out / "go-on").exists():
+                with contextlib.suppress(dist.DistStoreError):
+                    store.wait(["next_shard"], timedelta(seconds=1))
         else:
             from torch.distributed.elastic.utils.store import barrier
 

@@ -2,7 +2,7 @@
 //!
 //! The workers of a round meet in the round's own store; what is seen there belongs to the run.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::facts::{Native, Spare};
@@ -300,7 +300,12 @@ fn missing(snapshot: &RunSnapshot, forms: bool) -> Vec<MissingNode> {
         }),
         _ => None,
     });
-    let of_last_round: Vec<_> = of_last_round.take(MISSING_SHOWN).collect();
+    // Who came anew with the same name is there.
+    let waits = |node: &&NodeSnapshot| matches!(node.state, NodeState::Waiting { .. });
+    let there: HashSet<&str> =
+        snapshot.nodes.iter().filter(waits).map(|node| node.info.name.as_str()).collect();
+    let is_out = |node: &MissingNode| node.name.as_deref().is_none_or(|name| !there.contains(name));
+    let of_last_round: Vec<_> = of_last_round.filter(is_out).take(MISSING_SHOWN).collect();
     if !of_last_round.is_empty() {
         return of_last_round;
     }

@@ -321,6 +321,9 @@ fn a_rank_of_a_native_round_that_ends_alone_is_told() {
         native
     };
     let native = play(&[1], false);
+    let told = native.lab.said.iter().find(|(_, said)| said.code == "ranks_ended");
+    let after = told.map(|(at, said)| at - said.since);
+    assert!(after.is_some_and(|seconds| seconds < 8.0), "{after:?}");
     let said = native.lab.texts("ranks_ended");
     assert!(
         matches!(said[..], [text, ..] if text.contains("rank 1 on host1 ended") && text.contains("1 process still runs")),

@@ -359,10 +359,17 @@ impl World for Truth {
                 };
                 any(&|m| (count(m, true)..=count(m, false)).contains(&joined), "not so many")?;
                 let missing = after("not yet joined again: ");
+                let (missing, again) = missing
+                    .split_once(" (that process")
+                    .or(missing.split_once(" (those"))
+                    .unwrap_or((&missing, ""));
+                if !again.is_empty() {
+                    self.all(at, again, |_, agent| agent.joins())?;
+                }
                 if missing.is_empty() {
                     Ok(())
                 } else {
-                    self.all(at, &missing, |_, agent| !agent.joins() || !agent.acts)
+                    self.all(at, missing, |_, agent| !agent.joins() || !agent.acts)
                 }
             }
             "node_came_late" => {
@@ -425,10 +432,29 @@ impl World for Truth {
         };
         let (some, none) = (moment.agents.iter().any(|a| there(&a)), run.summary.state.is_over());
         yes(!(some && none) || moment.closed, &format!("its state is {:?}", run.summary.state))?;
+        let nodes = &run.summary.nodes;
+        let (joined, missing) = (nodes.joined as usize, nodes.missing.unwrap_or(0) as usize);
+        // Of one that is dead or frozen it is known a while later.
+        let sure = |n: usize| moment.agents.iter().filter(|agent| agent.acts && agent.joins()).count() <= n;
+        let may = |n: usize| moment.agents.iter().filter(|agent| agent.joins() || !agent.acts).count() >= n;
+        if matches!(run.summary.state, RunState::Joining | RunState::LastCall) {
+            yes(sure(joined) && may(joined), &format!("{joined} have joined"))?;
+            let needed = nodes.expected.as_ref().map_or(0, |expected| expected.min as usize);
+            yes(
+                missing <= needed.saturating_sub(joined),
+                &format!("{joined} of {needed}, {missing} are missing"),
+            )?;
+        } else if !run.summary.state.is_over() {
+            let runs = |agent: &&Agent| {
+                let is_of_round = agent.place.is_some_and(|place| place.round == moment.round);
+                agent.is_there() && agent.acts && agent.phase == Phase::Runs && is_of_round
+            };
+            let running = moment.agents.iter().filter(runs).count();
+            yes((running..=moment.size as usize).contains(&joined), &format!("{joined} have joined"))?;
+        }
         for missing in run.missing.iter().filter_map(|missing| missing.name.as_ref()) {
-            // Where a host was replaced, its name may mean the agent before.
             let mut called = moment.agents.iter().filter(|agent| format!("h{}", agent.host) == *missing);
-            yes(called.any(|agent| !agent.joins() || !agent.acts), &format!("{missing} is missing"))?;
+            yes(!called.any(|agent| agent.joins() && agent.acts), &format!("{missing} is missing"))?;
         }
         let stuck = moment.agents.iter().find(|agent| {
             agent.acts && agent.joins() && agent.connected && agent.since + 7.0 < self.seconds()
