@@ -58,6 +58,30 @@ pub struct CpuTime {
     pub ran: Duration,
     /// Ready to run, but without a core; 0 where the kernel does not say.
     pub queued: Duration,
+    /// The kernel's part of the time on a core, in clock ticks.
+    pub in_kernel: Duration,
+}
+
+impl CpuTime {
+    /// What was added since an earlier reading.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            ran: self.ran.saturating_sub(earlier.ran),
+            queued: self.queued.saturating_sub(earlier.queued),
+            in_kernel: self.in_kernel.saturating_sub(earlier.in_kernel),
+        }
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn and(self, more: Self) -> Self {
+        Self {
+            ran: self.ran.saturating_add(more.ran),
+            queued: self.queued.saturating_add(more.queued),
+            in_kernel: self.in_kernel.saturating_add(more.in_kernel),
+        }
+    }
 }
 
 /// Memory of a process, in bytes.
@@ -94,12 +118,13 @@ impl Process {
     /// The exact form leaves out threads that have ended, so a difference of two readings is right for a process that
     /// keeps its threads.
     pub fn cpu(&self) -> io::Result<CpuTime> {
-        let mut sum = CpuTime::default();
+        let in_ticks = self.cpu_in_ticks()?;
+        let mut sum = CpuTime { in_kernel: in_ticks.in_kernel, ..CpuTime::default() };
         for task in std::fs::read_dir(self.dir.join("task"))? {
             let text = match std::fs::read_to_string(task?.path().join("schedstat")) {
                 Ok(text) => text,
                 // A kernel without it has none for any thread. A thread may also have just ended.
-                Err(_) if sum == CpuTime::default() => return self.cpu_in_ticks(),
+                Err(_) if sum.ran.is_zero() => return Ok(in_ticks),
                 Err(_) => continue,
             };
             let mut numbers = text.split_ascii_whitespace().map(|number| number.parse().unwrap_or(0));
@@ -107,18 +132,20 @@ impl Process {
             sum.ran = sum.ran.saturating_add(next());
             sum.queued = sum.queued.saturating_add(next());
         }
-        if sum.ran.is_zero() { self.cpu_in_ticks() } else { Ok(sum) }
+        Ok(if sum.ran.is_zero() { in_ticks } else { sum })
     }
 
     fn cpu_in_ticks(&self) -> io::Result<CpuTime> {
         let text = std::fs::read_to_string(self.dir.join("stat"))?;
         // The name in parentheses may hold blanks; behind it utime and stime are the 12th and 13th field.
         let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields);
-        let ticks: u64 =
-            fields.split_ascii_whitespace().skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum();
+        let mut fields =
+            fields.split_ascii_whitespace().skip(11).map(|field| field.parse::<u64>().unwrap_or(0));
         let per_second = u32::try_from(rustix::param::clock_ticks_per_second()).unwrap_or(u32::MAX);
-        let ran = Duration::from_secs(ticks).checked_div(per_second).unwrap_or_default();
-        Ok(CpuTime { ran, queued: Duration::ZERO })
+        let mut next =
+            || Duration::from_secs(fields.next().unwrap_or(0)).checked_div(per_second).unwrap_or_default();
+        let (in_user, in_kernel) = (next(), next());
+        Ok(CpuTime { ran: in_user.saturating_add(in_kernel), queued: Duration::ZERO, in_kernel })
     }
 
     /// Memory now.
@@ -152,6 +179,8 @@ mod tests {
         std::hint::black_box(sum);
         let ticks = own.cpu_in_ticks().expect("readable").ran;
         assert!(ticks >= Duration::from_millis(10), "the coarse clock agrees: {ticks:?}");
+        let used = own.cpu().expect("readable").since(before);
+        assert!(used.ran >= Duration::from_millis(20) && used.in_kernel <= ticks, "{used:?} of {ticks:?}");
         let memory = own.memory().expect("readable");
         assert!(memory.resident > 1 << 20 && memory.peak >= memory.resident, "{memory:?}");
     }

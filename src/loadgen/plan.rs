@@ -393,16 +393,25 @@ impl Plan {
 
     /// One address has ports for so many connections. On loopback there are more addresses for the taking.
     fn choose_sources(&mut self) -> Result<(), PlanError> {
+        /// Links of one address. Where many ports are taken the kernel searches long for a free one, and a server lets one
+        /// address have half of the links.
+        const LINKS_EACH: usize = 2000;
         if let Some(&other) = self.sources.iter().find(|ip| ip.is_ipv4() != self.target.is_ipv4()) {
             return Err(PlanError::SourceFamily(other));
         }
         let needed = self.connections_made();
         let addresses = needed.div_ceil(usable_ports());
-        if addresses <= self.sources.len().max(1) {
-            return Ok(());
+        let is_loopback = self.target.is_ipv4() && self.target.ip().is_loopback();
+        if !self.sources.is_empty() || !is_loopback {
+            let are_enough = addresses <= self.sources.len().max(1);
+            return are_enough.then_some(()).ok_or(PlanError::Sources { needed, addresses });
         }
-        if !self.sources.is_empty() || !self.target.is_ipv4() || !self.target.ip().is_loopback() {
-            return Err(PlanError::Sources { needed, addresses });
+        let addresses = match self.relayed {
+            Some(Relayed::Links { .. }) => needed.div_ceil(LINKS_EACH),
+            _ => addresses,
+        };
+        if addresses <= 1 {
+            return Ok(());
         }
         self.sources =
             (1..=addresses).map(|n| Ipv4Addr::new(127, 0, (n >> 8) as u8, n as u8).into()).collect();
@@ -488,7 +497,14 @@ mod tests {
         assert_eq!((plan.choose_sources(), plan.sources.len()), (Ok(()), 0));
         plan.ranks += 1;
         assert_eq!((plan.choose_sources(), plan.sources.len()), (Ok(()), 2));
+        plan.sources.clear();
+        let url = "http://127.0.0.1:1".parse().expect("a URL");
+        plan.relayed = Some(Relayed::Links { admin: local(1), url, ranks: 8 });
+        plan.ranks = 100_000;
+        assert_eq!((plan.choose_sources(), plan.sources.len()), (Ok(()), 7), "12,500 links");
+        plan.relayed = None;
         plan.target = SocketAddr::from(([192, 0, 2, 1], 1));
+        plan.ranks = usable_ports() + 1;
         plan.sources.truncate(1);
         assert!(matches!(plan.choose_sources(), Err(PlanError::Sources { addresses: 2, .. })));
         plan.sources = vec!["::1".parse().expect("an address")];

@@ -60,6 +60,8 @@ pub struct Section {
 pub struct ServerUse {
     /// CPU time of all threads.
     pub cpu_seconds: f64,
+    /// The kernel's part of it, which the system counts in steps of 10 ms.
+    pub kernel_seconds: f64,
     /// CPU time for each unit of the section, in microseconds.
     pub cpu_us_per_unit: f64,
     /// Resident memory before its first round (bytes).
@@ -73,6 +75,8 @@ pub struct ServerUse {
 pub struct GeneratorUse {
     /// CPU time of all threads.
     pub cpu_seconds: f64,
+    /// The kernel's part of it, which the system counts in steps of 10 ms.
+    pub kernel_seconds: f64,
     /// Part of the time its threads were on a core, 0 to 1.
     pub busy: f64,
     /// Part of the time its threads waited for a core, 0 to 1.
@@ -184,18 +188,20 @@ impl fmt::Display for Section {
         if let Some(server) = &self.server {
             writeln!(
                 f,
-                "  server CPU {} per {}, {} in all; memory {} -> {}",
+                "  server CPU {} per {}, {} in all, {} of it in the kernel; memory {} -> {}",
                 Micros(server.cpu_us_per_unit),
                 self.unit,
                 Micros(server.cpu_seconds * 1e6),
+                Micros(server.kernel_seconds * 1e6),
                 Bytes(server.resident_before),
                 Bytes(server.resident_after)
             )?;
         }
         writeln!(
             f,
-            "  load generator CPU {}, its threads busy {:.0} % of the time",
+            "  load generator CPU {}, {} of it in the kernel, its threads busy {:.0} % of the time",
             Micros(self.generator.cpu_seconds * 1e6),
+            Micros(self.generator.kernel_seconds * 1e6),
             self.generator.busy * 100.0
         )?;
         if !self.latencies_us.is_empty() {

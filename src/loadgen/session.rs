@@ -60,6 +60,7 @@ struct Measured {
     wall: Duration,
     counts: Counts,
     server: Option<ServerUse>,
+    server_cpu: CpuTime,
     generator: CpuTime,
 }
 
@@ -188,10 +189,9 @@ impl Session<'_> {
         section.units += units;
         section.rounds += 1;
         section.wall += wall;
-        section.generator.ran += own_after.ran.saturating_sub(own_before.ran);
-        section.generator.queued += own_after.queued.saturating_sub(own_before.queued);
+        section.generator = section.generator.and(own_after.since(own_before));
+        section.server_cpu = section.server_cpu.and(server_after.since(server_before));
         if let Some(server) = &mut section.server {
-            server.cpu_seconds += server_after.saturating_sub(server_before).as_secs_f64();
             server.resident_after = resident_after;
         }
         section.counts.merge(counts);
@@ -271,6 +271,7 @@ impl Session<'_> {
                 wall: Duration::ZERO,
                 counts: Counts::default(),
                 server,
+                server_cpu: CpuTime::default(),
                 generator: CpuTime::default(),
             });
             self.measured.len() - 1
@@ -283,17 +284,17 @@ impl Session<'_> {
     }
 
     /// CPU time of the server once it has nothing more to do, or after a while.
-    fn server_cpu(&self) -> Result<Duration, Error> {
+    fn server_cpu(&self) -> Result<CpuTime, Error> {
         const PAUSE: Duration = Duration::from_millis(2);
         /// A bystander's questions take less.
         const IDLE: Duration = Duration::from_micros(100);
-        let (Some(server), Some(pid)) = (&self.server, self.plan.pid) else { return Ok(Duration::ZERO) };
-        let read = || server.cpu().map(|time| time.ran).map_err(|source| Error::Process { pid, source });
+        let (Some(server), Some(pid)) = (&self.server, self.plan.pid) else { return Ok(CpuTime::default()) };
+        let read = || server.cpu().map_err(|source| Error::Process { pid, source });
         let mut last = read()?;
         for _ in 0..250 {
             std::thread::sleep(PAUSE);
             let now = read()?;
-            if now.saturating_sub(last) < IDLE {
+            if now.since(last).ran < IDLE {
                 break;
             }
             last = now;
@@ -338,11 +339,14 @@ impl Measured {
             requests: self.counts.requests(),
             latencies_us: self.counts.latencies().map(|(name, found)| (name, Latency::of(found))).collect(),
             server: self.server.map(|server| ServerUse {
-                cpu_us_per_unit: server.cpu_seconds * 1e6 / self.units.max(1) as f64,
+                cpu_seconds: self.server_cpu.ran.as_secs_f64(),
+                kernel_seconds: self.server_cpu.in_kernel.as_secs_f64(),
+                cpu_us_per_unit: self.server_cpu.ran.as_secs_f64() * 1e6 / self.units.max(1) as f64,
                 ..server
             }),
             generator: GeneratorUse {
                 cpu_seconds: self.generator.ran.as_secs_f64(),
+                kernel_seconds: self.generator.in_kernel.as_secs_f64(),
                 busy: share(self.generator.ran),
                 queued: share(self.generator.queued),
             },

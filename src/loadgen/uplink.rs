@@ -1,7 +1,7 @@
 //! The generator as the relays of a whole cluster: many ranks share a link to the server's admin port, without the loopback
 //! connections that real relays would have between. The link's end is the relay's own.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -27,7 +27,8 @@ use crate::tls::{Moved, Stream};
 /// What waits for one rank, and who waits for it.
 #[derive(Debug, Default)]
 struct Mailbox {
-    replies: BytesMut,
+    /// Ranks with the same answer share its bytes.
+    replies: VecDeque<Bytes>,
     reader: Option<Waker>,
     writer: Option<Waker>,
 }
@@ -99,8 +100,8 @@ impl Uplink {
             match event {
                 RelayEvent::Up => {}
                 RelayEvent::Reply(no, bytes) => {
-                    if let Some(rank) = ranks.get_mut(&no) {
-                        rank.replies.extend_from_slice(&bytes);
+                    if let Some(rank) = ranks.get_mut(&no).filter(|_| !bytes.is_empty()) {
+                        rank.replies.push_back(bytes);
                         wake(&mut rank.reader);
                     }
                 }
@@ -172,14 +173,18 @@ impl AsyncRead for Rank {
         let mut state = self.uplink.state();
         let State { end, ranks, broken } = &mut *state;
         let Some(rank) = ranks.get_mut(&self.no) else { return Poll::Ready(Ok(())) };
-        let ready = rank.replies.len().min(buf.remaining());
-        if ready == 0 && !*broken {
+        if rank.replies.is_empty() && !*broken {
             rank.reader = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        buf.put_slice(&rank.replies[..ready]);
-        rank.replies.advance(ready);
-        end.delivered(self.no, ready);
+        let before = buf.remaining();
+        while let Some(first) = rank.replies.front_mut().filter(|_| buf.remaining() > 0) {
+            buf.put_slice(&first.split_to(first.len().min(buf.remaining())));
+            if first.is_empty() {
+                rank.replies.pop_front();
+            }
+        }
+        end.delivered(self.no, before.saturating_sub(buf.remaining()));
         if end.has_frames() {
             self.uplink.frames.notify_one();
         }
