@@ -140,6 +140,14 @@ def a_rank_ends_soon_after_it_has_published(stage: Stage) -> None:
     job.kill_node(1)
 
 
+def a_rank_is_started_again_alone(stage: Stage) -> None:
+    job = stage.env([0, 1, 2], "--hold")
+    for rank in range(3):
+        job.wait_for_mark("training", rank)
+    job.kill_node(1)
+    job.start(1)
+
+
 def static_jobs_follow_each_other(stage: Stage) -> None:
     """No fault: the id of a static run is `none` unless it is given one, so that each job seems to be the last one."""
     for _ in range(2):
@@ -292,6 +300,14 @@ FAULTS = [
         "GLOO_SOCKET_IFNAME",
         "have met|finished",
         shows="ranks_joined 2",
+    ),
+    Fault(
+        a_rank_is_started_again_alone,
+        3,
+        "rank_zero_slow",
+        r".*: 1 process has waited TIME for the address from rank 0 on \S+: it is there, and goes on with the attempt before",
+        "all ranks, of the job together",
+        "busy or stuck|has not come|finished",
     ),
     Fault(
         static_jobs_follow_each_other,

@@ -562,6 +562,40 @@ fn faults_at_the_end_of_ranks() {
             never: &["finished", " 0 processes"],
         },
         Fault {
+            name: "env: a rank comes again alone, and the others go on",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                read_each_other(lab, &[0, 1, 2], 3);
+                lab.pass(20.0);
+                lab.leave(2);
+                lab.pass(1.0);
+                replace(lab, 12, 2, 3);
+                lab.wait_for_rank(12, 0);
+            },
+            code: "rank_zero_slow",
+            says: &["rank 0 on host0: it is there, and goes on with the attempt before"],
+            remedy: "all ranks, of the job together",
+            within: WAIT,
+            never: &["busy or stuck", "has not come", "none of 3"],
+        },
+        Fault {
+            name: "env: a process connects and does not publish its address",
+            play: |lab| {
+                ranks(lab, &[0, 1], 3);
+                lab.worker(2, "10.0.0.2");
+                read_each_other(lab, &[0, 1], 3);
+            },
+            code: "waiting_for_rank",
+            says: &[
+                "rank 2: nobody has published it",
+                "process 2002 at 10.0.0.2 is connected and has told no rank",
+                "3 processes have connected",
+            ],
+            remedy: "told no rank",
+            within: WAIT,
+            never: &["has not come", "missing"],
+        },
+        Fault {
             name: "env: a rank cannot connect to another and ends",
             play: |lab| {
                 ranks(lab, &[0, 1, 2], 3);
@@ -575,6 +609,17 @@ fn faults_at_the_end_of_ranks() {
             never: &["have met"],
         },
     ]);
+}
+
+#[test]
+fn a_process_that_never_was_a_rank_leaves_without_a_word() {
+    let mut lab = lab();
+    lab.worker(0, "10.0.0.0");
+    lab.pass(10.0);
+    lab.leave(0);
+    lab.pass(5.0);
+    assert!(lab.run("store:29500").summary.state.is_over());
+    assert_eq!(lab.complaints(), Vec::<&str>::new());
 }
 
 #[test]
