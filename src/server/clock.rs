@@ -11,18 +11,28 @@ use crate::core::ids::Timestamp;
 /// The process's monotonic clock. The only place where the server reads time for the core.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
+    zero: std::time::Instant,
     start: std::time::Instant,
 }
 
+/// What a journal remembers was before the start, and has a time, too.
+const REMEMBERED: Duration = Duration::from_hours(365 * 24);
+
 impl Clock {
-    /// Starts at zero now.
+    /// Starts now, a year after zero.
     pub fn start() -> Self {
-        Self { start: moment() }
+        let start = moment();
+        Self { zero: start.checked_sub(REMEMBERED).unwrap_or(start), start }
+    }
+
+    /// Time since zero.
+    pub fn now(&self) -> Timestamp {
+        Timestamp(moment().saturating_duration_since(self.zero))
     }
 
     /// Time since the start.
-    pub fn now(&self) -> Timestamp {
-        Timestamp(moment().saturating_duration_since(self.start))
+    pub fn up(&self) -> Duration {
+        moment().saturating_duration_since(self.start)
     }
 }
 

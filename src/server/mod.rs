@@ -112,10 +112,11 @@ impl Server {
             Arc::clone(&gates),
             Arc::clone(&links),
             clock,
+            &before,
         );
         if before.epoch.number > 0 {
             let keys: usize = stores.listeners().iter().map(|listener| listener.engine().stats().keys).sum();
-            let took = Elapsed(clock.now().0);
+            let took = Elapsed(clock.up());
             let written = written.map_or_else(String::new, |ago| {
                 format!("; the journal was written last {} before that", Elapsed(ago))
             });
@@ -124,9 +125,14 @@ impl Server {
         Ok(Arc::new(Self { clock, cleanup_log, stores, rounds, gates, links, watch }))
     }
 
-    /// The time of this server's life.
+    /// This moment.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// For how long the server has been there.
+    pub fn up(&self) -> Duration {
+        self.clock.up()
     }
 
     /// What the rules for stale keys did in all stores, counted.
@@ -243,6 +249,7 @@ impl Server {
                 self.links.copy(journal).await;
                 self.rounds.copy().await;
                 self.gates.copy().await;
+                self.watch.copy().await;
             };
             self.stores.tidy_journal(others).await;
         }

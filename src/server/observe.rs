@@ -17,7 +17,8 @@ use super::stores::StoreHost;
 use super::tcp::{Foreign, StoreListener, Throttle};
 use crate::api::{Explanation, Run, RunKind, RunList, Severity, Snapshot};
 use crate::core::ids::{RunId, Timestamp};
-use crate::core::insight::{Change, Insight, Reason, Settings, StoreOwner};
+use crate::core::insight::{Change, Insight, PastRow, Reason, Settings, StoreOwner};
+use crate::core::journal::{Image, Row, Table};
 use crate::server::clock::Clock;
 use crate::server::engine::{LongWaits, Reservation, Seen};
 
@@ -98,6 +99,7 @@ impl Watch {
         gates: Arc<PodGates>,
         links: Arc<LinkHost>,
         clock: Clock,
+        before: &Image,
     ) -> Self {
         let (server, now) = (stores.config(), clock.now());
         let config = &server.insight;
@@ -110,9 +112,12 @@ impl Watch {
             link_grace: server.link_grace,
             epoch: unix.saturating_sub(now.0).as_secs_f64(),
         };
+        let mut state = State::new(settings.clone(), 0, now);
+        let pasts = before.entries.get(&Table::Past).into_iter().flatten();
+        state.insight.remember(pasts.map(|(id, body)| (id.to_vec(), serde_json::from_slice(body).ok())));
         Self {
             enabled: config.enabled,
-            state: Mutex::new(State::new(settings.clone(), 0)),
+            state: Mutex::new(state),
             memory: Mutex::new(stores.budget().reservation()),
             most_memory: server.max_memory / RUNS_SHARE,
             settings,
@@ -134,7 +139,7 @@ impl Watch {
                  was known of unmodified jobs is forgotten, the jobs themselves go on"
             );
             let mut state = broken.into_inner();
-            *state = State::new(self.settings.clone(), state.last_id);
+            *state = State::new(self.settings.clone(), state.last_id, self.clock.now());
             self.state.clear_poison();
             state
         })
@@ -190,10 +195,9 @@ impl Watch {
 }
 
 impl State {
-    fn new(settings: Settings, last_id: u64) -> Self {
+    fn new(settings: Settings, last_id: u64, now: Timestamp) -> Self {
         let insight = Insight::new(settings);
-        let (waits_at, named) = (Timestamp::default(), BTreeSet::new());
-        Self { insight, last_id, waits_at, named, gates: KnownGates::default() }
+        Self { insight, last_id, waits_at: now, named: BTreeSet::new(), gates: KnownGates::default() }
     }
 
     /// Whether the waits are to be looked at now.
@@ -317,6 +321,36 @@ impl Watch {
         }
         state.insight.tick(now);
         self.publish(&mut state);
+        if with_waits {
+            self.keep(&mut state);
+        }
+    }
+
+    /// Tells the journal what has changed.
+    fn keep(&self, state: &mut State) {
+        let pasts = state.insight.take_pasts();
+        if let Some(journal) = self.stores.journal().filter(|_| !pasts.is_empty()) {
+            journal.commit(|out| pasts.iter().for_each(|row| put(row, out)));
+        }
+    }
+
+    /// Writes again what the journal knows of the runs, some at a time.
+    pub(super) async fn copy(&self) {
+        const AT_ONCE: usize = 64;
+        let Some(journal) = self.stores.journal() else { return };
+        let mut last = None;
+        loop {
+            {
+                // Under the lock: a copy must not come behind what it is older than.
+                let state = self.state();
+                let pasts = state.insight.pasts(last.as_deref(), AT_ONCE);
+                let Some((id, _)) = pasts.last() else { return };
+                last = Some(id.clone());
+                journal.commit(|out| pasts.iter().for_each(|row| put(row, out)));
+            }
+            journal.write_queued();
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Hands over the gates that have changed.
@@ -377,5 +411,13 @@ impl Watch {
         let snapshot = Snapshot { list, version: env!("CARGO_PKG_VERSION").to_owned() };
         let data = serde_json::to_string(&snapshot).unwrap_or_default().into();
         Some((Event { id: state.last_id, name: "snapshot", data, of: EventOf::Server }, events))
+    }
+}
+
+/// Appends the row of a run's past.
+fn put((id, past): &PastRow, out: &mut Vec<u8>) {
+    // Numbers and texts, which JSON takes.
+    if let Ok(body) = past.as_ref().map(serde_json::to_vec).transpose() {
+        Row::Entry(Table::Past, id, body.as_deref()).encode(out);
     }
 }

@@ -93,7 +93,7 @@ pub(super) struct Server {
     pub(super) rounds: Arc<Rounds>,
     pub(super) gates: Arc<PodGates>,
     pub(super) listener: Arc<StoreListener>,
-    pub(super) watch: Watch,
+    pub(super) watch: Arc<Watch>,
     /// What insight says.
     pub(super) said: broadcast::Receiver<InsightEvent>,
     pub(super) journal: Option<Arc<Journal>>,
@@ -168,7 +168,7 @@ impl Server {
         let rounds = Arc::new(Rounds::new(Arc::clone(&stores), clock, &before));
         let links = Arc::new(LinkHost::new(Arc::clone(&stores), clock, &before, life));
         let parts = (Arc::clone(&stores), Arc::clone(&rounds), Arc::clone(&gates), Arc::clone(&links));
-        let watch = Watch::new(parts.0, parts.1, parts.2, parts.3, clock);
+        let watch = Arc::new(Watch::new(parts.0, parts.1, parts.2, parts.3, clock, &before));
         let said = watch.subscribe(|list| list).expect("the first").1;
         Ok(Self {
             stores,
@@ -227,12 +227,14 @@ impl Server {
                 } else {
                     let (links, journal) = (Arc::clone(&self.links), Arc::clone(journal));
                     let (rounds, gates) = (Arc::clone(&self.rounds), Arc::clone(&self.gates));
+                    let watch = Arc::clone(&self.watch);
                     Tidying::Links(
                         tidy,
                         Box::pin(async move {
                             links.copy(&journal).await;
                             rounds.copy().await;
                             gates.copy().await;
+                            watch.copy().await;
                         }),
                     )
                 });

@@ -360,6 +360,16 @@ fn shown(admin: SocketAddr) -> serde_json::Value {
     runs
 }
 
+/// Since when the runs of stores are as they are, and what has happened in them.
+fn pasts(admin: SocketAddr) -> Vec<serde_json::Value> {
+    let get = |path: &str| http(admin, &format!("GET {path}"), "", "").json();
+    let list = get("/api/v1/runs");
+    let runs = list["runs"].as_array().expect("a list").iter().filter(|run| run["kind"] != "native");
+    let ids = runs.map(|run| run["run_id"].as_str().expect("an id"));
+    let runs = ids.map(|id| get(&format!("/api/v1/runs/{id}")));
+    runs.map(|run| serde_json::json!([run["started_at"], run["state_since"], run["timeline"]])).collect()
+}
+
 #[test]
 fn the_same_jobs_are_shown_after_a_restart_and_nobody_has_died() {
     let free = free_ports(8);
@@ -418,12 +428,19 @@ fn the_same_jobs_are_shown_after_a_restart_and_nobody_has_died() {
         runs.len() == 4 && runs.iter().map(waits).sum::<usize>() == 4
     };
     eventually("all is seen", || is_all(&shown(admin)));
-    let before = shown(admin);
+    let (before, since) = (shown(admin), pasts(admin));
+    assert!(
+        since.iter().all(|past| past[2].as_array().is_some_and(|timeline| !timeline.is_empty())),
+        "{since:?}"
+    );
+    // The journal has it after a second at the latest.
+    std::thread::sleep(Duration::from_millis(1500));
     for _ in 0..2 {
         server.die();
         server.live();
         eventually("all wait again", || is_all(&shown(admin)));
         assert_eq!(shown(admin), before);
+        assert_eq!(pasts(admin), since);
     }
     let log = server.with(TestServer::log);
     assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");

@@ -70,9 +70,8 @@ fn names(run: &TrackedRun, membership: Membership) -> Names {
 /// While the round is not complete.
 fn joining(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
     let mut held = Vec::new();
-    let is_incomplete =
-        run.round().completed.is_none() && run.state() == RunState::Joining && run.has_agents();
-    let (true, Some(since)) = (is_incomplete, run.round().started) else { return held };
+    let is_joining = run.state() == RunState::Joining && run.has_agents();
+    let (true, Some(since)) = (is_joining, run.incomplete_since()) else { return held };
     let expected = run.expected(plan);
     let present = names(run, Membership::Participant);
     let joined = count(present.count());

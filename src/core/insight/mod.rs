@@ -15,6 +15,7 @@ mod graph;
 mod jobs;
 mod links;
 mod missing;
+mod pasts;
 mod reason;
 mod run;
 mod show;
@@ -32,6 +33,7 @@ use self::epoch::Epoch;
 use self::explain::Look;
 use self::fold::Fold;
 use self::jobs::Jobs;
+use self::pasts::Pasts;
 use self::reason::Finding;
 use self::run::{RunKey, TrackedRun};
 use self::show::Documents;
@@ -44,7 +46,9 @@ use crate::core::store::{Observed, WaitView};
 
 pub use self::expect::Expectation;
 pub use self::links::{AwayLink, LostLink};
+pub use self::pasts::PastRow;
 pub use self::reason::{Moment, Names, Numbered, Reason, Said, Unit, Whereabouts};
+pub use self::run::Past;
 pub use self::show::RunFigures;
 pub use self::told::Change;
 pub use self::totals::{JOIN_BUCKETS, RoundEnds, Totals};
@@ -86,6 +90,7 @@ pub struct Insight {
     settings: Settings,
     jobs: Jobs,
     told: Told,
+    pasts: Pasts,
     /// When what holds was last looked at.
     looked: Option<Timestamp>,
     /// The waits were told since then.
@@ -99,6 +104,7 @@ impl Insight {
         Self {
             jobs: Jobs::new(&settings),
             told: Told::new(settings.explain_after, Epoch(settings.epoch)),
+            pasts: Pasts::default(),
             settings,
             looked: None,
             waits_told: false,
@@ -240,17 +246,33 @@ impl Insight {
         std::mem::take(&mut self.jobs.was_short)
     }
 
+    /// The pasts of runs that the last server knew. To be told before the first tick.
+    pub fn remember(&mut self, pasts: impl Iterator<Item = PastRow>) {
+        self.pasts.restore(pasts);
+    }
+
+    /// What the next server is to be told of the runs, as far as it has changed since the last call.
+    pub fn take_pasts(&mut self) -> Vec<PastRow> {
+        self.pasts.take_changed(&mut self.jobs.runs, Epoch(self.settings.epoch))
+    }
+
+    /// Again what the next server is to be told: of the next runs, up to `most`, behind the row with this id.
+    pub fn pasts(&self, after: Option<&[u8]>, most: usize) -> Vec<PastRow> {
+        self.pasts.some(&self.jobs.runs, after, most, Epoch(self.settings.epoch))
+    }
+
     /// Lets time pass: to be called some ten times a second.
     pub fn tick(&mut self, now: Timestamp) {
         /// What holds is looked at whenever the waits are told, so that none is taken for one that still lasts; where
         /// nobody tells them, this often.
         const LOOK_EVERY: Duration = Duration::from_millis(1500);
-        let Self { settings, jobs, told, looked, waits_told } = self;
-        let mut look =
-            Look { jobs, told, explain_after: settings.explain_after, epoch: Epoch(settings.epoch), now };
+        let Self { settings, jobs, told, pasts, looked, waits_told } = self;
+        let epoch = Epoch(settings.epoch);
+        let mut look = Look { jobs, told, explain_after: settings.explain_after, epoch, now };
         look.decide_roles();
         look.match_agents();
         announced::show(look.jobs, look.told, now);
+        pasts.recall(&mut look.jobs.runs, epoch, now);
         look.pass_time();
         look.tell_given_up();
         look.tell_clashes();

@@ -10,6 +10,7 @@ mod memory;
 mod native;
 mod node;
 mod parts;
+mod past;
 mod time;
 mod tracked;
 mod workers;
@@ -21,6 +22,7 @@ pub(super) use self::memory::Room;
 pub(super) use self::native::shown_by;
 pub(super) use self::node::{Membership, NodeId, TrackedNode};
 pub(super) use self::parts::Writer;
+pub use self::past::Past;
 pub(super) use self::tracked::TrackedRun;
 #[cfg(test)]
 pub(super) use self::world::GlooAddress;

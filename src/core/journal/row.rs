@@ -180,11 +180,13 @@ pub enum Table {
     Announcement,
     /// A native barrier.
     Barrier,
+    /// What happened in a run, and since when it is as it is.
+    Past,
 }
 
 impl Table {
     /// Every table.
-    pub const ALL: [Self; 4] = [Self::Run, Self::Member, Self::Announcement, Self::Barrier];
+    pub const ALL: [Self; 5] = [Self::Run, Self::Member, Self::Announcement, Self::Barrier, Self::Past];
 
     /// Its name for people.
     pub const fn name(self) -> &'static str {
@@ -193,6 +195,7 @@ impl Table {
             Self::Member => "member",
             Self::Announcement => "announcement",
             Self::Barrier => "barrier",
+            Self::Past => "past",
         }
     }
 }
@@ -218,6 +221,7 @@ mod kind {
     pub(super) const UNREAD: u8 = 18;
     /// From here on a kind that is not known is passed over.
     pub(super) const MAY_BE_PASSED_OVER: u8 = 128;
+    pub(super) const PAST: u8 = 128;
 }
 
 impl Row<'_> {
@@ -241,6 +245,7 @@ impl Row<'_> {
             Self::Entry(Table::Member, ..) => kind::MEMBER,
             Self::Entry(Table::Announcement, ..) => kind::ANNOUNCEMENT,
             Self::Entry(Table::Barrier, ..) => kind::BARRIER,
+            Self::Entry(Table::Past, ..) => kind::PAST,
         }
     }
 
@@ -413,7 +418,8 @@ fn decode(kind: u8, fields: Fields<'_>) -> Result<Option<Row<'_>>, BadRow> {
         kind::MEMBER => Some(Table::Member),
         kind::ANNOUNCEMENT => Some(Table::Announcement),
         kind::BARRIER => Some(Table::Barrier),
-        kind::MAY_BE_PASSED_OVER.. => return Ok(None),
+        kind::PAST => Some(Table::Past),
+        kind if kind >= kind::MAY_BE_PASSED_OVER => return Ok(None),
         _ => return Err(BadRow::Newer(kind)),
     };
     fields_of(kind, table, fields).map(Some).ok_or(BadRow::Malformed(kind))

@@ -150,7 +150,7 @@ pub(super) async fn health(State(server): State<Arc<Server>>) -> Json<api::Serve
     let journal = server.stores().journal().zip(config.journal.as_ref());
     Json(api::ServerHealth {
         version: env!("CARGO_PKG_VERSION").into(),
-        up_seconds: server.now().0.as_secs_f64(),
+        up_seconds: server.up().as_secs_f64(),
         ready: server.is_ready(),
         stores: stores.len(),
         connections: server.stores().connections(),

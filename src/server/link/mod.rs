@@ -343,7 +343,7 @@ impl LinkHost {
     /// Says how many relays of the last server are back: when all are, or after a while. Those that are not are told as
     /// any link that is away.
     fn tell_recovery(&self) {
-        let took = self.clock.now().0;
+        let took = self.clock.up();
         let (mut back, mut clients, mut away) = (0_usize, 0_usize, 0_usize);
         for link in self.lock().values() {
             let state = link.lock();

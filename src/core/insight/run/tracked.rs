@@ -21,7 +21,11 @@ pub(in crate::core::insight) struct TrackedRun {
     pub(super) kind: RunKind,
     /// Goes up with every change that is shown.
     pub(super) version: u64,
+    /// The version whose past the journal has.
+    pub(super) kept_version: u64,
     pub(super) first_seen: Timestamp,
+    /// When this server saw it first. The last one may have known it before.
+    known_since: Timestamp,
     pub(super) state: RunState,
     pub(super) state_since: Timestamp,
     /// Agents that are connected.
@@ -54,6 +58,11 @@ impl TrackedRun {
 
     pub(in crate::core::insight) fn first_seen(&self) -> Timestamp {
         self.first_seen
+    }
+
+    /// Since when its round is incomplete and could have been complete: not while the server was away.
+    pub(in crate::core::insight) fn incomplete_since(&self) -> Option<Timestamp> {
+        self.round.started.filter(|_| self.round.completed.is_none()).map(|at| at.max(self.known_since))
     }
 
     pub(in crate::core::insight) fn state(&self) -> RunState {
@@ -236,7 +245,7 @@ impl TrackedRun {
             return RunState::Restarting;
         }
         let exchanged = !round.assigned.is_empty()
-            || (round.roles.is_empty() && now.since(completed) >= WITHOUT_EXCHANGE);
+            || (round.roles.is_empty() && now.since(completed.max(self.known_since)) >= WITHOUT_EXCHANGE);
         if exchanged { RunState::Running } else { RunState::Exchanging }
     }
 }
@@ -248,7 +257,9 @@ impl TrackedRun {
             key,
             kind,
             version: 1,
+            kept_version: 0,
             first_seen: now,
+            known_since: now,
             state: RunState::Joining,
             state_since: now,
             agents: BTreeSet::new(),

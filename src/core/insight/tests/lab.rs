@@ -292,12 +292,16 @@ impl Lab {
             *conn = ConnId::new(place, conn.serial());
         }
         self.taken = live.len() as u32;
-        // Its clock begins anew.
-        self.began += self.now.0.as_secs_f64();
-        self.epoch += self.now.0.as_secs_f64() + away;
-        (self.now, self.next_tick, self.next_waits) = <(Timestamp, Timestamp, Timestamp)>::default();
-        self.recorder = Recorder::default();
+        // Its clock begins anew, and has times for what was before.
+        let (start, until) = (Timestamp(Duration::from_hours(24)), self.now);
+        self.began += until.0.as_secs_f64() - start.0.as_secs_f64();
+        self.epoch += until.0.as_secs_f64() - start.0.as_secs_f64() + away;
+        (self.now, self.next_tick, self.next_waits) = (start, start, start);
+        self.recorder = Recorder { now: start, ..Recorder::default() };
+        let _ = self.insight.take_pasts();
+        let pasts = self.insight.pasts(None, usize::MAX);
         self.insight = Insight::new(Settings { epoch: self.epoch, ..self.settings.clone() });
+        self.insight.remember(pasts.into_iter());
         self.store = Store::new(CAPACITY, self.stale.clone());
         self.store.restore(ID, &image.stores[&ID], &live, self.now, &mut self.recorder);
         self.look();

@@ -1,10 +1,10 @@
-//! The server dies and the next one goes on with its journal: insight shows the same, and says nothing of it.
+//! The server dies and the next one goes on with its journal: insight shows the same, also since when, and says nothing of it.
 
 use super::lab::Lab;
 use super::replay::{self, replay};
 use crate::api::{Run, RunState};
 
-/// What people see of a run, apart from times.
+/// What people see of a run, apart from the times of its nodes and waits.
 #[derive(Debug, PartialEq)]
 struct Seen {
     state: RunState,
@@ -17,9 +17,13 @@ struct Seen {
     /// Who waits, for what, and who must write it.
     waits: Vec<String>,
     workers_store: Option<String>,
+    /// When it began, took its state, and was complete.
+    since: (f64, f64, Option<f64>),
+    /// When what happened.
+    timeline: Vec<(f64, String)>,
 }
 
-fn seen(Run { summary, participants, waits, workers_store, .. }: Run) -> Seen {
+fn seen(Run { summary, participants, waits, workers_store, timeline, .. }: Run) -> Seen {
     let mut nodes: Vec<_> = participants
         .iter()
         .map(|it| format!("{} {:?} {:?} {:?} {:?}", it.name, it.peer, it.pid, it.rank, it.state))
@@ -37,6 +41,13 @@ fn seen(Run { summary, participants, waits, workers_store, .. }: Run) -> Seen {
         exit: summary.exit.map(|exit| exit.arrived),
         waits,
         workers_store,
+        // Who is at the exit barrier is seen by its waits, after a second.
+        since: (
+            summary.started_at,
+            if summary.state == RunState::Exiting { 0.0 } else { summary.state_since },
+            summary.completed_at,
+        ),
+        timeline: timeline.into_iter().map(|it| (it.at, it.text)).collect(),
     }
 }
 
