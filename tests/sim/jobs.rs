@@ -93,7 +93,7 @@ fn gloo(host: &str, size: usize) -> String {
     number(host.len()) + host + &number(ADDRESS) + &"\0".repeat(ADDRESS + 8 * size)
 }
 
-fn fault(random: &mut Random, size: u64, relays: usize) -> JobFault {
+pub(super) fn fault(random: &mut Random, size: u64, relays: usize) -> JobFault {
     match random.below(8) {
         0..=2 => JobFault::Die { rank: random.below(size) as usize },
         3..=4 => JobFault::Server {

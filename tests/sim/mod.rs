@@ -5,8 +5,10 @@
 //! It is a part of the crate's unit tests, although it stands here: it moves what is inside the server, which is not to be
 //! public for its sake.
 
+mod agent;
 mod client;
 mod disk;
+mod elastic;
 mod jobs;
 mod mutants;
 mod plan;
@@ -113,7 +115,7 @@ fn a_seed_is_one_run_and_always_the_same() {
     }
 }
 
-/// Ten thousand schedules, in parts that run beside each other.
+/// Ten thousand schedules, and two hundred with agents, in parts that run beside each other.
 macro_rules! seeds {
     ($($name:ident: $seeds:expr;)*) => {$(
         #[test]
@@ -132,6 +134,8 @@ seeds! {
     nothing_is_lost_or_done_twice_6: 6250..7500;
     nothing_is_lost_or_done_twice_7: 7500..8750;
     nothing_is_lost_or_done_twice_8: 8750..10_000;
+    agents_of_torchrun_meet_1: elastic::FROM..elastic::FROM + 100;
+    agents_of_torchrun_meet_2: elastic::FROM + 100..elastic::FROM + 200;
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What is to happen in a run: who the clients are, what they ask for, and which faults come when. A seed makes it; a
 //! plan that fails is made smaller until nothing more can be left out.
 
+use super::elastic::{self, ElasticPlan};
 use super::jobs::JobPlan;
 use super::random::Random;
 use super::rough::{self, Rough};
@@ -82,8 +83,10 @@ pub(super) struct Plan {
     pub(super) faults: Vec<(Micros, Fault)>,
     /// Every other seed has some.
     pub(super) runs: RunsPlan,
-    /// Every other seed has one, too.
+    /// Every other seed has one, too, unless it has agents.
     pub(super) job: Option<JobPlan>,
+    /// Seeds from [`elastic::FROM`] on have them.
+    pub(super) elastic: Vec<ElasticPlan>,
     /// Strangers, and late frames.
     pub(super) rough: Vec<(Micros, Rough)>,
 }
@@ -103,9 +106,11 @@ impl Plan {
             .collect();
         faults.sort_by_key(|(at, _)| *at);
         let runs = if seed.is_multiple_of(2) { RunsPlan::new(seed) } else { RunsPlan::default() };
-        let job = JobPlan::new(seed, relays);
+        let elastic = elastic::plan(seed, relays);
+        // Whose the ranks of a store are that has agents, too, cannot be known.
+        let job = JobPlan::new(seed, relays).filter(|_| elastic.is_empty());
         let rough = rough::plan(seed, relays);
-        Self { seed, keeping, relays, clients, faults, runs, job, rough }
+        Self { seed, keeping, relays, clients, faults, runs, job, elastic, rough }
     }
 
     /// Everything that can be left out, one thing at a time; what saves most comes first.
@@ -133,12 +138,22 @@ impl Plan {
             let smaller = job.smaller().map(Some);
             [None].into_iter().chain(smaller).map(|job| Self { job, ..self.clone() })
         });
+        let elastic = (0..self.elastic.len()).flat_map(move |n| {
+            let mut without = self.elastic.clone();
+            without.remove(n);
+            let smaller = self.elastic[n].smaller().map(move |job| {
+                let mut all = self.elastic.clone();
+                all[n] = job;
+                all
+            });
+            [without].into_iter().chain(smaller).map(move |elastic| Self { elastic, ..self.clone() })
+        });
         let rough = (0..self.rough.len()).map(|n| {
             let mut smaller = self.clone();
             smaller.rough.remove(n);
             smaller
         });
-        faults.chain(rough).chain(runs).chain(jobs).chain(clients).chain(steps)
+        faults.chain(rough).chain(runs).chain(jobs).chain(elastic).chain(clients).chain(steps)
     }
 }
 

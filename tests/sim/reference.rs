@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::client::Client;
 use crate::core::store::tests::Said;
-use crate::core::store::tests::model::{Act, Model, Outcome};
+use crate::core::store::tests::model::{Act, Key, Model, Outcome};
 
 /// One thing that the server has done. Clients are known to it by the numbers of their connections.
 #[derive(Debug, Clone)]
@@ -68,6 +68,11 @@ impl Reference {
 
     pub(super) fn come(&self, client: usize) -> &Come {
         &self.come[client]
+    }
+
+    /// What the store holds under a key.
+    pub(super) fn value(&self, key: Key) -> Option<&str> {
+        self.model.plain.get(key).map(String::as_str)
     }
 
     /// Which client has a connection.

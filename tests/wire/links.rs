@@ -220,7 +220,7 @@ fn a_server_that_was_restarted_without_a_journal_says_so_at_once() {
     let _server = TestServer::start_with_admin(&admin.to_string(), &[]);
     let mut rest = Vec::new();
     assert_eq!(client.0.read_to_end(&mut rest).expect("closed"), 0);
-    eventually("the relay says why", || relay.log().contains("has forgotten its clients"));
+    eventually("the relay says why", || relay.log().contains("does not have its clients any more"));
     let mut fresh = Client(fresh);
     fresh.0.write_all(&HELLO).expect("it reads");
     assert_eq!(fresh.add(b"n").expect("an answer"), 1);

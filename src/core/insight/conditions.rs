@@ -116,14 +116,13 @@ fn at_exit(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     let reason = Reason::ExitBarrier {
         arrived: count(round.exit.len()),
         nodes: round.group,
-        running: run.still_running(),
+        running: Names::of(run.still_running().map(TrackedNode::label)),
         dead: Names::of(run.participants().filter(|node| node.is_dead()).map(TrackedNode::label)),
         waited: Elapsed(now.since(since)),
     };
     let closed = |node: &TrackedNode| Some(node.evidence(Seen::Closed, None, node.gone?));
     let closed = run.participants().filter(|node| node.is_dead()).filter_map(closed);
-    let running = run.participants().filter(|node| !node.finished && node.gone.is_none());
-    let joined = running.map(|node| node.evidence(Seen::Joined, None, node.joined));
+    let joined = run.still_running().map(|node| node.evidence(Seen::Joined, None, node.joined));
     Some(of_round(run, reason, since).seen(closed.chain(joined)))
 }
 

@@ -670,7 +670,8 @@ impl Graph<'_> {
         let run = traced.run.as_ref().and_then(|key| self.runs.get(key));
         Some(match &traced.root {
             Root::At { writer: ExpectedWriter::LastAtExit, .. } => {
-                let running = run.map(TrackedRun::still_running).unwrap_or_default();
+                let running = run.into_iter().flat_map(TrackedRun::still_running);
+                let running = Names::of(running.map(TrackedNode::label));
                 if running.is_empty() {
                     "the other nodes have not finished".into()
                 } else {

@@ -34,13 +34,18 @@ pub enum SessionLost {
     /// The server ended it.
     #[error("the server ended it: {0}")]
     Ended(String),
-    /// The server of before is gone, and what it knew with it.
+    /// The server of before is gone, and the next one does not have the client. It does not say why.
     #[error(
-        "the server was restarted and has forgotten its clients (it has no journal, or could not write it)"
+        "the server was restarted and does not have its clients any more (it has no journal, could not write it, or the \
+         link was away for longer than --link-grace)"
     )]
     Forgotten,
-    /// The link was away for longer than the server waits.
-    #[error("the link was away for longer than the server waits for it (--link-grace)")]
+    /// The link was away for longer than the server waits. A server that was restarted with a journal from before the
+    /// link says the same.
+    #[error(
+        "the link was away for longer than the server waits for it (--link-grace), or the server was restarted and could \
+         not write its journal before"
+    )]
     AwayTooLong,
 }
 
@@ -49,7 +54,7 @@ pub enum SessionLost {
 struct Client {
     port: u16,
     addr: SocketAddr,
-    /// The server that was told of it.
+    /// The last server that knew of it.
     opened: Option<ServerLife>,
     dialogue: Dialogue,
     /// The client sends nothing any more. The session stays until the server has all that it sent.
@@ -296,6 +301,8 @@ impl RelayEnd {
                     // A server whose journal is older than what it has said.
                     Frame::Close(no).put(&mut self.control);
                     self.lose(no, SessionLost::Forgotten);
+                } else if let Some(client) = self.clients.get_mut(&no) {
+                    client.opened = Some(welcome.life);
                 }
                 continue;
             }
@@ -310,7 +317,8 @@ impl RelayEnd {
                 self.introduce(no);
                 continue;
             }
-            let lost = if client.opened == Some(welcome.life) {
+            // A server that gives up a link gives up all its sessions.
+            let lost = if client.opened == Some(welcome.life) && !welcome.resumed {
                 SessionLost::AwayTooLong
             } else {
                 SessionLost::Forgotten

@@ -429,3 +429,31 @@ fn a_server_that_ends_a_session_is_heard_behind_its_last_reply() {
     assert_eq!(client.got.len(), 5);
     assert_eq!(client.lost, Some(SessionLost::Ended("an operator closed the store".into())));
 }
+
+#[test]
+fn why_a_client_is_lost_is_told_by_the_last_server_that_knew_it() {
+    for (is_resumed, why) in [(false, SessionLost::AwayTooLong), (true, SessionLost::Forgotten)] {
+        client_is_lost(is_resumed, why);
+    }
+}
+
+/// A server takes over a client from the one before. Then it does not have it any more.
+fn client_is_lost(is_resumed: bool, why: SessionLost) {
+    let now = Timestamp::default();
+    let mut relay = RelayEnd::new(Identity { name: "node".into(), life: RelayLife(1) });
+    let no = relay.open(FIRST_STORE, "127.0.0.1:5".parse().expect("an address")).expect("room");
+    relay.from_client(no, Bytes::from_static(b"hello"));
+    let mut welcome = |life, resumed, sessions| {
+        let mut input = BytesMut::new();
+        Frame::Welcome(Welcome { life: ServerLife(life), resumed, sessions }).put(&mut input);
+        relay.lost();
+        relay.connected(now);
+        relay.receive(&mut input, now).expect("a welcome");
+        relay.put_frames(&mut BytesMut::new(), 1 << 20, now);
+        std::iter::from_fn(|| relay.next_event()).collect::<Vec<_>>()
+    };
+    welcome(1, false, vec![]);
+    let known = welcome(2, true, vec![Point { no, received: 5, done: 5, limit: 1 << 20 }]);
+    assert_eq!(known, [RelayEvent::Up]);
+    assert_eq!(welcome(2, is_resumed, vec![]), [RelayEvent::Lost(no, why), RelayEvent::Up]);
+}

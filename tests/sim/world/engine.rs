@@ -1,5 +1,6 @@
 //! What is heard of the engine, and compared with the reference.
 
+use super::super::agent;
 use super::super::jobs::ADDRESSES;
 use super::super::plan::{BARRIERS, NUMBERS, QUEUES, TEXTS};
 use super::super::reference::{Done, Kept};
@@ -128,5 +129,9 @@ pub(super) fn act_of(request: &Request<'_>) -> Act {
 
 fn key_of(key: &[u8]) -> Key {
     let all = TEXTS.iter().chain(&NUMBERS).chain(&QUEUES).chain(&BARRIERS).chain(&ADDRESSES);
-    all.copied().find(|known| known.as_bytes() == key).unwrap_or("?")
+    if let Some(known) = all.copied().find(|known| known.as_bytes() == key) {
+        return known;
+    }
+    let is_of_agents = key.starts_with(b"/torch.rendezvous.");
+    std::str::from_utf8(key).ok().filter(|_| is_of_agents).map_or("?", agent::key)
 }

@@ -77,15 +77,24 @@ impl World {
     pub(super) fn job_fault(&mut self, n: usize) -> Checked {
         let Some(plan) = &self.plan.job else { return Ok(()) };
         let (_, fault) = plan.faults[n];
+        let victim = |world: &Self, rank: usize| {
+            world.job.processes.iter().rfind(|it| it.rank == rank).map(|it| it.client)
+        };
+        self.befalls(fault, victim)
+    }
+
+    /// A fault of a job; `victim` is who has a rank.
+    pub(super) fn befalls(
+        &mut self,
+        fault: JobFault,
+        victim: impl Fn(&Self, usize) -> Option<usize>,
+    ) -> Checked {
         trace!(self, "FAULT {fault:?}");
         match fault {
-            JobFault::Die { rank } => {
-                let alive = self.job.processes.iter().rfind(|it| it.rank == rank);
-                match alive.map(|it| it.client) {
-                    Some(client) => self.process_ends(client),
-                    None => Ok(()),
-                }
-            }
+            JobFault::Die { rank } => match victim(self, rank) {
+                Some(client) => self.process_ends(client),
+                None => Ok(()),
+            },
             JobFault::Server { away } => {
                 if self.server.is_some() {
                     self.crash(false)?;

@@ -13,7 +13,8 @@ impl World {
     /// The whole life of the world.
     pub(super) fn live(&mut self) -> Checked {
         // All faults have come by then; those that last are ended.
-        let of_job = self.plan.job.iter().flat_map(|job| &job.faults).map(|(at, _)| *at);
+        let of_agents = self.plan.elastic.iter().flat_map(|job| &job.faults);
+        let of_job = self.plan.job.iter().flat_map(|job| &job.faults).chain(of_agents).map(|(at, _)| *at);
         let rough = self.plan.rough.iter().map(|(at, _)| *at);
         let last =
             self.plan.faults.iter().map(|(at, _)| *at).chain(of_job).chain(rough).max().unwrap_or(0) + MILLI;
@@ -26,6 +27,7 @@ impl World {
         self.fill(None);
         trace!(self, "the faults are over");
         self.end_job()?;
+        self.end_elastic()?;
         for _ in 0..60 {
             self.settle()?;
             let waiting: Vec<_> =
@@ -156,7 +158,7 @@ impl World {
     fn happens(&mut self, event: Event) -> Checked {
         match event {
             Event::Act(client) => {
-                if self.is_held(client)? {
+                if self.is_held(client)? || self.is_agent_held(client)? {
                     return Ok(());
                 }
                 let sends = self.clients[client].act();
@@ -229,6 +231,12 @@ impl World {
                 Ok(())
             }
             Event::JobFault(n) => self.job_fault(n),
+            Event::AgentComes(job, node) => {
+                self.agent_comes(job, node);
+                Ok(())
+            }
+            Event::AgentFault(job, n) => self.agent_fault(job, n),
+            Event::LaunchAgents(job) => self.launch_agents(job),
             Event::ProcessEnds(client) => self.process_ends(client),
             Event::Rough(n) => self.rough(n),
             Event::Launch => {

@@ -12,6 +12,7 @@ macro_rules! trace {
 
 mod calls;
 mod clients;
+mod elastic;
 mod engine;
 mod faults;
 mod holds;
@@ -47,6 +48,7 @@ use super::server::{PORT, Server};
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::link::{RelayEnd, SessionNo, TICK};
 use crate::core::store::tests::model::Act;
+use elastic::Elastic;
 use engine::act_of;
 use jobs::Job;
 pub(super) use runs::LINGER;
@@ -101,6 +103,11 @@ enum Event {
     ProcessEnds(usize),
     /// The launcher of the job looks at its processes.
     Launch,
+    /// The agent of a node of a job comes.
+    AgentComes(usize, usize),
+    AgentFault(usize, usize),
+    /// Who starts the agents of a job looks at them.
+    LaunchAgents(usize),
     Rough(usize),
     /// A request of the HTTP API gets its turn.
     Poll(u64),
@@ -239,6 +246,7 @@ pub(super) struct World {
     trace: Option<Vec<String>>,
     runs: Runs,
     job: Job,
+    elastic: Elastic,
     words: Words,
     pub(super) tally: Tally,
 }
@@ -328,6 +336,7 @@ impl World {
             trace: with_trace.then(Vec::new),
             runs: Runs::new(&plan),
             job: Job::default(),
+            elastic: Elastic::default(),
             words: Words::new(),
             tally: Tally::default(),
             plan,
@@ -346,6 +355,7 @@ impl World {
         world.remember();
         world.begin_runs();
         world.begin_job();
+        world.begin_elastic();
         world.begin_rough();
         world
     }

@@ -145,9 +145,8 @@ impl World {
                     end.close(no);
                     let is_allowed = match &why {
                         SessionLost::Finished => self.clients[client].is_gone(),
-                        SessionLost::AwayTooLong | SessionLost::Forgotten | SessionLost::Ended(_) => {
-                            it.was_long_away || self.has_lost
-                        }
+                        SessionLost::Forgotten => self.server_life > 1 && (it.was_long_away || self.has_lost),
+                        SessionLost::AwayTooLong | SessionLost::Ended(_) => it.was_long_away || self.has_lost,
                     };
                     if !is_allowed {
                         return Err(format!("client {client} is closed, and should not be: {why}"));

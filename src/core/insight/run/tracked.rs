@@ -12,7 +12,7 @@ use super::world::World;
 use crate::api::{Expected, ExpectedFrom, RunKind, RunState};
 use crate::core::ids::{ConnId, Timestamp, count};
 use crate::core::insight::expect::{Plan, short};
-use crate::core::insight::reason::{Finding, Names, Reason};
+use crate::core::insight::reason::{Finding, Reason};
 
 /// What is known of one run.
 #[derive(Debug)]
@@ -187,10 +187,10 @@ impl TrackedRun {
             .find(|node| node.rank == Some(rank) && node.membership == Membership::Participant)
     }
 
-    /// The nodes of the round that have not finished.
-    pub(in crate::core::insight) fn still_running(&self) -> Names {
-        let runs = |node: &&TrackedNode| !node.finished && node.gone.is_none();
-        Names::of(self.participants().filter(runs).map(TrackedNode::label))
+    /// The nodes of the round that have not finished. Whom a restarted server has not heard of may have died meanwhile.
+    pub(in crate::core::insight) fn still_running(&self) -> impl Iterator<Item = &TrackedNode> {
+        let is_heard = |node: &TrackedNode| node.conn.is_some() || !self.round.is_of_before;
+        self.participants().filter(move |node| !node.finished && node.gone.is_none() && is_heard(node))
     }
 
     /// The number of nodes expected, with what the traffic shows.
@@ -278,6 +278,8 @@ impl TrackedRun {
     /// All that is known of it until now is of before the server was restarted: there is nothing to report of it.
     pub(in crate::core::insight) fn is_of_before(&mut self, at: Timestamp) {
         self.round.is_of_before = true;
+        // Its nodes were read all at once: nobody knows who of them came last.
+        self.round.filled_by = None;
         self.settle_static(at);
         let _ = self.life.world.take_different(at);
         self.check_ranks();

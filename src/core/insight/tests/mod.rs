@@ -6,7 +6,7 @@ mod healthy;
 mod lab;
 mod links;
 mod native;
-mod pickle;
+pub(crate) mod pickle;
 mod random;
 mod reasons;
 mod replay;

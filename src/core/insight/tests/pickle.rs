@@ -4,7 +4,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::core::ids::Timestamp;
-use crate::core::protocol::rendezvous_state::NO_STATE;
+use crate::core::protocol::rendezvous_state::{NO_STATE, Node, RendezvousState, UtcMicros};
+
+/// The beginning of 2026-11-21, UTC.
+const MIDNIGHT: i64 = 1_795_219_200_000_000;
 
 #[derive(Debug, Clone, PartialEq)]
 struct Member {
@@ -91,30 +94,54 @@ impl StateModel {
         if !self.exists {
             return NO_STATE.to_vec();
         }
-        let everyone: Vec<&Member> =
-            self.participants.iter().chain(&self.wait_list).chain(&self.redundant).collect();
-        let set = |members: &[Member]| {
-            [b"\x8f(", &members.iter().flat_map(node).collect::<Vec<u8>>()[..], b"\x90"].concat()
+        let all = |members: &[Member]| members.iter().map(Member::node).collect();
+        let rank = |member: &Member| if self.complete { self.first_rank + member.rank } else { 0 };
+        let everyone = self.participants.iter().chain(&self.wait_list).chain(&self.redundant);
+        let state = RendezvousState {
+            round: self.round.into(),
+            complete: self.complete,
+            closed: self.closed,
+            deadline: self.deadline.then(|| at(0)),
+            participants: self.participants.iter().map(|it| (it.node(), rank(it))).collect(),
+            wait_list: all(&self.wait_list),
+            redundancy_list: all(&self.redundant),
+            last_heartbeats: everyone.map(|it| (it.node(), at(it.stamp))).collect(),
         };
-        let participants: Vec<_> = self
-            .participants
-            .iter()
-            .map(|member| (node(member), int(if self.complete { self.first_rank + member.rank } else { 0 })))
-            .collect();
-        let heartbeats: Vec<_> = everyone.iter().map(|member| (node(member), moment(member.stamp))).collect();
-        let fields = [
-            ("round", int(self.round)),
-            ("complete", boolean(self.complete)),
-            ("deadline", if self.deadline { moment(0) } else { b"N".to_vec() }),
-            ("closed", boolean(self.closed)),
-            ("participants", dict(&participants)),
-            ("wait_list", set(&self.wait_list)),
-            ("redundancy_list", set(&self.redundant)),
-            ("last_heartbeats", dict(&heartbeats)),
-        ];
-        let pickle = [b"\x80\x04", &object("_RendezvousState", &fields)[..], b"."].concat();
-        STANDARD.encode(pickle).into_bytes()
+        encode(&state).into_bytes()
     }
+}
+
+impl Member {
+    fn node(&self) -> Node {
+        Node { addr: self.host.as_str().into(), pid: self.pid, local_id: 0 }
+    }
+}
+
+/// 2026-11-21 and so many microseconds.
+pub(crate) fn at(micros: u32) -> UtcMicros {
+    UtcMicros(MIDNIGHT + i64::from(micros))
+}
+
+/// A state as an agent writes it.
+pub(crate) fn encode(state: &RendezvousState) -> String {
+    let set =
+        |nodes: &[Node]| [b"\x8f(", &nodes.iter().flat_map(node).collect::<Vec<u8>>()[..], b"\x90"].concat();
+    let participants: Vec<_> =
+        state.participants.iter().map(|(member, rank)| (node(member), int(*rank))).collect();
+    let heartbeats: Vec<_> =
+        state.last_heartbeats.iter().map(|(member, beat)| (node(member), moment(*beat))).collect();
+    let fields = [
+        ("round", int(state.round as u32)),
+        ("complete", boolean(state.complete)),
+        ("deadline", state.deadline.map_or_else(|| b"N".to_vec(), moment)),
+        ("closed", boolean(state.closed)),
+        ("participants", dict(&participants)),
+        ("wait_list", set(&state.wait_list)),
+        ("redundancy_list", set(&state.redundancy_list)),
+        ("last_heartbeats", dict(&heartbeats)),
+    ];
+    let pickle = [b"\x80\x04", &object("_RendezvousState", &fields)[..], b"."].concat();
+    STANDARD.encode(pickle)
 }
 
 fn text(text: &str) -> Vec<u8> {
@@ -147,13 +174,17 @@ fn object(class: &str, fields: &[(&str, Vec<u8>)]) -> Vec<u8> {
     [name(MODULE, class), b")\x81".to_vec(), dict(&fields), b"b".to_vec()].concat()
 }
 
-fn node(member: &Member) -> Vec<u8> {
-    object("_NodeDesc", &[("addr", text(&member.host)), ("pid", int(member.pid)), ("local_id", int(0))])
+fn node(node: &Node) -> Vec<u8> {
+    object(
+        "_NodeDesc",
+        &[("addr", text(&node.addr)), ("pid", int(node.pid)), ("local_id", int(node.local_id))],
+    )
 }
 
-/// A naive UTC time: 2026-11-21 and `stamp` microseconds.
-fn moment(stamp: u32) -> Vec<u8> {
-    let (secs, micros) = (stamp / 1_000_000, stamp % 1_000_000);
+/// A naive time of the day that begins at [`MIDNIGHT`].
+fn moment(UtcMicros(at): UtcMicros) -> Vec<u8> {
+    let of_day = at - MIDNIGHT;
+    let (secs, micros) = (of_day / 1_000_000, (of_day % 1_000_000) as u32);
     let micros = micros.to_be_bytes();
     let bytes = [
         0x07,

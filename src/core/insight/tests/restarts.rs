@@ -178,6 +178,22 @@ fn nobody_is_said_to_have_died_whose_connection_ended_with_the_server() {
 }
 
 #[test]
+fn nobody_is_said_to_have_filled_a_round_of_before() {
+    let mut lab = Lab::new();
+    lab.agent(0, "job");
+    lab.cas(0, "job", "join deadline");
+    lab.pass(2.0);
+    lab.cas(0, "job", "complete");
+    lab.pass(1.0);
+    lab.restart(1.0, &[]);
+    // It asks for as many as all, and there is room: the last call was over.
+    lab.agent(1, "job");
+    lab.cas(1, "job", "wait");
+    lab.pass(2.0);
+    assert!(lab.texts("nnodes_differ").is_empty(), "{:?}", lab.said);
+}
+
+#[test]
 fn a_recorded_job_has_the_same_story_wherever_the_server_is_killed() {
     let samples: [(&str, replay::Script); 4] = [
         ("run1_c10d_4x2", replay::RUN_1),

@@ -4,18 +4,23 @@
 //! The server cannot know more than it has heard: while a link is away or the server itself is, a moment ago is when
 //! everything last got through. Only deaths are never to be said too early.
 
+mod elastic;
 mod links;
 mod ranks;
 mod runs;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use super::super::super::observe::Event as Told;
 use super::super::plan::{Micros, SECOND};
 use super::{Checked, World};
 use crate::api::{Explanation, Run};
 use crate::core::insight::tests::truth::{DELAY, Past, yes};
+use crate::core::protocol::rendezvous_state::RendezvousState;
+use crate::core::store::tests::model::Key;
 
+use elastic::AgentNow;
 use ranks::{RankNow, job_name};
 pub(super) use runs::Left;
 use runs::NodeNow;
@@ -26,6 +31,9 @@ struct Moment {
     up: Vec<bool>,
     nodes: Vec<NodeNow>,
     ranks: Vec<RankNow>,
+    agents: Vec<AgentNow>,
+    /// The states of the agents' runs.
+    states: BTreeMap<Key, Rc<RendezvousState>>,
     /// Pods that have announced themselves, by gate.
     announced: Vec<usize>,
 }
@@ -63,12 +71,15 @@ impl World {
         self.now as f64 / 1e6
     }
 
-    fn moment(&self) -> Moment {
+    fn moment(&mut self) -> Moment {
+        let states = self.states();
         let announced = |gate| self.runs.pods.iter().filter(|pod| pod.is_announced_at(gate)).count();
         Moment {
             up: (0..self.relays.len()).map(|relay| self.is_up(relay)).collect(),
             nodes: (0..self.runs.nodes.len()).map(|node| self.node_now(node)).collect(),
             ranks: self.ranks_now(),
+            agents: self.agents_now(),
+            states,
             announced: (0..self.plan.runs.gates.len()).map(announced).collect(),
         }
     }
@@ -143,7 +154,11 @@ impl World {
         }
         for run in &shown {
             let is_job = run.summary.run_id == job_name();
-            let checked = if is_job { self.check_job(run) } else { self.check_run(run) };
+            let checked = match number_behind(&run.summary.run_id) {
+                _ if is_job => self.check_job(run),
+                Some(("elastic", _)) => self.check_agents(run),
+                _ => self.check_run(run),
+            };
             checked.map_err(|why| {
                 let run = &run.summary;
                 let (nodes, ranks) = (&run.nodes, &run.ranks);
@@ -160,6 +175,9 @@ impl World {
         let checked = match said.run_id.as_deref().and_then(number_behind) {
             _ if is_of_job => self.check_said_of_ranks(said),
             Some(("run", run)) => self.check_said_of_run(run, said),
+            Some(("elastic", _)) => {
+                self.check_said_of_agents(said.run_id.as_deref().unwrap_or_default(), said)
+            }
             Some(("pods", gate)) => self.check_said_of_gate(gate, said),
             _ => self.check_said_of_links(said),
         };

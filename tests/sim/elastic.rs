@@ -1,0 +1,70 @@
+//! What is to happen in a job of torchrun with the c10d backend: its agents, and what befalls them.
+
+use super::jobs::{JobFault, fault};
+use super::plan::{MILLI, Micros, SECOND};
+use super::random::Random;
+
+#[derive(Debug, Clone)]
+pub(super) struct ElasticPlan {
+    /// When each node's agent comes, and the relay behind which it is.
+    pub(super) nodes: Vec<(Micros, Option<usize>)>,
+    /// The fewest nodes of a round; the most are all.
+    pub(super) min: usize,
+    /// How long the workers of a round train.
+    pub(super) trains: Micros,
+    /// How often the job is run, each time with another id.
+    pub(super) times: usize,
+    /// The last node never comes.
+    pub(super) lacks_one: bool,
+    /// In the order of their times. A rank is a node here.
+    pub(super) faults: Vec<(Micros, JobFault)>,
+}
+
+/// From this seed on schedules have such jobs. They last longer than all else together.
+pub(super) const FROM: u64 = 1_000_000;
+
+/// The jobs of a schedule: one, or two beside each other.
+pub(super) fn plan(seed: u64, relays: usize) -> Vec<ElasticPlan> {
+    if seed < FROM {
+        return Vec::new();
+    }
+    let random = &mut Random::new(seed ^ 0xe1a5);
+    let jobs = random.between(1, 2);
+    (0..jobs).map(|_| job(random, relays)).collect()
+}
+
+fn job(random: &mut Random, relays: usize) -> ElasticPlan {
+    let size = random.between(2, 4);
+    let longest = if random.one_in(3) { 6 * SECOND } else { 100 * MILLI };
+    let nodes = (0..size).map(|_| {
+        let relay = (!random.one_in(8)).then(|| random.below(relays as u64) as usize);
+        (random.below(longest), relay)
+    });
+    let nodes = nodes.collect();
+    let mut faults: Vec<_> =
+        (0..random.below(4)).map(|_| (random.below(10 * SECOND), fault(random, size, relays))).collect();
+    faults.sort_by_key(|(at, _)| *at);
+    let lacks_one = random.one_in(6);
+    let least = if lacks_one || random.one_in(2) { size } else { random.between(1, size) };
+    ElasticPlan {
+        nodes,
+        min: least as usize,
+        trains: random.below(6 * SECOND),
+        times: random.between(1, 2) as usize,
+        lacks_one,
+        faults,
+    }
+}
+
+impl ElasticPlan {
+    /// What is left when one thing is left out.
+    pub(super) fn smaller(&self) -> impl Iterator<Item = Self> {
+        let once = (self.times > 1).then(|| Self { times: 1, ..self.clone() });
+        let faults = (0..self.faults.len()).map(|n| {
+            let mut smaller = self.clone();
+            smaller.faults.remove(n);
+            smaller
+        });
+        once.into_iter().chain(faults)
+    }
+}

@@ -1,0 +1,305 @@
+//! Jobs of torchrun's agents: who is there, what has become of the workers of a round, and who starts an agent again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use super::super::agent::{Agent, Doing, Move, Terms, Work};
+use super::super::client::Client;
+use super::super::plan::{ClientPlan, MILLI, Micros, SECOND};
+use super::{Checked, Event, World};
+use crate::core::protocol::rendezvous_state::{self, Node, RendezvousState};
+use crate::core::store::tests::model::{Act, Key};
+
+/// The process of an agent.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) job: usize,
+    pub(super) node: usize,
+    pub(super) client: usize,
+    pub(super) agent: Agent,
+    /// The rank that the state gave it last, whether it has read that or not.
+    pub(super) rank: Option<usize>,
+}
+
+/// The workers of a round.
+#[derive(Debug, Default)]
+struct Group {
+    /// Who was told which rank.
+    ranks: BTreeMap<usize, Node>,
+    /// When their work is done.
+    ends: Option<Micros>,
+    has_failed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Job {
+    /// Each has an id of its own.
+    attempt: usize,
+    /// How often its work was done.
+    done: usize,
+    /// The work of this attempt is done.
+    is_trained: bool,
+    /// When an agent of this attempt has failed.
+    failed: Option<Micros>,
+    /// Nodes whose next agent is on its way.
+    coming: BTreeSet<usize>,
+    groups: BTreeMap<u64, Group>,
+    is_over: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Elastic {
+    pub(super) processes: Vec<Process>,
+    jobs: Vec<Job>,
+    /// The states that the store holds, read.
+    states: BTreeMap<Key, (String, Rc<RendezvousState>)>,
+}
+
+impl World {
+    pub(super) fn begin_elastic(&mut self) {
+        for (job, plan) in self.plan.elastic.clone().into_iter().enumerate() {
+            self.elastic.jobs.push(Job::default());
+            for (n, (at, _)) in plan.faults.iter().enumerate() {
+                self.at(*at, Event::AgentFault(job, n));
+            }
+            self.all_agents_come(job);
+            self.at(SECOND, Event::LaunchAgents(job));
+        }
+    }
+
+    fn all_agents_come(&mut self, job: usize) {
+        let plan = &self.plan.elastic[job];
+        let come = plan.nodes.len() - usize::from(plan.lacks_one);
+        let at: Vec<Micros> = plan.nodes.iter().take(come).map(|(at, _)| *at).collect();
+        for (node, at) in at.into_iter().enumerate() {
+            self.elastic.jobs[job].coming.insert(node);
+            self.at(at, Event::AgentComes(job, node));
+        }
+    }
+
+    /// The runs that were ever there, by number.
+    fn terms(&self, job: usize) -> Terms {
+        let plan = &self.plan.elastic[job];
+        let run = format!("elastic-{}", 100 * job + self.elastic.jobs[job].attempt);
+        Terms { run, min: plan.min, max: plan.nodes.len() }
+    }
+
+    pub(super) fn agent_comes(&mut self, job: usize, node: usize) {
+        self.elastic.jobs[job].coming.remove(&node);
+        let client = self.clients.len();
+        let name = Node { addr: format!("box{job}{node}").into(), pid: 1000 + client as u32, local_id: 0 };
+        let agent = Agent::new(self.terms(job), name);
+        let relay = self.plan.elastic[job].nodes[node].1;
+        trace!(self, "agent {} of {} comes as client {client}", agent.node, agent.terms.run);
+        self.clients.push(Client::new(ClientPlan { relay, steps: agent.first() }));
+        self.reference.add_client();
+        self.elastic.processes.push(Process { job, node, client, agent, rank: None });
+        self.at(0, Event::Act(client));
+    }
+
+    pub(super) fn agent_fault(&mut self, job: usize, n: usize) -> Checked {
+        let (_, fault) = self.plan.elastic[job].faults[n];
+        let victim = |world: &Self, node: usize| {
+            let it = world.elastic.processes.iter().rfind(|it| (it.job, it.node) == (job, node));
+            it.map(|it| it.client)
+        };
+        self.befalls(fault, victim)
+    }
+
+    /// A client that is to send its next request may be an agent, which says what it asks for next. Returns whether it does
+    /// nothing now.
+    pub(super) fn is_agent_held(&mut self, client: usize) -> Result<bool, String> {
+        let Some(n) = self.elastic.processes.iter().position(|it| it.client == client) else {
+            return Ok(false);
+        };
+        let it = &self.clients[client];
+        let gave_up = matches!(it.issued.last(), Some(Act::Cancel));
+        if it.is_gone() || it.waits().is_some() || it.next_step() < it.plan.steps.len() && !gave_up {
+            return Ok(false);
+        }
+        self.look_at_workers();
+        let work = self.work_of(&self.elastic.processes[n]);
+        let it = &mut self.clients[client];
+        it.plan.steps.truncate(it.next_step());
+        let (Some(act), Some(Some(said))) = (it.issued.last(), it.seen.last()) else { return Ok(false) };
+        let goes_on = self.elastic.processes[n].agent.goes_on(self.now, (act, said), work)?;
+        let rests = matches!(goes_on, Move::Rest(_));
+        match goes_on {
+            Move::Ask(steps) => self.clients[client].plan.steps.extend(steps),
+            Move::Rest(after) => self.at(after, Event::Act(client)),
+            Move::End => {}
+        }
+        self.is_told_rank(n)?;
+        self.remember();
+        Ok(rests)
+    }
+
+    /// Each rank of a round is told to one node.
+    fn is_told_rank(&mut self, n: usize) -> Checked {
+        let Process { job, agent, .. } = &self.elastic.processes[n];
+        let Some(place) = agent.place.as_ref().filter(|_| agent.doing == Doing::Exchanges) else {
+            return Ok(());
+        };
+        let ranks = &mut self.elastic.jobs[*job].groups.entry(place.round).or_default().ranks;
+        let node = ranks.entry(place.rank).or_insert_with(|| agent.node.clone());
+        if *node == agent.node || self.has_lost {
+            return Ok(());
+        }
+        Err(format!("rank {} of round {} is told to {} and to {node}", place.rank, place.round, agent.node))
+    }
+
+    fn is_there(&self, process: &Process) -> bool {
+        !self.clients[process.client].is_gone()
+    }
+
+    fn work_of(&self, process: &Process) -> Work {
+        let job = &self.elastic.jobs[process.job];
+        let round = process.agent.place.as_ref().map(|place| place.round);
+        match round.and_then(|round| job.groups.get(&round)) {
+            Some(group) if group.has_failed => Work::Failed,
+            Some(group) if group.ends.is_some_and(|ends| ends <= self.now) => Work::Done,
+            _ => Work::Goes,
+        }
+    }
+
+    /// The workers of a round begin once all its agents are there, and fail with one of them.
+    fn look_at_workers(&mut self) {
+        let mut seen = Vec::new();
+        for it in &self.elastic.processes {
+            let Some(place) = it.agent.place.as_ref().filter(|_| it.agent.doing == Doing::Trains) else {
+                continue;
+            };
+            if !self.is_there(it) || it.agent.terms != self.terms(it.job) {
+                continue;
+            }
+            let mates = || {
+                let of_job = self.elastic.processes.iter().filter(|mate| mate.job == it.job);
+                of_job.filter(|mate| place.nodes.contains(&mate.agent.node))
+            };
+            let has_left = |mate: &Process| {
+                let was_told = mate.agent.place.as_ref().is_some_and(|told| told.round >= place.round);
+                let works = matches!(mate.agent.doing, Doing::Exchanges | Doing::Trains);
+                !self.is_there(mate) || was_told && !works
+            };
+            let is_ready = mates().all(|mate| mate.agent.doing == Doing::Trains);
+            seen.push((it.job, place.round, mates().any(has_left), is_ready));
+        }
+        for (job, round, has_failed, is_ready) in seen {
+            let trains = self.plan.elastic[job].trains;
+            let it = &mut self.elastic.jobs[job];
+            let group = it.groups.entry(round).or_default();
+            if group.ends.is_some_and(|ends| ends <= self.now) {
+                it.is_trained = true;
+            } else if has_failed {
+                (group.has_failed, group.ends) = (true, None);
+            } else if is_ready && group.ends.is_none() {
+                group.ends = Some(self.now + trains);
+            }
+        }
+    }
+
+    /// Who starts agents looks at those of a job.
+    pub(super) fn launch_agents(&mut self, job: usize) -> Checked {
+        const UNTIL_KILLED: Micros = 5 * SECOND;
+        if self.elastic.jobs[job].is_over {
+            return Ok(());
+        }
+        self.at(400 * MILLI, Event::LaunchAgents(job));
+        self.look_at_workers();
+        let terms = self.terms(job);
+        let of_attempt =
+            || self.elastic.processes.iter().filter(|it| it.job == job && it.agent.terms == terms);
+        let alive: Vec<(usize, usize)> =
+            of_attempt().filter(|it| self.is_there(it)).map(|it| (it.client, it.node)).collect();
+        let has_failed = of_attempt().any(|it| it.agent.doing == Doing::Over { well: false });
+        let plan = &self.plan.elastic[job];
+        let it = &mut self.elastic.jobs[job];
+        let is_settled = it.is_trained || has_failed;
+        if is_settled && alive.is_empty() && it.coming.is_empty() {
+            it.done += usize::from(it.is_trained);
+            it.is_over = it.done >= plan.times;
+            (it.is_trained, it.failed) = (false, None);
+            it.groups.clear();
+            if it.is_over {
+                trace!(self, "job {job} has ended well");
+                return Ok(());
+            }
+            it.attempt += 1;
+            self.all_agents_come(job);
+            return Ok(());
+        }
+        if has_failed {
+            let failed = *it.failed.get_or_insert(self.now);
+            if self.now > failed + UNTIL_KILLED {
+                alive.into_iter().try_for_each(|(client, _)| self.process_ends(client))?;
+            }
+            return Ok(());
+        }
+        let come = plan.nodes.len() - usize::from(plan.lacks_one);
+        let is_away = |node: &usize| !alive.iter().any(|(_, of)| of == node) && !it.coming.contains(node);
+        let away: Vec<usize> = (0..come).filter(is_away).collect();
+        if !it.is_trained {
+            for node in away {
+                self.elastic.jobs[job].coming.insert(node);
+                let after = self.random.between(300 * MILLI, 3 * SECOND);
+                self.at(after, Event::AgentComes(job, node));
+            }
+        }
+        Ok(())
+    }
+
+    /// The states of all runs, as the store holds them.
+    pub(super) fn states(&mut self) -> BTreeMap<Key, Rc<RendezvousState>> {
+        let mut states = BTreeMap::new();
+        let keys: BTreeSet<Key> =
+            self.elastic.processes.iter().map(|it| it.agent.terms.state_key()).collect();
+        for key in keys {
+            let Some(value) = self.reference.value(key) else { continue };
+            if let Some((_, known)) = self.elastic.states.get(key).filter(|(text, _)| text == value) {
+                states.insert(key, Rc::clone(known));
+                continue;
+            }
+            let Ok(Some(state)) = rendezvous_state::read(value.as_bytes()) else { continue };
+            for (node, rank) in state.participants.iter().filter(|_| state.complete) {
+                if let Some(it) = self.elastic.processes.iter_mut().find(|it| it.agent.node == *node) {
+                    it.rank = Some(*rank as usize);
+                }
+            }
+            let state = Rc::new(state);
+            self.elastic.states.insert(key, (value.to_owned(), Rc::clone(&state)));
+            states.insert(key, state);
+        }
+        states
+    }
+
+    /// Healthy jobs end. Who waits for a node that never comes is told so, and is killed.
+    pub(super) fn end_elastic(&mut self) -> Checked {
+        /// They give up after a while, and come again.
+        const UNTIL_TOLD: Micros = 60 * SECOND;
+        let until = self.now + 200 * SECOND;
+        let lacks_one = |world: &Self, job: usize| world.plan.elastic[job].lacks_one;
+        let jobs = self.elastic.jobs.len();
+        while let Some(job) = (0..jobs).find(|&job| !lacks_one(self, job) && !self.elastic.jobs[job].is_over)
+        {
+            if self.now >= until {
+                return Err(format!("a healthy job of torchrun does not end: {:?}", self.elastic.jobs[job]));
+            }
+            self.run_until(self.now + SECOND / 2, |_| false)?;
+        }
+        let waiting: Vec<usize> = (0..jobs).filter(|&job| lacks_one(self, job)).collect();
+        for job in waiting {
+            let until = self.now + UNTIL_TOLD;
+            while !self.is_told_of_agents(job) {
+                if self.now >= until {
+                    return Err(format!("nobody says why job {job} does not begin"));
+                }
+                self.run_until(self.now + SECOND / 2, |_| false)?;
+            }
+            self.elastic.jobs[job].is_over = true;
+            let clients: Vec<usize> =
+                self.elastic.processes.iter().filter(|it| it.job == job).map(|it| it.client).collect();
+            clients.into_iter().try_for_each(|client| self.process_ends(client))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,267 @@
+//! What is said of the runs of torchrun's agents.
+
+use std::rc::Rc;
+
+use super::super::super::agent::{Doing, key};
+use super::super::super::client::State;
+use super::super::{Checked, World, relay_of};
+use super::Moment;
+use crate::api::{Explanation, Run, RunState};
+use crate::core::insight::tests::truth::{names, number, text, yes};
+use crate::core::protocol::rendezvous_state::{Node, RendezvousState};
+use crate::core::store::tests::model::Act;
+
+/// What an agent does at one moment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AgentNow {
+    /// Its place among all that were ever there.
+    no: usize,
+    is_alive: bool,
+    /// The server has heard of it.
+    is_known: bool,
+    /// It waits for a key of another.
+    waits: bool,
+    doing: Doing,
+}
+
+impl AgentNow {
+    /// Its workers have done their work.
+    fn has_finished(&self) -> bool {
+        matches!(self.doing, Doing::AtExit | Doing::Closes { well: true } | Doing::Over { well: true })
+    }
+}
+
+fn is_in(state: &RendezvousState, node: &Node) -> bool {
+    state.participants.iter().any(|(other, _)| other == node)
+}
+
+/// A run of agents with what is known of it.
+struct RunOf<'w> {
+    world: &'w World,
+    run: &'w str,
+}
+
+impl RunOf<'_> {
+    fn state<'m>(&self, moment: &'m Moment) -> Option<&'m Rc<RendezvousState>> {
+        moment.states.get(key(&format!("/torch.rendezvous.{}", self.run)))
+    }
+
+    fn node(&self, agent: &AgentNow) -> &Node {
+        &self.world.elastic.processes[agent.no].agent.node
+    }
+
+    fn agents<'m>(&self, moment: &'m Moment) -> impl Iterator<Item = &'m AgentNow> {
+        moment.agents.iter().filter(|it| self.world.elastic.processes[it.no].agent.terms.run == self.run)
+    }
+
+    fn was(&self, holds: impl Fn(&Moment) -> bool, why: &str) -> Checked {
+        self.world.was(holds, why)
+    }
+
+    fn state_was(&self, holds: impl Fn(&RendezvousState) -> bool, why: &str) -> Checked {
+        self.was(|moment| self.state(moment).is_some_and(|state| holds(state)), why)
+    }
+
+    /// Whether so many were so, not all at the same moment.
+    fn were(&self, many: usize, holds: impl Fn(&Moment, &AgentNow) -> bool, why: &str) -> Checked {
+        let all = self.world.elastic.processes.iter().enumerate();
+        let is_so = |no: usize| {
+            self.was(|moment| self.agents(moment).any(|it| it.no == no && holds(moment, it)), why).is_ok()
+        };
+        yes(all.filter(|(no, _)| is_so(*no)).count() >= many, why)
+    }
+
+    /// Whether a name may mean this agent.
+    fn is_called(&self, name: &str, agent: &AgentNow) -> bool {
+        let name = name.split(" (node rank").next().unwrap_or_default();
+        if name.starts_with("a process ") {
+            return true;
+        }
+        let Node { addr, pid, .. } = self.node(agent);
+        let process = name.strip_prefix("process ").and_then(|rest| rest.split(' ').next());
+        match process.or_else(|| name.split_once('_')?.1.split('_').next()) {
+            Some(of) => of == pid.to_string(),
+            None => **addr == *name,
+        }
+    }
+
+    /// Whether this was so of an agent that each name may mean.
+    fn all(&self, names: &[String], holds: impl Fn(&Moment, &AgentNow) -> bool, why: &str) -> Checked {
+        names.iter().try_for_each(|name| {
+            let is_so =
+                |moment: &Moment| self.agents(moment).any(|it| self.is_called(name, it) && holds(moment, it));
+            self.was(is_so, &format!("{name} {why}"))
+        })
+    }
+
+    fn is_part(&self, moment: &Moment, agent: &AgentNow) -> bool {
+        self.state(moment).is_some_and(|state| is_in(state, self.node(agent)))
+    }
+
+    fn check(&self, said: &Explanation) -> Checked {
+        let facts = &said.facts;
+        let list = |field: &str| -> Vec<String> {
+            text(facts, field).split(" and ").flat_map(|name| name.split(", ")).map(str::to_owned).collect()
+        };
+        // A server whose disk was full may know nothing of their end.
+        let is_dead = |_: &Moment, it: &AgentNow| !it.is_alive && (!it.has_finished() || self.world.has_lost);
+        match said.code.as_str() {
+            "run_started" => self.all(&list("who"), |moment, it| self.is_part(moment, it), "has not joined"),
+            "round_complete" => {
+                let nodes = number(facts, "nodes");
+                self.state_was(|it| it.complete, "it is not complete")?;
+                self.were(nodes, |moment, it| self.is_part(moment, it), "not with so many")
+            }
+            "nodes_missing" => {
+                self.state_was(|it| !it.complete, "it is complete")?;
+                self.were(number(facts, "joined"), |moment, it| self.is_part(moment, it), "not so many")?;
+                let is_there = |moment: &Moment, it: &AgentNow| it.is_alive && self.is_part(moment, it);
+                self.all(&names(facts, "present"), is_there, "is not there")?;
+                let is_out = |moment: &Moment, it: &AgentNow| !is_there(moment, it);
+                self.all(&names(facts, "missing"), is_out, "is there")
+            }
+            "node_came_late" => {
+                self.all(&list("node"), |moment, it| self.is_part(moment, it), "has not joined")?;
+                self.were(number(facts, "joined"), |moment, it| self.is_part(moment, it), "not so many")
+            }
+            "node_died" | "node_died_joining" => {
+                self.all(&names(facts, "nodes"), is_dead, "is alive")?;
+                let left = number(facts, if said.code == "node_died" { "left" } else { "joined" });
+                self.were(left, |moment, it| it.is_alive && self.is_part(moment, it), "not so many are left")
+            }
+            "node_cut_off" => {
+                let relays: Vec<Option<usize>> =
+                    names(facts, "links").iter().map(|it| relay_of(it)).collect();
+                let is_behind = |_: &Moment, it: &AgentNow| {
+                    let process = &self.world.elastic.processes[it.no];
+                    let relay = self.world.clients[process.client].plan.relay;
+                    relay.is_some_and(|relay| {
+                        relays.contains(&Some(relay)) && self.world.relays[relay].was_long_away
+                    })
+                };
+                self.all(&names(facts, "nodes"), is_behind, "is not lost with that link")?;
+                let left = number(facts, "left");
+                self.were(left, |moment, it| it.is_alive && self.is_part(moment, it), "not so many are left")
+            }
+            "node_removed" => {
+                let is_out = |moment: &Moment, it: &AgentNow| it.is_alive && !self.is_part(moment, it);
+                self.all(&names(facts, "nodes"), is_out, "is in it, or dead")
+            }
+            "run_ended" | "all_left" => {
+                self.was(|moment| !self.agents(moment).any(|it| it.is_alive && it.is_known), "some are there")
+            }
+            "run_finished" => {
+                self.were(number(facts, "nodes"), |_, it| it.has_finished(), "so many have not finished")
+            }
+            "closed_incomplete" | "closed_unfinished" | "run_is_closed" => {
+                self.state_was(|it| it.closed, "it is not closed")?;
+                self.all(&names(facts, "missing"), |moment, it| !self.is_part(moment, it), "has joined")
+            }
+            "left_over" => {
+                let is_left = |moment: &Moment, it: &AgentNow| {
+                    let waits = |state: &Rc<RendezvousState>| {
+                        let waits = state.wait_list.iter().chain(&state.redundancy_list);
+                        waits.clone().any(|node| node == self.node(it))
+                    };
+                    it.is_alive && self.state(moment).is_some_and(waits)
+                };
+                self.all(&names(facts, "left_over"), is_left, "is not left over")
+            }
+            "exit_barrier" => {
+                self.were(number(facts, "arrived"), |_, it| it.has_finished(), "so many have not arrived")?;
+                self.all(&names(facts, "running"), |_, it| it.is_alive, "is not there")?;
+                self.all(&names(facts, "dead"), is_dead, "is alive")
+            }
+            "waiting_for_node" | "rank_zero_slow" => {
+                let is_zero = said.code == "rank_zero_slow";
+                let who = text(facts, if is_zero { "who" } else { "node" });
+                let rank = if is_zero { Some(0) } else { rank_in(who) };
+                let holds = |holds: &dyn Fn(&AgentNow) -> bool, why: &str| {
+                    let is_it = |it: &AgentNow| self.world.elastic.processes[it.no].rank == rank;
+                    self.was(|moment| self.agents(moment).any(|it| is_it(it) && holds(it)), why)
+                };
+                match text(&facts["whereabouts"], "is") {
+                    "gone" => holds(&|it| !it.is_alive, "it is alive"),
+                    "busy" | "just_came" => holds(&|it| it.is_alive && !it.waits, "it is not busy"),
+                    // It was in a round that is over. The first was said of one that was there: see docs/reliability.md.
+                    "never_came" | "went_on" => Ok(()),
+                    "dropped" | "waits" => holds(&|it| it.is_alive, "it is not there"),
+                    other => Err(format!("it is never {other}")),
+                }
+            }
+            // It was said where all ask for the same: see docs/reliability.md.
+            "round_not_complete" => Ok(()),
+            "workers_elsewhere" => self.state_was(|it| it.complete, "it is not complete"),
+            "gave_up" => self.all(&names(facts, "who"), |_, it| !it.is_alive || !it.waits, "waits"),
+            _ => Err("nothing of that kind is so".into()),
+        }
+    }
+
+    fn check_shown(&self, shown: &Run) -> Checked {
+        let nodes = &shown.summary.nodes;
+        // A restarted server does not know who has died meanwhile.
+        let has_restarted = self.world.server_life > 1;
+        let is_there = |moment: &Moment, it: &AgentNow| {
+            (it.is_alive || it.has_finished() || has_restarted) && self.is_part(moment, it)
+        };
+        if !shown.summary.state.is_over() {
+            let there = (nodes.joined - nodes.gone) as usize;
+            self.were(there, is_there, "so many were not there")?;
+        }
+        match shown.summary.state {
+            RunState::Finished => self.were(1, |_, it| it.has_finished(), "nobody has finished"),
+            state if state.is_over() => {
+                let is_closed = self.state_was(|it| it.closed, "it is not closed");
+                let all_gone = |moment: &Moment| !self.agents(moment).any(|it| it.is_alive && it.is_known);
+                is_closed.or_else(|_| self.was(all_gone, "some are there, and it is not closed"))
+            }
+            _ => self.was(|moment| self.agents(moment).any(|it| it.is_alive), "nobody is there"),
+        }
+    }
+}
+
+fn rank_in(label: &str) -> Option<usize> {
+    label.split("node rank ").nth(1)?.trim_end_matches(')').parse().ok()
+}
+
+impl World {
+    pub(super) fn agents_now(&self) -> Vec<AgentNow> {
+        let now = |(no, it): (usize, &super::super::elastic::Process)| {
+            let client = &self.clients[it.client];
+            let waits = match client.state {
+                State::Reading(no) => match &client.issued[no] {
+                    Act::Wait(keys) => keys.iter().any(|key| *key != it.agent.terms.state_key()),
+                    _ => false,
+                },
+                _ => false,
+            };
+            AgentNow {
+                no,
+                is_alive: !client.is_gone(),
+                is_known: self.heard_of.contains(&it.client),
+                waits,
+                doing: it.agent.doing,
+            }
+        };
+        self.elastic.processes.iter().enumerate().map(now).collect()
+    }
+
+    pub(super) fn check_said_of_agents(&self, run: &str, said: &Explanation) -> Checked {
+        RunOf { world: self, run }.check(said)
+    }
+
+    /// What is shown of a run of agents.
+    pub(super) fn check_agents(&self, shown: &Run) -> Checked {
+        RunOf { world: self, run: &shown.summary.run_id }.check_shown(shown)
+    }
+
+    /// Whether those who wait for a node that never comes are told so.
+    pub(in super::super) fn is_told_of_agents(&self, job: usize) -> bool {
+        let alive =
+            self.elastic.processes.iter().rfind(|it| it.job == job && !self.clients[it.client].is_gone());
+        let (Some(server), Some(it)) = (&self.server, alive) else { return false };
+        let shown = server.watch.run(&it.agent.terms.run, None, None);
+        shown
+            .is_some_and(|run| run.explanations.iter().any(|said| said.holds && said.code == "nodes_missing"))
+    }
+}
