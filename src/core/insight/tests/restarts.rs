@@ -194,6 +194,18 @@ fn nobody_is_said_to_have_filled_a_round_of_before() {
 }
 
 #[test]
+fn nobody_is_said_to_run_still_who_went_with_the_server() {
+    let mut lab = Lab::new();
+    lab.complete_run("job", 3);
+    lab.reach_exit(0, "job", false);
+    lab.pass(2.0);
+    lab.restart(1.0, &[2]);
+    lab.pass(60.0);
+    let said = lab.texts("exit_barrier").join("; ");
+    assert!(said.contains("node1") && !said.contains("node2"), "{said}");
+}
+
+#[test]
 fn a_recorded_job_has_the_same_story_wherever_the_server_is_killed() {
     let samples: [(&str, replay::Script); 4] = [
         ("run1_c10d_4x2", replay::RUN_1),
