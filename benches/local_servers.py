@@ -83,12 +83,17 @@ def relays(to: Server, count: int) -> Iterator[list[tuple[subprocess.Popen[str],
             process.wait()
 
 
+def through(between: list[tuple[subprocess.Popen[str], str]]) -> list[str]:
+    """The options of `rallypoint bench` for these relays."""
+    return ["--relay", ",".join(store for _, store in between), "--relay-pid", ",".join(str(process.pid) for process, _ in between)]
+
+
 Figures = dict[str, list[float]]
 
 
-def cpu(report: dict[str, Any], section: str) -> float:
-    """Microseconds of the server's CPU time a unit."""
-    return float(report[section]["server"]["cpu_us_per_unit"])
+def cpu(report: dict[str, Any], section: str, of: str = "server") -> float:
+    """Microseconds of the server's or the relays' CPU time a unit."""
+    return float(report[section][of]["cpu_us_per_unit"])
 
 
 def table(found: Figures) -> str:

@@ -90,8 +90,16 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_RELAY_ENDPOINTS", value_name = "HOST:PORT", value_delimiter = ',')]
     relay: Vec<Endpoint>,
 
-    /// Play the relays too: so many connections share a link to the admin port (--admin)
-    #[arg(long, env = "RALLYPOINT_PER_LINK", value_name = "N", conflicts_with = "relay")]
+    /// Process ids of these relays: report their CPU time
+    #[arg(long, env = "RALLYPOINT_RELAY_PID", value_name = "PID", value_delimiter = ',', requires = "relay")]
+    relay_pid: Vec<u32>,
+
+    /// Play the relays too: so many links to the admin port (--admin), with --per-link ranks or connections each
+    #[arg(long, env = "RALLYPOINT_LINKS", value_name = "N", requires = "per_link", conflicts_with = "relay")]
+    links: Option<usize>,
+
+    /// Ranks or connections on each of the --links; for join, nodes that ask in turn on one connection
+    #[arg(long, env = "RALLYPOINT_PER_LINK", value_name = "N", requires = "links")]
     per_link: Option<usize>,
 
     /// Longest time for one step of the scenario, on top of --duration [default: 60s]
@@ -138,9 +146,9 @@ impl Args {
     }
 
     fn relayed(&self) -> anyhow::Result<Option<Relayed>> {
-        if let Some(ranks) = self.per_link {
+        if let (Some(links), Some(per_link)) = (self.links, self.per_link) {
             let (admin, url) = (find_target(self.admin.endpoint())?, self.admin.clone());
-            return Ok(Some(Relayed::Links { admin, url, ranks }));
+            return Ok(Some(Relayed::Links { admin, url, links, per_link }));
         }
         let relays: Vec<_> = self.relay.iter().map(find_target).collect::<Result<_, _>>()?;
         Ok((!relays.is_empty()).then_some(Relayed::Relays(relays)))
@@ -160,6 +168,7 @@ impl Args {
             threads: self.threads,
             sources: self.source.clone(),
             pid: self.pid,
+            relay_pids: self.relay_pid.clone(),
             patience: self.patience,
             allow_remote: self.allow_remote,
             allow_in_use: self.allow_in_use,

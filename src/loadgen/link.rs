@@ -35,7 +35,6 @@ pub(super) struct Dialer {
     question: Arc<Frame>,
     hello: Vec<u8>,
     relayed: Option<Relayed>,
-    threads: usize,
     /// The links of `Relayed::Links`, each made by the first of its ranks.
     uplinks: Vec<OnceCell<Arc<Uplink>>>,
 }
@@ -50,8 +49,7 @@ impl Dialer {
         hello.extend_from_slice(&question.bytes);
         let turnstile = Semaphore::new(at_once.max(1));
         let uplinks = match plan.relayed {
-            // Each thread has links of its own.
-            Some(Relayed::Links { .. }) => plan.connections_made().saturating_add(plan.threads),
+            Some(Relayed::Links { .. }) => plan.connections_made(),
             _ => 0,
         };
         Self {
@@ -61,14 +59,21 @@ impl Dialer {
             question: Arc::new(question),
             hello,
             relayed: plan.relayed.clone(),
-            threads: plan.threads,
             uplinks: std::iter::repeat_with(OnceCell::new).take(uplinks).collect(),
         }
     }
 
-    /// For a port that is no store: nothing is said first.
+    /// For a port that is no store: nothing is said first, and a link is a connection that is shared.
     pub(super) fn silent(plan: &Plan, at_once: usize) -> Self {
-        Self { hello: Vec::new(), ..Self::new(plan, at_once, true) }
+        Self { hello: Vec::new(), relayed: None, ..Self::new(plan, at_once, true) }
+    }
+
+    /// Which link a connection is on; one without a link is alone. A link and all on it are one thread's.
+    pub(super) fn link_of(&self, number: usize) -> usize {
+        match self.relayed {
+            Some(Relayed::Links { per_link, .. }) => number / per_link,
+            _ => number,
+        }
     }
 
     /// The cheapest request that every server of this kind answers.
@@ -101,10 +106,8 @@ impl Dialer {
                 let nth = number.checked_rem(relays.len()).unwrap_or(0);
                 self.connect_to(relays[nth], number).await.map(Either::Left)
             }
-            Some(Relayed::Links { admin, url, ranks }) => {
-                // A link and all its ranks are one thread's.
-                let (thread, nth) = (number % self.threads, number / self.threads / *ranks);
-                let at = nth * self.threads + thread;
+            Some(Relayed::Links { admin, url, .. }) => {
+                let at = self.link_of(number);
                 let uplink = self.uplinks[at]
                     .get_or_try_init(|| async {
                         Uplink::open(url, self.connect_to(*admin, at).await?, at, tally).await

@@ -23,7 +23,7 @@ mod workers;
 
 pub use error::Error;
 pub use plan::{Plan, PlanError, Relayed, Scenario, Settings};
-pub use report::{GeneratorUse, Latency, Report, Section, ServerUse};
+pub use report::{GeneratorUse, Latency, RelayUse, Report, Section, ServerUse};
 pub use run::run;
 pub use session::Tick;
 

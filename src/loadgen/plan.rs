@@ -55,8 +55,10 @@ pub enum Relayed {
         /// The same as it was given, with its name and whether it is encrypted.
         #[serde(skip)]
         url: AdminUrl,
-        /// Connections that share a link.
-        ranks: usize,
+        /// How many.
+        links: usize,
+        /// Connections that share one. Of `join`: nodes that ask in turn on one connection.
+        per_link: usize,
     },
 }
 
@@ -85,6 +87,8 @@ pub struct Settings {
     pub sources: Vec<IpAddr>,
     /// The server's process, to be watched.
     pub pid: Option<u32>,
+    /// The relays' processes, to be watched.
+    pub relay_pids: Vec<u32>,
     /// How long nodes of `cas` take before they answer to a state, for each participant in it.
     pub think: Option<Duration>,
     /// Longest time for one section, on top of `duration`.
@@ -115,6 +119,9 @@ pub enum PlanError {
         /// What it has.
         known: String,
     },
+    /// Two numbers for one thing.
+    #[error("--links times --per-link is the number of {0}: leave out --{0}")]
+    CountedTwice(&'static str),
     /// A number must not be 0.
     #[error("{0} must be at least {1}")]
     TooSmall(&'static str, usize),
@@ -190,6 +197,8 @@ pub struct Plan {
     pub threads: usize,
     /// The server's process.
     pub pid: Option<u32>,
+    /// The relays' processes.
+    pub relay_pids: Vec<u32>,
     /// Addresses to connect from.
     pub sources: Vec<IpAddr>,
     /// How long nodes of `cas` take before they answer to a state, for each participant in it; 0 if they answer at once.
@@ -323,20 +332,24 @@ impl Plan {
         at_least("--rounds", settings.rounds, 1)?;
         at_least("--threads", settings.threads, 1)?;
         match &settings.relayed {
-            Some(Relayed::Links { ranks, .. }) => at_least("--per-link", Some(*ranks), 1)?,
+            Some(Relayed::Links { links, per_link, .. }) => {
+                at_least("--links", Some(*links), 1)?;
+                at_least("--per-link", Some(*per_link), 1)?;
+            }
             Some(Relayed::Relays(relays)) => at_least("--relay", Some(relays.len()), 1)?,
             None => {}
         }
         if settings.duration.is_some_and(|duration| duration.is_zero()) {
             return Err(PlanError::TooSmall("--duration", 1));
         }
+        let (ranks, connections) = on_links(&defaults, settings)?;
         let many_keys = scenario == Scenario::Big && settings.keys.is_some_and(|keys| keys > 1);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut plan = Self {
             scenario,
             target,
-            ranks: settings.ranks.unwrap_or(defaults.ranks),
-            connections: settings.connections.unwrap_or(defaults.connections),
+            ranks: ranks.unwrap_or(defaults.ranks),
+            connections: connections.unwrap_or(defaults.connections),
             duration: settings.duration.unwrap_or(Duration::from_secs(defaults.seconds)),
             rate: settings.rate,
             depth: settings.depth.unwrap_or(1),
@@ -346,6 +359,7 @@ impl Plan {
             // The other half is the server's.
             threads: settings.threads.unwrap_or((cores / 2).clamp(1, 8)),
             pid: settings.pid,
+            relay_pids: settings.relay_pids.clone(),
             sources: settings.sources.clone(),
             think: settings.think.unwrap_or_default(),
             patience: settings.patience.unwrap_or(Duration::from_mins(1)),
@@ -375,9 +389,14 @@ impl Plan {
 
     /// Connections that the generator makes for them.
     pub(super) fn connections_made(&self) -> usize {
+        self.per_link().map_or(self.links(), |per_link| self.links().div_ceil(per_link))
+    }
+
+    /// Connections that share a link, where the generator plays the relays.
+    pub(super) fn per_link(&self) -> Option<usize> {
         match self.relayed {
-            Some(Relayed::Links { ranks, .. }) => self.links().div_ceil(ranks.max(1)),
-            _ => self.links(),
+            Some(Relayed::Links { per_link, .. }) => Some(per_link.max(1)),
+            _ => None,
         }
     }
 
@@ -416,6 +435,19 @@ impl Plan {
         self.sources =
             (1..=addresses).map(|n| Ipv4Addr::new(127, 0, (n >> 8) as u8, n as u8).into()).collect();
         Ok(())
+    }
+}
+
+/// How many ranks and connections are asked for, if any: links that are counted say how many are on them.
+fn on_links(has: &Defaults, given: &Settings) -> Result<(Option<usize>, Option<usize>), PlanError> {
+    let (ranks, connections) = (given.ranks, given.connections);
+    let Some(Relayed::Links { links, per_link, .. }) = given.relayed else { return Ok((ranks, connections)) };
+    let all = Some(links.saturating_mul(per_link));
+    match (has.ranks > 0, ranks, connections) {
+        (true, Some(_), _) => Err(PlanError::CountedTwice("ranks")),
+        (true, None, connections) => Ok((all, connections)),
+        (false, _, Some(_)) => Err(PlanError::CountedTwice("connections")),
+        (false, ranks, None) => Ok((ranks, all)),
     }
 }
 
@@ -468,6 +500,24 @@ mod tests {
     }
 
     #[test]
+    fn links_say_how_many_are_on_them() {
+        let url = "http://127.0.0.1:1".parse().expect("a URL");
+        let links = Relayed::Links { admin: local(1), url, links: 5, per_link: 8 };
+        let settings = Settings { relayed: Some(links), ..Settings::default() };
+        let counts = |scenario| {
+            let plan = Plan::new(scenario, local(1), &settings).expect("a plan");
+            (plan.ranks, plan.connections, plan.connections_made())
+        };
+        assert_eq!(counts(Scenario::Init), (40, 0, 5));
+        assert_eq!(counts(Scenario::Mix), (0, 40, 5));
+        assert_eq!(counts(Scenario::Fanout), (40, 0, 6), "and one that sets the key");
+        let both = Settings { ranks: Some(40), ..settings.clone() };
+        assert!(error(Scenario::Init, &both).ends_with("leave out --ranks"));
+        let both = Settings { connections: Some(40), ..settings };
+        assert!(error(Scenario::Rtt, &both).ends_with("leave out --connections"));
+    }
+
+    #[test]
     fn another_machine_is_refused_unless_it_is_meant() {
         let elsewhere = SocketAddr::from(([192, 0, 2, 1], 29500));
         let refused = Plan::new(Scenario::Rtt, elsewhere, &Settings::default());
@@ -499,7 +549,7 @@ mod tests {
         assert_eq!((plan.choose_sources(), plan.sources.len()), (Ok(()), 2));
         plan.sources.clear();
         let url = "http://127.0.0.1:1".parse().expect("a URL");
-        plan.relayed = Some(Relayed::Links { admin: local(1), url, ranks: 8 });
+        plan.relayed = Some(Relayed::Links { admin: local(1), url, links: 12_500, per_link: 8 });
         plan.ranks = 100_000;
         assert_eq!((plan.choose_sources(), plan.sources.len()), (Ok(()), 7), "12,500 links");
         plan.relayed = None;

@@ -51,6 +51,8 @@ pub struct Section {
     pub latencies_us: BTreeMap<&'static str, Latency>,
     /// What the server used, if it was watched.
     pub server: Option<ServerUse>,
+    /// What the relays used together, if they were watched.
+    pub relays: Option<RelayUse>,
     /// What the load generator used.
     pub generator: GeneratorUse,
 }
@@ -68,6 +70,17 @@ pub struct ServerUse {
     pub resident_before: u64,
     /// Resident memory after its last round (bytes).
     pub resident_after: u64,
+}
+
+/// What the relays used together during a section.
+#[derive(Debug, Clone, Copy, Default, serde::Serialize)]
+pub struct RelayUse {
+    /// CPU time of all threads.
+    pub cpu_seconds: f64,
+    /// The kernel's part of it, which the system counts in steps of 10 ms for each relay.
+    pub kernel_seconds: f64,
+    /// CPU time for each unit of the section, in microseconds.
+    pub cpu_us_per_unit: f64,
 }
 
 /// What the load generator used during a section.
@@ -139,6 +152,7 @@ impl fmt::Display for Report {
         let numbers = [
             ("ranks", plan.ranks),
             ("connections", plan.connections),
+            ("on each link", plan.per_link().unwrap_or_default()),
             ("in flight on each", if plan.depth > 1 { plan.depth } else { 0 }),
             ("keys", plan.keys),
         ];
@@ -195,6 +209,16 @@ impl fmt::Display for Section {
                 Micros(server.kernel_seconds * 1e6),
                 Bytes(server.resident_before),
                 Bytes(server.resident_after)
+            )?;
+        }
+        if let Some(relays) = &self.relays {
+            writeln!(
+                f,
+                "  relays CPU {} per {}, {} in all, {} of it in the kernel",
+                Micros(relays.cpu_us_per_unit),
+                self.unit,
+                Micros(relays.cpu_seconds * 1e6),
+                Micros(relays.kernel_seconds * 1e6)
             )?;
         }
         writeln!(

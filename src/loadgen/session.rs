@@ -15,7 +15,9 @@ use super::bystander::Bystander;
 use super::frame::Frame;
 use super::tally::Counts;
 use super::workers::{self, WorkerContext, Workers};
-use super::{Dialer, Error, GeneratorUse, Latency, Link, Plan, Report, Scenario, Section, ServerUse};
+use super::{
+    Dialer, Error, GeneratorUse, Latency, Link, Plan, RelayUse, Report, Scenario, Section, ServerUse,
+};
 use crate::process::{CpuTime, Process};
 
 /// A part of the time from which on a thread counts as fully busy.
@@ -61,6 +63,7 @@ struct Measured {
     counts: Counts,
     server: Option<ServerUse>,
     server_cpu: CpuTime,
+    relays: Option<CpuTime>,
     generator: CpuTime,
 }
 
@@ -91,6 +94,7 @@ pub(super) struct Session<'a> {
     workers: Workers,
     own: Process,
     server: Option<Process>,
+    relays: Vec<Process>,
     /// What every key begins with that is not a job's.
     pub(super) prefix: String,
     measured: Vec<Measured>,
@@ -108,16 +112,16 @@ impl<'a> Session<'a> {
         dialer: Dialer,
         watch: &'a mut dyn FnMut(Tick),
     ) -> Result<Self, Error> {
-        let server = match plan.pid {
-            Some(pid) => Some(Process::find(pid).map_err(|source| Error::Process { pid, source })?),
-            None => None,
-        };
+        let find = |pid| Process::find(pid).map_err(|source| Error::Process { pid, source });
+        let server = plan.pid.map(find).transpose()?;
+        let relays = plan.relay_pids.iter().map(|&pid| find(pid)).collect::<Result<_, _>>()?;
         Ok(Self {
             plan,
             workers: Workers::start(plan.threads, dialer)?,
             own: Process::own().map_err(Error::System)?,
             peak: Peak::of(server.as_ref()),
             server,
+            relays,
             prefix: unique_prefix(),
             measured: Vec::new(),
             totals: Counts::default(),
@@ -166,13 +170,13 @@ impl Session<'_> {
         F: Future<Output = Result<Vec<Link>, Error>>,
     {
         let resident_before = self.resident();
-        let server_before = self.server_cpu()?;
+        let (server_before, relays_before) = self.watched_cpu()?;
         let own_before = self.own.cpu().map_err(Error::System)?;
         let started = Instant::now();
         self.run(name, started, work)?;
         let wall = started.elapsed();
         let own_after = self.own.cpu().map_err(Error::System)?;
-        let server_after = self.server_cpu()?;
+        let (server_after, relays_after) = self.watched_cpu()?;
         self.peak.look(self.server.as_ref());
         let resident_after = self.resident();
 
@@ -191,6 +195,9 @@ impl Session<'_> {
         section.wall += wall;
         section.generator = section.generator.and(own_after.since(own_before));
         section.server_cpu = section.server_cpu.and(server_after.since(server_before));
+        if let Some(relays) = &mut section.relays {
+            *relays = relays.and(relays_after.since(relays_before));
+        }
         if let Some(server) = &mut section.server {
             server.resident_after = resident_after;
         }
@@ -272,6 +279,7 @@ impl Session<'_> {
                 counts: Counts::default(),
                 server,
                 server_cpu: CpuTime::default(),
+                relays: (!self.relays.is_empty()).then(CpuTime::default),
                 generator: CpuTime::default(),
             });
             self.measured.len() - 1
@@ -283,18 +291,28 @@ impl Session<'_> {
         memory.unwrap_or_default().resident
     }
 
-    /// CPU time of the server once it has nothing more to do, or after a while.
-    fn server_cpu(&self) -> Result<CpuTime, Error> {
+    /// CPU time of the server, and of the relays, once they have nothing more to do, or after a while.
+    fn watched_cpu(&self) -> Result<(CpuTime, CpuTime), Error> {
         const PAUSE: Duration = Duration::from_millis(2);
         /// A bystander's questions take less.
         const IDLE: Duration = Duration::from_micros(100);
-        let (Some(server), Some(pid)) = (&self.server, self.plan.pid) else { return Ok(CpuTime::default()) };
-        let read = || server.cpu().map_err(|source| Error::Process { pid, source });
+        let of = |process: &Process, pid| process.cpu().map_err(|source| Error::Process { pid, source });
+        let read = || -> Result<_, Error> {
+            let mut relays = CpuTime::default();
+            for (process, &pid) in self.relays.iter().zip(&self.plan.relay_pids) {
+                relays = relays.and(of(process, pid)?);
+            }
+            let server = self.server.iter().zip(self.plan.pid).map(|(process, pid)| of(process, pid)).next();
+            Ok((server.transpose()?.unwrap_or_default(), relays))
+        };
         let mut last = read()?;
         for _ in 0..250 {
+            if self.server.is_none() && self.relays.is_empty() {
+                break;
+            }
             std::thread::sleep(PAUSE);
             let now = read()?;
-            if now.since(last).ran < IDLE {
+            if now.0.since(last.0).ran + now.1.since(last.1).ran < IDLE {
                 break;
             }
             last = now;
@@ -343,6 +361,11 @@ impl Measured {
                 kernel_seconds: self.server_cpu.in_kernel.as_secs_f64(),
                 cpu_us_per_unit: self.server_cpu.ran.as_secs_f64() * 1e6 / self.units.max(1) as f64,
                 ..server
+            }),
+            relays: self.relays.map(|relays| RelayUse {
+                cpu_seconds: relays.ran.as_secs_f64(),
+                kernel_seconds: relays.in_kernel.as_secs_f64(),
+                cpu_us_per_unit: relays.ran.as_secs_f64() * 1e6 / self.units.max(1) as f64,
             }),
             generator: GeneratorUse {
                 cpu_seconds: self.generator.ran.as_secs_f64(),

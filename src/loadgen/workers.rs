@@ -29,6 +29,13 @@ pub(super) struct WorkerContext {
     pub(super) dialer: Arc<Dialer>,
 }
 
+impl WorkerContext {
+    /// Whether the connection of this number is this thread's.
+    pub(super) fn has(&self, number: usize) -> bool {
+        self.dialer.link_of(number) % self.threads == self.thread
+    }
+}
+
 /// The threads with their connections.
 #[derive(Debug)]
 pub(super) struct Workers {
@@ -159,7 +166,7 @@ pub(super) async fn open(
     mut links: Vec<Link>,
     range: Range<usize>,
 ) -> Result<Vec<Link>, Error> {
-    let numbers = range.filter(|number| number % context.threads == context.thread);
+    let numbers = range.filter(|&number| context.has(number));
     let opened = each(numbers, |number| {
         let context = context.clone();
         async move { context.dialer.open(number, &context.tally).await }

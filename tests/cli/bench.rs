@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 use crate::common::peer::{Peer, wire};
+use crate::common::relay::TestRelay;
 use crate::common::{TestServer, eventually, http};
 use rallypoint::core::protocol::Op;
 
@@ -324,10 +325,34 @@ fn several_threads_and_sources_share_the_work() {
 fn ranks_share_links_that_the_generator_makes() {
     let server = TestServer::start(&[]);
     let admin = server.admin.to_string();
-    let report = report(&server, "mix", &["-c", "8", "-z", "200ms", "--per-link", "4", "--admin", &admin]);
+    let report =
+        report(&server, "mix", &["-z", "200ms", "--links", "2", "--per-link", "4", "--admin", &admin]);
     assert_eq!(report["plan"]["relayed"]["links"]["admin"], *admin);
     assert!(fact(&report, "link_bytes_received") > 1000);
     the_server_counted_the_same(&server, &report, 0);
+}
+
+#[test]
+fn the_relays_share_of_the_cpu_time_is_reported() {
+    let server = TestServer::start(&[]);
+    let relay = TestRelay::start(server.admin, "node-0", &[]);
+    let (store, pid) = (relay.store.to_string(), relay.process.id().to_string());
+    let args = ["-c", "4", "-z", "200ms", "--relay", &store, "--relay-pid", &pid];
+    let requests = report(&server, "mix", &args)["sections"][1].clone();
+    let (relays, units) = (&requests["relays"], requests["units"].as_f64().expect("a count"));
+    let (cpu, each) = (relays["cpu_seconds"].as_f64(), relays["cpu_us_per_unit"].as_f64());
+    assert!(cpu > Some(0.0), "{requests}");
+    assert!((each.expect("watched") * units - cpu.expect("watched") * 1e6).abs() < 1.0, "{requests}");
+    let direct = report(&server, "mix", &["-c", "4", "-z", "50ms"]);
+    assert!(section(&direct, "requests")["relays"].is_null(), "{direct}");
+}
+
+#[test]
+fn nodes_that_share_a_connection_join_in_turn() {
+    let server = TestServer::with_store_ports(20, &[]);
+    let admin = server.admin.to_string();
+    let report = report(&server, "join", &["--links", "3", "--per-link", "5", "--admin", &admin]);
+    assert_eq!((fact(&report, "joined"), &section(&report, "connect")["units"]), (15, &3.into()));
 }
 
 #[test]

@@ -315,7 +315,7 @@ fn the_python_package_speaks_tls_as_the_program_does() {
 fn the_load_generator_plays_relays_over_tls() {
     let secured = Secured::start();
     let (store, url) = (secured.server.store.to_string(), secured.url());
-    let args = ["bench", "mix", &store, "-c", "8", "-z", "200ms", "--per-link", "4", "--admin", &url];
+    let args = ["bench", "mix", &store, "-z", "200ms", "--links", "2", "--per-link", "4", "--admin", &url];
     let ran = secured.run(&args, true);
     assert!(ran.status.success(), "{ran:?}");
     let refused = secured.run(&args, false);

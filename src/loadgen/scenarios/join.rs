@@ -1,11 +1,13 @@
-//! `join`: nodes meet in one round of the native rendezvous, each with a connection of its own to the admin port.
+//! `join`: nodes meet in one round of the native rendezvous, each with a connection of its own to the admin port, or
+//! several in turn on one.
+#![expect(clippy::arithmetic_side_effects, reason = "numbers of the load test itself")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{Error, Session, Units};
+use super::{Error, Link, Session, Units};
 use crate::loadgen::http::post;
 
 /// One request waits this long at the most; then it is sent again.
@@ -13,36 +15,35 @@ const POLL: Duration = Duration::from_mins(1);
 
 /// `ranks` nodes join at once. Those whose round is not complete when the plan's time is over give up.
 pub(super) fn join(session: &mut Session<'_>) -> Result<(), Error> {
-    let (nodes, limit) = (session.plan.ranks, session.plan.duration);
-    session.connect(nodes)?;
+    let plan = session.plan;
+    let (nodes, limit, connections) = (plan.ranks, plan.duration, plan.connections_made());
+    let each = plan.per_link().unwrap_or(1);
+    session.connect(connections)?;
     let path: Arc<str> = format!("/api/v1/runs/{}", session.prefix.trim_start_matches('/')).into();
     let used = Arc::clone(&path);
-    session.measure_each("join", "node", Units::Count(nodes), 0..nodes, move |mut link| {
+    session.measure_each("join", "node", Units::Count(nodes), 0..connections, move |mut link| {
         let path = format!("{used}/join");
+        let own = (link.number * each..nodes).take(each);
         async move {
             let started = Instant::now();
-            let name = format!("node-{}", link.number);
-            loop {
-                let left = limit.saturating_sub(started.elapsed());
-                let body = json!({
-                    "node": name, "join_id": "1", "min_nodes": nodes, "node_rank": link.number, "heartbeat": false,
-                    "wait_seconds": left.min(POLL).as_secs_f64(),
-                });
-                let (status, answer) = post(&mut link, &path, &body).await?;
-                match status {
-                    200 if answer["group_rank"] == link.number && answer["group_world_size"] == nodes => {
-                        link.tally.took("node", started.elapsed());
-                        link.tally.fact("joined", 1);
-                        return Ok(link);
-                    }
-                    202 if !left.is_zero() => {}
-                    202 => {
+            let left = || limit.saturating_sub(started.elapsed());
+            if each > 1 {
+                // The first to wait would keep the others from saying that they are there.
+                for node in own.clone() {
+                    ask(&mut link, &path, node, nodes, Duration::ZERO).await?;
+                }
+            }
+            for node in own {
+                while !ask(&mut link, &path, node, nodes, left().min(POLL)).await? {
+                    if left().is_zero() {
                         link.tally.fact("gave_up", 1);
                         return Ok(link);
                     }
-                    _ => return Err(Error::Answer { status, detail: answer["detail"].to_string() }),
                 }
+                link.tally.took("node", started.elapsed());
+                link.tally.fact("joined", 1);
             }
+            Ok(link)
         }
     })?;
     session.prepare_each(0..1, move |mut link| {
@@ -57,4 +58,18 @@ pub(super) fn join(session: &mut Session<'_>) -> Result<(), Error> {
         session.incomplete();
     }
     Ok(())
+}
+
+/// One request of a node. Returns whether its round is complete.
+async fn ask(link: &mut Link, path: &str, node: usize, nodes: usize, wait: Duration) -> Result<bool, Error> {
+    let body = json!({
+        "node": format!("node-{node}"), "join_id": "1", "min_nodes": nodes, "node_rank": node, "heartbeat": false,
+        "wait_seconds": wait.as_secs_f64(),
+    });
+    let (status, answer) = post(link, path, &body).await?;
+    match status {
+        200 if answer["group_rank"] == node && answer["group_world_size"] == nodes => Ok(true),
+        202 => Ok(false),
+        _ => Err(Error::Answer { status, detail: answer["detail"].to_string() }),
+    }
 }

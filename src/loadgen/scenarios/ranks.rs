@@ -1,12 +1,10 @@
 //! Ranks that do the same thing together, as jobs do when they start: `init`, `exchange`, `ncclids` and `barrier`.
-#![expect(
-    clippy::arithmetic_side_effects,
-    clippy::cast_possible_wrap,
-    reason = "numbers of the load test itself"
-)]
+#![expect(clippy::cast_possible_wrap, reason = "numbers of the load test itself")]
 
 use std::sync::Arc;
 use std::time::Instant;
+
+use tokio::sync::Semaphore;
 
 use super::{Answer, Error, Frame, Link, Session, Units};
 use crate::core::protocol::{KeyList, Op, Payload, Request};
@@ -30,12 +28,16 @@ pub(super) fn nccl_id_key(communicator: usize, root: usize) -> String {
 
 const RANKS_PER_ROOT: usize = 128;
 
+/// Ranks that wait and read at the same time. 100,000 that do would keep a core of the generator busy for so long that
+/// it could not keep their links alive meanwhile; and their requests, which name every key, need memory.
+const READERS_AT_ONCE: usize = 4096;
+
 /// `ranks` connect at once, count themselves and meet in a barrier.
 pub(super) fn init(session: &mut Session<'_>) -> Result<(), Error> {
     let ranks = session.plan.ranks;
     session.measure("init", "rank", Units::Count(ranks), move |context, _| async move {
         let started = Instant::now();
-        let numbers = (0..ranks).filter(|rank| rank % context.threads == context.thread);
+        let numbers = (0..ranks).filter(|&rank| context.has(rank));
         each(numbers, |rank| {
             let context = context.clone();
             async move {
@@ -88,7 +90,8 @@ pub(super) fn nccl_ids(session: &mut Session<'_>) -> Result<(), Error> {
     publish_and_read(session, "ncclids", roots, nccl_id_key)
 }
 
-/// The first ranks publish a value each; then every rank waits for all of these and reads them in one request.
+/// The first ranks publish a value each; then every rank waits for all of these and reads them in one request. Where
+/// there are very many, they do so in turns.
 fn publish_and_read(
     session: &mut Session<'_>,
     name: &'static str,
@@ -98,20 +101,22 @@ fn publish_and_read(
     let (ranks, rounds, size) = (session.plan.ranks, session.plan.rounds, session.plan.size);
     session.connect(ranks)?;
     for round in 0..rounds {
+        let turns = Arc::new(Semaphore::new(READERS_AT_ONCE));
         let keys: KeyList = (0..writers).map(|writer| key(round, writer)).collect();
         let wait = Arc::new(Frame::of(&Request::Wait(keys.as_list())));
         let read = Arc::new(Frame::of(&Request::MultiGet(keys.as_list())));
         session.measure_each(name, "round", Units::Count(1), 0..ranks, move |mut link| {
-            let (wait, read) = (Arc::clone(&wait), Arc::clone(&read));
+            let (wait, read, turns) = (Arc::clone(&wait), Arc::clone(&read), Arc::clone(&turns));
             let own = (link.number < writers).then(|| {
                 let (key, value) = (key(round, link.number), vec![b'a'; size]);
                 Frame::of(&Request::Set { key: key.as_bytes(), value: Payload::borrowed(&value) })
             });
             async move {
-                let started = Instant::now();
                 if let Some(own) = own {
                     link.send(&own).await?;
                 }
+                let _turn = turns.acquire().await;
+                let started = Instant::now();
                 link.send(&wait).await?;
                 link.release(Op::Wait).await?;
                 link.send(&read).await?;
