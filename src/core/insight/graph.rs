@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::reason::{Evidence, Finding, Names, Reason, Whereabouts};
 use super::run::{RankInfo, RunKey, TrackedNode, TrackedRun, Withdrawn};
 use super::watch::{Client, StoreWatch, Waiting};
-use crate::api::Seen;
+use crate::api::{RunKind, Seen};
 use crate::core::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp, count};
 use crate::core::protocol::keys::{AddressKind, KeyPattern, Leftover, RendezvousPart, classify};
 use crate::core::store::WaitView;
@@ -338,10 +338,9 @@ impl Graph<'_> {
                         ExpectedWriter::Rank(rank) => {
                             run.map_or(Whereabouts::NeverCame, |run| self.missed(run, rank))
                         }
-                        ExpectedWriter::Node(rank) => run.map_or(Whereabouts::NeverCame, |run| {
-                            let is_there = run.not_again().any(|node| node.rank == Some(rank));
-                            if is_there { Whereabouts::NotAgain } else { Whereabouts::NeverCame }
-                        }),
+                        ExpectedWriter::Node(rank) => {
+                            run.map_or(Whereabouts::NeverCame, |run| Self::missed_node(run, rank))
+                        }
                         _ => Whereabouts::Unknown,
                     };
                     return root(writer, what, whereabouts);
@@ -388,6 +387,20 @@ impl Graph<'_> {
             silent.retain(|client| client.pid.is_some_and(|pid| !told.contains(&(client.peer.ip(), pid))));
         }
         silent
+    }
+
+    /// Where a node is whose connection is not known. torchrun's c10d backend gives a rank only to nodes that have come.
+    fn missed_node(run: &TrackedRun, rank: u32) -> Whereabouts {
+        if run.not_again().any(|node| node.rank == Some(rank)) {
+            return Whereabouts::NotAgain;
+        }
+        let is_there = run.node_of_rank(rank).is_some();
+        match run.kind() {
+            RunKind::C10d if !is_there && run.round().completed.is_some() => Whereabouts::LeftRound,
+            RunKind::C10d => Whereabouts::Unknown,
+            _ if is_there => Whereabouts::Unknown,
+            _ => Whereabouts::NeverCame,
+        }
     }
 
     /// Where a rank is that has not come to this meeting: it may have been in the last one.

@@ -86,6 +86,9 @@ impl World {
 
     pub(super) fn agent_comes(&mut self, job: usize, node: usize) {
         self.elastic.jobs[job].coming.remove(&node);
+        if self.elastic.jobs[job].is_over {
+            return;
+        }
         let client = self.clients.len();
         let name = Node { addr: format!("box{job}{node}").into(), pid: 1000 + client as u32, local_id: 0 };
         let agent = Agent::new(self.terms(job), name);

@@ -61,6 +61,10 @@ impl Reason {
             | Self::WaitingForNode { whereabouts: Whereabouts::NotAgain, .. } => {
                 "what has come again cannot meet those that go on: restart all agents, or all ranks, of the job together"
             }
+            Self::RankZeroSlow { whereabouts: Whereabouts::LeftRound, .. }
+            | Self::WaitingForNode { whereabouts: Whereabouts::LeftRound, .. } => {
+                "look why that node left: was it frozen, or cut off? The others give up after their time-out"
+            }
             Self::WaitingForKey { .. } => {
                 "look which part of the program writes that key, and whether its name is the same there"
             }

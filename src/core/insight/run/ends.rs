@@ -6,7 +6,7 @@ use super::facts::Dying;
 use super::limits::{MOST_NODES, SETTLE};
 use super::node::Membership;
 use super::tracked::TrackedRun;
-use crate::api::Seen;
+use crate::api::{RunKind, Seen};
 use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
 use crate::core::insight::reason::{Finding, Moment, Names, Reason};
 
@@ -34,7 +34,13 @@ impl TrackedRun {
         } else {
             (self.round.group, self.round.completed)
         };
-        let nodes = nodes.unwrap_or(count(self.round.exit.len()));
+        let arrived = count(self.round.exit.len());
+        let nodes = match self.kind {
+            // A node that reads the state when others have been taken out of the round does not wait for those.
+            RunKind::C10d if self.round.is_of_before => arrived.max(self.joined()),
+            RunKind::C10d => arrived,
+            _ => nodes.unwrap_or(arrived),
+        };
         let ran = Elapsed(now.since(completed.unwrap_or(now)));
         self.finds(Reason::RunFinished { nodes, ran }, format!("round {}", self.round.number), now);
     }

@@ -280,6 +280,10 @@ impl TrackedRun {
         self.round.is_of_before = true;
         // Its nodes were read all at once: nobody knows who of them came last.
         self.round.filled_by = None;
+        // Any of the run's agents stood for the writer of its state: which node is whose, is found again.
+        if self.kind == RunKind::C10d {
+            self.life.nodes.iter_mut().filter(|node| node.gone.is_none()).for_each(|node| node.conn = None);
+        }
         self.settle_static(at);
         let _ = self.life.world.take_different(at);
         self.check_ranks();
@@ -393,7 +397,9 @@ impl TrackedRun {
 
     /// Begins a round: what belonged to the one before is forgotten, but for the names.
     pub(super) fn begin_round(&mut self, round: u64) {
-        self.life.earlier_size = self.round.group.or(self.life.earlier_size);
+        // Some of a complete round may have left it before a restarted server saw it.
+        let group = self.round.group.filter(|_| self.kind != RunKind::C10d || !self.round.is_of_before);
+        self.life.earlier_size = group.or(self.life.earlier_size);
         self.life.earlier_completed = self.round.completed.or(self.life.earlier_completed);
         self.round = RoundFacts { number: round, ..RoundFacts::default() };
     }

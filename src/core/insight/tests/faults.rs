@@ -947,6 +947,28 @@ fn faults_of_backends() {
             never: &["died or failed"],
         },
         Fault {
+            name: "c10d: node rank 0 is taken out of the round before it has handed out the ranks",
+            play: |lab| {
+                for n in 0..3 {
+                    lab.agent(n, "job");
+                    lab.cas(n, "job", if n == 2 { "join complete" } else { "join" });
+                }
+                for n in 1..3 {
+                    lab.wait(n, &[&format!("/torch.rendezvous.job.0/torchelastic/assigned_ranks/{n}")]);
+                }
+                lab.agent(3, "job");
+                lab.cas(3, "job", "wait drop:0");
+            },
+            code: "rank_zero_slow",
+            says: &[
+                "2 processes",
+                "from node rank 0: it was in the round, and has left it or was taken out of it",
+            ],
+            remedy: "was it frozen, or cut off",
+            within: WAIT,
+            never: &["it has not come"],
+        },
+        Fault {
             name: "c10d: two agents are cut off while the nodes join",
             play: |lab| {
                 for n in 0..3 {

@@ -334,3 +334,15 @@ fn workers_that_have_left_were_not_elsewhere() {
     lab.pass(20.0);
     assert_eq!(lab.texts("workers_elsewhere"), [""; 0]);
 }
+
+#[test]
+fn a_run_finishes_without_a_node_that_was_taken_out_of_the_round() {
+    let mut lab = Lab::new();
+    lab.complete_run("job", 3);
+    lab.agent(3, "job");
+    lab.cas(3, "job", "wait drop:2");
+    lab.reach_exit(0, "job", false);
+    lab.reach_exit(1, "job", true);
+    lab.pass(2.0);
+    assert!(lab.texts("run_finished")[0].contains("2 nodes"), "{:?}", lab.said);
+}

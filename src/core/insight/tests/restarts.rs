@@ -206,6 +206,35 @@ fn nobody_is_said_to_run_still_who_went_with_the_server() {
 }
 
 #[test]
+fn a_node_that_has_left_is_not_taken_for_one_that_stays() {
+    let mut lab = Lab::new();
+    for n in 0..2 {
+        lab.agent(n, "job");
+        lab.cas(n, "job", "join");
+    }
+    lab.pass(2.0);
+    lab.cas(0, "job", "leave");
+    lab.restart(1.0, &[]);
+    lab.pass(2.0);
+    lab.leave(0);
+    lab.pass(5.0);
+    assert!(lab.texts("node_died_joining").is_empty(), "{:?}", lab.said);
+}
+
+#[test]
+fn how_many_nodes_a_round_of_before_had_is_not_known() {
+    let mut lab = Lab::new();
+    lab.complete_run("job", 3);
+    lab.cas(0, "job", "leave");
+    lab.restart(1.0, &[]);
+    lab.cas(1, "job", "next join");
+    lab.cas(2, "job", "join");
+    lab.pass(60.0);
+    assert!(lab.texts("round_not_complete").is_empty(), "{:?}", lab.said);
+    assert!(!lab.texts("nodes_missing").is_empty(), "{:?}", lab.said);
+}
+
+#[test]
 fn a_recorded_job_has_the_same_story_wherever_the_server_is_killed() {
     let samples: [(&str, replay::Script); 4] = [
         ("run1_c10d_4x2", replay::RUN_1),

@@ -22,6 +22,8 @@ pub(super) struct AgentNow {
     /// It waits for a key of another.
     waits: bool,
     doing: Doing,
+    /// The node rank that the state gave it last.
+    rank: Option<usize>,
 }
 
 impl AgentNow {
@@ -62,13 +64,25 @@ impl RunOf<'_> {
         self.was(|moment| self.state(moment).is_some_and(|state| holds(state)), why)
     }
 
+    /// Whether an agent was so.
+    fn was_one(&self, no: usize, holds: impl Fn(&Moment, &AgentNow) -> bool) -> bool {
+        self.was(|moment| self.agents(moment).any(|it| it.no == no && holds(moment, it)), "").is_ok()
+    }
+
     /// Whether so many were so, not all at the same moment.
     fn were(&self, many: usize, holds: impl Fn(&Moment, &AgentNow) -> bool, why: &str) -> Checked {
-        let all = self.world.elastic.processes.iter().enumerate();
-        let is_so = |no: usize| {
-            self.was(|moment| self.agents(moment).any(|it| it.no == no && holds(moment, it)), why).is_ok()
-        };
-        yes(all.filter(|(no, _)| is_so(*no)).count() >= many, why)
+        let all = 0..self.world.elastic.processes.len();
+        yes(all.filter(|&no| self.was_one(no, &holds)).count() >= many, why)
+    }
+
+    /// Whether the server may have lost it with its link. It may also have died with its relay, which nobody tells.
+    fn is_cut_off(&self, agent: &AgentNow) -> bool {
+        let relay = self.relay_of(agent).map(|relay| &self.world.relays[relay]);
+        relay.is_some_and(|relay| relay.was_long_away || !agent.is_alive)
+    }
+
+    fn relay_of(&self, agent: &AgentNow) -> Option<usize> {
+        self.world.clients[self.world.elastic.processes[agent.no].client].plan.relay
     }
 
     /// Whether a name may mean this agent.
@@ -132,13 +146,8 @@ impl RunOf<'_> {
             "node_cut_off" => {
                 let relays: Vec<Option<usize>> =
                     names(facts, "links").iter().map(|it| relay_of(it)).collect();
-                let is_behind = |_: &Moment, it: &AgentNow| {
-                    let process = &self.world.elastic.processes[it.no];
-                    let relay = self.world.clients[process.client].plan.relay;
-                    relay.is_some_and(|relay| {
-                        relays.contains(&Some(relay)) && self.world.relays[relay].was_long_away
-                    })
-                };
+                let is_behind =
+                    |_: &Moment, it: &AgentNow| relays.contains(&self.relay_of(it)) && self.is_cut_off(it);
                 self.all(&names(facts, "nodes"), is_behind, "is not lost with that link")?;
                 let left = number(facts, "left");
                 self.were(left, |moment, it| it.is_alive && self.is_part(moment, it), "not so many are left")
@@ -177,20 +186,26 @@ impl RunOf<'_> {
                 let who = text(facts, if is_zero { "who" } else { "node" });
                 let rank = if is_zero { Some(0) } else { rank_in(who) };
                 let holds = |holds: &dyn Fn(&AgentNow) -> bool, why: &str| {
-                    let is_it = |it: &AgentNow| self.world.elastic.processes[it.no].rank == rank;
-                    self.was(|moment| self.agents(moment).any(|it| is_it(it) && holds(it)), why)
+                    self.was(|moment| self.agents(moment).any(|it| it.rank == rank && holds(it)), why)
                 };
+                let is_there = |moment: &Moment| self.agents(moment).any(|it| it.rank == rank && it.is_alive);
                 match text(&facts["whereabouts"], "is") {
-                    "gone" => holds(&|it| !it.is_alive, "it is alive"),
+                    "gone" => holds(&|it| !it.is_alive || self.is_cut_off(it), "it is alive"),
                     "busy" | "just_came" => holds(&|it| it.is_alive && !it.waits, "it is not busy"),
-                    // It was in a round that is over. The first was said of one that was there: see docs/reliability.md.
-                    "never_came" | "went_on" => Ok(()),
+                    "never_came" => self.was(|moment| !is_there(moment), "it is there"),
+                    "left_round" => {
+                        let rank = rank.and_then(|rank| u32::try_from(rank).ok());
+                        let is_in =
+                            |state: &RendezvousState| state.participants.iter().any(|it| Some(it.1) == rank);
+                        self.state_was(|state| state.complete && !is_in(state), "it is in the round")
+                    }
+                    // It was in a round that is over; or the server does not know.
+                    "went_on" | "unknown" => Ok(()),
                     "dropped" | "waits" => holds(&|it| it.is_alive, "it is not there"),
                     other => Err(format!("it is never {other}")),
                 }
             }
-            // It was said where all ask for the same: see docs/reliability.md.
-            "round_not_complete" => Ok(()),
+            "round_not_complete" => Err("all ask for the same number".into()),
             "workers_elsewhere" => self.state_was(|it| it.complete, "it is not complete"),
             "gave_up" => self.all(&names(facts, "who"), |_, it| !it.is_alive || !it.waits, "waits"),
             _ => Err("nothing of that kind is so".into()),
@@ -201,12 +216,14 @@ impl RunOf<'_> {
         let nodes = &shown.summary.nodes;
         // A restarted server does not know who has died meanwhile.
         let has_restarted = self.world.server_life > 1;
-        let is_there = |moment: &Moment, it: &AgentNow| {
-            (it.is_alive || it.has_finished() || has_restarted) && self.is_part(moment, it)
-        };
         if !shown.summary.state.is_over() {
-            let there = (nodes.joined - nodes.gone) as usize;
-            self.were(there, is_there, "so many were not there")?;
+            let is_there = |_: &Moment, it: &AgentNow| it.is_alive || it.has_finished() || has_restarted;
+            // What an agent has sent may arrive after its death.
+            let was_there = |&no: &usize| {
+                self.was_one(no, |moment, it| self.is_part(moment, it)) && self.was_one(no, is_there)
+            };
+            let were_there = (0..self.world.elastic.processes.len()).filter(was_there).count();
+            yes(were_there >= (nodes.joined - nodes.gone) as usize, "so many were not there")?;
         }
         match shown.summary.state {
             RunState::Finished => self.were(1, |_, it| it.has_finished(), "nobody has finished"),
@@ -241,6 +258,7 @@ impl World {
                 is_known: self.heard_of.contains(&it.client),
                 waits,
                 doing: it.agent.doing,
+                rank: it.rank,
             }
         };
         self.elastic.processes.iter().enumerate().map(now).collect()

@@ -624,7 +624,8 @@ impl World for Truth {
                         "it is not busy",
                     ),
                     "gone" => any(&|m| holds(m, &|agent| !agent.connected), "it is not gone"),
-                    "went_on" => Ok(()),
+                    "left_round" => any(&|m| m.round.complete && !holds(m, &|_| true), "it is in the round"),
+                    "went_on" | "unknown" => Ok(()),
                     other => Err(format!("cannot be: {other}")),
                 }
             }
