@@ -86,7 +86,7 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_SOURCE", value_name = "IP", value_delimiter = ',')]
     source: Vec<IpAddr>,
 
-    /// Store ports of relays on this machine (`rallypoint relay`): connections go through them, in turn
+    /// Store ports of relays on this machine (`rallypoint relay`): each takes as many connections in a row
     #[arg(long, env = "RALLYPOINT_RELAY_ENDPOINTS", value_name = "HOST:PORT", value_delimiter = ',')]
     relay: Vec<Endpoint>,
 

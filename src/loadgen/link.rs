@@ -35,6 +35,8 @@ pub(super) struct Dialer {
     question: Arc<Frame>,
     hello: Vec<u8>,
     relayed: Option<Relayed>,
+    /// Connections in all.
+    links: usize,
     /// The links of `Relayed::Links`, each made by the first of its ranks.
     uplinks: Vec<OnceCell<Arc<Uplink>>>,
 }
@@ -59,6 +61,7 @@ impl Dialer {
             question: Arc::new(question),
             hello,
             relayed: plan.relayed.clone(),
+            links: plan.links(),
             uplinks: std::iter::repeat_with(OnceCell::new).take(uplinks).collect(),
         }
     }
@@ -103,8 +106,10 @@ impl Dialer {
         match &self.relayed {
             None => self.connect_to(self.target, number).await.map(Either::Left),
             Some(Relayed::Relays(relays)) => {
-                let nth = number.checked_rem(relays.len()).unwrap_or(0);
-                self.connect_to(relays[nth], number).await.map(Either::Left)
+                // As on real nodes, neighbours share a relay.
+                let nth = number.saturating_mul(relays.len()).checked_div(self.links).unwrap_or(0);
+                let relay = relays[nth.min(relays.len().saturating_sub(1))];
+                self.connect_to(relay, number).await.map(Either::Left)
             }
             Some(Relayed::Links { admin, url, .. }) => {
                 let at = self.link_of(number);

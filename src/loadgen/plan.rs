@@ -46,7 +46,7 @@ pub enum Scenario {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Relayed {
-    /// Through these relays, in turn.
+    /// Through these relays, as many neighbours on each.
     Relays(Vec<SocketAddr>),
     /// Over links that the load generator makes itself, as relays do.
     Links {

@@ -155,7 +155,8 @@ impl Stream {
 /// All streams of one end of a link.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
-    by_no: HashMap<SessionNo, Stream>,
+    /// In boxes, as half of the map is empty where there are few.
+    by_no: HashMap<SessionNo, Box<Stream>>,
     /// Those with bytes to send and room for them, each once.
     ready: VecDeque<SessionNo>,
     /// Those of which the other end is to be told, each once.
@@ -184,7 +185,7 @@ impl Streams {
             is_ready: false,
             is_untold: false,
         };
-        match self.by_no.insert(no, stream) {
+        match self.by_no.insert(no, Box::new(stream)) {
             None => Ok(()),
             Some(_) => Err(LinkError::Unexpected("a session is opened twice")),
         }
@@ -209,7 +210,7 @@ impl Streams {
             is_ready: false,
             is_untold: false,
         };
-        self.by_no.insert(no, stream);
+        self.by_no.insert(no, Box::new(stream));
     }
 
     /// A session's two offsets, and the bytes that the other end is not done with: what [`Self::restore`] takes.
@@ -230,7 +231,7 @@ impl Streams {
     }
 
     pub(super) fn get(&self, no: SessionNo) -> Option<&Stream> {
-        self.by_no.get(&no)
+        self.by_no.get(&no).map(Box::as_ref)
     }
 
     /// Whether there is something to send that should not wait for more.

@@ -71,7 +71,8 @@ pub(super) struct LinkSessions {
     runs: Option<Runs>,
     stores: Arc<StoreHost>,
     clock: Clock,
-    sessions: BTreeMap<SessionNo, LinkSession>,
+    /// In boxes, as the map has room for more of them than most links have.
+    sessions: BTreeMap<SessionNo, Box<LinkSession>>,
     /// Those with requests that had to wait: for room for replies, or for the turn of others.
     stalled: BTreeSet<SessionNo>,
     /// Those whose relay may send more once there is memory.
@@ -146,7 +147,7 @@ impl LinkSessions {
                 .keep_rows(|out| Row::Session(self.session_id(no), Some(SessionRow::Over)).encode(out));
         };
         session.conversation.greeted = applied > 0;
-        self.sessions.insert(no, session);
+        self.sessions.insert(no, Box::new(session));
         self.count_memory();
     }
 
@@ -392,7 +393,7 @@ impl LinkSessions {
             return self.end.end(no, "the server has as many clients as it may".into());
         };
         let session = self.new_session(session, linked, waker, is_closed, Dialect::Unknown);
-        self.sessions.insert(no, session);
+        self.sessions.insert(no, Box::new(session));
     }
 
     /// A client has sent these bytes.
@@ -409,7 +410,7 @@ impl LinkSessions {
             self.keep(no, bytes);
             // Looking at a request that is surely not whole would only cost time.
             let is_whole = |session: &LinkSession| session.input.len() >= session.conversation.need;
-            if !is_stalled && self.sessions.get(&no).is_some_and(is_whole) {
+            if !is_stalled && self.sessions.get(&no).is_some_and(|session| is_whole(session)) {
                 self.go_on(no);
             }
         }
@@ -499,7 +500,7 @@ impl LinkSessions {
         }
     }
 
-    fn remove(&mut self, no: SessionNo) -> Option<LinkSession> {
+    fn remove(&mut self, no: SessionNo) -> Option<Box<LinkSession>> {
         self.stalled.remove(&no);
         self.starved.remove(&no);
         let session = self.sessions.remove(&no)?;
