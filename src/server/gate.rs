@@ -1,12 +1,14 @@
-//! The gates of the runs behind one lock, the bell that wakes the requests waiting at them, and their rows in the journal: one
+//! The gates of the runs behind one lock, the bells that wake the requests waiting at them, and their rows in the journal: one
 //! for each open gate, and one for each of its pods.
+
+mod bells;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use bells::Bells;
 
 use super::limits::RUNS_SHARE;
 use super::stores::StoreHost;
@@ -30,7 +32,7 @@ pub struct PodGates {
     /// The memory that they take, and the most that they may take.
     memory: Mutex<Reservation>,
     most_memory: usize,
-    bell: watch::Sender<()>,
+    bells: Bells,
 }
 
 /// Why a pod is not held.
@@ -60,7 +62,7 @@ impl PodGates {
             most_memory: config.max_memory / RUNS_SHARE,
             gates: Mutex::new(gates),
             memory: Mutex::new(memory),
-            bell: watch::Sender::new(()),
+            bells: Bells::default(),
             stores,
         }
     }
@@ -88,10 +90,8 @@ impl PodGates {
         finished: impl Fn() -> Option<Timestamp>,
     ) -> Result<PodStanding, NotHeld> {
         let deadline = deadline_in(wait);
-        let mut bell = self.bell.subscribe();
         loop {
-            // Taken before asking: if the gate opens in between, it rings again.
-            bell.borrow_and_update();
+            let bell = self.bells.listen(run_id);
             if self.stores.is_stopping() {
                 return Err(NotHeld::Stopping);
             }
@@ -105,7 +105,7 @@ impl PodGates {
                 }
                 PodStanding::Waiting(_) => deadline,
             };
-            let rung = within(until, bell.changed()).await.is_some();
+            let rung = within(until, bell.heard()).await.is_some();
             if !rung && until >= deadline {
                 return Ok(standing);
             }
@@ -139,13 +139,14 @@ impl PodGates {
                 last = said.pod,
                 "run {run_id}: all pods are there after {secs:.1} s"
             );
-            self.ring();
+            self.bells.ring(run_id);
         }
         Ok(standing)
     }
 
-    pub(super) fn ring(&self) {
-        self.bell.send_replace(());
+    /// Wakes all who wait: the server is about to end.
+    pub(super) fn stop(&self) {
+        self.bells.ring_all();
     }
 
     pub(super) fn tick(&self, now: Timestamp, is_connected: impl Fn(IpAddr) -> bool) {
@@ -153,6 +154,7 @@ impl PodGates {
         gates.tick(now, is_connected);
         memory.set(gates.memory());
         self.keep(&mut gates);
+        self.bells.tidy();
     }
 
     /// Tells the journal what has changed.

@@ -259,7 +259,7 @@ impl Server {
     pub async fn drain(&self) {
         self.stores.stop();
         self.rounds.stop();
-        self.gates.ring();
+        self.gates.stop();
         let left = async {
             while self.stores.mortal_clients() > 0 {
                 tokio::time::sleep(Duration::from_millis(50)).await;

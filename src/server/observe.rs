@@ -19,11 +19,14 @@ use crate::api::{Explanation, Run, RunKind, RunList, Severity, Snapshot};
 use crate::core::ids::{RunId, Timestamp};
 use crate::core::insight::{Change, Insight, PastRow, Reason, Settings, StoreOwner};
 use crate::core::journal::{Image, Row, Table};
-use crate::server::clock::Clock;
+use crate::server::clock::{Clock, now};
 use crate::server::engine::{LongWaits, Reservation, Seen};
 
 /// How often observations are collected.
 const EVERY: Duration = Duration::from_millis(100);
+/// The pause after a look is at least so many times as long as the look: one at a run that 50,000 nodes join takes
+/// tens of milliseconds, and these nodes wait meanwhile.
+const PAUSE: u32 = 9;
 /// How often the server goes through the waits.
 const WAITS_EVERY: Duration = Duration::from_secs(1);
 /// Which waits of one store count. Shorter ones do not: reads of keys that are there send a WAIT too.
@@ -274,11 +277,11 @@ impl Watch {
 
     /// Looks at what the jobs do, for ever. Without insight only at native runs, which report it themselves.
     pub(super) async fn keep_looking(&self) {
-        let mut ticks = tokio::time::interval(EVERY);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            ticks.tick().await;
+            let began = now();
             self.look();
+            let pause = began.elapsed().saturating_mul(PAUSE).clamp(EVERY, WAITS_EVERY);
+            tokio::time::sleep(pause).await;
         }
     }
 
