@@ -124,6 +124,7 @@ impl Insight {
     /// The store on `port` was closed: its runs are no longer shown.
     pub fn forget_store(&mut self, port: u16) {
         self.jobs.stores.remove(&port);
+        self.jobs.runs.values_mut().for_each(|run| run.store_was_closed(port));
         let gone = self.jobs.runs.keys().filter(|key| key.port() == Some(port));
         for key in &gone.cloned().collect::<Vec<_>>() {
             self.jobs.drop_run(&mut self.told, key);

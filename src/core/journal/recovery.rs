@@ -69,12 +69,21 @@ pub struct Torn {
     pub len: u64,
 }
 
+/// What is written since a segment started over, and is not whole.
+#[derive(Debug)]
+struct Anew {
+    image: Image,
+    /// The segment that started over last.
+    since: u64,
+    /// The first that did: nothing from there on counts.
+    first: u64,
+}
+
 /// Reads segments, given in the order of their numbers.
 #[derive(Debug, Default)]
 pub struct Recovery {
     image: Image,
-    /// What is written since a segment started over, and its number.
-    anew: Option<(Image, u64)>,
+    anew: Option<Anew>,
     last_segment: u64,
     commits: u64,
     torn: Vec<Torn>,
@@ -107,7 +116,8 @@ impl Recovery {
             }
         };
         if header.anew {
-            self.anew = Some((Image::default(), number));
+            let first = self.anew.as_ref().map_or(number, |anew| anew.first);
+            self.anew = Some(Anew { image: Image::default(), since: number, first });
         }
         let mut at = FIRST;
         while (at as usize) < segment.len() {
@@ -133,13 +143,13 @@ impl Recovery {
 
     fn take(&mut self, row: Row<'_>) {
         if let Row::Whole(from) = row
-            && let Some((image, _)) = self.anew.take_if(|(_, since)| *since == from)
+            && let Some(Anew { image, .. }) = self.anew.take_if(|anew| anew.since == from)
         {
             self.image = image;
             return;
         }
         match &mut self.anew {
-            Some((image, _)) => image.apply(row),
+            Some(anew) => anew.image.apply(row),
             None => self.image.apply(row),
         }
     }
@@ -152,7 +162,7 @@ impl Recovery {
             last_segment: self.last_segment,
             commits: self.commits,
             torn: self.torn,
-            unfinished: self.anew.map(|(_, since)| since),
+            unfinished: self.anew.map(|anew| anew.first),
         }
     }
 }

@@ -327,6 +327,16 @@ fn what_begins_anew_counts_from_its_end_on() {
     assert_eq!((read.image, read.unfinished), (image_of(&again), None));
 }
 
+#[test]
+fn nothing_counts_from_the_first_of_several_segments_that_began_anew() {
+    let open = Said::Store(1, Some(29500));
+    let (before, _) = segment(1, false, &[vec![open.clone(), key(1, 1, b"old")]]);
+    let (two, _) = segment(2, true, &[vec![open.clone()]]);
+    let (three, _) = segment(3, true, &[vec![open]]);
+    let read = recover(&[(1, &before), (2, &two), (3, &three)]).expect("no damage");
+    assert_eq!((read.image.stores[&1].keys.len(), read.unfinished), (1, Some(2)));
+}
+
 /// The journal of the first format that was ever written, as a later release will find it.
 fn first_format() -> Vec<Vec<Said>> {
     let id = SessionId { link: 1, no: 3 };

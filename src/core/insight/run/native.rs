@@ -93,6 +93,15 @@ impl TrackedRun {
         }
     }
 
+    /// The store of its round was closed, and with it the connections of the workers that had met there.
+    pub(in crate::core::insight) fn store_was_closed(&mut self, port: u16) {
+        let closed = self.native.as_mut().and_then(|native| native.store.take_if(|store| *store == port));
+        if closed.is_some() {
+            self.life.world = World::default();
+            self.touch();
+        }
+    }
+
     /// Whether processes that use the store on `port` are workers of its round. Those of the last round are not.
     pub(in crate::core::insight) fn takes_workers_of(&self, port: u16) -> bool {
         self.native.as_ref().is_none_or(|native| native.store == Some(port))

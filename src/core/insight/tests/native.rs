@@ -333,3 +333,18 @@ fn a_rank_of_a_native_round_that_ends_alone_is_told() {
         assert_eq!(healthy.lab.texts("ranks_ended"), Vec::<&str>::new());
     }
 }
+
+#[test]
+fn ranks_go_with_the_store_of_their_round() {
+    let mut native = Native::of_two(2);
+    native.lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
+    for rank in 0..2 {
+        native.lab.worker(rank, &format!("10.0.0.{rank}"));
+        native.lab.publish(rank, rank, 3);
+    }
+    native.pass(2);
+    assert_eq!(native.lab.run("job").summary.ranks.map(|ranks| ranks.joined), Some(2));
+    native.lab.insight.forget_store(PORT);
+    native.pass(2);
+    assert_eq!(native.lab.run("job").summary.ranks.map_or(0, |ranks| ranks.joined), 0);
+}

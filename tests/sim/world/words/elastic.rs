@@ -118,7 +118,12 @@ impl RunOf<'_> {
             text(facts, field).split(" and ").flat_map(|name| name.split(", ")).map(str::to_owned).collect()
         };
         // A server whose disk was full may know nothing of their end.
-        let is_dead = |_: &Moment, it: &AgentNow| !it.is_alive && (!it.has_finished() || self.world.has_lost);
+        // Nor does one that was restarted know who had arrived at the exit barrier.
+        let has_restarted = self.world.server_life > 1;
+        let may_have_failed =
+            |it: &AgentNow| !it.has_finished() || has_restarted && it.doing == Doing::AtExit;
+        let is_dead =
+            |_: &Moment, it: &AgentNow| !it.is_alive && (may_have_failed(it) || self.world.has_lost);
         match said.code.as_str() {
             "run_started" => self.all(&list("who"), |moment, it| self.is_part(moment, it), "has not joined"),
             "round_complete" => {
