@@ -215,10 +215,15 @@ impl Store {
         {
             self.clear(cause, fx);
         }
-        for &conn in conns.values() {
-            self.client_changed(conn);
-            self.end_wait(conn);
+        for conn in conns.values() {
+            self.client_changed(*conn);
         }
+        for (serial, _) in live {
+            if let Some(&conn) = conns.get(serial) {
+                self.end_wait(conn);
+            }
+        }
+        // One after the other with all that follows: counts that stop at 0 depend on the order.
         for conn in ghosts {
             self.disconnect(conn, now, fx);
         }

@@ -13,9 +13,9 @@ pub trait Backend: std::fmt::Debug + Send + Sync {
     fn list(&self) -> io::Result<Vec<u64>>;
     /// All bytes of a segment.
     fn read(&self, number: u64) -> io::Result<Vec<u8>>;
-    /// A new, empty segment, which a crash does not take away once it was synced.
+    /// A new, empty segment.
     fn create(&self, number: u64) -> io::Result<Arc<dyn Segment>>;
-    /// Waits until all that a segment holds survives a loss of power, whoever wrote it.
+    /// Waits until a segment survives a loss of power, with its name and all that it holds, whoever wrote it.
     fn sync(&self, number: u64) -> io::Result<()>;
     /// Cuts a segment to this length.
     fn cut(&self, number: u64, len: u64) -> io::Result<()>;
@@ -33,7 +33,7 @@ pub trait Backend: std::fmt::Debug + Send + Sync {
 pub trait Segment: std::fmt::Debug + Send + Sync {
     /// Writes bytes at its end. After an error some of them may be there.
     fn append(&self, bytes: &[u8]) -> io::Result<()>;
-    /// Waits until all that was written survives a loss of power.
+    /// Waits until all that was written survives a loss of power, where the segment's name does.
     fn sync(&self) -> io::Result<()>;
     /// Sees to it that nothing that is written from now on survives without it.
     fn settle(&self) -> io::Result<()> {
@@ -116,11 +116,6 @@ impl Folder {
     pub(super) fn file(&self, number: u64) -> PathBuf {
         self.path.join(format!("{number:012}.{}", Self::EXTENSION))
     }
-
-    /// The names in the folder survive a loss of power.
-    fn sync_names(&self) -> io::Result<()> {
-        File::open(&self.path)?.sync_all()
-    }
 }
 
 impl Backend for Folder {
@@ -144,12 +139,12 @@ impl Backend for Folder {
         let file = OpenOptions::new().create(true).append(true).open(self.file(number))?;
         // What an attempt on a full disk may have left.
         file.set_len(0)?;
-        self.sync_names()?;
         Ok(Arc::new(file))
     }
 
     fn sync(&self, number: u64) -> io::Result<()> {
-        File::open(self.file(number))?.sync_all()
+        File::open(self.file(number))?.sync_all()?;
+        File::open(&self.path)?.sync_all()
     }
 
     fn cut(&self, number: u64, len: u64) -> io::Result<()> {

@@ -313,7 +313,7 @@ impl Journal {
         bytes.append(&mut commit);
         let begun = segment.append(&bytes).and_then(|()| match self.durability {
             Durability::Process => Ok(()),
-            Durability::Disk => segment.settle(),
+            Durability::Disk => self.backend.sync(number),
         });
         if let Err(error) = begun {
             // Without its first commit it is none; the number is free again.
@@ -492,13 +492,18 @@ impl Journal {
         writer.tidying.size = writer.tidying.written;
         writer.tidying.since = None;
         writer.stats.tidied = writer.stats.tidied.saturating_add(1);
-        while writer.oldest < since {
-            if let Err(error) = self.backend.remove(writer.oldest) {
+        let oldest = writer.oldest;
+        drop(writer);
+        // A file system takes its time to remove what is large, and commits need not wait for that.
+        let stays = (oldest..since).find(|&number| {
+            let removed = self.backend.remove(number);
+            if let Err(error) = &removed {
                 tracing::warn!(%error, "cannot remove an old segment of the journal; trying again later");
-                break;
             }
-            writer.oldest = writer.oldest.saturating_add(1);
-        }
+            removed.is_err()
+        });
+        let mut writer = lock(&self.writer);
+        writer.oldest = stays.unwrap_or(since);
         writer.stats.segments = writer.number.saturating_sub(writer.oldest).saturating_add(1);
     }
 

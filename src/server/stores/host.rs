@@ -174,7 +174,10 @@ impl StoreHost {
             }
         }
         others.await;
-        journal.is_tidy(tidy);
+        let journal = Arc::clone(journal);
+        // Files are removed there.
+        let removing = tokio::task::spawn_blocking(move || journal.is_tidy(tidy));
+        let _ended = removing.await;
     }
 
     /// Waits until the journal has all that has happened, before an answer says so.

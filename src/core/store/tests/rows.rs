@@ -195,6 +195,21 @@ fn a_barrier_counts_nobody_who_is_gone() {
 }
 
 #[test]
+fn those_who_are_gone_leave_one_after_the_other() {
+    let world = World::new();
+    let mut told = Told::new(&world);
+    let [one, other] = world.clients();
+    one.add("init/", -1);
+    one.set("/default_pg/0//cpu//0/0", "");
+    other.set("/none/torchelastic/role_info/0", "");
+    assert!(!other.barrier("init/", 1), "it is the first where -1 were");
+    told.listen(&mut world.inner().store);
+    let again = rebuilt(told.store(), StaleKeyConfig::default(), &world);
+    [one, other].into_iter().for_each(Client::leave);
+    assert_eq!((again.value("init/").as_deref(), world.value("init/").as_deref()), (Some("0"), Some("0")));
+}
+
+#[test]
 fn items_are_said_once() {
     let world = World::new();
     let mut told = Told::new(&world);
