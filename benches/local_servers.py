@@ -35,9 +35,9 @@ class Server:
         return report | {section["name"]: section for section in report["sections"]}
 
     def metric(self, name: str) -> float:
+        """The sum over all labels."""
         with urllib.request.urlopen(f"http://{self.admin}/metrics") as answer:
-            found = re.search(rf"^{re.escape(name)} (\S+)$", answer.read().decode(), re.M)
-        return float(found[1]) if found else 0.0
+            return sum(map(float, re.findall(rf"^{re.escape(name)}(?:{{.*}})? (\S+)$", answer.read().decode(), re.M)))
 
 
 def wait_for(ports: Path, process: subprocess.Popen[bytes]) -> dict[str, Any]:

@@ -123,6 +123,7 @@ fn start_rallypoint() -> anyhow::Result<(Child, Running)> {
     let mut process = Command::new(env!("CARGO_BIN_EXE_rallypoint"))
         .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--ports-file"])
         .arg(&ports_file)
+        .args(["--max-connections", "19500"])
         .env_clear()
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -498,10 +498,10 @@ impl Args {
                 config.max_connections, config.max_admin_connections
             );
             // What nobody asked for is not missed.
-            if self.max_connections == ServerConfig::default().max_connections {
-                tracing::info!(descriptors, "{room}");
-            } else {
+            if self.asks_for_connections() {
                 tracing::warn!(descriptors, "{room}");
+            } else {
+                tracing::info!(descriptors, "{room}");
             }
         }
         let on = if config.relays_only {
@@ -542,9 +542,15 @@ impl Args {
         Ok(self.listen.iter().filter_map(address).collect())
     }
 
+    /// Whether `--max-connections` says something else than the default.
+    fn asks_for_connections(&self) -> bool {
+        self.max_connections != ServerConfig::default().max_connections
+    }
+
     fn config(&self, descriptors: Option<u64>, tokens: Option<&Path>) -> anyhow::Result<ServerConfig> {
         let listeners = self.listen.len().saturating_add(self.store_ports.0.len());
-        let shares = DescriptorShares::of(descriptors, listeners, self.max_connections);
+        let asked = self.asks_for_connections();
+        let shares = DescriptorShares::of(descriptors, listeners, self.max_connections, asked);
         Ok(ServerConfig {
             listen: self.addresses()?,
             relays_only: self.listen.contains(&ListenOn::Nowhere),

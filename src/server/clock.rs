@@ -1,8 +1,8 @@
-//! The process's time: the moment that the core gets, and deadlines of waits.
+//! The process's time: the moment that the core gets, deadlines of waits, and what a calendar says.
 
 #[cfg(test)]
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::{Instant, timeout_at};
 
@@ -30,6 +30,11 @@ impl Clock {
         Timestamp(moment().saturating_duration_since(self.zero))
     }
 
+    /// Unix time at zero, in seconds.
+    pub fn epoch(&self) -> f64 {
+        unix().saturating_sub(self.now().0).as_secs_f64()
+    }
+
     /// Time since the start.
     pub fn up(&self) -> Duration {
         moment().saturating_duration_since(self.start)
@@ -42,6 +47,14 @@ fn moment() -> std::time::Instant {
     std::time::Instant::now()
 }
 
+fn unix() -> Duration {
+    #[cfg(test)]
+    if let Some(invented) = invented::unix() {
+        return invented;
+    }
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
 #[cfg(test)]
 pub(crate) use invented::moment;
 
@@ -51,12 +64,19 @@ pub(crate) mod invented {
     use std::cell::Cell;
     use std::time::{Duration, Instant};
 
+    /// What a calendar says at the start.
+    const BEGINS: Duration = Duration::from_secs(1_700_000_000);
+
     thread_local! {
-        static NOW: Cell<Option<Instant>> = const { Cell::new(None) };
+        static NOW: Cell<Option<(Instant, Duration)>> = const { Cell::new(None) };
     }
 
     pub(crate) fn moment() -> Instant {
-        NOW.get().unwrap_or_else(Instant::now)
+        NOW.get().and_then(|(start, passed)| start.checked_add(passed)).unwrap_or_else(Instant::now)
+    }
+
+    pub(super) fn unix() -> Option<Duration> {
+        NOW.get().map(|(_, passed)| BEGINS.saturating_add(passed))
     }
 
     /// Whether this thread's time is invented.
@@ -66,7 +86,7 @@ pub(crate) mod invented {
 
     /// From here on this thread's time is that of `start` and so much more.
     pub(crate) fn set(start: Instant, passed: Duration) {
-        NOW.set(start.checked_add(passed));
+        NOW.set(Some((start, passed)));
     }
 }
 

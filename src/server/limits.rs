@@ -17,13 +17,17 @@ impl DescriptorShares {
     const OWN: usize = 64;
     /// Each node of a job may hold one connection to the admin port, and some more for its ranks to the stores.
     const MOST_ADMIN: usize = 65_536;
+    /// Enough for health checks, a person who looks and a scraper, whatever somebody asks for the stores.
+    const LEAST_ADMIN: usize = 512;
 
     /// Divides `limit` files when up to `listeners` ports are open. `None` is no limit. Where the stores want less than
-    /// their share, the admin port has the rest: links come there.
-    pub fn of(limit: Option<u64>, listeners: usize, stores: usize) -> Self {
+    /// their share, the admin port has the rest: links come there. It has an eighth otherwise, and less only where
+    /// somebody `asked` for so many connections to the stores.
+    pub fn of(limit: Option<u64>, listeners: usize, stores: usize, asked: bool) -> Self {
         let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
         let for_peers = limit.saturating_sub(Self::OWN).saturating_sub(listeners.min(limit / 8));
-        let admin = (for_peers / 8).max(for_peers.saturating_sub(stores)).min(Self::MOST_ADMIN);
+        let least = if asked { (for_peers / 8).min(Self::LEAST_ADMIN) } else { for_peers / 8 };
+        let admin = least.max(for_peers.saturating_sub(stores)).min(Self::MOST_ADMIN);
         Self { stores: for_peers.saturating_sub(admin).min(stores), admin }
     }
 }
@@ -52,15 +56,21 @@ mod tests {
     #[test]
     fn the_shares_stay_below_the_limit_and_each_port_has_some() {
         for limit in [128, 256, 512, 1024, 65_536, 1 << 20] {
-            let shares = DescriptorShares::of(Some(limit), 91, usize::MAX);
-            assert!((shares.stores + shares.admin) as u64 + 64 <= limit, "{limit}: {shares:?}");
-            assert!(shares.admin >= 4 && shares.stores > shares.admin, "{limit}: {shares:?}");
+            for asked in [false, true] {
+                let shares = DescriptorShares::of(Some(limit), 91, usize::MAX, asked);
+                assert!((shares.stores + shares.admin) as u64 + 64 <= limit, "{limit}: {shares:?}");
+                assert!(shares.admin >= 4 && shares.stores > shares.admin, "{limit}: {shares:?}");
+            }
         }
-        assert_eq!(
-            DescriptorShares::of(Some(20_000), 1, 2000),
-            DescriptorShares { stores: 2000, admin: 17_935 }
-        );
-        assert_eq!(DescriptorShares::of(None, 91, usize::MAX).admin, DescriptorShares::MOST_ADMIN);
-        assert_eq!(DescriptorShares::of(Some(0), 91, 10), DescriptorShares { stores: 0, admin: 0 });
+        let of_20_000 = |stores, asked| {
+            let shares = DescriptorShares::of(Some(20_000), 91, stores, asked);
+            (shares.stores, shares.admin)
+        };
+        assert_eq!(of_20_000(2000, true), (2000, 17_845));
+        assert_eq!(of_20_000(19_000, true), (19_000, 845));
+        assert_eq!(of_20_000(250_000, true), (19_333, 512));
+        assert_eq!(of_20_000(250_000, false), (17_365, 2480));
+        assert_eq!(DescriptorShares::of(None, 91, usize::MAX, false).admin, DescriptorShares::MOST_ADMIN);
+        assert_eq!(DescriptorShares::of(Some(0), 91, 10, true), DescriptorShares { stores: 0, admin: 0 });
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio::sync::broadcast;
 
@@ -106,14 +106,13 @@ impl Watch {
     ) -> Self {
         let (server, now) = (stores.config(), clock.now());
         let config = &server.insight;
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let settings = Settings {
             explain_after: config.explain_after,
             max_runs: server.max_runs,
             nodes: config.nodes,
             most_memory: server.max_memory / RUNS_SHARE,
             link_grace: server.link_grace,
-            epoch: unix.saturating_sub(now.0).as_secs_f64(),
+            epoch: clock.epoch(),
         };
         let mut state = State::new(settings.clone(), 0, now);
         let pasts = before.entries.get(&Table::Past).into_iter().flatten();

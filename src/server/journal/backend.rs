@@ -137,8 +137,11 @@ impl Backend for Folder {
 
     fn create(&self, number: u64) -> io::Result<Arc<dyn Segment>> {
         let file = OpenOptions::new().create(true).append(true).open(self.file(number))?;
-        // What an attempt on a full disk may have left.
-        file.set_len(0)?;
+        // What an attempt on a full disk may have left. A file that was cut to nothing, even an empty one, ext4 writes out when
+        // it is closed, so whoever begins the next segment would wait for all of this one.
+        if file.metadata()?.len() > 0 {
+            file.set_len(0)?;
+        }
         Ok(Arc::new(file))
     }
 

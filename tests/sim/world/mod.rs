@@ -169,6 +169,8 @@ pub(super) struct Tally {
     pub(super) rounds: u64,
     /// Words of insight that were compared.
     pub(super) said: u64,
+    /// Stands for the times of all events: another one where anything went another way.
+    pub(super) course: u64,
 }
 
 impl Tally {
@@ -180,12 +182,13 @@ impl Tally {
         self.compared += other.compared;
         self.rounds += other.rounds;
         self.said += other.said;
+        self.course ^= other.course;
     }
 }
 
 impl std::fmt::Display for Tally {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { events, requests, crashes, breaks, compared, rounds, said } = self;
+        let Self { events, requests, crashes, breaks, compared, rounds, said, course: _ } = self;
         write!(
             f,
             "{events} events, {requests} requests, {crashes} deaths of the server, {breaks} breaks of a link, {rounds} \
