@@ -8,6 +8,7 @@
 //! | [`store`] | the key-value state machine with its rules for stale keys |
 //! | [`rendezvous`] | joins, rounds, ranks, keep-alives, closing; barriers with names |
 //! | [`journal`] | rows that outlive the server: their form, and how they are read again |
+//! | [`map`] | a hash map whose order a simulation decides |
 //! | [`gate`] | where the pods of a run wait for each other |
 //! | [`insight`] | what the traffic says about the jobs, and why they wait |
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
@@ -17,6 +18,7 @@ pub mod ids;
 pub mod insight;
 pub mod journal;
 pub mod link;
+pub mod map;
 pub mod protocol;
 pub mod rendezvous;
 pub mod store;

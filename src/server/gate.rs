@@ -3,7 +3,6 @@
 
 mod bells;
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,6 +14,7 @@ use super::stores::StoreHost;
 use crate::core::gate::{Announcement, Gates, KeptChange, Opened, PodKey, PodRefusal, PodStanding};
 use crate::core::ids::Timestamp;
 use crate::core::journal::{Image, Row, Table};
+use crate::core::map::HashMap;
 use crate::server::clock::{Clock, deadline_in, within};
 use crate::server::engine::Reservation;
 
@@ -208,7 +208,7 @@ fn put_row(id: &RowId, record: Option<&impl serde::Serialize>, out: &mut Vec<u8>
 
 /// Makes the gates what the journal says.
 fn restore(gates: &mut Gates, before: &Image, now: Timestamp) {
-    let mut open = HashMap::<String, (Option<Opened>, Vec<Announcement>)>::new();
+    let mut open = HashMap::<String, (Option<Opened>, Vec<Announcement>)>::default();
     for (id, body) in before.entries.get(&Table::Announcement).into_iter().flatten() {
         let Ok((run_id, pod)) = serde_json::from_slice::<RowId>(id) else { continue };
         let (opened, pods) = open.entry(run_id).or_default();

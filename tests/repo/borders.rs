@@ -6,11 +6,16 @@ use std::path::{Path, PathBuf};
 /// A room, the other rooms of this crate it may use, and the crates it must not.
 const BORDERS: &[(&str, &[&str], &[&str])] = &[
     ("core/ids", &[], &["tokio", "tracing", "bytes"]),
+    ("core/map", &[], &["tokio", "tracing", "bytes"]),
     ("core/protocol", &["core/ids"], &["tokio", "tokio_util", "tracing"]),
-    ("core/store", &["core/ids", "core/journal", "core/protocol"], &["tokio", "tokio_util", "tracing"]),
-    ("core/rendezvous", &["core/ids"], &["tokio", "tokio_util", "tracing", "bytes"]),
-    ("core/gate", &["core/ids"], &["tokio", "tracing"]),
-    ("core/journal", &[], &["tokio", "tokio_util", "tracing", "bytes", "serde", "std::fs"]),
+    (
+        "core/store",
+        &["core/ids", "core/journal", "core/map", "core/protocol"],
+        &["tokio", "tokio_util", "tracing"],
+    ),
+    ("core/rendezvous", &["core/ids", "core/map"], &["tokio", "tokio_util", "tracing", "bytes"]),
+    ("core/gate", &["core/ids", "core/map"], &["tokio", "tracing"]),
+    ("core/journal", &["core/map"], &["tokio", "tokio_util", "tracing", "bytes", "serde", "std::fs"]),
     ("core/link", &["core/ids", "core/protocol"], &["tokio", "tokio_util", "tracing"]),
     (
         "core/insight",
@@ -71,6 +76,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
             "core/insight",
             "core/journal",
             "core/link",
+            "core/map",
             "core/protocol",
             "core/rendezvous",
             "core/store",

@@ -1,7 +1,9 @@
 //! The disk of the server: the one that stops at any of its steps, with a note of where each commit stands.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use super::mutants::Mutant;
@@ -20,17 +22,28 @@ pub(super) struct Noted {
     pub(super) disk: Disk,
     book: Book,
     journal: Arc<OnceLock<Weak<Journal>>>,
+    digest: Arc<AtomicU64>,
     mutant: Option<Mutant>,
 }
 
 impl Noted {
     pub(super) fn new(disk: Disk, mutant: Option<Mutant>) -> Self {
-        Self { disk, book: Book::default(), journal: Arc::default(), mutant }
+        Self { disk, book: Book::default(), journal: Arc::default(), digest: Arc::default(), mutant }
+    }
+
+    /// The same disk in the next life of the server, with what is left on it.
+    pub(super) fn again(&self, left: Disk) -> Self {
+        Self { digest: Arc::clone(&self.digest), ..Self::new(left, self.mutant) }
     }
 
     /// The journal that writes to it.
     pub(super) fn written_by(&self, journal: &Arc<Journal>) {
         let _first = self.journal.set(Arc::downgrade(journal));
+    }
+
+    /// Stands for every byte that was ever written to it.
+    pub(super) fn digest(&self) -> u64 {
+        self.digest.load(Ordering::Relaxed)
     }
 
     fn book(&self) -> MutexGuard<'_, BTreeMap<(u64, u32), u64>> {
@@ -137,6 +150,9 @@ impl Segment for Written {
                 self.noted.book().insert((self.number, place), number);
             }
         }
+        let mut hasher = DefaultHasher::new();
+        (self.noted.digest(), bytes).hash(&mut hasher);
+        self.noted.digest.store(hasher.finish(), Ordering::Relaxed);
         self.segment.append(bytes)?;
         *at += bytes.len() as u32;
         Ok(())

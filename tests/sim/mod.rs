@@ -111,7 +111,8 @@ fn seeds_that_failed_once_do_not_fail_again() {
 
 #[test]
 fn a_seed_is_one_run_and_always_the_same() {
-    for seed in (0..40).chain(1_000_000..1_000_010) {
+    // Down to each byte on the disk: what a map leaves to chance shows there first.
+    for seed in (0..20).chain(elastic::FROM..elastic::FROM + 10) {
         let tallies = [(); 2].map(|()| run(&Plan::new(seed), None, false).map_err(|failure| failure.why));
         let [once, again] = tallies;
         assert_eq!(once, again, "seed {seed}");

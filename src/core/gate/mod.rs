@@ -19,13 +19,14 @@ mod pods;
 mod progress;
 mod snapshot;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::core::ids::{Elapsed, Nodes, Timestamp};
+use crate::core::map::HashMap;
 pub use kept::KeptChange;
 use pods::Pods;
 pub use progress::{GateProgress, Missing};
@@ -216,7 +217,7 @@ pub struct Gates {
 impl Gates {
     /// `pod_timeout` is how long a pod counts after its last sign of life, `max_runs` how many runs there may be.
     pub fn new(pod_timeout: Duration, max_runs: usize) -> Self {
-        let (by_run, unkept) = (HashMap::new(), HashMap::new());
+        let (by_run, unkept) = (HashMap::default(), HashMap::default());
         Self { by_run, pod_timeout, max_runs, max_memory: usize::MAX, version: 0, unkept }
     }
 

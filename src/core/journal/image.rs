@@ -1,11 +1,12 @@
 //! The state that rows add up to.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::row::{
     BarrierPlace, ClientRow, Epoch, JobRow, LinkId, LinkRow, Reached, Row, SessionId, SessionRow, StoreId,
     Table,
 };
+use crate::core::map::HashMap;
 
 /// What one part of the server keeps, by id.
 pub type Entries = BTreeMap<Box<[u8]>, Box<[u8]>>;

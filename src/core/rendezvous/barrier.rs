@@ -1,6 +1,6 @@
 //! Barriers by name: all participants wait until all have arrived. The missing ones can be named.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Label;
 use super::reason::some_of;
 use crate::core::ids::{Elapsed, Timestamp, count};
+use crate::core::map::HashMap;
 
 /// A released barrier is kept this long for retries of its arrivals.
 const RELEASED_KEPT: Duration = Duration::from_mins(1);
@@ -239,7 +240,14 @@ pub struct Barriers {
 impl Barriers {
     /// No barriers yet. An arrival is taken back when its participant has not asked for `patience`.
     pub fn new(patience: Duration, limit: usize) -> Self {
-        Self { patience, limit, max_memory: usize::MAX, by_name: HashMap::new(), tidy_at: None, unkept: None }
+        Self {
+            patience,
+            limit,
+            max_memory: usize::MAX,
+            by_name: HashMap::default(),
+            tidy_at: None,
+            unkept: None,
+        }
     }
 
     /// From now on releases are kept for [`Self::take_kept`].

@@ -22,12 +22,13 @@ mod run;
 mod snapshot;
 mod terms;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::ids::{Label, RunId, Timestamp};
+use crate::core::map::HashMap;
 pub use adoption::Report;
 pub use kept::{KeptChange, MemberRecord, RunRecord};
 pub use node::{Join, LeaveRequest, NodeInfo, Outcome, RankInRound};
@@ -97,7 +98,7 @@ impl Rendezvous {
             max_runs,
             max_memory: usize::MAX,
             memory: 0,
-            runs: HashMap::new(),
+            runs: HashMap::default(),
             timers: BTreeSet::new(),
             decisions: Vec::new(),
             changed: BTreeSet::new(),

@@ -1,6 +1,5 @@
 //! One run: its nodes, the round they are in, and what each event means for them.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use super::{
     Terms, Who,
 };
 use crate::core::ids::{RunId, Timestamp, count, counted};
+use crate::core::map::HashMap;
 
 /// How long a join's end is kept for its retries.
 const ENDED_KEPT: Duration = Duration::from_mins(1);
@@ -268,7 +268,7 @@ impl Run {
             settled_by: None,
             terms_are_learned: false,
             last_round: 0,
-            members: HashMap::new(),
+            members: HashMap::default(),
             current: None,
             forming: None,
             closed: None,
@@ -276,7 +276,7 @@ impl Run {
             joined: 0,
             with_rank: 0,
             redundant: Redundant::default(),
-            ranks: HashMap::new(),
+            ranks: HashMap::default(),
             serials: 0,
             signal: Signal::default(),
             parked: 0,

@@ -3,7 +3,6 @@
 //! But stores are opened and closed under it, because no request may see a complete round that has no store
 //! yet.
 
-use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
@@ -16,6 +15,7 @@ use super::kept;
 use super::parking::{Awaited, Parking, Ticket, Woken};
 use crate::core::ids::{Label, RunId, Timestamp};
 use crate::core::journal::Image;
+use crate::core::map::HashMap;
 use crate::core::rendezvous::barrier::{Arrival, ArrivalRefusal, ArrivalStanding, Barriers};
 use crate::core::rendezvous::{
     Action, Decision, Fact, HeartbeatView, Join, JoinStanding, LeaveRequest, Rendezvous, Report, Round,
@@ -199,7 +199,7 @@ impl Rounds {
             barriers_memory: budget.reservation(),
             barriers: Barriers::new(config.rendezvous.patience(), config.max_runs),
             parking: Parking::default(),
-            rounds: HashMap::new(),
+            rounds: HashMap::default(),
             told: Vec::new(),
             lost: 0,
             armed: None,

@@ -2,12 +2,11 @@
 //! It is woken once, and then reads its standing. A newer request of the same peer takes the place of an
 //! older one.
 
-use std::collections::HashMap;
-
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::core::ids::{Label, RunId};
+use crate::core::map::HashMap;
 use crate::server::clock::within;
 
 /// What a request waits for.

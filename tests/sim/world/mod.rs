@@ -47,6 +47,7 @@ use super::reference::{Done, Reference};
 use super::server::{PORT, Server};
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::link::{RelayEnd, SessionNo, TICK};
+use crate::core::map::decided;
 use crate::core::store::tests::model::Act;
 use elastic::Elastic;
 use engine::act_of;
@@ -169,7 +170,8 @@ pub(super) struct Tally {
     pub(super) rounds: u64,
     /// Words of insight that were compared.
     pub(super) said: u64,
-    /// Stands for the times of all events: another one where anything went another way.
+    /// Stands for the times of all events and for all that was written to the disk: another one where anything went
+    /// another way.
     pub(super) course: u64,
 }
 
@@ -270,7 +272,7 @@ impl World {
         let done = world.live();
         world.is_deaf.set(true);
         match done {
-            Ok(()) => Ok(world.tally),
+            Ok(()) => Ok(Tally { course: world.tally.course ^ world.disk.digest(), ..world.tally }),
             Err(why) => {
                 trace!(world, "FAILED: {why}");
                 Err(Failure { why, trace: world.trace.take().unwrap_or_default() })
@@ -307,7 +309,8 @@ impl World {
             is_sending: false,
             was_long_away: false,
         });
-        let disk = Self::new_disk(Disk::default(), mutant);
+        decided::order_by(plan.seed);
+        let disk = Noted::new(Disk::default(), mutant);
         let mut world = Self {
             random: Random::new(plan.seed ^ 0x5eed),
             now: 0,
@@ -361,10 +364,6 @@ impl World {
         world.begin_elastic();
         world.begin_rough();
         world
-    }
-
-    fn new_disk(disk: Disk, mutant: Option<Mutant>) -> Noted {
-        Noted::new(disk, mutant)
     }
 
     fn is(&self, mutant: Mutant) -> bool {

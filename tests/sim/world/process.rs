@@ -23,7 +23,7 @@ impl World {
         self.server_life += 1;
         let left = self.disk.disk.clone();
         let left = rewrite(&left, self.mutant, &self.outstanding_waits());
-        self.disk = Self::new_disk(left, self.mutant);
+        self.disk = self.disk.again(left);
         trace!(self, "the server starts");
         self.server = match Server::start(self.plan.keeping, &self.disk, self.server_life) {
             Ok(server) => Some(server),

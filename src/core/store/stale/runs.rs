@@ -1,10 +1,11 @@
 //! The torchrun runs that use the store, and how long each has been idle.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::num::NonZeroU64;
 
 use super::members::Members;
 use crate::core::ids::{RunId, Timestamp};
+use crate::core::map::HashMap;
 use crate::core::store::DropCause;
 use crate::core::store::slot::SlotId;
 
@@ -220,7 +221,7 @@ impl Runs {
     }
 
     #[cfg(test)]
-    pub(super) fn names_and_connections(&self) -> HashMap<RunNumber, (usize, usize)> {
+    pub(super) fn names_and_connections(&self) -> std::collections::HashMap<RunNumber, (usize, usize)> {
         self.by_key.iter().map(|(&key, run)| (key, (run.slots.as_slice().len(), run.connections))).collect()
     }
 
