@@ -29,6 +29,8 @@ pub(super) struct Client {
     pub(super) seen: Vec<Option<Vec<Said>>>,
     /// It has done all that it had to do.
     pub(super) has_finished: bool,
+    /// The store that it uses, if that is not the first.
+    pub(super) store: Option<u16>,
     next_step: usize,
     inbox: BytesMut,
 }
@@ -53,6 +55,7 @@ impl Client {
             issued: Vec::new(),
             seen: Vec::new(),
             has_finished: false,
+            store: None,
             next_step: 0,
             inbox: BytesMut::new(),
         }
@@ -108,6 +111,12 @@ impl Client {
     /// The step that it takes next.
     pub(super) fn next_step(&self) -> usize {
         self.next_step
+    }
+
+    /// Whether it has the answers to all but its last step, or has taken that.
+    pub(super) fn has_done_all_but_one(&self) -> bool {
+        let last = self.plan.steps.len().saturating_sub(1);
+        self.next_step > last || self.next_step == last && self.state == State::Thinking
     }
 
     /// Whether it waits, and has not given up.

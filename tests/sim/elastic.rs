@@ -3,6 +3,7 @@
 use super::jobs::{JobFault, fault};
 use super::plan::{MILLI, Micros, SECOND};
 use super::random::Random;
+use super::runs::WORKERS_FROM;
 
 #[derive(Debug, Clone)]
 pub(super) struct ElasticPlan {
@@ -25,7 +26,7 @@ pub(super) const FROM: u64 = 1_000_000;
 
 /// The jobs of a schedule: one, or two beside each other.
 pub(super) fn plan(seed: u64, relays: usize) -> Vec<ElasticPlan> {
-    if seed < FROM {
+    if !(FROM..WORKERS_FROM).contains(&seed) {
         return Vec::new();
     }
     let random = &mut Random::new(seed ^ 0xe1a5);

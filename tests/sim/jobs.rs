@@ -2,6 +2,7 @@
 
 use super::plan::{MILLI, Micros, SECOND, Step};
 use super::random::Random;
+use crate::core::store::tests::Said;
 use crate::core::store::tests::model::{Act, Key};
 
 /// Where ranks publish their addresses, as gloo's first process group does.
@@ -68,22 +69,34 @@ impl JobPlan {
     /// What the process with a rank asks for. It tells its address, reads those of all others, and trains; its last request
     /// is only the end of that.
     pub(super) fn steps(&self, rank: usize, host: &str, pid: u32) -> Vec<Step> {
-        let size = self.ranks.len();
-        let step = |think, act| Step { think, act, patience: None };
-        let mut steps =
-            vec![step(0, Act::Ping(pid)), step(5 * MILLI, Act::Set(ADDRESSES[rank], gloo(host, size)))];
-        for other in (0..size).filter(|&other| other != rank) {
-            steps.push(step(MILLI, Act::Wait(vec![ADDRESSES[other]])));
-            steps.push(step(0, Act::Get(ADDRESSES[other])));
-        }
-        steps.push(step(self.trains, Act::Ping(pid)));
-        steps
+        steps(self.ranks.len(), rank, host, pid, self.trains)
     }
 
     /// The step that ends the training.
     pub(super) fn last_step(&self) -> usize {
         2 * self.ranks.len()
     }
+}
+
+/// The same among so many ranks, which train for so long.
+pub(super) fn steps(size: usize, rank: usize, host: &str, pid: u32, trains: Micros) -> Vec<Step> {
+    let step = |think, act| Step { think, act, patience: None };
+    let mut steps =
+        vec![step(0, Act::Ping(pid)), step(5 * MILLI, Act::Set(ADDRESSES[rank], gloo(host, size)))];
+    for other in (0..size).filter(|&other| other != rank) {
+        steps.push(step(MILLI, Act::Wait(vec![ADDRESSES[other]])));
+        steps.push(step(0, Act::Get(ADDRESSES[other])));
+    }
+    steps.push(step(trains, Act::Ping(pid)));
+    steps
+}
+
+/// The rank and the host whose address was read.
+pub(super) fn address_in(key: Key, seen: &[Said]) -> Option<(usize, String)> {
+    let rank = ADDRESSES.iter().position(|address| *address == key)?;
+    let [Said::Bytes(bytes)] = seen else { return None };
+    let host = bytes.get(8..8 + usize::from(*bytes.first()?))?;
+    Some((rank, String::from_utf8_lossy(host).into_owned()))
 }
 
 /// A host's name, an address, and eight bytes for each rank.

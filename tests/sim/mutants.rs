@@ -5,8 +5,12 @@ use std::collections::BTreeMap;
 
 use super::super::journal::Backend;
 use super::super::journal::faults::Disk;
+use super::runs::WORKERS_FROM;
 use crate::core::journal::segment::{COMMIT, FIRST, Position, commits, seal};
 use crate::core::journal::{Reached, Row, SessionId, Table, rows};
+
+/// The store that all clients use is opened first.
+const FIRST_STORE: u32 = 1;
 
 /// One planted bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +45,10 @@ pub(super) enum Mutant {
     TidiedTooEarly,
     /// The journal is tidied without the links.
     TidiedWithoutLinks,
+    /// The journal is tidied without the stores of rounds.
+    TidiedWithoutRoundStores,
+    /// What ranks have told in the stores of rounds is not stored.
+    RoundKeysNotStored,
     /// Nobody looks after links that are away for too long.
     GraceNeverEnds,
     /// A wake-up is lost when its client is not reading.
@@ -70,7 +78,7 @@ pub(super) enum Mutant {
 }
 
 impl Mutant {
-    pub(super) const ALL: [Self; 28] = [
+    pub(super) const ALL: [Self; 30] = [
         Self::ReplyBeforeCommit,
         Self::DirectReplyBeforeCommit,
         Self::SyncDoesNothing,
@@ -86,6 +94,8 @@ impl Mutant {
         Self::WaitNotArmed,
         Self::TidiedTooEarly,
         Self::TidiedWithoutLinks,
+        Self::TidiedWithoutRoundStores,
+        Self::RoundKeysNotStored,
         Self::GraceNeverEnds,
         Self::WakeUpLostAtFullBuffer,
         Self::GetMergedWithOlder,
@@ -101,6 +111,14 @@ impl Mutant {
         Self::AwayCountsAsDeath,
     ];
 
+    /// The first of the seeds that find it.
+    pub(super) const fn first_seed(self) -> u64 {
+        match self {
+            Self::TidiedWithoutRoundStores | Self::RoundKeysNotStored => WORKERS_FROM,
+            _ => 0,
+        }
+    }
+
     /// Whether a row of a commit is read again; in the last commit it may be otherwise.
     fn keeps(self, row: &Row<'_>, is_last_commit: bool, is_second_half: bool) -> bool {
         match self {
@@ -114,6 +132,7 @@ impl Mutant {
             Self::ArrivalNotStored => !matches!(row, Row::Client(..)),
             Self::ItemsComeBack => !matches!(row, Row::Queue(_, _, first, next) if first < next),
             Self::RoundCompletedTwice => !matches!(row, Row::Entry(Table::Run | Table::Member, ..)),
+            Self::RoundKeysNotStored => !matches!(row, Row::Key(store, ..) if *store != FIRST_STORE),
             Self::ReleaseNotStored => !matches!(row, Row::Entry(Table::Barrier, ..)),
             Self::GateNotStored => !matches!(row, Row::Entry(Table::Announcement, ..)),
             _ => true,
@@ -132,6 +151,7 @@ impl Mutant {
                 | Self::ItemsComeBack
                 | Self::WaitNotArmed
                 | Self::RoundCompletedTwice
+                | Self::RoundKeysNotStored
                 | Self::ReleaseNotStored
                 | Self::GateNotStored
         )

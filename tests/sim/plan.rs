@@ -5,7 +5,7 @@ use super::elastic::{self, ElasticPlan};
 use super::jobs::JobPlan;
 use super::random::Random;
 use super::rough::{self, Rough};
-use super::runs::RunsPlan;
+use super::runs::{RunsPlan, WORKERS_FROM};
 use crate::core::store::tests::model::{Act, Key};
 
 /// Microseconds of the invented clock.
@@ -81,11 +81,11 @@ pub(super) struct Plan {
     pub(super) clients: Vec<ClientPlan>,
     /// In the order of their times.
     pub(super) faults: Vec<(Micros, Fault)>,
-    /// Every other seed has some.
+    /// Every other seed has some, and all from [`WORKERS_FROM`] on.
     pub(super) runs: RunsPlan,
     /// Every other seed has one, too, unless it has agents.
     pub(super) job: Option<JobPlan>,
-    /// Seeds from [`elastic::FROM`] on have them.
+    /// Seeds from [`elastic::FROM`] to [`WORKERS_FROM`] have them.
     pub(super) elastic: Vec<ElasticPlan>,
     /// Strangers, and late frames.
     pub(super) rough: Vec<(Micros, Rough)>,
@@ -105,7 +105,8 @@ impl Plan {
             .map(|_| (random.below(600 * MILLI), fault(&mut random, keeping, relays, clients.len())))
             .collect();
         faults.sort_by_key(|(at, _)| *at);
-        let runs = if seed.is_multiple_of(2) { RunsPlan::new(seed) } else { RunsPlan::default() };
+        let has_runs = seed.is_multiple_of(2) || seed >= WORKERS_FROM;
+        let runs = if has_runs { RunsPlan::new(seed) } else { RunsPlan::default() };
         let elastic = elastic::plan(seed, relays);
         // Whose the ranks of a store are that has agents, too, cannot be known.
         let job = JobPlan::new(seed, relays).filter(|_| elastic.is_empty());

@@ -45,11 +45,16 @@ pub(super) enum NodeFault {
     KillAtAnswer { node: usize, away: Micros },
 }
 
+/// From this seed on the nodes of native runs have ranks.
+pub(super) const WORKERS_FROM: u64 = 2_000_000;
+
 #[derive(Debug, Clone, Default)]
 pub(super) struct RunsPlan {
     pub(super) runs: Vec<RunPlan>,
     pub(super) barriers: Vec<BarrierPlan>,
     pub(super) gates: Vec<GatePlan>,
+    /// Nodes have ranks, which meet in the store of their round.
+    pub(super) has_workers: bool,
     /// In the order of their times.
     pub(super) faults: Vec<(Micros, NodeFault)>,
 }
@@ -82,7 +87,7 @@ impl RunsPlan {
         let mut faults: Vec<_> =
             (0..random.below(5)).map(|_| (random.below(4 * SECOND), fault(&mut random, nodes))).collect();
         faults.sort_by_key(|(at, _)| *at);
-        Self { runs, barriers, gates, faults }
+        Self { runs, barriers, gates, has_workers: seed >= WORKERS_FROM, faults }
     }
 
     /// Everything that can be left out, one thing at a time.

@@ -83,7 +83,8 @@ impl Wake for Flag {
 
 /// Where the walk through all that is to be written anew has come to.
 pub(super) enum Tidying {
-    Store(Tidy, Walk),
+    /// The stores that are still to be walked through, and how far it is in the last of them.
+    Stores(Tidy, Vec<Arc<StoreListener>>, Walk),
     Links(Tidy, Task),
 }
 
@@ -202,17 +203,19 @@ impl Server {
         self.lines.iter().filter(|(_, served)| is_woken(served)).map(|(&conn, _)| conn).collect()
     }
 
-    pub(super) fn connect(&self, addr: std::net::SocketAddr) -> Direct {
+    /// A client connects to a store, if there is one on this port.
+    pub(super) fn connect(&self, port: u16, addr: std::net::SocketAddr) -> Option<Direct> {
         let config = self.stores.config();
         let decoder = Decoder::new(config.limits, config.legacy_dialect);
-        Direct {
-            conversation: Conversation::new(self.listener.engine().connect(addr), decoder),
+        let listener = self.stores.listener(port)?;
+        Some(Direct {
+            conversation: Conversation::new(listener.engine().connect(addr), decoder),
             input: BytesMut::new(),
             replies: ReplyBuffer::default(),
             woken: Arc::default(),
             is_held: false,
             has_turn: false,
-        }
+        })
     }
 
     /// Does one step of writing anew what there is, where it is worth it. Returns whether there is another.
@@ -220,10 +223,22 @@ impl Server {
         let Some(journal) = &self.journal else { return false };
         let is_early = mutant == Some(Mutant::TidiedTooEarly);
         match self.tidying.take() {
-            None => self.tidying = journal.begin_tidying().map(|tidy| Tidying::Store(tidy, Walk::default())),
-            Some(Tidying::Store(tidy, mut walk)) => {
-                self.tidying = Some(if !is_early && self.listener.engine().copy(&mut walk) {
-                    Tidying::Store(tidy, walk)
+            None => {
+                let is_first = |it: &Arc<StoreListener>| it.engine().port() == PORT;
+                let all = mutant != Some(Mutant::TidiedWithoutRoundStores);
+                let stores =
+                    || self.stores.listeners().into_iter().filter(|it| all || is_first(it)).collect();
+                let begun = journal.begin_tidying();
+                self.tidying = begun.map(|tidy| Tidying::Stores(tidy, stores(), Walk::default()));
+            }
+            Some(Tidying::Stores(tidy, mut stores, mut walk)) => {
+                let is_over = is_early || stores.last().is_none_or(|it| !it.engine().copy(&mut walk));
+                if is_over {
+                    stores.pop();
+                    walk = Walk::default();
+                }
+                self.tidying = Some(if !is_early && !stores.is_empty() {
+                    Tidying::Stores(tidy, stores, walk)
                 } else {
                     let (links, journal) = (Arc::clone(&self.links), Arc::clone(journal));
                     let (rounds, gates) = (Arc::clone(&self.rounds), Arc::clone(&self.gates));

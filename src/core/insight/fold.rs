@@ -373,7 +373,7 @@ impl Fold<'_> {
         watch.waits.remove(&conn);
         let Some(client) = watch.clients.remove(&conn) else { return };
         watch.passed_by(&client, self.at);
-        for run in self.jobs.runs.values_mut().filter(|run| run.store() == Some(self.port)) {
+        for run in self.jobs.runs.values_mut().filter(|run| run.met_at() == Some(self.port)) {
             run.agent_left(conn, client.pid, client.cut_off.as_deref(), self.at);
             if client.run.as_ref() == Some(run.key()) && client.role == Role::Worker {
                 run.worker_left(conn, client.rank, client.cut_off.is_some(), self.at);

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use super::super::client::{Sends, State};
 use super::super::mutants::Mutant;
 use super::super::plan::MILLI;
-use super::super::server::Direct;
+use super::super::server::PORT;
 use super::{Checked, Event, FIRST_PORT, World};
 use crate::core::link::FIRST_STORE;
 use crate::core::store::tests::model::Act;
@@ -34,13 +34,14 @@ impl World {
             return Ok(());
         };
         let addr = SocketAddr::from(([127, 0, 0, 1], FIRST_PORT + client as u16));
+        let store = self.clients[client].store.unwrap_or(FIRST_STORE);
         let it = &mut self.relays[relay];
         let Some(end) = &mut it.end else {
             self.client_dies(client, "there is no relay");
             return Ok(());
         };
         let known = it.clients.iter().find(|(_, (of, _))| *of == client).map(|(&no, _)| no);
-        let Some(no) = known.or_else(|| end.open(FIRST_STORE, addr)) else { return Ok(()) };
+        let Some(no) = known.or_else(|| end.open(store, addr)) else { return Ok(()) };
         it.clients.entry(no).or_insert((client, BytesMut::new()));
         if self.mutant == Some(Mutant::GetMergedWithOlder)
             && let Some(key @ Act::Get(_)) = self.clients[client].issued.last()
@@ -126,7 +127,9 @@ impl World {
         let Some(server) = &mut self.server else { return self.client_dies(client, "there is no server") };
         if is_new {
             let addr = SocketAddr::from(([10, 0, 1, 1], FIRST_PORT + client as u16));
-            let direct: Direct = server.connect(addr);
+            let Some(direct) = server.connect(self.clients[client].store.unwrap_or(PORT), addr) else {
+                return self.client_dies(client, "there is no such store");
+            };
             server.directs.insert(client, direct);
         }
         let Some(direct) = server.directs.get_mut(&client) else {

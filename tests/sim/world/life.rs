@@ -28,6 +28,10 @@ impl World {
         trace!(self, "the faults are over");
         self.end_job()?;
         self.end_elastic()?;
+        if self.plan.runs.has_workers {
+            self.end_faults_of_nodes()?;
+            self.settle_runs()?;
+        }
         for _ in 0..60 {
             self.settle()?;
             let waiting: Vec<_> =
@@ -159,7 +163,7 @@ impl World {
     fn happens(&mut self, event: Event) -> Checked {
         match event {
             Event::Act(client) => {
-                if self.is_held(client)? || self.is_agent_held(client)? {
+                if self.is_held(client)? || self.is_agent_held(client)? || self.is_worker_held(client)? {
                     return Ok(());
                 }
                 let sends = self.clients[client].act();
@@ -221,10 +225,7 @@ impl World {
                 Ok(())
             }
             Event::NodeActs(node, life) => self.node_acts(node, life),
-            Event::NodeFault(n) => {
-                self.node_fault(n);
-                Ok(())
-            }
+            Event::NodeFault(n) => self.node_fault(n),
             Event::Arrives(n) => self.arrives(n),
             Event::Announces(pod) => self.announces(pod),
             Event::RankComes(rank, attempt) => {

@@ -25,6 +25,7 @@ mod relays;
 mod rough;
 mod runs;
 mod words;
+mod workers;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

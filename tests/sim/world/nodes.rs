@@ -150,6 +150,14 @@ impl World {
         if let Some(done) = self.node_wakes(node) {
             return done;
         }
+        if self.has_lost_worker(node) {
+            self.worker_ends(node)?;
+            let it = &mut self.runs.nodes[node];
+            it.doing = Doing::Joins;
+            it.joins += 1;
+            (it.is_retry, it.is_settled) = (false, false);
+            trace!(self, "{} joins again, as its rank has failed", self.runs.nodes[node].label());
+        }
         let wait = Duration::from_micros(self.runs.random.below(WAIT));
         let it = &self.runs.nodes[node];
         let (doing, run, wanted) = (it.doing, run_id(it.run), self.wanted(it.run));
@@ -235,6 +243,8 @@ impl World {
                 it.previous = Some(place);
                 trace!(self, "{who} has rank {rank} of {size} in round {}, store {port:?}", round.number);
                 self.tally.rounds += 1;
+                self.worker_ends(node)?;
+                self.worker_comes(node);
                 self.node_acts_after(node, 10 * MILLI);
                 if let Some(away) = self.runs.dies_at_answer.take() {
                     self.crash(self.plan.keeping == Keeping::Disk)?;
@@ -280,6 +290,7 @@ impl World {
                 it.joins += 1;
                 (it.is_retry, it.is_settled) = (false, false);
                 trace!(self, "{who} is to join again: {reason}");
+                self.worker_ends(node)?;
                 self.node_tries_again(node);
             }
             Ok(HeartbeatView { action: Action::Closed, reason, .. }) => {
@@ -290,26 +301,28 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn node_fault(&mut self, n: usize) {
+    pub(super) fn node_fault(&mut self, n: usize) -> Checked {
         let (_, fault) = self.plan.runs.faults[n];
         let node = fault.node();
         if self.runs.nodes[node].doing == Doing::Absent {
-            return;
+            return Ok(());
         }
         let who = self.runs.nodes[node].label();
         trace!(self, "FAULT {who}: {fault:?}");
         match fault {
             NodeFault::Die { back, same_id, .. } => {
-                self.node_goes(node);
+                self.node_goes(node)?;
                 if let Some(after) = back {
                     self.at(after, Event::NodeComes(node, same_id));
                 }
             }
             NodeFault::Leave { failed, .. } => {
+                // An agent does not end what still runs, and say that it has succeeded.
+                let failed = failed || self.has_unfinished_worker(node);
                 let outcome = Some(if failed { Outcome::Failed } else { Outcome::Succeeded });
                 let said = LeaveRequest { why: None, outcome };
                 let run = run_id(self.runs.nodes[node].run);
-                self.node_goes(node);
+                self.node_goes(node)?;
                 if let Some(server) = &self.server {
                     self.runs.nodes[node].left = Some(if failed { Left::Failed } else { Left::Succeeded });
                     server.rounds.leave(&run, &who, said);
@@ -327,14 +340,17 @@ impl World {
                 }
             }
         }
+        Ok(())
     }
 
-    fn node_goes(&mut self, node: usize) {
+    fn node_goes(&mut self, node: usize) -> Checked {
+        self.worker_ends(node)?;
         self.drop_calls(Caller::Node(node));
         let it = &mut self.runs.nodes[node];
         it.life += 1;
         it.stopped_until = 0;
         (it.doing, it.is_settled) = (Doing::Absent, false);
+        Ok(())
     }
 
     /// The node's request is lost with its connection, or with the server.
@@ -383,7 +399,7 @@ impl World {
         let Some(listener) = server.stores.listener(port) else { return Ok(()) };
         let (run, round) = (self.runs.nodes[node].run, place.round);
         // Who is told to go is not in the round any more, and has lost its connection: nobody connects twice.
-        if self.runs.truths[run].last() > Some(round) {
+        if self.runs.truths[run].last() > Some(round) || self.plan.runs.has_workers {
             return Ok(());
         }
         // As the workers know it: they cannot tell whose store it is.

@@ -143,12 +143,14 @@ impl World {
                 RelayEvent::Lost(no, why) => {
                     let Some((client, _)) = it.clients.remove(&no) else { continue };
                     end.close(no);
+                    let is_over = self.may_lose_worker(client);
+                    let it = &self.relays[relay];
                     let is_allowed = match &why {
                         SessionLost::Finished => self.clients[client].is_gone(),
                         SessionLost::Forgotten => self.server_life > 1 && (it.was_long_away || self.has_lost),
                         SessionLost::AwayTooLong | SessionLost::Ended(_) => it.was_long_away || self.has_lost,
                     };
-                    if !is_allowed {
+                    if !is_allowed && !is_over {
                         return Err(format!("client {client} is closed, and should not be: {why}"));
                     }
                     self.client_dies(client, &why.to_string());

@@ -6,6 +6,7 @@ use bytes::BytesMut;
 
 use super::super::super::link::{Bearer, Line, LinkHost, Turn};
 use super::super::rough::{Rough, to_links, to_store};
+use super::super::server::PORT;
 use super::{Checked, Event, FIRST_PORT, World};
 use crate::core::link::Frame;
 
@@ -30,7 +31,7 @@ impl World {
         let peer = SocketAddr::from(([10, 0, 9, 9], FIRST_PORT - 1 - n as u16));
         match rough {
             Rough::AtStore { seed } => {
-                let mut direct = server.connect(peer);
+                let Some(mut direct) = server.connect(PORT, peer) else { return Ok(()) };
                 direct.input.extend_from_slice(&to_store(seed));
                 while direct.turn() && direct.conversation.more_to_apply {}
             }

@@ -11,6 +11,7 @@ use super::super::truth::RunTruth;
 use super::calls::{Answer, Call, Caller};
 use super::holds::{Participant, Pod, Told};
 use super::nodes::{Node, run_id};
+use super::workers::Worker;
 use super::{Checked, Event, World};
 use crate::core::insight::StoreOwner;
 
@@ -25,6 +26,8 @@ pub(super) struct Runs {
     pub(super) nodes: Vec<Node>,
     pub(super) participants: Vec<Participant>,
     pub(super) pods: Vec<Pod>,
+    /// The ranks that there ever were.
+    pub(super) workers: Vec<Worker>,
     pub(super) truths: Vec<RunTruth>,
     pub(super) told: Told,
     /// When the first pod of a gate was let go.
@@ -61,6 +64,7 @@ impl Runs {
                 })
                 .collect(),
             pods: pods.flat_map(|(gate, it)| (0..it.pods.len()).map(move |n| Pod::new(gate, n))).collect(),
+            workers: Vec::new(),
             truths: plan.runs.runs.iter().map(|_| RunTruth::default()).collect(),
             told: Told::default(),
             went_at: BTreeMap::new(),
@@ -106,6 +110,15 @@ impl World {
         Some(self.answered(Caller::Node(node), answer))
     }
 
+    /// All that is to happen to nodes has happened: whoever comes now brings a new rank, or ends one.
+    pub(super) fn end_faults_of_nodes(&mut self) -> Checked {
+        let is_one = |event: &Event| matches!(event, Event::NodeComes(..) | Event::NodeFault(_));
+        while self.agenda.values().any(is_one) {
+            self.run_until(self.now + SECOND / 4, |_| false)?;
+        }
+        Ok(())
+    }
+
     /// Once nothing happens any more, all come to where they should be.
     pub(super) fn settle_runs(&mut self) -> Checked {
         if !self.has_runs() {
@@ -120,7 +133,7 @@ impl World {
             }
             self.run_until(self.now + SECOND / 4, |_| false)?;
         }
-        Ok(())
+        self.end_workers()
     }
 
     /// What must hold at every tick of the server.

@@ -51,6 +51,7 @@ impl TrackedRun {
         };
         self.round.let_go = if forms { 0 } else { snapshot.let_go };
         self.fold_native_nodes(snapshot, forms);
+        let met_at = store.or_else(|| self.native.as_ref()?.met_at);
         let (min, max) = (terms.min_nodes, terms.max_nodes);
         let needed = if min == max { min.to_string() } else { format!("{min} to {max}") };
         let joined = self.joined();
@@ -61,6 +62,7 @@ impl TrackedRun {
             closes_at: snapshot.deadline.filter(|_| forms).map(|left| now + left),
             expected: Expected { min, max, source: ExpectedFrom::Join },
             store,
+            met_at,
             waits: (state == RunState::Joining).then(|| (waits, self.round.started.unwrap_or(now))),
             missing: missing(snapshot, forms),
             on_their_way: if forms {
@@ -89,14 +91,15 @@ impl TrackedRun {
     /// The run's own store is opened: its workers meet there, where its round has none.
     pub(in crate::core::insight) fn workers_meet_at(&mut self, port: u16) {
         if let Some(native) = &mut self.native {
-            native.store.get_or_insert(port);
+            native.met_at = Some(*native.store.get_or_insert(port));
         }
     }
 
     /// The store of its round was closed, and with it the connections of the workers that had met there.
     pub(in crate::core::insight) fn store_was_closed(&mut self, port: u16) {
-        let closed = self.native.as_mut().and_then(|native| native.store.take_if(|store| *store == port));
-        if closed.is_some() {
+        let Some(native) = &mut self.native else { return };
+        if native.met_at.take_if(|store| *store == port).is_some() {
+            native.store.take_if(|store| *store == port);
             self.life.world = World::default();
             self.touch();
         }

@@ -109,6 +109,11 @@ impl TrackedRun {
         }
     }
 
+    /// The store in which those workers met that are known.
+    pub(in crate::core::insight) fn met_at(&self) -> Option<u16> {
+        self.native.as_ref().map_or(self.key.port(), |native| native.met_at)
+    }
+
     /// The address that the workers meet at.
     pub(in crate::core::insight) fn workers_store(&self) -> Option<String> {
         if self.life.has_workers_here {

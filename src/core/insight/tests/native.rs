@@ -8,7 +8,7 @@ use crate::core::ids::{Label, RunId};
 use crate::core::insight::{Settings, StoreOwner};
 use crate::core::rendezvous::{
     Action, Decision, Join, JoinStanding, LeaveRequest, NodeInfo, Outcome, RankInRound, Rendezvous, Report,
-    RunRefusal, Terms, Wanted,
+    RoundState, RunRefusal, RunSnapshot, Terms, Wanted,
 };
 use crate::core::store::StaleKeyConfig;
 
@@ -18,6 +18,8 @@ pub(super) struct Native {
     core: Rendezvous,
     run: RunId,
     nodes: (u32, u32),
+    /// The store of a complete round.
+    store: Option<u16>,
 }
 
 fn label(text: &str) -> Label {
@@ -35,7 +37,7 @@ impl Native {
 
     fn of(lab: Lab, nodes: (u32, u32)) -> Self {
         let core = Rendezvous::new(Terms::default(), 10);
-        Self { lab, core, run: RunId::new(b"job"), nodes }
+        Self { lab, core, run: RunId::new(b"job"), nodes, store: None }
     }
 
     /// Insight hears what has happened.
@@ -43,16 +45,21 @@ impl Native {
         for decision in self.core.take_decisions() {
             if let Decision::Tell(run, fact) = decision {
                 if let Some(snapshot) = self.core.snapshot_of(&run, self.lab.now) {
-                    self.lab.insight.observe_native(&snapshot, None);
+                    self.observe(&snapshot);
                 }
                 self.lab.insight.tell_native(&run, &fact, self.lab.now);
             }
         }
         for run in self.core.take_changed() {
             if let Some(snapshot) = self.core.snapshot_of(&run, self.lab.now) {
-                self.lab.insight.observe_native(&snapshot, None);
+                self.observe(&snapshot);
             }
         }
+    }
+
+    fn observe(&mut self, snapshot: &RunSnapshot) {
+        let store = self.store.filter(|_| snapshot.state == RoundState::Complete);
+        self.lab.insight.observe_native(snapshot, store);
     }
 
     fn wanted(&self) -> Wanted {
@@ -347,4 +354,24 @@ fn ranks_go_with_the_store_of_their_round() {
     native.lab.insight.forget_store(PORT);
     native.pass(2);
     assert_eq!(native.lab.run("job").summary.ranks.map_or(0, |ranks| ranks.joined), 0);
+}
+
+#[test]
+fn ranks_of_a_round_that_is_over_end_while_the_next_one_forms() {
+    let mut native = Native::of_two(2);
+    native.store = Some(PORT);
+    native.lab.insight.own_store(PORT, StoreOwner::Round(native.run.clone()));
+    let snapshot = native.core.snapshot_of(&native.run, native.lab.now).expect("a run");
+    native.observe(&snapshot);
+    for rank in 0..2 {
+        native.lab.worker(rank, &format!("10.0.0.{rank}"));
+        native.lab.publish(rank, rank, 3);
+    }
+    native.pass(2);
+    let there = |native: &Native| native.lab.run("job").summary.ranks.map(|ranks| ranks.joined - ranks.gone);
+    assert_eq!(there(&native), Some(2));
+    native.rejoin("a", 0);
+    (0..2).for_each(|rank| native.lab.leave(rank));
+    native.pass(2);
+    assert_eq!(there(&native), Some(0));
 }

@@ -8,6 +8,7 @@ mod elastic;
 mod links;
 mod ranks;
 mod runs;
+mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -24,6 +25,7 @@ use elastic::AgentNow;
 use ranks::{RankNow, job_name};
 pub(super) use runs::Left;
 use runs::NodeNow;
+use workers::WorkerNow;
 
 /// What is true at one moment.
 struct Moment {
@@ -32,6 +34,7 @@ struct Moment {
     nodes: Vec<NodeNow>,
     ranks: Vec<RankNow>,
     agents: Vec<AgentNow>,
+    workers: Vec<WorkerNow>,
     /// The states of the agents' runs.
     states: BTreeMap<Key, Rc<RendezvousState>>,
     /// Pods that have announced themselves, by gate.
@@ -79,6 +82,7 @@ impl World {
             nodes: (0..self.runs.nodes.len()).map(|node| self.node_now(node)).collect(),
             ranks: self.ranks_now(),
             agents: self.agents_now(),
+            workers: self.workers_now(),
             states,
             announced: (0..self.plan.runs.gates.len()).map(announced).collect(),
         }

@@ -164,7 +164,7 @@ impl World {
                 let is_done = |node: &NodeNow| node.left == Some(Left::Succeeded);
                 self.was(|moment| moment.of_run(run).any(is_done), "nobody has done its work")
             }
-            _ => Err("nothing of that kind is so".into()),
+            _ => self.check_said_of_workers(run, said),
         }
     }
 
@@ -176,6 +176,7 @@ impl World {
         let joined = summary.nodes.joined as usize;
         let left = (self.runs.nodes.iter()).filter(|node| node.run == run && node.left.is_some()).count();
         self.were_there(run, joined.saturating_sub(left))?;
+        self.check_workers(run, shown)?;
         for name in shown.missing.iter().filter_map(|missing| missing.name.as_deref()) {
             let is_missing = |node: &NodeNow| !(node.asks && node.doing == Doing::Joins);
             self.was_so_of(name, is_missing, "is missing, and joins")?;

@@ -1,0 +1,152 @@
+//! What is said of the ranks of native runs.
+
+use super::super::super::client::State;
+use super::super::super::jobs::ADDRESSES;
+use super::super::workers::Worker;
+use super::super::{Checked, World};
+use super::Moment;
+use crate::api::{Explanation, Run};
+use crate::core::insight::tests::truth::{names, number, text, yes};
+use crate::core::store::tests::model::Act;
+
+/// What such a rank does at one moment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WorkerNow {
+    run: usize,
+    round: u64,
+    rank: u32,
+    client: usize,
+    is_alive: bool,
+    has_published: bool,
+    /// It waits for the address of another.
+    waits: bool,
+}
+
+impl Moment {
+    fn workers_of(&self, run: usize) -> impl Iterator<Item = &WorkerNow> {
+        self.workers.iter().filter(move |it| it.run == run)
+    }
+
+    /// Whether a rank has told its address in the last round of its run.
+    fn has_worker(&self, run: usize, rank: Option<u32>) -> bool {
+        let last = self.workers_of(run).map(|it| it.round).max();
+        let is_it = |it: &&WorkerNow| Some(it.rank) == rank && Some(it.round) == last;
+        self.workers_of(run).filter(is_it).any(|it| it.is_alive && it.has_published)
+    }
+}
+
+/// The rank in `rank 2`, or in `rank 2 on worker7`.
+fn rank_in(name: &str) -> Option<u32> {
+    name.strip_prefix("rank ")?.split(' ').next()?.parse().ok()
+}
+
+impl World {
+    pub(super) fn workers_now(&self) -> Vec<WorkerNow> {
+        let now = |it: &Worker| {
+            let client = &self.clients[it.client];
+            let waits = match client.state {
+                State::Reading(no) => match &client.issued[no] {
+                    Act::Wait(keys) => ADDRESSES.iter().any(|address| keys.contains(address)),
+                    _ => false,
+                },
+                _ => false,
+            };
+            WorkerNow {
+                run: it.run,
+                round: it.place.round,
+                rank: it.place.rank,
+                client: it.client,
+                is_alive: !client.is_gone(),
+                has_published: client.issued.len() > 1,
+                waits,
+            }
+        };
+        self.runs.workers.iter().map(now).collect()
+    }
+
+    /// Whether this was so of as many ranks of a run as are said, not of all at the same moment.
+    fn was_so_of_workers(
+        &self,
+        run: usize,
+        many: usize,
+        holds: impl Fn(&WorkerNow) -> bool,
+        why: &str,
+    ) -> Checked {
+        let is_so = |client: usize| {
+            let of_client =
+                |moment: &Moment| moment.workers_of(run).any(|it| it.client == client && holds(it));
+            self.was(of_client, why).is_ok()
+        };
+        yes(self.runs.workers.iter().filter(|it| is_so(it.client)).count() >= many, why)
+    }
+
+    /// Whether this was so of a rank that each name may mean: `rank 2 on worker7` is one, `rank 2` may be any.
+    fn was_so_of_named(
+        &self,
+        run: usize,
+        names: &[String],
+        holds: impl Fn(&WorkerNow) -> bool,
+        why: &str,
+    ) -> Checked {
+        names.iter().try_for_each(|name| {
+            let host = name.split_once(" on worker").and_then(|(_, client)| client.parse::<usize>().ok());
+            let is_it = |it: &WorkerNow| {
+                Some(it.rank) == rank_in(name) && host.is_none_or(|client| client == it.client)
+            };
+            let is_so = |moment: &Moment| moment.workers_of(run).any(|it| is_it(it) && holds(it));
+            self.was(is_so, &format!("{name} {why}"))
+        })
+    }
+
+    fn no_worker_has_come(&self, run: usize, names: &[String]) -> Checked {
+        names.iter().try_for_each(|name| {
+            self.was(|moment| !moment.has_worker(run, rank_in(name)), &format!("{name} has come"))
+        })
+    }
+
+    pub(super) fn check_said_of_workers(&self, run: usize, said: &Explanation) -> Checked {
+        let facts = &said.facts;
+        let dead = |names: &[String]| self.was_so_of_named(run, names, |it| !it.is_alive, "is alive");
+        match said.code.as_str() {
+            "ranks_complete" => {
+                let ranks = number(facts, "ranks");
+                self.was_so_of_workers(run, ranks, |it| it.has_published, "so many have not come")
+            }
+            "rank_lost" => dead(&names(facts, "ranks")),
+            "ranks_ended" => {
+                dead(&names(facts, "ranks"))?;
+                let left = number(facts, "left");
+                self.was_so_of_workers(run, left, |it| it.is_alive, "there are not so many left")
+            }
+            "rank_zero_slow" | "waiting_for_rank" => {
+                let who = text(facts, if said.code == "rank_zero_slow" { "who" } else { "rank" });
+                self.no_worker_has_come(run, &names(facts, "missing"))?;
+                let waiters = number(facts, "waiters");
+                let waits = |it: &WorkerNow| it.is_alive && it.waits;
+                self.was_so_of_workers(run, waiters, waits, "so many do not wait")?;
+                let who = [who.to_owned()];
+                match text(&facts["whereabouts"], "is") {
+                    "never_came" | "not_told" => self.no_worker_has_come(run, &who),
+                    "gone" => dead(&who),
+                    "busy" | "just_came" => {
+                        self.was_so_of_named(run, &who, |it| it.is_alive && !it.waits, "is not busy")
+                    }
+                    "dropped" | "waits" | "not_again" => {
+                        self.was_so_of_named(run, &who, |it| it.is_alive, "is not there")
+                    }
+                    other => Err(format!("it is never {other}")),
+                }
+            }
+            _ => Err("nothing of that kind is so".into()),
+        }
+    }
+
+    /// What is shown of the ranks of a run.
+    pub(super) fn check_workers(&self, run: usize, shown: &Run) -> Checked {
+        let Some(ranks) = shown.summary.ranks.as_ref().filter(|_| self.plan.runs.has_workers) else {
+            return Ok(());
+        };
+        let there = (ranks.joined - ranks.gone) as usize;
+        self.was_so_of_workers(run, there, |it| it.is_alive, "so many ranks were not there")
+    }
+}
