@@ -110,10 +110,18 @@ impl World {
         Some(self.answered(Caller::Node(node), answer))
     }
 
-    /// All that is to happen to nodes has happened: whoever comes now brings a new rank, or ends one.
+    /// All that is to happen to nodes has happened, and the server has heard of it: a node that comes, or is told to join
+    /// again, has a new rank.
     pub(super) fn end_faults_of_nodes(&mut self) -> Checked {
+        /// All nodes have been heard of since, or are known to be silent.
+        const HEARD: Micros = 5 * SECOND;
         let is_one = |event: &Event| matches!(event, Event::NodeComes(..) | Event::NodeFault(_));
-        while self.agenda.values().any(is_one) {
+        let mut quiet_since = self.now;
+        while self.now < quiet_since + HEARD {
+            let is_stopped = (0..self.runs.nodes.len()).any(|node| self.is_node_stopped(node));
+            if self.server.is_none() || is_stopped || self.agenda.values().any(is_one) {
+                quiet_since = self.now;
+            }
             self.run_until(self.now + SECOND / 4, |_| false)?;
         }
         Ok(())
