@@ -151,6 +151,8 @@ const NEVER_CAME: &str = "ranks that have not come";
 const WAITS_SHOWN: usize = 8;
 /// Why what was written is not there after a reset.
 const RESET: &str = "an operator reset the store while it was there";
+/// Why the role of a node that is there is not.
+const OVERWRITTEN: &str = "another process wrote it as well, and has gone";
 
 /// The name of the barrier that a program waits at with this key: a BARRIER, or a barrier of
 /// `torch.distributed.elastic.utils.store`, which counts arrivals in `num_members`.
@@ -328,6 +330,9 @@ impl Graph<'_> {
                 }
                 Some((_, None)) if run.is_some_and(|run| run.round().reset.is_some()) => {
                     return root(writer, what, Whereabouts::Dropped { why: RESET.to_owned() });
+                }
+                Some((conn, None)) if next.is_role && run.is_some_and(|run| run.is_heir(conn)) => {
+                    return root(writer, what, Whereabouts::Dropped { why: OVERWRITTEN.to_owned() });
                 }
                 Some((conn, None)) => {
                     at = conn;

@@ -79,6 +79,7 @@ impl TrackedRun {
                 self.life.dying.push(Dying { label, closed, at: now, joining, link });
             }
         }
+        self.heir_of(conn);
         if self.agents.is_empty() {
             self.life.all_gone = Some(now);
         }

@@ -26,11 +26,17 @@ impl TrackedRun {
         if self.round.over_at.is_some() || self.round.exit_done.is_some_and(|at| at < now) {
             self.follow_static();
         }
-        let is_again = self.round.roles.contains(&rank) && self.round.completed.is_some();
+        // Rank 0 takes no notice of a node that it does not count on, however often it comes.
+        let is_beyond = self.round.role_nodes.is_some_and(|nodes| rank >= nodes);
+        let is_again = !is_beyond && self.round.roles.contains(&rank) && self.round.completed.is_some();
         if is_again {
             let round = self.round.number.saturating_add(1);
+            let counted_on = self.round.role_nodes;
             self.begin_round(round);
-            self.life.nodes.iter_mut().for_each(|node| node.membership = Membership::WaitList);
+            // Until rank 0 comes again and says another number.
+            self.round.role_nodes = counted_on;
+            let of_round = self.life.nodes.iter_mut().filter(|node| node.membership != Membership::Redundant);
+            of_round.for_each(|node| node.membership = Membership::WaitList);
         }
         self.round.started.get_or_insert(now);
         self.round.reset = None;
@@ -40,7 +46,7 @@ impl TrackedRun {
         let is_new = self.round.roles.insert(rank);
         let id = NodeId::Rank(rank);
         let name = self.name_for(&id, plan);
-        self.life.nodes.retain(|node| node.id != id);
+        self.set_aside(rank, conn);
         if !self.takes_node(room) {
             self.round.let_go = self.round.let_go.saturating_add(u32::from(is_new));
             return;
@@ -70,6 +76,35 @@ impl TrackedRun {
         {
             self.node_rank_beyond(rank, nodes, now);
         }
+    }
+
+    /// Another process takes this rank. The one that had it waits for the same as before, if it is there.
+    fn set_aside(&mut self, rank: u32, by: ConnId) {
+        self.life.rivals.retain(|node| node.conn != Some(by));
+        self.life.heirs.remove(&by);
+        let Some(at) = self.life.nodes.iter().position(|node| node.id == NodeId::Rank(rank)) else { return };
+        let node = self.life.nodes.remove(at);
+        let is_there = node.gone.is_none() && !node.finished && node.conn.is_some_and(|conn| conn != by);
+        if is_there && self.life.rivals.len() < MOST_NODES {
+            self.life.rivals.push(node);
+        }
+    }
+
+    /// The process with this connection has gone. Another one that claims its rank is the node from now on.
+    pub(super) fn heir_of(&mut self, conn: ConnId) {
+        self.life.rivals.retain(|node| node.conn != Some(conn));
+        self.life.heirs.remove(&conn);
+        let Some(node) = self.life.nodes.iter_mut().find(|node| node.conn == Some(conn)) else { return };
+        let heir = self.life.rivals.iter().rposition(|rival| rival.rank == node.rank);
+        if let Some(heir) = heir.filter(|_| !node.finished) {
+            *node = TrackedNode { membership: node.membership, ..self.life.rivals.remove(heir) };
+            self.life.heirs.extend(node.conn);
+        }
+    }
+
+    /// Whether this process wrote its role, and another one of its rank that has gone wrote it over.
+    pub(in crate::core::insight) fn is_heir(&self, conn: ConnId) -> bool {
+        self.life.heirs.contains(&conn)
     }
 
     /// Another job follows one that is over. Nodes that came too late for that one wait for the others of this one.

@@ -80,9 +80,6 @@ struct Truth {
     nodes: usize,
     ranks: [usize; HOSTS],
     checked: usize,
-    /// Two hosts have one rank, so that a name means either; or a node is beyond the number of nodes, which counts until
-    /// rank 0 has come. Only what happens is compared then, not how many there are.
-    is_vague: bool,
 }
 
 impl Truth {
@@ -90,8 +87,7 @@ impl Truth {
         let explain_after = Duration::from_secs_f64(EXPLAIN_AFTER);
         let mut lab = Lab::with(Settings { explain_after, ..Settings::default() }, StaleKeyConfig::default());
         lab.pauses = vec![250];
-        let is_vague = nodes < HOSTS || ranks.iter().collect::<BTreeSet<_>>().len() < HOSTS;
-        Self { lab, now: Moment::default(), past: Past(Vec::new()), nodes, ranks, checked: 0, is_vague }
+        Self { lab, now: Moment::default(), past: Past(Vec::new()), nodes, ranks, checked: 0 }
     }
 
     fn on(&self, host: usize) -> Option<usize> {
@@ -114,7 +110,7 @@ impl Truth {
             let late = self.now.agents.iter_mut().filter(|a| a.connected && a.phase == Phase::Exchanges);
             late.for_each(|agent| agent.job = job);
         }
-        self.now.again |= self.now.complete;
+        self.now.again |= self.now.complete && rank < self.nodes;
         self.lab.connect(conn, &format!("10.77.0.{}", 10 + host), 1000 + conn);
         self.lab.ping(conn);
         self.lab.set(conn, &format!("/{RUN}/torchelastic/role_info/{rank}"), b"{}");
@@ -252,12 +248,6 @@ impl World for Truth {
                 any(&|m| m.complete, "not complete")?;
                 self.all(at, &[text(facts, "last").into()], |m, agent| agent.job == m.job)
             }
-            "nodes_missing" | "node_came_late" | "node_died" | "node_died_joining" | "waiting_for_node"
-            | "rank_zero_slow"
-                if self.is_vague =>
-            {
-                Ok(())
-            }
             "nodes_missing" => {
                 let (joined, expected) = (number(facts, "joined"), number(facts, "expected"));
                 yes(expected == self.nodes, "others are expected")?;
@@ -308,6 +298,7 @@ impl World for Truth {
                 match text(&facts["whereabouts"], "is") {
                     "not_again" => any(&|m| m.ranks().contains(&rank), "it is not there"),
                     "never_came" | "gone" => any(&gone_of(rank), "it is there"),
+                    "dropped" => any(&|m| m.ranks().contains(&rank), "it is not there"),
                     "busy" => any(&|m| m.live().any(|a| a.rank == rank && !a.waits), "it is not busy"),
                     other => Err(format!("cannot be: {other}")),
                 }
@@ -329,9 +320,6 @@ impl World for Truth {
     fn check_end(&self) -> Checked {
         let Some(run) = self.lab.insight.run(RUN, None, None, self.lab.now) else { return Ok(()) };
         let moment = &self.now;
-        if self.is_vague {
-            return Ok(());
-        }
         let is_over = moment.done || moment.live().next().is_none();
         let state = run.summary.state;
         yes(state.is_over() == is_over, &format!("its state is {state:?}"))?;
