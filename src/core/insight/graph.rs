@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::links::Links;
 use super::reason::{Evidence, Finding, Names, Reason, Whereabouts};
 use super::run::{RankInfo, RunKey, TrackedNode, TrackedRun, Withdrawn};
 use super::watch::{Client, StoreWatch, Waiting};
@@ -175,6 +176,7 @@ impl Root {
 pub(super) struct Graph<'i> {
     pub(super) store: &'i StoreWatch,
     pub(super) runs: &'i BTreeMap<RunKey, TrackedRun>,
+    pub(super) links: &'i Links,
     pub(super) now: Timestamp,
 }
 
@@ -358,8 +360,14 @@ impl Graph<'_> {
     fn without_wait(&self, conn: ConnId) -> Whereabouts {
         /// Waits are told once a second, when they have lasted for one.
         const UNTOLD: Duration = Duration::from_millis(2500);
-        let since = self.store.clients.get(&conn).map(|client| client.since);
-        let is_new = since.is_some_and(|since| self.now.since(since) < UNTOLD);
+        let client = self.store.clients.get(&conn);
+        if let Some(link) = client.and_then(|client| self.links.away_at(client.peer.ip())) {
+            return Whereabouts::Away {
+                link: link.name.clone(),
+                for_seconds: Elapsed(self.now.since(link.since)),
+            };
+        }
+        let is_new = client.is_some_and(|client| self.now.since(client.since) < UNTOLD);
         if is_new { Whereabouts::JustCame } else { Whereabouts::Busy }
     }
 

@@ -99,7 +99,7 @@ impl Jobs {
 
     /// The graph of the waits in a store.
     pub(super) fn graph(&self, port: u16, now: Timestamp) -> Option<Graph<'_>> {
-        self.stores.get(&port).map(|store| Graph { store, runs: &self.runs, now })
+        self.stores.get(&port).map(|store| Graph { store, runs: &self.runs, links: &self.links, now })
     }
 
     /// The name of a connection, for people.

@@ -48,6 +48,11 @@ impl Links {
     /// More than this are told as one.
     const ONE_BY_ONE: usize = 8;
 
+    /// One that is away, of a relay at this address.
+    pub(super) fn away_at(&self, addr: IpAddr) -> Option<&AwayLink> {
+        self.away.iter().find(|link| link.addr == addr)
+    }
+
     /// Those that are away.
     pub(super) fn away(&self, now: Timestamp) -> Vec<Finding> {
         let each = if self.away.len() > Self::ONE_BY_ONE { self.away.len() } else { 1 };

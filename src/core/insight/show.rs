@@ -121,7 +121,7 @@ impl Documents<'_> {
     }
 
     fn waits_of(&self, store: &StoreWatch, key: &RunKey) -> Vec<Wait> {
-        let graph = Graph { store, runs: &self.jobs.runs, now: self.now };
+        let graph = Graph { store, runs: &self.jobs.runs, links: &self.jobs.links, now: self.now };
         let of_run = store.waits.values().filter_map(|wait| {
             let traced = graph.trace(wait.view.conn).filter(|traced| traced.run.as_ref() == Some(key))?;
             let waited = self.now.since(wait.since);

@@ -31,6 +31,13 @@ impl Reason {
             | Self::WaitingForRank { whereabouts: Whereabouts::Dropped { .. }, .. } => {
                 "it does not publish it again by itself: restart all processes of the job together"
             }
+            Self::RankZeroSlow { whereabouts: Whereabouts::Away { .. }, .. }
+            | Self::WaitingForNode { whereabouts: Whereabouts::Away { .. }, .. }
+            | Self::WaitingForRank { whereabouts: Whereabouts::Away { .. }, .. }
+            | Self::LinkAway { .. } => {
+                "look at the network between that node and this server, and at the log of its relay; nothing has died as far \
+                 as is known, and the clients go on when the link is back"
+            }
             Self::RankZeroSlow { whereabouts: Whereabouts::Waits { .. }, .. }
             | Self::WaitingForRank { whereabouts: Whereabouts::Waits { .. }, .. }
             | Self::WaitingForNode { whereabouts: Whereabouts::Waits { .. }, .. } => {
@@ -96,10 +103,6 @@ impl Reason {
             }
             Self::NodeCutOff { .. } => {
                 "look at that node and its network: is it gone, or only its link? Its processes end, as their sessions are over"
-            }
-            Self::LinkAway { .. } => {
-                "look at the network between that node and this server, and at the log of its relay; nothing has died as far \
-                 as is known, and the clients go on when the link is back"
             }
             Self::LinkLost { .. } => {
                 "look at that node: is it gone, or its network? A longer --link-grace rides out longer breaks"

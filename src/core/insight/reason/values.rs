@@ -128,6 +128,13 @@ pub enum Whereabouts {
     },
     /// It is connected and waits for nothing here: it is busy with something else.
     Busy,
+    /// Its clients are away with the link of a relay: what it does meanwhile is not known.
+    Away {
+        /// The relay's name.
+        link: String,
+        /// For how long.
+        for_seconds: Elapsed,
+    },
     /// It came just now: what it waits for is not known yet.
     JustCame,
     /// A static node or a rank that is there, and has not come again since an attempt began for which it should.
@@ -174,6 +181,9 @@ impl Display for Whereabouts {
             }
             Self::Busy => {
                 f.write_str("it is connected, but waits for nothing here: it is busy or stuck elsewhere")
+            }
+            Self::Away { link, for_seconds } => {
+                write!(f, "the link of {link} has been away for {for_seconds}, so what it does is not known")
             }
             Self::JustCame => f.write_str("it has just come"),
             Self::NotAgain => f.write_str("it is there, and goes on with the attempt before"),

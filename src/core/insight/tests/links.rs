@@ -44,6 +44,22 @@ fn a_link_that_comes_back_was_away_and_nothing_else() {
 }
 
 #[test]
+fn what_a_process_behind_a_link_does_is_not_known_while_it_is_away() {
+    let mut lab = Lab::new();
+    for (n, rank, addr) in [(10, 1, "10.77.0.10"), (11, 0, "10.77.0.11")] {
+        lab.worker(n, addr);
+        lab.publish(n, rank, 2);
+    }
+    lab.wait(10, &["/default_pg/0//cpu//1/0"]);
+    lab.pass(5.0);
+    lab.insight.links(LinkCounts::default(), away(&lab, ["train-1".to_owned()]), Vec::new());
+    lab.pass(35.0);
+    let said = lab.texts("rank_zero_slow");
+    let away = "the link of train-1 has been away for ";
+    assert!(!said.is_empty() && said.iter().all(|text| text.contains(away)), "{said:?}");
+}
+
+#[test]
 fn a_node_whose_link_was_away_for_too_long_is_lost_with_it_and_not_dead() {
     let mut lab = Lab::new();
     lab.complete_run("job", 3);

@@ -24,6 +24,10 @@ impl World {
             })
     }
 
+    pub(super) fn some_link_was_away(&self) -> Checked {
+        self.was(|moment| moment.up.iter().any(|up| !up), "no link was away")
+    }
+
     pub(super) fn check_said_of_links(&self, said: &Explanation) -> Checked {
         let (strangers, relays): (Vec<String>, Vec<String>) =
             names(&said.facts, "links").into_iter().partition(|name| name.starts_with(STRANGER));

@@ -138,6 +138,7 @@ impl World {
                 match text(&facts["whereabouts"], "is") {
                     "never_came" | "not_told" => self.nobody_has_come(&who),
                     "gone" => dead(&who),
+                    "away" => self.some_link_was_away(),
                     "busy" | "just_came" => {
                         self.was_so_of_ranks(&who, |it| it.is_alive && it.waits_for.is_none(), "is not busy")
                     }
