@@ -396,8 +396,9 @@ impl Graph<'_> {
         let mut silent: Vec<&Client> =
             self.store.clients.values().filter(|client| !client.is_member() && is_of_run(client)).collect();
         if !silent.is_empty() {
+            // Clients of PyTorch before 2.5 tell no process id; they count themselves on one connection only.
             let told: HashSet<(IpAddr, u32)> = self.processes().into_keys().collect();
-            silent.retain(|client| client.pid.is_some_and(|pid| !told.contains(&(client.peer.ip(), pid))));
+            silent.retain(|client| client.pid.is_none_or(|pid| !told.contains(&(client.peer.ip(), pid))));
         }
         silent
     }

@@ -3,7 +3,7 @@
 use super::epoch::{Epoch, rounded};
 use super::jobs::Jobs;
 use super::missing::{joined, to_come};
-use super::run::{MOST_RANKS, Membership, NodeId, TrackedNode, TrackedRun};
+use super::run::{MOST_RANKS, Membership, NodeId, RankInfo, TrackedNode, TrackedRun};
 use crate::api::{
     self, ExitCounts, Explanation, NodeCounts, NodeState, Rank, RankCounts, RankGrid, RunKind, RunSummary,
 };
@@ -35,6 +35,11 @@ pub(super) fn summary(
         missing: expected.map(|expected| to_come(run, &plan, expected)),
     };
     let world = run.world();
+    let (ranks, expected) = world.meeting();
+    // Who is prepared for another number meets none of them.
+    let fits =
+        |info: &&RankInfo| info.size.is_none_or(|size| expected.is_none_or(|expected| size == expected));
+    let published = || ranks.values().filter(fits);
     let has_world = !world.ranks.is_empty() || !world.connected.is_empty() || world.nccl;
     RunSummary {
         run_id: jobs.name(run.key()),
@@ -45,9 +50,9 @@ pub(super) fn summary(
         version: run.version(),
         nodes,
         ranks: has_world.then(|| RankCounts {
-            joined: count(world.ranks.len()),
-            gone: count(world.ranks.len()).saturating_sub(world.joined()),
-            expected: world.size(),
+            joined: count(published().count()),
+            gone: count(published().filter(|info| info.gone.is_some()).count()),
+            expected,
             connected: count(world.connected.len()),
         }),
         exit: match run.native() {
@@ -115,14 +120,14 @@ pub(super) fn nodes(run: &TrackedRun, epoch: Epoch) -> Vec<api::Node> {
 /// The worker ranks of a run.
 pub(super) fn rank_grid(run: &TrackedRun, epoch: Epoch) -> Option<RankGrid> {
     let world = run.world();
-    let world_size = world.size();
-    let highest = world.ranks.keys().next_back().map(|rank| rank.saturating_add(1));
+    let (ranks, world_size) = world.meeting();
+    let highest = ranks.keys().next_back().map(|rank| rank.saturating_add(1));
     let len = world_size.max(highest)?.min(GRID);
     if world.ranks.is_empty() && matches!(run.kind(), RunKind::C10d | RunKind::Native) {
         return None;
     }
     let states = (0..len)
-        .map(|rank| match world.ranks.get(&rank) {
+        .map(|rank| match ranks.get(&rank) {
             None => '.',
             Some(info) if info.gone.is_some() => 'x',
             Some(_) => 'j',

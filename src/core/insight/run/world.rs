@@ -356,6 +356,18 @@ impl World {
         self.size.map(|(ranks, _)| ranks)
     }
 
+    /// The ranks of the meeting that counts, and how many there should be: those who met last, while only processes have
+    /// come since that are prepared for another number.
+    pub(in crate::core::insight) fn meeting(&self) -> (&BTreeMap<u32, RankInfo>, Option<u32>) {
+        let met = self.differ.as_ref().filter(|differ| {
+            differ.told && differ.unless_gone_by.is_some() && self.former.len() == differ.says as usize
+        });
+        match met {
+            Some(differ) => (&self.former, Some(differ.says)),
+            None => (&self.ranks, self.size()),
+        }
+    }
+
     /// Ranks that are there, whether their address still is or not: those that met before go on.
     pub(in crate::core::insight) fn present(&self) -> u32 {
         let has_come = |rank| self.ranks.get(rank).is_some_and(RankInfo::is_live);

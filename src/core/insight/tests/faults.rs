@@ -579,6 +579,20 @@ fn faults_at_the_end_of_ranks() {
             never: &["busy or stuck", "has not come", "none of 3"],
         },
         Fault {
+            name: "env: a process that tells no process id does not publish, on the host of a rank that has",
+            play: |lab| {
+                ranks(lab, &[0, 1], 3);
+                lab.connect(7, "10.0.0.1", 4242);
+                lab.add(7, "init/", 1);
+                lab.wait_for_rank(0, 2);
+            },
+            code: "waiting_for_rank",
+            says: &["rank 2", "nobody has published it, and a process at 10.0.0.1 is connected"],
+            remedy: "told no rank",
+            within: WAIT,
+            never: &["has not come"],
+        },
+        Fault {
             name: "env: a process connects and does not publish its address",
             play: |lab| {
                 ranks(lab, &[0, 1], 3);
@@ -1029,4 +1043,28 @@ fn faults_of_backends() {
             never: &["while training"],
         },
     ]);
+}
+
+/// Only those who can meet are counted: 3 of 3, and not 1 or 4.
+#[test]
+fn ranks_that_can_meet_are_counted_whatever_another_is_prepared_for() {
+    for comes_first in [true, false] {
+        let mut lab = lab();
+        let other = |lab: &mut Lab| {
+            ranks(lab, &[3], 4);
+            lab.pass(3.0);
+        };
+        if comes_first {
+            other(&mut lab);
+        }
+        ranks(&mut lab, &[0, 1, 2], 3);
+        read_each_other(&mut lab, &[0, 1, 2], 3);
+        lab.pass(3.0);
+        if !comes_first {
+            other(&mut lab);
+        }
+        let shown = lab.run("store:29500").summary.ranks.expect("ranks");
+        assert_eq!((shown.joined, shown.expected, shown.connected), (3, Some(3), 4), "first: {comes_first}");
+        assert_eq!(lab.texts("world_sizes_differ").len(), 1);
+    }
 }
