@@ -87,6 +87,8 @@ pub(super) enum Move {
 pub(super) struct Place {
     pub(super) round: u64,
     pub(super) rank: usize,
+    /// How many ranks there are, by node 0, which hands them out.
+    pub(super) size: usize,
     /// The nodes, as it knows them.
     pub(super) nodes: Vec<Node>,
 }
@@ -147,6 +149,11 @@ impl Agent {
             }
             (Act::Add(..), [Said::Number(count)]) => self.waits_at_exit(*count),
             _ if self.doing == Doing::Exchanges => {
+                if let (Some(place), [Said::Bytes(ranks)]) = (&mut self.place, said) {
+                    let [_, size, ..]: [usize; 4] =
+                        serde_json::from_slice(ranks).map_err(|why| format!("{}: {why}", self.node))?;
+                    place.size = size;
+                }
                 self.doing = Doing::Trains;
                 self.looks(0)
             }
@@ -356,7 +363,7 @@ impl Agent {
         let round = self.state.round;
         let nodes: Vec<Node> = self.state.participants.iter().map(|(node, _)| node.clone()).collect();
         let all = nodes.len();
-        self.place = Some(Place { round, rank, nodes });
+        self.place = Some(Place { round, rank, size: all, nodes });
         self.doing = Doing::Exchanges;
         let of_round = |name: &str| self.terms.of_round(round, name);
         let role = |rank: usize| of_round(&format!("torchelastic/role_info/{rank}"));

@@ -1,9 +1,8 @@
 //! What is to happen in a job of torchrun with the c10d backend: its agents, and what befalls them.
 
 use super::jobs::{JobFault, fault};
-use super::plan::{MILLI, Micros, SECOND};
+use super::plan::{Cast, MILLI, Micros, SECOND};
 use super::random::Random;
-use super::runs::WORKERS_FROM;
 
 #[derive(Debug, Clone)]
 pub(super) struct ElasticPlan {
@@ -11,6 +10,8 @@ pub(super) struct ElasticPlan {
     pub(super) nodes: Vec<(Micros, Option<usize>)>,
     /// The fewest nodes of a round; the most are all.
     pub(super) min: usize,
+    /// Each node has a rank, which meets the others in the store that the agents use.
+    pub(super) has_ranks: bool,
     /// How long the workers of a round train.
     pub(super) trains: Micros,
     /// How often the job is run, each time with another id.
@@ -21,17 +22,15 @@ pub(super) struct ElasticPlan {
     pub(super) faults: Vec<(Micros, JobFault)>,
 }
 
-/// From this seed on schedules have such jobs. They last longer than all else together.
-pub(super) const FROM: u64 = 1_000_000;
-
-/// The jobs of a schedule: one, or two beside each other.
+/// The jobs of a schedule: one, or two beside each other. They last longer than all else together.
 pub(super) fn plan(seed: u64, relays: usize) -> Vec<ElasticPlan> {
-    if !(FROM..WORKERS_FROM).contains(&seed) {
-        return Vec::new();
-    }
     let random = &mut Random::new(seed ^ 0xe1a5);
-    let jobs = random.between(1, 2);
-    (0..jobs).map(|_| job(random, relays)).collect()
+    match Cast::of(seed) {
+        Cast::Agents => (0..random.between(1, 2)).map(|_| job(random, relays)).collect(),
+        // Whose the ranks of a store are that two jobs use cannot be known.
+        Cast::AgentsWithRanks => vec![ElasticPlan { has_ranks: true, ..job(random, relays) }],
+        Cast::Runs | Cast::RunsWithRanks => Vec::new(),
+    }
 }
 
 fn job(random: &mut Random, relays: usize) -> ElasticPlan {
@@ -50,6 +49,7 @@ fn job(random: &mut Random, relays: usize) -> ElasticPlan {
     ElasticPlan {
         nodes,
         min: least as usize,
+        has_ranks: false,
         trains: random.below(6 * SECOND),
         times: random.between(1, 2) as usize,
         lacks_one,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::super::journal::Backend;
 use super::super::journal::faults::Disk;
-use super::runs::WORKERS_FROM;
+use super::plan::Cast;
 use crate::core::journal::segment::{COMMIT, FIRST, Position, commits, seal};
 use crate::core::journal::{Reached, Row, SessionId, Table, rows};
 
@@ -114,8 +114,8 @@ impl Mutant {
     /// The first of the seeds that find it.
     pub(super) const fn first_seed(self) -> u64 {
         match self {
-            Self::TidiedWithoutRoundStores | Self::RoundKeysNotStored => WORKERS_FROM,
-            _ => 0,
+            Self::TidiedWithoutRoundStores | Self::RoundKeysNotStored => Cast::RunsWithRanks.first(),
+            _ => Cast::Runs.first(),
         }
     }
 

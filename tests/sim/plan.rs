@@ -5,7 +5,7 @@ use super::elastic::{self, ElasticPlan};
 use super::jobs::JobPlan;
 use super::random::Random;
 use super::rough::{self, Rough};
-use super::runs::{RunsPlan, WORKERS_FROM};
+use super::runs::RunsPlan;
 use crate::core::store::tests::model::{Act, Key};
 
 /// Microseconds of the invented clock.
@@ -20,6 +20,37 @@ pub(super) const TEXTS: [Key; 3] = ["a", "b", "c"];
 pub(super) const NUMBERS: [Key; 2] = ["n", "m"];
 pub(super) const QUEUES: [Key; 2] = ["q", "r"];
 pub(super) const BARRIERS: [Key; 2] = ["x", "y"];
+
+/// What a schedule has beside clients. Each million of seeds has its own; what is more takes longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cast {
+    /// Runs without ranks, and jobs of PyTorch processes.
+    Runs,
+    /// Agents of torchrun.
+    Agents,
+    /// Native runs whose nodes have ranks.
+    RunsWithRanks,
+    /// Agents of torchrun whose ranks use the same store.
+    AgentsWithRanks,
+}
+
+impl Cast {
+    const EACH: u64 = 1_000_000;
+
+    pub(super) const fn of(seed: u64) -> Self {
+        match seed / Self::EACH {
+            1 => Self::Agents,
+            2 => Self::RunsWithRanks,
+            3 => Self::AgentsWithRanks,
+            _ => Self::Runs,
+        }
+    }
+
+    /// The first of its seeds.
+    pub(super) const fn first(self) -> u64 {
+        self as u64 * Self::EACH
+    }
+}
 
 /// What outlives the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,11 +112,11 @@ pub(super) struct Plan {
     pub(super) clients: Vec<ClientPlan>,
     /// In the order of their times.
     pub(super) faults: Vec<(Micros, Fault)>,
-    /// Every other seed has some, and all from [`WORKERS_FROM`] on.
+    /// Every other seed has some, and all that are [`Cast::RunsWithRanks`].
     pub(super) runs: RunsPlan,
     /// Every other seed has one, too, unless it has agents.
     pub(super) job: Option<JobPlan>,
-    /// Seeds from [`elastic::FROM`] to [`WORKERS_FROM`] have them.
+    /// Seeds of [`Cast::Agents`] and [`Cast::AgentsWithRanks`] have them.
     pub(super) elastic: Vec<ElasticPlan>,
     /// Strangers, and late frames.
     pub(super) rough: Vec<(Micros, Rough)>,
@@ -105,7 +136,7 @@ impl Plan {
             .map(|_| (random.below(600 * MILLI), fault(&mut random, keeping, relays, clients.len())))
             .collect();
         faults.sort_by_key(|(at, _)| *at);
-        let has_runs = seed.is_multiple_of(2) || seed >= WORKERS_FROM;
+        let has_runs = seed.is_multiple_of(2) || Cast::of(seed) == Cast::RunsWithRanks;
         let runs = if has_runs { RunsPlan::new(seed) } else { RunsPlan::default() };
         let elastic = elastic::plan(seed, relays);
         // Whose the ranks of a store are that has agents, too, cannot be known.

@@ -1,7 +1,7 @@
 //! What is to happen around the native rendezvous in a run: which nodes, pods and participants of barriers there are, and
 //! what becomes of them.
 
-use super::plan::{MILLI, Micros, SECOND};
+use super::plan::{Cast, MILLI, Micros, SECOND};
 use super::random::Random;
 
 /// One run of the native rendezvous.
@@ -45,9 +45,6 @@ pub(super) enum NodeFault {
     KillAtAnswer { node: usize, away: Micros },
 }
 
-/// From this seed on the nodes of native runs have ranks.
-pub(super) const WORKERS_FROM: u64 = 2_000_000;
-
 #[derive(Debug, Clone, Default)]
 pub(super) struct RunsPlan {
     pub(super) runs: Vec<RunPlan>,
@@ -87,7 +84,7 @@ impl RunsPlan {
         let mut faults: Vec<_> =
             (0..random.below(5)).map(|_| (random.below(4 * SECOND), fault(&mut random, nodes))).collect();
         faults.sort_by_key(|(at, _)| *at);
-        Self { runs, barriers, gates, has_workers: seed >= WORKERS_FROM, faults }
+        Self { runs, barriers, gates, has_workers: Cast::of(seed) == Cast::RunsWithRanks, faults }
     }
 
     /// Everything that can be left out, one thing at a time.

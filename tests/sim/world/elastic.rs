@@ -6,6 +6,7 @@ use std::rc::Rc;
 use super::super::agent::{Agent, Doing, Move, Terms, Work};
 use super::super::client::Client;
 use super::super::plan::{ClientPlan, MILLI, Micros, SECOND};
+use super::workers::Starter;
 use super::{Checked, Event, World};
 use crate::core::protocol::rendezvous_state::{self, Node, RendezvousState};
 use crate::core::store::tests::model::{Act, Key};
@@ -121,7 +122,7 @@ impl World {
             return Ok(false);
         }
         self.look_at_workers();
-        let work = self.work_of(&self.elastic.processes[n]);
+        let work = self.work_of(n);
         let it = &mut self.clients[client];
         it.plan.steps.truncate(it.next_step());
         let (Some(act), Some(Some(said))) = (it.issued.last(), it.seen.last()) else { return Ok(false) };
@@ -133,6 +134,7 @@ impl World {
             Move::End => {}
         }
         self.is_told_rank(n)?;
+        self.looks_after_rank(n)?;
         self.remember();
         Ok(rests)
     }
@@ -143,6 +145,7 @@ impl World {
         let Some(place) = agent.place.as_ref().filter(|_| agent.doing == Doing::Exchanges) else {
             return Ok(());
         };
+        self.tally.rounds += 1;
         let ranks = &mut self.elastic.jobs[*job].groups.entry(place.round).or_default().ranks;
         let node = ranks.entry(place.rank).or_insert_with(|| agent.node.clone());
         if *node == agent.node || self.has_lost {
@@ -155,7 +158,25 @@ impl World {
         !self.clients[process.client].is_gone()
     }
 
-    fn work_of(&self, process: &Process) -> Work {
+    /// An agent starts its rank when it knows its round, and ends it when it leaves that.
+    fn looks_after_rank(&mut self, n: usize) -> Checked {
+        let Process { job, agent, .. } = &self.elastic.processes[n];
+        if !self.plan.elastic[*job].has_ranks {
+            return Ok(());
+        }
+        match (agent.doing, agent.place.clone()) {
+            (Doing::Trains, Some(place)) => self.worker_of_agent_comes(n, &place),
+            (Doing::AtExit, _) => {}
+            _ => self.worker_ends(Starter::Agent(n))?,
+        }
+        Ok(())
+    }
+
+    fn work_of(&self, n: usize) -> Work {
+        let process = &self.elastic.processes[n];
+        if self.plan.elastic[process.job].has_ranks {
+            return self.work_of_worker(Starter::Agent(n)).unwrap_or(Work::Goes);
+        }
         let job = &self.elastic.jobs[process.job];
         let round = process.agent.place.as_ref().map(|place| place.round);
         match round.and_then(|round| job.groups.get(&round)) {
@@ -168,7 +189,11 @@ impl World {
     /// The workers of a round begin once all its agents are there, and fail with one of them.
     fn look_at_workers(&mut self) {
         let mut seen = Vec::new();
-        for it in &self.elastic.processes {
+        for job in 0..self.elastic.jobs.len() {
+            let is_trained = self.have_workers_finished(&self.terms(job).run);
+            self.elastic.jobs[job].is_trained |= is_trained;
+        }
+        for it in self.elastic.processes.iter().filter(|it| !self.plan.elastic[it.job].has_ranks) {
             let Some(place) = it.agent.place.as_ref().filter(|_| it.agent.doing == Doing::Trains) else {
                 continue;
             };
@@ -208,6 +233,7 @@ impl World {
             return Ok(());
         }
         self.at(400 * MILLI, Event::LaunchAgents(job));
+        self.end_orphans(job)?;
         self.look_at_workers();
         let terms = self.terms(job);
         let of_attempt =

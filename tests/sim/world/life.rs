@@ -86,6 +86,8 @@ impl World {
                 "all clients have gone, and the server still has {sessions} sessions, {stats:?}"
             ));
         }
+        let trained = self.workers.iter().filter(|it| self.clients[it.client].has_finished);
+        self.tally.trained = trained.count() as u64;
         self.check_memory()
     }
 

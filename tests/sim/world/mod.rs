@@ -46,6 +46,7 @@ use super::plan::{MILLI, Micros, Plan, SECOND};
 use super::random::Random;
 use super::reference::{Done, Reference};
 use super::server::{PORT, Server};
+use super::tally::Tally;
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::link::{RelayEnd, SessionNo, TICK};
 use crate::core::map::decided;
@@ -56,6 +57,7 @@ use jobs::Job;
 pub(super) use runs::LINGER;
 use runs::Runs;
 use words::Words;
+use workers::Worker;
 
 /// Ports of clients begin here.
 const FIRST_PORT: u16 = 10_000;
@@ -158,48 +160,6 @@ struct Relay {
     was_long_away: bool,
 }
 
-/// What a run was worth.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Tally {
-    pub(super) events: u64,
-    pub(super) requests: u64,
-    pub(super) crashes: u64,
-    pub(super) breaks: u64,
-    /// How often everything stood still and was compared.
-    pub(super) compared: u64,
-    /// How often a node was told its rank.
-    pub(super) rounds: u64,
-    /// Words of insight that were compared.
-    pub(super) said: u64,
-    /// Stands for the times of all events and for all that was written to the disk: another one where anything went
-    /// another way.
-    pub(super) course: u64,
-}
-
-impl Tally {
-    pub(super) fn add(&mut self, other: &Self) {
-        self.events += other.events;
-        self.requests += other.requests;
-        self.crashes += other.crashes;
-        self.breaks += other.breaks;
-        self.compared += other.compared;
-        self.rounds += other.rounds;
-        self.said += other.said;
-        self.course ^= other.course;
-    }
-}
-
-impl std::fmt::Display for Tally {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { events, requests, crashes, breaks, compared, rounds, said, course: _ } = self;
-        write!(
-            f,
-            "{events} events, {requests} requests, {crashes} deaths of the server, {breaks} breaks of a link, {rounds} \
-             ranks told, {said} words of insight, {compared} comparisons at rest"
-        )
-    }
-}
-
 /// What was heard of the engine.
 #[derive(Debug)]
 enum Note {
@@ -253,6 +213,8 @@ pub(super) struct World {
     runs: Runs,
     job: Job,
     elastic: Elastic,
+    /// The ranks of native runs and of agents that there ever were.
+    workers: Vec<Worker>,
     words: Words,
     pub(super) tally: Tally,
 }
@@ -344,6 +306,7 @@ impl World {
             runs: Runs::new(&plan),
             job: Job::default(),
             elastic: Elastic::default(),
+            workers: Vec::new(),
             words: Words::new(),
             tally: Tally::default(),
             plan,

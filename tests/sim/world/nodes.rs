@@ -4,12 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::super::agent::Work;
 use super::super::mutants::Mutant;
-use super::super::plan::{Keeping, MILLI, Micros, SECOND};
+use super::super::plan::{Keeping, MILLI, Micros};
 use super::super::runs::NodeFault;
 use super::super::server::write_and_list;
 use super::calls::{Answer, Caller};
 use super::words::Left;
+use super::workers::Starter;
 use super::{Checked, Event, World};
 use crate::core::ids::{Label, RunId};
 use crate::core::rendezvous::{
@@ -150,8 +152,8 @@ impl World {
         if let Some(done) = self.node_wakes(node) {
             return done;
         }
-        if self.has_lost_worker(node) {
-            self.worker_ends(node)?;
+        if self.work_of_worker(Starter::Node(node)) == Some(Work::Failed) {
+            self.worker_ends(Starter::Node(node))?;
             let it = &mut self.runs.nodes[node];
             it.doing = Doing::Joins;
             it.joins += 1;
@@ -243,7 +245,7 @@ impl World {
                 it.previous = Some(place);
                 trace!(self, "{who} has rank {rank} of {size} in round {}, store {port:?}", round.number);
                 self.tally.rounds += 1;
-                self.worker_ends(node)?;
+                self.worker_ends(Starter::Node(node))?;
                 self.worker_comes(node);
                 self.node_acts_after(node, 10 * MILLI);
                 if let Some(away) = self.runs.dies_at_answer.take() {
@@ -290,7 +292,7 @@ impl World {
                 it.joins += 1;
                 (it.is_retry, it.is_settled) = (false, false);
                 trace!(self, "{who} is to join again: {reason}");
-                self.worker_ends(node)?;
+                self.worker_ends(Starter::Node(node))?;
                 self.node_tries_again(node);
             }
             Ok(HeartbeatView { action: Action::Closed, reason, .. }) => {
@@ -318,7 +320,8 @@ impl World {
             }
             NodeFault::Leave { failed, .. } => {
                 // An agent does not end what still runs, and say that it has succeeded.
-                let failed = failed || self.has_unfinished_worker(node);
+                let work = self.work_of_worker(Starter::Node(node));
+                let failed = failed || work.is_some_and(|work| work != Work::Done);
                 let outcome = Some(if failed { Outcome::Failed } else { Outcome::Succeeded });
                 let said = LeaveRequest { why: None, outcome };
                 let run = run_id(self.runs.nodes[node].run);
@@ -344,7 +347,7 @@ impl World {
     }
 
     fn node_goes(&mut self, node: usize) -> Checked {
-        self.worker_ends(node)?;
+        self.worker_ends(Starter::Node(node))?;
         self.drop_calls(Caller::Node(node));
         let it = &mut self.runs.nodes[node];
         it.life += 1;
@@ -366,33 +369,6 @@ impl World {
         self.runs.nodes[node].stopped_until > self.now
     }
 
-    /// Whether the nodes of each run are where they should be once nothing happens any more.
-    pub(super) fn runs_problem(&self) -> Option<String> {
-        for (run, plan) in self.plan.runs.runs.iter().enumerate() {
-            let alive =
-                || self.runs.nodes.iter().filter(move |it| it.run == run && it.doing != Doing::Absent);
-            let count = alive().count() as u32;
-            if count < plan.min {
-                continue;
-            }
-            let place = |it: &Node| match it.doing {
-                Doing::Works { place, .. } if it.is_settled => Some(place),
-                _ => None,
-            };
-            let places: Vec<RankInRound> = alive().filter_map(place).collect();
-            let is_one = places.iter().all(|it| it.round == places[0].round);
-            if places.len() as u32 != count.min(plan.max) || !is_one {
-                return Some(format!("the {count} nodes of run {run} are not in one round: {places:?}"));
-            }
-            let mut ranks: Vec<u32> = places.iter().map(|it| it.rank).collect();
-            ranks.sort_unstable();
-            if ranks.windows(2).any(|pair| pair[0] == pair[1]) {
-                return Some(format!("ranks of run {run} are there twice: {ranks:?}"));
-            }
-        }
-        None
-    }
-
     /// A node's workers use the store of their round: nobody of another round has written there.
     fn visit_store(&mut self, node: usize, place: RankInRound, port: Option<u16>) -> Checked {
         let (Some(port), Some(server)) = (port, &self.server) else { return Ok(()) };
@@ -409,7 +385,4 @@ impl World {
             None => Ok(()),
         }
     }
-
-    /// Time for every node to do its part.
-    pub(super) const RUNS_SETTLE: Micros = 150 * SECOND;
 }

@@ -10,10 +10,10 @@ use super::super::server::Flag;
 use super::super::truth::RunTruth;
 use super::calls::{Answer, Call, Caller};
 use super::holds::{Participant, Pod, Told};
-use super::nodes::{Node, run_id};
-use super::workers::Worker;
+use super::nodes::{Doing, Node, run_id};
 use super::{Checked, Event, World};
 use crate::core::insight::StoreOwner;
+use crate::core::rendezvous::RankInRound;
 
 /// A store that nobody uses is given up after so long (--store-linger, and the time for joins).
 pub(in super::super) const LINGER: Micros = 6 * SECOND;
@@ -26,8 +26,6 @@ pub(super) struct Runs {
     pub(super) nodes: Vec<Node>,
     pub(super) participants: Vec<Participant>,
     pub(super) pods: Vec<Pod>,
-    /// The ranks that there ever were.
-    pub(super) workers: Vec<Worker>,
     pub(super) truths: Vec<RunTruth>,
     pub(super) told: Told,
     /// When the first pod of a gate was let go.
@@ -64,7 +62,6 @@ impl Runs {
                 })
                 .collect(),
             pods: pods.flat_map(|(gate, it)| (0..it.pods.len()).map(move |n| Pod::new(gate, n))).collect(),
-            workers: Vec::new(),
             truths: plan.runs.runs.iter().map(|_| RunTruth::default()).collect(),
             told: Told::default(),
             went_at: BTreeMap::new(),
@@ -125,6 +122,36 @@ impl World {
             self.run_until(self.now + SECOND / 4, |_| false)?;
         }
         Ok(())
+    }
+
+    /// Time for every node to do its part.
+    pub(super) const RUNS_SETTLE: Micros = 150 * SECOND;
+
+    /// Whether the nodes of each run are where they should be once nothing happens any more.
+    pub(super) fn runs_problem(&self) -> Option<String> {
+        for (run, plan) in self.plan.runs.runs.iter().enumerate() {
+            let alive =
+                || self.runs.nodes.iter().filter(move |it| it.run == run && it.doing != Doing::Absent);
+            let count = alive().count() as u32;
+            if count < plan.min {
+                continue;
+            }
+            let place = |it: &Node| match it.doing {
+                Doing::Works { place, .. } if it.is_settled => Some(place),
+                _ => None,
+            };
+            let places: Vec<RankInRound> = alive().filter_map(place).collect();
+            let is_one = places.iter().all(|it| it.round == places[0].round);
+            if places.len() as u32 != count.min(plan.max) || !is_one {
+                return Some(format!("the {count} nodes of run {run} are not in one round: {places:?}"));
+            }
+            let mut ranks: Vec<u32> = places.iter().map(|it| it.rank).collect();
+            ranks.sort_unstable();
+            if ranks.windows(2).any(|pair| pair[0] == pair[1]) {
+                return Some(format!("ranks of run {run} are there twice: {ranks:?}"));
+            }
+        }
+        None
     }
 
     /// Once nothing happens any more, all come to where they should be.

@@ -1,20 +1,33 @@
-//! The ranks of native runs: as the plugin's agents, each node starts one when it knows its round, and it meets the others in
-//! the round's own store.
+//! The ranks of native runs and of torchrun's agents: each node starts one when it knows its round, and it meets the others in
+//! the round's own store, or in the one that the agents use.
 
+use super::super::agent::{self, Place, Work};
 use super::super::client::Client;
 use super::super::jobs::{address_in, steps};
-use super::super::plan::{ClientPlan, MILLI, SECOND};
+use super::super::plan::{ClientPlan, MILLI, Micros, SECOND};
 use super::nodes::{Doing, run_id};
 use super::{Checked, Event, World};
 use crate::core::rendezvous::RankInRound;
-use crate::core::store::tests::model::Act;
+use crate::core::store::tests::model::{Act, Key};
+
+/// Who has started a rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Starter {
+    /// A node of a native run.
+    Node(usize),
+    /// The so-many-th agent of torchrun.
+    Agent(usize),
+}
 
 /// The process of a rank.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Worker {
-    pub(super) node: usize,
-    pub(super) run: usize,
+    pub(super) of: Starter,
+    /// The id of its run.
+    pub(super) run: Key,
     pub(super) place: RankInRound,
+    /// How many are to meet.
+    pub(super) size: usize,
     pub(super) client: usize,
     /// Its agent has ended it.
     is_ended: bool,
@@ -28,39 +41,66 @@ impl Worker {
 }
 
 impl World {
-    /// Whether this is the one that a node has started last, and not ended.
-    fn worker_of(&self, node: usize) -> Option<Worker> {
-        self.runs.workers.iter().rfind(|it| it.node == node && !it.is_ended).copied()
+    /// The one that was started last, and not ended.
+    pub(super) fn worker_of(&self, of: Starter) -> Option<Worker> {
+        self.workers.iter().rfind(|it| it.of == of && !it.is_ended).copied()
     }
 
     /// A node that is in a round with a store starts its rank.
     pub(super) fn worker_comes(&mut self, node: usize) {
         let it = &self.runs.nodes[node];
         let Doing::Works { place, size, port: Some(port) } = it.doing else { return };
-        if !self.plan.runs.has_workers || self.worker_of(node).is_some_and(|worker| worker.place == place) {
+        if !self.plan.runs.has_workers {
             return;
         }
-        let client = self.clients.len();
-        let worker = Worker { node, run: it.run, place, client, is_ended: false };
         let relay = Some(node % (self.plan.relays + 1)).filter(|&relay| relay < self.plan.relays);
-        let trains = self.runs.random.below(2 * SECOND);
-        let steps = steps(size as usize, place.rank as usize, &worker.host(), 1000 + client as u32, trains);
-        trace!(self, "rank {} of run {} round {} comes as client {client}", place.rank, it.run, place.round);
-        self.runs.workers.push(worker);
+        let (run, size) = (agent::key(&format!("run-{}", it.run)), size as usize);
+        let worker =
+            Worker { of: Starter::Node(node), run, place, size, client: self.clients.len(), is_ended: false };
+        self.start_worker(worker, 2 * SECOND, relay, Some(port));
+    }
+
+    /// An agent that is in a round starts its rank.
+    pub(super) fn worker_of_agent_comes(&mut self, n: usize, place: &Place) {
+        let it = &self.elastic.processes[n];
+        let (relay, trains) = (self.clients[it.client].plan.relay, self.plan.elastic[it.job].trains);
+        let worker = Worker {
+            of: Starter::Agent(n),
+            run: agent::key(&it.agent.terms.run),
+            place: RankInRound { round: place.round, rank: place.rank as u32 },
+            size: place.size,
+            client: self.clients.len(),
+            is_ended: false,
+        };
+        self.start_worker(worker, trains, relay, None);
+    }
+
+    /// Starts a rank, unless it was started before. It trains for so long at most.
+    fn start_worker(&mut self, worker: Worker, trains: Micros, relay: Option<usize>, store: Option<u16>) {
+        let Worker { of, run, place, size, client, .. } = worker;
+        if self.worker_of(of).is_some_and(|worker| worker.place == place) {
+            return;
+        }
+        let trains = self.runs.random.below(trains + 1);
+        let steps = steps(size, place.rank as usize, &worker.host(), 1000 + client as u32, trains);
+        trace!(self, "rank {} of {run} round {} comes as client {client}", place.rank, place.round);
+        self.workers.push(worker);
         let mut process = Client::new(ClientPlan { relay, steps });
-        process.store = Some(port);
+        process.store = store;
         self.clients.push(process);
         self.reference.add_client();
-        // Its store is no part of the reference.
-        self.excused.insert(client);
+        if store.is_some() {
+            // Its store is no part of the reference.
+            self.excused.insert(client);
+        }
         let after = self.runs.random.between(10 * MILLI, 400 * MILLI);
         self.at(after, Event::Act(client));
     }
 
-    /// A node ends its rank.
-    pub(super) fn worker_ends(&mut self, node: usize) -> Checked {
-        let of_node = |it: &&mut Worker| it.node == node && !it.is_ended;
-        let Some(worker) = self.runs.workers.iter_mut().rfind(of_node) else { return Ok(()) };
+    /// Who has started it ends a rank.
+    pub(super) fn worker_ends(&mut self, of: Starter) -> Checked {
+        let of_it = |it: &&mut Worker| it.of == of && !it.is_ended;
+        let Some(worker) = self.workers.iter_mut().rfind(of_it) else { return Ok(()) };
         worker.is_ended = true;
         let client = worker.client;
         self.process_ends(client)
@@ -68,15 +108,19 @@ impl World {
 
     /// A client that is to send its next request may be such a rank. Returns whether it does nothing now.
     pub(super) fn is_worker_held(&mut self, client: usize) -> Result<bool, String> {
-        let Some(worker) = self.runs.workers.iter().find(|it| it.client == client).copied() else {
+        let Some(worker) = self.workers.iter().find(|it| it.client == client).copied() else {
             return Ok(false);
         };
         if self.clients[client].is_gone() {
             return Ok(false);
         }
         let knows = self.clients[client].store;
-        let is_told =
-            matches!(self.runs.nodes[worker.node].doing, Doing::Works { port, .. } if port == knows);
+        let is_told = match worker.of {
+            Starter::Node(node) => {
+                matches!(self.runs.nodes[node].doing, Doing::Works { port, .. } if port == knows)
+            }
+            Starter::Agent(_) => true,
+        };
         if self.clients[client].issued.is_empty() && !is_told {
             // The server that opened its store is gone with it. Another run may have that port now.
             self.process_ends(client)?;
@@ -88,11 +132,16 @@ impl World {
         for (act, seen) in it.issued.iter().zip(&it.seen) {
             let (Act::Get(key), Some(seen)) = (act, seen) else { continue };
             let Some((rank, host)) = address_in(key, seen) else { continue };
-            let mate = self.runs.workers.iter().find(|mate| mate.host() == host);
+            let mate = self.workers.iter().find(|mate| mate.host() == host);
             let is_mate = |mate: &&Worker| {
                 (mate.run, mate.place.round, mate.place.rank) == (worker.run, worker.place.round, rank as u32)
             };
             let Some(mate) = mate.filter(is_mate).map(|mate| &self.clients[mate.client]) else {
+                if matches!(worker.of, Starter::Agent(_)) {
+                    // The store of its agents is that of all rounds: who read it too early finds nobody there.
+                    is_broken = true;
+                    continue;
+                }
                 return Err(format!(
                     "{worker:?} has read {host} as the address of rank {rank}: another round's"
                 ));
@@ -112,22 +161,44 @@ impl World {
         Ok(waits)
     }
 
-    /// Whether the rank of a node has not come to its end by itself.
-    pub(super) fn has_unfinished_worker(&self, node: usize) -> bool {
-        self.worker_of(node).is_some_and(|worker| !self.clients[worker.client].has_finished)
+    /// What has become of a rank, if one was started.
+    pub(super) fn work_of_worker(&self, of: Starter) -> Option<Work> {
+        let client = &self.clients[self.worker_of(of)?.client];
+        Some(match (client.has_finished, client.is_gone()) {
+            (true, _) => Work::Done,
+            (false, true) => Work::Failed,
+            (false, false) => Work::Goes,
+        })
     }
 
-    /// Whether the rank of a node has failed.
-    pub(super) fn has_lost_worker(&self, node: usize) -> bool {
-        let is_gone = |worker: Worker| self.clients[worker.client].is_gone();
-        self.has_unfinished_worker(node) && self.worker_of(node).is_some_and(is_gone)
+    /// Whether all ranks of a round of this run have come to their end.
+    pub(super) fn have_workers_finished(&self, run: &str) -> bool {
+        let of_run = || self.workers.iter().filter(|it| it.run == run);
+        let finished = |round: u64| {
+            let has_finished = |it: &&Worker| it.place.round == round && self.clients[it.client].has_finished;
+            of_run().filter(has_finished).count()
+        };
+        of_run().any(|it| finished(it.place.round) == it.size)
+    }
+
+    /// Ranks whose agent is gone.
+    pub(super) fn end_orphans(&mut self, job: usize) -> Checked {
+        let is_orphan = |it: &&Worker| match it.of {
+            Starter::Agent(n) => {
+                let agent = &self.elastic.processes[n];
+                agent.job == job && self.clients[agent.client].is_gone()
+            }
+            Starter::Node(_) => false,
+        };
+        let orphans: Vec<Starter> = self.workers.iter().filter(is_orphan).map(|it| it.of).collect();
+        orphans.into_iter().try_for_each(|of| self.worker_ends(of))
     }
 
     /// All ranks come to their end.
     pub(super) fn end_workers(&mut self) -> Checked {
         let until = self.now + Self::RUNS_SETTLE;
         let alive =
-            |world: &Self| world.runs.workers.iter().find(|it| !world.clients[it.client].is_gone()).copied();
+            |world: &Self| world.workers.iter().find(|it| !world.clients[it.client].is_gone()).copied();
         while let Some(worker) = alive(self) {
             if self.now >= until {
                 return Err(format!("a rank does not meet the others: {worker:?}"));
@@ -139,10 +210,11 @@ impl World {
 
     /// Whether the server may close the connection of such a rank: its round is over, or it is lost with its link.
     pub(super) fn may_lose_worker(&self, client: usize) -> bool {
-        let Some(worker) = self.runs.workers.iter().find(|it| it.client == client) else { return false };
-        let run = &run_id(worker.run);
+        let worker = self.workers.iter().find(|it| it.client == client);
+        let Some((worker, Starter::Node(node))) = worker.map(|it| (it, it.of)) else { return false };
+        let run = &run_id(self.runs.nodes[node].run);
         let round = self.server.as_ref().and_then(|server| server.rounds.snapshot(run)).map(|it| it.0.round);
-        let goes_on = match self.runs.nodes[worker.node].doing {
+        let goes_on = match self.runs.nodes[node].doing {
             Doing::Works { place, .. } => place == worker.place,
             _ => false,
         };

@@ -186,6 +186,9 @@ impl RunOf<'_> {
                 self.all(&names(facts, "running"), |_, it| it.is_alive, "is not there")?;
                 self.all(&names(facts, "dead"), is_dead, "is alive")
             }
+            "rank_zero_slow" if text(facts, "who").starts_with("rank ") => {
+                self.world.check_said_of_workers(self.run, said)
+            }
             "waiting_for_node" | "rank_zero_slow" => {
                 let is_zero = said.code == "rank_zero_slow";
                 let who = text(facts, if is_zero { "who" } else { "node" });
@@ -214,11 +217,12 @@ impl RunOf<'_> {
             "round_not_complete" => Err("all ask for the same number".into()),
             "workers_elsewhere" => self.state_was(|it| it.complete, "it is not complete"),
             "gave_up" => self.all(&names(facts, "who"), |_, it| !it.is_alive || !it.waits, "waits"),
-            _ => Err("nothing of that kind is so".into()),
+            _ => self.world.check_said_of_workers(self.run, said),
         }
     }
 
     fn check_shown(&self, shown: &Run) -> Checked {
+        self.world.check_workers(self.run, shown)?;
         let nodes = &shown.summary.nodes;
         // A restarted server does not know who has died meanwhile.
         let has_restarted = self.world.server_life > 1;

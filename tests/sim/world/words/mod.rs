@@ -159,6 +159,7 @@ impl World {
         for run in &shown {
             let is_job = run.summary.run_id == job_name();
             let checked = match number_behind(&run.summary.run_id) {
+                _ if is_job && self.plan.job.is_none() => self.check_workers(&job_name(), run),
                 _ if is_job => self.check_job(run),
                 Some(("elastic", _)) => self.check_agents(run),
                 _ => self.check_run(run),
@@ -177,6 +178,7 @@ impl World {
         trace!(self, "insight says ({}) {}", said.code, said.text);
         let is_of_job = said.run_id == Some(job_name());
         let checked = match said.run_id.as_deref().and_then(number_behind) {
+            _ if is_of_job && self.plan.job.is_none() => self.check_said_of_workers(&job_name(), said),
             _ if is_of_job => self.check_said_of_ranks(said),
             Some(("run", run)) => self.check_said_of_run(run, said),
             Some(("elastic", _)) => {

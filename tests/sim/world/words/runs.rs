@@ -164,7 +164,7 @@ impl World {
                 let is_done = |node: &NodeNow| node.left == Some(Left::Succeeded);
                 self.was(|moment| moment.of_run(run).any(is_done), "nobody has done its work")
             }
-            _ => self.check_said_of_workers(run, said),
+            _ => self.check_said_of_workers(&said_of(run), said),
         }
     }
 
@@ -176,7 +176,7 @@ impl World {
         let joined = summary.nodes.joined as usize;
         let left = (self.runs.nodes.iter()).filter(|node| node.run == run && node.left.is_some()).count();
         self.were_there(run, joined.saturating_sub(left))?;
-        self.check_workers(run, shown)?;
+        self.check_workers(&said_of(run), shown)?;
         for name in shown.missing.iter().filter_map(|missing| missing.name.as_deref()) {
             let is_missing = |node: &NodeNow| !(node.asks && node.doing == Doing::Joins);
             self.was_so_of(name, is_missing, "is missing, and joins")?;
@@ -212,6 +212,10 @@ impl World {
             _ => Err("nothing of that kind is so".into()),
         }
     }
+}
+
+fn said_of(run: usize) -> String {
+    format!("run-{run}")
 }
 
 /// The number just before these words.

@@ -1,20 +1,22 @@
-//! What is said of the ranks of native runs.
+//! What is said of the ranks of native runs and of agents.
 
 use super::super::super::client::State;
 use super::super::super::jobs::ADDRESSES;
 use super::super::workers::Worker;
 use super::super::{Checked, World};
 use super::Moment;
+use super::ranks::job_name;
 use crate::api::{Explanation, Run};
 use crate::core::insight::tests::truth::{names, number, text, yes};
-use crate::core::store::tests::model::Act;
+use crate::core::store::tests::model::{Act, Key};
 
 /// What such a rank does at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WorkerNow {
-    run: usize,
+    run: Key,
     round: u64,
     rank: u32,
+    size: usize,
     client: usize,
     is_alive: bool,
     has_published: bool,
@@ -23,12 +25,14 @@ pub(super) struct WorkerNow {
 }
 
 impl Moment {
-    fn workers_of(&self, run: usize) -> impl Iterator<Item = &WorkerNow> {
-        self.workers.iter().filter(move |it| it.run == run)
+    fn workers_of<'m>(&'m self, run: &'m str) -> impl Iterator<Item = &'m WorkerNow> {
+        // Where it is not known whose they are, they are all of one run without an id.
+        let all = run == job_name();
+        self.workers.iter().filter(move |it| all || it.run == run)
     }
 
     /// Whether a rank has told its address in the last round of its run.
-    fn has_worker(&self, run: usize, rank: Option<u32>) -> bool {
+    fn has_worker(&self, run: &str, rank: Option<u32>) -> bool {
         let last = self.workers_of(run).map(|it| it.round).max();
         let is_it = |it: &&WorkerNow| Some(it.rank) == rank && Some(it.round) == last;
         self.workers_of(run).filter(is_it).any(|it| it.is_alive && it.has_published)
@@ -55,19 +59,20 @@ impl World {
                 run: it.run,
                 round: it.place.round,
                 rank: it.place.rank,
+                size: it.size,
                 client: it.client,
                 is_alive: !client.is_gone(),
                 has_published: client.issued.len() > 1,
                 waits,
             }
         };
-        self.runs.workers.iter().map(now).collect()
+        self.workers.iter().map(now).collect()
     }
 
     /// Whether this was so of as many ranks of a run as are said, not of all at the same moment.
     fn was_so_of_workers(
         &self,
-        run: usize,
+        run: &str,
         many: usize,
         holds: impl Fn(&WorkerNow) -> bool,
         why: &str,
@@ -77,13 +82,13 @@ impl World {
                 |moment: &Moment| moment.workers_of(run).any(|it| it.client == client && holds(it));
             self.was(of_client, why).is_ok()
         };
-        yes(self.runs.workers.iter().filter(|it| is_so(it.client)).count() >= many, why)
+        yes(self.workers.iter().filter(|it| is_so(it.client)).count() >= many, why)
     }
 
     /// Whether this was so of a rank that each name may mean: `rank 2 on worker7` is one, `rank 2` may be any.
     fn was_so_of_named(
         &self,
-        run: usize,
+        run: &str,
         names: &[String],
         holds: impl Fn(&WorkerNow) -> bool,
         why: &str,
@@ -98,13 +103,13 @@ impl World {
         })
     }
 
-    fn no_worker_has_come(&self, run: usize, names: &[String]) -> Checked {
+    fn no_worker_has_come(&self, run: &str, names: &[String]) -> Checked {
         names.iter().try_for_each(|name| {
             self.was(|moment| !moment.has_worker(run, rank_in(name)), &format!("{name} has come"))
         })
     }
 
-    pub(super) fn check_said_of_workers(&self, run: usize, said: &Explanation) -> Checked {
+    pub(super) fn check_said_of_workers(&self, run: &str, said: &Explanation) -> Checked {
         let facts = &said.facts;
         let dead = |names: &[String]| self.was_so_of_named(run, names, |it| !it.is_alive, "is alive");
         match said.code.as_str() {
@@ -138,13 +143,31 @@ impl World {
                     other => Err(format!("it is never {other}")),
                 }
             }
+            "world_sizes_differ" => {
+                let is_prepared = |moment: &Moment, rank, size| {
+                    let is_it = |it: &WorkerNow| it.rank as usize == rank && it.size == size;
+                    moment.workers_of(run).any(|it| it.is_alive && it.has_published && is_it(it))
+                };
+                let says = |moment: &Moment| {
+                    is_prepared(moment, number(facts, "rank"), number(facts, "says"))
+                        && is_prepared(moment, number(facts, "other_rank"), number(facts, "other_says"))
+                };
+                self.was(says, "they agree, or are not there at once")
+            }
+            "run_started" if run == job_name() => {
+                self.was_so_of_named(run, &[text(facts, "who").into()], |it| it.has_published, "has not come")
+            }
+            "run_ended" | "all_left" if run == job_name() => self.was(
+                |moment| !moment.workers.iter().any(|it| it.is_alive && it.has_published),
+                "some are there",
+            ),
             _ => Err("nothing of that kind is so".into()),
         }
     }
 
     /// What is shown of the ranks of a run.
-    pub(super) fn check_workers(&self, run: usize, shown: &Run) -> Checked {
-        let Some(ranks) = shown.summary.ranks.as_ref().filter(|_| self.plan.runs.has_workers) else {
+    pub(super) fn check_workers(&self, run: &str, shown: &Run) -> Checked {
+        let Some(ranks) = shown.summary.ranks.as_ref().filter(|_| !self.workers.is_empty()) else {
             return Ok(());
         };
         let there = (ranks.joined - ranks.gone) as usize;
