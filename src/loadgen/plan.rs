@@ -412,9 +412,9 @@ impl Plan {
 
     /// One address has ports for so many connections. On loopback there are more addresses for the taking.
     fn choose_sources(&mut self) -> Result<(), PlanError> {
-        /// Links of one address. Where many ports are taken the kernel searches long for a free one, and a server lets one
-        /// address have half of the links.
-        const LINKS_EACH: usize = 2000;
+        /// Links of one address, as nodes have addresses of their own. Where many ports of an address are taken, also by
+        /// connections that have just ended, the kernel searches long for a free one.
+        const LINKS_EACH: usize = 125;
         if let Some(&other) = self.sources.iter().find(|ip| ip.is_ipv4() != self.target.is_ipv4()) {
             return Err(PlanError::SourceFamily(other));
         }
@@ -551,7 +551,7 @@ mod tests {
         let url = "http://127.0.0.1:1".parse().expect("a URL");
         plan.relayed = Some(Relayed::Links { admin: local(1), url, links: 12_500, per_link: 8 });
         plan.ranks = 100_000;
-        assert_eq!((plan.choose_sources(), plan.sources.len()), (Ok(()), 7), "12,500 links");
+        assert_eq!((plan.choose_sources(), plan.sources.len()), (Ok(()), 100), "12,500 links");
         plan.relayed = None;
         plan.target = SocketAddr::from(([192, 0, 2, 1], 1));
         plan.ranks = usable_ports() + 1;

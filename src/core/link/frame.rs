@@ -170,6 +170,7 @@ pub(super) fn put_data(sessions: &[SessionNo], bytes: &[u8], out: &mut BytesMut)
 
 fn put_amounts(kind: Kind, amounts: &Amounts, out: &mut BytesMut) {
     put(kind, out, |out| {
+        out.reserve(amounts.len().saturating_mul(size_of::<(u32, u32)>()));
         for (no, amount) in amounts {
             out.put_u32_le(no.0);
             out.put_u32_le(*amount);

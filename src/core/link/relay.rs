@@ -151,9 +151,9 @@ impl RelayEnd {
         self.streams.get(no).map_or(0, |stream| WINDOW.saturating_sub(stream.unsent()))
     }
 
-    /// Bytes of requests that are kept until the server is done with them.
-    pub fn kept(&self) -> usize {
-        self.streams.kept()
+    /// Bytes of memory for requests that the other end is not done with.
+    pub fn memory(&self) -> usize {
+        self.streams.memory()
     }
 
     /// A client has taken bytes of its replies.

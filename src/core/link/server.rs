@@ -250,9 +250,9 @@ impl ServerEnd {
         self.streams.get(no).map_or(0, Stream::kept)
     }
 
-    /// Bytes of replies that are kept for all sessions.
-    pub fn kept(&self) -> usize {
-        self.streams.kept()
+    /// Bytes of memory for replies that the other end is not done with.
+    pub fn memory(&self) -> usize {
+        self.streams.memory()
     }
 
     /// Ends a session, once its replies are out.

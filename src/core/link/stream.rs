@@ -5,14 +5,19 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 use hashbrown::HashMap;
+use smallvec::SmallVec;
 
 use super::frame::{Amounts, Frame, Sessions, put_data};
 use super::{LinkError, MAX_SESSIONS, Point, SessionNo, WINDOW};
+use crate::core::protocol::ReplyBuffer;
 
 /// What one session sends at once before it is the turn of others.
 const TURN: usize = 64 * 1024;
 /// The other end is told at the latest when it can forget, or send, this much more.
 const TELL_FROM: usize = WINDOW / 4;
+/// What a piece takes in memory beside its bytes: its place in the list, and what it shares with others and may be the
+/// last to need.
+const PIECE: usize = size_of::<Bytes>() + ReplyBuffer::ROOM;
 
 /// Bytes in their order that the other end is not done with.
 #[derive(Debug, Default)]
@@ -20,7 +25,7 @@ struct Outgoing {
     /// Bytes of the stream that the other end is done with.
     done: u64,
     kept: VecDeque<Bytes>,
-    /// Bytes of `kept`.
+    /// Bytes of the stream in `kept`.
     len: usize,
     /// How many of them were sent on this connection.
     sent: usize,
@@ -39,6 +44,11 @@ impl Outgoing {
 
     fn unsent(&self) -> usize {
         self.len - self.sent
+    }
+
+    /// What it takes in memory: a piece of one byte takes much more than that.
+    fn memory(&self) -> usize {
+        self.len + self.kept.len() * PIECE
     }
 
     /// The offset in the stream up to which bytes were sent.
@@ -163,8 +173,8 @@ pub(super) struct Streams {
     untold: Vec<SessionNo>,
     /// Somebody has much to tell.
     must_tell: bool,
-    /// Bytes of all streams that the other end is not done with.
-    kept: usize,
+    /// What is kept for all of them takes so much memory.
+    memory: usize,
 }
 
 #[expect(clippy::arithmetic_side_effects, reason = "windows and bytes in memory")]
@@ -198,7 +208,7 @@ impl Streams {
         for bytes in replies {
             out.push(bytes);
         }
-        self.kept += out.len;
+        self.memory += out.memory();
         let stream = Stream {
             out,
             limit: acknowledged,
@@ -221,13 +231,13 @@ impl Streams {
 
     pub(super) fn close(&mut self, no: SessionNo) {
         if let Some(stream) = self.by_no.remove(&no) {
-            self.kept -= stream.kept();
+            self.memory -= stream.out.memory();
         }
     }
 
-    /// Bytes of all sessions that the other end is not done with.
-    pub(super) fn kept(&self) -> usize {
-        self.kept
+    /// Bytes of memory for what the other end is not done with.
+    pub(super) fn memory(&self) -> usize {
+        self.memory
     }
 
     pub(super) fn get(&self, no: SessionNo) -> Option<&Stream> {
@@ -242,8 +252,9 @@ impl Streams {
     /// Appends bytes to what a session sends.
     pub(super) fn send(&mut self, no: SessionNo, bytes: Bytes) {
         if let Some(stream) = self.by_no.get_mut(&no) {
-            self.kept += bytes.len();
+            let before = stream.out.memory();
             stream.out.push(bytes);
+            self.memory += stream.out.memory() - before;
             self.make_ready(no);
         }
     }
@@ -304,10 +315,11 @@ impl Streams {
         for &(no, bytes) in amounts {
             // A session that has ended here meanwhile.
             let Some(stream) = self.by_no.get_mut(&no) else { continue };
+            let before = stream.out.memory();
             if !stream.out.forget(bytes as usize) {
                 return Err(LinkError::NeverSent(no));
             }
-            self.kept -= bytes as usize;
+            self.memory -= before - stream.out.memory();
             if and_room {
                 stream.limit = stream.limit.saturating_add(u64::from(bytes));
                 self.make_ready(no);
@@ -355,11 +367,11 @@ impl Streams {
     pub(super) fn go_on_from(&mut self, point: &Point) -> Result<(), LinkError> {
         let no = point.no;
         let stream = self.by_no.get_mut(&no).ok_or(LinkError::UnknownSession(no))?;
-        let kept = stream.kept();
+        let before = stream.out.memory();
         if !stream.out.go_on_from(point.received, point.done) {
             return Err(LinkError::NeverSent(no));
         }
-        self.kept -= kept - stream.kept();
+        self.memory -= before - stream.out.memory();
         stream.limit = point.limit;
         if stream.done > 0 || stream.room > 0 {
             self.tell(no);
@@ -401,7 +413,8 @@ impl Streams {
     }
 
     fn put_told(&mut self, out: &mut BytesMut) {
-        let (mut done, mut room) = (Amounts::new(), Amounts::new());
+        let mut done = Amounts::with_capacity(self.untold.len());
+        let mut room = Amounts::new();
         for no in self.untold.drain(..) {
             let Some(stream) = self.by_no.get_mut(&no) else { continue };
             stream.is_untold = false;
@@ -425,7 +438,7 @@ impl Streams {
 /// Bytes to be sent, and the sessions that send the same.
 #[derive(Default)]
 struct Shared {
-    groups: Vec<(Bytes, Sessions)>,
+    groups: SmallVec<[(Bytes, Sessions); 8]>,
     by_bytes: HashMap<Bytes, usize>,
     len: usize,
 }

@@ -206,7 +206,7 @@ impl World {
             self.flow(1 << 20);
             self.apply(1 << 20);
             let servers = self.server.as_ref().is_some_and(ServerEnd::has_frames);
-            if self.relay.is_up() && !self.relay.has_frames() && !servers && self.relay.kept() == 0 {
+            if self.relay.is_up() && !self.relay.has_frames() && !servers && self.relay.memory() == 0 {
                 break;
             }
             // What would not be told at once is told with the next sign of life.
@@ -284,7 +284,7 @@ proptest! {
                 prop_assert_eq!(&client.got, &replies, "what {:?} got", no);
             }
         }
-        prop_assert_eq!(world.relay.kept(), 0, "everything is done");
+        prop_assert_eq!(world.relay.memory(), 0, "everything is done");
         let server = world.server.as_ref().map_or(0, ServerEnd::sessions);
         prop_assert_eq!(server, world.relay.clients());
         prop_assert_eq!(server, world.echoes.len());
@@ -371,6 +371,28 @@ fn long_answers_that_are_alike_are_sent_once_too() {
         }
     }
     assert!(came.iter().all(|(_, came)| *came == answer));
+}
+
+#[test]
+fn many_short_answers_count_as_the_memory_that_they_take() {
+    let mut world = World::new();
+    let no = world.client();
+    world.connect();
+    world.send(no, 1);
+    for _ in 0..3 {
+        world.flow(1 << 20);
+    }
+    let server = world.server.as_mut().expect("a server");
+    for answers in 1..=1000 {
+        server.reply(no, Bytes::copy_from_slice(&[answers as u8]));
+        assert!(server.memory() >= answers * (size_of::<Bytes>() + 1), "the list alone takes more");
+    }
+    server.put_frames(&mut BytesMut::new(), 1 << 20, world.now);
+    let mut done = BytesMut::new();
+    Frame::Done(vec![(no, 400)]).put(&mut done);
+    let before = server.memory();
+    server.receive(&mut done, world.now).expect("frames");
+    assert_eq!(server.memory(), before / 1000 * 600);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-use bytes::{Buf, BufMut, Bytes};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use super::{Dialect, List, MAGIC, Op, Pairs, Payload, Reply, Request};
 
@@ -17,6 +17,8 @@ pub struct ReplyBuffer {
     tail: Vec<u8>,
     /// Bytes of `tail` already sent; only while `chunks` is empty.
     sent: usize,
+    /// Where the next small chunks get their bytes, beside each other.
+    room: BytesMut,
 }
 
 #[expect(
@@ -26,6 +28,9 @@ pub struct ReplyBuffer {
 impl ReplyBuffer {
     /// A value of at least this many bytes is sent from where it is stored, and not copied.
     const SHARE_FROM: usize = 512;
+
+    /// Small chunks share an allocation of so many bytes. None of them keeps more than that.
+    pub const ROOM: usize = 256;
 
     /// Appends one reply.
     #[inline]
@@ -55,7 +60,16 @@ impl ReplyBuffer {
     }
 
     fn close_tail(&mut self) {
-        let head = Bytes::copy_from_slice(&self.tail[self.sent..]);
+        let unsent = &self.tail[self.sent..];
+        let head = if unsent.len() < Self::ROOM / 4 {
+            if self.room.capacity() < unsent.len() {
+                self.room = BytesMut::with_capacity(Self::ROOM);
+            }
+            self.room.extend_from_slice(unsent);
+            self.room.split().freeze()
+        } else {
+            Bytes::copy_from_slice(unsent)
+        };
         self.tail.clear();
         self.sent = 0;
         self.chunked += head.len();
@@ -122,6 +136,11 @@ impl ReplyBuffer {
         }
         self.chunked = 0;
         self.chunks.drain(..)
+    }
+
+    /// Gives back the room for small chunks: no more come for now.
+    pub fn rest(&mut self) {
+        self.room = BytesMut::new();
     }
 
     /// Gives back the memory of a long reply, once everything is sent.
@@ -308,6 +327,20 @@ mod tests {
         out.advance(out.len());
         out.shrink();
         assert_eq!(out.tail.capacity(), 0);
+    }
+
+    #[test]
+    fn small_pieces_that_are_kept_share_an_allocation() {
+        let mut out = ReplyBuffer::default();
+        let mut piece = |number| {
+            out.push(Reply::Number(number));
+            out.drain().next().expect("a piece")
+        };
+        let pieces: Vec<_> = (0..32).map(&mut piece).collect();
+        for (number, two) in pieces.windows(2).enumerate() {
+            assert_eq!(two[0][..], (number as i64).to_le_bytes());
+            assert_eq!(two[0].as_ptr_range().end, two[1].as_ptr(), "256 bytes, in a row");
+        }
     }
 
     #[test]

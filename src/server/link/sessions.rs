@@ -345,6 +345,7 @@ impl LinkSessions {
         for no in std::mem::take(&mut self.stalled) {
             self.go_on(no);
         }
+        self.replies.rest();
         self.count_memory();
         received?;
         let has_turn = |no: &SessionNo| self.end.unread(*no) <= WINDOW;
@@ -361,7 +362,7 @@ impl LinkSessions {
 
     fn count_memory(&mut self) {
         let sessions = self.sessions.len().saturating_mul(SESSION_BYTES);
-        self.reservation.set(self.end.kept().saturating_add(self.input).saturating_add(sessions));
+        self.reservation.set(self.end.memory().saturating_add(self.input).saturating_add(sessions));
     }
 
     fn open(&mut self, open: Open) {
