@@ -1,5 +1,6 @@
-//! What is to happen in a job of torchrun with the c10d backend: its agents, and what befalls them.
+//! What is to happen in a job of torchrun: its agents, and what befalls them.
 
+use super::agent::Backend;
 use super::jobs::{JobFault, fault};
 use super::plan::{Cast, MILLI, Micros, SECOND};
 use super::random::Random;
@@ -10,6 +11,7 @@ pub(super) struct ElasticPlan {
     pub(super) nodes: Vec<(Micros, Option<usize>)>,
     /// The fewest nodes of a round; the most are all.
     pub(super) min: usize,
+    pub(super) backend: Backend,
     /// Each node has a rank, which meets the others in the store that the agents use.
     pub(super) has_ranks: bool,
     /// How long the workers of a round train.
@@ -29,6 +31,10 @@ pub(super) fn plan(seed: u64, relays: usize) -> Vec<ElasticPlan> {
         Cast::Agents => (0..random.between(1, 2)).map(|_| job(random, relays)).collect(),
         // Whose the ranks of a store are that two jobs use cannot be known.
         Cast::AgentsWithRanks => vec![ElasticPlan { has_ranks: true, ..job(random, relays) }],
+        Cast::StaticAgents => {
+            let job = job(random, relays);
+            vec![ElasticPlan { backend: Backend::Static, has_ranks: true, min: job.nodes.len(), ..job }]
+        }
         Cast::Runs | Cast::RunsWithRanks => Vec::new(),
     }
 }
@@ -49,6 +55,7 @@ fn job(random: &mut Random, relays: usize) -> ElasticPlan {
     ElasticPlan {
         nodes,
         min: least as usize,
+        backend: Backend::C10d,
         has_ranks: false,
         trains: random.below(6 * SECOND),
         times: random.between(1, 2) as usize,

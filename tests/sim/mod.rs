@@ -114,7 +114,7 @@ fn seeds_that_failed_once_do_not_fail_again() {
 #[test]
 fn a_seed_is_one_run_and_always_the_same() {
     // Down to each byte on the disk: what a map leaves to chance shows there first.
-    let few = [Cast::Agents, Cast::RunsWithRanks, Cast::AgentsWithRanks]
+    let few = [Cast::Agents, Cast::RunsWithRanks, Cast::AgentsWithRanks, Cast::StaticAgents]
         .into_iter()
         .flat_map(|cast| cast.first()..cast.first() + 5);
     for seed in (0..20).chain(few) {
@@ -149,6 +149,7 @@ seeds! {
     ranks_of_native_runs_meet_1: RunsWithRanks 0..200;
     ranks_of_native_runs_meet_2: RunsWithRanks 200..400;
     ranks_of_agents_meet: AgentsWithRanks 0..100;
+    ranks_of_static_agents_meet: StaticAgents 0..100;
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub(super) enum Cast {
     RunsWithRanks,
     /// Agents of torchrun whose ranks use the same store.
     AgentsWithRanks,
+    /// The same with fixed node ranks: torchrun's static backend.
+    StaticAgents,
 }
 
 impl Cast {
@@ -42,6 +44,7 @@ impl Cast {
             1 => Self::Agents,
             2 => Self::RunsWithRanks,
             3 => Self::AgentsWithRanks,
+            4 => Self::StaticAgents,
             _ => Self::Runs,
         }
     }
@@ -116,7 +119,7 @@ pub(super) struct Plan {
     pub(super) runs: RunsPlan,
     /// Every other seed has one, too, unless it has agents.
     pub(super) job: Option<JobPlan>,
-    /// Seeds of [`Cast::Agents`] and [`Cast::AgentsWithRanks`] have them.
+    /// Seeds of [`Cast::Agents`], [`Cast::AgentsWithRanks`] and [`Cast::StaticAgents`] have them.
     pub(super) elastic: Vec<ElasticPlan>,
     /// Strangers, and late frames.
     pub(super) rough: Vec<(Micros, Rough)>,

@@ -70,6 +70,11 @@ impl Reference {
         &self.come[client]
     }
 
+    /// Whether the request `no` of a client has its answer, even if that is still on its way.
+    pub(super) fn is_answered(&self, client: usize, no: usize) -> bool {
+        self.come[client].answers.get(no).is_some_and(|answer| !answer.is_empty())
+    }
+
     /// What the store holds under a key.
     pub(super) fn value(&self, key: Key) -> Option<&str> {
         self.model.plain.get(key).map(String::as_str)

@@ -310,10 +310,15 @@ impl Look<'_> {
 
     /// Two static runs in one store write the same workers' keys.
     fn two_jobs(&self, port: u16) -> Option<Held> {
+        let clients = &self.jobs.stores.get(&port)?.clients;
+        // Whether those behind a link that is away are still there is not known.
+        let is_heard = |conn: &ConnId| {
+            clients.get(conn).is_some_and(|client| self.jobs.links.away_at(client.peer.ip()).is_none())
+        };
         let is_live = |run: &&TrackedRun| {
             run.key().port() == Some(port)
                 && run.kind() == RunKind::Static
-                && !run.agents().is_empty()
+                && run.agents().iter().any(is_heard)
                 && !run.round().roles.is_empty()
                 && self.now.since(run.first_seen()) >= SETTLED
         };

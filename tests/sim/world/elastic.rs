@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use super::super::agent::{Agent, Doing, Move, Terms, Work};
+use super::super::agent::{Agent, Backend, Doing, Move, Terms, Work};
 use super::super::client::Client;
 use super::super::plan::{ClientPlan, MILLI, Micros, SECOND};
 use super::workers::Starter;
@@ -81,8 +81,12 @@ impl World {
     /// The runs that were ever there, by number.
     fn terms(&self, job: usize) -> Terms {
         let plan = &self.plan.elastic[job];
-        let run = format!("elastic-{}", 100 * job + self.elastic.jobs[job].attempt);
-        Terms { run, min: plan.min, max: plan.nodes.len() }
+        let kind = match plan.backend {
+            Backend::C10d => "elastic",
+            Backend::Static => "static",
+        };
+        let run = format!("{kind}-{}", 100 * job + self.elastic.jobs[job].attempt);
+        Terms { run, backend: plan.backend, min: plan.min, max: plan.nodes.len() }
     }
 
     pub(super) fn agent_comes(&mut self, job: usize, node: usize) {
@@ -92,12 +96,15 @@ impl World {
         }
         let client = self.clients.len();
         let name = Node { addr: format!("box{job}{node}").into(), pid: 1000 + client as u32, local_id: 0 };
-        let agent = Agent::new(self.terms(job), name);
+        let (agent, rank) = match self.plan.elastic[job].backend {
+            Backend::C10d => (Agent::new(self.terms(job), name), None),
+            Backend::Static => (Agent::fixed(self.terms(job), name, node), Some(node)),
+        };
         let relay = self.plan.elastic[job].nodes[node].1;
         trace!(self, "agent {} of {} comes as client {client}", agent.node, agent.terms.run);
         self.clients.push(Client::new(ClientPlan { relay, steps: agent.first() }));
         self.reference.add_client();
-        self.elastic.processes.push(Process { job, node, client, agent, rank: None });
+        self.elastic.processes.push(Process { job, node, client, agent, rank });
         self.at(0, Event::Act(client));
     }
 
@@ -148,7 +155,7 @@ impl World {
         self.tally.rounds += 1;
         let ranks = &mut self.elastic.jobs[*job].groups.entry(place.round).or_default().ranks;
         let node = ranks.entry(place.rank).or_insert_with(|| agent.node.clone());
-        if *node == agent.node || self.has_lost {
+        if *node == agent.node || agent.terms.backend == Backend::Static || self.has_lost {
             return Ok(());
         }
         Err(format!("rank {} of round {} is told to {} and to {node}", place.rank, place.round, agent.node))
@@ -240,7 +247,12 @@ impl World {
             || self.elastic.processes.iter().filter(|it| it.job == job && it.agent.terms == terms);
         let alive: Vec<(usize, usize)> =
             of_attempt().filter(|it| self.is_there(it)).map(|it| (it.client, it.node)).collect();
-        let has_failed = of_attempt().any(|it| it.agent.doing == Doing::Over { well: false });
+        let is_static = terms.backend == Backend::Static;
+        // Only the c10d backend can replace one that is gone.
+        let has_failed = of_attempt().any(|it| match it.agent.doing {
+            Doing::Over { well } => !well,
+            _ => is_static && !self.is_there(it),
+        });
         let plan = &self.plan.elastic[job];
         let it = &mut self.elastic.jobs[job];
         let is_settled = it.is_trained || has_failed;
@@ -260,9 +272,12 @@ impl World {
         if has_failed {
             let failed = *it.failed.get_or_insert(self.now);
             if self.now > failed + UNTIL_KILLED {
-                alive.into_iter().try_for_each(|(client, _)| self.process_ends(client))?;
+                return alive.into_iter().try_for_each(|(client, _)| self.process_ends(client));
             }
-            return Ok(());
+            // As Kubernetes does, which does not know that.
+            if !is_static || self.now > failed + 2 * SECOND {
+                return Ok(());
+            }
         }
         let come = plan.nodes.len() - usize::from(plan.lacks_one);
         let is_away = |node: &usize| !alive.iter().any(|(_, of)| of == node) && !it.coming.contains(node);

@@ -132,6 +132,6 @@ fn key_of(key: &[u8]) -> Key {
     if let Some(known) = all.copied().find(|known| known.as_bytes() == key) {
         return known;
     }
-    let is_of_agents = key.starts_with(b"/torch.rendezvous.");
+    let is_of_agents = key.starts_with(b"/torch.rendezvous.") || key.starts_with(b"/static-");
     std::str::from_utf8(key).ok().filter(|_| is_of_agents).map_or("?", agent::key)
 }

@@ -60,6 +60,24 @@ fn what_a_process_behind_a_link_does_is_not_known_while_it_is_away() {
 }
 
 #[test]
+fn a_job_behind_a_link_that_is_away_is_no_second_job() {
+    let mut lab = Lab::new();
+    let role = |lab: &mut Lab, n: u32, run: &str| {
+        lab.connect(n, &format!("10.77.0.{n}"), n);
+        lab.ping(n);
+        lab.set(n, &format!("/{run}/torchelastic/role_info/0"), b"{}");
+    };
+    role(&mut lab, 11, "first");
+    lab.insight.links(LinkCounts::default(), away(&lab, ["train-1".to_owned()]), Vec::new());
+    role(&mut lab, 12, "second");
+    lab.pass(5.0);
+    assert!(lab.texts("two_jobs").is_empty(), "the first may have ended");
+    lab.insight.links(LinkCounts::default(), Vec::new(), Vec::new());
+    lab.pass(5.0);
+    assert_eq!(lab.texts("two_jobs").len(), 1);
+}
+
+#[test]
 fn a_node_whose_link_was_away_for_too_long_is_lost_with_it_and_not_dead() {
     let mut lab = Lab::new();
     lab.complete_run("job", 3);

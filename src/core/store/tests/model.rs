@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Said;
-use crate::core::protocol::keys::{Address, KeyPattern, classify};
+use crate::core::protocol::keys::{Address, KeyPattern, RendezvousPart, classify};
 use crate::core::store::number::parse_counter;
 
 pub(crate) type Key = &'static str;
@@ -59,6 +59,8 @@ pub(crate) struct Model {
     writers: BTreeMap<Key, usize>,
     /// Who has read an address of which rank of which group.
     reads: BTreeSet<(usize, &'static [u8], u32)>,
+    /// Who has used the keys of which run of the static backend.
+    agents: BTreeSet<(usize, &'static [u8])>,
     outcomes: Vec<Outcome>,
 }
 
@@ -95,6 +97,9 @@ impl Model {
             Act::Check(keys) => self.say(Said::Ready(keys.iter().all(|key| self.is_present(key)))),
             Act::Wait(keys) => {
                 self.end_wait(client);
+                for key in keys {
+                    self.uses(client, key);
+                }
                 if keys.iter().all(|key| self.is_present(key)) {
                     self.say(Said::StopWaiting);
                 } else {
@@ -186,6 +191,7 @@ impl Model {
     }
 
     fn get(&mut self, client: usize, key: Key) {
+        self.uses(client, key);
         let value = self.plain.get(key).cloned().unwrap_or_default();
         self.say_text(&value);
         if let (Some(address), Some(&writer)) = (address(key), self.writers.get(key))
@@ -202,6 +208,7 @@ impl Model {
     }
 
     fn write(&mut self, client: usize, key: Key, value: String) {
+        self.uses(client, key);
         if let Some(address) = address(key)
             && self.writers.insert(key, client) != Some(client)
             && address.is_first()
@@ -300,6 +307,25 @@ impl Model {
             self.lose(key);
         }
         self.reads.retain(|(reader, ..)| *reader != client);
+        let (left, stay): (BTreeSet<_>, _) =
+            std::mem::take(&mut self.agents).into_iter().partition(|(agent, _)| *agent == client);
+        self.agents = stay;
+        for (_, run) in left {
+            // The exit barrier of a static run goes with the last who used the run.
+            if !self.agents.iter().any(|(_, other)| *other == run) {
+                let over: Vec<Key> =
+                    self.plain.keys().copied().filter(|key| exit_of(key) == Some(run)).collect();
+                for key in over {
+                    self.lose(key);
+                }
+            }
+        }
+    }
+
+    fn uses(&mut self, client: usize, key: Key) {
+        if let Some(run) = address(key).and_then(|it| it.run_id).or_else(|| exit_of(key)) {
+            self.agents.insert((client, run));
+        }
     }
 
     /// Spends the addresses, but for `keep`, of those who have read the one of `rank`, wave by wave.
@@ -344,6 +370,19 @@ impl Model {
 fn address(key: Key) -> Option<Address<'static>> {
     match classify(key.as_bytes()) {
         Some(KeyPattern::Address(address)) => Some(address),
+        _ => None,
+    }
+}
+
+/// The run of the static backend whose exit barrier a key is of.
+fn exit_of(key: Key) -> Option<&'static [u8]> {
+    use RendezvousPart::{ExitBarrier, ExitBarrierDone};
+    match classify(key.as_bytes()) {
+        Some(KeyPattern::Rendezvous {
+            run_id,
+            part: ExitBarrier { in_round: false } | ExitBarrierDone { in_round: false },
+            ..
+        }) => Some(run_id),
         _ => None,
     }
 }

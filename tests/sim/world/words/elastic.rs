@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::super::super::agent::{Doing, key};
+use super::super::super::agent::{Backend, Doing, key};
 use super::super::super::client::State;
 use super::super::{Checked, World, relay_of};
 use super::Moment;
@@ -15,20 +15,22 @@ use crate::core::store::tests::model::Act;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AgentNow {
     /// Its place among all that were ever there.
-    no: usize,
-    is_alive: bool,
+    pub(super) no: usize,
+    pub(super) is_alive: bool,
     /// The server has heard of it.
-    is_known: bool,
+    pub(super) is_known: bool,
+    /// It has said that it is there: with the static backend, its role.
+    pub(super) has_told: bool,
     /// It waits for a key of another.
-    waits: bool,
-    doing: Doing,
+    pub(super) waits: bool,
+    pub(super) doing: Doing,
     /// The node rank that the state gave it last.
-    rank: Option<usize>,
+    pub(super) rank: Option<usize>,
 }
 
 impl AgentNow {
     /// Its workers have done their work.
-    fn has_finished(&self) -> bool {
+    pub(super) fn has_finished(&self) -> bool {
         matches!(self.doing, Doing::AtExit | Doing::Closes { well: true } | Doing::Over { well: true })
     }
 }
@@ -38,9 +40,9 @@ fn is_in(state: &RendezvousState, node: &Node) -> bool {
 }
 
 /// A run of agents with what is known of it.
-struct RunOf<'w> {
-    world: &'w World,
-    run: &'w str,
+pub(super) struct RunOf<'w> {
+    pub(super) world: &'w World,
+    pub(super) run: &'w str,
 }
 
 impl RunOf<'_> {
@@ -52,11 +54,11 @@ impl RunOf<'_> {
         &self.world.elastic.processes[agent.no].agent.node
     }
 
-    fn agents<'m>(&self, moment: &'m Moment) -> impl Iterator<Item = &'m AgentNow> {
+    pub(super) fn agents<'m>(&self, moment: &'m Moment) -> impl Iterator<Item = &'m AgentNow> {
         moment.agents.iter().filter(|it| self.world.elastic.processes[it.no].agent.terms.run == self.run)
     }
 
-    fn was(&self, holds: impl Fn(&Moment) -> bool, why: &str) -> Checked {
+    pub(super) fn was(&self, holds: impl Fn(&Moment) -> bool, why: &str) -> Checked {
         self.world.was(holds, why)
     }
 
@@ -70,18 +72,18 @@ impl RunOf<'_> {
     }
 
     /// Whether so many were so, not all at the same moment.
-    fn were(&self, many: usize, holds: impl Fn(&Moment, &AgentNow) -> bool, why: &str) -> Checked {
+    pub(super) fn were(&self, many: usize, holds: impl Fn(&Moment, &AgentNow) -> bool, why: &str) -> Checked {
         let all = 0..self.world.elastic.processes.len();
         yes(all.filter(|&no| self.was_one(no, &holds)).count() >= many, why)
     }
 
     /// Whether the server may have lost it with its link. It may also have died with its relay, which nobody tells.
-    fn is_cut_off(&self, agent: &AgentNow) -> bool {
+    pub(super) fn is_cut_off(&self, agent: &AgentNow) -> bool {
         let relay = self.relay_of(agent).map(|relay| &self.world.relays[relay]);
         relay.is_some_and(|relay| relay.was_long_away || !agent.is_alive)
     }
 
-    fn relay_of(&self, agent: &AgentNow) -> Option<usize> {
+    pub(super) fn relay_of(&self, agent: &AgentNow) -> Option<usize> {
         self.world.clients[self.world.elastic.processes[agent.no].client].plan.relay
     }
 
@@ -256,6 +258,8 @@ impl World {
         let now = |(no, it): (usize, &super::super::elastic::Process)| {
             let client = &self.clients[it.client];
             let waits = match client.state {
+                // An answer that is on its way ends the wait: the server can know no more.
+                State::Reading(no) if self.reference.is_answered(it.client, no) => false,
                 State::Reading(no) => match &client.issued[no] {
                     Act::Wait(keys) => keys.iter().any(|key| *key != it.agent.terms.state_key()),
                     _ => false,
@@ -266,6 +270,7 @@ impl World {
                 no,
                 is_alive: !client.is_gone(),
                 is_known: self.heard_of.contains(&it.client),
+                has_told: client.issued.len() > 1,
                 waits,
                 doing: it.agent.doing,
                 rank: it.rank,
@@ -275,12 +280,14 @@ impl World {
     }
 
     pub(super) fn check_said_of_agents(&self, run: &str, said: &Explanation) -> Checked {
-        RunOf { world: self, run }.check(said)
+        let run = RunOf { world: self, run };
+        if run.is_static() { run.check_fixed(said) } else { run.check(said) }
     }
 
     /// What is shown of a run of agents.
     pub(super) fn check_agents(&self, shown: &Run) -> Checked {
-        RunOf { world: self, run: &shown.summary.run_id }.check_shown(shown)
+        let run = RunOf { world: self, run: &shown.summary.run_id };
+        if run.is_static() { run.check_fixed_shown(shown) } else { run.check_shown(shown) }
     }
 
     /// Whether those who wait for a node that never comes are told so.
@@ -289,7 +296,11 @@ impl World {
             self.elastic.processes.iter().rfind(|it| it.job == job && !self.clients[it.client].is_gone());
         let (Some(server), Some(it)) = (&self.server, alive) else { return false };
         let shown = server.watch.run(&it.agent.terms.run, None, None);
-        shown
-            .is_some_and(|run| run.explanations.iter().any(|said| said.holds && said.code == "nodes_missing"))
+        let codes = match it.agent.terms.backend {
+            Backend::C10d => &["nodes_missing"][..],
+            Backend::Static => &["nodes_missing", "waiting_for_node", "rank_zero_slow"],
+        };
+        let is_it = |said: &Explanation| said.holds && codes.contains(&said.code.as_str());
+        shown.is_some_and(|run| run.explanations.iter().any(is_it))
     }
 }

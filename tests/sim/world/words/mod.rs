@@ -5,6 +5,7 @@
 //! everything last got through. Only deaths are never to be said too early.
 
 mod elastic;
+mod fixed;
 mod links;
 mod ranks;
 mod runs;
@@ -161,7 +162,7 @@ impl World {
             let checked = match number_behind(&run.summary.run_id) {
                 _ if is_job && self.plan.job.is_none() => self.check_workers(&job_name(), run),
                 _ if is_job => self.check_job(run),
-                Some(("elastic", _)) => self.check_agents(run),
+                Some(("elastic" | "static", _)) => self.check_agents(run),
                 _ => self.check_run(run),
             };
             checked.map_err(|why| {
@@ -181,7 +182,7 @@ impl World {
             _ if is_of_job && self.plan.job.is_none() => self.check_said_of_workers(&job_name(), said),
             _ if is_of_job => self.check_said_of_ranks(said),
             Some(("run", run)) => self.check_said_of_run(run, said),
-            Some(("elastic", _)) => {
+            Some(("elastic" | "static", _)) => {
                 self.check_said_of_agents(said.run_id.as_deref().unwrap_or_default(), said)
             }
             Some(("pods", gate)) => self.check_said_of_gate(gate, said),
