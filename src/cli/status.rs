@@ -193,7 +193,9 @@ fn has_more_to_tell(run: &RunSummary) -> bool {
     let ranks_missing =
         run.ranks.as_ref().is_some_and(|ranks| ranks.expected.is_some_and(|n| ranks.joined < n));
     let missing = run.nodes.missing.is_some_and(|n| n > 0);
-    !run.state.is_over() && (run.explanation.is_some() || missing || ranks_missing || run.exit.is_some())
+    let too_few_or_many = run.ranks.as_ref().is_some_and(|ranks| ranks.gone > 0) || run.nodes.redundant > 0;
+    let is_told = run.explanation.is_some() || run.exit.is_some();
+    !run.state.is_over() && (is_told || missing || ranks_missing || too_few_or_many)
 }
 
 /// Everything about some of the runs.

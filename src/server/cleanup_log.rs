@@ -69,14 +69,15 @@ impl OnCleanup for CleanupLog {
                 if *cause == DropCause::UnknownKey {
                     return self.throttled(Repeated::UnknownKeys, |held_back| {
                         let example = ShownKey(example);
-                        tracing::warn!(
+                        tracing::info!(
                             store,
                             cause = cause.name(),
                             keys,
                             held_back,
-                            "dropped {keys} keys of a process group that this rallypoint does not know, such as \
-                             `{example}`, with the last worker: is PyTorch newer than rallypoint? Please report the \
-                             key. A program's own keys are safe under names without `default_pg/`"
+                            "dropped {} of a process group with its last worker, such as `{example}`: of the program, \
+                             or of a PyTorch that is newer than this rallypoint (then please report the key). A \
+                             program's own keys stay under names without `default_pg/`",
+                            counted(*keys as u64, "key", "keys")
                         );
                     });
                 }

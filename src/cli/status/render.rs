@@ -227,10 +227,12 @@ impl Sheet {
             .iter()
             .flat_map(|whole| &whole.missing)
             .filter_map(|node| match (node.rank, node.name.as_deref().map(clean)) {
-                (Some(rank), Some(name)) => Some(format!("node {rank} ({name})")),
-                (Some(rank), None) => Some(format!("node {rank}")),
-                (None, Some(name)) => Some(name),
-                (None, None) => None,
+                // Without a better name it is called by its rank.
+                (Some(rank), Some(name)) if name != format!("node {rank}") => {
+                    Some(format!("node {rank} ({name})"))
+                }
+                (Some(rank), _) => Some(format!("node {rank}")),
+                (None, name) => name,
             })
             .collect();
         let ranks: Vec<u64> = whole

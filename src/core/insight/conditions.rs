@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::expect::Plan;
-use super::missing::missing;
+use super::missing::{is_gone, missing};
 use super::reason::{Evidence, Finding, Names, Reason};
 use super::run::{Membership, TrackedNode, TrackedRun};
-use crate::api::{Expected, RunKind, RunState, Seen};
+use crate::api::{Expected, MissingNode, RunKind, RunState, Seen};
 use crate::core::gate::{Announcement, Missing};
 use crate::core::ids::{Elapsed, Timestamp, count};
 
@@ -80,13 +80,16 @@ fn joining(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
     // Without a number, and while nodes go on with the attempt before, the waits of a static run show what is missing.
     let is_plain = expected.is_some() && run.not_again().next().is_none();
     if is_short && joined > 0 && (run.kind() == RunKind::C10d || is_plain) {
-        let name = |rank: Option<u32>| format!("node {}", rank.unwrap_or_default());
-        let missing = missing(run, plan, expected).into_iter();
+        let name = |node: MissingNode| {
+            node.name.unwrap_or_else(|| format!("node {}", node.rank.unwrap_or_default()))
+        };
+        let (gone, missing): (Vec<_>, Vec<_>) = missing(run, plan, expected).into_iter().partition(is_gone);
         let reason = Reason::NodesMissing {
             joined,
             expected: expected.map(|expected| expected.min),
             from: expected.map(|expected| expected.source),
-            missing: Names::of(missing.map(|node| node.name.unwrap_or_else(|| name(node.rank)))),
+            missing: Names::of(missing.into_iter().map(name)),
+            gone: Names::of(gone.into_iter().map(name)),
             present,
             waited,
         };

@@ -50,6 +50,9 @@ pub(super) struct Wanted {
     is_role: bool,
 }
 
+/// The connections by which ranks and agents are known, by address and process id. `None` where several are alike.
+type Processes = HashMap<(IpAddr, u32), Option<ConnId>>;
+
 /// Tells who must write `key`.
 pub(super) fn wanted(key: &[u8]) -> Wanted {
     let none = Wanted {
@@ -74,7 +77,9 @@ pub(super) fn wanted(key: &[u8]) -> Wanted {
                 RendezvousPart::RoleInfo(node) => {
                     Wanted { is_role: true, ..of_run(run_id, ExpectedWriter::Node(node), "the role") }
                 }
-                RendezvousPart::AssignedRanks(_) => of_run(run_id, ExpectedWriter::Node(0), "its ranks"),
+                RendezvousPart::AssignedRanks(_) => {
+                    of_run(run_id, ExpectedWriter::Node(0), "the assigned ranks")
+                }
                 RendezvousPart::ExitBarrierDone { .. } | RendezvousPart::ExitBarrier { .. } => {
                     of_run(run_id, ExpectedWriter::LastAtExit, "the exit barrier")
                 }
@@ -85,7 +90,9 @@ pub(super) fn wanted(key: &[u8]) -> Wanted {
             (AddressKind::RoleInfo, Some(run)) => {
                 Wanted { is_role: true, ..of_run(run, ExpectedWriter::Node(address.node_rank()), "the role") }
             }
-            (AddressKind::AssignedRanks, Some(run)) => of_run(run, ExpectedWriter::Node(0), "its ranks"),
+            (AddressKind::AssignedRanks, Some(run)) => {
+                of_run(run, ExpectedWriter::Node(0), "the assigned ranks")
+            }
             (AddressKind::NcclId, _) if address.sub_group.is_none() && address.member == 0 => {
                 Wanted { writer: ExpectedWriter::NcclRankZero, what: "the NCCL id", ..none }
             }
@@ -456,11 +463,11 @@ impl Graph<'_> {
     /// Everything that the waits show, one explanation for each root.
     pub(super) fn explain(&self) -> Vec<(Option<RunKey>, Finding)> {
         struct Group {
-            waiters: usize,
             since: Timestamp,
             root: Root,
             waits: Vec<ConnId>,
         }
+        let processes = OnceCell::new();
         let mut groups: HashMap<(RunKey, String), Group> = HashMap::new();
         // Waits for the same writer have the same root.
         let mut roots: HashMap<(RunKey, Option<u64>, ExpectedWriter, &str), Root> = HashMap::new();
@@ -484,25 +491,28 @@ impl Graph<'_> {
                 Root::At { writer, what, .. } => format!("{writer:?} {what}"),
                 Root::Cycle { members, .. } => format!("cycle {:?}", members.iter().min()),
             };
-            let new = Group { waiters: 0, since: wait.since, root: root.clone(), waits: Vec::new() };
+            let new = Group { since: wait.since, root: root.clone(), waits: Vec::new() };
             let group = groups.entry((run, about)).or_insert(new);
             if let (Some(of_group), Some(of_this)) = (group.root.rank(), root.rank())
                 && of_this < of_group
             {
                 group.root = root;
             }
-            group.waiters = group.waiters.saturating_add(1);
-            if group.waits.len() < WAITS_SHOWN {
-                group.waits.push(conn);
-            }
+            group.waits.push(conn);
             group.since = group.since.min(wait.since);
         }
         let mut told: Vec<_> = groups
             .into_iter()
             .filter_map(|((key, about), group)| {
                 let run = self.runs.get(&key)?;
-                let reason = self.reason(run, &group.root, group.waiters, group.since)?;
-                let waits = group.waits.iter().filter_map(|conn| self.store.waits.get(conn));
+                let waits = || group.waits.iter().filter_map(|conn| self.store.waits.get(conn));
+                let mut reason = self.reason(run, &group.root, group.waits.len(), group.since)?;
+                if let Reason::WaitingForGroup { others, .. } = &mut reason {
+                    let members: Option<HashSet<ConnId>> =
+                        waits().map(|wait| self.member(wait, &processes)).collect();
+                    *others = members.map(|there| self.others(run, &there)).unwrap_or_default();
+                }
+                let waits = waits().take(WAITS_SHOWN);
                 let waits = waits.map(|wait| self.evidence(wait.view.conn, wait));
                 Some((Some(key), Finding::new(reason, about, group.since).seen(waits)))
             })
@@ -526,7 +536,7 @@ impl Graph<'_> {
 
     /// The connections by which ranks and agents are known, by address and process id: a process may wait on another
     /// connection. `None` where several are alike.
-    fn processes(&self) -> HashMap<(IpAddr, u32), Option<ConnId>> {
+    fn processes(&self) -> Processes {
         let mut processes = HashMap::new();
         for (&conn, client) in self.store.clients.iter().filter(|(_, client)| client.is_member()) {
             let Some(pid) = client.pid else { continue };
@@ -534,6 +544,16 @@ impl Graph<'_> {
             *known = known.filter(|known| *known == conn);
         }
         processes
+    }
+
+    /// The connection by which the process of a wait is known as a rank or an agent.
+    fn member(&self, wait: &Waiting, processes: &OnceCell<Processes>) -> Option<ConnId> {
+        let conn = wait.view.conn;
+        if self.store.clients.get(&conn).is_some_and(Client::is_member) {
+            return Some(conn);
+        }
+        let pid = wait.view.pid?;
+        *processes.get_or_init(|| self.processes()).get(&(wait.view.peer.ip(), pid))?
     }
 
     /// Waits for keys that are none of PyTorch's.
@@ -544,14 +564,7 @@ impl Graph<'_> {
         let mut by_key: BTreeMap<&[u8], Vec<(Option<ConnId>, &Waiting)>> = BTreeMap::new();
         for wait in self.store.waits.values() {
             let Some(key) = wait.view.missing.first().filter(|key| is_own(key)) else { continue };
-            let conn = wait.view.conn;
-            let is_member = self.store.clients.get(&conn).is_some_and(Client::is_member);
-            let of_process = || {
-                let processes = processes.get_or_init(|| self.processes());
-                *processes.get(&(wait.view.peer.ip(), wait.view.pid?))?
-            };
-            let member = if is_member { Some(conn) } else { of_process() };
-            by_key.entry(key).or_default().push((member, wait));
+            by_key.entry(key).or_default().push((self.member(wait, &processes), wait));
         }
         let mut found = Vec::new();
         for (key, waits) in by_key {
@@ -592,16 +605,15 @@ impl Graph<'_> {
         let who = Names::of_some(&members, |(conn, _)| self.who(*conn));
         let run = run.and_then(|run| self.runs.get(run));
         let ended = run.map(|run| self.ended_ranks(run)).unwrap_or_default();
+        let there: HashSet<ConnId> = members.iter().map(|(conn, _)| *conn).collect();
+        let others = run.filter(|_| all_are_known).map(|run| self.others(run, &there)).unwrap_or_default();
         let reason = if let Some(barrier) = barrier_of(key, size) {
-            let there: HashSet<ConnId> = members.iter().map(|(conn, _)| *conn).collect();
-            let others =
-                run.filter(|_| all_are_known).map(|run| self.others(run, &there)).unwrap_or_default();
             let size = size.and_then(|size| u32::try_from(size).ok());
             Reason::WaitingAtBarrier { barrier, who, size, others, ended, waited }
         } else {
             let similar = members.iter().find_map(|(_, wait)| wait.view.similar.as_ref());
             let similar = similar.map(|key| ShownKey(key).to_string());
-            Reason::WaitingForKey { key: about.clone(), who, similar, ended, waited }
+            Reason::WaitingForKey { key: about.clone(), who, similar, others, ended, waited }
         };
         let waits = members.iter().map(|(conn, wait)| self.evidence(*conn, wait));
         Some(Finding::new(reason, about, since).seen(waits))
@@ -684,7 +696,8 @@ impl Graph<'_> {
                     }
                     ExpectedWriter::Group(_) => {
                         let what = if what == "a barrier" { who } else { format!("{what} of {who}") };
-                        Reason::WaitingForGroup { what, waiters, waited }
+                        let (others, ended) = (Names::default(), self.ended_ranks(run));
+                        Reason::WaitingForGroup { what, waiters, others, ended, waited }
                     }
                     ExpectedWriter::LastAtExit | ExpectedWriter::Unknown => return None,
                 })

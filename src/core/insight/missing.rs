@@ -8,6 +8,10 @@ use crate::api::{Expected, MissingNode, RunKind};
 use crate::core::gate::GateSnapshot;
 use crate::core::ids::{Timestamp, count};
 
+/// What [`MissingNode::known_from`] says of nodes that had joined.
+const DIED: &str = "died";
+const REMOVED: &str = "removed";
+
 /// The gate of a run that has nothing else.
 fn gate_of<'p>(run: &TrackedRun, plan: &'p Plan) -> Option<&'p GateSnapshot> {
     plan.gate().filter(|_| run.kind() == RunKind::Announced)
@@ -46,8 +50,10 @@ pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>)
     }
     let mut names = HashSet::new();
     let is_new = |node: &MissingNode| node.name.as_ref().is_none_or(|name| names.insert(name.clone()));
-    let all =
-        announced(plan, &there).chain(named(run, plan, &there)).chain(without_role(run, plan, expected));
+    let all = gone(run, &there)
+        .chain(announced(plan, &there))
+        .chain(named(run, plan, &there))
+        .chain(without_role(run, plan, expected));
     all.filter(is_new).take(MISSING_SHOWN.min(wanted)).collect()
 }
 
@@ -70,7 +76,22 @@ fn announced<'a>(plan: &'a Plan, there: &'a HashSet<&str>) -> impl Iterator<Item
     pods.chain(missing.filter(|node| !node.name.as_deref().is_some_and(|name| there.contains(name))))
 }
 
-/// Nodes that an operator named, those of an earlier round, and those that died.
+/// Nodes that had joined, and died or were taken out of the round.
+fn gone<'a>(run: &'a TrackedRun, there: &'a HashSet<&str>) -> impl Iterator<Item = MissingNode> + 'a {
+    let died = run.nodes().iter().filter(|node| node.gone.is_some() && !node.finished);
+    let died = died.filter(|node| !there.contains(node.name.as_str()));
+    let died = died.map(|node| known(node.name.clone(), node.rank, DIED, node.gone));
+    // A frozen agent, or one that is cut off: others have taken it out of the round.
+    let left = run.life().left.values().filter(|node| !there.contains(node.name.as_str()));
+    died.chain(left.map(|node| known(node.name.clone(), None, REMOVED, None)))
+}
+
+/// Whether it is missing because it is gone: it had joined.
+pub(super) fn is_gone(node: &MissingNode) -> bool {
+    node.known_from == DIED || node.known_from == REMOVED
+}
+
+/// Nodes that an operator named, and those of an earlier round.
 fn named<'a>(
     run: &'a TrackedRun,
     plan: &'a Plan,
@@ -81,12 +102,7 @@ fn named<'a>(
     let named = named.map(|name| known(name.clone(), None, "named", None));
     let earlier = run.life().earlier.iter().filter(|node| !there.contains(node.name.as_str()));
     let earlier = earlier.map(|node| known(node.name.clone(), None, "earlier_round", Some(node.last_seen)));
-    let died = run.nodes().iter().filter(|node| node.gone.is_some() && !node.finished);
-    let died = died.map(|node| known(node.name.clone(), node.rank, "died", node.gone));
-    // A frozen agent, or one that is cut off: others have taken it out of the round.
-    let left = run.life().left.values().filter(|node| !there.contains(node.name.as_str()));
-    let left = left.map(|node| known(node.name.clone(), None, "removed", None));
-    named.chain(earlier).chain(died).chain(left)
+    named.chain(earlier)
 }
 
 /// Node ranks of a static run that have not written their role.

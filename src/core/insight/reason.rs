@@ -42,6 +42,8 @@ pub enum Reason {
         expected: Option<u32>,
         from: Option<ExpectedFrom>,
         missing: Names,
+        /// Of those that had joined: who died, or was taken out.
+        gone: Names,
         present: Names,
         waited: Elapsed,
     },
@@ -119,13 +121,23 @@ pub enum Reason {
         waited: Elapsed,
     },
     /// Waits at a store-based barrier, or in a sub-group.
-    WaitingForGroup { what: String, waiters: usize, waited: Elapsed },
+    WaitingForGroup {
+        what: String,
+        waiters: usize,
+        /// The other processes of the run: those that wait elsewhere or nowhere.
+        others: Names,
+        /// Those that have ended.
+        ended: Names,
+        waited: Elapsed,
+    },
     /// Waits for a key that is none of PyTorch's.
     WaitingForKey {
         key: String,
         who: Names,
         /// A key that is there and differs from it by a slip.
         similar: Option<String>,
+        /// The other processes of the run: those that wait elsewhere or nowhere.
+        others: Names,
         /// Processes of the run that have ended: one of them may have been to write it.
         ended: Names,
         waited: Elapsed,
@@ -380,7 +392,9 @@ impl Reason {
     pub fn certainty(&self) -> Certainty {
         let is_eliminated = match self {
             Self::PodsMissing { missing, .. } | Self::NodesMissing { missing, .. } => !missing.is_empty(),
-            Self::WaitingAtBarrier { others, .. } => !others.is_empty(),
+            Self::WaitingAtBarrier { others, .. }
+            | Self::WaitingForKey { others, .. }
+            | Self::WaitingForGroup { others, .. } => !others.is_empty(),
             Self::RankZeroSlow { whereabouts, .. }
             | Self::WaitingForNode { whereabouts, .. }
             | Self::WaitingForRank { whereabouts, .. } => {

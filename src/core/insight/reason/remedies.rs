@@ -8,6 +8,12 @@ impl Reason {
     /// What to do about it; empty if there is nothing to do.
     pub fn remedy(&self) -> &'static str {
         match self {
+            Self::NodesMissing { joined, expected, gone, .. }
+                if expected.unwrap_or(0).saturating_sub(*joined) as usize <= gone.count()
+                    && !gone.is_empty() =>
+            {
+                "look why the nodes that are gone ended, or were taken out; the round needs them or replacements"
+            }
             Self::NodesMissing { expected: None, .. } => {
                 "tell the server how many are expected (rallypoint ctl expect RUN N, or serve --nodes), and look which \
                  pods have not started or do not reach this server"
@@ -57,7 +63,11 @@ impl Reason {
             Self::WaitingForKey { similar: Some(_), .. } => {
                 "one of the two names may be a slip: compare the parts of the program that write and read it"
             }
-            Self::WaitingForKey { ended, .. } | Self::WaitingAtBarrier { ended, .. } if !ended.is_empty() => {
+            Self::WaitingForKey { ended, .. }
+            | Self::WaitingAtBarrier { ended, .. }
+            | Self::WaitingForGroup { ended, .. }
+                if !ended.is_empty() =>
+            {
                 "look why those processes ended; what they had to write does not come any more"
             }
             Self::WaitingAtBarrier { .. } => {
@@ -71,6 +81,10 @@ impl Reason {
             Self::RankZeroSlow { whereabouts: Whereabouts::LeftRound, .. }
             | Self::WaitingForNode { whereabouts: Whereabouts::LeftRound, .. } => {
                 "look why that node left: was it frozen, or cut off? The others give up after their time-out"
+            }
+            Self::WaitingForKey { others, .. } if !others.is_empty() => {
+                "look which part of the program writes that key, whether its name is the same there, and what the processes \
+                 do that are not there"
             }
             Self::WaitingForKey { .. } => {
                 "look which part of the program writes that key, and whether its name is the same there"
@@ -112,7 +126,7 @@ impl Reason {
                  until their time-out; when it comes back, it has to join again"
             }
             Self::RankLost { .. } => {
-                "look at the log of that process; the others wait for it until their time-out"
+                "look at the log of what ended; the others wait for it until their time-out"
             }
             Self::RanksEnded { soon: Some(_), .. } => {
                 "look at the logs: could they connect to each other at the addresses that they published? GLOO_SOCKET_IFNAME \
@@ -204,6 +218,9 @@ impl Reason {
             Self::Rendezvous(said) => said.remedy,
             Self::RunEnded { .. } => {
                 "whether they succeeded cannot be seen here: their exit codes and logs tell"
+            }
+            Self::StandsBy { unreported: 0, .. } => {
+                "nothing, if they are spares; a second job needs another --rdzv-id"
             }
             Self::StandsBy { .. }
             | Self::RunStarted { .. }

@@ -83,6 +83,11 @@ fn of_ranks(n: u32, whole: Option<u32>) -> String {
     }
 }
 
+/// The other processes of a run in which some wait.
+fn not_there(others: &Names, ended: &Names) -> String {
+    format!("{}{}", if_any("; not there: ", others), if_any("; ended: ", ended))
+}
+
 /// What follows a sentence, if there is something.
 fn if_any(before: &str, names: &Names) -> String {
     if names.is_empty() { String::new() } else { format!("{before}{names}") }
@@ -184,16 +189,21 @@ impl Reason {
                 let there = format!("{announced} of {expected} pods have announced themselves");
                 format!("{there}; {who} {} been missing for {waited}", has(n))
             }
-            Self::NodesMissing { joined, expected: Some(expected), from, missing, present, waited } => {
-                let there = of_expected(*joined, Some(*expected));
-                let n = expected.saturating_sub(*joined) as usize;
-                let who = who_is_missing(n, missing, present, *waited);
+            Self::NodesMissing { joined, expected: Some(expected), from, missing, gone, present, waited } => {
+                let (there, are) = (of_expected(*joined, Some(*expected)), has(*joined as usize));
+                let n = (expected.saturating_sub(*joined) as usize).saturating_sub(gone.count());
+                let who = match n {
+                    0 => format!(" and waited {waited}"),
+                    n => format!("; {}", who_is_missing(n, missing, present, *waited)),
+                };
                 let from = from.map(|from| format!(" ({expected} by {})", says_who(from)));
-                format!("{there} {} joined; {who}{}", has(*joined as usize), from.unwrap_or_default())
+                let gone = if_any("; gone: ", gone);
+                format!("{there} {are} joined{who}{gone}{}", from.unwrap_or_default())
             }
-            Self::NodesMissing { joined, present, waited, .. } => format!(
-                "{} joined ({present}) and waited {waited} for more; nobody has said how many there should be",
+            Self::NodesMissing { joined, gone, present, waited, .. } => format!(
+                "{} joined ({present}) and waited {waited} for more{}; nobody has said how many there should be",
                 have(*joined as usize, "node", "nodes"),
+                if_any("; gone: ", gone),
             ),
             Self::RoundNotComplete { joined, expected, from, asks_for_more, waited } => format!(
                 "{} joined and the round is not complete after {waited}, although {expected} by {} {} enough: {}",
@@ -345,21 +355,20 @@ impl Reason {
                     "{waits}: {whereabouts}; {published} published, {connected} connected{missing}{ended}"
                 )
             }
-            Self::WaitingForGroup { what, waiters, waited } => {
-                format!("{} {waited} for {what}", clients(*waiters))
+            Self::WaitingForGroup { what, waiters, others, ended, waited } => {
+                format!("{} {waited} for {what}{}", clients(*waiters), not_there(others, ended))
             }
-            Self::WaitingForKey { key, who, similar, ended, waited } => {
+            Self::WaitingForKey { key, who, similar, others, ended, waited } => {
                 let has = has(who.count());
                 let similar = similar.as_ref().map_or_else(String::new, |key| format!("; `{key}` exists"));
-                let ended = if_any("; ended: ", ended);
-                format!("{who} {has} waited {waited} for `{key}`, which nobody has written{similar}{ended}")
+                let others = not_there(others, ended);
+                format!("{who} {has} waited {waited} for `{key}`, which nobody has written{similar}{others}")
             }
             Self::WaitingAtBarrier { barrier, who, size, others, ended, waited } => {
                 let of = size.map_or_else(String::new, |size| format!(" of {size}"));
                 let waits =
                     format!("{who} {} waited {waited} at the barrier `{barrier}`{of}", has(who.count()));
-                let (others, ended) = (if_any("; not there: ", others), if_any("; ended: ", ended));
-                format!("{waits}{others}{ended}")
+                format!("{waits}{}", not_there(others, ended))
             }
             Self::ElasticDeadlock { newcomer, rank_zero, waited } => format!(
                 "deadlock for {waited}: {newcomer} joined a running job and waits for MASTER_ADDR, which {rank_zero} \

@@ -210,7 +210,7 @@ fn faults_of_ranks_without_agents() {
             },
             code: "rank_lost",
             says: &["rank 1 on host1", "2 of 4 are still there"],
-            remedy: "look at the log of that process",
+            remedy: "look at the log of what ended",
             within: FACT,
             never: &["0 of 4"],
         },
@@ -274,11 +274,38 @@ fn faults_of_ranks_without_agents() {
             code: "waiting_for_key",
             says: &[
                 "rank 1 on host1 and rank 2 on host2 have waited",
-                "`data_redy`, which nobody has written",
+                "`data_redy`, which nobody has written; not there: rank 0 on host0",
             ],
             remedy: "whether its name is the same",
             within: WAIT,
             never: &["deadlock"],
+        },
+        Fault {
+            name: "env: a rank does not make a sub-group with the others",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                lab.wait(0, &["/default_pg/0//1//cpu//0/2"]);
+                lab.wait(1, &["/default_pg/0//1//cpu//0/2"]);
+            },
+            code: "waiting_for_group",
+            says: &["2 processes have waited", "rank 2 of the sub-group 1; not there: rank 2 on host2"],
+            remedy: "have not reached this call",
+            within: WAIT,
+            never: &["ended", "deadlock"],
+        },
+        Fault {
+            name: "env: a rank has ended when the others make a sub-group",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                lab.leave(2);
+                lab.wait(0, &["/default_pg/0//1//cpu//0/2"]);
+                lab.wait(1, &["/default_pg/0//1//cpu//0/2"]);
+            },
+            code: "waiting_for_group",
+            says: &["rank 2 of the sub-group 1; ended: rank 2 on host2 ("],
+            remedy: "look why those processes ended",
+            within: WAIT,
+            never: &["not there", "deadlock"],
         },
         Fault {
             name: "env: a key that nobody writes is one slip from a key that is there",
@@ -428,7 +455,7 @@ fn faults_of_static_runs() {
                 lab.static_node(12, "none", 2, 3);
             },
             code: "rank_zero_slow",
-            says: &["its ranks", "it is there, and goes on with the attempt before"],
+            says: &["the assigned ranks", "it is there, and goes on with the attempt before"],
             remedy: "restart all agents",
             within: WAIT,
             never: &["it has not come", "missing"],
@@ -444,6 +471,19 @@ fn faults_of_static_runs() {
             remedy: "missing node",
             within: WAIT,
             never: &["deadlock"],
+        },
+        Fault {
+            name: "static: of the nodes that are not there, one has never come and one has died",
+            play: |lab| {
+                lab.static_node(0, "s", 0, 3);
+                lab.static_node(1, "s", 1, 3);
+                lab.leave(1);
+            },
+            code: "nodes_missing",
+            says: &["1 of 3 nodes has joined", "; node 2 has been missing", "; gone: node 1 ("],
+            remedy: "missing node",
+            within: WAIT,
+            never: &["node 1 and node 2", "node 1 has been missing"],
         },
         Fault {
             name: "static: a node with a larger --nnodes waits for ranks that nobody hands out",
@@ -1010,10 +1050,27 @@ fn faults_of_backends() {
                 lab.cas(0, "job", "drop:1");
             },
             code: "nodes_missing",
-            says: &["1 of 3 nodes has joined", "2 have been missing", "node1 among them"],
+            says: &["1 of 3 nodes has joined", "1 has been missing", "gone: node1"],
             remedy: "",
             within: WAIT,
             never: &["died or failed"],
+        },
+        Fault {
+            name: "c10d: only the node that was cut off is not there",
+            play: |lab| {
+                lab.insight.expect("job", Expectation { min: 2, max: 2, names: Vec::new() });
+                for n in 0..2 {
+                    lab.agent(n, "job");
+                    lab.cas(n, "job", "join");
+                }
+                lab.pass(1.0);
+                lab.cas(0, "job", "drop:1");
+            },
+            code: "nodes_missing",
+            says: &["1 of 2 nodes has joined and waited", "; gone: node1 (2 by"],
+            remedy: "look why the nodes that are gone ended",
+            within: WAIT,
+            never: &["been missing", "is it scheduled"],
         },
         Fault {
             name: "c10d: a node that is dead is taken out of the round",

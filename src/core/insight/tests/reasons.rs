@@ -61,10 +61,11 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 expected: Some(4),
                 from,
                 missing: names(&["train-llm-2"]),
+                gone: names(&[]),
                 present: names(&["train-llm-0", "train-llm-1", "train-llm-3"]),
                 waited: secs(41.0),
             },
-            "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or have a known rank. Else the sentence names the nodes that are there.",
+            "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or have a known rank. Else the sentence names the nodes that are there. Nodes that had joined and died, or were taken out, are told apart: `gone`.",
         ),
         (
             Reason::RoundNotComplete {
@@ -187,21 +188,24 @@ fn examples() -> Vec<(Reason, &'static str)> {
         ),
         (
             Reason::WaitingForGroup {
-                what: "the last rank to arrive at a barrier".into(),
-                waiters: 3,
+                what: "the address of rank 2 of the sub-group tp".into(),
+                waiters: 2,
+                others: names(&["rank 2 on train-llm-1"]),
+                ended: names(&[]),
                 waited: secs(30.0),
             },
-            "Waits at a store-based barrier, or for a member of a sub-group.",
+            "Waits at a store-based barrier, or for a member of a sub-group. Who is not there is found by elimination: all processes of the run that do not wait there. A sub-group may be of some of them only.",
         ),
         (
             Reason::WaitingForKey {
                 key: "data_redy".into(),
                 who: names(&["rank 1 on train-llm-1", "rank 2 on train-llm-1"]),
                 similar: Some("data_ready".into()),
+                others: names(&["rank 0 on train-llm-0"]),
                 ended: names(&[]),
                 waited: secs(30.0),
             },
-            "Ranks or agents wait for a key that is none of PyTorch's: a program's own. Some programs wait like this for long, so it is a note. A key that exists is named if it differs by one slip, and ranks that have ended are named, for one of them may have been to write it.",
+            "Ranks or agents wait for a key that is none of PyTorch's: a program's own. Some programs wait like this for long, so it is a note. A key that exists is named if it differs by one slip. So are the processes of the run that do not wait there or have ended, for one of them may be to write it.",
         ),
         (
             Reason::WaitingAtBarrier {
