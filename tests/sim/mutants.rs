@@ -73,12 +73,16 @@ pub(super) enum Mutant {
     GateNotStored,
     /// The address of a rank is dropped when its link breaks.
     AddressSpentTooEarly,
+    /// The role of a static node is dropped when the link of its agent breaks.
+    RoleSpentTooEarly,
     /// Insight takes clients for gone when their link breaks.
     AwayCountsAsDeath,
+    /// The same of agents of torchrun.
+    AgentAwayCountsAsDeath,
 }
 
 impl Mutant {
-    pub(super) const ALL: [Self; 30] = [
+    pub(super) const ALL: [Self; 32] = [
         Self::ReplyBeforeCommit,
         Self::DirectReplyBeforeCommit,
         Self::SyncDoesNothing,
@@ -108,13 +112,16 @@ impl Mutant {
         Self::ReleaseNotStored,
         Self::GateNotStored,
         Self::AddressSpentTooEarly,
+        Self::RoleSpentTooEarly,
         Self::AwayCountsAsDeath,
+        Self::AgentAwayCountsAsDeath,
     ];
 
     /// The first of the seeds that find it.
     pub(super) const fn first_seed(self) -> u64 {
         match self {
             Self::TidiedWithoutRoundStores | Self::RoundKeysNotStored => Cast::RunsWithRanks.first(),
+            Self::RoleSpentTooEarly | Self::AgentAwayCountsAsDeath => Cast::StaticAgents.first(),
             _ => Cast::Runs.first(),
         }
     }

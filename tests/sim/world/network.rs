@@ -6,6 +6,7 @@ use super::super::jobs::ADDRESSES;
 use super::super::mutants::Mutant;
 use super::super::plan::MILLI;
 use super::super::server::{PORT, ask};
+use super::elastic::Process;
 use super::{Checked, Event, Piece, Pipe, Way, World};
 use crate::core::protocol::Request;
 use crate::core::store::Observed;
@@ -109,28 +110,35 @@ impl World {
         {
             server.links.lost(line, why);
         }
-        if let Some(mutant @ (Mutant::AddressSpentTooEarly | Mutant::AwayCountsAsDeath)) = self.mutant {
-            self.take_for_dead(relay, mutant);
-        }
+        self.take_for_dead(relay);
     }
 
-    /// Planted bugs: what becomes of ranks whose link breaks.
-    fn take_for_dead(&self, relay: usize, mutant: Mutant) {
-        let Some(server) = &self.server else { return };
-        for it in &self.job.processes {
-            let client = &self.clients[it.client];
-            let Some(&conn) = self.known_as.get(&it.client).filter(|_| client.plan.relay == Some(relay))
-            else {
+    /// Planted bugs: what becomes of ranks and agents whose link breaks.
+    fn take_for_dead(&self, relay: usize) {
+        let (Some(mutant), Some(server)) = (self.mutant, &self.server) else { return };
+        let ranks = self.job.processes.iter().map(|it| (it.client, ADDRESSES[it.rank].to_owned()));
+        let role = |it: &Process| format!("/{}/torchelastic/role_info/{}", it.agent.terms.run, it.node);
+        let agents = self.elastic.processes.iter().map(|it| (it.client, role(it)));
+        let (victims, is_said_dead): (Vec<(usize, String)>, bool) = match mutant {
+            Mutant::AddressSpentTooEarly => (ranks.collect(), false),
+            Mutant::RoleSpentTooEarly => (agents.collect(), false),
+            Mutant::AwayCountsAsDeath => (ranks.collect(), true),
+            Mutant::AgentAwayCountsAsDeath => (agents.collect(), true),
+            _ => return,
+        };
+        for (no, key) in victims {
+            let client = &self.clients[no];
+            let Some(&conn) = self.known_as.get(&no).filter(|_| client.plan.relay == Some(relay)) else {
                 continue;
             };
             if client.is_gone() {
                 continue;
             }
-            if mutant == Mutant::AwayCountsAsDeath {
+            if is_said_dead {
                 server.watch.with_insight(|insight, now| insight.observe(PORT, now, Observed::Gone { conn }));
             } else {
                 self.is_deaf.set(true);
-                ask(&server.listener, &[Request::Delete { key: ADDRESSES[it.rank].as_bytes() }]);
+                ask(&server.listener, &[Request::Delete { key: key.as_bytes() }]);
                 self.is_deaf.set(false);
             }
         }
