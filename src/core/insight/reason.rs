@@ -228,7 +228,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 63] = [
+    pub const CODES: [&'static str; 64] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -283,6 +283,7 @@ impl Reason {
         "nodes_taken_in",
         "nodes_unreported",
         "node_disconnected",
+        "node_silent",
         "round_expiring",
         "round_timed_out",
         "round_extended",

@@ -47,6 +47,7 @@ impl Run {
             seat: Seat::Redundant,
             parked: false,
             cut: false,
+            silence_told: false,
             last_seen: now,
             joined: now,
             serial: self.serials,
@@ -187,16 +188,14 @@ impl Run {
             let names = newcomers.into_iter().take(SHOWN).map(|member| member.info.who().to_string());
             return Break::Newcomers { newcomers: names.collect() };
         }
-        // Longer than between two signs of life, with some room.
-        let every = self.terms.keep_alive;
-        let long = every.saturating_add(every.checked_div(2).unwrap_or_default());
         let in_round = self
             .walk()
             .map(|(_, member)| member)
             .filter(|member| matches!(member.seat, Seat::InRound(_)) && member.watched && !member.parked);
+        let late = self.terms.late_after();
         // One whose connection broke would have come again by now.
         let is_silent =
-            |member: &&Member| now.since(member.last_seen) > if member.cut { COMES_AGAIN } else { long };
+            |member: &&Member| now.since(member.last_seen) > if member.cut { COMES_AGAIN } else { late };
         let silent = in_round.filter(is_silent).min_by_key(|member| (member.last_seen, member.serial));
         match silent {
             Some(silent) => Break::RejoinedBesideSilent {

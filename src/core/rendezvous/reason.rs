@@ -300,6 +300,16 @@ pub enum Fact {
         /// How long they may be silent.
         patience: Duration,
     },
+    /// The requests of nodes were answered, and none has come since, though it was due.
+    #[error("{}: nothing has come for {}; given up when {} of silence are over", some_of(.nodes), Elapsed(*.since), Elapsed(*.patience))]
+    Silent {
+        /// The nodes, with their ranks.
+        nodes: Vec<String>,
+        /// For how long all of them are silent.
+        since: Duration,
+        /// How long they may be silent.
+        patience: Duration,
+    },
     /// A waiting node is gone.
     #[error("{who} waited and was not heard from for {}; its place is free", Elapsed(*.silent))]
     WaiterLost {
@@ -421,6 +431,7 @@ impl Fact {
                 Break::BeforeRestart { .. } => "round_broken",
             },
             Self::Disconnected { .. } => "node_disconnected",
+            Self::Silent { .. } => "node_silent",
             Self::WaiterLost { .. } => "node_died_joining",
             Self::Expiring { .. } => "round_expiring",
             Self::TimedOut { .. } => "round_timed_out",
@@ -460,6 +471,9 @@ impl Fact {
             Self::Disconnected { .. } => {
                 "look at that pod's log and events: it died, or is cut off from this server"
             }
+            Self::Silent { .. } => {
+                "look at that node: its agent is stopped, cut off from this server, or very slow"
+            }
             Self::WaiterLost { .. } => "look at that pod's log and events; the round needs it or a replacement",
             Self::Expiring { .. } => "start the missing nodes; `rallypoint ctl extend` gives more time",
             Self::TimedOut { .. } => {
@@ -476,7 +490,10 @@ impl Fact {
 
     /// Whether its words begin with a node.
     pub const fn begins_with_a_node(&self) -> bool {
-        matches!(self, Self::Refused { .. } | Self::Disconnected { .. } | Self::WaiterLost { .. })
+        matches!(
+            self,
+            Self::Refused { .. } | Self::Disconnected { .. } | Self::Silent { .. } | Self::WaiterLost { .. }
+        )
     }
 
     /// Whether a person should look at it.

@@ -115,6 +115,8 @@ pub(super) struct Member {
     pub(super) parked: bool,
     /// The connection of its last poll broke, and it has not come again.
     pub(super) cut: bool,
+    /// That it is late is said already, or is no wonder: the server itself was away.
+    pub(super) silence_told: bool,
     pub(super) last_seen: Timestamp,
     pub(super) joined: Timestamp,
     /// The order of joins.
@@ -139,9 +141,29 @@ impl Member {
             seat: Seat::InRound(rank),
             parked: false,
             cut: false,
+            silence_told: true,
             last_seen: now,
             joined: now,
             serial: 0,
+        }
+    }
+
+    /// Whether nothing but its signs of life shows that it is there.
+    fn may_be_late(&self) -> bool {
+        let counts = match self.seat {
+            Seat::InRound(_) => self.watched,
+            Seat::Forming | Seat::Redundant => true,
+            Seat::Ended(_) => false,
+        };
+        counts && !self.parked
+    }
+
+    /// The node with its rank, for people. `None` if it has no place.
+    fn label(&self) -> Option<String> {
+        match self.seat {
+            Seat::InRound(rank) => Some(format!("{}, rank {rank}", self.info.who())),
+            Seat::Forming | Seat::Redundant => Some(self.info.who().to_string()),
+            Seat::Ended(_) => None,
         }
     }
 
@@ -471,6 +493,7 @@ impl Run {
         self.parked = self.parked.saturating_add(parked.into()).saturating_sub(member.parked.into());
         member.parked = parked;
         member.cut = false;
+        member.silence_told = false;
         Some(member)
     }
 
@@ -506,12 +529,7 @@ impl Run {
         let due = self.cut.partition_point(|(at, _)| now.since(*at) >= CUT_AT_LEAST);
         let due: Vec<_> = self.cut.drain(..due).collect();
         let silent = due.into_iter().filter_map(|(at, node)| {
-            let member = self.members.get(&node).filter(|member| member.cut && member.last_seen == at)?;
-            match member.seat {
-                Seat::InRound(rank) => Some(format!("{}, rank {rank}", member.info.who())),
-                Seat::Forming | Seat::Redundant => Some(member.info.who().to_string()),
-                Seat::Ended(_) => None,
-            }
+            self.members.get(&node).filter(|member| member.cut && member.last_seen == at)?.label()
         });
         let mut nodes: Vec<String> = silent.collect();
         if nodes.is_empty() || self.closed.is_some() {
@@ -523,10 +541,36 @@ impl Run {
         self.tell(Fact::Disconnected { nodes, since, patience }, out);
     }
 
+    /// Tells which nodes are late, though their requests were answered: they are stopped, cut off or slow. Those that are
+    /// about to be late are told with them.
+    fn tell_silent(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
+        let Terms { keep_alive, .. } = self.terms;
+        let silence = |member: &Member| {
+            let is_news = member.may_be_late() && !member.cut && !member.silence_told;
+            is_news.then(|| now.since(member.last_seen)).filter(|silence| *silence >= keep_alive)
+        };
+        let silences = || self.walk().filter_map(|(node, member)| Some((silence(member)?, node)));
+        let late = self.terms.late_after();
+        if self.closed.is_some() || !silences().any(|(silence, _)| silence >= late) {
+            return;
+        }
+        let since = silences().map(|(silence, _)| silence).min().unwrap_or_default();
+        let silent: Vec<Label> = silences().map(|(_, node)| node.clone()).collect();
+        let mut nodes = Vec::new();
+        for node in &silent {
+            if let Some(member) = self.members.get_mut(node) {
+                member.silence_told = true;
+                nodes.extend(member.label());
+            }
+        }
+        nodes.sort_unstable();
+        self.tell(Fact::Silent { nodes, since, patience: self.terms.patience() }, out);
+    }
+
     /// A member that shows that it is alive now may be late again from this time on.
     pub(super) fn watch_for(&mut self, now: Timestamp) {
         self.heard = now;
-        let at = now + self.terms.patience().min(ENDED_KEPT);
+        let at = now + self.terms.late_after().min(self.terms.patience()).min(ENDED_KEPT);
         self.members_check = Some(self.members_check.map_or(at, |earlier| earlier.min(at)));
     }
 
@@ -646,17 +690,17 @@ impl Run {
 
     /// Nodes that were silent for too long are gone.
     pub(super) fn tick(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
-        let patience = self.terms.patience();
+        let (late, patience) = (self.terms.late_after(), self.terms.patience());
         let over = |member: &Member| match member.seat {
             Seat::Ended(_) => Some(member.last_seen + ENDED_KEPT),
-            Seat::InRound(_) if !member.watched => None,
-            _ if member.parked => None,
-            _ => Some(member.last_seen + patience),
+            _ => member.may_be_late().then(|| member.last_seen + patience),
         };
         if let Some(at) = self.members_check.filter(|at| *at <= now) {
             if now.since(at) > OWN_LAG {
                 // The server itself was stopped and did not listen.
-                self.members.values_mut().for_each(|member| member.last_seen = now);
+                for member in self.members.values_mut() {
+                    (member.last_seen, member.silence_told) = (now, true);
+                }
             }
             let gone: Vec<Label> = self
                 .walk()
@@ -666,7 +710,13 @@ impl Run {
             for node in gone {
                 self.lose(&node, now, out);
             }
-            self.members_check = self.walk().map(|(_, member)| member).filter_map(over).min();
+            self.tell_silent(now, out);
+            let next = |member: &Member| {
+                let told = member.silence_told || member.cut || self.closed.is_some() || patience <= late;
+                let late = (!told && member.may_be_late()).then(|| member.last_seen + late);
+                late.or_else(|| over(member))
+            };
+            self.members_check = self.walk().filter_map(|(_, member)| next(member)).min();
         }
         self.tell_cut(now, out);
         self.end_adoption(now, out);

@@ -47,6 +47,11 @@ impl Default for Terms {
 }
 
 impl Terms {
+    /// A node whose sign of life has not come after this long is late: longer than between two of them, with some room.
+    pub(super) fn late_after(&self) -> Duration {
+        self.keep_alive.saturating_add(self.keep_alive.checked_div(2).unwrap_or_default())
+    }
+
     /// A node that is silent for this long is lost.
     pub fn patience(&self) -> Duration {
         self.keep_alive.saturating_mul(self.keep_alive_misses).min(MAX_PATIENCE)

@@ -541,6 +541,57 @@ fn a_node_whose_poll_broke_is_told_unless_it_comes_again() {
 }
 
 #[test]
+fn nodes_that_are_late_are_told_once_and_together() {
+    let mut table = Table::new();
+    table.all_join(&["a", "b", "c", "d"], 4, 4);
+    for node in ["a", "b", "c", "d"] {
+        table.beat(node, 1);
+    }
+    // Their polls are answered. Nothing comes from b and c, which are stopped; a and d are slow.
+    table.cut("a");
+    table.cut("b");
+    table.advance(2 * SECOND);
+    table.cut("c");
+    table.cut("d");
+    table.advance(4 * SECOND);
+    table.beat("d", 1);
+    table.advance(SECOND);
+    table.beat("a", 1);
+    let told = |table: &Table| {
+        let late = table.facts.iter().filter(|fact| fact.contains("nothing has come"));
+        late.cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(told(&table), Vec::<String>::new());
+    table.advance(SECOND);
+    let text = "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: nothing has come for 5.5 s; given up when 15 s of \
+                silence are over";
+    assert_eq!(told(&table), [text]);
+    table.advance(6 * SECOND);
+    assert_eq!(told(&table), [text], "once");
+    // Who comes again and stops once more is told once more.
+    table.beat("b", 1);
+    table.cut("b");
+    table.advance(8 * SECOND);
+    assert_eq!(told(&table).len(), 2);
+    table.told("c (10.0.0.1), rank 2, was not heard from for 15 s");
+
+    // A node that waits for the round is told like one that is in it.
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 3, 3);
+    table.cut("b");
+    table.advance(8 * SECOND);
+    assert_eq!(told(&table).len(), 1);
+
+    // The server itself was stopped, and heard nobody.
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 2, 2);
+    table.beat("a", 1);
+    table.now = table.now + 60 * SECOND;
+    table.advance(8 * SECOND);
+    assert_eq!(told(&table), Vec::<String>::new());
+}
+
+#[test]
 fn a_refused_join_and_a_time_out_are_told_with_their_run() {
     let mut table = Table::new();
     table.all_join(&["a", "b"], 4, 4);

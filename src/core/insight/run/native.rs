@@ -248,6 +248,7 @@ pub(in crate::core::insight) fn shown_by(fact: &Fact, now: Timestamp) -> Vec<Evi
             all(Seen::Joined, newcomers, Duration::ZERO)
         }
         Fact::Disconnected { nodes, since, .. } => all(Seen::Closed, nodes, *since),
+        Fact::Silent { nodes, since, .. } => all(Seen::Heard, nodes, *since),
         Fact::Adopted { first, .. } => just(Seen::Heard, first),
         // What an operator or the server does, the time, and what a refused node asked for are in the words.
         Fact::Broken { why: Break::BeforeRestart { .. } | Break::Unreported { .. }, .. }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::lab::{Lab, PORT};
-use crate::api::{Evidence, Seen};
+use crate::api::{Evidence, Seen, Severity};
 use crate::core::ids::{Label, RunId};
 use crate::core::insight::{Settings, StoreOwner};
 use crate::core::rendezvous::{
@@ -306,6 +306,20 @@ fn what_native_nodes_did_is_shown_with_when() {
     native.leave("a", LeaveRequest { why: None, outcome: Some(Outcome::Failed) });
     native.pass(1);
     assert_eq!(seen(&native, "node_failed"), [(Seen::Left, "a (10.0.0.1)".into(), 0)]);
+}
+
+#[test]
+fn a_node_that_is_stopped_is_named_before_it_is_given_up() {
+    let mut native = Native::of_two(2);
+    native.unpark("b");
+    native.pass(8);
+    let told = native.lab.said.iter().find(|(_, said)| said.code == "node_silent");
+    let (at, said) = told.expect("it is named");
+    assert!(said.text.starts_with("job: b (10.0.0.1), rank 1: nothing has come for "), "{}", said.text);
+    assert_eq!(said.severity, Severity::Warning);
+    assert!(matches!(&said.evidence[..], [heard] if heard.seen == Seen::Heard && at - heard.at > 7.0));
+    let shown = native.lab.run("job").explanations;
+    assert!(shown.iter().any(|said| said.code == "node_silent"), "{shown:?}");
 }
 
 #[test]

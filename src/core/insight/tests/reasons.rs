@@ -426,6 +426,14 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
             "Native runs: the connection of a node closed while its request waited here, and the node has not come again. A node that is alive does so at once.",
         ),
         (
+            Fact::Silent {
+                nodes: vec!["train-llm-1 (10.0.0.2), rank 1".into(), "train-llm-2 (10.0.0.3), rank 2".into()],
+                since: seconds(7),
+                patience: seconds(15),
+            },
+            "Native runs: the last request of a node was answered, and one and a half keep-alive times later no other has come. A request may wait here for 15 s, so a node that is stopped is named 8 to 23 s later, with the defaults.",
+        ),
+        (
             Fact::Expiring { round: 3, left: seconds(300), missing: "1 more node is needed".into() },
             "Native runs: the time in which the round must be complete ends soon.",
         ),

@@ -127,6 +127,10 @@ impl World {
                 self.were_silent(who, seconds_of(closed).ok_or("for how long?")?)?;
                 self.was_so_of(who, |node| !node.asks, "has not lost its connection")
             }
+            "node_silent" => {
+                let (who, silence) = text.split_once(": nothing has come for ").ok_or("it says not what")?;
+                self.were_silent(who, seconds_of(silence).ok_or("for how long?")?)
+            }
             "node_left" => self.was_so_of(text, |node| node.left.is_some(), "has not left"),
             "node_failed" => {
                 let who = text.split(", rank").next().unwrap_or_default();

@@ -382,6 +382,11 @@ impl World for Truth {
             "node_disconnected" => self.all(at, &before(": the connection"), |_, agent| {
                 !agent.connected && agent.phase != Phase::Finished
             }),
+            "node_silent" => {
+                let silence = first_number(&after("nothing has come for "))? as f64;
+                self.all(at, &before(": nothing has"), |_, agent| agent.heard <= at - silence + 1.0)?;
+                self.all(at, &before(": nothing has"), is_silent)
+            }
             "node_died" => {
                 self.all(at, &before(" was not heard"), is_silent)?;
                 let since = at - LOST_AFTER + 2.0;
