@@ -244,7 +244,8 @@ impl Graph<'_> {
     /// The process that must write `key`, for people.
     pub(super) fn writer_of(&self, run: Option<&RunKey>, key: &[u8]) -> Option<String> {
         let (run, wanted) = (run.and_then(|run| self.runs.get(run)), wanted(key));
-        if run.is_some_and(|run| Self::without_ranks(run, key).is_some()) {
+        let is_disputed = |run: &TrackedRun| matches!(wanted.writer, ExpectedWriter::Rank(rank) if run.world().is_disputed(rank));
+        if run.is_some_and(|run| Self::without_ranks(run, key).is_some() || is_disputed(run)) {
             return None;
         }
         Self::writer(run.filter(|_| !wanted.is_of_another_round(run)), &wanted.writer)
@@ -436,6 +437,7 @@ impl Graph<'_> {
             return match gone_for {
                 _ if !candidates.is_empty() => Whereabouts::NotTold { candidates, gone_for },
                 Some(for_seconds) => Whereabouts::Gone { for_seconds },
+                None if run.world().is_disputed(rank) => Whereabouts::Disputed,
                 None => Whereabouts::NeverCame,
             };
         };

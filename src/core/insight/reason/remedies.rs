@@ -44,6 +44,10 @@ impl Reason {
                 "look at the network between that node and this server, and at the log of its relay; nothing has died as far \
                  as is known, and the clients go on when the link is back"
             }
+            Self::WaitingForRank { whereabouts: Whereabouts::Disputed, .. }
+            | Self::WorldSizesDiffer { .. } => {
+                "start every process with the same WORLD_SIZE (--nnodes, --nproc-per-node)"
+            }
             Self::RankZeroSlow { whereabouts: Whereabouts::Waits { .. }, .. }
             | Self::WaitingForRank { whereabouts: Whereabouts::Waits { .. }, .. }
             | Self::WaitingForNode { whereabouts: Whereabouts::Waits { .. }, .. } => {
@@ -159,9 +163,6 @@ impl Reason {
             }
             Self::LeftOver { .. } => {
                 "stop them, or raise the maximum in --nnodes on every node; a second job needs another --rdzv-id"
-            }
-            Self::WorldSizesDiffer { .. } => {
-                "start every process with the same WORLD_SIZE (--nnodes, --nproc-per-node)"
             }
             Self::NodeRankBeyond { .. } => {
                 "start every node with the same --nnodes and a --node-rank below it"

@@ -159,6 +159,8 @@ pub enum Whereabouts {
         /// How many nodes that one counts on.
         nodes: u32,
     },
+    /// Nobody has come as this rank, and those who are there disagree whether there is one.
+    Disputed,
     /// A node that was in the round when it was complete, and has left it or was taken out of it.
     LeftRound,
     /// The key belongs to a round that the run has left.
@@ -195,6 +197,7 @@ impl Display for Whereabouts {
             Self::Gone { for_seconds } => {
                 write!(f, "its connection closed {for_seconds} ago, and nobody has taken its place")
             }
+            Self::Disputed => f.write_str("it may not exist, as the ranks disagree on the world size"),
             Self::LeftRound => f.write_str("it was in the round, and has left it or was taken out of it"),
             Self::WentOn => f.write_str("that was in another round, and the run has gone on without it"),
             Self::Unknown => f.write_str("the keys do not tell which process that is"),

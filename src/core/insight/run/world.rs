@@ -375,10 +375,27 @@ impl World {
         self.joined().saturating_add(count(former.count()))
     }
 
+    /// How many ranks all who are there count on: the least that one of them does, if they disagree.
+    fn agreed_size(&self) -> Option<u32> {
+        let size = self.size()?;
+        if self.differ.is_none() {
+            return Some(size);
+        }
+        let live = self.ranks.values().chain(self.former.values()).filter(|info| info.is_live());
+        live.filter_map(|info| info.size).min().or(Some(size))
+    }
+
     /// Ranks of whom nobody has come, if the world size is known.
     pub(in crate::core::insight) fn never_came(&self) -> impl Iterator<Item = u32> {
-        let size = self.size().filter(|_| self.completed.is_none()).unwrap_or(0).min(MOST_RANKS);
+        let size = self.agreed_size().filter(|_| self.completed.is_none()).unwrap_or(0).min(MOST_RANKS);
         (0..size).filter(|&rank| self.holder(rank).is_none())
+    }
+
+    /// Whether nobody has come as this rank, and not all who are there count on it.
+    pub(in crate::core::insight) fn is_disputed(&self, rank: u32) -> bool {
+        self.differ.is_some()
+            && self.holder(rank).is_none()
+            && self.agreed_size().is_some_and(|size| size <= rank)
     }
 
     /// Ranks that have published their address and are there.

@@ -1102,6 +1102,37 @@ fn faults_of_backends() {
     ]);
 }
 
+/// A rank that only some count on is not said to be missing.
+#[test]
+fn a_rank_beyond_the_smaller_world_size_may_not_exist() {
+    let mut lab = lab();
+    ranks(&mut lab, &[0, 1], 3);
+    ranks(&mut lab, &[3], 5);
+    read_each_other(&mut lab, &[0, 1], 3);
+    lab.wait_for_rank(3, 4);
+    lab.pass(6.0);
+    let waits = lab.texts("waiting_for_rank");
+    assert!(
+        waits.iter().any(|text| text.contains("for the address of rank 4: it may not exist")),
+        "{waits:?}"
+    );
+    assert!(
+        waits.iter().any(|text| text.contains("for the address of rank 2: it has not come")),
+        "{waits:?}"
+    );
+    assert!(
+        waits.iter().all(|text| !text.contains("rank 4: it has not") && !text.contains("missing:")),
+        "{waits:?}"
+    );
+
+    // When the one that is prepared for more has gone, nothing is missing but what the others count on.
+    lab.leave(3);
+    ranks(&mut lab, &[2], 3);
+    lab.pass(3.0);
+    let held: Vec<_> = lab.run("store:29500").explanations.into_iter().filter(|said| said.holds).collect();
+    assert!(held.iter().all(|said| !said.text.contains("rank 4")), "{held:?}");
+}
+
 /// Only those who can meet are counted: 3 of 3, and not 1 or 4.
 #[test]
 fn ranks_that_can_meet_are_counted_whatever_another_is_prepared_for() {

@@ -238,6 +238,10 @@ impl Truth {
                 self.all(at, &silent, |_, process| process.is_silent())?;
                 any(&|m| !m.last_of_ranks().contains(&rank), "it has published")?;
             }
+            "disputed" => {
+                let beyond = |m: &Moment| m.live().any(|p| p.published && p.world <= rank);
+                any(&|m| beyond(m) && !is_there(m), "all count on it")?;
+            }
             "gone" => {
                 any(&|m| !m.last_of_ranks().contains(&rank), "it is there")?;
                 any(&had_come, "it never came")?;
@@ -399,6 +403,11 @@ impl World for Truth {
             "gave_up" => {
                 self.all(at, &names(facts, "who"), |_, process| !process.connected)?;
                 let rank = text(facts, "key").rsplit('/').next().and_then(|rank| rank.parse::<u32>().ok());
+                if text(facts, "writer").is_empty() {
+                    let beyond =
+                        |m: &Moment| m.processes.iter().any(|p| p.published && Some(p.world) <= rank);
+                    return any(&beyond, "all counted on it");
+                }
                 let of = match self.called(text(facts, "writer"))? {
                     Named::Process(n) => self.now.processes[n].rank,
                     Named::Rank(rank) => rank,
