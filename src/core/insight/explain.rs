@@ -259,10 +259,12 @@ impl Look<'_> {
         let Some(graph) = self.jobs.graph(port, self.now) else { return };
         for (key, finding) in graph.explain() {
             let state = key.as_ref().and_then(|key| self.jobs.runs.get(key)).map(TrackedRun::state);
-            // Said already, with more names.
+            // Said with more names.
+            let names_more =
+                |held: &Held| held.run == key && matches!(held.finding.reason, Reason::NodesMissing { .. });
             let is_said = state == Some(RunState::Joining)
                 && matches!(finding.reason, Reason::WaitingForNode { .. })
-                && key.as_ref().is_some_and(|key| self.told.log.says(key, "nodes_missing"));
+                && held.iter().any(names_more);
             if !is_said && !state.is_some_and(RunState::is_over) {
                 held.push(Held { store: Some(port), run: key, finding });
             }

@@ -74,7 +74,7 @@ impl Fold<'_> {
             (view.conn, Waiting { since: Timestamp(self.at.0.saturating_sub(view.waited)), view })
         };
         let told = waits.into_iter().map(waiting).collect();
-        let before = std::mem::replace(&mut self.jobs.store(self.port).waits, told);
+        let before = self.jobs.store(self.port).take_waits(told, self.at);
         self.see_exits();
         let Some(graph) = self.jobs.graph(self.port, self.at) else { return };
         let mut changed: BTreeSet<RunKey> = BTreeSet::new();

@@ -375,8 +375,11 @@ impl Graph<'_> {
                 for_seconds: Elapsed(self.now.since(link.since)),
             };
         }
-        let is_new = client.is_some_and(|client| self.now.since(client.since) < UNTOLD);
-        if is_new { Whereabouts::JustCame } else { Whereabouts::Busy }
+        match client {
+            Some(client) if self.now.since(client.since) < UNTOLD => Whereabouts::JustCame,
+            Some(client) if self.store.waited_just_now(client, self.now) => Whereabouts::JustWaited,
+            _ => Whereabouts::Busy,
+        }
     }
 
     /// A static node waits for its ranks, and the node with rank 0 has handed out those of others only.
@@ -671,7 +674,9 @@ impl Graph<'_> {
                         Names::of_some(run.world().never_came(), |rank| run.rank_label(rank))
                     }
                     // Said of the node itself, or its own wait may be the cause.
-                    Whereabouts::NotCounted { .. } | Whereabouts::JustCame => return None,
+                    Whereabouts::NotCounted { .. } | Whereabouts::JustCame | Whereabouts::JustWaited => {
+                        return None;
+                    }
                     _ => Names::default(),
                 };
                 let ended = if missing.is_empty() { Names::default() } else { self.ended_near(run) };

@@ -11,6 +11,8 @@ use crate::core::protocol::keys::Role;
 use crate::core::store::WaitView;
 
 impl StoreWatch {
+    /// A process whose wait was answered is not said to be busy before it has asked for nothing for so long.
+    const QUIET: Duration = Duration::from_secs(5);
     /// What a client costs, roughly.
     pub(super) const CLIENT_BYTES: usize = 2 * size_of::<(ConnId, Client)>();
 }
@@ -139,6 +141,8 @@ pub(super) struct StoreWatch {
     pub(super) owner: Option<StoreOwner>,
     pub(super) clients: HashMap<ConnId, Client>,
     pub(super) waits: HashMap<ConnId, Waiting>,
+    /// When the processes that waited here just now were last seen to, by address and process id.
+    pub(super) waited: HashMap<(IpAddr, Option<u32>), Timestamp>,
     /// By the run and the key.
     pub(super) given_up: BTreeMap<(Option<RunKey>, Box<[u8]>), GivenUp>,
     /// What of this was said last, and for how long it is not said again.
@@ -156,6 +160,7 @@ impl StoreWatch {
             owner: None,
             clients: HashMap::new(),
             waits: HashMap::new(),
+            waited: HashMap::new(),
             given_up: BTreeMap::new(),
             quiet: BTreeMap::new(),
             clashes: Vec::new(),
@@ -170,6 +175,23 @@ impl StoreWatch {
             Some(StoreOwner::Round(run)) => RunKey::Native(run.clone()),
             _ => RunKey::Store { port: self.port, id: Some(id.clone()) },
         }
+    }
+
+    /// The outstanding waits at `now` take the place of those told before. Returns those.
+    pub(super) fn take_waits(
+        &mut self,
+        waits: HashMap<ConnId, Waiting>,
+        now: Timestamp,
+    ) -> HashMap<ConnId, Waiting> {
+        self.waited.retain(|_, last| now.since(*last) < Self::QUIET);
+        self.waited.extend(waits.values().map(|wait| ((wait.view.peer.ip(), wait.view.pid), now)));
+        std::mem::replace(&mut self.waits, waits)
+    }
+
+    /// Whether the process of a client waited here until just now: it may go on at once.
+    pub(super) fn waited_just_now(&self, client: &Client, now: Timestamp) -> bool {
+        let last = self.waited.get(&(client.peer.ip(), client.pid));
+        last.is_some_and(|last| now.since(*last) < Self::QUIET)
     }
 
     /// Whether something that comes again and again is to be said now: with growing pauses.

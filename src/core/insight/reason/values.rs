@@ -137,6 +137,8 @@ pub enum Whereabouts {
     },
     /// It came just now: what it waits for is not known yet.
     JustCame,
+    /// It waited here until just now: what it does next is not known yet.
+    JustWaited,
     /// A static node or a rank that is there, and has not come again since an attempt began for which it should.
     NotAgain,
     /// It is connected, and waits itself for a key of which the server does not know who writes it.
@@ -188,6 +190,7 @@ impl Display for Whereabouts {
                 write!(f, "the link of {link} has been away for {for_seconds}, so what it does is not known")
             }
             Self::JustCame => f.write_str("it has just come"),
+            Self::JustWaited => f.write_str("it waited here itself until just now"),
             Self::NotAgain => f.write_str("it is there, and goes on with the attempt before"),
             Self::Waits { key } => write!(f, "it waits itself for `{key}`, which nobody has written"),
             Self::Dropped { why } => write!(f, "it had published it, and it was dropped: {why}"),

@@ -1102,6 +1102,34 @@ fn faults_of_backends() {
     ]);
 }
 
+/// One of the two is said of a static node that has not come, and the one that names all.
+#[test]
+fn a_static_node_that_is_missing_is_said_once() {
+    let settings = Settings { explain_after: EXPLAIN_AFTER, nodes: Some((3, 3)), ..Settings::default() };
+    let mut lab = Lab::with(settings, StaleKeyConfig::default());
+    lab.static_node(0, "job", 0, 3);
+    lab.static_node(1, "job", 1, 3);
+    lab.pass(20.0);
+    assert!(!lab.texts("nodes_missing").is_empty());
+    assert_eq!(lab.texts("waiting_for_node"), Vec::<&str>::new());
+}
+
+/// Who was waited for waited itself until just now: it is not busy yet.
+#[test]
+fn a_node_whose_wait_was_answered_just_now_is_not_called_busy() {
+    let mut lab = lab();
+    lab.static_node(0, "job", 0, 3);
+    lab.static_node(1, "job", 1, 3);
+    lab.pass(20.0);
+    lab.static_node(2, "job", 2, 3);
+    let since = lab.said.len();
+    lab.pass(4.0);
+    let slow = |lab: &Lab| lab.said[since..].iter().filter(|(_, said)| said.code == "rank_zero_slow").count();
+    assert_eq!(slow(&lab), 0, "{:?}", lab.said);
+    lab.pass(6.0);
+    assert!(slow(&lab) > 0, "it has been quiet for long");
+}
+
 /// A rank that only some count on is not said to be missing.
 #[test]
 fn a_rank_beyond_the_smaller_world_size_may_not_exist() {

@@ -139,7 +139,7 @@ impl World {
                     "never_came" | "not_told" => self.nobody_has_come(&who),
                     "gone" => dead(&who),
                     "away" => self.some_link_was_away(),
-                    "busy" | "just_came" => {
+                    "busy" | "just_came" | "just_waited" => {
                         self.was_so_of_ranks(&who, |it| it.is_alive && it.waits_for.is_none(), "is not busy")
                     }
                     "dropped" | "waits" | "not_again" => {

@@ -134,7 +134,7 @@ impl World {
                     "never_came" | "not_told" => self.no_worker_has_come(run, &who),
                     "gone" => dead(&who),
                     "away" => self.some_link_was_away(),
-                    "busy" | "just_came" => {
+                    "busy" | "just_came" | "just_waited" => {
                         self.was_so_of_named(run, &who, |it| it.is_alive && !it.waits, "is not busy")
                     }
                     "dropped" | "waits" | "not_again" => {
