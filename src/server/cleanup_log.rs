@@ -132,3 +132,48 @@ fn explain(cause: DropCause) -> &'static str {
         DropCause::Operator => "an operator asked for it",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("alive").extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(cause: DropCause) -> String {
+        let lines = Lines::default();
+        let into = lines.clone();
+        let log = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_ansi(false);
+        let log = log.with_writer(move || into.clone()).finish();
+        tracing::subscriber::with_default(log, || {
+            let example = b"default_pg/0//cpu//0/1"[..].into();
+            CleanupLog::new().cleaned_up(29500, Cleanup::KeysDropped { cause, keys: 1, example });
+        });
+        let text = lines.0.lock().expect("alive").clone();
+        String::from_utf8(text).expect("text")
+    }
+
+    /// A healthy job drops keys all the time. Nobody has to read of it, but for those that no table knows.
+    #[test]
+    fn dropped_keys_are_no_warning() {
+        for cause in DropCause::ALL {
+            let level = if cause == DropCause::UnknownKey { " INFO " } else { "DEBUG " };
+            let text = logged(cause);
+            assert!(text.contains(level) && text.contains("dropped 1 key"), "{cause:?}: {text}");
+        }
+    }
+}

@@ -226,6 +226,32 @@ fn missing_nodes_without_a_name_are_counted() {
 }
 
 #[test]
+fn a_node_without_a_better_name_is_called_by_its_rank() {
+    let mut run = healthy(many(4, 3));
+    run.missing[0].name = Some("node 3".into());
+    let text = overview(&[&run], 100);
+    assert!(text.contains("missing: node 3, 41 s"), "{text}");
+}
+
+/// The notes on them are in the document of the run, and not in the list.
+#[test]
+fn ranks_that_ended_and_spares_are_looked_up() {
+    let looked_up = |change: fn(&mut RunSummary)| {
+        let mut run = complete(RunState::Running).summary;
+        change(&mut run);
+        super::super::has_more_to_tell(&run)
+    };
+    assert!(!looked_up(|_| {}));
+    assert!(looked_up(|run| run.nodes.redundant = 1));
+    assert!(looked_up(|run| {
+        run.ranks = Some(RankCounts { joined: 8, gone: 1, expected: Some(8), connected: 7 });
+    }));
+    assert!(!looked_up(|run| {
+        run.ranks = Some(RankCounts { joined: 8, gone: 0, expected: Some(8), connected: 8 });
+    }));
+}
+
+#[test]
 fn a_last_call_tells_when_it_ends() {
     let mut run = complete(RunState::LastCall);
     run.summary.nodes.expected = Some(Expected { min: 4, max: 6, source: ExpectedFrom::Flag });

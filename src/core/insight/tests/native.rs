@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::lab::{Lab, PORT};
-use crate::api::{Evidence, Seen, Severity};
+use crate::api::{Evidence, RunState, Seen, Severity};
 use crate::core::ids::{Label, RunId};
 use crate::core::insight::{Settings, StoreOwner};
 use crate::core::rendezvous::{
@@ -306,6 +306,28 @@ fn what_native_nodes_did_is_shown_with_when() {
     native.leave("a", LeaveRequest { why: None, outcome: Some(Outcome::Failed) });
     native.pass(1);
     assert_eq!(seen(&native, "node_failed"), [(Seen::Left, "a (10.0.0.1)".into(), 0)]);
+}
+
+/// Its agents also arrive at torch's exit barrier, in the run's store.
+#[test]
+fn a_native_run_is_told_once_that_it_has_finished() {
+    let mut native = Native::of_two(2);
+    native.store = Some(PORT);
+    native.lab.insight.own_store(PORT, StoreOwner::Round(native.run.clone()));
+    let snapshot = native.core.snapshot_of(&native.run, native.lab.now).expect("a run");
+    native.observe(&snapshot);
+    for n in 0..2 {
+        native.lab.connect(n, &format!("10.0.0.{n}"), n);
+        native.lab.ping(n);
+        native.lab.add(n, "/torch.rendezvous.job.1/torchelastic/agent/terminal_state/num_members", 1);
+    }
+    native.lab.set(1, "/torch.rendezvous.job.1/torchelastic/agent/terminal_state/last_member", b"x");
+    native.pass(1);
+    let done = || LeaveRequest { why: None, outcome: Some(Outcome::Succeeded) };
+    ["a", "b"].into_iter().for_each(|node| native.leave(node, done()));
+    native.pass(5);
+    assert_eq!(native.lab.texts("run_finished").len(), 1, "{:?}", native.lab.said);
+    assert_eq!(native.lab.run("job").summary.state, RunState::Finished);
 }
 
 #[test]
