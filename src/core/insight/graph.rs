@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::links::Links;
 use super::reason::{Evidence, Finding, Names, Reason, Whereabouts};
-use super::run::{RankInfo, RunKey, TrackedNode, TrackedRun, Withdrawn};
+use super::run::{RunKey, TrackedNode, TrackedRun, Withdrawn};
 use super::watch::{Client, StoreWatch, Waiting};
 use crate::api::{RunKind, Seen};
 use crate::core::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp, count};
@@ -153,6 +153,18 @@ pub(super) enum Root {
     Cycle { members: Vec<ConnId>, newcomer: Option<ConnId>, rank_zero: Option<ConnId> },
 }
 
+/// What a connection may be that has told no rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Silent {
+    /// A rank that has not got further.
+    MayBeRank,
+    /// No rank: all had met while it was there. A script that watches the store, or counts itself there.
+    Stranger,
+    /// Several ranks or agents have its address and process id, as in containers with one network: it belongs to one of
+    /// them, or is another.
+    Alike,
+}
+
 /// All waits for ranks of which nothing was seen are one explanation.
 const NEVER_CAME: &str = "ranks that have not come";
 /// Waits that are kept as evidence of one explanation.
@@ -285,10 +297,7 @@ impl Graph<'_> {
         }
         let client = self.store.clients.get(&conn)?;
         let (ip, pid) = (client.peer.ip(), client.pid?);
-        // Behind one address several processes may have the same id: then it is not known whose wait it is.
-        let is_alike =
-            |info: &&RankInfo| info.peer.ip() == ip && info.pid == Some(pid) && info.gone.is_none();
-        if run.is_some_and(|run| run.world().ranks.values().filter(is_alike).nth(1).is_some()) {
+        if Self::has_alike(client, run) {
             return None;
         }
         let is_its_own = |wait: &&Waiting| {
@@ -298,6 +307,20 @@ impl Graph<'_> {
                 && other.is_none_or(|other| other.rank.is_none() || other.rank == client.rank)
         };
         self.store.waits.values().filter(is_its_own).min_by_key(|wait| (wait.since, wait.view.conn))
+    }
+
+    /// Whether several ranks or nodes have the address and process id of a client, as in containers with one network: then
+    /// it is not known whose another connection with them is.
+    fn has_alike(client: &Client, run: Option<&TrackedRun>) -> bool {
+        let Some(run) = run.filter(|_| client.pid.is_some()) else { return false };
+        let is_alike = |ip: IpAddr, pid, gone: Option<Timestamp>| {
+            gone.is_none() && (ip, pid) == (client.peer.ip(), client.pid)
+        };
+        let ranks = run.world().ranks.values().filter(|info| is_alike(info.peer.ip(), info.pid, info.gone));
+        let nodes = run.nodes().iter();
+        let nodes =
+            nodes.filter(|node| node.peer.is_some_and(|peer| is_alike(peer.ip(), node.pid, node.gone)));
+        ranks.take(2).count() > 1 || nodes.take(2).count() > 1
     }
 
     fn root(&self, start: ConnId, run: Option<&TrackedRun>) -> Root {
@@ -318,7 +341,7 @@ impl Graph<'_> {
                     (next, key)
                 }
                 // A process for which others wait, and which waits for nothing.
-                (_, _, Some(asked)) => return root(asked.writer, asked.what, self.without_wait(at)),
+                (_, _, Some(asked)) => return root(asked.writer, asked.what, self.without_wait(at, run)),
                 (..) => return root(ExpectedWriter::Unknown, "a key", Whereabouts::Unknown),
             };
             if let Some(from) = path.iter().position(|&member| member == at) {
@@ -365,7 +388,7 @@ impl Graph<'_> {
     }
 
     /// What a process does of which no wait is known.
-    fn without_wait(&self, conn: ConnId) -> Whereabouts {
+    fn without_wait(&self, conn: ConnId, run: Option<&TrackedRun>) -> Whereabouts {
         /// Waits are told once a second, when they have lasted for one.
         const UNTOLD: Duration = Duration::from_millis(2500);
         let client = self.store.clients.get(&conn);
@@ -377,9 +400,23 @@ impl Graph<'_> {
         }
         match client {
             Some(client) if self.now.since(client.since) < UNTOLD => Whereabouts::JustCame,
+            Some(client) if Self::has_alike(client, run) => {
+                // A wait on another connection may be its own.
+                if self.waits_like(client, run) { Whereabouts::Alike } else { Whereabouts::Busy }
+            }
             Some(client) if self.store.waited_just_now(client, self.now) => Whereabouts::JustWaited,
             _ => Whereabouts::Busy,
         }
+    }
+
+    /// Whether a connection waits that has the address and process id of `client`, and is not known as another's.
+    fn waits_like(&self, client: &Client, run: Option<&TrackedRun>) -> bool {
+        self.store.waits.values().any(|wait| {
+            let (conn, ip) = (wait.view.conn, wait.view.peer.ip());
+            let is_known = self.store.clients.get(&conn).is_some_and(|other| other.rank.is_some())
+                || run.is_some_and(|run| run.node_of(conn).is_some());
+            !is_known && (ip, wait.view.pid) == (client.peer.ip(), client.pid)
+        })
     }
 
     /// A static node waits for its ranks, and the node with rank 0 has handed out those of others only.
@@ -401,17 +438,28 @@ impl Graph<'_> {
         Names::of(near.map(|passed| format!("{} (after {})", passed.label, Elapsed(passed.lasted))))
     }
 
-    /// Connected processes that have counted themselves, or more, and have told no rank on any of their connections.
-    fn silent(&self, run: &TrackedRun) -> Vec<&Client> {
+    /// Connections that have counted themselves, or more, and have told no rank. Of those of a process that has told one on
+    /// another connection nothing is unknown.
+    fn silent(&self, run: &TrackedRun) -> Vec<(&Client, Silent)> {
         let is_of_run = |client: &Client| client.run.is_none() || client.run.as_ref() == Some(run.key());
-        let mut silent: Vec<&Client> =
-            self.store.clients.values().filter(|client| !client.is_member() && is_of_run(client)).collect();
-        if !silent.is_empty() {
-            // Clients of PyTorch before 2.5 tell no process id; they count themselves on one connection only.
-            let told: HashSet<(IpAddr, u32)> = self.processes().into_keys().collect();
-            silent.retain(|client| client.pid.is_none_or(|pid| !told.contains(&(client.peer.ip(), pid))));
+        let clients = self.store.clients.values();
+        let mut silent = clients.filter(|client| !client.is_member() && is_of_run(client)).peekable();
+        if silent.peek().is_none() {
+            return Vec::new();
         }
-        silent
+        let processes = self.processes();
+        let has_met = |client: &Client| run.world().last_met.is_some_and(|met| client.since < met);
+        let what = |client: &Client| {
+            // Clients of PyTorch before 2.5 tell no process id; they count themselves on one connection only.
+            let known = client.pid.and_then(|pid| processes.get(&(client.peer.ip(), pid)));
+            match known {
+                Some(None) if Self::has_alike(client, Some(run)) => Some(Silent::Alike),
+                Some(_) => None,
+                None if has_met(client) => Some(Silent::Stranger),
+                None => Some(Silent::MayBeRank),
+            }
+        };
+        silent.filter_map(|client| Some((client, what(client)?))).collect()
     }
 
     /// Where a node is whose connection is not known. torchrun's c10d backend gives a rank only to nodes that have come.
@@ -433,12 +481,15 @@ impl Graph<'_> {
         let before = run.world().holder(rank);
         let Some(before) = before.filter(|before| before.gone.is_none()) else {
             let gone_for = before.and_then(|before| before.gone).map(|gone| Elapsed(self.now.since(gone)));
-            let mut candidates: Vec<String> = self.silent(run).into_iter().map(Client::label).collect();
+            let silent = self.silent(run);
+            let candidates = silent.iter().filter(|(_, what)| *what == Silent::MayBeRank);
+            let mut candidates: Vec<String> = candidates.map(|(client, _)| client.label()).collect();
             candidates.sort();
             candidates.dedup();
             let candidates = Names::of(candidates);
             return match gone_for {
-                _ if !candidates.is_empty() => Whereabouts::NotTold { candidates, gone_for },
+                // Even if none of them is likely to be it, it may have come.
+                _ if !silent.is_empty() => Whereabouts::NotTold { candidates, gone_for },
                 Some(for_seconds) => Whereabouts::Gone { for_seconds },
                 None if run.world().is_disputed(rank) => Whereabouts::Disputed,
                 None => Whereabouts::NeverCame,
@@ -682,7 +733,7 @@ impl Graph<'_> {
                 let ended = if missing.is_empty() { Names::default() } else { self.ended_near(run) };
                 let who = Self::writer(is_now.then_some(run), writer)?;
                 // Of some it is not decided yet whether they are workers.
-                let undecided = || self.silent(run).iter().filter(|client| client.run.is_none()).count();
+                let undecided = || self.silent(run).iter().filter(|(client, _)| client.run.is_none()).count();
                 Some(match writer {
                     ExpectedWriter::Rank(rank @ 1..) => Reason::WaitingForRank {
                         rank: run.rank_label(*rank),

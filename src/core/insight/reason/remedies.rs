@@ -59,8 +59,10 @@ impl Reason {
             {
                 "look at the log of the process that ended: a failed import, too little memory, a wrong interface?"
             }
-            Self::RankZeroSlow { whereabouts: Whereabouts::NotTold { .. }, .. }
-            | Self::WaitingForRank { whereabouts: Whereabouts::NotTold { .. }, .. } => {
+            Self::RankZeroSlow { whereabouts: Whereabouts::NotTold { candidates, .. }, .. }
+            | Self::WaitingForRank { whereabouts: Whereabouts::NotTold { candidates, .. }, .. }
+                if !candidates.is_empty() =>
+            {
                 "look at the processes that have told no rank: what do they do before they publish their address (a name \
                  look-up, the network interface, the program's own work)?"
             }

@@ -119,9 +119,9 @@ impl Display for Names {
 pub enum Whereabouts {
     /// It has never been seen.
     NeverCame,
-    /// Nobody has told this rank, and processes are connected that have told none: one of them may be it.
+    /// Nobody has told this rank, and connections are there that have told none: one of them may be its.
     NotTold {
-        /// Those.
+        /// The processes of those, as far as they are likely to be it.
         candidates: Names,
         /// How long ago the connection of the last process with this rank closed.
         gone_for: Option<Elapsed>,
@@ -137,6 +137,8 @@ pub enum Whereabouts {
     },
     /// It came just now: what it waits for is not known yet.
     JustCame,
+    /// It is connected, and so is another with its address and process id: one of them waits, and it is not known which.
+    Alike,
     /// It waited here until just now: what it does next is not known yet.
     JustWaited,
     /// A static node or a rank that is there, and has not come again since an attempt began for which it should.
@@ -180,6 +182,9 @@ impl Display for Whereabouts {
                     Some(gone_for) => write!(f, "its connection closed {gone_for} ago")?,
                     None => f.write_str("nobody has published it")?,
                 }
+                if candidates.is_empty() {
+                    return Ok(());
+                }
                 let (are, have) = if candidates.count() == 1 { ("is", "has") } else { ("are", "have") };
                 write!(f, ", and {candidates} {are} connected and {have} told no rank yet")
             }
@@ -190,6 +195,9 @@ impl Display for Whereabouts {
                 write!(f, "the link of {link} has been away for {for_seconds}, so what it does is not known")
             }
             Self::JustCame => f.write_str("it has just come"),
+            Self::Alike => f.write_str(
+                "it is connected, and so is another with its address and process id: which of them waits is not known",
+            ),
             Self::JustWaited => f.write_str("it waited here itself until just now"),
             Self::NotAgain => f.write_str("it is there, and goes on with the attempt before"),
             Self::Waits { key } => write!(f, "it waits itself for `{key}`, which nobody has written"),

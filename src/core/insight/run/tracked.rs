@@ -414,7 +414,9 @@ impl TrackedRun {
         self.round = RoundFacts { number: round, ..RoundFacts::default() };
         let connected = std::mem::take(&mut self.life.world.connected);
         let former = self.life.world.take_unmet();
-        let world = World { most_connected: connected.len(), connected, former, ..World::default() };
+        let last_met = self.life.world.last_met;
+        let world =
+            World { most_connected: connected.len(), connected, former, last_met, ..World::default() };
         self.life = LifeFacts { world, ..LifeFacts::default() };
         self.touch();
     }

@@ -47,6 +47,8 @@ pub(in crate::core::insight) struct World {
     pub(in crate::core::insight) size: Option<(u32, ExpectedFrom)>,
     pub(in crate::core::insight) started: Option<Timestamp>,
     pub(in crate::core::insight) completed: Option<Timestamp>,
+    /// When all of a meeting had come last: who was connected then, and told no rank, is none of them.
+    pub(in crate::core::insight) last_met: Option<Timestamp>,
     /// An NCCL id was published.
     pub(in crate::core::insight) nccl: bool,
     /// Ranks that ended before all had met, not yet reported.
@@ -267,6 +269,7 @@ impl World {
             size,
             former,
             last_size: self.last_size,
+            last_met: self.last_met,
             ..Self::default()
         };
     }
@@ -311,6 +314,7 @@ impl World {
             return false;
         }
         self.completed = self.ranks.values().map(|info| info.joined).max();
+        self.last_met = self.completed;
         // Ranks that left before that have come back.
         self.lost.clear();
         true

@@ -1102,6 +1102,75 @@ fn faults_of_backends() {
     ]);
 }
 
+/// Containers with one network may have the same process ids.
+#[test]
+fn processes_with_one_address_and_process_id_are_not_taken_for_one() {
+    let mut lab = lab();
+    let come = |lab: &mut Lab, n| {
+        lab.connect(n, "10.0.0.1", 7);
+        lab.ping(n);
+        lab.add(n, "init/", 1);
+    };
+    (0..3).for_each(|n| come(&mut lab, n));
+    lab.publish(0, 0, 3);
+    lab.publish(1, 1, 3);
+    read_each_other(&mut lab, &[0, 1], 3);
+    lab.pass(20.0);
+    let waits = lab.texts("waiting_for_rank");
+    assert!(
+        !waits.is_empty() && waits.iter().all(|text| text.contains("nobody has published it; ")),
+        "{waits:?}"
+    );
+
+    // What another of them waits for is not what node rank 0 does.
+    let mut lab = Lab::with(
+        Settings { explain_after: EXPLAIN_AFTER, ..Settings::default() },
+        StaleKeyConfig::default(),
+    );
+    for n in 0..2 {
+        lab.connect(n, "10.0.0.1", 7);
+        lab.ping(n);
+        lab.set(n, &format!("/job/torchelastic/role_info/{n}"), b"{}");
+    }
+    lab.wait(1, &["/job/torchelastic/assigned_ranks/1"]);
+    lab.pass(20.0);
+    assert_eq!(lab.texts("wait_cycle"), Vec::<&str>::new());
+    let slow = lab.texts("rank_zero_slow");
+    assert!(
+        !slow.is_empty() && slow.iter().all(|text| text.contains("it is busy or stuck elsewhere")),
+        "{slow:?}"
+    );
+}
+
+/// A script that watches the store counts itself as ranks do. Once all ranks have met without it, it is none.
+#[test]
+fn who_was_there_when_all_met_is_no_rank_that_is_missing() {
+    let mut lab = lab();
+    lab.worker(9, "10.0.0.9");
+    lab.pass(1.0);
+    ranks(&mut lab, &[0, 1], 2);
+    read_each_other(&mut lab, &[0, 1], 2);
+    lab.pass(10.0);
+    for n in [0, 1] {
+        lab.leave(n);
+    }
+    lab.pass(3.0);
+    lab.worker(2, "10.0.0.1");
+    lab.publish(2, 0, 2);
+    lab.wait_for_rank(2, 1);
+    lab.pass(20.0);
+    let waits = lab.texts("waiting_for_rank");
+    assert!(!waits.is_empty() && waits.iter().all(|text| !text.contains("process 2009")), "{waits:?}");
+    // One that has come since may be it.
+    lab.worker(3, "10.0.0.2");
+    lab.pass(30.0);
+    let waits = lab.texts("waiting_for_rank");
+    assert!(
+        waits.last().is_some_and(|text| text.contains("process 2003 at 10.0.0.2 is connected")),
+        "{waits:?}"
+    );
+}
+
 /// One of the two is said of a static node that has not come, and the one that names all.
 #[test]
 fn a_static_node_that_is_missing_is_said_once() {

@@ -324,7 +324,9 @@ fn a_native_run_is_told_once_that_it_has_finished() {
     native.lab.set(1, "/torch.rendezvous.job.1/torchelastic/agent/terminal_state/last_member", b"x");
     native.pass(1);
     let done = || LeaveRequest { why: None, outcome: Some(Outcome::Succeeded) };
-    ["a", "b"].into_iter().for_each(|node| native.leave(node, done()));
+    for node in ["a", "b"] {
+        native.leave(node, done());
+    }
     native.pass(5);
     assert_eq!(native.lab.texts("run_finished").len(), 1, "{:?}", native.lab.said);
     assert_eq!(native.lab.run("job").summary.state, RunState::Finished);
