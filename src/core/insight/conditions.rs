@@ -98,7 +98,10 @@ fn joining(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
     if let (false, RunKind::C10d, Some(expected)) = (is_short, run.kind(), expected) {
         let Expected { min: expected, source: from, .. } = expected;
         let asks_for_more = run.life().asks_for_more.clone();
-        let reason = Reason::RoundNotComplete { joined, expected, from, asks_for_more, waited };
+        let is_other = |node: &&TrackedNode| node.gone.is_none() && node.asks_not_for == Some(expected);
+        let asks_for_other = run.participants().find(is_other).map(TrackedNode::told);
+        let reason =
+            Reason::RoundNotComplete { joined, expected, from, asks_for_more, asks_for_other, waited };
         held.push(of_round(run, reason, since).seen(joins(run, Membership::Participant)));
     }
     held

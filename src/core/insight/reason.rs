@@ -54,6 +54,8 @@ pub enum Reason {
         from: ExpectedFrom,
         /// A node that is known to ask for more than others.
         asks_for_more: Option<String>,
+        /// The node with which there were as many as expected, and which did not complete the round.
+        asks_for_other: Option<String>,
         waited: Elapsed,
     },
     /// A node that was missing has come.

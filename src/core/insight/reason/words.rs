@@ -205,16 +205,20 @@ impl Reason {
                 have(*joined as usize, "node", "nodes"),
                 if_any("; gone: ", gone),
             ),
-            Self::RoundNotComplete { joined, expected, from, asks_for_more, waited } => format!(
-                "{} joined and the round is not complete after {waited}, although {expected} by {} {} enough: {}",
-                have(*joined as usize, "node", "nodes"),
-                says_who(*from),
-                are(*expected as usize),
-                match asks_for_more {
-                    Some(node) => format!("{node} asked for more"),
-                    None => "some nodes ask for another number".into(),
-                },
-            ),
+            Self::RoundNotComplete { joined, expected, from, asks_for_more, asks_for_other, waited } => {
+                format!(
+                    "{} joined and the round is not complete after {waited}, although {expected} by {} {} enough: {}",
+                    have(*joined as usize, "node", "nodes"),
+                    says_who(*from),
+                    are(*expected as usize),
+                    match (asks_for_more, asks_for_other) {
+                        (Some(node), _) => format!("{node} asked for more"),
+                        (_, Some(node)) =>
+                            format!("{node} came as number {expected}, and asks for another number"),
+                        (None, None) => "some nodes ask for another number".into(),
+                    },
+                )
+            }
             Self::NodeCameLate { node, nodes, after, joined, expected } => {
                 let there = of_expected(*joined, *expected);
                 let (have, all_have) = (has(*nodes), has(*joined as usize));

@@ -68,6 +68,10 @@ impl TrackedRun {
             self.round.most_joined = participants;
             self.round.most_present = Names::of(self.participants().map(|node| node.name.clone()));
         }
+        if let [last] = joined[..] {
+            let goes_on = !state.complete && state.deadline.is_none();
+            self.life.nodes[last].asks_not_for = goes_on.then_some(participants);
+        }
         if state.complete && !was_complete {
             // A round that is complete when its last call is over gets no new node with that write.
             if let ([last], false) = (&joined[..], self.round.is_of_before) {
@@ -195,6 +199,7 @@ impl TrackedRun {
             stamp,
             gone: None,
             finished: false,
+            asks_not_for: None,
         });
         self.touch();
     }

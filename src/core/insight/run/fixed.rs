@@ -65,6 +65,7 @@ impl TrackedRun {
             stamp: 0,
             gone: None,
             finished: false,
+            asks_not_for: None,
         };
         self.life.nodes.push(node);
         self.life.nodes.sort_by_key(|node| node.rank);

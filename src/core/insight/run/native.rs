@@ -149,6 +149,7 @@ impl TrackedRun {
                 stamp: 0,
                 gone: None,
                 finished: false,
+                asks_not_for: None,
             });
         }
         self.tell_native_joins(&joined);

@@ -44,6 +44,9 @@ pub(in crate::core::insight) struct TrackedNode {
     pub(in crate::core::insight) stamp: i64,
     pub(in crate::core::insight) gone: Option<Timestamp>,
     pub(in crate::core::insight) finished: bool,
+    /// c10d: the number of nodes of the round with this one, when it joined and did not begin the last call. A node does
+    /// when there are as many as the least that it asks for.
+    pub(in crate::core::insight) asks_not_for: Option<u32>,
 }
 
 impl TrackedNode {

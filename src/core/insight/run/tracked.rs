@@ -288,6 +288,7 @@ impl TrackedRun {
         // Any of the run's agents stood for the writer of its state: which node is whose, is found again.
         if self.kind == RunKind::C10d {
             self.life.nodes.iter_mut().filter(|node| node.gone.is_none()).for_each(|node| node.conn = None);
+            self.life.nodes.iter_mut().for_each(|node| node.asks_not_for = None);
         }
         self.settle_static(at);
         let _ = self.life.world.take_different(at);

@@ -427,7 +427,7 @@ fn case_7_nodes_that_ask_for_different_numbers_complete_no_round() {
     lab.assert_said(
         "round_not_complete",
         "job round 0: 4 nodes have joined and the round is not complete after 30 s, although 4 by serve --nodes are enough: \
-         some nodes ask for another number",
+         node3 came as number 4, and asks for another number",
     );
 
     // The last call of an elastic job, while more may come.

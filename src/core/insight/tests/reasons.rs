@@ -73,6 +73,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 expected: 4,
                 from: ExpectedFrom::Announced,
                 asks_for_more: None,
+                asks_for_other: Some("train-llm-2".into()),
                 waited: secs(30.0),
             },
             "The expected number of nodes has joined, but none of them completes the round. This happens with torch 2.15 when their --nnodes differ.",

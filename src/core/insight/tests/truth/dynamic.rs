@@ -534,6 +534,10 @@ impl World for Truth {
             "round_not_complete" => {
                 yes(self.nodes.iter().any(|nodes| *nodes != self.nodes[0]), "all have the same nnodes")?;
                 let joined = number(facts, "joined");
+                if let Some(other) = facts["asks_for_other"].as_str() {
+                    let expected = number(facts, "expected");
+                    self.all(at, &[other.into()], |_, agent| agent.nodes.0 != expected)?;
+                }
                 any(&|m| !m.round.complete && m.count(Place::In) == joined, "not so many")
             }
             "node_came_late" => {
