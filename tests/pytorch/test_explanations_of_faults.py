@@ -165,6 +165,14 @@ def nodes_use_two_backends(stage: Stage) -> None:
     stage.jobs.torchrun(admin_endpoint(stage.server), start=[1], backend="rallypoint", conf="join_timeout=60", environment=native, **agents)
 
 
+def a_native_node_is_frozen(stage: Stage) -> None:
+    native = {"PYTHONPATH": str(PACKAGE)}
+    conf = "keep_alive_interval=2,keep_alive_max_attempt=6"
+    job = stage.jobs.torchrun(admin_endpoint(stage.server), places=stage.places, backend="rallypoint", conf=conf, environment=native, idle=True)
+    explained(stage.server, "round_complete", r"job round 1 complete: .*")
+    job.freeze_node(1)
+
+
 OWN_STORE = """
 import os, sys
 from datetime import timedelta
@@ -246,6 +254,15 @@ FAULTS = [
         "frozen",
         "died or failed",
         shows="rendezvous_joined_nodes 1",
+    ),
+    Fault(
+        a_native_node_is_frozen,
+        2,
+        "node_silent",
+        r"job: \S+ \(\S+\), rank [01]: nothing has come for TIME; given up when TIME of silence are over",
+        "stopped, cut off",
+        "deadlock|closed",
+        shows="rendezvous_joined_nodes 2",
     ),
     Fault(
         a_newcomer_asks_for_more_nodes,
