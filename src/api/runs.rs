@@ -167,9 +167,9 @@ pub struct NodeCounts {
 /// Worker ranks by what they do. Only where the workers use this server.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct RankCounts {
-    /// Ranks that have published their address.
+    /// Ranks that have published their address and are there.
     pub joined: u32,
-    /// Of these, ranks whose connection is gone.
+    /// Ranks that had published it, and whose connection is gone.
     pub gone: u32,
     /// The world size, if it is known.
     #[schema(required)]

@@ -64,7 +64,7 @@ def run_of(
         size = nodes * local
         lost = {rank for node in gone for rank in range(node * local, (node + 1) * local)}
         states = "".join("." if i >= ranks_joined else "x" if i in lost else "j" for i in range(size))
-        run["ranks"] = {"joined": ranks_joined, "gone": states.count("x"), "expected": size, "connected": ranks_joined}
+        run["ranks"] = {"joined": states.count("j"), "gone": states.count("x"), "expected": size, "connected": ranks_joined}
         run["rank_grid"] = {"world_size": size, "states": states, "ranks": []}
     return run
 

@@ -373,7 +373,8 @@ fn ranks_by_state(run: &RunSummary, whole: Option<&Run>) -> Vec<Vec<Span>> {
 /// The ranks' bar with its numbers.
 fn rank_bar(run: &RunSummary, width: usize) -> Option<Vec<Span>> {
     let ranks = run.ranks.as_ref()?;
-    let mut bar = Bar::new(ranks.joined, ranks.gone, ranks.expected, width).spans();
+    let published = ranks.joined.saturating_add(ranks.gone);
+    let mut bar = Bar::new(published, ranks.gone, ranks.expected, width).spans();
     let of = ranks.expected.map_or_else(|| "?".into(), |n| n.to_string());
     // NCCL ranks beyond 0 tell no rank: then connections are all there is to count.
     let connected = if ranks.connected > ranks.joined {
@@ -381,7 +382,9 @@ fn rank_bar(run: &RunSummary, width: usize) -> Option<Vec<Span>> {
     } else {
         String::new()
     };
-    bar.push(Span::plain(format!(" {}/{of} ranks{connected}", ranks.joined)));
+    // Of a run that is over all are gone: what counts is how many there were.
+    let shown = if run.state.is_over() { published } else { ranks.joined };
+    bar.push(Span::plain(format!(" {shown}/{of} ranks{connected}")));
     Some(bar)
 }
 

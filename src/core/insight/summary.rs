@@ -50,7 +50,7 @@ pub(super) fn summary(
         version: run.version(),
         nodes,
         ranks: has_world.then(|| RankCounts {
-            joined: count(published().count()),
+            joined: count(published().filter(|info| info.gone.is_none()).count()),
             gone: count(published().filter(|info| info.gone.is_some()).count()),
             expected,
             connected: count(world.connected.len()),

@@ -81,8 +81,7 @@ impl Series {
             }
         }
         if let Some(ranks) = &run.ranks {
-            let joined = ranks.joined.saturating_sub(ranks.gone);
-            set(&self.ranks_joined, if run.state.is_over() { 0 } else { joined });
+            set(&self.ranks_joined, if run.state.is_over() { 0 } else { ranks.joined });
             if let Some(expected) = ranks.expected {
                 set(&self.ranks_expected, expected);
             }

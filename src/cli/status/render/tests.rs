@@ -121,7 +121,7 @@ fn several_runs_stand_in_columns_and_each_tells_its_reason() {
         the address must come from rank 2: it has not come
 
     big round 1        [#####################x] 64/48:64 nodes  running for 14 min 34 s  gone: 1
-      ranks            [#####################x] 512/512 ranks  gone: 136-143
+      ranks            [#####################x] 504/512 ranks  gone: 136-143
       error, 4 s ago: big round 1: big-17 (node rank 17) died or failed: the connection closed while training; 63
         nodes left
     ");
@@ -175,7 +175,7 @@ fn without_a_terminal_nothing_is_wrapped() {
 fn one_run_is_told_with_its_timeline() {
     insta::assert_snapshot!(whole(&sixty_four(), 100), @r"
     big round 1  [###################x] 64/48:64 nodes  running for 14 min 34 s  gone: 1
-      ranks      [###################x] 512/512 ranks  gone: 136-143
+      ranks      [###################x] 504/512 ranks  gone: 136-143
       error, 4 s ago: big round 1: big-17 (node rank 17) died or failed: the connection closed while
         training; 63 nodes left
         remedy: look at that pod's log and events; torchrun notices when its heartbeats expire, 15 s by

@@ -1199,6 +1199,19 @@ fn a_node_whose_wait_was_answered_just_now_is_not_called_busy() {
     assert!(slow(&lab) > 0, "it has been quiet for long");
 }
 
+/// The API has the same number as the metric: those who are there.
+#[test]
+fn a_rank_that_is_gone_has_not_joined() {
+    let mut lab = lab();
+    ranks(&mut lab, &[0, 1, 2], 3);
+    read_each_other(&mut lab, &[0, 1, 2], 3);
+    lab.pass(3.0);
+    lab.leave(1);
+    lab.pass(3.0);
+    let shown = lab.run("store:29500").summary.ranks.expect("ranks");
+    assert_eq!((shown.joined, shown.gone, shown.expected), (2, 1, Some(3)));
+}
+
 /// A rank that only some count on is not said to be missing.
 #[test]
 fn a_rank_beyond_the_smaller_world_size_may_not_exist() {

@@ -52,8 +52,9 @@ const nameOf = (run) => (hasRounds(run) ? `${run.run_id} round ${run.round}` : r
 function progress(run) {
   const { nodes, ranks } = run;
   // Once all nodes are there, it is the ranks that somebody waits for.
-  const ranksMissing = run.state === "running" && ranks && ranks.expected !== null && ranks.joined < ranks.expected;
-  if (run.kind === "env" || ranksMissing) return { joined: ranks?.joined || 0, gone: ranks?.gone || 0, of: ranks?.expected ?? null, what: "ranks" };
+  const published = ranks ? ranks.joined + ranks.gone : 0;
+  const ranksMissing = run.state === "running" && ranks && ranks.expected !== null && published < ranks.expected;
+  if (run.kind === "env" || ranksMissing) return { joined: published, gone: ranks?.gone || 0, of: ranks?.expected ?? null, what: "ranks" };
   const expected = nodes.expected;
   const of = !expected ? null : run.state === "last_call" ? expected.max
     : run.state === "joining" ? expected.min : Math.max(expected.min, nodes.joined);
@@ -70,7 +71,7 @@ function fraction(run) {
 
 function sentenceOf(run) {
   const { nodes, ranks, exit } = run, missing = nodes.missing, min = nodes.expected?.min;
-  const ranksMissing = ranks && ranks.expected !== null ? ranks.expected - ranks.joined : 0;
+  const ranksMissing = ranks && ranks.expected !== null ? ranks.expected - ranks.joined - ranks.gone : 0;
   const nodesGone = nodes.gone > 0 ? `${count(nodes.gone, "node")} ${nodes.gone === 1 ? "is" : "are"} gone` : "";
   switch (run.state) {
     case "joining":
@@ -366,8 +367,8 @@ function showGrids(detail) {
   const ranks = detail.rank_grid ? rankCells(detail) : [];
   $("ranks").hidden = ranks.length === 0;
   if (ranks.length > 0) {
-    const { joined, expected, connected } = detail.ranks || { joined: 0, expected: null, connected: 0 };
-    write("ranks-summary", `${joined} of ${expected ?? "an unknown number"} have published their address${connected > joined ? `, ${connected} connected` : ""}`);
+    const { joined, gone, expected, connected } = detail.ranks || { joined: 0, gone: 0, expected: null, connected: 0 };
+    write("ranks-summary", `${joined + gone} of ${expected ?? "an unknown number"} have published their address${connected > joined + gone ? `, ${connected} connected` : ""}`);
     const unit = detail.participants.find((node) => node.local_world_size)?.local_world_size || 1;
     write("ranks-who", ranks.length > 16 ? whoIsNot(ranks, byNumber) : "");
     rankGrid.show(ranks, unit, `${count(ranks.length, "rank")}: ${counted(ranks)}`);

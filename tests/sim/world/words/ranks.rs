@@ -160,7 +160,7 @@ impl World {
     pub(super) fn check_job(&self, shown: &Run) -> Checked {
         let summary = &shown.summary;
         if let Some(ranks) = &summary.ranks {
-            let there = (ranks.joined - ranks.gone) as usize;
+            let there = ranks.joined as usize;
             self.was_so_of_many(there, |it| it.is_alive, "so many were not there")?;
         }
         if summary.state.is_over() {

@@ -170,7 +170,7 @@ impl World {
         let Some(ranks) = shown.summary.ranks.as_ref().filter(|_| !self.workers.is_empty()) else {
             return Ok(());
         };
-        let there = (ranks.joined - ranks.gone) as usize;
+        let there = ranks.joined as usize;
         self.was_so_of_workers(run, there, |it| it.is_alive, "so many ranks were not there")
     }
 }

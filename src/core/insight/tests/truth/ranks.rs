@@ -428,7 +428,7 @@ impl World for Truth {
         let connected = ranks.map_or(0, |ranks| ranks.connected as usize);
         let live = moment.live().count();
         yes(connected == live, &format!("{connected} are connected, not {live}"))?;
-        let there = ranks.map_or(0, |ranks| (ranks.joined - ranks.gone) as usize);
+        let there = ranks.map_or(0, |ranks| ranks.joined as usize);
         yes(there <= moment.ranks().len(), &format!("{there} ranks are there"))?;
         let expected = ranks.and_then(|ranks| ranks.expected);
         let is_told = |n: u32| moment.processes.iter().any(|p| p.published && p.world == n);
