@@ -206,7 +206,7 @@ def test_nodes_disagree_on_their_number(rallypoint_factory: Serve, jobs: Jobs, f
     explained(
         server,
         "round_not_complete",
-        r"job round 0: 3 nodes have joined and the round is not complete after TIME, although 3 by serve --nodes are enough: some nodes ask for another number",
+        r"job round 0: 3 nodes have joined and the round is not complete after TIME, although 3 by serve --nodes are enough: 127\.0\.0\.12 came as number 3, and asks for another number",
         joined=3,
         expected=3,
     )
