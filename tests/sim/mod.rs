@@ -21,8 +21,11 @@ mod tally;
 mod truth;
 mod world;
 
+use std::iter;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use mutants::Mutant;
@@ -72,25 +75,46 @@ fn tell(seed: u64, why: &str, mutant: Option<Mutant>) -> String {
     format!("seed {seed}: {why}\n\nThe least that fails:\n{plan:#?}\n\nWhat happens:\n{trace}\n")
 }
 
-/// Runs seeds and says what they were worth. Stops after a few that fail.
-fn sweep(seeds: Range<u64>, mut progress: impl FnMut(u64, &Tally)) -> Tally {
+/// What seeds were worth so far.
+#[derive(Default)]
+struct Sweep {
+    runs: u64,
+    tally: Tally,
+    /// Seeds that failed, and why.
+    failed: Vec<(u64, String)>,
+}
+
+/// Runs seeds, so many beside each other, and says what they were worth. Stops after a few that fail.
+fn sweep(seeds: impl Iterator<Item = u64> + Send, threads: usize, progress: impl Fn(&Sweep) + Sync) -> Sweep {
     const MOST: usize = 5;
-    let mut sum = Tally::default();
-    let mut failed = Vec::new();
-    for seed in seeds {
-        match run(&Plan::new(seed), None, false) {
-            Ok(tally) => sum.add(&tally),
-            Err(failure) => {
-                println!("seed {seed} FAILS: {}", failure.why);
-                failed.push((seed, failure.why));
-                if failed.len() >= MOST {
-                    break;
+    let seeds = Mutex::new(seeds);
+    let sum = Mutex::new(Sweep::default());
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let next = seeds.lock().unwrap().next();
+                    let Some(seed) = next else { break };
+                    let run = run(&Plan::new(seed), None, false);
+                    let mut sum = sum.lock().unwrap();
+                    sum.runs += 1;
+                    match run {
+                        Ok(tally) => sum.tally.add(&tally),
+                        Err(failure) => {
+                            println!("seed {seed} FAILS: {}", failure.why);
+                            sum.failed.push((seed, failure.why));
+                        }
+                    }
+                    if sum.failed.len() >= MOST {
+                        break;
+                    }
+                    progress(&sum);
                 }
-            }
+            });
         }
-        progress(seed, &sum);
-    }
-    if let Some((seed, why)) = failed.first() {
+    });
+    let sum = sum.into_inner().unwrap();
+    if let Some((seed, why)) = sum.failed.first() {
         panic!("{}", tell(*seed, why, None));
     }
     sum
@@ -114,42 +138,30 @@ fn seeds_that_failed_once_do_not_fail_again() {
 #[test]
 fn a_seed_is_one_run_and_always_the_same() {
     // Down to each byte on the disk: what a map leaves to chance shows there first.
-    let few = [Cast::Agents, Cast::RunsWithRanks, Cast::AgentsWithRanks, Cast::StaticAgents]
-        .into_iter()
-        .flat_map(|cast| cast.first()..cast.first() + 5);
-    for seed in (0..20).chain(few) {
+    for seed in Cast::ALL.into_iter().flat_map(|cast| cast.first()..cast.first() + 8) {
         let tallies = [(); 2].map(|()| run(&Plan::new(seed), None, false).map_err(|failure| failure.why));
         let [once, again] = tallies;
         assert_eq!(once, again, "seed {seed}");
     }
 }
 
-/// Ten thousand schedules, and some hundreds with more in them, in parts that run beside each other.
+/// The first seeds of each kind. `scripts/simulate` runs more.
 macro_rules! seeds {
-    ($($name:ident: $cast:ident $seeds:expr;)*) => {$(
+    ($($name:ident: $cast:ident $most:expr;)*) => {$(
         #[test]
         fn $name() {
             let first = Cast::$cast.first();
-            let _tally = sweep(first + $seeds.start..first + $seeds.end, |_, _| ());
+            let _sum = sweep(first..first + $most, 1, |_| ());
         }
     )*};
 }
 
 seeds! {
-    nothing_is_lost_or_done_twice_1: Runs 0..1250;
-    nothing_is_lost_or_done_twice_2: Runs 1250..2500;
-    nothing_is_lost_or_done_twice_3: Runs 2500..3750;
-    nothing_is_lost_or_done_twice_4: Runs 3750..5000;
-    nothing_is_lost_or_done_twice_5: Runs 5000..6250;
-    nothing_is_lost_or_done_twice_6: Runs 6250..7500;
-    nothing_is_lost_or_done_twice_7: Runs 7500..8750;
-    nothing_is_lost_or_done_twice_8: Runs 8750..10_000;
-    agents_of_torchrun_meet_1: Agents 0..100;
-    agents_of_torchrun_meet_2: Agents 100..200;
-    ranks_of_native_runs_meet_1: RunsWithRanks 0..200;
-    ranks_of_native_runs_meet_2: RunsWithRanks 200..400;
-    ranks_of_agents_meet: AgentsWithRanks 0..100;
-    ranks_of_static_agents_meet: StaticAgents 0..100;
+    nothing_is_lost_or_done_twice: Runs 500;
+    agents_of_torchrun_meet: Agents 100;
+    ranks_of_native_runs_meet: RunsWithRanks 200;
+    ranks_of_agents_meet: AgentsWithRanks 100;
+    ranks_of_static_agents_meet: StaticAgents 100;
 }
 
 #[test]
@@ -173,22 +185,31 @@ fn each_planted_bug_is_found() {
     assert!(missed.is_empty(), "not found within {MOST} seeds: {missed:?}");
 }
 
-/// For `scripts/simulate`: the seeds that RALLYPOINT_SEEDS names, as FROM..TO.
+/// For `scripts/simulate`, on all cores: RALLYPOINT_SEEDS is FROM..TO, or how many of each kind.
 #[test]
 #[ignore = "run it by scripts/simulate"]
 fn simulate() {
-    let text = std::env::var("RALLYPOINT_SEEDS").expect("RALLYPOINT_SEEDS is FROM..TO");
-    let ends = text.split_once("..").and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
-    let (from, to): (u64, u64) = ends.expect("RALLYPOINT_SEEDS is FROM..TO");
+    let text = std::env::var("RALLYPOINT_SEEDS").expect("RALLYPOINT_SEEDS is set");
+    let ranges = ranges(&text).expect("RALLYPOINT_SEEDS is FROM..TO or a number");
+    let all: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+    let threads = thread::available_parallelism().map_or(1, usize::from);
     let began = Instant::now();
-    let mut said = began;
+    let said = Mutex::new(began);
     let rate = |runs: u64| runs as f64 / began.elapsed().as_secs_f64() * 60.0;
-    let tally = sweep(from..to, |seed, tally| {
+    let sum = sweep(ranges.into_iter().flatten(), threads, |Sweep { runs, tally, .. }| {
+        let mut said = said.lock().unwrap();
         if said.elapsed() >= Duration::from_secs(5) {
-            said = Instant::now();
-            let runs = seed + 1 - from;
-            println!("{runs} of {} seeds, {:.0} a minute: {tally}", to - from, rate(runs));
+            *said = Instant::now();
+            println!("{runs} of {all} seeds, {:.0} a minute: {tally}", rate(*runs));
         }
     });
-    println!("{} seeds without a failure, {:.0} a minute: {tally}", to - from, rate(to - from));
+    println!("{all} seeds without a failure, {:.0} a minute: {}", rate(all), sum.tally);
+}
+
+fn ranges(text: &str) -> Option<Vec<Range<u64>>> {
+    if let Some((from, to)) = text.split_once("..") {
+        return Some(iter::once(from.parse().ok()?..to.parse().ok()?).collect());
+    }
+    let each: u64 = text.parse().ok()?;
+    Some(Cast::ALL.map(|cast| cast.first()..cast.first() + each).to_vec())
 }

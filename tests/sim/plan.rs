@@ -37,6 +37,8 @@ pub(super) enum Cast {
 }
 
 impl Cast {
+    pub(super) const ALL: [Self; 5] =
+        [Self::Runs, Self::Agents, Self::RunsWithRanks, Self::AgentsWithRanks, Self::StaticAgents];
     const EACH: u64 = 1_000_000;
 
     pub(super) const fn of(seed: u64) -> Self {
