@@ -121,9 +121,9 @@ fn sweep(seeds: impl Iterator<Item = u64> + Send, threads: usize, progress: impl
 }
 
 /// Seeds that showed a bug of the product once. What each was is in `docs/reliability.md`.
-const FOUND: [u64; 19] = [
+const FOUND: [u64; 20] = [
     733, 88, 5714, 5940, 6296, 203, 772, 834, 1_000_290, 1_001_037, 1_004_005, 1_004_132, 1_004_197,
-    1_004_380, 1_005_195, 1_005_237, 1_005_627, 2_000_041, 2_000_595,
+    1_004_380, 1_005_195, 1_005_237, 1_005_627, 2_000_041, 2_000_595, 2_023_559,
 ];
 
 #[test]

@@ -92,7 +92,7 @@ impl Run {
         let newer = match &self.current {
             // The nodes of the forming round have other terms: the reported round is not theirs.
             None if self.live() > 0 && !self.terms_fit(&report) => false,
-            None => round > self.last_round,
+            None => round > self.last_round || self.unreported == Some(round),
             // A round that was completed here, or whose nodes are all there, is never given up for a report.
             Some(current) => current.unreported() > 0 && round > current.round.number,
         };
@@ -153,6 +153,7 @@ impl Run {
         });
         // A node that joins may have named a later round.
         self.last_round = self.last_round.max(report.place.round);
+        self.unreported = None;
         self.let_go = 0;
         self.work = Work { nodes: report.world_size, ..Work::default() };
         self.tell(Fact::Adopted { round: report.place.round, nodes: report.world_size, first: who }, out);

@@ -152,8 +152,8 @@ impl Run {
         let Some(round) = round else { return };
         let members: Vec<_> = members.into_iter().filter(|member| member.round == round.number).collect();
         if members.len() != round.nodes as usize {
-            // Its nodes report it, as if nothing were known.
-            self.last_round = self.last_round.min(round.number.saturating_sub(1));
+            // Its nodes report it. Its number is taken: no other nodes are to be in a round of that number.
+            self.unreported = Some(round.number);
             return;
         }
         let (mut present, mut watched) = (0_u32, 0_u32);

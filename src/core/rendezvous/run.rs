@@ -243,6 +243,8 @@ pub(super) struct Run {
     pub(super) terms_are_learned: bool,
     /// The greatest number of a round so far.
     pub(super) last_round: u64,
+    /// A complete round of which a restart has left only the number: its nodes may report it.
+    pub(super) unreported: Option<u64>,
     pub(super) members: HashMap<Label, Member>,
     pub(super) current: Option<Current>,
     pub(super) forming: Option<Forming>,
@@ -290,6 +292,7 @@ impl Run {
             settled_by: None,
             terms_are_learned: false,
             last_round: 0,
+            unreported: None,
             members: HashMap::default(),
             current: None,
             forming: None,
@@ -788,6 +791,7 @@ impl Run {
         self.with_rank = 0;
         self.forming = None;
         self.last_round = round.number;
+        self.unreported = None;
         self.holds_store = self.terms.store;
         self.work = Work { nodes: count(nodes.len()), ..Work::default() };
         self.moved = (0..count(nodes.len())).collect();

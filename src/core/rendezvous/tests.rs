@@ -719,6 +719,30 @@ fn a_late_report_of_an_older_round_does_not_take_the_numbers_back() {
 }
 
 #[test]
+fn a_round_of_which_a_restart_left_only_the_number_is_taken_over_or_counted() {
+    for somebody_reports in [true, false] {
+        let mut before = Table::new();
+        before.core.keep_changes();
+        before.all_join(&["a", "b"], 1, 2);
+        let Some(KeptChange::Run(id, record, _)) = before.core.kept(&run()) else { panic!("it is kept") };
+        let mut table = Table::new();
+        // Its store is not open again, so who was in it is not said.
+        let round = table.core.restore(&id, *record, Vec::new(), table.now);
+        assert_eq!(round, None);
+        if somebody_reports {
+            let view = table.core.heartbeat(&run(), report("a", 1, 0, 2, 2), table.now).expect("a view");
+            assert_eq!(view.action, Action::Continue);
+        } else {
+            table.join(join("new", 1, 2)).expect("a place");
+            table.advance(60 * SECOND);
+            assert_eq!(table.completed[0].number, 2, "round 1 may still be somewhere");
+            let view = table.core.heartbeat(&run(), report("a", 1, 0, 2, 2), table.now).expect("a view");
+            assert_eq!(view.action, Action::Rejoin, "there is a newer round");
+        }
+    }
+}
+
+#[test]
 fn a_node_that_joins_again_at_a_restarted_server_brings_round_and_rank() {
     let mut table = Table::new();
     let back = |node, rank| Join { previous: Some(RankInRound { round: 4, rank }), ..again(node, "5", 2, 2) };

@@ -459,6 +459,7 @@ impl Rounds {
 
     /// Does what the rendezvous has decided.
     fn carry_out(&self, state: &mut Locked<'_>) {
+        let mut over = Vec::new();
         loop {
             let decisions = state.core.take_decisions();
             if decisions.is_empty() {
@@ -466,7 +467,7 @@ impl Rounds {
             }
             for decision in decisions {
                 match decision {
-                    Decision::Completed(round) => self.complete(state, &round),
+                    Decision::Completed(round) => over.extend(self.complete(state, &round)),
                     Decision::Ended(run, node) => state.parking.wake(&Awaited::Round(run), &node),
                     Decision::Notify(run) => state.parking.wake_all(&Awaited::Change(run)),
                     Decision::Release(run) => {
@@ -487,6 +488,12 @@ impl Rounds {
             }
         }
         self.keep(state);
+        // The next server must know the new round before the last one has no store: it would take it for one that never was.
+        for shared in over {
+            if let Some(store) = &shared.store {
+                self.stores.close_of_round(store);
+            }
+        }
         let runs = state.core.memory();
         state.runs_memory.set(runs);
         self.rearm(state);
@@ -551,8 +558,8 @@ impl Rounds {
         }
     }
 
-    /// Opens the round's store, closes the last round's store, and wakes the joins that waited for the round.
-    fn complete(&self, state: &mut Locked<'_>, round: &Arc<Round>) {
+    /// Opens the round's store, and wakes the joins that waited for the round. Returns the last round, whose store is over.
+    fn complete(&self, state: &mut Locked<'_>, round: &Arc<Round>) -> Option<Arc<SharedRound>> {
         let mut store = None;
         if round.terms.store {
             let held = round.participants.iter().any(|participant| participant.watched);
@@ -563,19 +570,17 @@ impl Rounds {
                 Ok(opened) => store = Some(opened),
                 Err(error) => {
                     state.core.no_store(&round.run_id, &error.to_string(), self.clock.now());
-                    return;
+                    return None;
                 }
             }
         }
         let shared = SharedRound { round: Arc::clone(round), store, listed: OnceLock::new() };
         let last = state.rounds.insert(round.run_id.clone(), Arc::new(shared));
-        if let Some(store) = last.as_ref().and_then(|last| last.store.as_ref()) {
-            self.stores.close_of_round(store);
-        }
         let awaited = Awaited::Round(round.run_id.clone());
         for participant in &round.participants {
             state.parking.wake(&awaited, &participant.node);
         }
+        last
     }
 }
 

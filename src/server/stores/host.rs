@@ -386,8 +386,12 @@ impl StoreHost {
         })
     }
 
-    /// The store of a round that goes on after a restart.
+    /// The store of a round that goes on after a restart. Those of rounds before it are closed: the last server may have died
+    /// before it could.
     pub(in crate::server) fn claim(&self, run_id: &RunId, round: u64, held: bool) -> Option<RoundStore> {
+        for port in self.leases.take_rounds_before(run_id, round, self.clock.now()) {
+            self.close(port);
+        }
         self.leases.claim(run_id, round, held)
     }
 

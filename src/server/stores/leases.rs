@@ -227,6 +227,19 @@ impl Leases {
         Some(RoundStore { port, run_id: run_id.clone(), round })
     }
 
+    /// Gives up the stores of a run's rounds before `round`, and returns their ports.
+    pub(super) fn take_rounds_before(&self, run_id: &RunId, round: u64, now: Timestamp) -> Vec<u16> {
+        let mut state = self.state();
+        let is_before =
+            |owner: &Owner| matches!(owner, Owner::Round(run, number) if run == run_id && *number < round);
+        let ports: Vec<u16> =
+            state.open.iter().filter(|(_, open)| is_before(&open.owner)).map(|(&port, _)| port).collect();
+        for port in &ports {
+            state.close(*port, now);
+        }
+        ports
+    }
+
     /// The round is over: its store ends with its last client.
     pub(in crate::server) fn release(&self, store: &RoundStore, now: Timestamp) {
         if let Some(open) = self.state().open.get_mut(&store.port).filter(|open| open.is(store)) {

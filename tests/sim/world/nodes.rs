@@ -319,9 +319,9 @@ impl World {
                 }
             }
             NodeFault::Leave { failed, .. } => {
-                // An agent does not end what still runs, and say that it has succeeded.
+                // An agent does not end what still runs, or has not begun, and say that it has succeeded.
                 let work = self.work_of_worker(Starter::Node(node));
-                let failed = failed || work.is_some_and(|work| work != Work::Done);
+                let failed = failed || (self.plan.runs.has_workers && work != Some(Work::Done));
                 let outcome = Some(if failed { Outcome::Failed } else { Outcome::Succeeded });
                 let said = LeaveRequest { why: None, outcome };
                 let run = run_id(self.runs.nodes[node].run);

@@ -116,7 +116,8 @@ impl World {
         let mut quiet_since = self.now;
         while self.now < quiet_since + HEARD {
             let is_stopped = (0..self.runs.nodes.len()).any(|node| self.is_node_stopped(node));
-            if self.server.is_none() || is_stopped || self.agenda.values().any(is_one) {
+            let is_away = self.server.is_none() || self.relays.iter().any(|relay| relay.end.is_none());
+            if is_away || is_stopped || self.agenda.values().any(is_one) {
                 quiet_since = self.now;
             }
             self.run_until(self.now + SECOND / 4, |_| false)?;

@@ -7,7 +7,7 @@ use super::super::jobs::{address_in, steps};
 use super::super::plan::{ClientPlan, MILLI, Micros, SECOND};
 use super::nodes::{Doing, run_id};
 use super::{Checked, Event, World};
-use crate::core::rendezvous::RankInRound;
+use crate::core::rendezvous::{NodeSnapshot, NodeState, RankInRound};
 use crate::core::store::tests::model::{Act, Key};
 
 /// Who has started a rank.
@@ -208,16 +208,18 @@ impl World {
         Ok(())
     }
 
-    /// Whether the server may close the connection of such a rank: its round is over, or it is lost with its link.
+    /// Whether the server may close the connection of such a rank: its round is over, or its node was given up.
     pub(super) fn may_lose_worker(&self, client: usize) -> bool {
         let worker = self.workers.iter().find(|it| it.client == client);
         let Some((worker, Starter::Node(node))) = worker.map(|it| (it, it.of)) else { return false };
-        let run = &run_id(self.runs.nodes[node].run);
-        let round = self.server.as_ref().and_then(|server| server.rounds.snapshot(run)).map(|it| it.0.round);
-        let goes_on = match self.runs.nodes[node].doing {
-            Doing::Works { place, .. } => place == worker.place,
-            _ => false,
-        };
-        !goes_on || round != Some(worker.place.round)
+        let it = &self.runs.nodes[node];
+        let goes_on = matches!(it.doing, Doing::Works { place, .. } if place == worker.place);
+        let snapshot = self.server.as_ref().and_then(|server| server.rounds.snapshot(&run_id(it.run)));
+        let is_in_round = snapshot.is_some_and(|(run, _)| {
+            let in_round = |it: &NodeSnapshot| matches!(it.state, NodeState::InRound { .. });
+            let label = self.runs.nodes[node].label();
+            run.round == worker.place.round && run.nodes.iter().any(|it| it.node == label && in_round(it))
+        });
+        !goes_on || !is_in_round
     }
 }
