@@ -237,7 +237,13 @@ impl Image {
     /// Takes in one row. What a store that is not open is said to hold is passed over.
     pub fn apply(&mut self, row: Row<'_>) {
         match row {
-            Row::Epoch(epoch) => self.epoch = epoch,
+            Row::Epoch(epoch) => {
+                if epoch.life != self.epoch.life {
+                    // Relays do not know this server: what they had ended with the one before.
+                    self.links.clear();
+                }
+                self.epoch = epoch;
+            }
             Row::Whole(_) => {}
             Row::Store(id, open) => {
                 self.last_store = self.last_store.max(id);

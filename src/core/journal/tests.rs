@@ -337,6 +337,18 @@ fn nothing_counts_from_the_first_of_several_segments_that_began_anew() {
     assert_eq!((read.image.stores[&1].keys.len(), read.unfinished), (1, Some(2)));
 }
 
+#[test]
+fn links_end_with_the_server_that_their_relays_knew() {
+    let mut image = Image::default();
+    let mut starts = |number, life| {
+        image.apply(Row::Epoch(Epoch { number, life }));
+        let links = image.links.len();
+        image.apply(Row::Reached(SessionId { link: 1, no: 0 }, Reached::default()));
+        links
+    };
+    assert_eq!([starts(1, 7), starts(2, 7), starts(3, 8)], [0, 1, 0]);
+}
+
 /// The journal of the first format that was ever written, as a later release will find it.
 fn first_format() -> Vec<Vec<Said>> {
     let id = SessionId { link: 1, no: 3 };
