@@ -25,19 +25,14 @@ pub(super) fn of_run(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Findi
         let places = [(Membership::WaitList, false), (Membership::Redundant, true)];
         held.extend(places.into_iter().filter(|_| run.kind() == RunKind::C10d).filter_map(
             |(membership, redundant)| {
-                let left_over = names(run, membership);
-                let since = run
-                    .nodes()
-                    .iter()
-                    .filter(|n| n.membership == membership)
-                    .map(|n| n.membership_since)
-                    .min();
-                let since = since.unwrap_or(completed).max(completed);
-                let waited = Elapsed(now.since(since));
-                let about = redundant.to_string();
-                let is_some = !left_over.is_empty();
-                let reason = Reason::LeftOver { group, left_over, redundant, waited };
-                is_some.then(|| Finding::new(reason, about, since).seen(joins(run, membership)))
+                let nodes: Vec<&TrackedNode> = run.left_over(membership).collect();
+                let since = nodes.iter().map(|node| node.membership_since).min()?.max(completed);
+                let joined =
+                    nodes.iter().map(|node| node.evidence(Seen::Joined, None, node.membership_since));
+                let left_over = Names::of(nodes.iter().map(|node| node.name.clone()));
+                let reason =
+                    Reason::LeftOver { group, left_over, redundant, waited: Elapsed(now.since(since)) };
+                Some(Finding::new(reason, redundant.to_string(), since).seen(joined))
             },
         ));
     }
@@ -143,14 +138,12 @@ fn ranks_ended(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     if run.has_agents() && !native_goes_on || world.completed.is_none() || world.connected.is_empty() {
         return None;
     }
-    let ended = || world.ranks.iter().filter_map(|(&rank, info)| Some((rank, info.gone?)));
-    let since = ended().map(|(_, at)| at).min()?;
-    let ranks = Names::of(ended().map(|(rank, _)| world.label(rank)));
+    let since = world.ended_ranks().map(|(.., at)| at).min()?;
+    let ranks = Names::of(world.ended_ranks().map(|(rank, ..)| world.label(rank)));
     let left = count(world.connected.len());
     let soon = world.completed.map(|at| Elapsed(since.since(at))).filter(|soon| soon.0 <= SOON);
     let reason = Reason::RanksEnded { ranks, left, since: Elapsed(now.since(since)), soon };
-    let ranks = world.ranks.iter();
-    let closed = ranks.filter_map(|(&rank, info)| Some(info.closed(rank, info.gone?)));
+    let closed = world.ended_ranks().map(|(rank, info, at)| info.closed(rank, at));
     Some(Finding::new(reason, "", since).seen(closed))
 }
 

@@ -180,7 +180,8 @@ impl Look<'_> {
                 due.push((store.port, std::mem::take(&mut store.clashes)));
             }
         }
-        for (port, clashes) in due {
+        for (port, mut clashes) in due {
+            clashes.retain(|clash| clash.conns.iter().all(|conn| !self.is_away(port, *conn)));
             let ranks: BTreeSet<u32> = clashes.iter().filter_map(|clash| clash.rank).collect();
             let count = clashes.len();
             let Some(first) = clashes.into_iter().next() else { continue };
@@ -310,13 +311,16 @@ impl Look<'_> {
         held
     }
 
+    /// Whether a client is behind a link that is away: whether it is still there is not known.
+    fn is_away(&self, port: u16, conn: ConnId) -> bool {
+        let client = self.jobs.stores.get(&port).and_then(|store| store.clients.get(&conn));
+        client.is_some_and(|client| self.jobs.links.away_at(client.peer.ip()).is_some())
+    }
+
     /// Two static runs in one store write the same workers' keys.
     fn two_jobs(&self, port: u16) -> Option<Held> {
         let clients = &self.jobs.stores.get(&port)?.clients;
-        // Whether those behind a link that is away are still there is not known.
-        let is_heard = |conn: &ConnId| {
-            clients.get(conn).is_some_and(|client| self.jobs.links.away_at(client.peer.ip()).is_none())
-        };
+        let is_heard = |conn: &ConnId| clients.contains_key(conn) && !self.is_away(port, *conn);
         let is_live = |run: &&TrackedRun| {
             run.key().port() == Some(port)
                 && run.kind() == RunKind::Static

@@ -300,6 +300,7 @@ impl Fold<'_> {
                     host: host.clone(),
                     joined: at,
                     gone: None,
+                    is_cut_off: false,
                     size,
                     withdrawn: None,
                 };
@@ -371,6 +372,7 @@ impl Fold<'_> {
     fn gone(&mut self, conn: ConnId) {
         let watch = self.jobs.store(self.port);
         watch.waits.remove(&conn);
+        watch.clash_ends(conn, self.at);
         let Some(client) = watch.clients.remove(&conn) else { return };
         watch.passed_by(&client, self.at);
         for run in self.jobs.runs.values_mut().filter(|run| run.met_at() == Some(self.port)) {
@@ -425,6 +427,7 @@ impl Fold<'_> {
             None => self.run_of(first),
         };
         let wrote = [first, second].map(|conn| self.evidence(Seen::Wrote, conn, key));
+        let conns = [first, second];
         let (first, second) = (self.jobs.who(self.port, first), self.jobs.who(self.port, second));
         let Some(run) = run else { return };
         let (node, rank) = match address.kind {
@@ -435,7 +438,7 @@ impl Fold<'_> {
         };
         let clashes = &mut self.jobs.store(self.port).clashes;
         if clashes.len() < MOST {
-            clashes.push(Clash { at: self.at, run, node, rank, first, second, wrote });
+            clashes.push(Clash { at: self.at, run, node, rank, first, second, conns, wrote });
         }
     }
 }

@@ -677,8 +677,7 @@ impl Graph<'_> {
 
     /// The ranks of a run whose processes have ended.
     fn ended_ranks(&self, run: &TrackedRun) -> Names {
-        let ended = run.world().ranks.iter().filter_map(|(&rank, info)| Some((rank, info.gone?)));
-        Names::of_some(ended, |(rank, gone)| {
+        Names::of_some(run.world().ended_ranks(), |(rank, _, gone)| {
             format!("{} ({} ago)", run.rank_label(rank), Elapsed(self.now.since(gone)))
         })
     }

@@ -122,6 +122,7 @@ pub(super) struct Clash {
     pub(super) rank: Option<u32>,
     pub(super) first: String,
     pub(super) second: String,
+    pub(super) conns: [ConnId; 2],
     pub(super) wrote: [Evidence; 2],
 }
 
@@ -244,6 +245,13 @@ impl StoreWatch {
             self.foreign.pop_front();
         }
         self.foreign.push_back(Foreign { peer, protocol, times: 1, last: now });
+    }
+
+    /// A client is gone. Where another had just written its key, it was about to go: a relay that is back tells what came
+    /// first from several clients in any order.
+    pub(super) fn clash_ends(&mut self, gone: ConnId, now: Timestamp) {
+        const AT_ONCE: Duration = Duration::from_millis(500);
+        self.clashes.retain(|clash| clash.conns[0] != gone || now.since(clash.at) > AT_ONCE);
     }
 
     /// A run is no longer known: its clients are nobody's.

@@ -405,7 +405,8 @@ impl Reason {
                 format!("the pods have different versions of PyTorch: {versions}")
             }
             Self::DuplicateRank { what, first, second } => format!(
-                "two live processes claim {what}: {first} and {second}; two jobs on one store, or two nodes with one rank"
+                "two live processes claim {what}: {first} and {second}; two jobs on one store, two nodes with one rank, or \
+                 a process of an earlier round that was not ended"
             ),
             Self::TwoJobs { first, second, evidence } => {
                 format!("two jobs on one store: {first} and {second} ({evidence})")

@@ -28,6 +28,8 @@ impl TrackedRun {
             return;
         }
         self.round.exit_done = Some(now);
+        // Who left a moment ago left with it.
+        self.life.dying.clear();
         // Static: those of the attempt before may go on while one of them comes again.
         let is_of_before = self.round.completed.is_none() && self.not_again().next().is_some();
         let (nodes, completed) = if is_of_before {
@@ -93,7 +95,7 @@ impl TrackedRun {
             return;
         }
         let dying = std::mem::take(&mut self.life.dying);
-        if self.round.closed.is_some() || self.round.exit_done.is_some() {
+        if self.round.closed.is_some() {
             // The run ended in the meantime: they left with it.
             return;
         }

@@ -151,6 +151,21 @@ impl TrackedRun {
         self.life.nodes.iter().filter(|_| self.kind == RunKind::Static).filter(is_one)
     }
 
+    /// The nodes at this place beside a complete round. One that a restarted server has only read of is not there if each of
+    /// the run's agents is known to be another.
+    pub(in crate::core::insight) fn left_over(
+        &self,
+        membership: Membership,
+    ) -> impl Iterator<Item = &TrackedNode> {
+        let is_there = |node: &&TrackedNode| node.gone.is_none();
+        let known = self.life.nodes.iter().filter(is_there).filter(|node| node.conn.is_some()).count();
+        let are_all_known = known >= self.agents.len();
+        let is_one = move |node: &&TrackedNode| {
+            node.membership == membership && (node.conn.is_some() || !are_all_known)
+        };
+        self.life.nodes.iter().filter(is_there).filter(is_one)
+    }
+
     /// Members have left the complete round for the next one. torch's agents do so all together.
     fn waits_for_next_round(&self) -> bool {
         self.waiting() > 0 && self.round.group.is_some_and(|group| self.joined() < group)

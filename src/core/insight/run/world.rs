@@ -20,6 +20,8 @@ pub(in crate::core::insight) struct RankInfo {
     pub(in crate::core::insight) host: Option<String>,
     pub(in crate::core::insight) joined: Timestamp,
     pub(in crate::core::insight) gone: Option<Timestamp>,
+    /// It is gone with its link: what has become of it is not known.
+    pub(in crate::core::insight) is_cut_off: bool,
     /// The world size that its address is made for.
     pub(in crate::core::insight) size: Option<u32>,
     /// Its address was dropped while it was there.
@@ -337,7 +339,7 @@ impl World {
             let its_own = of_former.chain(self.ranks.get_mut(&rank)).filter(|info| info.conn == conn);
             let mut of_this_meeting = None;
             for info in its_own {
-                info.gone = Some(now);
+                (info.gone, info.is_cut_off) = (Some(now), is_cut_off);
                 if info.withdrawn.is_some() || info.joined >= self.started.unwrap_or(now) {
                     of_this_meeting = Some(info.closed(rank, now));
                 }
@@ -353,6 +355,12 @@ impl World {
         if self.connected.is_empty() {
             self.ended = Some(now);
         }
+    }
+
+    /// The ranks that have ended, and when. What has become of those that are gone with their link is not known.
+    pub(in crate::core::insight) fn ended_ranks(&self) -> impl Iterator<Item = (u32, &RankInfo, Timestamp)> {
+        let ranks = self.ranks.iter().filter(|(_, info)| !info.is_cut_off);
+        ranks.filter_map(|(&rank, info)| Some((rank, info, info.gone?)))
     }
 
     /// How many ranks there should be.

@@ -345,8 +345,17 @@ fn case_6_two_nodes_claim_one_rank() {
     lab.assert_said(
         "duplicate_rank",
         "store:29500: two live processes claim rank 1: rank 1 on host1 and process 2002 at 10.0.0.2; two jobs on \
-         one store, or two nodes with one rank",
+         one store, two nodes with one rank, or a process of an earlier round that was not ended",
     );
+    // Who ends as the next one comes claims nothing.
+    let mut lab = Lab::new();
+    for (n, rank) in [(0, 0), (1, 1), (2, 1)] {
+        lab.worker(n, &format!("10.0.0.{n}"));
+        lab.publish(n, rank, 3);
+    }
+    lab.leave(1);
+    lab.pass(5.0);
+    assert!(lab.texts("duplicate_rank").is_empty(), "{:?}", lab.said);
     // Agents, too.
     let mut lab = Lab::new();
     for n in 0..2 {
@@ -492,7 +501,7 @@ fn case_7_a_pod_is_held_back_because_its_rank_is_taken() {
     lab.assert_said(
         "duplicate_rank",
         "job: two live processes claim node rank 1: pod b at 10.1.0.1 and pod c at 10.1.0.1, which is held back; two jobs \
-         on one store, or two nodes with one rank",
+         on one store, two nodes with one rank, or a process of an earlier round that was not ended",
     );
     // What was said is not said again when the run begins.
     lab.agent(0, "job");
@@ -1040,4 +1049,21 @@ fn two_nodes_that_come_late_have_come() {
     lab.pass(2.0);
     let told = lab.texts("node_came_late");
     assert!(told[0].contains("node1 and node2 have come after 40 s: 3 of 3 nodes have joined"), "{told:?}");
+}
+
+#[test]
+fn who_left_a_moment_before_the_end_is_not_dead_when_the_next_job_comes() {
+    let mut lab = Lab::new();
+    for n in 0..2 {
+        lab.static_node(n, "s", n, 2);
+    }
+    lab.assign_static(0, "s", 2, 1);
+    lab.pass(10.0);
+    // It gave up at the exit barrier; its arrival there is not known.
+    lab.leave(1);
+    lab.exit_static(0, "s", true);
+    lab.static_node(2, "s", 1, 2);
+    lab.pass(3.0);
+    assert_eq!(lab.texts("run_finished").len(), 1, "{:?}", lab.said);
+    assert!(lab.texts("node_died").is_empty(), "{:?}", lab.said);
 }

@@ -60,6 +60,23 @@ fn what_a_process_behind_a_link_does_is_not_known_while_it_is_away() {
 }
 
 #[test]
+fn who_is_behind_a_link_that_is_away_claims_no_rank() {
+    let mut lab = Lab::new();
+    let claim = |lab: &mut Lab, n: u32, rank: u32| {
+        lab.worker(n, &format!("10.77.0.{n}"));
+        lab.publish(n, rank, 3);
+    };
+    claim(&mut lab, 11, 1);
+    lab.insight.links(LinkCounts::default(), away(&lab, ["train-1".to_owned()]), Vec::new());
+    claim(&mut lab, 12, 1);
+    lab.pass(5.0);
+    assert!(lab.texts("duplicate_rank").is_empty(), "the first may have ended");
+    claim(&mut lab, 13, 1);
+    lab.pass(5.0);
+    assert_eq!(lab.texts("duplicate_rank").len(), 1);
+}
+
+#[test]
 fn a_job_behind_a_link_that_is_away_is_no_second_job() {
     let mut lab = Lab::new();
     let role = |lab: &mut Lab, n: u32, run: &str| {
@@ -104,6 +121,27 @@ fn a_node_whose_link_was_away_for_too_long_is_lost_with_it_and_not_dead() {
     lab.pass(5.0);
     assert_eq!(codes(&lab)[before + 2..], ["node_cut_off"]);
     assert_eq!(lab.run("job").summary.state, RunState::Gone);
+}
+
+#[test]
+fn ranks_whose_link_was_away_for_too_long_have_not_ended() {
+    let mut lab = Lab::new();
+    for n in 0..3 {
+        lab.worker(n, &format!("10.77.0.{n}"));
+        lab.publish(n, n, 3);
+    }
+    lab.pass(10.0);
+    lab.cut_off(1, "train-1");
+    lab.pass(70.0);
+    assert!(lab.texts("ranks_ended").is_empty(), "{:?}", lab.said);
+    lab.leave(2);
+    lab.pass(70.0);
+    assert!(
+        lab.texts("ranks_ended").iter().all(|text| text.contains("rank 2 on host2 ended")),
+        "{:?}",
+        lab.said
+    );
+    assert!(!lab.texts("ranks_ended").is_empty());
 }
 
 #[test]
