@@ -172,7 +172,13 @@ impl World {
             return Ok(());
         }
         match (agent.doing, agent.place.clone()) {
-            (Doing::Trains, Some(place)) => self.worker_of_agent_comes(n, &place),
+            (Doing::Trains, Some(place)) => {
+                self.worker_of_agent_comes(n, &place);
+                let late = self.worker_of(Starter::Agent(n)).filter(|worker| worker.patience <= self.now);
+                if let Some(worker) = late.filter(|worker| !self.clients[worker.client].has_finished) {
+                    self.process_ends(worker.client)?;
+                }
+            }
             (Doing::AtExit, _) => {}
             _ => self.worker_ends(Starter::Agent(n))?,
         }
@@ -332,8 +338,11 @@ impl World {
         }
         let waiting: Vec<usize> = (0..jobs).filter(|&job| lacks_one(self, job)).collect();
         for job in waiting {
-            let until = self.now + UNTIL_TOLD;
+            let mut until = self.now + UNTIL_TOLD;
             while !self.is_told_of_agents(job) {
+                if self.server.is_none() {
+                    until = self.now + UNTIL_TOLD;
+                }
                 if self.now >= until {
                     return Err(format!("nobody says why job {job} does not begin"));
                 }

@@ -38,7 +38,10 @@ impl World {
                     self.check_left(conn)?;
                     Done::Left { conn }
                 }
-                Note::Restored(live) => Done::Restarted { live },
+                Note::Restored(live) => {
+                    trace!(self, "    restored: connections {live:?}");
+                    Done::Restarted { live }
+                }
                 Note::Committed(number) => {
                     let is_troubled = self.server.as_ref().is_some_and(|server| server.is_troubled);
                     let kept = if is_troubled { Kept::Nowhere } else { Kept::With(number) };

@@ -58,11 +58,15 @@ impl World {
         self.at(SECOND, Event::Launch);
     }
 
-    pub(super) fn rank_comes(&mut self, rank: usize, attempt: u32) {
-        let Some(plan) = &self.plan.job else { return };
+    pub(super) fn rank_comes(&mut self, rank: usize, attempt: u32) -> Checked {
         if attempt != self.job.attempt {
-            return;
+            return Ok(());
         }
+        // Two with one rank would be a job that cannot begin: no launcher starts the second before the first has ended.
+        let before: Vec<usize> =
+            self.job.processes.iter().filter(|it| it.rank == rank).map(|it| it.client).collect();
+        before.into_iter().try_for_each(|client| self.process_ends(client))?;
+        let Some(plan) = &self.plan.job else { return Ok(()) };
         let client = self.clients.len();
         let process = Process { rank, attempt, client };
         let steps = plan.steps(rank, &process.host(), 1000 + client as u32);
@@ -72,6 +76,7 @@ impl World {
         self.clients.push(Client::new(ClientPlan { relay, steps }));
         self.reference.add_client();
         self.at(0, Event::Act(client));
+        Ok(())
     }
 
     pub(super) fn job_fault(&mut self, n: usize) -> Checked {

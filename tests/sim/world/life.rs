@@ -230,10 +230,7 @@ impl World {
             Event::NodeFault(n) => self.node_fault(n),
             Event::Arrives(n) => self.arrives(n),
             Event::Announces(pod) => self.announces(pod),
-            Event::RankComes(rank, attempt) => {
-                self.rank_comes(rank, attempt);
-                Ok(())
-            }
+            Event::RankComes(rank, attempt) => self.rank_comes(rank, attempt),
             Event::JobFault(n) => self.job_fault(n),
             Event::AgentComes(job, node) => {
                 self.agent_comes(job, node);

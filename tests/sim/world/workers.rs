@@ -4,11 +4,14 @@
 use super::super::agent::{self, Place, Work};
 use super::super::client::Client;
 use super::super::jobs::{address_in, steps};
-use super::super::plan::{ClientPlan, MILLI, Micros, SECOND};
+use super::super::plan::{ClientPlan, Keeping, MILLI, Micros, SECOND};
 use super::nodes::{Doing, run_id};
 use super::{Checked, Event, World};
 use crate::core::rendezvous::{NodeSnapshot, NodeState, RankInRound};
 use crate::core::store::tests::model::{Act, Key};
+
+/// How long ranks wait for each other: torch gives up after half an hour.
+const PATIENCE: Micros = 100 * SECOND;
 
 /// Who has started a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +32,8 @@ pub(super) struct Worker {
     /// How many are to meet.
     pub(super) size: usize,
     pub(super) client: usize,
+    /// Until when it waits for the others.
+    pub(super) patience: Micros,
     /// Its agent has ended it.
     is_ended: bool,
 }
@@ -55,8 +60,15 @@ impl World {
         }
         let relay = Some(node % (self.plan.relays + 1)).filter(|&relay| relay < self.plan.relays);
         let (run, size) = (agent::key(&format!("run-{}", it.run)), size as usize);
-        let worker =
-            Worker { of: Starter::Node(node), run, place, size, client: self.clients.len(), is_ended: false };
+        let worker = Worker {
+            of: Starter::Node(node),
+            run,
+            place,
+            size,
+            client: self.clients.len(),
+            patience: self.now + PATIENCE,
+            is_ended: false,
+        };
         self.start_worker(worker, 2 * SECOND, relay, Some(port));
     }
 
@@ -70,6 +82,7 @@ impl World {
             place: RankInRound { round: place.round, rank: place.rank as u32 },
             size: place.size,
             client: self.clients.len(),
+            patience: self.now + PATIENCE,
             is_ended: false,
         };
         self.start_worker(worker, trains, relay, None);
@@ -137,8 +150,12 @@ impl World {
                 (mate.run, mate.place.round, mate.place.rank) == (worker.run, worker.place.round, rank as u32)
             };
             let Some(mate) = mate.filter(is_mate).map(|mate| &self.clients[mate.client]) else {
-                if matches!(worker.of, Starter::Agent(_)) {
-                    // The store of its agents is that of all rounds: who read it too early finds nobody there.
+                let is_of_agents = matches!(worker.of, Starter::Agent(_));
+                let is_of_another_run = mate.is_some_and(|mate| mate.run != worker.run);
+                let has_forgotten = self.plan.keeping == Keeping::Nothing && self.server_life > 1;
+                if is_of_agents || (is_of_another_run && has_forgotten) {
+                    // The store of its agents is that of all rounds: who read it too early finds nobody there. And a server
+                    // that forgot its stores gives their ports again, maybe before all who know them have heard of it.
                     is_broken = true;
                     continue;
                 }

@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use super::super::super::agent::{Backend, Doing, key};
-use super::super::super::client::State;
 use super::super::{Checked, World, relay_of};
 use super::Moment;
 use crate::api::{Explanation, Run, RunState};
@@ -17,6 +16,8 @@ pub(super) struct AgentNow {
     /// Its place among all that were ever there.
     pub(super) no: usize,
     pub(super) is_alive: bool,
+    /// The server must know by now that it is not alive.
+    pub(super) is_known_dead: bool,
     /// The server has heard of it.
     pub(super) is_known: bool,
     /// It has said that it is there: with the static backend, its role.
@@ -202,7 +203,7 @@ impl RunOf<'_> {
                 match text(&facts["whereabouts"], "is") {
                     "gone" => holds(&|it| !it.is_alive || self.is_cut_off(it), "it is alive"),
                     "away" => self.world.some_link_was_away(),
-                    "busy" | "just_came" => holds(&|it| it.is_alive && !it.waits, "it is not busy"),
+                    "busy" | "just_came" => holds(&|it| !it.is_known_dead && !it.waits, "it is not busy"),
                     "never_came" => self.was(|moment| !is_there(moment), "it is there"),
                     "left_round" => {
                         let rank = rank.and_then(|rank| u32::try_from(rank).ok());
@@ -257,18 +258,14 @@ impl World {
     pub(super) fn agents_now(&self) -> Vec<AgentNow> {
         let now = |(no, it): (usize, &super::super::elastic::Process)| {
             let client = &self.clients[it.client];
-            let waits = match client.state {
-                // An answer that is on its way ends the wait: the server can know no more.
-                State::Reading(no) if self.reference.is_answered(it.client, no) => false,
-                State::Reading(no) => match &client.issued[no] {
-                    Act::Wait(keys) => keys.iter().any(|key| *key != it.agent.terms.state_key()),
-                    _ => false,
-                },
+            let waits = match self.asked(it.client) {
+                Some(Act::Wait(keys)) => keys.iter().any(|key| *key != it.agent.terms.state_key()),
                 _ => false,
             };
             AgentNow {
                 no,
                 is_alive: !client.is_gone(),
+                is_known_dead: client.is_gone() && !self.may_be_stuck(it.client),
                 is_known: self.heard_of.contains(&it.client),
                 has_told: client.issued.len() > 1,
                 waits,

@@ -94,7 +94,7 @@ impl RunOf<'_> {
                     "gone" => self.all_ranks(&who, |it| !it.is_alive || self.is_cut_off(it), "is alive"),
                     "away" => self.world.some_link_was_away(),
                     "busy" | "just_came" => {
-                        self.all_ranks(&who, |it| it.is_alive && !it.waits, "is not busy")
+                        self.all_ranks(&who, |it| !it.is_known_dead && !it.waits, "is not busy")
                     }
                     "unknown" => Ok(()),
                     "dropped" | "waits" | "not_again" => {

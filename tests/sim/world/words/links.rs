@@ -2,10 +2,32 @@
 
 use super::super::super::rough::STRANGER;
 use super::super::{Checked, World, relay_of};
+use super::Moment;
 use crate::api::Explanation;
 use crate::core::insight::tests::truth::{names, number, yes};
+use crate::core::store::tests::model::Act;
 
 impl World {
+    /// The wait in which a client is, as far as the server can know: one that is stuck on its way is not known.
+    pub(super) fn asked(&self, client: usize) -> Option<&Act> {
+        let it = &self.clients[client];
+        let no = it.waits()?;
+        // What becomes of requests to the stores of rounds is not in the reference.
+        let has_arrived = self.reference.come(client).next > no || self.excused.contains(&client);
+        // An answer that is on its way ends the wait.
+        let is_over = self.reference.is_answered(client, no);
+        (!is_over && (has_arrived || !self.may_be_stuck(client))).then(|| &it.issued[no])
+    }
+
+    /// Whether what a client has done last may not be known to the server, which has not noticed yet that the link is away.
+    pub(super) fn may_be_stuck(&self, client: usize) -> bool {
+        const NOTICED_AFTER: f64 = 9.0;
+        let (from, now) = (self.seconds() - NOTICED_AFTER, self.seconds());
+        let relay = self.clients[client].plan.relay;
+        let is_up = |moment: &Moment| relay.is_none_or(|relay| moment.up[relay]);
+        from < 0.0 || self.words.past.any_since(from, now, is_up)
+    }
+
     /// Whether bytes get through between a relay and the server.
     pub(super) fn is_up(&self, relay: usize) -> bool {
         let it = &self.relays[relay];

@@ -1,6 +1,5 @@
 //! What is said of the ranks of the job.
 
-use super::super::super::client::State;
 use super::super::super::jobs::ADDRESSES;
 use super::super::super::server::PORT;
 use super::super::{Checked, World};
@@ -41,11 +40,8 @@ impl World {
     pub(super) fn ranks_now(&self) -> Vec<RankNow> {
         let now = |it: &super::super::jobs::Process| {
             let client = &self.clients[it.client];
-            let waits_for = match client.state {
-                State::Reading(no) => match &client.issued[no] {
-                    Act::Wait(keys) => ADDRESSES.iter().position(|address| keys.contains(address)),
-                    _ => None,
-                },
+            let waits_for = match self.asked(it.client) {
+                Some(Act::Wait(keys)) => ADDRESSES.iter().position(|address| keys.contains(address)),
                 _ => None,
             };
             RankNow {

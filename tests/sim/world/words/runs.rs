@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::super::super::plan::{Micros, SECOND};
 use super::super::calls::Caller;
 use super::super::nodes::Doing;
 use super::super::{Checked, World};
@@ -61,6 +62,13 @@ impl World {
             (0..self.runs.nodes.len()).filter(|&node| self.runs.nodes[node].run == run).filter_map(is_there);
         let all: BTreeSet<String> = heard.map(|(label, _)| label.clone()).chain(there).collect();
         yes(all.len() >= processes, &format!("there were no more than {all:?}"))
+    }
+
+    /// Whether nodes of a round before a restart may still report to this server.
+    fn may_report(&self) -> bool {
+        /// After the first of them; that one reports soon.
+        const GRACE: Micros = 70 * SECOND;
+        self.server_life > 1 && self.now < self.runs.started + GRACE
     }
 
     /// The nodes that a text names.
@@ -186,11 +194,10 @@ impl World {
             self.was_so_of(name, is_missing, "is missing, and joins")?;
         }
         match summary.state {
-            RunState::Joining | RunState::LastCall => {
-                // Who is in a round that is over is to join again.
-                self.were_there(run, 1)
+            // Who is in a round that is over is to join again.
+            RunState::Joining | RunState::LastCall | RunState::Running => {
+                yes(self.may_report(), "nobody may report").or_else(|_| self.were_there(run, 1))
             }
-            RunState::Running => self.were_there(run, 1),
             RunState::Gone => {
                 // A join that was just given up is asked for again.
                 let is_out = |node: &NodeNow| !(node.asks && matches!(node.doing, Doing::Works { .. }));

@@ -1,6 +1,5 @@
 //! What is said of the ranks of native runs and of agents.
 
-use super::super::super::client::State;
 use super::super::super::jobs::ADDRESSES;
 use super::super::workers::Worker;
 use super::super::{Checked, World};
@@ -48,11 +47,8 @@ impl World {
     pub(super) fn workers_now(&self) -> Vec<WorkerNow> {
         let now = |it: &Worker| {
             let client = &self.clients[it.client];
-            let waits = match client.state {
-                State::Reading(no) => match &client.issued[no] {
-                    Act::Wait(keys) => ADDRESSES.iter().any(|address| keys.contains(address)),
-                    _ => false,
-                },
+            let waits = match self.asked(it.client) {
+                Some(Act::Wait(keys)) => ADDRESSES.iter().any(|address| keys.contains(address)),
                 _ => false,
             };
             WorkerNow {
@@ -161,6 +157,18 @@ impl World {
                 |moment| !moment.workers.iter().any(|it| it.is_alive && it.has_published),
                 "some are there",
             ),
+            "duplicate_rank" => {
+                // Also one of an earlier round whose agent does not know yet that it is out.
+                let is_claimed = |it: &&WorkerNow| it.is_alive && it.has_published;
+                let is_twice = |moment: &Moment| {
+                    let mut claimed = moment.workers_of(run).filter(is_claimed);
+                    claimed.any(|it| {
+                        let other = |other: &WorkerNow| other.rank == it.rank && other.client != it.client;
+                        moment.workers_of(run).filter(is_claimed).any(other)
+                    })
+                };
+                self.was(is_twice, "no rank is there twice")
+            }
             _ => Err("nothing of that kind is so".into()),
         }
     }
@@ -171,6 +179,9 @@ impl World {
             return Ok(());
         };
         let there = ranks.joined as usize;
+        // A restarted server cannot tell the ranks of one static run from those of the next.
+        let all = job_name();
+        let run = if self.server_life > 1 { &all } else { run };
         self.was_so_of_workers(run, there, |it| it.is_alive, "so many ranks were not there")
     }
 }
