@@ -319,7 +319,7 @@ impl Watch {
         }
         if with_waits {
             let (counts, away) = self.links.look();
-            state.insight.links(counts, away, self.links.take_lost());
+            state.insight.links(counts, away, self.links.take_lost(), self.clock.now());
         }
         state.insight.tick(now);
         self.publish(&mut state);

@@ -77,6 +77,8 @@ impl Look<'_> {
                     run.match_by_pid(conn, client.pid, Some(client.peer));
                 }
             }
+            let is_unclear = same_pid.contains_key(&None);
+            run.have_agents(|pid| is_unclear || same_pid.contains_key(&pid));
         }
     }
 

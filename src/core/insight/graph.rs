@@ -400,6 +400,11 @@ impl Graph<'_> {
         }
         match client {
             Some(client) if self.now.since(client.since) < UNTOLD => Whereabouts::JustCame,
+            Some(client)
+                if self.links.back_for(client.peer.ip(), self.now).is_some_and(|since| since < UNTOLD) =>
+            {
+                Whereabouts::JustCame
+            }
             Some(client) if Self::has_alike(client, run) => {
                 // A wait on another connection may be its own.
                 if self.waits_like(client, run) { Whereabouts::Alike } else { Whereabouts::Busy }

@@ -1,6 +1,7 @@
 //! The links of relays: which are away, and which were for too long. Their clients are no worse off than if the server
 //! were slow, so nothing is said of them meanwhile.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ pub struct LostLink {
 pub(super) struct Links {
     pub(super) counts: LinkCounts,
     pub(super) away: Vec<AwayLink>,
+    /// Addresses of those that are back, and since when: for a few seconds.
+    pub(super) back: Vec<(IpAddr, Timestamp)>,
     pub(super) lost: Vec<LostLink>,
     /// For how long the clients of a link stay while it is away.
     pub(super) grace: Duration,
@@ -47,6 +50,21 @@ pub(super) struct Links {
 impl Links {
     /// More than this are told as one.
     const ONE_BY_ONE: usize = 8;
+
+    /// These are away now.
+    pub(super) fn are_away(&mut self, away: Vec<AwayLink>, now: Timestamp) {
+        const KEPT: Duration = Duration::from_secs(10);
+        self.back.retain(|(_, at)| now.since(*at) < KEPT);
+        let before = std::mem::replace(&mut self.away, away);
+        let still: HashSet<IpAddr> = self.away.iter().map(|link| link.addr).collect();
+        let back = before.iter().map(|link| link.addr).filter(|addr| !still.contains(addr));
+        self.back.extend(back.map(|addr| (addr, now)));
+    }
+
+    /// How long one of a relay at this address has been back, if it was away until lately.
+    pub(super) fn back_for(&self, addr: IpAddr, now: Timestamp) -> Option<Duration> {
+        self.back.iter().filter(|(back, _)| *back == addr).map(|(_, at)| now.since(*at)).min()
+    }
 
     /// One that is away, of a relay at this address.
     pub(super) fn away_at(&self, addr: IpAddr) -> Option<&AwayLink> {

@@ -147,11 +147,11 @@ impl Insight {
     }
 
     /// The links: how many there are, those that are away now, and those that were for too long since the last call.
-    pub fn links(&mut self, counts: LinkCounts, away: Vec<AwayLink>, lost: Vec<LostLink>) {
+    pub fn links(&mut self, counts: LinkCounts, away: Vec<AwayLink>, lost: Vec<LostLink>, now: Timestamp) {
         if std::mem::replace(&mut self.jobs.links.counts, counts) != counts {
             self.told.tell(Change::Links(counts));
         }
-        self.jobs.links.away = away;
+        self.jobs.links.are_away(away, now);
         self.jobs.links.lost.extend(lost);
     }
 

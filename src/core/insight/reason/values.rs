@@ -135,7 +135,7 @@ pub enum Whereabouts {
         /// For how long.
         for_seconds: Elapsed,
     },
-    /// It came just now: what it waits for is not known yet.
+    /// It came just now, or its link is back: what it waits for is not known yet.
     JustCame,
     /// It is connected, and so is another with its address and process id: one of them waits, and it is not known which.
     Alike,

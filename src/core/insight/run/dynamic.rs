@@ -200,6 +200,7 @@ impl TrackedRun {
             gone: None,
             finished: false,
             asks_not_for: None,
+            has_no_agent: false,
         });
         self.touch();
     }

@@ -66,6 +66,7 @@ impl TrackedRun {
             gone: None,
             finished: false,
             asks_not_for: None,
+            has_no_agent: false,
         };
         self.life.nodes.push(node);
         self.life.nodes.sort_by_key(|node| node.rank);

@@ -150,6 +150,7 @@ impl TrackedRun {
                 gone: None,
                 finished: false,
                 asks_not_for: None,
+                has_no_agent: false,
             });
         }
         self.tell_native_joins(&joined);

@@ -47,6 +47,8 @@ pub(in crate::core::insight) struct TrackedNode {
     /// c10d: the number of nodes of the round with this one, when it joined and did not begin the last call. A node does
     /// when there are as many as the least that it asks for.
     pub(in crate::core::insight) asks_not_for: Option<u32>,
+    /// c10d: its connection is not known, and none of the connected agents can be it.
+    pub(in crate::core::insight) has_no_agent: bool,
 }
 
 impl TrackedNode {

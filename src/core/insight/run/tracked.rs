@@ -151,19 +151,15 @@ impl TrackedRun {
         self.life.nodes.iter().filter(|_| self.kind == RunKind::Static).filter(is_one)
     }
 
-    /// The nodes at this place beside a complete round. One that a restarted server has only read of is not there if each of
-    /// the run's agents is known to be another.
+    /// The nodes at this place beside a complete round. One that a restarted server has only read of may have died with the
+    /// last one.
     pub(in crate::core::insight) fn left_over(
         &self,
         membership: Membership,
     ) -> impl Iterator<Item = &TrackedNode> {
-        let is_there = |node: &&TrackedNode| node.gone.is_none();
-        let known = self.life.nodes.iter().filter(is_there).filter(|node| node.conn.is_some()).count();
-        let are_all_known = known >= self.agents.len();
-        let is_one = move |node: &&TrackedNode| {
-            node.membership == membership && (node.conn.is_some() || !are_all_known)
-        };
-        self.life.nodes.iter().filter(is_there).filter(is_one)
+        let is_there =
+            |node: &TrackedNode| node.gone.is_none() && (node.conn.is_some() || !node.has_no_agent);
+        self.life.nodes.iter().filter(move |node| node.membership == membership && is_there(node))
     }
 
     /// Members have left the complete round for the next one. torch's agents do so all together.
@@ -435,6 +431,18 @@ impl TrackedRun {
             World { most_connected: connected.len(), connected, former, last_met, ..World::default() };
         self.life = LifeFacts { world, ..LifeFacts::default() };
         self.touch();
+    }
+
+    /// Finds the nodes that none of the connected agents can be, given whether one of those may have a process id.
+    pub(in crate::core::insight) fn have_agents(&mut self, is_there: impl Fn(Option<u32>) -> bool) {
+        let mut has_changed = false;
+        for node in &mut self.life.nodes {
+            let has_no_agent = node.conn.is_none() && !is_there(node.pid);
+            has_changed |= std::mem::replace(&mut node.has_no_agent, has_no_agent) != has_no_agent;
+        }
+        if has_changed {
+            self.touch();
+        }
     }
 
     /// Takes `conn` for the one node with its process id that has no connection yet.

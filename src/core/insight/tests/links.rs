@@ -17,6 +17,10 @@ fn away(lab: &Lab, names: impl IntoIterator<Item = String>) -> Vec<AwayLink> {
     names.into_iter().map(link).collect()
 }
 
+fn look_at(lab: &mut Lab, away: Vec<AwayLink>, lost: Vec<LostLink>) {
+    lab.insight.links(LinkCounts::default(), away, lost, lab.now);
+}
+
 fn codes(lab: &Lab) -> Vec<&str> {
     lab.said.iter().map(|(_, said)| said.code.as_str()).collect()
 }
@@ -29,12 +33,12 @@ fn a_link_that_comes_back_was_away_and_nothing_else() {
     let before = codes(&lab).len();
     let links = away(&lab, ["train-1".to_owned()]);
     lab.pass(2.0);
-    lab.insight.links(LinkCounts::default(), links, Vec::new());
+    look_at(&mut lab, links, Vec::new());
     lab.pass(2.5);
     let list = lab.insight.list(0, lab.now);
     assert_eq!(list.explanations.len(), 1, "{list:?}");
     assert_eq!((list.explanations[0].code.as_str(), list.explanations[0].holds), ("link_away", true));
-    lab.insight.links(LinkCounts::default(), Vec::new(), Vec::new());
+    look_at(&mut lab, Vec::new(), Vec::new());
     lab.pass(10.0);
     assert!(lab.insight.list(0, lab.now).explanations.is_empty());
     assert_eq!(codes(&lab)[before..], ["link_away"]);
@@ -52,7 +56,8 @@ fn what_a_process_behind_a_link_does_is_not_known_while_it_is_away() {
     }
     lab.wait(10, &["/default_pg/0//cpu//1/0"]);
     lab.pass(5.0);
-    lab.insight.links(LinkCounts::default(), away(&lab, ["train-1".to_owned()]), Vec::new());
+    let gone = away(&lab, ["train-1".to_owned()]);
+    look_at(&mut lab, gone, Vec::new());
     lab.pass(35.0);
     let said = lab.texts("rank_zero_slow");
     let away = "the link of train-1 has been away for ";
@@ -67,7 +72,8 @@ fn who_is_behind_a_link_that_is_away_claims_no_rank() {
         lab.publish(n, rank, 3);
     };
     claim(&mut lab, 11, 1);
-    lab.insight.links(LinkCounts::default(), away(&lab, ["train-1".to_owned()]), Vec::new());
+    let gone = away(&lab, ["train-1".to_owned()]);
+    look_at(&mut lab, gone, Vec::new());
     claim(&mut lab, 12, 1);
     lab.pass(5.0);
     assert!(lab.texts("duplicate_rank").is_empty(), "the first may have ended");
@@ -85,11 +91,12 @@ fn a_job_behind_a_link_that_is_away_is_no_second_job() {
         lab.set(n, &format!("/{run}/torchelastic/role_info/0"), b"{}");
     };
     role(&mut lab, 11, "first");
-    lab.insight.links(LinkCounts::default(), away(&lab, ["train-1".to_owned()]), Vec::new());
+    let gone = away(&lab, ["train-1".to_owned()]);
+    look_at(&mut lab, gone, Vec::new());
     role(&mut lab, 12, "second");
     lab.pass(5.0);
     assert!(lab.texts("two_jobs").is_empty(), "the first may have ended");
-    lab.insight.links(LinkCounts::default(), Vec::new(), Vec::new());
+    look_at(&mut lab, Vec::new(), Vec::new());
     lab.pass(5.0);
     assert_eq!(lab.texts("two_jobs").len(), 1);
 }
@@ -103,7 +110,7 @@ fn a_node_whose_link_was_away_for_too_long_is_lost_with_it_and_not_dead() {
     lab.pass(2.0);
     let before = codes(&lab).len();
     let lost = LostLink { name: "train-1".into(), clients: 2, at: lab.now };
-    lab.insight.links(LinkCounts::default(), Vec::new(), vec![lost]);
+    look_at(&mut lab, Vec::new(), vec![lost]);
     lab.cut_off(1, "train-1");
     lab.cut_off(10, "train-1");
     lab.pass(5.0);
@@ -149,7 +156,7 @@ fn many_links_that_are_away_are_one_line() {
     let mut lab = Lab::new();
     let links = away(&lab, (0..300).map(|n| format!("train-{n}")));
     lab.pass(2.0);
-    lab.insight.links(LinkCounts::default(), links, Vec::new());
+    look_at(&mut lab, links, Vec::new());
     lab.pass(5.0);
     assert_eq!(codes(&lab), ["link_away"]);
     let text = lab.texts("link_away")[0];
