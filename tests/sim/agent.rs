@@ -109,6 +109,8 @@ pub(super) struct Agent {
     pub(super) node: Node,
     pub(super) doing: Doing,
     pub(super) place: Option<Place>,
+    /// Its workers have done their work.
+    pub(super) has_arrived: bool,
     state: RendezvousState,
     /// The state as it is in the store.
     token: String,
@@ -131,7 +133,8 @@ impl Agent {
     pub(super) fn new(terms: Terms, node: Node) -> Self {
         let state = dynamic::empty();
         let (doing, place) = (Doing::Begins, None);
-        Self { terms, node, doing, place, state, token: String::new(), until: 0, rests: false }
+        let has_arrived = false;
+        Self { terms, node, doing, place, has_arrived, state, token: String::new(), until: 0, rests: false }
     }
 
     /// One of the static backend, with this node rank.
@@ -262,7 +265,7 @@ impl Agent {
 
     /// The exit barrier. Who is the last, the answer to ADD tells.
     fn arrives(&mut self) -> Move {
-        self.doing = Doing::AtExit;
+        (self.doing, self.has_arrived) = (Doing::AtExit, true);
         let round = self.place.as_ref().map_or(0, |place| place.round);
         let count = self.terms.of_round(round, "torchelastic/agent/terminal_state/num_members");
         Move::Ask(vec![ask(0, Act::Add(count, 1))])

@@ -25,15 +25,10 @@ pub(super) struct AgentNow {
     /// It waits for a key of another.
     pub(super) waits: bool,
     pub(super) doing: Doing,
+    /// Its workers have done their work.
+    pub(super) has_finished: bool,
     /// The node rank that the state gave it last.
     pub(super) rank: Option<usize>,
-}
-
-impl AgentNow {
-    /// Its workers have done their work.
-    pub(super) fn has_finished(&self) -> bool {
-        matches!(self.doing, Doing::AtExit | Doing::Closes { well: true } | Doing::Over { well: true })
-    }
 }
 
 fn is_in(state: &RendezvousState, node: &Node) -> bool {
@@ -123,8 +118,7 @@ impl RunOf<'_> {
         // A server whose disk was full may know nothing of their end.
         // Nor does one that was restarted know who had arrived at the exit barrier.
         let has_restarted = self.world.server_life > 1;
-        let may_have_failed =
-            |it: &AgentNow| !it.has_finished() || has_restarted && it.doing == Doing::AtExit;
+        let may_have_failed = |it: &AgentNow| !it.has_finished || has_restarted && it.doing == Doing::AtExit;
         let is_dead =
             |_: &Moment, it: &AgentNow| !it.is_alive && (may_have_failed(it) || self.world.has_lost);
         match said.code.as_str() {
@@ -168,7 +162,7 @@ impl RunOf<'_> {
                 self.was(|moment| !self.agents(moment).any(|it| it.is_alive && it.is_known), "some are there")
             }
             "run_finished" => {
-                self.were(number(facts, "nodes"), |_, it| it.has_finished(), "so many have not finished")
+                self.were(number(facts, "nodes"), |_, it| it.has_finished, "so many have not finished")
             }
             "closed_incomplete" | "closed_unfinished" | "run_is_closed" => {
                 self.state_was(|it| it.closed, "it is not closed")?;
@@ -185,7 +179,7 @@ impl RunOf<'_> {
                 self.all(&names(facts, "left_over"), is_left, "is not left over")
             }
             "exit_barrier" => {
-                self.were(number(facts, "arrived"), |_, it| it.has_finished(), "so many have not arrived")?;
+                self.were(number(facts, "arrived"), |_, it| it.has_finished, "so many have not arrived")?;
                 self.all(&names(facts, "running"), |_, it| it.is_alive, "is not there")?;
                 self.all(&names(facts, "dead"), is_dead, "is alive")
             }
@@ -230,7 +224,7 @@ impl RunOf<'_> {
         // A restarted server does not know who has died meanwhile.
         let has_restarted = self.world.server_life > 1;
         if !shown.summary.state.is_over() {
-            let is_there = |_: &Moment, it: &AgentNow| it.is_alive || it.has_finished() || has_restarted;
+            let is_there = |_: &Moment, it: &AgentNow| it.is_alive || it.has_finished || has_restarted;
             // What an agent has sent may arrive after its death.
             let was_there = |&no: &usize| {
                 self.was_one(no, |moment, it| self.is_part(moment, it)) && self.was_one(no, is_there)
@@ -239,7 +233,7 @@ impl RunOf<'_> {
             yes(were_there >= (nodes.joined - nodes.gone) as usize, "so many were not there")?;
         }
         match shown.summary.state {
-            RunState::Finished => self.were(1, |_, it| it.has_finished(), "nobody has finished"),
+            RunState::Finished => self.were(1, |_, it| it.has_finished, "nobody has finished"),
             state if state.is_over() => {
                 let is_closed = self.state_was(|it| it.closed, "it is not closed");
                 let all_gone = |moment: &Moment| !self.agents(moment).any(|it| it.is_alive && it.is_known);
@@ -270,6 +264,7 @@ impl World {
                 has_told: client.issued.len() > 1,
                 waits,
                 doing: it.agent.doing,
+                has_finished: it.agent.has_arrived,
                 rank: it.rank,
             }
         };

@@ -46,7 +46,7 @@ impl RunOf<'_> {
         let size = self.world.plan.elastic.first().map_or(0, |job| job.nodes.len());
         let has_restarted = self.world.server_life > 1;
         let is_dead = |it: &AgentNow| {
-            let may_have_failed = !it.has_finished() || has_restarted && it.doing == Doing::AtExit;
+            let may_have_failed = !it.has_finished || has_restarted && it.doing == Doing::AtExit;
             !it.is_alive && (may_have_failed || self.world.has_lost)
         };
         match said.code.as_str() {
@@ -76,10 +76,10 @@ impl RunOf<'_> {
                 self.was(|moment| !self.agents(moment).any(|it| it.is_alive && it.is_known), "some are there")
             }
             "run_finished" => {
-                self.were(number(facts, "nodes"), |_, it| it.has_finished(), "so many have not finished")
+                self.were(number(facts, "nodes"), |_, it| it.has_finished, "so many have not finished")
             }
             "exit_barrier" => {
-                self.were(number(facts, "arrived"), |_, it| it.has_finished(), "so many have not arrived")?;
+                self.were(number(facts, "arrived"), |_, it| it.has_finished, "so many have not arrived")?;
                 self.all_ranks(&names(facts, "running"), |it| it.is_alive, "is not there")?;
                 self.all_ranks(&names(facts, "dead"), is_dead, "is alive")
             }
@@ -120,12 +120,12 @@ impl RunOf<'_> {
         self.world.check_workers(self.run, shown)?;
         let (nodes, state) = (&shown.summary.nodes, shown.summary.state);
         if !state.is_over() {
-            let is_there = |it: &AgentNow| it.has_told && (it.is_alive || it.has_finished());
+            let is_there = |it: &AgentNow| it.has_told && (it.is_alive || it.has_finished);
             let there = nodes.joined.saturating_sub(nodes.gone) as usize;
             self.were(there, |_, it| is_there(it) || self.world.server_life > 1, "so many were not there")?;
         }
         match state {
-            RunState::Finished => self.were(1, |_, it| it.has_finished(), "nobody has finished"),
+            RunState::Finished => self.were(1, |_, it| it.has_finished, "nobody has finished"),
             state if state.is_over() => {
                 self.was(|moment| !self.agents(moment).any(|it| it.is_alive && it.is_known), "some are there")
             }
