@@ -13,7 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
     let identity = Identity { name: "x".into(), life: RelayLife(1) };
 
     let mut server = ServerEnd::new(identity.clone(), ServerLife(1));
-    let hello = Hello { identity: identity.clone(), sessions: Vec::new() };
+    let hello = Hello { identity: identity.clone(), connection: 1, sessions: Vec::new() };
     server.connected(&hello, false, now).expect("an empty hello");
     let _ = server.receive(&mut BytesMut::from(bytes), now);
     while let Some(event) = server.next_event() {

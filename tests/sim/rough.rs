@@ -93,8 +93,12 @@ pub(super) fn to_links(seed: u64) -> BytesMut {
         limit: absurd(random),
     };
     let sessions = (0..random.below(3)).map(|_| point(random)).collect();
-    Frame::Hello(Hello { identity: Identity { name, life: RelayLife(random.next()) }, sessions })
-        .put(&mut out);
+    Frame::Hello(Hello {
+        identity: Identity { name, life: RelayLife(random.next()) },
+        connection: 0,
+        sessions,
+    })
+    .put(&mut out);
     for _ in 0..random.below(30) {
         let no = number(random);
         let amount = absurd(random) as u32;

@@ -76,6 +76,10 @@ pub struct Hello {
     /// Who it is.
     #[serde(flatten)]
     pub identity: Identity,
+    /// The so-many-th connection of this relay, so that a late hello of an earlier one is known. 0 from a relay of a release
+    /// that does not count.
+    #[serde(default)]
+    pub connection: u64,
     /// The sessions that it told the server of before the connection broke.
     pub sessions: Vec<Point>,
 }

@@ -81,6 +81,8 @@ pub struct RelayEnd {
     /// Sessions whose clients send nothing any more, and whether the server was told so on this connection.
     closing: BTreeMap<SessionNo, bool>,
     next_no: u32,
+    /// How many connections there were.
+    connections: u64,
     /// Frames that come before the streams' own.
     control: BytesMut,
     events: VecDeque<RelayEvent>,
@@ -97,6 +99,7 @@ impl RelayEnd {
             streams: Streams::default(),
             closing: BTreeMap::new(),
             next_no: 0,
+            connections: 0,
             control: BytesMut::new(),
             events: VecDeque::new(),
             pulse: Pulse::default(),
@@ -209,7 +212,9 @@ impl RelayEnd {
         self.pulse = Pulse::at(now);
         let told = self.clients.iter().filter(|(_, client)| client.opened.is_some());
         let sessions = told.filter_map(|(&no, _)| self.streams.point(no)).collect();
-        Frame::Hello(Hello { identity: self.identity.clone(), sessions }).put(&mut self.control);
+        self.connections = self.connections.saturating_add(1);
+        let (identity, connection) = (self.identity.clone(), self.connections);
+        Frame::Hello(Hello { identity, connection, sessions }).put(&mut self.control);
     }
 
     /// The connection is gone.

@@ -57,6 +57,8 @@ pub struct ServerEnd {
     control: BytesMut,
     events: VecDeque<ServerEvent>,
     is_connected: bool,
+    /// Which of the relay's connections came last, as it counts them.
+    connection: u64,
     /// Without a connection, `heard` is when the last one ended.
     pulse: Pulse,
 }
@@ -73,6 +75,7 @@ impl ServerEnd {
             control: BytesMut::new(),
             events: VecDeque::new(),
             is_connected: false,
+            connection: 0,
             pulse: Pulse::default(),
         }
     }
@@ -124,6 +127,11 @@ impl ServerEnd {
         self.is_connected && now.since(self.pulse.heard) < BROKEN_AFTER
     }
 
+    /// Whether a later connection of this relay has come before.
+    pub fn is_overtaken(&self, hello: &Hello) -> bool {
+        hello.connection != 0 && hello.connection < self.connection
+    }
+
     /// Since when there has been no connection.
     pub fn away_since(&self) -> Option<Timestamp> {
         (!self.is_connected).then_some(self.pulse.heard)
@@ -148,7 +156,7 @@ impl ServerEnd {
             self.streams.close(point.no);
             self.events.push_back(ServerEvent::Forgotten(point.no));
         }
-        self.is_connected = true;
+        (self.is_connected, self.connection) = (true, hello.connection);
         self.pulse = Pulse::at(now);
         let told: BTreeSet<_> = hello.sessions.iter().map(|point| point.no).collect();
         // The relay's clients that have gone meanwhile.

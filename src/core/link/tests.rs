@@ -319,7 +319,11 @@ proptest! {
     fn garbage_harms_neither_end(bytes in vec(any::<u8>(), 0..300), kind in prop::sample::select(b"HWXODKRCEBP".to_vec())) {
         let mut frame = BytesMut::from(&[kind, bytes.len().min(255) as u8, 0, 0, 0][..]);
         frame.extend_from_slice(&bytes[..bytes.len().min(255)]);
-        let hello = Hello { identity: Identity { name: "x".into(), life: RelayLife(1) }, sessions: vec![] };
+        let hello = Hello {
+            identity: Identity { name: "x".into(), life: RelayLife(1) },
+            connection: 1,
+            sessions: vec![],
+        };
         let mut server = ServerEnd::new(hello.identity.clone(), ServerLife(1));
         let open = Open { no: SessionNo(3), port: 1, client: "1.2.3.4:5".parse().expect("an address") };
         server.connected(&hello, false, Timestamp::default()).expect("a hello");
@@ -334,6 +338,19 @@ proptest! {
         input.extend_from_slice(&frame);
         let _ = relay.receive(&mut input, Timestamp::default());
     }
+}
+
+#[test]
+fn a_late_hello_of_an_earlier_connection_is_known() {
+    let identity = Identity { name: "x".into(), life: RelayLife(1) };
+    let hello = |connection| Hello { identity: identity.clone(), connection, sessions: vec![] };
+    let mut server = ServerEnd::new(identity.clone(), ServerLife(1));
+    server.connected(&hello(2), false, Timestamp::default()).expect("a hello");
+    assert_eq!([1, 2, 3].map(|connection| server.is_overtaken(&hello(connection))), [true, false, false]);
+    assert!(!server.is_overtaken(&hello(0)), "a relay that does not count");
+    // What a release says that does not count.
+    let old = r#"{"name": "x", "life": 1, "sessions": []}"#;
+    assert_eq!(serde_json::from_str::<Hello>(old).expect("a hello"), hello(0));
 }
 
 #[test]

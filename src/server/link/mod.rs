@@ -235,6 +235,10 @@ impl LinkHost {
             let mut state = link.lock();
             let end = state.sessions.end();
             if end.identity().life == hello.identity.life {
+                if end.is_overtaken(hello) {
+                    // What it says of its sessions is of before: those that came since would end.
+                    return refuse("a later connection of this relay has come before this one".into(), true);
+                }
                 let away = end.away_since();
                 if state.sessions.connected(hello, true, now).is_err() {
                     return refuse("the relay and the server disagree about what was sent".into(), false);
