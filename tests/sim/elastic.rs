@@ -35,7 +35,7 @@ pub(super) fn plan(seed: u64, relays: usize) -> Vec<ElasticPlan> {
             let job = job(random, relays);
             vec![ElasticPlan { backend: Backend::Static, has_ranks: true, min: job.nodes.len(), ..job }]
         }
-        Cast::Runs | Cast::RunsWithRanks => Vec::new(),
+        Cast::Runs | Cast::RunsWithRanks | Cast::ShortOfMemory => Vec::new(),
     }
 }
 

@@ -121,10 +121,10 @@ fn sweep(seeds: impl Iterator<Item = u64> + Send, threads: usize, progress: impl
 }
 
 /// Seeds that showed a bug of the product once. What each was is in `docs/reliability.md`.
-const FOUND: [u64; 27] = [
+const FOUND: [u64; 28] = [
     733, 88, 5714, 5940, 6296, 203, 772, 834, 1_000_290, 1_001_037, 1_004_005, 1_004_132, 1_004_197,
     1_004_380, 1_005_195, 1_005_237, 1_005_627, 2_000_041, 2_000_595, 2_023_559, 22435, 28551, 2_000_005,
-    2_003_395, 3_004_112, 4_000_137, 4_033_454,
+    2_003_395, 3_004_112, 4_000_137, 4_033_454, 5_003_380,
 ];
 
 #[test]
@@ -163,6 +163,7 @@ seeds! {
     ranks_of_native_runs_meet: RunsWithRanks 200;
     ranks_of_agents_meet: AgentsWithRanks 100;
     ranks_of_static_agents_meet: StaticAgents 100;
+    who_is_refused_for_memory_is_told: ShortOfMemory 300;
 }
 
 #[test]

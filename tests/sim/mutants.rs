@@ -79,10 +79,14 @@ pub(super) enum Mutant {
     AwayCountsAsDeath,
     /// The same of agents of torchrun.
     AgentAwayCountsAsDeath,
+    /// A client whose request was refused is not told so.
+    RefusedUnseen,
+    /// What was short for a while is not all given back.
+    MemoryKept,
 }
 
 impl Mutant {
-    pub(super) const ALL: [Self; 32] = [
+    pub(super) const ALL: [Self; 34] = [
         Self::ReplyBeforeCommit,
         Self::DirectReplyBeforeCommit,
         Self::SyncDoesNothing,
@@ -115,6 +119,8 @@ impl Mutant {
         Self::RoleSpentTooEarly,
         Self::AwayCountsAsDeath,
         Self::AgentAwayCountsAsDeath,
+        Self::RefusedUnseen,
+        Self::MemoryKept,
     ];
 
     /// The first of the seeds that find it.
@@ -122,6 +128,7 @@ impl Mutant {
         match self {
             Self::TidiedWithoutRoundStores | Self::RoundKeysNotStored => Cast::RunsWithRanks.first(),
             Self::RoleSpentTooEarly | Self::AgentAwayCountsAsDeath => Cast::StaticAgents.first(),
+            Self::RefusedUnseen | Self::MemoryKept => Cast::ShortOfMemory.first(),
             _ => Cast::Runs.first(),
         }
     }

@@ -34,11 +34,19 @@ pub(super) enum Cast {
     AgentsWithRanks,
     /// The same with fixed node ranks: torchrun's static backend.
     StaticAgents,
+    /// Clients and runs, at a server whose memory is used up at times.
+    ShortOfMemory,
 }
 
 impl Cast {
-    pub(super) const ALL: [Self; 5] =
-        [Self::Runs, Self::Agents, Self::RunsWithRanks, Self::AgentsWithRanks, Self::StaticAgents];
+    pub(super) const ALL: [Self; 6] = [
+        Self::Runs,
+        Self::Agents,
+        Self::RunsWithRanks,
+        Self::AgentsWithRanks,
+        Self::StaticAgents,
+        Self::ShortOfMemory,
+    ];
     const EACH: u64 = 1_000_000;
 
     pub(super) const fn of(seed: u64) -> Self {
@@ -47,6 +55,7 @@ impl Cast {
             2 => Self::RunsWithRanks,
             3 => Self::AgentsWithRanks,
             4 => Self::StaticAgents,
+            5 => Self::ShortOfMemory,
             _ => Self::Runs,
         }
     }
@@ -107,6 +116,8 @@ pub(super) enum Fault {
     KillClient { client: usize },
     /// The disk is full for a while.
     Full { lasts: Micros },
+    /// The memory of the server is used up but for this much (--max-memory).
+    MemoryUsedUp { leaves: usize, lasts: Micros },
 }
 
 #[derive(Debug, Clone)]
@@ -140,12 +151,20 @@ impl Plan {
         let mut faults: Vec<_> = (0..random.below(6))
             .map(|_| (random.below(600 * MILLI), fault(&mut random, keeping, relays, clients.len())))
             .collect();
+        if Cast::of(seed) == Cast::ShortOfMemory {
+            let mut random = Random::new(seed ^ 0xf00d);
+            faults.extend(
+                (0..random.between(1, 3)).map(|_| (random.below(600 * MILLI), shortage(&mut random))),
+            );
+        }
         faults.sort_by_key(|(at, _)| *at);
         let has_runs = seed.is_multiple_of(2) || Cast::of(seed) == Cast::RunsWithRanks;
         let runs = if has_runs { RunsPlan::new(seed) } else { RunsPlan::default() };
         let elastic = elastic::plan(seed, relays);
-        // Whose the ranks of a store are that has agents, too, cannot be known.
-        let job = JobPlan::new(seed, relays).filter(|_| elastic.is_empty());
+        // Whose the ranks of a store are that has agents, too, cannot be known. And which ranks have read which addresses is
+        // not remembered without memory, so the reference would know more than the store.
+        let has_job = elastic.is_empty() && Cast::of(seed) != Cast::ShortOfMemory;
+        let job = JobPlan::new(seed, relays).filter(|_| has_job);
         let rough = rough::plan(seed, relays);
         Self { seed, keeping, relays, clients, faults, runs, job, elastic, rough }
     }
@@ -275,4 +294,9 @@ fn fault(random: &mut Random, keeping: Keeping, relays: usize, clients: usize) -
         17 => Fault::KillClient { client: random.below(clients as u64) as usize },
         _ => Fault::Full { lasts: random.below(12 * SECOND) },
     }
+}
+
+fn shortage(random: &mut Random) -> Fault {
+    let leaves = if random.one_in(3) { 0 } else { random.below(4000) as usize };
+    Fault::MemoryUsedUp { leaves, lasts: random.between(MILLI, 4 * SECOND) }
 }

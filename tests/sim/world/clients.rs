@@ -148,6 +148,9 @@ impl World {
         if direct.turn() {
             direct.is_held = true;
             self.soon(Event::DirectSafe(client));
+        } else if direct.conversation.ending.is_some() && self.shortage.is_there() {
+            server.directs.remove(&client);
+            self.client_dies(client, "it was refused");
         }
     }
 

@@ -65,7 +65,7 @@ impl World {
             Some(relay) => self.relays[relay].end.is_none() || self.relays[relay].was_long_away,
             None => false,
         };
-        if it.is_gone() || is_allowed || self.excused.contains(&client) {
+        if it.is_gone() || is_allowed || self.excused.contains(&client) || self.shortage.is_there() {
             return Ok(());
         }
         Err(format!("the server has ended the session of client {client}, which is there"))

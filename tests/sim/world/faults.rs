@@ -44,6 +44,10 @@ impl World {
                 self.fill(Some(room as usize));
                 self.at(lasts, Event::NotFull);
             }
+            Fault::MemoryUsedUp { leaves, lasts } => {
+                self.use_up_memory(leaves);
+                self.at(lasts, Event::MemoryIsFree);
+            }
         }
         Ok(())
     }

@@ -138,6 +138,7 @@ impl World {
             }
             Ok(ArrivalStanding::Waiting { .. }) => {}
             Err(Ended::Barrier(ArrivalRefusal::Gone)) => after = 200 * MILLI,
+            Err(why) if self.shortage.may_be_why(&why) => after = 200 * MILLI,
             Err(why) => return Err(format!("participant {n} is refused: {why}")),
         }
         self.at(after, Event::Arrives(n));
@@ -203,6 +204,7 @@ impl World {
             }
             Ok((PodStanding::Waiting(_), _)) => self.at(10 * MILLI, Event::Announces(pod)),
             Ok((PodStanding::Parked { .. }, _)) => return Err(format!("pod {pod} is parked")),
+            Err(why) if self.shortage.may_be_why(&why) => self.at(200 * MILLI, Event::Announces(pod)),
             Err(why) => return Err(format!("pod {pod} is refused: {why}")),
         }
         Ok(())

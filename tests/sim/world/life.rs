@@ -25,6 +25,7 @@ impl World {
             relay.partitioned_until = relay.partitioned_until.min(self.now);
         }
         self.fill(None);
+        self.free_memory();
         trace!(self, "the faults are over");
         self.end_job()?;
         self.end_elastic()?;
@@ -68,16 +69,16 @@ impl World {
             if is_last {
                 break;
             }
+            if self.shortage.was_there {
+                self.outlast_strangers()?;
+                self.check_memory()?;
+            }
             self.crash(false)?;
             self.at(10 * MILLI, Event::Start);
             self.settle()?;
             self.settle_runs()?;
         }
-        // A last fault may still come.
-        let over = self.now;
-        while self.server.is_none() || self.now < self.runs.started.max(over) + GRACE + 2 * SECOND {
-            self.run_until(self.now + SECOND, |_| false)?;
-        }
+        self.outlast_strangers()?;
         let Some(server) = &self.server else { return Err("the server is not there at the end".into()) };
         let sessions: usize = server.links.view().iter().map(|link| link.sessions).sum();
         let stats = server.listener.engine().stats();
@@ -89,6 +90,15 @@ impl World {
         let trained = self.workers.iter().filter(|it| self.clients[it.client].has_finished);
         self.tally.trained = trained.count() as u64;
         self.check_memory()
+    }
+
+    /// Until the server has given up the links of strangers. A last fault may still come.
+    fn outlast_strangers(&mut self) -> Checked {
+        let over = self.now;
+        while self.server.is_none() || self.now < self.runs.started.max(over) + GRACE + 2 * SECOND {
+            self.run_until(self.now + SECOND, |_| false)?;
+        }
+        Ok(())
     }
 
     /// One more client, with a connection of its own.
@@ -245,6 +255,10 @@ impl World {
                 Ok(())
             }
             Event::Poll(call) => self.poll_call(call),
+            Event::MemoryIsFree => {
+                self.free_memory();
+                Ok(())
+            }
             Event::NotFull => {
                 trace!(self, "the disk has room again");
                 self.fill(None);

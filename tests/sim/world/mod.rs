@@ -18,6 +18,7 @@ mod faults;
 mod holds;
 mod jobs;
 mod life;
+mod memory;
 mod network;
 mod nodes;
 mod process;
@@ -54,6 +55,7 @@ use crate::core::store::tests::model::Act;
 use elastic::Elastic;
 use engine::act_of;
 use jobs::Job;
+use memory::Shortage;
 pub(super) use runs::LINGER;
 use runs::Runs;
 use words::Words;
@@ -94,6 +96,7 @@ enum Event {
     StartRelay(usize),
     Fault(usize),
     NotFull,
+    MemoryIsFree,
     /// Another process comes in place of a node's last one; with the same id or not.
     NodeComes(usize, bool),
     NodeActs(usize, u32),
@@ -183,6 +186,7 @@ pub(super) struct World {
     is_full: bool,
     /// The last commit that was kept before the journal could not be written.
     troubled_since: u64,
+    shortage: Shortage,
     /// A server whose disk has stopped is away for so long.
     stopped_for: Micros,
     relays: Vec<Relay>,
@@ -285,6 +289,7 @@ impl World {
             disk,
             is_full: false,
             troubled_since: 0,
+            shortage: Shortage::default(),
             stopped_for: 0,
             relays: relays.collect(),
             conns: BTreeMap::new(),

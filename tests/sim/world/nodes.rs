@@ -265,6 +265,7 @@ impl World {
                     Ended::Refused(
                         RunRefusal::JoinTimeout { .. } | RunRefusal::NoStore { .. } | RunRefusal::Left,
                     ) => true,
+                    why if self.shortage.may_be_why(&why) => true,
                     other => return Err(format!("{who} is refused: {other}")),
                 };
                 if is_over {
@@ -298,6 +299,7 @@ impl World {
             Ok(HeartbeatView { action: Action::Closed, reason, .. }) => {
                 return Err(format!("{who} is told that its run is closed: {reason}"));
             }
+            Err(why) if self.shortage.may_be_why(&why) => self.node_acts_after(node, 300 * MILLI),
             Err(why) => return Err(format!("the heartbeat of {who} is refused: {why}")),
         }
         Ok(())
@@ -375,7 +377,9 @@ impl World {
         let Some(listener) = server.stores.listener(port) else { return Ok(()) };
         let (run, round) = (self.runs.nodes[node].run, place.round);
         // Who is told to go is not in the round any more, and has lost its connection: nobody connects twice.
-        if self.runs.truths[run].last() > Some(round) || self.plan.runs.has_workers {
+        // And one whom there is no memory for is refused.
+        let is_over = self.runs.truths[run].last() > Some(round);
+        if is_over || self.plan.runs.has_workers || self.shortage.is_there() {
             return Ok(());
         }
         // As the workers know it: they cannot tell whose store it is.

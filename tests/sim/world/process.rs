@@ -86,6 +86,7 @@ impl World {
         trace!(self, "the server dies (power cut: {is_power_cut}); what is left ends with commit {last}");
         // Dropping it ends its sessions and requests, which nobody sees any more.
         self.drop_all_calls();
+        self.free_memory();
         drop(server);
         self.is_deaf.set(false);
         self.disk.disk = left;

@@ -143,12 +143,18 @@ impl World {
                 RelayEvent::Lost(no, why) => {
                     let Some((client, _)) = it.clients.remove(&no) else { continue };
                     end.close(no);
+                    if self.mutant == Some(Mutant::RefusedUnseen) && self.shortage.may_be_why(&why) {
+                        continue;
+                    }
                     let is_over = self.may_lose_worker(client);
                     let it = &self.relays[relay];
                     let is_allowed = match &why {
                         SessionLost::Finished => self.clients[client].is_gone(),
                         SessionLost::Forgotten => self.server_life > 1 && (it.was_long_away || self.has_lost),
-                        SessionLost::AwayTooLong | SessionLost::Ended(_) => it.was_long_away || self.has_lost,
+                        SessionLost::AwayTooLong => it.was_long_away || self.has_lost,
+                        SessionLost::Ended(why) => {
+                            it.was_long_away || self.has_lost || self.shortage.may_be_why(why)
+                        }
                     };
                     if !is_allowed && !is_over {
                         return Err(format!("client {client} is closed, and should not be: {why}"));

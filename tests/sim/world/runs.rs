@@ -220,7 +220,8 @@ impl World {
         let runs = server.rounds.inspect(|core, barriers| core.memory() + barriers.memory());
         let gates = server.gates.look().memory();
         let insight = server.watch.memory();
-        let (counted, held) = (server.stores.budget().used(), stores + runs + gates + insight);
+        let (counted, held) =
+            (server.stores.budget().used(), stores + runs + gates + insight + self.used_up());
         if counted == held {
             return Ok(());
         }
