@@ -201,16 +201,23 @@ impl Look<'_> {
 
     /// Reports runs each of whose ranks a live process has already.
     fn tell_second_jobs(&mut self) {
-        let second = |(key, run): (&RunKey, &mut TrackedRun)| Some((key.clone(), run.take_second_job()?));
+        let second = |(key, run): (&RunKey, &mut TrackedRun)| {
+            Some((key.clone(), run.has_agents(), run.take_second_job()?))
+        };
         let found: Vec<_> = self.jobs.runs.iter_mut().filter_map(second).collect();
-        for (key, second) in found {
+        for (key, has_agents, second) in found {
             let port = key.port();
             let Some(store) = port.and_then(|port| self.jobs.stores.get_mut(&port)) else { continue };
             store.clashes.retain(|clash| clash.run != key);
             let who = |conn| store.clients.get(&conn).map_or_else(|| "a process".to_owned(), Client::label);
             let (first, second, ranks) = (who(second.first), who(second.second), second.ranks);
-            let evidence = format!("both write the addresses of all {ranks} ranks");
-            let reason = Reason::TwoJobs { first, second, evidence };
+            // The agents have one run: these may be of its last round.
+            let reason = if has_agents {
+                Reason::DuplicateRank { what: format!("all {ranks} ranks"), first, second }
+            } else {
+                let evidence = format!("both write the addresses of all {ranks} ranks");
+                Reason::TwoJobs { first, second, evidence }
+            };
             let finding = Finding::new(reason, "", self.now);
             self.fact(Held { store: port, run: Some(key), finding });
         }

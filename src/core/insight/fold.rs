@@ -110,19 +110,12 @@ impl Fold<'_> {
         if !self.jobs.runs.values().any(misses_some) {
             return;
         }
-        for waiting in store.waits.values() {
-            for key in &waiting.view.missing {
-                let Some(KeyPattern::Rendezvous {
-                    run_id,
-                    part: RendezvousPart::ExitBarrier { .. } | RendezvousPart::ExitBarrierDone { .. },
-                    ..
-                }) = classify(key)
-                else {
-                    continue;
-                };
-                if let Some(run) = self.jobs.runs.get_mut(&store.key_of(&RunId::new(run_id))) {
-                    run.waits_at_exit(waiting.view.conn, self.at);
-                }
+        let waits = store.waits.values().map(|waiting| &waiting.view);
+        let waits = waits.flat_map(|view| view.missing.iter().map(|key| (view.conn, key)));
+        let at_exit: Vec<_> = waits.filter_map(|(conn, key)| Some((conn, exit_of(key)?))).collect();
+        for (conn, run_id) in at_exit {
+            if let Some(run) = self.jobs.runs.get_mut(&store.key_of(&run_id)) {
+                run.waits_at_exit(conn, self.at);
             }
         }
     }
@@ -342,6 +335,11 @@ impl Fold<'_> {
         if matches!(classify(&key), Some(KeyPattern::AttemptLeftover(_))) {
             return;
         }
+        if let Some(run_id) = exit_of(&key) {
+            // It had arrived there, even if that was before a restart of the server.
+            let of = self.key_of(run_id.as_bytes());
+            self.jobs.runs.get_mut(&of).into_iter().for_each(|run| run.waits_at_exit(conn, self.at));
+        }
         let gave_up = self.evidence(Seen::GaveUp, conn, &key);
         let run = self.run_of(conn);
         let graph = self.jobs.graph(self.port, self.at);
@@ -440,5 +438,17 @@ impl Fold<'_> {
         if clashes.len() < MOST {
             clashes.push(Clash { at: self.at, run, node, rank, first, second, conns, wrote });
         }
+    }
+}
+
+/// The run whose exit barrier this key belongs to.
+fn exit_of(key: &[u8]) -> Option<RunId> {
+    match classify(key)? {
+        KeyPattern::Rendezvous {
+            run_id,
+            part: RendezvousPart::ExitBarrier { .. } | RendezvousPart::ExitBarrierDone { .. },
+            ..
+        } => Some(RunId::new(run_id)),
+        _ => None,
     }
 }

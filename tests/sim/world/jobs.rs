@@ -230,7 +230,12 @@ impl World {
             self.run_until(self.now + SECOND / 2, |_| false)?;
         }
         if self.job.is_alone {
+            // Links may come back meanwhile, and what waits behind them begins to wait only then.
+            let until = self.now + 2 * UNTIL_TOLD;
             self.run_until(self.now + UNTIL_TOLD, |_| false)?;
+            while self.check_told().is_err() && self.now < until {
+                self.run_until(self.now + SECOND, |_| false)?;
+            }
             self.check_told()?;
             let alive: Vec<usize> = self.alive().collect();
             alive.into_iter().try_for_each(|client| self.process_ends(client))?;

@@ -40,7 +40,9 @@ impl TrackedRun {
         let arrived = count(self.round.exit.len());
         let nodes = match self.kind {
             // A node that reads the state when others have been taken out of the round does not wait for those.
-            RunKind::C10d if self.round.is_of_before => arrived.max(self.joined()),
+            RunKind::C10d if self.round.is_of_before => {
+                self.round.exit_counted.unwrap_or_else(|| arrived.max(self.joined()))
+            }
             RunKind::C10d => arrived,
             _ => nodes.unwrap_or(arrived),
         };

@@ -79,6 +79,8 @@ pub(in crate::core::insight) struct RoundFacts {
     pub(in crate::core::insight) exit: BTreeSet<ConnId>,
     pub(in crate::core::insight) exit_since: Option<Timestamp>,
     pub(in crate::core::insight) exit_done: Option<Timestamp>,
+    /// How many have arrived at the exit barrier, as its own counter says.
+    pub(super) exit_counted: Option<u32>,
     pub(in crate::core::insight) closed: Option<Timestamp>,
     /// The agent that closed it.
     pub(super) closed_by: Option<String>,

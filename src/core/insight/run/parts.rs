@@ -237,7 +237,10 @@ impl TrackedRun {
                     self.assign(node, base, world_size, at);
                 }
             }
-            RendezvousPart::ExitBarrier { .. } => self.arrive_at_exit(conn, at),
+            RendezvousPart::ExitBarrier { .. } => {
+                self.round.exit_counted = text().parse().ok().or(self.round.exit_counted);
+                self.arrive_at_exit(conn, at);
+            }
             RendezvousPart::ExitBarrierDone { .. } => self.finish(at),
             RendezvousPart::State | RendezvousPart::Other => {}
         }

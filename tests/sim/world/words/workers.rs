@@ -23,10 +23,13 @@ pub(super) struct WorkerNow {
     waits: bool,
 }
 
+/// The ranks of all runs.
+const ALL: &str = "";
+
 impl Moment {
     fn workers_of<'m>(&'m self, run: &'m str) -> impl Iterator<Item = &'m WorkerNow> {
         // Where it is not known whose they are, they are all of one run without an id.
-        let all = run == job_name();
+        let all = run == ALL || run == job_name();
         self.workers.iter().filter(move |it| all || it.run == run)
     }
 
@@ -105,8 +108,14 @@ impl World {
         })
     }
 
+    /// The run whose ranks are meant. A restarted server cannot tell those of one static run from those of the next.
+    fn told_apart<'r>(&self, run: &'r str) -> &'r str {
+        if self.server_life > 1 && run.starts_with("static-") { ALL } else { run }
+    }
+
     pub(super) fn check_said_of_workers(&self, run: &str, said: &Explanation) -> Checked {
         let facts = &said.facts;
+        let run = self.told_apart(run);
         let dead = |names: &[String]| self.was_so_of_named(run, names, |it| !it.is_alive, "is alive");
         match said.code.as_str() {
             "ranks_complete" => {
@@ -179,9 +188,6 @@ impl World {
             return Ok(());
         };
         let there = ranks.joined as usize;
-        // A restarted server cannot tell the ranks of one static run from those of the next.
-        let all = job_name();
-        let run = if self.server_life > 1 { &all } else { run };
-        self.was_so_of_workers(run, there, |it| it.is_alive, "so many ranks were not there")
+        self.was_so_of_workers(self.told_apart(run), there, |it| it.is_alive, "so many ranks were not there")
     }
 }
