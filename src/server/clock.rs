@@ -69,6 +69,7 @@ pub(crate) mod invented {
 
     thread_local! {
         static NOW: Cell<Option<(Instant, Duration)>> = const { Cell::new(None) };
+        static AHEAD: Cell<i64> = const { Cell::new(0) };
     }
 
     pub(crate) fn moment() -> Instant {
@@ -76,7 +77,14 @@ pub(crate) mod invented {
     }
 
     pub(super) fn unix() -> Option<Duration> {
-        NOW.get().map(|(_, passed)| BEGINS.saturating_add(passed))
+        let now = NOW.get().map(|(_, passed)| BEGINS.saturating_add(passed))?;
+        let ahead = Duration::from_secs(AHEAD.get().unsigned_abs());
+        Some(if AHEAD.get() < 0 { now.saturating_sub(ahead) } else { now.saturating_add(ahead) })
+    }
+
+    /// From here on this thread's calendar is so many seconds ahead of the true one.
+    pub(crate) fn calendar_is_ahead(seconds: i64) {
+        AHEAD.set(seconds);
     }
 
     /// Whether this thread's time is invented.

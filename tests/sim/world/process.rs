@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 
+use super::super::super::clock::invented;
 use super::super::super::journal::{CommitNumber, Failed};
 use super::super::super::link::{Bearer, Turn};
 use super::super::mutants::{Mutant, rewrite};
@@ -24,7 +25,9 @@ impl World {
         let left = self.disk.disk.clone();
         let left = rewrite(&left, self.mutant, &self.outstanding_waits());
         self.disk = self.disk.again(left);
-        trace!(self, "the server starts");
+        let ahead = self.plan.ahead(self.server_life);
+        invented::calendar_is_ahead(ahead);
+        trace!(self, "the server starts, its calendar {ahead} s ahead");
         self.server = match Server::start(self.plan.keeping, &self.disk, self.server_life) {
             Ok(server) => Some(server),
             Err(Failed::Io(why)) if !self.is_calm => {

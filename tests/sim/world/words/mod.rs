@@ -178,6 +178,7 @@ impl World {
         self.tally.said += 1;
         trace!(self, "insight says ({}) {}", said.code, said.text);
         let is_of_job = said.run_id == Some(job_name());
+        self.check_lengths(said)?;
         let checked = match said.run_id.as_deref().and_then(number_behind) {
             _ if is_of_job && self.plan.job.is_none() => self.check_said_of_workers(&job_name(), said),
             _ if is_of_job => self.check_said_of_ranks(said),
@@ -189,6 +190,23 @@ impl World {
             _ => self.check_said_of_links(said),
         };
         checked.map_err(|why| format!("a false word: {}: {}: {why}", said.code, said.text))
+    }
+}
+
+impl World {
+    /// Nothing lasts longer than the world, or than the calendars of its servers are apart.
+    fn check_lengths(&self, said: &Explanation) -> Checked {
+        const LENGTHS: [&str; 6] = ["waited", "for_seconds", "ran", "away", "took", "since"];
+        let aheads = || (1..=self.server_life).map(|life| self.plan.ahead(life));
+        let apart = aheads().max().unwrap_or(0) - aheads().min().unwrap_or(0);
+        let most = self.seconds() + DELAY + apart as f64;
+        for name in LENGTHS {
+            let lengths = [&said.facts[name], &said.facts["whereabouts"][name]];
+            if lengths.iter().any(|it| it.as_f64().is_some_and(|it| it > most)) {
+                return Err(format!("{name} is longer than the world is old: {}: {}", said.code, said.text));
+            }
+        }
+        Ok(())
     }
 }
 
