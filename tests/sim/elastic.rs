@@ -16,8 +16,10 @@ pub(super) struct ElasticPlan {
     pub(super) has_ranks: bool,
     /// How long the workers of a round train.
     pub(super) trains: Micros,
-    /// How often the job is run, each time with another id.
+    /// How often the job is run.
     pub(super) times: usize,
+    /// With the same id, as torchrun's static backend does by default; else each time with another one.
+    pub(super) has_one_id: bool,
     /// The last node never comes.
     pub(super) lacks_one: bool,
     /// In the order of their times. A rank is a node here.
@@ -33,7 +35,9 @@ pub(super) fn plan(seed: u64, relays: usize) -> Vec<ElasticPlan> {
         Cast::AgentsWithRanks => vec![ElasticPlan { has_ranks: true, ..job(random, relays) }],
         Cast::StaticAgents => {
             let job = job(random, relays);
-            vec![ElasticPlan { backend: Backend::Static, has_ranks: true, min: job.nodes.len(), ..job }]
+            let has_one_id = seed % 4 == 3;
+            let min = job.nodes.len();
+            vec![ElasticPlan { backend: Backend::Static, has_ranks: true, has_one_id, min, ..job }]
         }
         Cast::Runs | Cast::RunsWithRanks | Cast::ShortOfMemory => Vec::new(),
     }
@@ -59,6 +63,7 @@ fn job(random: &mut Random, relays: usize) -> ElasticPlan {
         has_ranks: false,
         trains: random.below(6 * SECOND),
         times: random.between(1, 2) as usize,
+        has_one_id: false,
         lacks_one,
         faults,
     }

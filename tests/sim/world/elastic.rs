@@ -16,6 +16,8 @@ use crate::core::store::tests::model::{Act, Key};
 pub(super) struct Process {
     pub(super) job: usize,
     pub(super) node: usize,
+    /// The so-many-th time that the job is started.
+    pub(super) attempt: usize,
     pub(super) client: usize,
     pub(super) agent: Agent,
     /// The rank that the state gave it last, whether it has read that or not.
@@ -85,7 +87,8 @@ impl World {
             Backend::C10d => "elastic",
             Backend::Static => "static",
         };
-        let run = format!("{kind}-{}", 100 * job + self.elastic.jobs[job].attempt);
+        let attempt = if plan.has_one_id { 0 } else { self.elastic.jobs[job].attempt };
+        let run = format!("{kind}-{}", 100 * job + attempt);
         Terms { run, backend: plan.backend, min: plan.min, max: plan.nodes.len() }
     }
 
@@ -104,7 +107,8 @@ impl World {
         trace!(self, "agent {} of {} comes as client {client}", agent.node, agent.terms.run);
         self.clients.push(Client::new(ClientPlan { relay, steps: agent.first() }));
         self.reference.add_client();
-        self.elastic.processes.push(Process { job, node, client, agent, rank });
+        let attempt = self.elastic.jobs[job].attempt;
+        self.elastic.processes.push(Process { job, node, attempt, client, agent, rank });
         self.at(0, Event::Act(client));
     }
 
@@ -203,14 +207,15 @@ impl World {
     fn look_at_workers(&mut self) {
         let mut seen = Vec::new();
         for job in 0..self.elastic.jobs.len() {
-            let is_trained = self.have_workers_finished(&self.terms(job).run);
+            let (run, attempt) = (self.terms(job).run, self.elastic.jobs[job].attempt);
+            let is_trained = self.have_workers_finished(&run, attempt);
             self.elastic.jobs[job].is_trained |= is_trained;
         }
         for it in self.elastic.processes.iter().filter(|it| !self.plan.elastic[it.job].has_ranks) {
             let Some(place) = it.agent.place.as_ref().filter(|_| it.agent.doing == Doing::Trains) else {
                 continue;
             };
-            if !self.is_there(it) || it.agent.terms != self.terms(it.job) {
+            if !self.is_there(it) || it.attempt != self.elastic.jobs[it.job].attempt {
                 continue;
             }
             let mates = || {
@@ -249,8 +254,8 @@ impl World {
         self.end_orphans(job)?;
         self.look_at_workers();
         let terms = self.terms(job);
-        let of_attempt =
-            || self.elastic.processes.iter().filter(|it| it.job == job && it.agent.terms == terms);
+        let attempt = self.elastic.jobs[job].attempt;
+        let of_attempt = || self.elastic.processes.iter().filter(|it| (it.job, it.attempt) == (job, attempt));
         let alive: Vec<(usize, usize)> =
             of_attempt().filter(|it| self.is_there(it)).map(|it| (it.client, it.node)).collect();
         let is_static = terms.backend == Backend::Static;

@@ -188,9 +188,13 @@ impl World {
         })
     }
 
-    /// Whether all ranks of a round of this run have come to their end.
-    pub(super) fn have_workers_finished(&self, run: &str) -> bool {
-        let of_run = || self.workers.iter().filter(|it| it.run == run);
+    /// Whether all ranks that agents have started in a round of this attempt have come to their end.
+    pub(super) fn have_workers_finished(&self, run: &str, attempt: usize) -> bool {
+        let is_of_attempt = |it: &&Worker| match it.of {
+            Starter::Agent(n) => self.elastic.processes[n].attempt == attempt,
+            Starter::Node(_) => false,
+        };
+        let of_run = || self.workers.iter().filter(|it| it.run == run).filter(is_of_attempt);
         let finished = |round: u64| {
             let has_finished = |it: &&Worker| it.place.round == round && self.clients[it.client].has_finished;
             of_run().filter(has_finished).count()
