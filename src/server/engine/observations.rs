@@ -44,6 +44,8 @@ pub(super) struct Observations {
 
 impl Observations {
     const MOST: usize = 64 * 1024;
+    /// The same for ends of connections: who is not known to have gone would be there for ever.
+    const MOST_ENDS: usize = 4 * Self::MOST;
     const MOST_BYTES: usize = 16 << 20;
     /// Up to this many bytes together, all versions of one state are kept: each shows which node wrote what.
     /// Beyond it, a new version replaces the one before.
@@ -71,8 +73,10 @@ impl Observations {
             *at = next;
         }
         let cost = cost(&observed);
-        let is_full =
-            self.seen.items.len() >= Self::MOST || self.bytes.saturating_add(cost) > Self::MOST_BYTES;
+        let is_full = match observed {
+            Observed::Gone { .. } | Observed::CutOff { .. } => self.seen.items.len() >= Self::MOST_ENDS,
+            _ => self.seen.items.len() >= Self::MOST || self.bytes.saturating_add(cost) > Self::MOST_BYTES,
+        };
         if is_full && !self.is_restoring {
             self.seen.lost = self.seen.lost.saturating_add(1);
             if let Observed::Wrote { key, .. } = &observed {
@@ -125,6 +129,18 @@ mod tests {
     fn wrote(key: &str, len: usize, conn: u32) -> Observed {
         let value = Bytes::from(vec![b'x'; len]);
         Observed::Wrote { conn: ConnId::new(conn, conn), key: key.as_bytes().into(), value }
+    }
+
+    #[test]
+    fn a_client_that_goes_is_seen_even_if_all_is_full() {
+        let mut observations = Observations::new(true);
+        for n in 0..=Observations::MOST as u32 {
+            observations.push(Timestamp::default(), wrote("key", 1, n));
+        }
+        observations.push(Timestamp::default(), Observed::Gone { conn: ConnId::new(1, 1) });
+        let seen = observations.take();
+        assert_eq!((seen.lost, seen.items.len()), (1, Observations::MOST + 1));
+        assert!(matches!(seen.items.last(), Some((_, Observed::Gone { .. }))));
     }
 
     #[test]
