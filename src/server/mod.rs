@@ -26,7 +26,7 @@ use dashmap::DashMap;
 
 use crate::config::{MAIN_STORE, ServerConfig};
 use crate::core::gate::{Announcement, PodStanding};
-use crate::core::ids::{Elapsed, RunId, Timestamp};
+use crate::core::ids::{Elapsed, RunId, Timestamp, counted};
 use crate::core::link::ServerLife;
 use crate::process::random_number;
 use crate::server::clock::Clock;
@@ -120,7 +120,8 @@ impl Server {
             let written = written.map_or_else(String::new, |ago| {
                 format!("; the journal was written last {} before that", Elapsed(ago))
             });
-            tracing::info!(keys, "restarted in {took}: {keys} keys are as they were{written}");
+            let kept = counted(keys, "key is as it was", "keys are as they were");
+            tracing::info!(keys, "restarted in {took}: {kept}{written}");
         }
         Ok(Arc::new(Self { clock, cleanup_log, stores, rounds, gates, links, watch }))
     }

@@ -255,7 +255,7 @@ impl Sheet {
         let mut pieces = vec![self.label("  ranks")];
         pieces.extend(rank_bar(run, out.width()));
         let by_state = ranks_by_state(run, whole);
-        if by_state.is_empty() && ranks.gone > 0 {
+        if by_state.is_empty() && ranks.gone > 0 && !run.state.is_over() {
             pieces.push(vec![Span::new(BAD, format!("gone: {}", ranks.gone))]);
         }
         pieces.extend(by_state);
@@ -374,7 +374,9 @@ fn ranks_by_state(run: &RunSummary, whole: Option<&Run>) -> Vec<Vec<Span>> {
 fn rank_bar(run: &RunSummary, width: usize) -> Option<Vec<Span>> {
     let ranks = run.ranks.as_ref()?;
     let published = ranks.joined.saturating_add(ranks.gone);
-    let mut bar = Bar::new(published, ranks.gone, ranks.expected, width).spans();
+    // Of a run that is over all are gone: what counts is how many there were.
+    let (shown, gone) = if run.state.is_over() { (published, 0) } else { (ranks.joined, ranks.gone) };
+    let mut bar = Bar::new(published, gone, ranks.expected, width).spans();
     let of = ranks.expected.map_or_else(|| "?".into(), |n| n.to_string());
     // NCCL ranks beyond 0 tell no rank: then connections are all there is to count.
     let connected = if ranks.connected > ranks.joined {
@@ -382,8 +384,6 @@ fn rank_bar(run: &RunSummary, width: usize) -> Option<Vec<Span>> {
     } else {
         String::new()
     };
-    // Of a run that is over all are gone: what counts is how many there were.
-    let shown = if run.state.is_over() { published } else { ranks.joined };
     bar.push(Span::plain(format!(" {shown}/{of} ranks{connected}")));
     Some(bar)
 }

@@ -30,8 +30,15 @@ pub(super) fn of_run(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Findi
                 let joined =
                     nodes.iter().map(|node| node.evidence(Seen::Joined, None, node.membership_since));
                 let left_over = Names::of(nodes.iter().map(|node| node.name.clone()));
-                let reason =
-                    Reason::LeftOver { group, left_over, redundant, waited: Elapsed(now.since(since)) };
+                let is_restarting = run.state() == RunState::Restarting && !redundant;
+                let staying = run.still_running().filter(|_| is_restarting);
+                let staying = Names::of(staying.map(TrackedNode::label));
+                if is_restarting && staying.is_empty() {
+                    // The others of it are dead, which was said, and are dropped before the next round.
+                    return None;
+                }
+                let waited = Elapsed(now.since(since));
+                let reason = Reason::LeftOver { group, left_over, staying, redundant, waited };
                 Some(Finding::new(reason, redundant.to_string(), since).seen(joined))
             },
         ));

@@ -185,12 +185,11 @@ impl Look<'_> {
         for (port, mut clashes) in due {
             clashes.retain(|clash| clash.conns.iter().all(|conn| !self.is_away(port, *conn)));
             let ranks: BTreeSet<u32> = clashes.iter().filter_map(|clash| clash.rank).collect();
-            let count = clashes.len();
             let Some(first) = clashes.into_iter().next() else { continue };
-            let what = match (first.node, count) {
+            let what = match (first.node, ranks.len()) {
                 (Some(node), _) => format!("node rank {node}"),
-                (None, 1) => format!("rank {}", first.rank.unwrap_or(0)),
-                (None, _) => format!("ranks {}", Names::of(ranks.iter().map(ToString::to_string))),
+                (None, 0 | 1) => format!("rank {}", first.rank.unwrap_or(0)),
+                _ => format!("ranks {}", Names::of(ranks.iter().map(ToString::to_string))),
             };
             let about = first.node.map_or(String::new(), |node| format!("node {node}"));
             let reason = Reason::DuplicateRank { what, first: first.first, second: first.second };

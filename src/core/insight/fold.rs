@@ -274,6 +274,12 @@ impl Fold<'_> {
             return;
         }
         let Some(key) = self.enter_worker(conn) else { return };
+        if address.kind == AddressKind::RpcWorker
+            && let Some(run) = self.jobs.runs.get_mut(&key)
+        {
+            run.meets_otherwise();
+            run.touch();
+        }
         if address.sub_group.is_some() {
             return;
         }
@@ -282,7 +288,7 @@ impl Fold<'_> {
         let Some(run) = self.jobs.runs.get_mut(&key) else { return };
         run.touch();
         match address.kind {
-            AddressKind::NcclId => run.nccl_id(),
+            AddressKind::NcclId => run.meets_otherwise(),
             AddressKind::Gloo if role == Role::Worker => {
                 let read = read_gloo(value);
                 let (host, size) = (read.host, read.size);

@@ -214,6 +214,8 @@ impl Insight {
     pub fn tell_native(&mut self, run: &RunId, fact: &Fact, at: Timestamp) {
         self.jobs.totals.count_native(fact);
         if let Some(run) = self.jobs.runs.get_mut(&RunKey::Native(run.clone())) {
+            let told = run.since_completion(fact, at);
+            let fact = told.as_ref().unwrap_or(fact);
             let finding = Finding::new(Reason::Rendezvous(Said::of(fact)), fact.to_string(), at);
             run.found(finding.seen(run::shown_by(fact, at)));
         }

@@ -167,7 +167,14 @@ pub enum Reason {
     /// Nodes came to a full round and ask for more nodes than the others do: torch restarts all.
     NnodesDiffer { newcomers: Names, group: u32, other: String },
     /// Nodes stay outside a complete round.
-    LeftOver { group: u32, left_over: Names, redundant: bool, waited: Elapsed },
+    LeftOver {
+        group: u32,
+        left_over: Names,
+        /// Members that are in the round still, where others of it wait for the next one, too.
+        staying: Names,
+        redundant: bool,
+        waited: Elapsed,
+    },
     /// Ranks are prepared for different world sizes.
     WorldSizesDiffer { rank: u32, says: u32, other_rank: u32, other_says: u32 },
     /// A node rank that rank 0 does not expect.

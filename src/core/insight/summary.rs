@@ -40,7 +40,7 @@ pub(super) fn summary(
     let fits =
         |info: &&RankInfo| info.size.is_none_or(|size| expected.is_none_or(|expected| size == expected));
     let published = || ranks.values().filter(fits);
-    let has_world = !world.ranks.is_empty() || !world.connected.is_empty() || world.nccl;
+    let has_world = !world.ranks.is_empty() || !world.connected.is_empty() || world.meets_otherwise;
     RunSummary {
         run_id: jobs.name(run.key()),
         store: run.store(),

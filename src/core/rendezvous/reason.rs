@@ -117,7 +117,8 @@ pub enum RunRefusal {
     },
     /// No round can have such a rank.
     #[error(
-        "node rank {rank} cannot be: a round has at most {max_nodes} nodes, so ranks are below {max_nodes}"
+        "node rank {rank} cannot be: a round has at most {}, so ranks are below {max_nodes}",
+        counted(*.max_nodes, "node", "nodes")
     )]
     BadRank {
         /// The rank.
@@ -248,7 +249,7 @@ pub enum Break {
         newcomers: Vec<String>,
     },
     /// After a restart of the server some nodes of the round did not report.
-    #[error("{missing} of {nodes} nodes did not report after the server was restarted")]
+    #[error("{missing} of {} did not report after the server was restarted", counted(*.nodes, "node", "nodes"))]
     Unreported {
         /// How many.
         missing: u32,
@@ -392,8 +393,9 @@ pub enum Fact {
     },
     /// The server was restarted and learned the run's round from its nodes.
     #[error(
-        "round {round} of {nodes} nodes goes on after a restart of the server, as {first} reported; the store of its \
-         workers is lost: new process groups in it will fail"
+        "round {round} of {} goes on after a restart of the server, as {first} reported; the store of its workers is lost: \
+         new process groups in it will fail",
+        counted(*.nodes, "node", "nodes")
     )]
     Adopted {
         /// The round.

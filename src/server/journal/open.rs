@@ -9,6 +9,7 @@ use super::backend::{Backend, Folder, NoFolder};
 use super::etcd::{Etcd, Log};
 use super::{Journal, Queue, SEGMENT, Stats, Store, Tidying, Unsynced, Writer};
 use crate::config::{Durability, JournalConfig, OnJournalError};
+use crate::core::ids::counted;
 use crate::core::journal::segment::Header;
 use crate::core::journal::{Damage, Epoch, Image, Recovered, Recovery};
 use crate::process::random_number;
@@ -80,7 +81,8 @@ impl Restored {
         }
         let starts = self.image.epoch.number;
         if starts > 0 {
-            tracing::info!(bytes, commits, "read the journal of {starts} earlier starts");
+            let starts = counted(starts, "earlier start", "earlier starts");
+            tracing::info!(bytes, commits, "read the journal of {starts}");
         }
     }
 }

@@ -155,9 +155,14 @@ impl Reason {
             Self::TwoBackends { .. } => {
                 "start every node with the same --rdzv-backend; a second job needs another --rdzv-id"
             }
-            Self::RoundNotComplete { .. }
-            | Self::FewerThanExpected { .. }
-            | Self::LeftOver { redundant: false, .. } => {
+            Self::LeftOver { staying, .. } if !staying.is_empty() => {
+                "look at that node: do its workers take long to end, or is its agent frozen?"
+            }
+            Self::LeftOver { redundant: false, .. } => {
+                "if the round may have more nodes, look why its agents do not restart their workers; else start every node with \
+                 the same --nnodes; a second job needs another --rdzv-id"
+            }
+            Self::RoundNotComplete { .. } | Self::FewerThanExpected { .. } => {
                 "start every node with the same --nnodes; a second job needs another --rdzv-id"
             }
             Self::NnodesDiffer { .. } => {
@@ -178,8 +183,8 @@ impl Reason {
                  --rdzv-id"
             }
             Self::ClosedIncomplete { .. } => {
-                "the first node to give up closed the run for all; give them more time with --rdzv-conf join_timeout=1800 \
-                 and look for the nodes that did not come"
+                "the first node that is stopped or gives up closes the run for all; give them more time with --rdzv-conf \
+                 join_timeout=1800 and look for the nodes that did not come"
             }
             Self::ClosedUnfinished { .. } => "look at the nodes' logs for the first error",
             Self::RunRestarted {} => {

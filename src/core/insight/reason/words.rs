@@ -147,7 +147,8 @@ impl Reason {
     fn course(&self) -> Option<String> {
         Some(match self {
             Self::RunStarted { who, expected: Some(n), from: Some(from) } => {
-                format!("started: {who} is the first; {n} nodes are expected ({})", says_who(*from))
+                let expected = counted(*n, "node is", "nodes are");
+                format!("started: {who} is the first; {expected} expected ({})", says_who(*from))
             }
             Self::RunStarted { who, .. } => format!("started: {who} is the first"),
             Self::RoundComplete { nodes, took, last, last_after } => {
@@ -186,7 +187,9 @@ impl Reason {
             Self::PodsMissing { announced, expected, missing, waited } => {
                 let n = expected.saturating_sub(*announced) as usize;
                 let who = if missing.count() == n { missing.to_string() } else { n.to_string() };
-                let there = format!("{announced} of {expected} pods have announced themselves");
+                let (pods, have) = (counted(*expected, "pod", "pods"), has(*announced as usize));
+                let themselves = if *announced == 1 { "itself" } else { "themselves" };
+                let there = format!("{announced} of {pods} {have} announced {themselves}");
                 format!("{there}; {who} {} been missing for {waited}", has(n))
             }
             Self::NodesMissing { joined, expected: Some(expected), from, missing, gone, present, waited } => {
@@ -231,9 +234,19 @@ impl Reason {
                     "the round is complete with {nodes}, but {expected} are expected by {from}{left_over}"
                 )
             }
-            Self::LeftOver { group, left_over, redundant, waited } => {
+            Self::LeftOver { left_over, staying, waited, .. } if !staying.is_empty() => {
+                let (has, are) = (has(left_over.count()), are(staying.count()));
+                format!(
+                    "{left_over} {has} waited {waited} for the next round; {staying} {are} still in this one"
+                )
+            }
+            Self::LeftOver { group, left_over, redundant, waited, .. } => {
                 let (group, has) = (Unit::Node.count(*group), has(left_over.count()));
-                let why = if *redundant { ", which is the maximum" } else { " that does not take them in" };
+                let why = match (*redundant, left_over.count()) {
+                    (true, _) => ", which is the maximum",
+                    (false, 1) => " that has not taken it in",
+                    (false, _) => " that has not taken them in",
+                };
                 format!("{left_over} {has} waited {waited} beside a complete round of {group}{why}")
             }
             Self::StandsBy { spares, unreported: unreported @ 1.., waited, .. } => {
@@ -417,8 +430,8 @@ impl Reason {
                 )
             }
             Self::WorldSizesDiffer { rank, says, other_rank, other_says } => format!(
-                "the ranks disagree on the world size: rank {rank} is prepared for {says} ranks, rank {other_rank} for \
-                 {other_says}"
+                "the ranks disagree on the world size: rank {rank} is prepared for {}, rank {other_rank} for {other_says}",
+                counted(*says, "rank", "ranks")
             ),
             Self::NodeRankBeyond { node, rank, nodes } => {
                 let nodes = Unit::Node.count(*nodes);
@@ -467,6 +480,7 @@ impl Reason {
             }
             Self::ClosedUnfinished { finished, nodes, by } => {
                 let finished = match finished {
+                    0 if *nodes == 1 => "its only node had not".to_owned(),
                     0 => format!("none of {} had", Unit::Node.count(*nodes)),
                     finished => format!("only {finished} of {} had", Unit::Node.count(*nodes)),
                 };

@@ -16,6 +16,12 @@ use crate::core::insight::reason::{Evidence, Finding, Names, Reason, Said, Unit}
 use crate::core::rendezvous::{Break, Fact, NodeSnapshot, NodeState, RoundState, RunSnapshot, Who};
 
 impl TrackedRun {
+    /// That it has finished, with the whole time since its round was complete: a restarted rendezvous knows only its own.
+    pub(in crate::core::insight) fn since_completion(&self, fact: &Fact, at: Timestamp) -> Option<Fact> {
+        let Fact::Finished { nodes, .. } = *fact else { return None };
+        Some(Fact::Finished { nodes, ran: at.since(self.round.completed?) })
+    }
+
     /// The native rendezvous shows it, with the port of its round's store.
     pub(in crate::core::insight) fn fold_native(&mut self, snapshot: &RunSnapshot, store: Option<u16>) {
         let now = snapshot.at;
@@ -43,7 +49,13 @@ impl TrackedRun {
         }
         self.round.exit_done = snapshot.finished_for.map(|since| ago(now, since));
         self.round.over_at = state.is_over().then(|| self.round.over_at.unwrap_or(now));
-        self.round.completed = snapshot.complete_for.filter(|_| !forms).map(|since| ago(now, since));
+        let completed = snapshot.complete_for.filter(|_| !forms).map(|since| ago(now, since));
+        self.round.completed = match (self.round.completed, completed) {
+            // The server before this one may have seen it.
+            (Some(before), Some(at)) => Some(before.min(at)),
+            (before, None) if state.is_over() => before,
+            (_, at) => at,
+        };
         self.round.started = match (snapshot.forming_for, snapshot.took, self.round.completed) {
             (Some(gathering), ..) if forms => Some(ago(now, gathering)),
             (_, Some(gathered), Some(completed)) => Some(ago(completed, gathered)),
@@ -56,7 +68,8 @@ impl TrackedRun {
         let needed = if min == max { min.to_string() } else { format!("{min} to {max}") };
         let joined = self.joined();
         let have = if joined == 1 { "has" } else { "have" };
-        let waits = format!("{joined} of {needed} nodes {have} joined; {}", snapshot.reason);
+        let nodes = if max == 1 { "node" } else { "nodes" };
+        let waits = format!("{joined} of {needed} {nodes} {have} joined; {}", snapshot.reason);
         self.native = Some(Native {
             state,
             closes_at: snapshot.deadline.filter(|_| forms).map(|left| now + left),

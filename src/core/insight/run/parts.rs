@@ -39,6 +39,10 @@ impl TrackedRun {
         kind: RunKind,
         now: Timestamp,
     ) -> Option<ClosedBefore> {
+        if kind == RunKind::Static && self.kind == RunKind::C10d && self.agents.is_empty() {
+            // `none` is the id of all jobs that are given none, whatever their backend.
+            self.follow_other(now);
+        }
         let finished = self.round.exit_done.is_some();
         let closed = self.round.closed.filter(|_| self.has_state);
         if kind != self.kind && !self.agents.is_empty() && !self.agents.contains(&conn) {
@@ -60,6 +64,14 @@ impl TrackedRun {
             self.kind = kind;
         }
         closed.map(|at| ClosedBefore { at, by: self.round.closed_by.clone(), finished })
+    }
+
+    /// A static job has the id of a c10d one that is over, and follows it.
+    fn follow_other(&mut self, now: Timestamp) {
+        self.all_have_left(now);
+        self.restart(0);
+        self.kind = RunKind::Static;
+        self.has_state = false;
     }
 
     /// A worker comes. A run without agents that is over begins anew; returns whether it did.
@@ -91,9 +103,9 @@ impl TrackedRun {
         self.touch();
     }
 
-    /// An NCCL id was published.
-    pub(in crate::core::insight) fn nccl_id(&mut self) {
-        self.life.world.nccl = true;
+    /// Workers meet in another way than by gloo's addresses: an NCCL id was published, or where a worker of RPC listens.
+    pub(in crate::core::insight) fn meets_otherwise(&mut self) {
+        self.life.world.meets_otherwise = true;
     }
 
     /// A rank published its address.

@@ -94,7 +94,8 @@ impl TrackedRun {
                 self.finds(Reason::AllLeft { members: processes, unit: Unit::Process }, about, ended);
             }
             (RunState::Ended, false) if before != RunState::Ended => {
-                let ran = Elapsed(ended.since(world.completed.or(self.round.started).unwrap_or(ended)));
+                let met = world.first_met.or(world.completed).or(self.round.started);
+                let ran = Elapsed(ended.since(met.unwrap_or(ended)));
                 self.finds(Reason::RunEnded { processes, ran }, about, ended);
             }
             _ => {}
@@ -107,8 +108,8 @@ impl TrackedRun {
         if self.told.start == Some(started) || now.since(started) < Duration::from_millis(100) {
             return;
         }
-        if self.round.completed.is_some() {
-            // The line about its completion says everything.
+        if self.round.completed.is_some() || self.life.world.first_met.is_some() {
+            // The line about its completion says everything, or the run goes on.
             self.told.start = Some(started);
             return;
         }

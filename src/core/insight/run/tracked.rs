@@ -241,10 +241,12 @@ impl TrackedRun {
         if !self.has_agents() {
             return match (world.completed, world.ended) {
                 (Some(_), ended) if settled(ended) => RunState::Ended,
-                (None, ended) if settled(ended) && (world.nccl || world.is_of_before) => RunState::Ended,
+                (None, ended) if settled(ended) && (world.meets_otherwise || world.is_of_before) => {
+                    RunState::Ended
+                }
                 (None, ended) if settled(ended) => RunState::Gone,
                 (Some(_), _) => RunState::Running,
-                (None, _) if world.nccl => RunState::Running,
+                (None, _) if world.meets_otherwise => RunState::Running,
                 (None, _) => RunState::Joining,
             };
         }

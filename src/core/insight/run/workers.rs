@@ -24,7 +24,12 @@ impl TrackedRun {
             // This line says everything that the line about the start would say.
             self.told.start = self.round.started;
         }
-        self.finds(Reason::RanksComplete { ranks, took, last, last_after: took }, format!("{at:?}"), at);
+        let reason = Reason::RanksComplete { ranks, took, last, last_after: took };
+        if self.life.world.first_met.is_some() {
+            // A program may make its process group a thousand times.
+            return self.moment(at, reason.code(), reason.to_string());
+        }
+        self.finds(reason, format!("{at:?}"), at);
     }
 
     /// Reports which ranks ended before all had met.

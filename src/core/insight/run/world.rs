@@ -44,6 +44,8 @@ pub(in crate::core::insight) struct World {
     pub(in crate::core::insight) ranks: BTreeMap<u32, RankInfo>,
     /// Worker processes that are connected.
     pub(in crate::core::insight) connected: BTreeSet<ConnId>,
+    /// When they met first, if the processes of the meeting before meet once more.
+    pub(super) first_met: Option<Timestamp>,
     /// How many were, at most.
     pub(in crate::core::insight) most_connected: usize,
     pub(in crate::core::insight) size: Option<(u32, ExpectedFrom)>,
@@ -51,8 +53,8 @@ pub(in crate::core::insight) struct World {
     pub(in crate::core::insight) completed: Option<Timestamp>,
     /// When all of a meeting had come last: who was connected then, and told no rank, is none of them.
     pub(in crate::core::insight) last_met: Option<Timestamp>,
-    /// An NCCL id was published.
-    pub(in crate::core::insight) nccl: bool,
+    /// An NCCL id was published, or where a worker of RPC listens. Who meets like this does not tell its rank.
+    pub(in crate::core::insight) meets_otherwise: bool,
     /// Ranks that ended before all had met, not yet reported.
     pub(in crate::core::insight) lost: Vec<Evidence>,
     /// When the last of them ended.
@@ -178,8 +180,10 @@ impl World {
             // They meet again. Some may not even have left the last meeting.
             let mut former = std::mem::take(&mut self.former);
             former.append(&mut self.ranks);
+            let meets_again = former.get(&rank).is_some_and(|before| before.is_same_process(&info));
+            let first_met = self.first_met.or(self.completed).filter(|_| meets_again);
             self.begin(attempt, former);
-            begins = true;
+            (self.first_met, begins) = (first_met, true);
         }
         if rank >= MOST_RANKS {
             return false;

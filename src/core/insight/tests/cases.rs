@@ -398,7 +398,7 @@ fn case_7_one_group_formed_and_others_are_left_over() {
     lab.pass(40.0);
     lab.assert_said(
         "left_over",
-        "job round 0: node2 and node3 have waited 30 s beside a complete round of 2 nodes that does not take them in",
+        "job round 0: node2 and node3 have waited 30 s beside a complete round of 2 nodes that has not taken them in",
     );
 
     // An elastic job that takes a newcomer in with its next round.
@@ -963,6 +963,26 @@ fn a_gloo_address_tells_host_and_world_size() {
     assert_eq!(read_gloo(&odd).size, None);
 }
 
+/// A member of the round whose workers take long to end holds up the others: nobody has another number of nodes.
+#[test]
+fn nodes_that_wait_for_the_next_round_wait_for_those_that_stay() {
+    let mut lab = Lab::new();
+    lab.complete_run("job", 3);
+    lab.agent(3, "job");
+    lab.cas(3, "job", "wait");
+    for n in [0, 2] {
+        lab.cas(n, "job", "leave");
+        lab.cas(n, "job", "wait");
+    }
+    lab.pass(40.0);
+    let said = lab.texts("left_over").join("\n");
+    assert!(
+        said.contains("have waited 30 s for the next round; node1 (node rank 1) is still in this one"),
+        "{said}"
+    );
+    assert!(["node0", "node2", "node3"].iter().all(|name| said.contains(name)), "{said}");
+}
+
 /// torch takes a dead node out of the round 15 s after it was heard of last. The others have left it long before.
 #[test]
 fn nodes_that_wait_for_the_next_round_are_not_missing() {
@@ -981,6 +1001,8 @@ fn nodes_that_wait_for_the_next_round_are_not_missing() {
     assert_eq!(run.summary.state, RunState::Restarting);
     assert_eq!((nodes.joined, nodes.gone, nodes.waiting, nodes.missing), (1, 1, 3, Some(0)));
     assert!(run.missing.is_empty(), "{:?}", run.missing);
+    lab.pass(40.0);
+    assert!(lab.texts("left_over").is_empty(), "the one that stays is dead: {:?}", lab.texts("left_over"));
 
     lab.cas(0, "job", "drop:1 next join");
     for n in [2, 3] {

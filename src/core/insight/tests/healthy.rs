@@ -191,7 +191,7 @@ proptest! {
         prop_assert!(job.is_done(), "the model is stuck");
         lab.pass(12.0);
         prop_assert_eq!(lab.complaints(), [""; 0]);
-        prop_assert_eq!(lab.texts("ranks_complete").len(), sizes.len(), "{:?}", lab.texts("ranks_complete"));
+        prop_assert_eq!(lab.moments("ranks_complete"), sizes.len(), "{:?}", lab.texts("ranks_complete"));
         prop_assert!(!lab.texts("run_ended").is_empty());
         prop_assert_eq!(lab.run("store:29500").summary.state, RunState::Ended);
     }
@@ -291,8 +291,74 @@ fn ranks_that_meet_and_leave_between_two_looks_have_finished() {
         lab.pass(if meeting == 0 { 0.01 } else { 5.0 });
     }
     assert_silent(&lab);
-    assert_eq!(lab.texts("ranks_complete").len(), 2);
+    assert_eq!((lab.moments("ranks_complete"), lab.texts("ranks_complete").len()), (2, 1));
     lab.assert_said("run_ended", "store:29500 ended: the connections of all 2 processes closed after 0 s");
+}
+
+/// A program that makes its process group again and again is one run, and its log does not grow with them.
+#[test]
+fn ranks_that_meet_again_are_told_once() {
+    let mut lab = Lab::new();
+    for _ in 0..20 {
+        for n in 0..3 {
+            lab.worker(n, "10.0.0.1");
+            lab.pass(0.3);
+            lab.publish(n, n, 3);
+        }
+        for n in 0..3 {
+            (0..3).for_each(|rank| lab.get(n, &format!("/default_pg/0//cpu//0/{rank}")));
+        }
+        lab.pass(9.0);
+        (0..3).for_each(|n| lab.leave(n));
+        lab.pass(0.1);
+    }
+    lab.pass(5.0);
+    assert_silent(&lab);
+    assert_eq!((lab.moments("ranks_complete"), lab.texts("ranks_complete").len()), (20, 1));
+    assert_eq!(lab.texts("run_started").len(), 1, "{:?}", lab.said);
+    assert!(lab.texts("run_ended")[0].ends_with("closed after 3 min 19 s"), "{:?}", lab.texts("run_ended"));
+}
+
+/// `none` is the id of each job that is given none.
+#[test]
+fn a_static_job_follows_a_c10d_one_of_the_same_id() {
+    let mut lab = Lab::new();
+    lab.complete_run("none", 2);
+    lab.pass(20.0);
+    for n in 0..2 {
+        lab.reach_exit(n, "none", n == 1);
+    }
+    lab.cas(0, "none", "close");
+    (0..2).for_each(|n| lab.leave(n));
+    lab.pass(5.0);
+    for n in [1, 0] {
+        lab.static_node(10 + n, "none", n, 2);
+    }
+    lab.assign_static(10, "none", 2, 1);
+    lab.pass(40.0);
+    for n in 0..2 {
+        lab.exit_static(10 + n, "none", n == 1);
+    }
+    (0..2).for_each(|n| lab.leave(10 + n));
+    lab.pass(5.0);
+    assert_silent(&lab);
+    assert_eq!(lab.texts("run_finished").len(), 2, "{:?}", lab.said);
+}
+
+/// Its workers tell no ranks, but where they listen.
+#[test]
+fn a_job_of_rpc_runs_and_ends() {
+    let mut lab = Lab::new();
+    for n in 0..2 {
+        lab.worker(n, "10.0.0.1");
+        lab.set(n, &format!("/rpc_prefix_0/names/{n}"), format!("worker{n}").as_bytes());
+    }
+    lab.pass(40.0);
+    assert_eq!(lab.run("store:29500").summary.state, RunState::Running);
+    (0..2).for_each(|n| lab.leave(n));
+    lab.pass(5.0);
+    assert_silent(&lab);
+    assert_eq!(lab.run("store:29500").summary.state, RunState::Ended);
 }
 
 #[test]

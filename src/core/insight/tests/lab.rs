@@ -465,6 +465,11 @@ impl Lab {
         self.said.iter().filter(|(_, said)| said.code == code).map(|(_, said)| said.text.as_str()).collect()
     }
 
+    /// How often something of this kind is on the timeline of the run without an id.
+    pub(super) fn moments(&self, code: &str) -> usize {
+        self.run("store:29500").timeline.iter().filter(|moment| moment.code == code).count()
+    }
+
     /// Warnings and errors that were said.
     pub(super) fn complaints(&self) -> Vec<&str> {
         let is_one = |(_, said): &&(f64, Explanation)| said.severity > Severity::Info;

@@ -2,6 +2,7 @@
 
 mod cases;
 mod faults;
+mod grammar;
 mod healthy;
 mod lab;
 mod links;

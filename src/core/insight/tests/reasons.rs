@@ -263,10 +263,11 @@ fn examples() -> Vec<(Reason, &'static str)> {
             Reason::LeftOver {
                 group: 2,
                 left_over: names(&["train-llm-2"]),
+                staying: Names::default(),
                 redundant: false,
                 waited: secs(30.0),
             },
-            "Nodes stay in the wait list, or beyond the maximum, beside a complete round.",
+            "Nodes stay in the wait list, or beyond the maximum, beside a complete round. If members of the round are among them, those that are still in it are named.",
         ),
         (
             Reason::WorldSizesDiffer { rank: 0, says: 2, other_rank: 3, other_says: 4 },

@@ -54,7 +54,7 @@ function progress(run) {
   // Once all nodes are there, it is the ranks that somebody waits for.
   const published = ranks ? ranks.joined + ranks.gone : 0;
   const ranksMissing = run.state === "running" && ranks && ranks.expected !== null && published < ranks.expected;
-  if (run.kind === "env" || ranksMissing) return { joined: published, gone: ranks?.gone || 0, of: ranks?.expected ?? null, what: "ranks" };
+  if (run.kind === "env" || ranksMissing) return { joined: published, gone: isOver(run) ? 0 : ranks?.gone || 0, of: ranks?.expected ?? null, what: "ranks" };
   const expected = nodes.expected;
   const of = !expected ? null : run.state === "last_call" ? expected.max
     : run.state === "joining" ? expected.min : Math.max(expected.min, nodes.joined);
@@ -86,7 +86,7 @@ function sentenceOf(run) {
     case "running":
       if (nodesGone) return `Running, but ${nodesGone}`;
       if (ranksMissing > 0) return `Waiting for ${ranksMissing} of ${count(ranks.expected, "rank")}`;
-      if (ranks?.gone > 0) return `Running, but ${count(ranks.gone, "rank")} ${ranks.gone === 1 ? "is" : "are"} gone`;
+      if (ranks?.gone > 0) return `Running; ${count(ranks.gone, "rank")} ${ranks.gone === 1 ? "is" : "are"} gone`;
       return run.kind === "env" ? `Running: ${count(ranks?.joined || 0, "rank")}` : `Running: ${count(nodes.joined, "node")}`;
     case "restarting": return `Restarting: ${count(nodes.waiting, "node")} ${nodes.waiting === 1 ? "waits" : "wait"} for the next round${nodesGone && `; ${nodesGone}`}`;
     case "exiting": return `${exit?.arrived ?? 0} of ${count(exit?.expected ?? nodes.joined, "node")} have finished`;
@@ -174,7 +174,7 @@ function tellNode(cell) {
 function rankCells(run) {
   const grid = run.rank_grid;
   const known = new Map(grid.ranks.map((rank) => [rank.rank, rank]));
-  const state = { ".": isOver(run) ? "free" : "missing", j: "joined", x: "gone" };
+  const state = { ".": isOver(run) ? "free" : "missing", j: "joined", x: isOver(run) ? "joined" : "gone" };
   const cells = Array.from(grid.states.slice(0, MAX_CELLS), (c, rank) => ({ state: state[c] || "redundant", rank: known.get(rank) }));
   for (let left = Math.min(grid.world_size ?? 0, MAX_CELLS) - cells.length; left > 0; left -= 1) cells.push({ state: state["."] });
   return cells;

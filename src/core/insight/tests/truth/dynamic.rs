@@ -600,6 +600,7 @@ impl World for Truth {
                 let group = number(facts, "group");
                 any(&|m| m.round.complete && m.round.group == group, "no such round")?;
                 let place = if facts["redundant"] == true { Place::Redundant } else { Place::Waits };
+                self.all(at, &names(facts, "staying"), |_, agent| agent.place == Place::In)?;
                 self.all(at, &names(facts, "left_over"), |_, agent| agent.place == place && agent.connected)
             }
             "fewer_than_expected" => {

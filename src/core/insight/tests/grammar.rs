@@ -1,0 +1,461 @@
+//! Each reason with none, one and many of everything that it counts or names: that its sentence is English, and is the
+//! same wherever it is shown.
+
+use std::time::Duration;
+
+use crate::api::{ExpectedFrom, RunKind};
+use crate::core::ids::{Elapsed, Label, Timestamp};
+use crate::core::insight::epoch::Epoch;
+use crate::core::insight::explanation_log::{ExplanationLog, Subject, Topic};
+use crate::core::insight::reason::{Finding, Names, Reason, Said};
+use crate::core::insight::{Moment, Unit, Whereabouts};
+use crate::core::rendezvous::{Break, Difference, Fact, RunRefusal, Who};
+
+const SIZES: [u32; 5] = [0, 1, 2, 9, 100];
+/// The only name of one, and how those of many begin.
+const ONE: &str = "Solo";
+const MANY: &str = "Many";
+
+fn names(n: u32) -> Names {
+    Names::of(list(n))
+}
+
+/// Many names have gaps, so that they are no range.
+fn list(n: u32) -> Vec<String> {
+    match n {
+        1 => vec![ONE.into()],
+        n => (0..n).map(|at| format!("{MANY}{}", 2 * at)).collect(),
+    }
+}
+
+fn time() -> Elapsed {
+    Elapsed(Duration::from_secs(31))
+}
+
+/// Where a process may be, with so many of whatever is counted there.
+fn whereabouts(n: u32) -> Vec<Whereabouts> {
+    vec![
+        Whereabouts::NeverCame,
+        Whereabouts::NotTold { candidates: names(n), gone_for: None },
+        Whereabouts::NotTold { candidates: names(n), gone_for: Some(time()) },
+        Whereabouts::Busy,
+        Whereabouts::Away { link: "a".into(), for_seconds: time() },
+        Whereabouts::JustCame,
+        Whereabouts::Alike,
+        Whereabouts::JustWaited,
+        Whereabouts::NotAgain,
+        Whereabouts::Waits { key: "k".into() },
+        Whereabouts::Dropped { why: "an operator reset the store".into() },
+        Whereabouts::Gone { for_seconds: time() },
+        Whereabouts::NotCounted { nodes: n },
+        Whereabouts::Disputed,
+        Whereabouts::LeftRound,
+        Whereabouts::WentOn,
+        Whereabouts::Unknown,
+    ]
+}
+
+/// Each reason that is seen in the traffic, with `n` and `m` of what it counts. What cannot be is left out: a round of no
+/// nodes, more that have joined than there are.
+fn forms(n: u32, m: u32) -> Vec<Reason> {
+    let (text, from, waited) = (|| "a".to_owned(), ExpectedFrom::Flag, time());
+    let (some, others) = (|| names(n), || names(m));
+    let (some_of_many, at_least_one) = (n < m, n.max(1));
+    let mut all = vec![
+        Reason::RunStarted { who: text(), expected: Some(at_least_one), from: Some(from) },
+        Reason::RunStarted { who: text(), expected: None, from: None },
+        Reason::RoundComplete { nodes: n, took: waited, last: text(), last_after: waited },
+        Reason::RanksComplete { ranks: n, took: waited, last: text(), last_after: waited },
+        Reason::RunFinished { nodes: n, ran: waited },
+        Reason::RunEnded { processes: n, ran: waited },
+        Reason::TorchVersionsDiffer { versions: text() },
+        Reason::WorkersElsewhere { address: text() },
+        Reason::RunRestarted {},
+        Reason::UnreadableState { detail: text() },
+        Reason::WatchdogFired { who: text() },
+        Reason::RoundNotComplete {
+            joined: n,
+            expected: m,
+            from,
+            asks_for_more: None,
+            asks_for_other: None,
+            waited,
+        },
+        Reason::RoundNotComplete {
+            joined: n,
+            expected: m,
+            from,
+            asks_for_more: Some(text()),
+            asks_for_other: None,
+            waited,
+        },
+        Reason::RoundNotComplete {
+            joined: n,
+            expected: m,
+            from,
+            asks_for_more: None,
+            asks_for_other: Some(text()),
+            waited,
+        },
+        Reason::NodeDied { nodes: some(), left: m, moment: Moment::RanksComplete, backend: RunKind::C10d },
+        Reason::NodeDied { nodes: some(), left: m, moment: Moment::RanksComing, backend: RunKind::Static },
+        Reason::NodeCutOff { nodes: some(), links: others(), left: n },
+        Reason::NodeRemoved { nodes: some(), by: text(), silent: waited, left: m },
+        Reason::LinkAway {
+            links: some(),
+            clients: m as usize,
+            addr: None,
+            why: None,
+            away: waited,
+            grace: waited,
+        },
+        Reason::LinkLost { links: some(), clients: m as usize, grace: waited },
+        Reason::AllLeft { members: n, unit: Unit::Node },
+        Reason::AllLeft { members: n, unit: Unit::Process },
+        Reason::DuplicateRank { what: text(), first: text(), second: text() },
+        Reason::TwoJobs { first: text(), second: text(), evidence: text() },
+        Reason::TwoBackends { first: text(), second: text() },
+        Reason::LeftOver { group: n, left_over: others(), staying: names(0), redundant: true, waited },
+        Reason::LeftOver { group: n, left_over: others(), staying: some(), redundant: false, waited },
+        Reason::NnodesDiffer { newcomers: some(), group: m, other: text() },
+        Reason::WorldSizesDiffer { rank: 0, says: n, other_rank: 1, other_says: m },
+        Reason::NodeRankBeyond { node: text(), rank: 2, nodes: n },
+        Reason::AnnouncementsDiffer { pod: text(), says: text(), other_pod: text(), other_says: text() },
+        Reason::StaleAddress { reader: text(), key: text(), gone_for: waited },
+        Reason::ElasticDeadlock { newcomer: text(), rank_zero: text(), waited },
+        Reason::WaitCycle { members: names(m.max(2)), waited },
+        Reason::ForeignClient { peer: text(), protocol: text(), port: 29500, times: n.into(), ago: waited },
+        Reason::StandsBy { spares: some(), max_nodes: m, unreported: 0, waited },
+        Reason::StandsBy { spares: some(), max_nodes: m, unreported: m, waited },
+        Reason::WaitsForRank { node: text(), holder: text(), waited },
+        Reason::ExitBarrier { arrived: n, nodes: None, running: names(0), dead: others(), waited },
+    ];
+    for world_size in [None, Some(m).filter(|_| some_of_many)] {
+        all.push(Reason::RankLost { ranks: names(at_least_one), joined: n, world_size });
+        all.push(Reason::NodeDiedJoining {
+            nodes: names(at_least_one),
+            joined: n,
+            expected: world_size,
+            backend: RunKind::C10d,
+        });
+        all.push(Reason::NodeCameLate {
+            node: names(at_least_one).to_string(),
+            nodes: at_least_one as usize,
+            after: waited,
+            joined: n,
+            expected: world_size,
+        });
+        all.push(Reason::ClosedIncomplete {
+            joined: n,
+            expected: world_size,
+            missing: others(),
+            present: some(),
+            by: text(),
+        });
+        for soon in [None, Some(waited)] {
+            all.push(Reason::RanksEnded { ranks: names(at_least_one), left: m, since: waited, soon });
+        }
+        for whereabouts in whereabouts(n) {
+            all.push(Reason::WaitingForRank {
+                rank: "rank 7".into(),
+                whereabouts,
+                missing: others(),
+                ended: some(),
+                waiters: m as usize,
+                joined: n,
+                connected: m,
+                world_size,
+                waited,
+            });
+        }
+    }
+    if some_of_many {
+        let (announced, joined, expected) = (n, n, m);
+        all.push(Reason::PodsMissing { announced, expected, missing: names(m - n), waited });
+        all.push(Reason::PodsMissing { announced, expected, missing: names(0), waited });
+        all.push(Reason::FewerThanExpected { formed: n, expected, from, left_over: others() });
+        all.push(Reason::ClosedUnfinished { finished: n, nodes: m, by: text() });
+        all.push(Reason::ExitBarrier {
+            arrived: n,
+            nodes: Some(m),
+            running: names(m - n),
+            dead: names(0),
+            waited,
+        });
+        for (missing, gone) in [(0, 0), (1, 0), (m - n, 0), (0, 1), (0, m - n)] {
+            let (missing, gone) = (names(missing), names(gone));
+            let (expected, from, present) = (Some(expected), Some(from), names(at_least_one));
+            all.push(Reason::NodesMissing { joined, expected, from, missing, gone, present, waited });
+        }
+    }
+    let (expected, from, missing) = (None, None, names(0));
+    all.push(Reason::NodesMissing {
+        joined: at_least_one,
+        expected,
+        from,
+        missing,
+        gone: others(),
+        present: names(at_least_one),
+        waited,
+    });
+    for whereabouts in whereabouts(n) {
+        let (who, what) = ("rank 0".to_owned(), "the address".to_owned());
+        all.push(Reason::WaitingForNode {
+            node: text(),
+            what: what.clone(),
+            whereabouts: whereabouts.clone(),
+            waiters: m as usize,
+            waited,
+        });
+        all.push(Reason::RankZeroSlow {
+            what,
+            who,
+            whereabouts,
+            missing: others(),
+            ended: some(),
+            waiters: m as usize,
+            waited,
+        });
+    }
+    for similar in [None, Some(text())] {
+        all.push(Reason::WaitingForKey {
+            key: text(),
+            who: names(at_least_one),
+            similar,
+            others: others(),
+            ended: some(),
+            waited,
+        });
+    }
+    for size in [None, Some(m)] {
+        all.push(Reason::WaitingAtBarrier {
+            barrier: text(),
+            who: names(at_least_one),
+            size,
+            others: others(),
+            ended: some(),
+            waited,
+        });
+    }
+    all.push(Reason::WaitingForGroup {
+        what: text(),
+        waiters: n as usize,
+        others: others(),
+        ended: some(),
+        waited,
+    });
+    for finished in [true, false] {
+        all.push(Reason::RunIsClosed {
+            newcomer: text(),
+            closed_for: waited,
+            by: Some(text()).filter(|_| finished),
+            finished,
+        });
+    }
+    for (again, writer) in [(false, text()), (true, String::new())] {
+        all.push(Reason::GaveUp { who: names(at_least_one), key: text(), waited, writer, again });
+    }
+    all
+}
+
+/// What the native rendezvous says, with `n` and `m` of what it counts.
+fn facts(n: u32, m: u32) -> Vec<Fact> {
+    let label = |text: &str| Label::new(text).expect("a label");
+    let who = || Who { name: label("a"), address: label("10.0.0.3") };
+    let long = time().0;
+    let broken = |why| Fact::Broken { round: 3, why };
+    let refused = |why| Fact::Refused { who: who(), why };
+    let run = || crate::core::ids::RunId::new(b"r");
+    let differing = || Difference { what: "min_nodes", settled: n.to_string(), wanted: m.to_string() };
+    vec![
+        Fact::Complete { round: 3, nodes: n as usize, took: long, last: who() },
+        Fact::Finished { nodes: n, ran: long },
+        Fact::Adopted { round: 3, nodes: n, first: who() },
+        Fact::Closed { by: "a".into() },
+        Fact::Extended { round: 3, by: long, left: long },
+        Fact::Restarted { by: who() },
+        Fact::WaiterLost { who: who(), silent: long },
+        Fact::Disconnected { nodes: list(n.max(1)), since: long, patience: long },
+        Fact::Silent { nodes: list(n.max(1)), since: long, patience: long },
+        Fact::Failed { round: 3, who: who(), rank: 2, why: None, others: list(n) },
+        broken(Break::Lost { who: who(), rank: 2, silent: long }),
+        broken(Break::Left { who: who(), rank: 2, why: None }),
+        broken(Break::Rejoined { who: who(), rank: 2 }),
+        broken(Break::RejoinedBesideSilent { who: who(), rank: 2, silent: who(), silent_for: long }),
+        broken(Break::Newcomers { newcomers: list(n.max(1)) }),
+        broken(Break::Unreported { missing: n, nodes: m }),
+        refused(RunRefusal::BadRank { rank: 200, max_nodes: n }),
+        refused(RunRefusal::Closed { run: run(), by: "a".into() }),
+        refused(RunRefusal::DuplicateRank { rank: 2, holder: who(), newcomer: who() }),
+        refused(RunRefusal::Mismatch { run: run(), settled_by: who(), differences: vec![differing()] }),
+        refused(RunRefusal::TooManyNodes { run: run(), limit: 100 }),
+    ]
+}
+
+fn all_forms() -> impl Iterator<Item = Reason> {
+    let pairs = SIZES.into_iter().flat_map(|n| SIZES.map(|m| (n, m)));
+    pairs.flat_map(|(n, m)| {
+        let native = facts(n, m).into_iter().map(|fact| Reason::Rendezvous(Said::of(&fact)));
+        forms(n, m).into_iter().chain(native)
+    })
+}
+
+/// What is wrong with a sentence, if something is.
+fn fault(text: &str) -> Option<String> {
+    const NOUNS: [(&str, &str); 8] = [
+        ("node", "nodes"),
+        ("process", "processes"),
+        ("rank", "ranks"),
+        ("pod", "pods"),
+        ("client", "clients"),
+        ("request", "requests"),
+        ("relay", "relays"),
+        ("link", "links"),
+    ];
+    const VERBS: [(&str, &str); 8] = [
+        ("has", "have"),
+        ("is", "are"),
+        ("was", "were"),
+        ("runs", "run"),
+        ("stands", "stand"),
+        ("asks", "ask"),
+        ("waits", "wait"),
+        ("tries", "try"),
+    ];
+    const MARKS: [&str; 12] = ["  ", " ;", " ,", " :", " .", ";;", ",,", "::", ",;", ":;", "()", "``"];
+    let marks = MARKS.into_iter().find(|mark| text.contains(mark)).map(|mark| format!("`{mark}`"));
+    let ends = (text.trim() != text || text.ends_with([';', ':', ','])).then(|| "its ends".to_owned());
+    // A comma, semicolon or colon ends what a verb could belong to.
+    let words: Vec<&str> = text.split(' ').map(|word| word.trim_matches(['(', ')', '`', '?', '.'])).collect();
+    let number_of = |word: &str| match word {
+        "none" | "no" => Some(0),
+        word => word.parse::<u32>().ok(),
+    };
+    let is_plural = |word: &str, forms: &[(&str, &str)]| {
+        let bare = word.trim_end_matches([',', ';', ':']);
+        forms.iter().find_map(
+            |(one, many)| {
+                if bare == *one { Some(false) } else { (bare == *many).then_some(true) }
+            },
+        )
+    };
+    let mut wrong = None;
+    for at in 0..words.len() {
+        let rest = &words[at..];
+        let said = || rest[..rest.len().min(5)].join(" ");
+        let [number, next, ..] = rest else { break };
+        let is_number = number_of(number).filter(|_| {
+            !matches!(words.get(at.wrapping_sub(1)), Some(&("rank" | "round" | "node" | "port")))
+        });
+        if let (Some(number), Some(plural)) = (is_number, is_plural(next, &NOUNS))
+            // `no node` is one word for none.
+            && plural == (number == 1)
+            && *rest[0] != *"no"
+        {
+            wrong = Some(said());
+        }
+        // `1 of 4 nodes has`, `2 nodes have`: the first number is what the verb belongs to.
+        let verb = match rest {
+            [_, "of", _, noun, verb, ..] if is_plural(noun, &NOUNS).is_some() => Some(*verb),
+            [_, "of", _, verb, ..] => Some(*verb),
+            [_, noun, verb, ..]
+                if words.get(at.wrapping_sub(1)) != Some(&"of")
+                    && !noun.ends_with([',', ';', ':'])
+                    && is_plural(noun, &NOUNS).is_some() =>
+            {
+                Some(*verb)
+            }
+            _ => None,
+        };
+        if let (Some(number), Some(plural)) = (is_number, verb.and_then(|verb| is_plural(verb, &VERBS))) {
+            // `none is` and `none are` are both right.
+            if number > 0 && plural == (number == 1) {
+                wrong = Some(said());
+            }
+        }
+        let names = number.trim_end_matches(';');
+        let of_names = if names == ONE { Some(false) } else { names.starts_with(MANY).then_some(true) };
+        let of_names = if *number == "more" { Some(true) } else { of_names };
+        if let (Some(many), Some(plural)) = (of_names, is_plural(next, &VERBS))
+            && many != plural
+        {
+            wrong = Some(said());
+        }
+    }
+    marks.or(ends).or(wrong)
+}
+
+#[test]
+fn sentences_are_english_for_none_one_and_many() {
+    let mut wrong: Vec<String> = Vec::new();
+    for reason in all_forms() {
+        for text in [reason.sentence(Some("job")), reason.sentence(None), reason.remedy().to_owned()] {
+            if let Some(fault) = fault(&text) {
+                wrong.push(format!("{} ({fault}): {text}", reason.code()));
+            }
+        }
+    }
+    wrong.sort();
+    wrong.dedup();
+    assert!(wrong.is_empty(), "{} sentences:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn each_reason_has_its_forms() {
+    let codes: std::collections::BTreeSet<&str> = all_forms().map(|reason| reason.code()).collect();
+    let without: Vec<&str> = Reason::CODES.into_iter().filter(|code| !codes.contains(code)).collect();
+    // Their only numbers are times and what is in the names.
+    assert_eq!(without, ["round_expiring", "round_timed_out", "mixed_releases", "no_store"]);
+}
+
+#[test]
+fn a_fault_is_found() {
+    for text in [
+        "1 nodes have joined",
+        "2 process left",
+        "1 of 4 nodes have joined",
+        "3 of 4 nodes has joined",
+        "2 processes has waited",
+        "Solo have waited",
+        "Many0 and Many2 has waited",
+        "Many0 and 92 more has waited",
+        "a  b",
+        "a; ; b",
+        "gone: ; left",
+        "left:",
+    ] {
+        assert!(fault(text).is_some(), "{text}");
+    }
+    for text in [
+        "1 of 4 nodes has joined",
+        "Solo has waited",
+        "node rank 2 has not come",
+        "none of 4 is still there",
+        "4 by serve --nodes are enough",
+    ] {
+        assert_eq!(fault(text), None, "{text}");
+    }
+}
+
+/// What is shown of a finding is its sentence and its remedy, whether it has happened or lasts.
+#[test]
+fn an_explanation_is_the_sentence_of_its_reason() {
+    let subject = || Subject { run_id: Some("job".into()), text: Some("job round 0".into()) };
+    let now = Timestamp(Duration::from_secs(100));
+    for reason in all_forms() {
+        let finding = || Finding::new(reason.clone(), "", Timestamp(Duration::from_secs(1)));
+        let topic = || Topic::of(None, None, &finding());
+        let mut log = ExplanationLog::new(Duration::from_secs(3), Epoch(0.0));
+        let happened = log.fact(topic(), subject(), finding(), now).expect("room");
+        let mut log = ExplanationLog::new(Duration::from_secs(3), Epoch(0.0));
+        log.hold(topic(), subject(), finding());
+        let lasts = log.settle(now).into_iter().next().expect("it has lasted");
+        let shown = log.about(None).into_iter().next().expect("it is shown");
+        let sentence = reason.sentence(Some("job round 0"));
+        for said in [happened.explanation, lasts.explanation, shown] {
+            assert_eq!((said.text.as_str(), said.remedy.as_str()), (sentence.as_str(), reason.remedy()));
+            assert_eq!((said.code.as_str(), said.severity), (reason.code(), reason.severity()));
+            assert_eq!(said.facts["code"], reason.code());
+        }
+    }
+}
