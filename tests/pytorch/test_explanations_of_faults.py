@@ -252,7 +252,7 @@ FAULTS = [
         "node_removed",
         r"job round 0: \S+ \(node rank [01]\) has sent no heartbeat for TIME, though its connection is open: \S+ \(node rank [01]\) took it out of the round; 1 node left",
         "frozen",
-        "died or failed",
+        "died, failed",
         shows="rendezvous_joined_nodes 1",
     ),
     Fault(
@@ -270,7 +270,7 @@ FAULTS = [
         "nnodes_differ",
         r"job round 0: \S+ came to a complete round of 2 nodes and asks for more, while \S+ \(node rank [01]\) asks for no more: their --nnodes differ; .*",
         "same --nnodes",
-        "died or failed|is it scheduled",
+        "died, failed|is it scheduled",
     ),
     Fault(
         a_rank_of_a_store_of_its_own_is_slow,
@@ -285,7 +285,7 @@ FAULTS = [
         a_key_is_misspelt,
         3,
         "waiting_for_key",
-        r".*: rank 1 on \S+ and rank 2 on \S+ have waited TIME for `/default_pg/0//data_redy`, which nobody has written; `/default_pg/0//data_ready` exists; not there: rank 0 on \S+",
+        r".*: rank 1 on \S+ and rank 2 on \S+ have waited TIME for `/default_pg/0//data_redy`, which does not exist; `/default_pg/0//data_ready` exists; not there: rank 0 on \S+",
         "may be a slip",
         "deadlock|; ended",
         shows="ranks_joined 3",
@@ -296,10 +296,10 @@ FAULTS = [
         "waiting_at_barrier",
         r".*: rank 1 on \S+ and rank 2 on \S+ have waited TIME at the barrier `/default_pg/0//checkpoint`; not there: rank 0 on \S+",
         "gone another way",
-        "deadlock|; ended|nobody has written",
+        "deadlock|; ended|does not exist",
         shows="ranks_joined 3",
     ),
-    Fault(a_static_node_dies, 2, "node_died", r"job: node 1 at 127\.0\.0\.1 died or failed: the connection closed after the round was complete; 1 node left", "static", "heartbeats|while training", shows="rendezvous_missing_nodes 1"),
+    Fault(a_static_node_dies, 2, "node_died", r"job: node 1 at 127\.0\.0\.1 died, failed or was stopped: the connection closed after the round was complete; 1 node left", "static", "heartbeats|while training", shows="rendezvous_missing_nodes 1"),
     Fault(
         a_program_polls_a_key,
         2,
@@ -332,7 +332,7 @@ FAULTS = [
         "run_finished",
         r"none finished: 2 nodes after TIME",
         "",
-        "started again|died or failed|left without finishing",
+        "started again|died, failed|left without finishing",
         shows="rendezvous_joined_nodes 0",
     ),
     Fault(
@@ -341,7 +341,7 @@ FAULTS = [
         "two_backends",
         r"job: nodes of this run use two rendezvous backends, and never meet: rallypoint \(\S+\), and c10d \(\S+\)",
         "same --rdzv-backend",
-        "deadlock|died or failed",
+        "deadlock|died, failed",
     ),
 ]
 

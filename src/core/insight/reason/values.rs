@@ -200,7 +200,7 @@ impl Display for Whereabouts {
             ),
             Self::JustWaited => f.write_str("it waited here itself until just now"),
             Self::NotAgain => f.write_str("it is there, and goes on with the attempt before"),
-            Self::Waits { key } => write!(f, "it waits itself for `{key}`, which nobody has written"),
+            Self::Waits { key } => write!(f, "it waits itself for `{key}`, which does not exist"),
             Self::Dropped { why } => write!(f, "it had published it, and it was dropped: {why}"),
             Self::NotCounted { nodes } => {
                 write!(f, "node rank 0 counts on {} and has no ranks for it", Unit::Node.count(*nodes))

@@ -57,6 +57,11 @@ fn the_link(links: &Names) -> &'static str {
     if links.count() == 1 { "the link" } else { "the links" }
 }
 
+/// A signal ends an agent as a crash does.
+fn died(nodes: &Names) -> &'static str {
+    if nodes.count() == 1 { "died, failed or was stopped" } else { "died, failed or were stopped" }
+}
+
 fn its_connection(nodes: &Names) -> &'static str {
     if nodes.count() == 1 { "the connection" } else { "the connections" }
 }
@@ -278,13 +283,14 @@ impl Reason {
     fn losses(&self) -> Option<String> {
         Some(match self {
             Self::NodeDiedJoining { nodes, joined, expected, .. } => format!(
-                "{nodes} died or failed: {} closed while joining; {} left",
+                "{nodes} {}: {} closed while joining; {} left",
+                died(nodes),
                 its_connection(nodes),
                 of_expected(*joined, *expected)
             ),
             Self::NodeDied { nodes, left, moment, .. } => {
                 let left = if *left == 0 { "no node".to_owned() } else { Unit::Node.count(*left) };
-                format!("{nodes} died or failed: {} closed {moment}; {left} left", its_connection(nodes))
+                format!("{nodes} {}: {} closed {moment}; {left} left", died(nodes), its_connection(nodes))
             }
             Self::NodeCutOff { nodes, links, left } => {
                 let left = if *left == 0 { "no node".to_owned() } else { Unit::Node.count(*left) };
@@ -379,7 +385,7 @@ impl Reason {
                 let has = has(who.count());
                 let similar = similar.as_ref().map_or_else(String::new, |key| format!("; `{key}` exists"));
                 let others = not_there(others, ended);
-                format!("{who} {has} waited {waited} for `{key}`, which nobody has written{similar}{others}")
+                format!("{who} {has} waited {waited} for `{key}`, which does not exist{similar}{others}")
             }
             Self::WaitingAtBarrier { barrier, who, size, others, ended, waited } => {
                 let of = size.map_or_else(String::new, |size| format!(" of {size}"));
@@ -492,7 +498,7 @@ impl Reason {
                 };
                 let have = nodes.map_or_else(|| have(*arrived as usize, "node", "nodes"), arrived_of);
                 let (running, dead) =
-                    (if_any("; still running: ", running), if_any("; died or failed: ", dead));
+                    (if_any("; still running: ", running), if_any("; died, failed or stopped: ", dead));
                 format!("{have} finished and waited {waited} at the exit barrier{running}{dead}")
             }
             _ => return None,

@@ -171,7 +171,7 @@ fn case_3_a_node_dies_while_joining() {
     lab.pass(5.0);
     let at = lab.assert_said(
         "node_died_joining",
-        "job round 0: node1 died or failed: the connection closed while joining; 2 of 4 nodes left",
+        "job round 0: node1 died, failed or was stopped: the connection closed while joining; 2 of 4 nodes left",
     );
     assert!(at - died < 5.0);
     assert_eq!(lab.insight.totals().node_deaths, 1);
@@ -190,7 +190,7 @@ fn case_4_a_node_dies_while_training() {
     lab.pass(5.0);
     let at = lab.assert_said(
         "node_died",
-        "job round 0: node2 (node rank 2) died or failed: the connection closed after the round was complete; 3 nodes left",
+        "job round 0: node2 (node rank 2) died, failed or was stopped: the connection closed after the round was complete; 3 nodes left",
     );
     assert!(at - died < 5.0);
 }
@@ -886,7 +886,7 @@ fn many_that_die_together_are_one_line() {
     lab.pass(5.0);
     let texts = lab.texts("node_died");
     assert_eq!(texts.len(), 1);
-    assert!(texts[0].contains("and 22 more died or failed"), "{}", texts[0]);
+    assert!(texts[0].contains("and 22 more died, failed or were stopped"), "{}", texts[0]);
     assert_eq!(lab.insight.totals().node_deaths, 30);
 }
 

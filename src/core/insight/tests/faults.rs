@@ -274,7 +274,7 @@ fn faults_of_ranks_without_agents() {
             code: "waiting_for_key",
             says: &[
                 "rank 1 on host1 and rank 2 on host2 have waited",
-                "`data_redy`, which nobody has written; not there: rank 0 on host0",
+                "`data_redy`, which does not exist; not there: rank 0 on host0",
             ],
             remedy: "whether its name is the same",
             within: WAIT,
@@ -316,7 +316,7 @@ fn faults_of_ranks_without_agents() {
                 lab.wait(2, &["data_redy"]);
             },
             code: "waiting_for_key",
-            says: &["`data_redy`, which nobody has written; `data_ready` exists"],
+            says: &["`data_redy`, which does not exist; `data_ready` exists"],
             remedy: "may be a slip",
             within: WAIT,
             never: &["ended"],
@@ -329,7 +329,7 @@ fn faults_of_ranks_without_agents() {
                 lab.wait(1, &["step/11"]);
             },
             code: "waiting_for_key",
-            says: &["`step/11`, which nobody has written"],
+            says: &["`step/11`, which does not exist"],
             remedy: "whether its name is the same",
             within: WAIT,
             never: &["exists", "slip"],
@@ -365,7 +365,7 @@ fn faults_of_ranks_without_agents() {
             ],
             remedy: "gone another way",
             within: WAIT,
-            never: &["ended", "nobody has written"],
+            never: &["ended", "does not exist"],
         },
         Fault {
             name: "env: a BARRIER of which one rank is on another connection, and one has died",
@@ -535,7 +535,7 @@ fn faults_of_static_runs() {
                 lab.leave(2);
             },
             code: "exit_barrier",
-            says: &["2 of 3 nodes have finished", "died or failed: node 2"],
+            says: &["2 of 3 nodes have finished", "died, failed or stopped: node 2"],
             remedy: "log of what died",
             within: WAIT,
             never: &["still train", "heartbeats"],
@@ -998,7 +998,7 @@ fn faults_of_backends() {
             ],
             remedy: "frozen",
             within: FACT,
-            never: &["died or failed"],
+            never: &["died, failed"],
         },
         Fault {
             name: "c10d: node rank 0 is taken out of the round before it has handed out the ranks",
@@ -1036,7 +1036,7 @@ fn faults_of_backends() {
             says: &["node1 and node2 have sent no heartbeat", "took them out of the round; 1 node left"],
             remedy: "cut off",
             within: FACT,
-            never: &["died or failed"],
+            never: &["died, failed"],
         },
         Fault {
             name: "c10d: a node that was cut off while the nodes join is missing by its name",
@@ -1053,7 +1053,7 @@ fn faults_of_backends() {
             says: &["1 of 3 nodes has joined", "1 has been missing", "gone: node1"],
             remedy: "",
             within: WAIT,
-            never: &["died or failed"],
+            never: &["died, failed"],
         },
         Fault {
             name: "c10d: only the node that was cut off is not there",

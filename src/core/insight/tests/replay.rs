@@ -204,7 +204,7 @@ fn an_elastic_run_with_a_death_a_newcomer_and_the_deadlock() {
             (16.8, "elastic1 round 0 complete: 3 nodes in 4.1 s; last: node0 (+0.1 s)"),
             (
                 30.8,
-                "elastic1 round 0: node1 (node rank 1) died or failed: the connection closed after the round was complete; 2 nodes left",
+                "elastic1 round 0: node1 (node rank 1) died, failed or was stopped: the connection closed after the round was complete; 2 nodes left",
             ),
             (31.6, "elastic1 round 1 started: node2 is the first; 2 nodes are expected (serve --nodes)"),
             (39.6, "elastic1 round 1 complete: 2 nodes in 8.1 s; last: node0 (+3.7 s)"),
@@ -431,7 +431,7 @@ fn a_static_restart_that_fails() {
             ),
             (
                 16.8,
-                "none: node 0 at 10.77.0.12 died or failed: the connection closed before all ranks had published their addresses; 1 node left",
+                "none: node 0 at 10.77.0.12 died, failed or was stopped: the connection closed before all ranks had published their addresses; 1 node left",
             ),
             (
                 17.8,

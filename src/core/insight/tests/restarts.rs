@@ -157,7 +157,11 @@ fn who_dies_after_a_restart_is_named_as_ever() {
     lab.leave(1);
     lab.pass(5.0);
     assert_eq!(lab.texts("node_died").len(), 1, "{:?}", lab.said);
-    assert!(lab.texts("node_died")[0].contains("node1 (node rank 1) died or failed"), "{:?}", lab.said);
+    assert!(
+        lab.texts("node_died")[0].contains("node1 (node rank 1) died, failed or was stopped"),
+        "{:?}",
+        lab.said
+    );
 }
 
 #[test]
