@@ -202,7 +202,7 @@ class KeepAlive:
         self._client = Client(endpoint)
         self._path = f"{run_path(run_id)}/heartbeat"
         self._late = late
-        self._pause = min(1.0, round.keep_alive)
+        self._pause = min(1.0, round.keep_alive / 4)
         self._trouble = Trouble(f"run {run_id!r}: keep-alive", "the workers go on", quiet=2 * round.keep_alive)
         self._body: dict[str, Any] = {
             "node": identity.node,

@@ -203,7 +203,7 @@ fn a_rounds_store_stays_after_closing_until_its_last_client_has_left() {
     eventually("the store is closed", || TcpStream::connect(store_of(&a)).is_err());
     assert_eq!(post(server.admin, "/api/v1/runs/train/close", &json!({"node": "a"})).json()["closed"], false);
     let late = post(server.admin, JOIN, &join("c"));
-    assert_problem(&late, 410, "closed", "was closed by node a");
+    assert_problem(&late, 410, "closed", "was closed by a");
 }
 
 #[test]

@@ -173,6 +173,17 @@ def a_native_node_is_frozen(stage: Stage) -> None:
     job.freeze_node(1)
 
 
+def two_native_nodes_die(stage: Stage) -> None:
+    native = {"PYTHONPATH": str(PACKAGE)}
+    conf = "keep_alive_interval=1,keep_alive_max_attempt=3"
+    job = stage.jobs.torchrun(admin_endpoint(stage.server), places=stage.places, nodes=3, backend="rallypoint", conf=conf, environment=native, idle=True)
+    for rank in range(3):
+        job.wait_for_mark("training", rank)
+    job.kill_node(0)
+    job.kill_node(2)
+    explained(stage.server, "node_died", r"job round 1 is over for its nodes: (\S+ \(\S+\), rank [0-2], ){2}were not heard from for TIME; they are told to join again")
+
+
 OWN_STORE = """
 import os, sys
 from datetime import timedelta
@@ -263,6 +274,15 @@ FAULTS = [
         "stopped, cut off",
         "deadlock|closed",
         shows="rendezvous_joined_nodes 2",
+    ),
+    Fault(
+        two_native_nodes_die,
+        3,
+        "nodes_missing",
+        r"job round 2 is not complete after TIME: 1 of 3 nodes has joined; 2 more nodes are needed; gone: \S+ \(127\.0\.0\.10\), rank [0-2], \S+ \(127\.0\.0\.12\), rank [0-2]",
+        "or a replacement",
+        "deadlock|is it scheduled|first to join again",
+        shows="rendezvous_missing_nodes 2",
     ),
     Fault(
         a_newcomer_asks_for_more_nodes,

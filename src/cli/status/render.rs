@@ -130,6 +130,7 @@ pub(super) fn state(run: &RunSummary, now: f64) -> String {
         RunState::Finished => format!("finished {ago} ago"),
         RunState::Ended => format!("ended {ago} ago"),
         RunState::Closed => format!("closed {ago} ago, not all nodes had finished"),
+        RunState::Gone if run.kind == RunKind::Native => format!("without nodes for {since}"),
         RunState::Gone => format!("all its connections have been gone for {since}"),
     }
 }

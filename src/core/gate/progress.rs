@@ -51,7 +51,10 @@ impl Missing {
         let missing = roll.held.gaps(nodes.min).map(|rank| {
             let gone = gate.members.holder(rank);
             let pod = gone.map(|gone| gone.said.pod.clone());
-            let pod = pod.or_else(|| pattern.as_ref().map(|pattern| pattern.name(rank)));
+            // A pod that was turned away is there, whatever rank its name has.
+            let is_there = |name: &str| gate.turned_away.values().any(|pod| pod.said.pod == name);
+            let by_pattern = || pattern.as_ref().map(|pattern| pattern.name(rank));
+            let pod = pod.or_else(|| by_pattern().filter(|name| !is_there(name)));
             Self { node_rank: rank, pod, seen: gone.map(|gone| gone.seen) }
         });
         missing.take(most).collect()

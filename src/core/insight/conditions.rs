@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::expect::Plan;
-use super::missing::{is_gone, missing};
+use super::missing::{ANNOUNCED, is_gone, missing};
 use super::reason::{Evidence, Finding, Names, Reason};
 use super::run::{Membership, TrackedNode, TrackedRun};
 use crate::api::{Expected, MissingNode, RunKind, RunState, Seen};
@@ -13,7 +13,10 @@ use crate::core::ids::{Elapsed, Timestamp, count};
 /// What holds in one run, apart from what its waits show.
 pub(super) fn of_run(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
     if run.native().is_some() {
-        let held = run.native_waits(now).into_iter().chain(run.native_spares(now));
+        let expected = run.expected(plan);
+        let announced = missing(run, plan, expected).into_iter().filter(|node| node.known_from == ANNOUNCED);
+        let announced: Vec<String> = announced.filter_map(|node| node.name).collect();
+        let held = run.native_waits(&announced, now).into_iter().chain(run.native_spares(now));
         return held.chain(ranks_ended(run, now)).collect();
     }
     let mut held = joining(run, plan, now);

@@ -4,13 +4,15 @@ use std::collections::HashSet;
 
 use super::expect::Plan;
 use super::run::{MISSING_SHOWN, TrackedRun};
-use crate::api::{Expected, MissingNode, RunKind};
+use crate::api::{Expected, MissingNode, RunKind, RunState};
 use crate::core::gate::GateSnapshot;
 use crate::core::ids::{Timestamp, count};
 
 /// What [`MissingNode::known_from`] says of nodes that had joined.
 const DIED: &str = "died";
 const REMOVED: &str = "removed";
+/// What it says of pods that announced themselves and have not joined.
+pub(super) const ANNOUNCED: &str = "announced";
 
 /// The gate of a run that has nothing else.
 fn gate_of<'p>(run: &TrackedRun, plan: &'p Plan) -> Option<&'p GateSnapshot> {
@@ -37,7 +39,9 @@ pub(super) fn to_come(run: &TrackedRun, plan: &Plan, expected: Expected) -> u32 
 /// Nodes that should be there and have a name or a rank. `last_seen` is in seconds of [`Timestamp`].
 pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>) -> Vec<MissingNode> {
     if let Some(native) = run.native() {
-        return native.missing.clone();
+        let has_names = native.missing.iter().any(|node| node.name.is_some());
+        let pods = if has_names { Vec::new() } else { announced_to_native(run, plan, expected) };
+        return if pods.is_empty() { native.missing.clone() } else { pods };
     }
     let wanted = expected.map_or(usize::MAX, |expected| to_come(run, plan, expected) as usize);
     if run.state().is_over() || wanted == 0 {
@@ -57,6 +61,18 @@ pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>)
     all.filter(is_new).take(MISSING_SHOWN.min(wanted)).collect()
 }
 
+/// Pods that announced themselves and have not joined a round of the native rendezvous, if they are as many as are to
+/// come. Else the nodes have other names than the pods.
+fn announced_to_native(run: &TrackedRun, plan: &Plan, expected: Option<Expected>) -> Vec<MissingNode> {
+    let to_come = expected.map_or(0, |expected| to_come(run, plan, expected) as usize);
+    if run.state() != RunState::Joining || to_come == 0 {
+        return Vec::new();
+    }
+    let there: HashSet<&str> = run.nodes().iter().map(|node| node.name.as_str()).collect();
+    let pods: Vec<_> = announced(plan, &there).take(to_come.saturating_add(1)).collect();
+    if pods.len() == to_come { pods } else { Vec::new() }
+}
+
 fn known(name: String, rank: Option<u32>, known_from: &str, last_seen: Option<Timestamp>) -> MissingNode {
     let last_seen = last_seen.map(|at| at.0.as_secs_f64());
     MissingNode { name: Some(name), rank, known_from: known_from.into(), last_seen }
@@ -66,11 +82,11 @@ fn known(name: String, rank: Option<u32>, known_from: &str, last_seen: Option<Ti
 fn announced<'a>(plan: &'a Plan, there: &'a HashSet<&str>) -> impl Iterator<Item = MissingNode> + 'a {
     let pods = plan.gate().into_iter().flat_map(|gate| &gate.pods);
     let pods = pods.filter(|pod| !there.contains(&*pod.pod));
-    let pods = pods.map(|pod| known(pod.pod.clone(), pod.node_rank, "announced", None));
+    let pods = pods.map(|pod| known(pod.pod.clone(), pod.node_rank, ANNOUNCED, None));
     let missing = plan.gate().into_iter().flat_map(|gate| &gate.missing).map(|missing| MissingNode {
         name: missing.pod.clone(),
         rank: Some(missing.node_rank),
-        known_from: if missing.seen.is_some() { "announced" } else { "node_rank" }.into(),
+        known_from: if missing.seen.is_some() { ANNOUNCED } else { "node_rank" }.into(),
         last_seen: missing.seen.map(|at| at.0.as_secs_f64()),
     });
     pods.chain(missing.filter(|node| !node.name.as_deref().is_some_and(|name| there.contains(name))))

@@ -82,8 +82,9 @@ impl Totals {
             Fact::Complete { took, .. } => self.completed(*took),
             Fact::TimedOut { .. } => add(&mut self.rounds.timed_out, 1),
             Fact::Closed { .. } => add(&mut self.rounds.closed, 1),
-            Fact::WaiterLost { .. } | Fact::Broken { why: Break::Lost { .. }, .. } => {
-                add(&mut self.node_deaths, 1);
+            Fact::WaiterLost { .. } => add(&mut self.node_deaths, 1),
+            Fact::Broken { why: Break::Lost { nodes, .. }, .. } => {
+                add(&mut self.node_deaths, nodes.len() as u64);
             }
             Fact::Restarted { .. } => add(&mut self.restarted, 1),
             _ => {}

@@ -11,6 +11,8 @@ use crate::core::ids::Timestamp;
 
 /// After the first report of a round its other nodes have this long to report.
 const GRACE: Duration = Duration::from_mins(1);
+/// When so much of it is over, the others are told as silent. Nodes try again sooner.
+const TOLD_AFTER: Duration = Duration::from_secs(8);
 /// Only smaller round numbers are learned from others. So there is always room to count on, whatever a
 /// stranger sends.
 const MAX_LEARNED: u64 = 1 << 48;
@@ -141,8 +143,12 @@ impl Run {
             completed: now,
             took: Duration::ZERO,
         };
-        let adoption =
-            Adoption { ranks: HashSet::new(), world_size: report.world_size, until: Some(now + GRACE) };
+        let adoption = Adoption {
+            ranks: HashSet::new(),
+            world_size: report.world_size,
+            until: Some(now + GRACE),
+            tell_at: Some(now + TOLD_AFTER),
+        };
         self.current = Some(Current {
             round: Arc::new(round),
             present: 0,
@@ -171,8 +177,20 @@ impl Run {
         }
     }
 
+    /// Tells which nodes of a learned round have not reported yet.
+    fn tell_unreported(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
+        let Some(adoption) = self.current.as_mut().and_then(|c| c.adoption.as_mut()) else { return };
+        let Some(at) = adoption.tell_at.take_if(|at| *at <= now) else { return };
+        let nodes: Vec<String> = adoption.silent_ranks().map(|rank| format!("node rank {rank}")).collect();
+        if !nodes.is_empty() && self.closed.is_none() {
+            let since = TOLD_AFTER.saturating_add(now.since(at));
+            self.tell(Fact::Silent { nodes, since, patience: GRACE }, out);
+        }
+    }
+
     /// A node that has not reported in time is gone.
     pub(super) fn end_adoption(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
+        self.tell_unreported(now, out);
         let Some(adoption) = self.current.as_mut().and_then(|c| c.adoption.as_mut()) else { return };
         if adoption.until.is_none_or(|until| until > now) {
             return;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::reason::some_of;
+use super::reason::{if_any, some_of};
 use super::round::{Claim, assign_ranks};
 use super::run::{Member, Run, Seat};
 use super::{Decision, Fact, Label, Participant, Round, RoundProgress, RunRefusal, Terms};
@@ -83,10 +83,8 @@ impl Run {
             .unzip();
         names.sort_unstable();
         let (round, mut missing) = (self.next_round(), self.missing(now));
-        if self.missing_nodes().is_empty() && self.missing_ranks().is_empty() {
-            // Who is missing has no name here, so those are named that are there.
-            let are = if names.len() == 1 { "is" } else { "are" };
-            missing = format!("{missing}; there {are} {}", some_of(&names));
+        if self.names_nobody() {
+            missing = format!("{missing}; {}", there(&names));
         }
         let (joined, after) = (self.joined, now.since(first_join));
         self.tell(Fact::TimedOut { round, after, missing: missing.clone() }, out);
@@ -153,6 +151,12 @@ impl Run {
         again.into_iter().take(LISTED).map(str::to_owned).collect()
     }
 
+    /// Whether more nodes are needed, and nothing is known of them: then those are named that are there.
+    pub(super) fn names_nobody(&self) -> bool {
+        let needed = self.terms.min_nodes.saturating_sub(self.joined) as usize;
+        self.absent.len() < needed && self.missing_nodes().is_empty() && self.missing_ranks().is_empty()
+    }
+
     /// What the forming round waits for, in words.
     pub(super) fn missing(&self, now: Timestamp) -> String {
         let Terms { min_nodes, max_nodes, .. } = self.terms;
@@ -170,17 +174,13 @@ impl Run {
                 let processes = if again.len() == 1 { "that process" } else { "those processes" };
                 text = format!("{text} ({processes} of before: {} came anew)", some_of(&again));
             }
-            return text;
+            return text + &self.absences();
         }
         if self.joined < min_nodes {
             let ranks: Vec<String> = self.missing_ranks().iter().map(u32::to_string).collect();
             let needed = min_nodes.saturating_sub(self.joined);
             let more = counted(needed, "more node is needed", "more nodes are needed");
-            return if ranks.is_empty() {
-                more
-            } else {
-                format!("{more}; node ranks not there: {}", some_of(&ranks))
-            };
+            return more + &if_any("node ranks not there", &ranks) + &self.absences();
         }
         match self.forming.as_ref().and_then(|forming| forming.last_call) {
             Some(at) => {
@@ -222,6 +222,11 @@ impl Run {
             reason,
         })
     }
+}
+
+/// Who is there, in words.
+pub(super) fn there(names: &[String]) -> String {
+    format!("there {} {}", if names.len() == 1 { "is" } else { "are" }, some_of(names))
 }
 
 fn needed(min: u32, max: u32) -> String {

@@ -87,6 +87,9 @@ impl Current {
     }
 }
 
+/// A node tries again after this time at the latest, however long the server was away.
+const RETRIED: Duration = Duration::from_secs(6);
+
 impl Run {
     pub(super) fn kept_mark(&self) -> KeptMark {
         let current = self.current.as_ref().filter(|current| current.is_kept());
@@ -166,7 +169,8 @@ impl Run {
             }
             let (info, id) = (member.info.clone(), join.id.clone());
             let seated = Member::in_round(info, id, member.watched, rank, now);
-            self.seat(member.node.clone(), Member { rank: join.rank, ..seated });
+            let silence_told = self.terms.late_after() < RETRIED;
+            self.seat(member.node.clone(), Member { rank: join.rank, silence_told, ..seated });
         }
         let participants: Vec<_> = members
             .into_iter()

@@ -8,6 +8,7 @@
 //! round is complete once no node of the last one is still expected. While a round lives, no other round of
 //! its run is complete.
 
+mod absent;
 mod adoption;
 pub mod barrier;
 mod forming;
@@ -29,6 +30,7 @@ use std::time::Duration;
 
 use crate::core::ids::{Label, RunId, Timestamp};
 use crate::core::map::HashMap;
+pub use absent::{Absent, Fate};
 pub use adoption::Report;
 pub use kept::{KeptChange, MemberRecord, RunRecord};
 pub use node::{Join, LeaveRequest, NodeInfo, Outcome, RankInRound};
@@ -131,6 +133,7 @@ impl Rendezvous {
         let joined = self.with(run, |run, out| {
             run.join(join, &defaults, now, out).inspect_err(|why| {
                 if why.is_about_the_node() {
+                    run.note_absent(&who, None, Fate::Refused);
                     run.tell(Fact::Refused { who, why: why.clone() }, out);
                 }
             })
@@ -191,6 +194,11 @@ impl Rendezvous {
         self.with(run, |run, out| run.heartbeat(report, now, out)).ok_or(RunRefusal::UnknownRun)
     }
 
+    /// How long a heartbeat of a node of this run may wait.
+    pub fn hold(&self, run: &RunId) -> Duration {
+        self.runs.get(run).map_or(self.defaults.hold(), |run| run.terms.hold())
+    }
+
     /// What the node has to do. Does not count as a sign of life.
     pub fn action(&self, run: &RunId, node: &Label, round: u64) -> HeartbeatView {
         match self.runs.get(run) {
@@ -204,9 +212,10 @@ impl Rendezvous {
         self.with(run, |run, out| run.leave(node, said, now, out)).unwrap_or(false)
     }
 
-    /// Whether `node` is in the run: such a node may close it.
-    pub fn is_member(&self, run: &RunId, node: &Label) -> bool {
-        self.runs.get(run).is_some_and(|run| run.is_live(node))
+    /// Who `node` is, if it is in the run: such a node may close it.
+    pub fn member(&self, run: &RunId, node: &Label) -> Option<Who> {
+        let run = self.runs.get(run).filter(|run| run.is_live(node))?;
+        run.members.get(node).map(|member| member.info.who())
     }
 
     /// Closes the run: nodes that wait are refused. `false` if it was closed already.

@@ -33,8 +33,9 @@ pub(super) fn some_of(all: &[String]) -> String {
     }
 }
 
-fn still_there(others: &[String]) -> String {
-    if others.is_empty() { String::new() } else { format!("; still in the round: {}", some_of(others)) }
+/// Names after what is said of them, in words that follow others.
+pub(super) fn if_any(title: &str, names: &[String]) -> String {
+    if names.is_empty() { String::new() } else { format!("; {title}: {}", some_of(names)) }
 }
 
 fn differing(differences: &[Difference]) -> String {
@@ -160,8 +161,7 @@ pub enum RunRefusal {
 }
 
 impl RunRefusal {
-    /// Whether it tells of a node that comes to a run where it has no place: people are told so with the run. Others are
-    /// told with the run already, or have none.
+    /// Whether it tells of a node that comes to a run where it has no place.
     pub const fn is_about_the_node(&self) -> bool {
         matches!(
             self,
@@ -171,6 +171,15 @@ impl RunRefusal {
                 | Self::BadRank { .. }
                 | Self::TooManyNodes { .. }
         )
+    }
+
+    /// Whether people are told so with the run, once and not at each retry.
+    pub const fn is_told_with_the_run(&self) -> bool {
+        self.is_about_the_node()
+            || matches!(
+                self,
+                Self::GracefulExit { .. } | Self::JoinTimeout { .. } | Self::NoStore { .. } | Self::Left
+            )
     }
 
     /// A name for programs.
@@ -196,14 +205,12 @@ impl RunRefusal {
 /// Why the nodes of a complete round have to join again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Break {
-    /// A node was silent for too long.
-    #[error("{who}, rank {rank}, was not heard from for {}", Elapsed(*.silent))]
+    /// A node was silent for too long. Those that fell silent with it are told with it.
+    #[error("{}, {} not heard from for {}", some_of(.nodes), if .nodes.len() == 1 { "was" } else { "were" }, Elapsed(*.silent))]
     Lost {
-        /// The node.
-        who: Who,
-        /// Its rank.
-        rank: u32,
-        /// How long it was silent.
+        /// The nodes, with their ranks.
+        nodes: Vec<String>,
+        /// How long all of them were silent.
         silent: Duration,
     },
     /// It was to be given up before the server was restarted.
@@ -357,8 +364,9 @@ pub enum Fact {
         /// Why.
         why: RunRefusal,
     },
-    /// A node of the round has failed, and others may still be in it. Only the first is told: it may have taken others down.
-    #[error("round {round}: {who}, rank {rank}, failed{}{}", .why.as_ref().map(|why| format!(": {why}")).unwrap_or_default(), still_there(.others))]
+    /// A node of the round has failed, and others may still be in it. Those that failed soon after it may have been taken
+    /// down by it.
+    #[error("round {round}: {who}, rank {rank}, failed{}{}{}", .why.as_ref().map(|why| format!(": {why}")).unwrap_or_default(), if_any("then also failed", .then), if_any("still in the round", .others))]
     Failed {
         /// The round.
         round: u64,
@@ -368,6 +376,8 @@ pub enum Fact {
         rank: u32,
         /// What it said.
         why: Option<Label>,
+        /// The nodes that failed within moments, with their ranks.
+        then: Vec<String>,
         /// The nodes that are left.
         others: Vec<String>,
     },
@@ -470,8 +480,14 @@ impl Fact {
                 "look at the node that is silent first: has its pod died, can it reach this server?"
             }
             Self::Broken { .. } => "look at the pods' logs and events",
+            Self::Disconnected { nodes, .. } if nodes.len() > 1 => {
+                "look at the logs and events of those pods: they died, or are cut off from this server"
+            }
             Self::Disconnected { .. } => {
                 "look at that pod's log and events: it died, or is cut off from this server"
+            }
+            Self::Silent { nodes, .. } if nodes.len() > 1 => {
+                "look at those nodes: their agents are stopped, cut off from this server, or very slow"
             }
             Self::Silent { .. } => {
                 "look at that node: its agent is stopped, cut off from this server, or very slow"
@@ -483,6 +499,7 @@ impl Fact {
             }
             Self::Restarted { .. } => "stop that node if this is not a new run",
             Self::MixedReleases(_) => "use one image for all",
+            Self::Failed { others, .. } if others.is_empty() => "look at that node's log for the first error",
             Self::Failed { .. } => {
                 "look at that node's log for the first error. The workers of the other nodes wait for its ranks until their own \
                  time-outs"

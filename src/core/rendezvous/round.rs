@@ -150,6 +150,8 @@ pub(super) struct Adoption {
     pub(super) world_size: u32,
     /// Until when the others are expected.
     pub(super) until: Option<Timestamp>,
+    /// When the others are told as silent; `None` after that.
+    pub(super) tell_at: Option<Timestamp>,
 }
 
 impl Adoption {
@@ -157,7 +159,14 @@ impl Adoption {
         if self.until.is_none() { 0 } else { self.world_size.saturating_sub(count(self.ranks.len())) }
     }
 
+    /// The ranks of those that may still report. A few of them.
+    pub(super) fn silent_ranks(&self) -> impl Iterator<Item = u32> {
+        const SHOWN: usize = 64;
+        let is_silent = |rank: &u32| !self.ranks.contains(rank);
+        (0..self.world_size).filter(is_silent).take(SHOWN.min(self.unreported() as usize))
+    }
+
     pub(super) fn check_at(&self) -> Option<Timestamp> {
-        self.until
+        self.until.map(|until| self.tell_at.map_or(until, |at| at.min(until)))
     }
 }

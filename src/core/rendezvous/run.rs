@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::absent::{Absent, Fate};
 use super::looks::look;
 use super::redundant::Redundant;
 use super::round::{Adoption, Forming};
@@ -19,6 +20,8 @@ const ENDED_KEPT: Duration = Duration::from_mins(1);
 /// told with it.
 const CUT_TOLD: Duration = Duration::from_secs(3);
 const CUT_AT_LEAST: Duration = Duration::from_secs(2);
+/// The failure of a node is told after this time, with those that followed it.
+const FAILED_TOLD: Duration = Duration::from_secs(2);
 /// If the server checks its nodes later than this, it was stopped itself, and no node is lost for being silent.
 const OWN_LAG: Duration = Duration::from_secs(2);
 
@@ -158,6 +161,12 @@ impl Member {
         counts && !self.parked
     }
 
+    /// Whether a sign of life should have come by now.
+    pub(super) fn is_silent(&self, now: Timestamp, terms: &Terms) -> bool {
+        let due = if self.cut { CUT_TOLD } else { terms.late_after() };
+        self.may_be_late() && now.since(self.last_seen) >= due
+    }
+
     /// The node with its rank, for people. `None` if it has no place.
     fn label(&self) -> Option<String> {
         match self.seat {
@@ -212,6 +221,8 @@ pub(super) struct Outline {
     deadline: Option<Timestamp>,
     last_call: bool,
     is_idle: bool,
+    absent: usize,
+    silences: u64,
 }
 
 /// How many of the last round's nodes have done their work.
@@ -225,6 +236,16 @@ pub(super) struct Work {
     pub(super) finished: Option<Timestamp>,
     /// One of them has failed.
     pub(super) failed: bool,
+}
+
+/// The first failure of a round, and those that followed it within moments.
+#[derive(Debug)]
+struct Failures {
+    at: Timestamp,
+    who: Who,
+    rank: u32,
+    why: Option<Label>,
+    then: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -282,6 +303,12 @@ pub(super) struct Run {
     members_check: Option<Timestamp>,
     /// Nodes whose polls broke off just now, and when.
     cut: Vec<(Timestamp, Label)>,
+    /// How often a node's silence was told, or was over after that.
+    silences: u64,
+    /// Nodes of the round that have failed just now.
+    failures: Option<Failures>,
+    /// Who could be in the round that forms and is not.
+    pub(super) absent: Vec<Absent>,
 }
 
 impl Run {
@@ -315,6 +342,9 @@ impl Run {
             forget_soon: false,
             members_check: None,
             cut: Vec::new(),
+            silences: 0,
+            failures: None,
+            absent: Vec::new(),
         }
     }
 
@@ -353,6 +383,7 @@ impl Run {
 
     /// Drops all members.
     pub(super) fn clear(&mut self) {
+        self.absent.clear();
         for node in self.walk().map(|(node, _)| node.clone()).collect::<Vec<_>>() {
             self.vacate(&node);
         }
@@ -398,6 +429,8 @@ impl Run {
             deadline: self.forming.as_ref().map(|forming| forming.deadline),
             last_call: self.forming.as_ref().is_some_and(|forming| forming.last_call.is_some()),
             is_idle: self.idle_since.is_some(),
+            absent: self.absent.len(),
+            silences: self.silences,
         }
     }
 
@@ -407,7 +440,8 @@ impl Run {
         let adoption = self.current.as_ref().and_then(|c| c.adoption.as_ref()).and_then(Adoption::check_at);
         let idle = self.idle_since.map(|since| since + self.retention());
         let cut = self.cut.first().map(|(at, _)| *at + CUT_TOLD);
-        [forming, adoption, idle, self.members_check, cut].into_iter().flatten().min()
+        let failed = self.failures.as_ref().map(|failures| failures.at + FAILED_TOLD);
+        [forming, adoption, idle, self.members_check, cut, failed].into_iter().flatten().min()
     }
 
     /// The number of the round that forms, or will.
@@ -494,6 +528,9 @@ impl Run {
     pub(super) fn set_parked(&mut self, node: &Label, parked: bool) -> Option<&mut Member> {
         let member = self.members.get_mut(node)?;
         self.parked = self.parked.saturating_add(parked.into()).saturating_sub(member.parked.into());
+        if member.cut || member.silence_told {
+            self.silences = self.silences.saturating_add(1);
+        }
         member.parked = parked;
         member.cut = false;
         member.silence_told = false;
@@ -541,6 +578,7 @@ impl Run {
         nodes.sort_unstable();
         nodes.dedup();
         let (since, patience) = (now.since(since), self.terms.patience());
+        self.silences = self.silences.saturating_add(1);
         self.tell(Fact::Disconnected { nodes, since, patience }, out);
     }
 
@@ -567,6 +605,7 @@ impl Run {
             }
         }
         nodes.sort_unstable();
+        self.silences = self.silences.saturating_add(1);
         self.tell(Fact::Silent { nodes, since, patience: self.terms.patience() }, out);
     }
 
@@ -630,13 +669,17 @@ impl Run {
             match said.outcome {
                 Some(Outcome::Succeeded) => self.count_success(now, out),
                 _ if self.closed.is_none() => {
+                    self.note_absent(&who, Some(rank), Fate::Left);
                     self.break_round(Break::Left { who, rank, why: said.why }, out);
                 }
                 // The agent that fails has closed the run before it leaves.
-                Some(Outcome::Failed) => self.tell_failure(who, rank, said.why, out),
+                Some(Outcome::Failed) => self.note_failure(who, rank, said.why, now),
                 None => {}
             }
         } else {
+            if member.seat == Seat::Forming {
+                self.note_absent(&member.info.who(), None, Fate::Left);
+            }
             out.push(Decision::Ended(self.id.clone(), node.clone()));
         }
         self.settle(now, out);
@@ -644,19 +687,29 @@ impl Run {
     }
 
     /// A node of a round whose run is closed has failed, and leaves others alone.
-    fn tell_failure(&mut self, who: Who, rank: u32, why: Option<Label>, out: &mut Vec<Decision>) {
-        let Some(current) = self.current.as_ref().filter(|current| current.present > 0) else { return };
-        if std::mem::replace(&mut self.work.failed, true) {
-            return;
+    fn note_failure(&mut self, who: Who, rank: u32, why: Option<Label>, now: Timestamp) {
+        const MOST: usize = 64;
+        if let Some(failures) = &mut self.failures {
+            if failures.then.len() < MOST {
+                failures.then.push(format!("{who}, rank {rank}"));
+            }
+        } else if self.current.as_ref().is_some_and(|current| current.present > 0)
+            && !std::mem::replace(&mut self.work.failed, true)
+        {
+            self.failures = Some(Failures { at: now, who, rank, why, then: Vec::new() });
         }
-        let round = current.round.number;
+    }
+
+    fn tell_failures(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
+        let due = |failures: &mut Failures| now.since(failures.at) >= FAILED_TOLD;
+        let Some(Failures { who, rank, why, then, .. }) = self.failures.take_if(due) else { return };
         // One whose connection broke is dead, or is told with those that are.
         let in_round =
             |(_, member): &(&Label, &Member)| matches!(member.seat, Seat::InRound(_)) && !member.cut;
         let mut others: Vec<String> =
             self.walk().filter(in_round).map(|(_, member)| member.info.who().to_string()).collect();
         others.sort_unstable();
-        self.tell(Fact::Failed { round, who, rank, why, others }, out);
+        self.tell(Fact::Failed { round: self.last_round, who, rank, why, then, others }, out);
     }
 
     /// A node of the current round has done its work. The run has finished when all of them have.
@@ -722,20 +775,44 @@ impl Run {
             self.members_check = self.walk().filter_map(|(_, member)| next(member)).min();
         }
         self.tell_cut(now, out);
+        self.tell_failures(now, out);
         self.end_adoption(now, out);
         self.settle(now, out);
     }
 
     fn lose(&mut self, node: &Label, now: Timestamp, out: &mut Vec<Decision>) {
+        if self.closed.is_none() && self.current.as_ref().is_some_and(|current| current.broken.is_none()) {
+            self.break_for_lost(node, now, out);
+        }
         let Some(member) = self.vacate(node) else { return };
         let (who, silent) = (member.info.who(), now.since(member.last_seen));
         match member.seat {
-            Seat::InRound(rank) if self.closed.is_none() => {
-                self.break_round(Break::Lost { who, rank, silent }, out);
+            Seat::InRound(rank) => self.note_absent(&who, Some(rank), Fate::Lost),
+            Seat::Forming | Seat::Redundant => {
+                if member.seat == Seat::Forming {
+                    self.note_absent(&who, None, Fate::Lost);
+                }
+                self.tell(Fact::WaiterLost { who, silent }, out);
             }
-            Seat::Forming | Seat::Redundant => self.tell(Fact::WaiterLost { who, silent }, out),
-            _ => {}
+            Seat::Ended(_) => {}
         }
+    }
+
+    /// The round is to be given up for a node that is lost, and for those that fell silent with it.
+    fn break_for_lost(&mut self, lost: &Label, now: Timestamp, out: &mut Vec<Decision>) {
+        let is_in_round = |member: &Member| matches!(member.seat, Seat::InRound(_));
+        if !self.members.get(lost).is_some_and(is_in_round) {
+            return;
+        }
+        let least = self.terms.patience().saturating_sub(self.terms.hold());
+        let silences = self.walk().map(|(node, member)| (node, member, now.since(member.last_seen)));
+        let silences = silences.filter(|(_, member, _)| is_in_round(member) && member.may_be_late());
+        let together = silences.filter(|(node, _, silent)| *node == lost || *silent >= least);
+        let (mut nodes, silences): (Vec<String>, Vec<Duration>) =
+            together.filter_map(|(_, member, silent)| Some((member.label()?, silent))).unzip();
+        nodes.sort_unstable();
+        let silent = silences.into_iter().min().unwrap_or_default();
+        self.break_round(Break::Lost { nodes, silent }, out);
     }
 
     /// Does everything that follows from an event: places, rounds, and what is over.
@@ -790,6 +867,7 @@ impl Run {
         self.joined = 0;
         self.with_rank = 0;
         self.forming = None;
+        self.absent.clear();
         self.last_round = round.number;
         self.unreported = None;
         self.holds_store = self.terms.store;

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use super::run::{Current, Run, Seat};
-use super::{Label, NodeInfo, Terms};
+use super::forming::there;
+use super::reason::if_any;
+use super::run::{Current, Member, Run, Seat};
+use super::{Absent, Break, Label, NodeInfo, Terms};
 use crate::core::ids::{RunId, Timestamp, count};
 
 /// The state of a run's rounds.
@@ -99,11 +101,28 @@ pub struct RunSnapshot {
     pub finished_for: Option<Duration>,
     /// Requested ranks that nobody holds in the round that forms, if all ask for theirs. A few of them.
     pub missing_ranks: Vec<u32>,
+    /// Who could be in the round that forms and is not.
+    pub absent: Vec<Absent>,
     /// What the run waits for, or why the round is to be given up, in words.
     pub reason: String,
 }
 
 impl Run {
+    /// What the forming round waits for, in words, with who is there if nothing is known of the others.
+    fn waits_for(&self, now: Timestamp) -> String {
+        let waiting = || self.walk().map(|(_, member)| member).filter(|member| member.seat == Seat::Forming);
+        let names = |of: &dyn Fn(&Member) -> bool| {
+            let some = waiting().filter(|member| of(member));
+            let mut names: Vec<String> = some.map(|member| member.info.who().to_string()).collect();
+            names.sort_unstable();
+            names
+        };
+        let missing = self.missing(now);
+        let missing =
+            if self.names_nobody() { format!("{missing}; {}", there(&names(&|_| true))) } else { missing };
+        missing + &if_any("not heard from", &names(&|member| member.is_silent(now, &self.terms)))
+    }
+
     pub(super) fn snapshot(&self, now: Timestamp) -> RunSnapshot {
         let mut nodes: Vec<(u64, NodeSnapshot)> = self
             .walk()
@@ -140,8 +159,9 @@ impl Run {
         let reason = match (&self.closed, broken, &self.forming) {
             (Some(closed), ..) => format!("closed by {}", closed.by),
             (_, Some(why), None) => why.to_string(),
-            (_, Some(why), Some(_)) => format!("{why}; {}", self.missing(now)),
-            (_, None, Some(_)) => self.missing(now),
+            // What the round waits for names those.
+            (_, Some(Break::Lost { .. } | Break::Left { .. }) | None, Some(_)) => self.waits_for(now),
+            (_, Some(why), Some(_)) => format!("{why}; {}", self.waits_for(now)),
             (_, None, None) => String::new(),
         };
         let round = match (current, &self.forming) {
@@ -168,6 +188,7 @@ impl Run {
             let_go: self.let_go,
             succeeded: self.work.succeeded,
             finished_for: self.work.finished.map(|at| now.since(at)),
+            absent: if self.forming.is_some() { self.absent.clone() } else { Vec::new() },
             missing_ranks: if self.forming.is_some() { self.missing_ranks() } else { Vec::new() },
             reason,
         }

@@ -52,6 +52,13 @@ impl Terms {
         self.keep_alive.saturating_add(self.keep_alive.checked_div(2).unwrap_or_default())
     }
 
+    /// How long a heartbeat may wait at the server. A node that is stopped misses the next one, so it is late soon; and nodes
+    /// that are stopped together are late together.
+    pub(super) fn hold(&self) -> Duration {
+        const LEAST: Duration = Duration::from_millis(250);
+        self.keep_alive.checked_div(2).unwrap_or_default().max(LEAST)
+    }
+
     /// A node that is silent for this long is lost.
     pub fn patience(&self) -> Duration {
         self.keep_alive.saturating_mul(self.keep_alive_misses).min(MAX_PATIENCE)

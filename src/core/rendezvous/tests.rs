@@ -269,6 +269,39 @@ fn a_node_that_falls_silent_is_lost_after_three_intervals_and_the_others_join_ag
 }
 
 #[test]
+fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_back() {
+    let mut table = Table::new();
+    table.all_join(&["a", "b", "c"], 3, 3);
+    table.beat("a", 1);
+    for node in ["b", "c"] {
+        table.beat(node, 1);
+        table.core.unpark(&run(), &label(node), table.now);
+        table.advance(Duration::from_millis(900));
+    }
+    table.advance(15 * SECOND);
+    table.told("b (10.0.0.1), rank 1, c (10.0.0.1), rank 2, were not heard from for 14 s");
+    table.join(again("a", "2", 3, 3)).expect("it waits");
+    let reason = table.snapshot().reason;
+    assert!(reason.ends_with("; gone: b (10.0.0.1), rank 1, c (10.0.0.1), rank 2"), "{reason}");
+    table.join(join("b", 3, 3)).expect("it waits");
+    assert_eq!(table.snapshot().reason, "1 more node is needed; gone: c (10.0.0.1), rank 2");
+    table.join(join("d", 4, 4)).expect_err("another number of nodes");
+    let reason = table.snapshot().reason;
+    assert!(reason.ends_with("gone: c (10.0.0.1), rank 2; refused: d (10.0.0.1)"), "{reason}");
+}
+
+#[test]
+fn who_is_there_is_named_while_nothing_is_known_of_the_others_and_who_is_silent_there() {
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 3, 3);
+    assert_eq!(table.snapshot().reason, "1 more node is needed; there are a (10.0.0.1), b (10.0.0.1)");
+    table.core.cut(&run(), &label("b"), table.now);
+    table.advance(4 * SECOND);
+    let reason = table.snapshot().reason;
+    assert!(reason.ends_with("; not heard from: b (10.0.0.1)"), "{reason}");
+}
+
+#[test]
 fn a_broken_poll_keeps_its_place_for_the_keep_alive() {
     let mut table = Table::new();
     table.all_join(&["a"], 2, 2);
@@ -494,10 +527,14 @@ fn the_first_node_that_fails_is_told_with_those_that_are_still_in_the_round() {
     let why = Some(label("its agent failed: ChildFailedError"));
     let failed = LeaveRequest { why, outcome: Some(Outcome::Failed) };
     table.core.leave(&run(), &label("b"), failed, table.now);
+    table.advance(SECOND);
     table.leave_with("c", Some(Outcome::Failed));
+    table.advance(2 * SECOND);
     table.leave_with("a", Some(Outcome::Failed));
+    table.advance(10 * SECOND);
     let told: Vec<_> = table.facts.iter().filter(|fact| fact.contains("failed")).collect();
-    let text = "round 1: b (10.0.0.1), rank 1, failed: its agent failed: ChildFailedError; still in the round: a (10.0.0.1), c (10.0.0.1)";
+    let text = "round 1: b (10.0.0.1), rank 1, failed: its agent failed: ChildFailedError; \
+                then also failed: c (10.0.0.1), rank 2; still in the round: a (10.0.0.1)";
     assert_eq!(told, [text]);
 
     // The last one that fails leaves nobody alone.
@@ -506,6 +543,7 @@ fn the_first_node_that_fails_is_told_with_those_that_are_still_in_the_round() {
     table.close();
     table.leave_with("a", Some(Outcome::Succeeded));
     table.leave_with("b", Some(Outcome::Failed));
+    table.advance(10 * SECOND);
     assert!(table.facts.iter().all(|fact| !fact.contains("failed")), "{:?}", table.facts);
 }
 
@@ -528,7 +566,7 @@ fn a_node_whose_poll_broke_is_told_unless_it_comes_again() {
                 given up when 15 s of silence are over";
     assert_eq!(told, [text]);
     table.advance(13 * SECOND);
-    table.told("not heard from for 15 s");
+    table.told("b (10.0.0.1), rank 1, c (10.0.0.1), rank 2, were not heard from for 14 s");
 
     // One that left, and one whose poll was answered before its process was silent.
     let mut table = Table::new();
@@ -598,7 +636,7 @@ fn a_refused_join_and_a_time_out_are_told_with_their_run() {
     table.join(join("late", 3, 3)).expect_err("another number of nodes");
     table.told("late (10.0.0.4) was refused: run train was started with other parameters by a (10.0.0.1)");
     table.advance(Terms::default().join_timeout);
-    table.told("2 more nodes are needed; there are a (10.0.0.1), b (10.0.0.1)");
+    table.told("2 more nodes are needed; refused: late (10.0.0.4); there are a (10.0.0.1), b (10.0.0.1)");
 
     let mut table = Table::new();
     let asks = |node: &str, rank| Join { rank: Some(rank), ..join(node, 3, 3) };

@@ -216,20 +216,21 @@ pub(super) async fn close(
 ) -> Result<Json<api::Closed>, Problem> {
     let run = run_id(&run)?;
     let (node, why) = (optional("node", body.node.as_deref())?, optional("reason", body.reason.as_deref())?);
-    let by = match (&node, caller.role()) {
-        (Some(node), _) if server.rounds().is_member(&run, node) => format!("node {node}"),
-        (_, Role::Operator) => "an operator".into(),
-        (Some(node), _) => {
+    let member = node.as_ref().and_then(|node| server.rounds().member(&run, node));
+    let by = match (member, &node, caller.role()) {
+        (Some(member), ..) => member.to_string(),
+        (None, _, Role::Operator) => "an operator".into(),
+        (None, Some(node), _) => {
             let detail = format!("{node} is not in run {run}; only its nodes and operators may close it");
             return Err(Problem::new(StatusCode::FORBIDDEN, detail).with_code("not_a_member"));
         }
-        (None, _) => {
+        (None, None, _) => {
             let detail = "name a node of the run as `node`, or be an operator: send the token of the server's \
                           --token-file as `Authorization: Bearer`, or without one ask from the server's own host";
             return Err(Problem::new(StatusCode::FORBIDDEN, detail).with_code("not_a_member"));
         }
     };
-    let by = why.map_or(by.clone(), |why| format!("{by} ({why})"));
+    let by = why.map_or(by.clone(), |why| format!("{by}: {why}"));
     let closed = server.rounds().close(&run, &by)?;
     server.stores().safe().await;
     Ok(Json(api::Closed { run_id: run.to_string(), closed }))

@@ -19,7 +19,7 @@ use crate::core::map::HashMap;
 use crate::core::rendezvous::barrier::{Arrival, ArrivalRefusal, ArrivalStanding, Barriers};
 use crate::core::rendezvous::{
     Action, Decision, Fact, HeartbeatView, Join, JoinStanding, LeaveRequest, Rendezvous, Report, Round,
-    RoundProgress, RunRefusal, RunSnapshot,
+    RoundProgress, RunRefusal, RunSnapshot, Who,
 };
 use crate::server::clock::{self, Clock, deadline_in, within};
 use crate::server::engine::Reservation;
@@ -245,8 +245,7 @@ impl Rounds {
             }
             self.carry_out(&mut state);
             if let Err(refusal) = joined {
-                // What concerns a run is told with it.
-                if !refusal.is_about_the_node() {
+                if !refusal.is_told_with_the_run() {
                     let line = Line::TurnedAway { run: run.clone(), node, refusal: refusal.clone() };
                     state.unsaid.lines.push(line);
                 }
@@ -286,7 +285,7 @@ impl Rounds {
         Ok(Joined::Waiting { progress, redundant: standing == JoinStanding::Redundant })
     }
 
-    /// Takes a heartbeat, and waits up to `wait` while the action is still `seen`.
+    /// Takes a heartbeat, and waits while the action is still `seen`: up to `wait`, and no longer than the run's keep-alive allows.
     pub async fn heartbeat(
         &self,
         run: &RunId,
@@ -294,14 +293,13 @@ impl Rounds {
         seen: Action,
         wait: Duration,
     ) -> Result<HeartbeatView, Ended> {
-        let until = deadline_in(wait);
         let (node, round) = (report.node.clone(), report.place.round);
-        let mut view = {
+        let (mut view, until) = {
             let mut state = self.lock();
             state.limit_runs();
             let view = state.core.heartbeat(run, report, self.clock.now());
             self.carry_out(&mut state);
-            view?
+            (view?, deadline_in(wait.min(state.core.hold(run))))
         };
         while view.action == seen && clock::now() < until {
             let mut parked = {
@@ -333,9 +331,9 @@ impl Rounds {
         left
     }
 
-    /// Whether `node` is in the run.
-    pub fn is_member(&self, run: &RunId, node: &Label) -> bool {
-        self.lock().core.is_member(run, node)
+    /// Who `node` is, if it is in the run.
+    pub fn member(&self, run: &RunId, node: &Label) -> Option<Who> {
+        self.lock().core.member(run, node)
     }
 
     /// Closes a run. `false` if it was closed already.

@@ -40,13 +40,21 @@ impl RoundStore {
     }
 }
 
+fn in_use_of(in_use: usize, ports: usize) -> String {
+    if in_use < ports {
+        return format!("runs use {in_use} of {ports}, and other programs hold the rest");
+    }
+    format!("runs use all of --store-ports, which are {ports}")
+}
+
 /// Why a run got no store.
 #[derive(Debug, thiserror::Error)]
 pub enum NoStore {
     /// Every port is in use.
     #[error(
-        "no port left for the run's store: {in_use} of {ports} are in use by runs, and other programs hold the rest; give \
-         more with --store-ports, or close stores that are over (rallypoint ctl reset)"
+        "no port left for the run's store: {}; give more with --store-ports, or close stores that are over \
+         (rallypoint ctl reset)",
+        in_use_of(*.in_use, *.ports)
     )]
     NoPortLeft {
         /// Ports that have a store.

@@ -302,13 +302,15 @@ impl Reason {
             Self::LinkAway { links, clients, addr, why, away, grace } => {
                 let addr = addr.as_ref().map(|addr| format!(" at {addr}")).unwrap_or_default();
                 let why = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-                let (has, clients) = (has(links.count()), counted(*clients, "client", "clients"));
-                let relay = if links.count() == 1 { "its relay holds" } else { "their relays hold" };
-                format!(
-                    "{} of {links}{addr} {has} been away for {away}{why}; {relay} {clients}, for whom the server waits for \
-                     {grace} (--link-grace)",
-                    the_link(links),
-                )
+                let has = has(links.count());
+                let holds = match clients {
+                    0 => String::new(),
+                    _ => format!(
+                        "; the server keeps the sessions of {} for {grace} (--link-grace)",
+                        counted(*clients, "client", "clients")
+                    ),
+                };
+                format!("{} of {links}{addr} {has} been away for {away}{why}{holds}", the_link(links))
             }
             Self::LinkLost { links, clients, grace } => {
                 format!(

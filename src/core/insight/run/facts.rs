@@ -163,6 +163,8 @@ pub(in crate::core::insight) struct Native {
     pub(in crate::core::insight) closes_at: Option<Timestamp>,
     /// What the round that forms waits for, and since when.
     pub(super) waits: Option<(String, Timestamp)>,
+    /// What to do about it.
+    pub(super) remedy: &'static str,
     pub(in crate::core::insight) missing: Vec<MissingNode>,
     /// Nodes of the last round that were told to join again, and have not yet.
     pub(in crate::core::insight) on_their_way: u32,

@@ -13,7 +13,7 @@ use super::world::World;
 use crate::api::{ExitCounts, Expected, ExpectedFrom, MissingNode, RunState, Seen, Severity};
 use crate::core::ids::{Elapsed, Timestamp, count};
 use crate::core::insight::reason::{Evidence, Finding, Names, Reason, Said, Unit};
-use crate::core::rendezvous::{Break, Fact, NodeSnapshot, NodeState, RoundState, RunSnapshot, Who};
+use crate::core::rendezvous::{Break, Fact, Fate, NodeSnapshot, NodeState, RoundState, RunSnapshot, Who};
 
 impl TrackedRun {
     /// That it has finished, with the whole time since its round was complete: a restarted rendezvous knows only its own.
@@ -39,6 +39,8 @@ impl TrackedRun {
         // A round that is given up is over: the next one counts.
         let forms = matches!(state, RunState::Joining | RunState::LastCall);
         let round = snapshot.round.saturating_add((snapshot.state == RoundState::Breaking).into());
+        // The first round was given up.
+        let round = round.max(1);
         if round != self.round.number {
             self.begin_round(round);
         }
@@ -76,6 +78,7 @@ impl TrackedRun {
             expected: Expected { min, max, source: ExpectedFrom::Join },
             store,
             met_at,
+            remedy: remedy(snapshot),
             waits: (state == RunState::Joining).then(|| (waits, self.round.started.unwrap_or(now))),
             missing: missing(snapshot, forms),
             on_their_way: if forms {
@@ -209,18 +212,27 @@ impl TrackedRun {
         self.participants().map(|node| node.evidence(Seen::Joined, None, node.joined))
     }
 
-    /// What the round waits for, in the words of the rendezvous.
-    pub(in crate::core::insight) fn native_waits(&self, now: Timestamp) -> Option<Finding> {
-        let (text, since) = self.native.as_ref()?.waits.as_ref()?;
+    /// What the round waits for, in the words of the rendezvous, with the pods that announced themselves and are not there.
+    pub(in crate::core::insight) fn native_waits(
+        &self,
+        announced: &[String],
+        now: Timestamp,
+    ) -> Option<Finding> {
+        let native = self.native.as_ref()?;
+        let (text, since) = native.waits.as_ref()?;
         let (since, round) = (*since, self.round.number);
         let waited = Elapsed(now.since(since));
+        let announced = match announced {
+            [] => String::new(),
+            some => format!("; announced, and not there: {}", Names::of(some.iter().cloned())),
+        };
         let said = Said {
             code: "nodes_missing",
             severity: Severity::Warning,
             waiting: true,
             is_predicate: true,
-            text: format!("round {round} is not complete after {waited}: {text}"),
-            remedy: "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?",
+            text: format!("round {round} is not complete after {waited}: {text}{announced}"),
+            remedy: native.remedy,
         };
         Some(
             Finding::new(Reason::Rendezvous(said), format!("round {round}"), since).seen(self.native_joins()),
@@ -255,15 +267,14 @@ pub(in crate::core::insight) fn shown_by(fact: &Fact, now: Timestamp) -> Vec<Evi
             seen.push(did(Seen::Heard, silent.to_string(), *silent_for));
             seen
         }
-        Fact::Broken { why: Break::Lost { who, silent, .. }, .. } | Fact::WaiterLost { who, silent } => {
-            vec![did(Seen::Heard, who.to_string(), *silent)]
-        }
+        Fact::WaiterLost { who, silent } => vec![did(Seen::Heard, who.to_string(), *silent)],
         Fact::Broken { why: Break::Left { who, .. }, .. } | Fact::Failed { who, .. } => just(Seen::Left, who),
         Fact::Broken { why: Break::Newcomers { newcomers }, .. } => {
             all(Seen::Joined, newcomers, Duration::ZERO)
         }
         Fact::Disconnected { nodes, since, .. } => all(Seen::Closed, nodes, *since),
-        Fact::Silent { nodes, since, .. } => all(Seen::Heard, nodes, *since),
+        Fact::Silent { nodes, since, .. }
+        | Fact::Broken { why: Break::Lost { nodes, silent: since }, .. } => all(Seen::Heard, nodes, *since),
         Fact::Adopted { first, .. } => just(Seen::Heard, first),
         // What an operator or the server does, the time, and what a refused node asked for are in the words.
         Fact::Broken { why: Break::BeforeRestart { .. } | Break::Unreported { .. }, .. }
@@ -312,7 +323,20 @@ fn spares(snapshot: &RunSnapshot) -> Vec<Spare> {
     snapshot.nodes.iter().filter_map(spare).collect()
 }
 
-/// What is missing, as far as the rendezvous knows: nodes of the last round, else ranks that no node holds.
+/// What to do about a round that does not become complete.
+fn remedy(snapshot: &RunSnapshot) -> &'static str {
+    let is = |fate: Fate| snapshot.absent.iter().any(|absent| absent.fate == fate);
+    if is(Fate::Refused) {
+        "look why that node was refused, and start it again with what the others have"
+    } else if is(Fate::Lost) || is(Fate::Left) {
+        "look at the logs and events of what is gone: the round needs it, or a replacement"
+    } else {
+        "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?"
+    }
+}
+
+/// What is missing, as far as the rendezvous knows: nodes of the last round and those that are gone, else ranks that no
+/// node holds.
 fn missing(snapshot: &RunSnapshot, forms: bool) -> Vec<MissingNode> {
     if !forms {
         return Vec::new();
@@ -333,9 +357,20 @@ fn missing(snapshot: &RunSnapshot, forms: bool) -> Vec<MissingNode> {
     let there: HashSet<&str> =
         snapshot.nodes.iter().filter(waits).map(|node| node.info.name.as_str()).collect();
     let is_out = |node: &MissingNode| node.name.as_deref().is_none_or(|name| !there.contains(name));
-    let of_last_round: Vec<_> = of_last_round.filter(is_out).take(MISSING_SHOWN).collect();
-    if !of_last_round.is_empty() {
-        return of_last_round;
+    let gone = snapshot.absent.iter().filter_map(|absent| {
+        let known_from = match absent.fate {
+            Fate::Lost => "lost",
+            Fate::Left => "left",
+            Fate::Refused => return None,
+        };
+        let name = Some(absent.who.name.to_string());
+        Some(MissingNode { name, rank: absent.rank, known_from: known_from.into(), last_seen: None })
+    });
+    let named: Vec<_> = of_last_round.chain(gone).filter(is_out).take(MISSING_SHOWN).collect();
+    // Of more than are needed it is not known who has a replacement.
+    let needed = snapshot.terms.min_nodes.saturating_sub(snapshot.waiting) as usize;
+    if !named.is_empty() && named.len() <= needed {
+        return named;
     }
     let rank = |&rank: &u32| MissingNode {
         name: None,

@@ -161,5 +161,5 @@ fn many_links_that_are_away_are_one_line() {
     assert_eq!(codes(&lab), ["link_away"]);
     let text = lab.texts("link_away")[0];
     assert!(text.starts_with("the links of train-0 to train-299 have been away for "), "{text}");
-    assert!(text.contains("their relays hold 2400 clients"), "{text}");
+    assert!(text.contains("the server keeps the sessions of 2400 clients"), "{text}");
 }

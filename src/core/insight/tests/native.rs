@@ -243,12 +243,39 @@ fn a_silent_node_is_blamed_and_not_the_one_that_joins_again_for_it() {
 }
 
 #[test]
+fn nodes_that_are_gone_are_missing_by_name_with_the_remedy_for_them() {
+    let mut native = Native::of_two(2);
+    native.leave("b", LeaveRequest { why: Some(label("its agent was told to stop")), outcome: None });
+    native.rejoin("a", 0);
+    native.pass(40);
+    let run = native.lab.run("job");
+    let names: Vec<_> = run.missing.iter().map(|node| (node.name.as_deref(), &*node.known_from)).collect();
+    assert_eq!(names, [(Some("b"), "left")]);
+    let told = run.explanations.iter().find(|said| said.code == "nodes_missing").expect("it is told");
+    assert!(told.text.ends_with("1 more node is needed; gone: b (10.0.0.1), rank 1"), "{}", told.text);
+    assert!(told.remedy.contains("or a replacement"), "{}", told.remedy);
+}
+
+#[test]
+fn a_pod_that_announced_itself_and_has_not_joined_is_missing_by_name() {
+    let mut native = Native::new(2);
+    native.lab.gate("job", &[("a", 0, 2), ("b", 1, 2)], &[]);
+    native.join("a", "1", None);
+    native.pass(40);
+    let run = native.lab.run("job");
+    let names: Vec<_> = run.missing.iter().map(|node| (node.name.as_deref(), &*node.known_from)).collect();
+    assert_eq!(names, [(Some("b"), "announced")]);
+    let told = run.explanations.iter().find(|said| said.code == "nodes_missing").expect("it is told");
+    assert!(told.text.ends_with("; announced, and not there: b"), "{}", told.text);
+}
+
+#[test]
 fn a_failed_worker_and_a_refused_node_are_told_with_the_run() {
     let mut native = Native::of_two(2);
     assert!(native.close("node a"));
     let failed = LeaveRequest { why: Some(label("ChildFailedError")), outcome: Some(Outcome::Failed) };
     native.leave("a", failed);
-    native.pass(1);
+    native.pass(3);
     native.lab.assert_said(
         "node_failed",
         "job round 1: a (10.0.0.1), rank 0, failed: ChildFailedError; still in the round: b (10.0.0.1)",
@@ -296,7 +323,7 @@ fn what_native_nodes_did_is_shown_with_when() {
     native.pass(20);
     assert_eq!(seen(&native, "run_started")[0].1, "a (10.0.0.1)");
     assert_eq!(seen(&native, "node_disconnected"), [(Seen::Closed, "b (10.0.0.1), rank 1".into(), 3)]);
-    assert_eq!(seen(&native, "node_died"), [(Seen::Heard, "b (10.0.0.1)".into(), 15)]);
+    assert_eq!(seen(&native, "node_died"), [(Seen::Heard, "b (10.0.0.1), rank 1".into(), 15)]);
     native.rejoin("a", 0);
     native.pass(40);
     let waits = seen(&native, "nodes_missing");

@@ -433,7 +433,7 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
                 since: seconds(7),
                 patience: seconds(15),
             },
-            "Native runs: the last request of a node was answered, and one and a half keep-alive times later no other has come. A request may wait here for 15 s, so a node that is stopped is named 8 to 23 s later, with the defaults.",
+            "Native runs: the last request of a node was answered, and one and a half keep-alive times later no other has come. While a node trains a request waits here for half a keep-alive time, so a node that is stopped is named 7.5 to 10 s later with the defaults; while it joins, for 15 s.",
         ),
         (
             Fact::Expiring { round: 3, left: seconds(300), missing: "1 more node is needed".into() },
@@ -452,7 +452,7 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
                 who: who(),
                 why: RunRefusal::Closed {
                     run: RunId::new(b"train-llm"),
-                    by: "node train-llm-0 (its workers have succeeded)".into(),
+                    by: "train-llm-0 (10.0.0.1): its workers have succeeded".into(),
                 },
             },
             "Native runs: a node may not join: the run is closed, its rank is taken or cannot be, its parameters differ, or there are far too many nodes.",
@@ -463,12 +463,13 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
                 who: who(),
                 rank: 2,
                 why: Some(label("its agent failed: ChildFailedError")),
+                then: vec!["train-llm-3 (10.0.0.4), rank 3".into()],
                 others: vec!["train-llm-0 (10.0.0.1)".into(), "train-llm-1 (10.0.0.2)".into()],
             },
-            "Native runs: a worker failed, and its agent closed the run and left. The first failure of a round is told, with the nodes that are still in it.",
+            "Native runs: a worker failed, and its agent closed the run and left. The first failure of a round is told, with those that followed within 2 s and the nodes that are still in it.",
         ),
         (
-            Fact::Closed { by: "node train-llm-0".into() },
+            Fact::Closed { by: "train-llm-0 (10.0.0.1): its workers have succeeded".into() },
             "Native runs: a node or an operator closed the run.",
         ),
         (
@@ -482,7 +483,8 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
         (
             Fact::NoStore {
                 round: 3,
-                why: "no port left for the run's store: 100 of 100 are in use; give more with --store-ports"
+                why: "no port left for the run's store: runs use all of --store-ports, which are 100; give more with \
+                      --store-ports"
                     .into(),
             },
             "Native runs: there is no store for the workers of a round.",

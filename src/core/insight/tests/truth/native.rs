@@ -358,7 +358,14 @@ impl World for Truth {
                     m.agents.iter().filter(|agent| may_be(agent)).count()
                 };
                 any(&|m| (count(m, true)..=count(m, false)).contains(&joined), "not so many")?;
-                let missing = after("not yet joined again: ");
+                let part = |title: &str| after(title).split("; ").next().unwrap_or_default().to_owned();
+                let none_or = |names: String, holds: &dyn Fn(&Agent) -> bool| {
+                    if names.is_empty() { Ok(()) } else { self.all(at, &names, |_, agent| holds(agent)) }
+                };
+                none_or(part("; gone: "), &|agent| !agent.joins() || !agent.acts)?;
+                none_or(part("; refused: "), &|agent| agent.phase == Phase::Refused)?;
+                none_or(part("; not heard from: "), &|agent| !agent.acts || !agent.connected)?;
+                let missing = part("not yet joined again: ");
                 let (missing, again) = missing
                     .split_once(" (that process")
                     .or(missing.split_once(" (those"))
@@ -388,9 +395,11 @@ impl World for Truth {
                 self.all(at, &before(": nothing has"), is_silent)
             }
             "node_died" => {
-                self.all(at, &before(" was not heard"), is_silent)?;
-                let since = at - LOST_AFTER + 2.0;
-                self.all(at, &before(" was not heard"), |_, agent| agent.heard <= since)
+                let (who, silence) = text.split_once(" not heard from for ").unwrap_or_default();
+                self.all(at, who, is_silent)?;
+                let silence = first_number(silence)? as f64;
+                yes(silence + 3.0 >= LOST_AFTER, "too soon")?;
+                self.all(at, who, |_, agent| agent.heard <= at - silence + 1.0)
             }
             "node_died_joining" => self.all(at, &before(" waited and"), is_silent),
             "node_left" => self.all(at, &before(" left"), |_, agent| !agent.connected),
