@@ -16,6 +16,7 @@ use super::watch::{Clash, Client, GivenUp};
 use crate::api::{RunKind, RunState, Seen, TimelineEvent};
 use crate::core::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use crate::core::protocol::keys::Role;
+use crate::core::rendezvous::barrier::OpenBarrier;
 
 /// Two agents' runs in one store are two jobs when both have been there this long.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -234,7 +235,8 @@ impl Look<'_> {
         let mut held = self.of_runs();
         held.extend(self.two_backends());
         let away = self.jobs.links.away(self.now).into_iter();
-        held.extend(away.map(|finding| Held { store: None, run: None, finding }));
+        let barriers = self.jobs.barriers.iter().map(|open| barrier_waits(open, self.now));
+        held.extend(away.chain(barriers).map(|finding| Held { store: None, run: None, finding }));
         for &port in self.jobs.stores.keys() {
             self.of_store(port, &mut held);
         }
@@ -382,4 +384,26 @@ impl Look<'_> {
             self.told.show(key, summary);
         }
     }
+}
+
+/// Who waits at a barrier of the native rendezvous, and for whom.
+fn barrier_waits(open: &OpenBarrier, now: Timestamp) -> Finding {
+    let OpenBarrier { name, size, arrived, there, missing, since } = open;
+    let reason = Reason::BarrierWaits {
+        barrier: name.to_string(),
+        arrived: *arrived,
+        size: *size,
+        there: Names::of(there.iter().cloned()),
+        missing: Names::of(missing.iter().cloned()),
+        waited: Elapsed(now.since(*since)),
+    };
+    let came = there.iter().map(|who| Evidence {
+        seen: Seen::Joined,
+        who: who.clone(),
+        peer: None,
+        pid: None,
+        key: None,
+        at: *since,
+    });
+    Finding::new(reason, name.to_string(), *since).seen(came)
 }

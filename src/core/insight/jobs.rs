@@ -13,12 +13,15 @@ use super::totals::Totals;
 use super::watch::{StoreOwner, StoreWatch};
 use crate::api::RunKind;
 use crate::core::ids::{ConnId, RunId, Timestamp};
+use crate::core::rendezvous::barrier::OpenBarrier;
 
 /// All that is known of the jobs of one server.
 #[derive(Debug)]
 pub(super) struct Jobs {
     pub(super) stores: BTreeMap<u16, StoreWatch>,
     pub(super) runs: BTreeMap<RunKey, TrackedRun>,
+    /// The barriers of the native rendezvous at which somebody waits.
+    pub(super) barriers: Vec<OpenBarrier>,
     pub(super) links: Links,
     pub(super) plans: Plans,
     pub(super) totals: Totals,
@@ -39,6 +42,7 @@ impl Jobs {
         Self {
             stores: BTreeMap::new(),
             runs: BTreeMap::new(),
+            barriers: Vec::new(),
             links: Links { grace, ..Links::default() },
             plans: Plans::new(nodes),
             totals: Totals::default(),

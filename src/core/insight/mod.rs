@@ -41,6 +41,7 @@ use self::told::Told;
 use crate::api::{LinkCounts, Run, RunKind, RunList, WaitList};
 use crate::core::gate::GateSnapshot;
 use crate::core::ids::{RunId, Timestamp};
+use crate::core::rendezvous::barrier::OpenBarrier;
 use crate::core::rendezvous::{Fact, RunSnapshot};
 use crate::core::store::{Observed, WaitView};
 
@@ -144,6 +145,11 @@ impl Insight {
 
     fn fold(&mut self, port: u16, at: Timestamp) -> Fold<'_> {
         Fold { jobs: &mut self.jobs, told: &mut self.told, port, at }
+    }
+
+    /// The barriers of the native rendezvous at which somebody waits.
+    pub fn barriers(&mut self, open: Vec<OpenBarrier>) {
+        self.jobs.barriers = open;
     }
 
     /// The links: how many there are, those that are away now, and those that were for too long since the last call.

@@ -230,6 +230,8 @@ pub enum Reason {
     },
     /// A node of a native run waits for the rank of another.
     WaitsForRank { node: String, holder: String, waited: Elapsed },
+    /// Participants wait at a barrier of the native rendezvous.
+    BarrierWaits { barrier: String, arrived: u32, size: u32, there: Names, missing: Names, waited: Elapsed },
     /// What the native rendezvous reports.
     #[serde(untagged)]
     Rendezvous(Said),
@@ -237,7 +239,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 64] = [
+    pub const CODES: [&'static str; 65] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -287,6 +289,7 @@ impl Reason {
         "unreadable_state",
         "stands_by",
         "waits_for_rank",
+        "barrier_waits",
         "node_left",
         "node_rejoined",
         "nodes_taken_in",
@@ -356,6 +359,7 @@ impl Reason {
             Self::UnreadableState { .. } => "unreadable_state",
             Self::StandsBy { .. } => "stands_by",
             Self::WaitsForRank { .. } => "waits_for_rank",
+            Self::BarrierWaits { .. } => "barrier_waits",
             Self::Rendezvous(said) => said.code,
         }
     }
@@ -374,6 +378,7 @@ impl Reason {
             | Self::WaitingForKey { .. }
             | Self::WaitingAtBarrier { .. }
             | Self::GaveUp { again: true, .. }
+            | Self::BarrierWaits { .. }
             | Self::WorkersElsewhere { .. } => Severity::Info,
             Self::PodsMissing { .. }
             | Self::TorchVersionsDiffer { .. }
@@ -449,6 +454,7 @@ impl Reason {
                 | Self::RanksEnded { .. }
                 | Self::StandsBy { .. }
                 | Self::WaitsForRank { .. }
+                | Self::BarrierWaits { .. }
                 | Self::Rendezvous(Said { waiting: true, .. })
         )
     }

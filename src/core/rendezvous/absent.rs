@@ -2,7 +2,6 @@
 
 use super::Who;
 use super::reason::if_any;
-use super::run::Run;
 
 /// Most of them that are remembered.
 const MOST: usize = 16;
@@ -29,38 +28,58 @@ pub struct Absent {
     pub fate: Fate,
 }
 
-impl Run {
-    /// Remembers it until a round is complete, or it comes again.
-    pub(super) fn note_absent(&mut self, who: &Who, rank: Option<u32>, fate: Fate) {
+/// All that are remembered.
+#[derive(Debug, Default)]
+pub(super) struct Absentees(Vec<Absent>);
+
+impl Absentees {
+    /// Remembers one until a round is complete, or it comes again.
+    pub(super) fn note(&mut self, who: &Who, rank: Option<u32>, fate: Fate) {
         if fate == Fate::Refused {
-            self.forget_absent(|absent| absent.who == *who);
+            self.forget(|absent| absent.who == *who);
         }
-        if self.absent.len() < MOST {
-            self.absent.push(Absent { who: who.clone(), rank, fate });
+        if self.0.len() < MOST {
+            self.0.push(Absent { who: who.clone(), rank, fate });
         }
     }
 
-    /// A node has joined. It is absent no more, or the one that had its name or its rank, which it replaces.
-    pub(super) fn is_back(&mut self, who: &Who, rank: Option<u32>) {
-        let _ = self.forget_absent(|absent| absent.who == *who)
-            || self.forget_absent(|absent| absent.who.name == who.name)
-            || self.forget_absent(|absent| rank.is_some() && absent.rank == rank);
+    /// A node has joined. It is absent no more, or if it is new, the one that had its name or its rank: it replaces that one.
+    pub(super) fn is_back(&mut self, who: &Who, rank: Option<u32>, is_new: bool) {
+        let was_absent = self.forget(|absent| absent.who == *who);
+        if is_new && !was_absent && !self.forget(|absent| absent.who.name == who.name) {
+            self.forget(|absent| rank.is_some() && absent.rank == rank);
+        }
     }
 
     /// Forgets one of them, if there is such a one.
-    fn forget_absent(&mut self, is_it: impl Fn(&Absent) -> bool) -> bool {
-        let at = self.absent.iter().position(is_it);
-        at.map(|at| self.absent.remove(at)).is_some()
+    fn forget(&mut self, is_it: impl Fn(&Absent) -> bool) -> bool {
+        let at = self.0.iter().position(is_it);
+        at.map(|at| self.0.remove(at)).is_some()
     }
 
-    /// The absent, in words that follow others.
-    pub(super) fn absences(&self) -> String {
+    /// No one is absent any more.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// How many are remembered.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Each of them.
+    pub(super) fn to_vec(&self) -> Vec<Absent> {
+        self.0.clone()
+    }
+
+    /// Who they are, in words that follow others.
+    pub(super) fn words(&self) -> String {
         let told = |absent: &Absent| match absent.rank {
             Some(rank) => format!("{}, rank {rank}", absent.who),
             None => absent.who.to_string(),
         };
         let all = |title: &str, of: &[Fate]| {
-            let those = self.absent.iter().filter(|absent| of.contains(&absent.fate));
+            let those = self.0.iter().filter(|absent| of.contains(&absent.fate));
             if_any(title, &those.map(told).collect::<Vec<_>>())
         };
         all("gone", &[Fate::Lost, Fate::Left]) + &all("refused", &[Fate::Refused])

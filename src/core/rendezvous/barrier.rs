@@ -224,6 +224,23 @@ pub struct ReleaseRecord {
     arrivals: Vec<(Label, Box<str>)>,
 }
 
+/// A barrier at which somebody waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenBarrier {
+    /// Its name.
+    pub name: Label,
+    /// How many must arrive.
+    pub size: u32,
+    /// How many have.
+    pub arrived: u32,
+    /// Who they are, if they are few.
+    pub there: Vec<String>,
+    /// Who has not, if its members are known. A few of them.
+    pub missing: Vec<String>,
+    /// When the first of those that wait arrived.
+    pub since: Timestamp,
+}
+
 /// All barriers.
 #[derive(Debug)]
 pub struct Barriers {
@@ -411,6 +428,21 @@ impl Barriers {
     pub fn waiting(&self) -> impl Iterator<Item = (&Label, u32, u32)> {
         let waiting = self.by_name.iter().filter(|(_, barrier)| !barrier.arrived.is_empty());
         waiting.map(|(name, barrier)| (name, count(barrier.arrived.len()), barrier.size))
+    }
+
+    /// The barriers at which somebody waits.
+    pub fn open(&self) -> Vec<OpenBarrier> {
+        const NAMED: usize = 8;
+        let open = self.by_name.iter().filter_map(|(name, barrier)| {
+            let since = barrier.arrived.values().map(|arrived| arrived.since).min()?;
+            let few = barrier.arrived.len() <= NAMED;
+            let mut there: Vec<String> =
+                barrier.arrived.keys().filter(|_| few).map(Label::to_string).collect();
+            there.sort_unstable();
+            let (size, arrived) = (barrier.size, count(barrier.arrived.len()));
+            Some(OpenBarrier { name: name.clone(), size, arrived, there, missing: barrier.missing(), since })
+        });
+        open.collect()
     }
 
     /// A poll of the arrival waits from now on. `false` if it is not here.

@@ -174,13 +174,13 @@ impl Run {
                 let processes = if again.len() == 1 { "that process" } else { "those processes" };
                 text = format!("{text} ({processes} of before: {} came anew)", some_of(&again));
             }
-            return text + &self.absences();
+            return text + &self.absent.words();
         }
         if self.joined < min_nodes {
             let ranks: Vec<String> = self.missing_ranks().iter().map(u32::to_string).collect();
             let needed = min_nodes.saturating_sub(self.joined);
             let more = counted(needed, "more node is needed", "more nodes are needed");
-            return more + &if_any("node ranks not there", &ranks) + &self.absences();
+            return more + &if_any("node ranks not there", &ranks) + &self.absent.words();
         }
         match self.forming.as_ref().and_then(|forming| forming.last_call) {
             Some(at) => {

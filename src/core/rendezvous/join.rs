@@ -36,7 +36,7 @@ impl Run {
         }
         let previous = self.rejoin(&join, now, out).or(join.previous.map(|place| place.rank));
         self.learn_place(join.previous, join.info.who(), out);
-        self.is_back(&join.info.who(), join.rank);
+        self.absent.is_back(&join.info.who(), join.rank, previous.is_none());
         let node = join.node.clone();
         self.serials = self.serials.saturating_add(1);
         let member = Member {

@@ -133,7 +133,7 @@ impl Rendezvous {
         let joined = self.with(run, |run, out| {
             run.join(join, &defaults, now, out).inspect_err(|why| {
                 if why.is_about_the_node() {
-                    run.note_absent(&who, None, Fate::Refused);
+                    run.absent.note(&who, None, Fate::Refused);
                     run.tell(Fact::Refused { who, why: why.clone() }, out);
                 }
             })

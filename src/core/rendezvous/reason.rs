@@ -376,6 +376,8 @@ pub enum Fact {
         rank: u32,
         /// What it said.
         why: Option<Label>,
+        /// When it did.
+        since: Duration,
         /// The nodes that failed within moments, with their ranks.
         then: Vec<String>,
         /// The nodes that are left.
@@ -487,10 +489,10 @@ impl Fact {
                 "look at that pod's log and events: it died, or is cut off from this server"
             }
             Self::Silent { nodes, .. } if nodes.len() > 1 => {
-                "look at those nodes: their agents are stopped, cut off from this server, or very slow"
+                "look at those nodes: they are lost, or their agents are stopped, cut off from this server, or very slow"
             }
             Self::Silent { .. } => {
-                "look at that node: its agent is stopped, cut off from this server, or very slow"
+                "look at that node: it is lost, or its agent is stopped, cut off from this server, or very slow"
             }
             Self::WaiterLost { .. } => "look at that pod's log and events; the round needs it or a replacement",
             Self::Expiring { .. } => "start the missing nodes; `rallypoint ctl extend` gives more time",

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::absent::{Absent, Fate};
+use super::absent::{Absentees, Fate};
 use super::looks::look;
 use super::redundant::Redundant;
 use super::round::{Adoption, Forming};
@@ -308,7 +308,7 @@ pub(super) struct Run {
     /// Nodes of the round that have failed just now.
     failures: Option<Failures>,
     /// Who could be in the round that forms and is not.
-    pub(super) absent: Vec<Absent>,
+    pub(super) absent: Absentees,
 }
 
 impl Run {
@@ -344,7 +344,7 @@ impl Run {
             cut: Vec::new(),
             silences: 0,
             failures: None,
-            absent: Vec::new(),
+            absent: Absentees::default(),
         }
     }
 
@@ -669,7 +669,7 @@ impl Run {
             match said.outcome {
                 Some(Outcome::Succeeded) => self.count_success(now, out),
                 _ if self.closed.is_none() => {
-                    self.note_absent(&who, Some(rank), Fate::Left);
+                    self.absent.note(&who, Some(rank), Fate::Left);
                     self.break_round(Break::Left { who, rank, why: said.why }, out);
                 }
                 // The agent that fails has closed the run before it leaves.
@@ -678,7 +678,7 @@ impl Run {
             }
         } else {
             if member.seat == Seat::Forming {
-                self.note_absent(&member.info.who(), None, Fate::Left);
+                self.absent.note(&member.info.who(), None, Fate::Left);
             }
             out.push(Decision::Ended(self.id.clone(), node.clone()));
         }
@@ -702,14 +702,17 @@ impl Run {
 
     fn tell_failures(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
         let due = |failures: &mut Failures| now.since(failures.at) >= FAILED_TOLD;
-        let Some(Failures { who, rank, why, then, .. }) = self.failures.take_if(due) else { return };
+        let Some(Failures { at, who, rank, why, then }) = self.failures.take_if(due) else { return };
         // One whose connection broke is dead, or is told with those that are.
         let in_round =
             |(_, member): &(&Label, &Member)| matches!(member.seat, Seat::InRound(_)) && !member.cut;
         let mut others: Vec<String> =
             self.walk().filter(in_round).map(|(_, member)| member.info.who().to_string()).collect();
         others.sort_unstable();
-        self.tell(Fact::Failed { round: self.last_round, who, rank, why, then, others }, out);
+        self.tell(
+            Fact::Failed { round: self.last_round, who, rank, why, since: now.since(at), then, others },
+            out,
+        );
     }
 
     /// A node of the current round has done its work. The run has finished when all of them have.
@@ -787,10 +790,10 @@ impl Run {
         let Some(member) = self.vacate(node) else { return };
         let (who, silent) = (member.info.who(), now.since(member.last_seen));
         match member.seat {
-            Seat::InRound(rank) => self.note_absent(&who, Some(rank), Fate::Lost),
+            Seat::InRound(rank) => self.absent.note(&who, Some(rank), Fate::Lost),
             Seat::Forming | Seat::Redundant => {
                 if member.seat == Seat::Forming {
-                    self.note_absent(&who, None, Fate::Lost);
+                    self.absent.note(&who, None, Fate::Lost);
                 }
                 self.tell(Fact::WaiterLost { who, silent }, out);
             }

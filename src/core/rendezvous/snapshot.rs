@@ -188,7 +188,7 @@ impl Run {
             let_go: self.let_go,
             succeeded: self.work.succeeded,
             finished_for: self.work.finished.map(|at| now.since(at)),
-            absent: if self.forming.is_some() { self.absent.clone() } else { Vec::new() },
+            absent: if self.forming.is_some() { self.absent.to_vec() } else { Vec::new() },
             missing_ranks: if self.forming.is_some() { self.missing_ranks() } else { Vec::new() },
             reason,
         }

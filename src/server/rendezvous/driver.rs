@@ -16,7 +16,7 @@ use super::parking::{Awaited, Parking, Ticket, Woken};
 use crate::core::ids::{Label, RunId, Timestamp};
 use crate::core::journal::Image;
 use crate::core::map::HashMap;
-use crate::core::rendezvous::barrier::{Arrival, ArrivalRefusal, ArrivalStanding, Barriers};
+use crate::core::rendezvous::barrier::{Arrival, ArrivalRefusal, ArrivalStanding, Barriers, OpenBarrier};
 use crate::core::rendezvous::{
     Action, Decision, Fact, HeartbeatView, Join, JoinStanding, LeaveRequest, Rendezvous, Report, Round,
     RoundProgress, RunRefusal, RunSnapshot, Who,
@@ -414,6 +414,11 @@ impl Rounds {
     pub fn barriers(&self) -> Vec<(String, u32, u32)> {
         let state = self.lock();
         state.barriers.waiting().map(|(name, arrived, size)| (name.to_string(), arrived, size)).collect()
+    }
+
+    /// The barriers at which somebody waits, with who has arrived.
+    pub(in crate::server) fn open_barriers(&self) -> Vec<OpenBarrier> {
+        self.lock().barriers.open()
     }
 
     /// Closes a run and forgets it when its last node is gone. `false` if there is no such run.

@@ -9,8 +9,10 @@ use super::super::server::Server;
 use super::calls::{Answer, Caller};
 use super::nodes::{Doing, label};
 use super::{Checked, Event, World};
+use crate::api::Explanation;
 use crate::core::gate::{Announcement, PodStanding};
 use crate::core::ids::Nodes;
+use crate::core::insight::tests::truth::{names, yes};
 use crate::core::rendezvous::barrier::{Arrival, ArrivalRefusal, ArrivalStanding};
 use crate::server::{Ended, NotHeld};
 
@@ -79,6 +81,15 @@ impl World {
             self.at(300 * MILLI, again);
         }
         Some((self.server.as_ref()?, wait))
+    }
+
+    /// Those that are said to wait at a barrier have arrived there.
+    pub(super) fn check_said_of_barrier(&self, said: &Explanation) -> Checked {
+        let has_come = |who: &String| {
+            let is_it = |it: &&Participant| it.name() == *who;
+            self.runs.participants.iter().find(is_it).is_some_and(|it| it.has_arrived || it.turn > 0)
+        };
+        yes(names(&said.facts, "there").iter().all(has_come), "one of them has not arrived")
     }
 
     pub(super) fn arrives(&mut self, n: usize) -> Checked {

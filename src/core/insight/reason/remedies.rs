@@ -223,6 +223,10 @@ impl Reason {
                 "if it replaces that node, it gets the rank when that one leaves or its keep-alive runs out; else give each node \
                  its own rank (PET_NODE_RANK, node_rank, the pod's index)"
             }
+            Self::BarrierWaits { .. } => {
+                "look for participants that have not reached this barrier, or have ended; those that wait give up when their own \
+                 time is over"
+            }
             Self::Rendezvous(said) => said.remedy,
             Self::RunEnded { .. } => {
                 "whether they succeeded cannot be seen here: their exit codes and logs tell"

@@ -299,6 +299,15 @@ impl Reason {
                     "{nodes} {are} lost with {link} of {links}, away for longer than --link-grace; {left} left"
                 )
             }
+            Self::BarrierWaits { barrier, arrived, size, there, missing, waited } => {
+                let there = if there.is_empty() { String::new() } else { format!(" ({there})") };
+                let missing =
+                    if missing.is_empty() { String::new() } else { format!("; missing: {missing}") };
+                format!(
+                    "the barrier `{barrier}`: {arrived} of {size} {} arrived{there} and waited {waited}{missing}",
+                    if *arrived == 1 { "has" } else { "have" }
+                )
+            }
             Self::LinkAway { links, clients, addr, why, away, grace } => {
                 let addr = addr.as_ref().map(|addr| format!(" at {addr}")).unwrap_or_default();
                 let why = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();

@@ -268,7 +268,8 @@ pub(in crate::core::insight) fn shown_by(fact: &Fact, now: Timestamp) -> Vec<Evi
             seen
         }
         Fact::WaiterLost { who, silent } => vec![did(Seen::Heard, who.to_string(), *silent)],
-        Fact::Broken { why: Break::Left { who, .. }, .. } | Fact::Failed { who, .. } => just(Seen::Left, who),
+        Fact::Broken { why: Break::Left { who, .. }, .. } => just(Seen::Left, who),
+        Fact::Failed { who, since, .. } => vec![did(Seen::Left, who.to_string(), *since)],
         Fact::Broken { why: Break::Newcomers { newcomers }, .. } => {
             all(Seen::Joined, newcomers, Duration::ZERO)
         }

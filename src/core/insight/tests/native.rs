@@ -331,8 +331,8 @@ fn what_native_nodes_did_is_shown_with_when() {
     let mut native = Native::of_two(2);
     assert!(native.close("node a"));
     native.leave("a", LeaveRequest { why: None, outcome: Some(Outcome::Failed) });
-    native.pass(1);
-    assert_eq!(seen(&native, "node_failed"), [(Seen::Left, "a (10.0.0.1)".into(), 0)]);
+    native.pass(3);
+    assert_eq!(seen(&native, "node_failed"), [(Seen::Left, "a (10.0.0.1)".into(), 2)]);
 }
 
 /// Its agents also arrive at torch's exit barrier, in the run's store.

@@ -390,6 +390,17 @@ fn examples() -> Vec<(Reason, &'static str)> {
             },
             "Native runs: a node asks for the rank of a node that has not left, but may be dead.",
         ),
+        (
+            Reason::BarrierWaits {
+                barrier: "train-llm/epoch".into(),
+                arrived: 2,
+                size: 3,
+                there: names(&["train-llm-0", "train-llm-1"]),
+                missing: names(&["train-llm-2"]),
+                waited: secs(30.0),
+            },
+            "Participants wait at a barrier of the native rendezvous (`rallypoint barrier`). Who is missing is known if the members were given.",
+        ),
     ]
 }
 
@@ -463,6 +474,7 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
                 who: who(),
                 rank: 2,
                 why: Some(label("its agent failed: ChildFailedError")),
+                since: seconds(2),
                 then: vec!["train-llm-3 (10.0.0.4), rank 3".into()],
                 others: vec!["train-llm-0 (10.0.0.1)".into(), "train-llm-1 (10.0.0.2)".into()],
             },
@@ -504,7 +516,10 @@ fn page() -> String {
         let run = format!("train-llm{}", if names_round { " round 0" } else { "" });
         let subject = if matches!(
             reason,
-            Reason::ForeignClient { .. } | Reason::LinkAway { .. } | Reason::LinkLost { .. }
+            Reason::ForeignClient { .. }
+                | Reason::LinkAway { .. }
+                | Reason::LinkLost { .. }
+                | Reason::BarrierWaits { .. }
         ) {
             None
         } else {

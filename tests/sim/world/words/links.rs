@@ -73,6 +73,7 @@ impl World {
                 let was_away = |&relay: &usize| self.relays[relay].was_long_away;
                 yes(relays.iter().all(was_away), "it was not away for so long")
             }
+            "barrier_waits" => self.check_said_of_barrier(said),
             _ => Err("nothing of that kind is so".into()),
         }
     }
