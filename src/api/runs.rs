@@ -148,7 +148,7 @@ pub struct Expected {
 /// Nodes by what they do.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct NodeCounts {
-    /// In the round; for `gathering` the pods that have announced themselves.
+    /// In the round and there; for `gathering` the pods that have announced themselves.
     pub joined: u32,
     /// In the wait list: they come into the next round.
     pub waiting: u32,

@@ -64,6 +64,10 @@ class Stage:
             self.server.endpoint, backend="static", places=self.places, environment=environment, idle=True, nodes=nodes, start=start, run_id=run_id
         )
 
+    def ctl(self, *arguments: str) -> None:
+        admin = f"--admin=http://127.0.0.1:{self.server.admin_port}"
+        subprocess.run([binary(), "ctl", *arguments, admin], timeout=20, check=True)
+
     def published(self, ranks: int) -> None:
         """Waits until so many ranks have published their addresses."""
         poll(lambda: any((run["ranks"] or {}).get("joined") == ranks for run in self.server.get_json("/api/v1/runs")["runs"]), f"{ranks} ranks", 30)
@@ -163,6 +167,20 @@ def nodes_use_two_backends(stage: Stage) -> None:
     stage.jobs.torchrun(stage.server.endpoint, start=[0], environment=clients_only(stage.server.endpoint), **agents)
     native = {"PYTHONPATH": str(PACKAGE)}
     stage.jobs.torchrun(admin_endpoint(stage.server), start=[1], backend="rallypoint", conf="join_timeout=60", environment=native, **agents)
+
+
+def a_static_node_comes_to_a_c10d_run(stage: Stage) -> None:
+    agents: dict[str, Any] = {"idle": True, "places": stage.places, "nodes": 3, "environment": clients_only(stage.server.endpoint)}
+    stage.jobs.torchrun(stage.server.endpoint, start=[0, 1], **agents)
+    poll(lambda: len(stage.server.get_json("/api/v1/runs/job")["participants"]) == 2, "two have joined", 30)
+    stage.jobs.torchrun(stage.server.endpoint, start=[2], backend="static", **agents)
+
+
+def the_store_is_reset_while_agents_train(stage: Stage) -> None:
+    job = stage.jobs.torchrun(stage.server.endpoint, places=stage.places, environment=clients_only(stage.server.endpoint), idle=True)
+    for rank in (0, 1):
+        job.wait_for_mark("training", rank)
+    stage.ctl("reset", "--yes", f"--store={stage.server.port}")
 
 
 def a_native_node_is_frozen(stage: Stage) -> None:
@@ -362,6 +380,23 @@ FAULTS = [
         r"job: nodes of this run use two rendezvous backends, and never meet: rallypoint \(\S+\), and c10d \(\S+\)",
         "same --rdzv-backend",
         "deadlock|died, failed",
+    ),
+    Fault(
+        a_static_node_comes_to_a_c10d_run,
+        3,
+        "two_backends",
+        r"job round 0: nodes of this run use two rendezvous backends, and never meet: static \(node 2 at 127\.0\.0\.1\), and c10d \(\S+ and \S+\)",
+        "same --rdzv-backend",
+        "no heartbeat|died or failed|have joined",
+        shows="rendezvous_joined_nodes 2",
+    ),
+    Fault(
+        the_store_is_reset_while_agents_train,
+        2,
+        "state_dropped",
+        r"job round 0: 2 processes have waited TIME for the rendezvous state of run job, which was dropped: .*",
+        "restart all agents",
+        "deadlock|died or failed|have joined",
     ),
 ]
 

@@ -48,7 +48,8 @@ pub(super) fn runs(list: &RunList, details: &Details, mut out: TextWriter) -> Te
             "clients are connected, and have",
         );
         let somebody = format!(
-            "no runs: {clients} used none of PyTorch's keys yet, as before the first exchange of a process group"
+            "no runs: {clients} used none of PyTorch's keys yet, as before the first exchange of a process group; or their run was \
+             forgotten"
         );
         let text = if list.connections == 0 { nobody } else { somebody };
         out.sentence(0, 0, Style::new(), &text);
@@ -187,13 +188,14 @@ impl Sheet {
         if run.kind == RunKind::Env {
             pieces.extend(rank_bar(run, out.width()));
         } else {
+            let had = present(run).saturating_add(run.nodes.gone);
             let total = match (run.nodes.expected, run.state) {
                 (Some(n), RunState::Joining) => Some(n.min),
                 (Some(n), RunState::LastCall) => Some(n.max),
-                (Some(n), _) => Some(n.min.max(present(run))),
+                (Some(n), _) => Some(n.min.max(had)),
                 (None, _) => None,
             };
-            let mut bar = Bar::new(present(run), run.nodes.gone, total, out.width()).spans();
+            let mut bar = Bar::new(had, run.nodes.gone, total, out.width()).spans();
             bar.push(Span::plain(format!(" {}", nodes(run))));
             pieces.push(bar);
         }

@@ -24,35 +24,38 @@ pub(super) fn of_run(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Findi
         (run.round().completed, run.round().group, run.state().is_over())
     {
         held.extend(fewer_than_expected(run, plan, group, completed));
-        // A static node beyond the number is an error of its own.
-        let places = [(Membership::WaitList, false), (Membership::Redundant, true)];
-        held.extend(places.into_iter().filter(|_| run.kind() == RunKind::C10d).filter_map(
-            |(membership, redundant)| {
-                let nodes: Vec<&TrackedNode> = run.left_over(membership).collect();
-                let since = nodes.iter().map(|node| node.membership_since).min()?.max(completed);
-                let joined =
-                    nodes.iter().map(|node| node.evidence(Seen::Joined, None, node.membership_since));
-                let left_over = Names::of(nodes.iter().map(|node| node.name.clone()));
-                let is_restarting = run.state() == RunState::Restarting && !redundant;
-                let staying = run.still_running().filter(|_| is_restarting);
-                let staying = Names::of(staying.map(TrackedNode::label));
-                if is_restarting && staying.is_empty() {
-                    // The others of it are dead, which was said, and are dropped before the next round.
-                    return None;
-                }
-                let waited = Elapsed(now.since(since));
-                let reason = Reason::LeftOver { group, left_over, staying, redundant, waited };
-                Some(Finding::new(reason, redundant.to_string(), since).seen(joined))
-            },
-        ));
-    }
-    if let Some((_, since)) = run.life().other_backend {
-        let (first, second) = ("static".to_owned(), "c10d".to_owned());
-        held.push(Finding::new(Reason::TwoBackends { first, second }, "", since));
+        let places = [Membership::WaitList, Membership::Redundant];
+        held.extend(places.into_iter().filter_map(|place| left_over(run, group, completed, place, now)));
     }
     held.extend(at_exit(run, now));
     held.extend(ranks_ended(run, now));
     held
+}
+
+/// Nodes that wait beside a complete round, or for the next one while some members have not left this one. A static node
+/// beyond the number is an error of its own.
+fn left_over(
+    run: &TrackedRun,
+    group: u32,
+    completed: Timestamp,
+    place: Membership,
+    now: Timestamp,
+) -> Option<Finding> {
+    let nodes: Vec<&TrackedNode> = run.left_over(place).filter(|_| run.kind() == RunKind::C10d).collect();
+    let since = nodes.iter().map(|node| node.membership_since).min()?.max(completed);
+    let redundant = place == Membership::Redundant;
+    let is_restarting = run.state() == RunState::Restarting && !redundant;
+    let staying = Names::of(run.still_running().filter(|_| is_restarting).map(TrackedNode::label));
+    // Once a member has died or left there is a place, which torch gives them as soon as it has noticed.
+    let has_place = if is_restarting { staying.is_empty() } else { run.joined() < group };
+    if has_place {
+        return None;
+    }
+    let joined = nodes.iter().map(|node| node.evidence(Seen::Joined, None, node.membership_since));
+    let left_over = Names::of(nodes.iter().map(|node| node.name.clone()));
+    let waited = Elapsed(now.since(since));
+    let reason = Reason::LeftOver { group, left_over, staying, redundant, waited };
+    Some(Finding::new(reason, redundant.to_string(), since).seen(joined))
 }
 
 /// What tells one round from the next.
@@ -76,7 +79,9 @@ fn names(run: &TrackedRun, membership: Membership) -> Names {
 fn joining(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
     let mut held = Vec::new();
     let is_joining = run.state() == RunState::Joining && run.has_agents();
-    let (true, Some(since)) = (is_joining, run.incomplete_since()) else { return held };
+    // What a reset of the store has dropped is waited for, and said with that.
+    let is_reset = run.kind() == RunKind::C10d && run.round().reset.is_some();
+    let (true, Some(since)) = (is_joining && !is_reset, run.incomplete_since()) else { return held };
     let expected = run.expected(plan);
     let present = names(run, Membership::Participant);
     let joined = count(present.count());
@@ -124,11 +129,18 @@ fn fewer_than_expected(run: &TrackedRun, plan: &Plan, formed: u32, since: Timest
 fn at_exit(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     let round = run.round();
     let since = round.exit_since.filter(|_| round.exit_done.is_none())?;
+    // Torch has taken these out of the round, and waits for them all the same.
+    let is_of_round = |at: Timestamp| round.completed.is_some_and(|completed| at >= completed);
+    let earlier = run.life().earlier.iter().filter(|node| node.died && is_of_round(node.last_seen));
+    let died = earlier.map(|node| node.label.clone());
+    let left = run.life().left.iter().filter(|(conn, left)| left.is_removed && !round.exit.contains(conn));
+    let taken_out = left.map(|(_, left)| left.label.clone());
+    let dead = run.participants().filter(|node| node.is_dead()).map(TrackedNode::label);
     let reason = Reason::ExitBarrier {
         arrived: count(round.exit.len()),
         nodes: round.group,
-        running: Names::of(run.still_running().map(TrackedNode::label)),
-        dead: Names::of(run.participants().filter(|node| node.is_dead()).map(TrackedNode::label)),
+        running: Names::of(run.still_running().map(TrackedNode::label).chain(taken_out)),
+        dead: Names::of(dead.chain(died)),
         waited: Elapsed(now.since(since)),
     };
     let closed = |node: &TrackedNode| Some(node.evidence(Seen::Closed, None, node.gone?));

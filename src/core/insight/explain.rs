@@ -233,7 +233,15 @@ impl Look<'_> {
     /// Looks at everything that holds at the moment.
     pub(super) fn look(&mut self) {
         let mut held = self.of_runs();
-        held.extend(self.two_backends());
+        let apart = self.two_backends();
+        // They wait for each other in vain: the rest of what they wait for is said with that.
+        held.retain(|held| {
+            let is_of = |apart: &Held| {
+                apart.run.as_ref().and_then(RunKey::id) == held.run.as_ref().and_then(RunKey::id)
+            };
+            !matches!(held.finding.reason, Reason::NodesMissing { .. }) || !apart.iter().any(is_of)
+        });
+        held.extend(apart);
         let away = self.jobs.links.away(self.now).into_iter();
         let barriers = self.jobs.barriers.iter().map(|open| barrier_waits(open, self.now));
         held.extend(away.chain(barriers).map(|finding| Held { store: None, run: None, finding }));
@@ -269,17 +277,35 @@ impl Look<'_> {
     fn of_store(&self, port: u16, held: &mut Vec<Held>) {
         let Some(graph) = self.jobs.graph(port, self.now) else { return };
         for (key, finding) in graph.explain() {
-            let state = key.as_ref().and_then(|key| self.jobs.runs.get(key)).map(TrackedRun::state);
+            let run = key.as_ref().and_then(|key| self.jobs.runs.get(key));
+            let state = run.map(TrackedRun::state);
             // Said with more names.
-            let names_more =
-                |held: &Held| held.run == key && matches!(held.finding.reason, Reason::NodesMissing { .. });
-            let is_said = state == Some(RunState::Joining)
-                && matches!(finding.reason, Reason::WaitingForNode { .. })
-                && held.iter().any(names_more);
+            let names_more = |held: &Held| match (&held.finding.reason, &finding.reason) {
+                (Reason::NodesMissing { .. }, Reason::WaitingForNode { .. }) => {
+                    state == Some(RunState::Joining)
+                }
+                (
+                    Reason::TwoBackends { .. },
+                    Reason::WaitingForNode { .. } | Reason::RankZeroSlow { .. } | Reason::WaitCycle { .. },
+                ) => true,
+                _ => false,
+            };
+            let id = key.as_ref().and_then(RunKey::id);
+            let is_of_it = |held: &Held| match held.finding.reason {
+                // The other run has the same id.
+                Reason::TwoBackends { .. } => held.run.as_ref().and_then(RunKey::id) == id,
+                _ => held.run == key,
+            };
+            let is_said = held.iter().any(|held| is_of_it(held) && names_more(held));
             if !is_said && !state.is_some_and(RunState::is_over) {
                 held.push(Held { store: Some(port), run: key, finding });
             }
         }
+        let live = |run: &&TrackedRun| run.store() == Some(port) && !run.state().is_over();
+        held.extend(self.jobs.runs.values().filter(live).filter_map(|run| {
+            let finding = graph.without_heartbeat(run)?;
+            Some(Held { store: Some(port), run: Some(run.key().clone()), finding })
+        }));
         for foreign in &graph.store.foreign {
             let reason = Reason::ForeignClient {
                 peer: foreign.peer.to_string(),
@@ -298,7 +324,23 @@ impl Look<'_> {
     /// Nodes of one id that use different backends, and wait for each other.
     fn two_backends(&self) -> Vec<Held> {
         let mut held = Vec::new();
+        let mut hold = |key: &RunKey, one: (&str, Vec<&TrackedNode>), other: (&str, Vec<&TrackedNode>)| {
+            let who = |(backend, nodes): &(&str, Vec<&TrackedNode>)| {
+                format!("{backend} ({})", Names::of(nodes.iter().map(|node| node.told())))
+            };
+            let reason = Reason::TwoBackends { first: who(&one), second: who(&other) };
+            let first = [one.1.first(), other.1.first()].into_iter().flatten();
+            let joins = first.clone().map(|node| node.evidence(Seen::Joined, None, node.joined));
+            let Some(since) = first.clone().map(|node| node.joined).max() else { return };
+            let finding = Finding::new(reason, "", since).seen(joins);
+            held.push(Held { store: key.port(), run: Some(key.clone()), finding });
+        };
         for (key, run) in &self.jobs.runs {
+            let strangers: Vec<_> = run.life().strangers.iter().collect();
+            let nodes: Vec<_> = run.participants().filter(|node| node.gone.is_none()).collect();
+            if !strangers.is_empty() && !nodes.is_empty() && !run.state().is_over() {
+                hold(key, ("static", strangers), ("c10d", nodes));
+            }
             let Some(id) = key.id().filter(|_| key.is_native() && run.joined() > 0 && !run.state().is_over())
             else {
                 continue;
@@ -307,16 +349,11 @@ impl Look<'_> {
                 other.key().port().is_some() && other.key().id() == Some(id) && !other.agents().is_empty()
             };
             let Some(other) = self.jobs.runs.values().find(is_other) else { continue };
-            let who = |run: &TrackedRun| Names::of(run.participants().map(TrackedNode::told));
-            let reason = Reason::TwoBackends {
-                first: format!("rallypoint ({})", who(run)),
-                second: format!("{} ({})", other.kind().name(), who(other)),
-            };
-            let since = run.first_seen().max(other.first_seen());
-            let joins = run.participants().take(1).chain(other.participants().take(1));
-            let joins = joins.map(|node| node.evidence(Seen::Joined, None, node.joined));
-            let finding = Finding::new(reason, "", since).seen(joins);
-            held.push(Held { store: key.port(), run: Some(key.clone()), finding });
+            hold(
+                key,
+                ("rallypoint", run.participants().collect()),
+                (other.kind().name(), other.participants().collect()),
+            );
         }
         held
     }
@@ -327,7 +364,8 @@ impl Look<'_> {
         client.is_some_and(|client| self.jobs.links.away_at(client.peer.ip()).is_some())
     }
 
-    /// Two static runs in one store write the same workers' keys.
+    /// Two static runs in one store write the same workers' keys. While both gather and their nodes have different ranks, it
+    /// may be one job with a slip in an id.
     fn two_jobs(&self, port: u16) -> Option<Held> {
         let clients = &self.jobs.stores.get(&port)?.clients;
         let is_heard = |conn: &ConnId| clients.contains_key(conn) && !self.is_away(port, *conn);
@@ -340,6 +378,10 @@ impl Look<'_> {
         };
         let mut live = self.jobs.runs.values().filter(is_live);
         let (one, other) = (live.next()?, live.next()?);
+        let gathers = |run: &TrackedRun| run.state() == RunState::Joining;
+        if gathers(one) && gathers(other) && one.round().roles.is_disjoint(&other.round().roles) {
+            return None;
+        }
         let reason = Reason::TwoJobs {
             first: format!("run {}", self.jobs.name(one.key())),
             second: format!("run {}", self.jobs.name(other.key())),

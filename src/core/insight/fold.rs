@@ -317,7 +317,7 @@ impl Fold<'_> {
         match classify(key) {
             Some(KeyPattern::Rendezvous { run_id, part: RendezvousPart::State, .. }) => {
                 let key = self.key_of(run_id);
-                if let Some(run) = self.jobs.runs.get_mut(&key).filter(|run| run.native().is_none()) {
+                if let Some(run) = self.jobs.runs.get_mut(&key).filter(|run| run.kind() == RunKind::C10d) {
                     run.state_dropped(self.at);
                 }
             }
@@ -401,8 +401,10 @@ impl Fold<'_> {
 
     fn run_restarted(&mut self, run_id: &RunId) {
         let key = self.key_of(run_id.as_bytes());
-        if let Some(run) = self.jobs.runs.get_mut(&key).filter(|run| run.native().is_none()) {
-            run.started_again(self.at);
+        if let Some(run) = self.jobs.runs.get_mut(&key).filter(|run| run.native().is_none())
+            && run.started_again(self.at)
+        {
+            self.told.log.forget(&key);
         }
     }
 

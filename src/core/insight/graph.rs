@@ -196,6 +196,8 @@ pub(super) struct Graph<'i> {
     pub(super) store: &'i StoreWatch,
     pub(super) runs: &'i BTreeMap<RunKey, TrackedRun>,
     pub(super) links: &'i Links,
+    /// Since when this server has not been away.
+    pub(super) awake_since: Timestamp,
     pub(super) now: Timestamp,
 }
 
@@ -361,7 +363,7 @@ impl Graph<'_> {
                     let for_seconds = Elapsed(self.now.since(gone));
                     return root(writer, what, Whereabouts::Gone { for_seconds });
                 }
-                Some((_, None)) if run.is_some_and(|run| run.round().reset.is_some()) => {
+                Some((_, None)) if run.is_some_and(|run| Self::was_dropped(run, &next)) => {
                     return root(writer, what, Whereabouts::Dropped { why: RESET.to_owned() });
                 }
                 Some((conn, None)) if next.is_role && run.is_some_and(|run| run.is_heir(conn)) => {
@@ -384,6 +386,22 @@ impl Graph<'_> {
                     return root(writer, what, whereabouts);
                 }
             }
+        }
+    }
+
+    /// Whether what is wanted had been written, and was dropped when the store was reset.
+    fn was_dropped(run: &TrackedRun, wanted: &Wanted) -> bool {
+        let round = run.round();
+        let Some(reset) = round.reset else { return false };
+        match wanted.writer {
+            ExpectedWriter::Node(rank) if wanted.is_role => {
+                round.roles.contains(&rank) && run.node_of_rank(rank).is_some_and(|node| node.joined <= reset)
+            }
+            ExpectedWriter::Node(_) => wanted.is_master || !round.assigned.is_empty(),
+            ExpectedWriter::Rank(rank) => {
+                run.world().ranks.get(&rank).is_some_and(|info| info.joined <= reset)
+            }
+            _ => true,
         }
     }
 
@@ -497,7 +515,10 @@ impl Graph<'_> {
                 _ if !silent.is_empty() => Whereabouts::NotTold { candidates, gone_for },
                 Some(for_seconds) => Whereabouts::Gone { for_seconds },
                 None if run.world().is_disputed(rank) => Whereabouts::Disputed,
-                None => Whereabouts::NeverCame,
+                None => match run.node_with(rank).filter(|node| node.is_dead()).and_then(|node| node.gone) {
+                    Some(gone) => Whereabouts::NodeGone { for_seconds: Elapsed(self.now.since(gone)) },
+                    None => Whereabouts::NeverCame,
+                },
             };
         };
         match before.withdrawn {
@@ -578,6 +599,7 @@ impl Graph<'_> {
                 Some((Some(key), Finding::new(reason, about, group.since).seen(waits)))
             })
             .chain(self.of_unknown_keys())
+            .chain(self.of_dropped_states())
             .collect();
         told.sort_by(|(a, one), (b, other)| (a, &one.about).cmp(&(b, &other.about)));
         told
@@ -645,6 +667,30 @@ impl Graph<'_> {
             }
         }
         found
+    }
+
+    /// Agents wait for the state of their c10d rendezvous only when it was dropped: it is there from the first of them on.
+    fn of_dropped_states(&self) -> Vec<(Option<RunKey>, Finding)> {
+        let mut by_run: BTreeMap<RunId, Vec<&Waiting>> = BTreeMap::new();
+        for wait in self.store.waits.values() {
+            let key = wait.view.missing.first().and_then(|key| classify(key));
+            if let Some(KeyPattern::Rendezvous { run_id, part: RendezvousPart::State, .. }) = key {
+                by_run.entry(RunId::new(run_id)).or_default().push(wait);
+            }
+        }
+        let found = by_run.into_iter().filter_map(|(id, waits)| {
+            let since = waits.iter().map(|wait| wait.since).min()?;
+            let (run_id, waiters) = (id.to_string(), waits.len());
+            let reason = Reason::StateDropped {
+                run_id: run_id.clone(),
+                waiters,
+                waited: Elapsed(self.now.since(since)),
+            };
+            let evidence = waits.iter().take(WAITS_SHOWN).map(|wait| self.evidence(wait.view.conn, wait));
+            let key = Some(self.store.key_of(&id)).filter(|key| self.runs.contains_key(key));
+            Some((key, Finding::new(reason, run_id, since).seen(evidence)))
+        });
+        found.collect()
     }
 
     /// What `members` of a run, each with its wait, wait for at one key of the program. Who is not there is told only if
@@ -728,13 +774,21 @@ impl Graph<'_> {
                     Whereabouts::NeverCame | Whereabouts::NotTold { .. } if writer.is_worker() => {
                         Names::of_some(run.world().never_came(), |rank| run.rank_label(rank))
                     }
+                    // A static node that has come shows that there are all with lower ranks.
+                    Whereabouts::NeverCame if run.kind() == RunKind::Static => {
+                        Names::of(run.never_came().map(|rank| format!("node {rank}")))
+                    }
                     // Said of the node itself, or its own wait may be the cause.
                     Whereabouts::NotCounted { .. } | Whereabouts::JustCame | Whereabouts::JustWaited => {
                         return None;
                     }
                     _ => Names::default(),
                 };
-                let ended = if missing.is_empty() { Names::default() } else { self.ended_near(run) };
+                let ended = if writer.is_worker() && !missing.is_empty() {
+                    self.ended_near(run)
+                } else {
+                    Names::default()
+                };
                 let who = Self::writer(is_now.then_some(run), writer)?;
                 // Of some it is not decided yet whether they are workers.
                 let undecided = || self.silent(run).iter().filter(|(client, _)| client.run.is_none()).count();
@@ -754,7 +808,17 @@ impl Graph<'_> {
                         Reason::WaitingForNode { node: who, what, whereabouts, waiters, waited }
                     }
                     ExpectedWriter::Node(0) | ExpectedWriter::Rank(_) | ExpectedWriter::NcclRankZero => {
-                        Reason::RankZeroSlow { what, who, whereabouts, missing, ended, waiters, waited }
+                        let of_agent = matches!(writer, ExpectedWriter::Node(_));
+                        Reason::RankZeroSlow {
+                            what,
+                            who,
+                            of_agent,
+                            whereabouts,
+                            missing,
+                            ended,
+                            waiters,
+                            waited,
+                        }
                     }
                     ExpectedWriter::Group(_) => {
                         let what = if what == "a barrier" { who } else { format!("{what} of {who}") };
@@ -767,6 +831,36 @@ impl Graph<'_> {
         }
     }
 
+    /// Nodes of a c10d run that have missed heartbeats. While an agent waits here it sends none.
+    pub(super) fn without_heartbeat(&self, run: &TrackedRun) -> Option<Finding> {
+        let late = run.late_after()?;
+        let is_late = |node: &&TrackedNode| self.now.since(node.last_heartbeat) >= late;
+        let may_send = |node: &&TrackedNode| {
+            let client = node.conn.and_then(|conn| self.store.clients.get(&conn));
+            client.is_some_and(|client| {
+                let ip = client.peer.ip();
+                !self.store.waited_just_now(client, self.now)
+                    && self.links.away_at(ip).is_none()
+                    && self.links.back_for(ip, self.now).is_none_or(|since| since >= late)
+            })
+        };
+        let there = || run.participants().filter(|node| node.gone.is_none() && !node.finished);
+        if self.now.since(self.awake_since) < late {
+            return None;
+        }
+        let silent: Vec<_> = there().filter(is_late).filter(may_send).collect();
+        let others = there().any(|node| !is_late(&node));
+        if !others && silent.len() < there().count() {
+            return None;
+        }
+        let since = silent.iter().map(|node| node.last_heartbeat).max()?;
+        let nodes = Names::of(silent.iter().map(|node| node.label()));
+        let about = nodes.to_string();
+        let reason = Reason::NoHeartbeat { nodes, silent: Elapsed(self.now.since(since)), others };
+        let heard_of = silent.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
+        Some(Finding::new(reason, about, since).seen(heard_of))
+    }
+
     /// Why one wait lasts, in a sentence.
     pub(super) fn because(&self, traced: &Traced) -> Option<String> {
         let run = traced.run.as_ref().and_then(|key| self.runs.get(key));
@@ -774,10 +868,13 @@ impl Graph<'_> {
             Root::At { writer: ExpectedWriter::LastAtExit, .. } => {
                 let running = run.into_iter().flat_map(TrackedRun::still_running);
                 let running = Names::of(running.map(TrackedNode::label));
-                if running.is_empty() {
-                    "the other nodes have not finished".into()
-                } else {
-                    format!("still running: {running}")
+                let dead = run.into_iter().flat_map(TrackedRun::participants).filter(|node| node.is_dead());
+                let dead = Names::of(dead.map(TrackedNode::label));
+                match (running.is_empty(), dead.is_empty()) {
+                    (true, true) => "the other nodes have not finished".into(),
+                    (true, false) => format!("died or failed: {dead}"),
+                    (false, true) => format!("still running: {running}"),
+                    (false, false) => format!("still running: {running}; died or failed: {dead}"),
                 }
             }
             Root::At { writer, what, whereabouts } => {

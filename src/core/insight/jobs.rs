@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Settings;
 use super::expect::{Plan, Plans};
@@ -23,6 +24,9 @@ pub(super) struct Jobs {
     /// The barriers of the native rendezvous at which somebody waits.
     pub(super) barriers: Vec<OpenBarrier>,
     pub(super) links: Links,
+    looked: Timestamp,
+    /// Since when this server has looked without a long pause: what comes late was not held up here.
+    pub(super) awake_since: Timestamp,
     pub(super) plans: Plans,
     pub(super) totals: Totals,
     max_runs: usize,
@@ -44,6 +48,8 @@ impl Jobs {
             runs: BTreeMap::new(),
             barriers: Vec::new(),
             links: Links { grace, ..Links::default() },
+            looked: Timestamp::default(),
+            awake_since: Timestamp::default(),
             plans: Plans::new(nodes),
             totals: Totals::default(),
             max_runs,
@@ -52,6 +58,15 @@ impl Jobs {
             was_short: false,
             wants_room: false,
         }
+    }
+
+    /// The server looks at what is known.
+    pub(super) fn look(&mut self, now: Timestamp) {
+        const PAUSE: Duration = Duration::from_secs(2);
+        if now.since(self.looked) >= PAUSE {
+            self.awake_since = now;
+        }
+        self.looked = now;
     }
 
     /// Lets more be known of a run, as far as there is room.
@@ -103,7 +118,8 @@ impl Jobs {
 
     /// The graph of the waits in a store.
     pub(super) fn graph(&self, port: u16, now: Timestamp) -> Option<Graph<'_>> {
-        self.stores.get(&port).map(|store| Graph { store, runs: &self.runs, links: &self.links, now })
+        let (runs, links, awake_since) = (&self.runs, &self.links, self.awake_since);
+        self.stores.get(&port).map(|store| Graph { store, runs, links, awake_since, now })
     }
 
     /// The name of a connection, for people.

@@ -94,12 +94,14 @@ fn announced<'a>(plan: &'a Plan, there: &'a HashSet<&str>) -> impl Iterator<Item
 
 /// Nodes that had joined, and died or were taken out of the round.
 fn gone<'a>(run: &'a TrackedRun, there: &'a HashSet<&str>) -> impl Iterator<Item = MissingNode> + 'a {
+    let earlier = run.life().earlier.iter().filter(|node| node.died && !there.contains(node.name.as_str()));
+    let earlier = earlier.map(|node| known(node.name.clone(), None, DIED, Some(node.last_seen)));
     let died = run.nodes().iter().filter(|node| node.gone.is_some() && !node.finished);
     let died = died.filter(|node| !there.contains(node.name.as_str()));
-    let died = died.map(|node| known(node.name.clone(), node.rank, DIED, node.gone));
+    let died = earlier.chain(died.map(|node| known(node.name.clone(), node.rank, DIED, node.gone)));
     // A frozen agent, or one that is cut off: others have taken it out of the round.
     let left = run.life().left.values().filter(|node| !there.contains(node.name.as_str()));
-    died.chain(left.map(|node| known(node.name.clone(), None, REMOVED, None)))
+    died.chain(left.filter(|node| node.is_removed).map(|node| known(node.name.clone(), None, REMOVED, None)))
 }
 
 /// Whether it is missing because it is gone: it had joined.
@@ -118,7 +120,10 @@ fn named<'a>(
     let named = named.map(|name| known(name.clone(), None, "named", None));
     let earlier = run.life().earlier.iter().filter(|node| !there.contains(node.name.as_str()));
     let earlier = earlier.map(|node| known(node.name.clone(), None, "earlier_round", Some(node.last_seen)));
-    named.chain(earlier)
+    // Those that have left by themselves are about to come again.
+    let left =
+        run.life().left.values().filter(|node| !node.is_removed && !there.contains(node.name.as_str()));
+    named.chain(earlier).chain(left.map(|node| known(node.name.clone(), None, "earlier_round", None)))
 }
 
 /// Node ranks of a static run that have not written their role.

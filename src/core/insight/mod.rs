@@ -277,6 +277,7 @@ impl Insight {
         const LOOK_EVERY: Duration = Duration::from_millis(1500);
         let Self { settings, jobs, told, pasts, looked, waits_told } = self;
         let epoch = Epoch(settings.epoch);
+        jobs.look(now);
         let mut look = Look { jobs, told, explain_after: settings.explain_after, epoch, now };
         look.decide_roles();
         look.match_agents();

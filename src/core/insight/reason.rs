@@ -81,7 +81,14 @@ pub enum Reason {
     /// The links of relays were away for too long, and their clients are gone.
     LinkLost { links: Names, clients: usize, grace: Elapsed },
     /// Nodes whose connections are open stopped sending heartbeats, and another node took them out of the round.
-    NodeRemoved { nodes: Names, by: String, silent: Elapsed, left: u32 },
+    NodeRemoved { nodes: Names, by: String, silent: Elapsed, left: u32, joining: bool },
+    /// Nodes whose connections are open have stopped sending heartbeats.
+    NoHeartbeat {
+        nodes: Names,
+        silent: Elapsed,
+        /// Others go on.
+        others: bool,
+    },
     /// Worker processes ended before all ranks had met.
     RankLost { ranks: Names, joined: u32, world_size: Option<u32> },
     /// Worker processes ended while others go on.
@@ -98,8 +105,10 @@ pub enum Reason {
     RankZeroSlow {
         what: String,
         who: String,
+        /// It is the agent of node rank 0, and no worker.
+        of_agent: bool,
         whereabouts: Whereabouts,
-        /// All ranks that have not come, if that is why.
+        /// All ranks or nodes that have not come, if that is why.
         missing: Names,
         /// Processes that connected and ended without telling their rank.
         ended: Names,
@@ -216,6 +225,8 @@ pub enum Reason {
     WorkersElsewhere { address: String },
     /// Some nodes have finished and wait for the nodes that still train.
     ExitBarrier { arrived: u32, nodes: Option<u32>, running: Names, dead: Names, waited: Elapsed },
+    /// Agents wait for the state of their rendezvous, which was dropped.
+    StateDropped { run_id: String, waiters: usize, waited: Elapsed },
     /// A rank's watchdog reported a time-out.
     WatchdogFired { who: String },
     /// The rendezvous state cannot be read.
@@ -239,7 +250,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 65] = [
+    pub const CODES: [&'static str; 67] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -253,6 +264,7 @@ impl Reason {
         "node_died_joining",
         "node_died",
         "node_removed",
+        "no_heartbeat",
         "node_cut_off",
         "link_away",
         "link_lost",
@@ -285,6 +297,7 @@ impl Reason {
         "foreign_client",
         "workers_elsewhere",
         "exit_barrier",
+        "state_dropped",
         "watchdog_fired",
         "unreadable_state",
         "stands_by",
@@ -323,6 +336,7 @@ impl Reason {
             Self::NodeDiedJoining { .. } => "node_died_joining",
             Self::NodeDied { .. } => "node_died",
             Self::NodeRemoved { .. } => "node_removed",
+            Self::NoHeartbeat { .. } => "no_heartbeat",
             Self::NodeCutOff { .. } => "node_cut_off",
             Self::LinkAway { .. } => "link_away",
             Self::LinkLost { .. } => "link_lost",
@@ -355,6 +369,7 @@ impl Reason {
             Self::ForeignClient { .. } => "foreign_client",
             Self::WorkersElsewhere { .. } => "workers_elsewhere",
             Self::ExitBarrier { .. } => "exit_barrier",
+            Self::StateDropped { .. } => "state_dropped",
             Self::WatchdogFired { .. } => "watchdog_fired",
             Self::UnreadableState { .. } => "unreadable_state",
             Self::StandsBy { .. } => "stands_by",
@@ -390,6 +405,8 @@ impl Reason {
             | Self::WaitingForRank { .. }
             | Self::WaitingForGroup { .. }
             | Self::LeftOver { .. }
+            | Self::NoHeartbeat { .. }
+            | Self::StateDropped { .. }
             | Self::RanksEnded { .. }
             | Self::WaitsForRank { .. }
             | Self::ClosedUnfinished { .. }
@@ -427,11 +444,13 @@ impl Reason {
     }
 
     /// How long it has to last before it is said. That some ranks have ended is no guess, and only good to know; that
-    /// they ended soon is a warning, which jobs of a few seconds should not get when their ranks end one by one.
+    /// they ended soon is a warning, which jobs of a few seconds should not get when their ranks end one by one. A node
+    /// that has missed heartbeats has been silent for long enough.
     pub fn lasts_for(&self, explain_after: Duration) -> Duration {
         const ENDED: Duration = Duration::from_secs(5);
         match self {
             Self::RanksEnded { soon: None, .. } => explain_after.min(ENDED),
+            Self::NoHeartbeat { .. } => Duration::ZERO,
             _ => explain_after,
         }
     }
@@ -450,6 +469,8 @@ impl Reason {
                 | Self::WaitingForKey { .. }
                 | Self::WaitingAtBarrier { .. }
                 | Self::LeftOver { .. }
+                | Self::NoHeartbeat { .. }
+                | Self::StateDropped { .. }
                 | Self::ExitBarrier { .. }
                 | Self::RanksEnded { .. }
                 | Self::StandsBy { .. }

@@ -34,12 +34,12 @@ fn a_change_is_a_line() {
     later.now += 3.0;
     let mut first = later.runs.remove(0);
     first.state = RunState::LastCall;
-    first.nodes.joined = 4;
+    first.nodes.joined = 3;
     first.nodes.gone = 1;
     first.explanation.as_mut().expect("one").holds = false;
     later.runs = vec![first];
     insta::assert_snapshot!(lines(Some(&all(runs())), &all(later)).join("\n"), @r"
-    22:15:03 train-llm round 0: last call, 4/4 nodes, 1 node gone
+    22:15:03 train-llm round 0: last call, 3/4 nodes, 1 node gone
     22:15:03 static-job: no longer shown
     22:15:03 over: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 has been missing for 41 s (4 by the pods' announcements)
     ");

@@ -63,11 +63,11 @@ fn many(n: u32, joined: u32) -> Run {
 #[test]
 fn nodes_that_wait_for_the_next_round_count_as_there() {
     let mut run = complete(RunState::Restarting);
-    run.summary.nodes = NodeCounts { joined: 1, gone: 1, waiting: 3, ..run.summary.nodes };
+    run.summary.nodes = NodeCounts { joined: 0, gone: 1, waiting: 3, ..run.summary.nodes };
     assert_eq!(
         overview(&[&run], 150).lines().next(),
         Some(
-            "train-llm round 0  [##################xxxxxx] 4/4 nodes  restarting for 2 min 5 s  gone: 1  waiting for the next round: 3"
+            "train-llm round 0  [##################xxxxxx] 3/4 nodes  restarting for 2 min 5 s  gone: 1  waiting for the next round: 3"
         )
     );
 }
@@ -324,8 +324,8 @@ fn clients_that_are_in_no_run_are_counted() {
     let shown = |connections| {
         runs(&RunList { connections, ..list.clone() }, &details, TextWriter::new(None, false)).text()
     };
-    insta::assert_snapshot!(shown(1), @"no runs: 1 client is connected, and has used none of PyTorch's keys yet, as before the first exchange of a process group");
-    insta::assert_snapshot!(shown(2), @"no runs: 2 clients are connected, and have used none of PyTorch's keys yet, as before the first exchange of a process group");
+    insta::assert_snapshot!(shown(1), @"no runs: 1 client is connected, and has used none of PyTorch's keys yet, as before the first exchange of a process group; or their run was forgotten");
+    insta::assert_snapshot!(shown(2), @"no runs: 2 clients are connected, and have used none of PyTorch's keys yet, as before the first exchange of a process group; or their run was forgotten");
 }
 
 #[test]

@@ -16,7 +16,7 @@ impl Reason {
             }
             Self::NodesMissing { expected: None, .. } => {
                 "tell the server how many are expected (rallypoint ctl expect RUN N, or serve --nodes), and look which \
-                 pods have not started or do not reach this server"
+                 pods have not started, do not reach this server, or have another --nnodes or --rdzv-id"
             }
             Self::PodsMissing { .. } => {
                 "look at the missing pod: is it scheduled, has its image come, does it reach this server's admin port?"
@@ -28,8 +28,14 @@ impl Reason {
                 "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?"
             }
             Self::WaitingForNode { whereabouts: Whereabouts::Gone { .. }, .. }
-            | Self::RankZeroSlow { whereabouts: Whereabouts::Gone { .. }, .. }
-            | Self::WaitingForRank { whereabouts: Whereabouts::Gone { .. }, .. } => {
+            | Self::RankZeroSlow {
+                whereabouts: Whereabouts::Gone { .. } | Whereabouts::NodeGone { .. },
+                ..
+            }
+            | Self::WaitingForRank {
+                whereabouts: Whereabouts::Gone { .. } | Whereabouts::NodeGone { .. },
+                ..
+            } => {
                 "look why that process ended; the others go on only when it comes back or they are restarted"
             }
             Self::WaitingForNode { whereabouts: Whereabouts::Dropped { .. }, .. }
@@ -95,11 +101,18 @@ impl Reason {
             Self::WaitingForKey { .. } => {
                 "look which part of the program writes that key, and whether its name is the same there"
             }
+            Self::RankZeroSlow { whereabouts: Whereabouts::Busy, of_agent: true, .. } => {
+                "look at that node's agent and its log: is it stopped or overloaded?"
+            }
             Self::RankZeroSlow { whereabouts: Whereabouts::Busy, .. }
             | Self::WaitingForRank { whereabouts: Whereabouts::Busy, .. } => {
                 "look at that process: is it loading or computing still, or have the ranks taken different ways?"
             }
             Self::WaitingForNode { .. } => "look at that node's agent log",
+            Self::RankZeroSlow { whereabouts: Whereabouts::NeverCame, of_agent: true, .. } => {
+                "look at the pod of node rank 0: is it scheduled, has its image come, does it reach this server, has it the same \
+                 --rdzv-id?"
+            }
             Self::RankZeroSlow { .. } => {
                 "look at rank 0's process: has it started, is it still importing or loading, did it fail to bind its \
                  port (EADDRINUSE)?"
@@ -119,13 +132,25 @@ impl Reason {
                  nodes if the job hangs"
             }
             Self::NodeDied { .. } => {
-                "look at that pod's log and events; torchrun notices when its heartbeats expire, 15 s by default"
+                "look at that pod's log and events; torchrun takes it out of the round when its heartbeats expire, 15 s by \
+                 default, and restarts nobody for that"
             }
             Self::NodeCutOff { .. } => {
                 "look at that node and its network: is it gone, or only its link? Its processes end, as their sessions are over"
             }
             Self::LinkLost { .. } => {
                 "look at that node: is it gone, or its network? A longer --link-grace rides out longer breaks"
+            }
+            Self::NoHeartbeat { others: false, .. } => {
+                "look at the nodes and at the network between them and this server: are they frozen, or is it cut off from them?"
+            }
+            Self::NoHeartbeat { .. } => {
+                "look at that node: is it frozen, overloaded, or cut off from this server? The others take it out of the round \
+                 when more heartbeats are missing"
+            }
+            Self::NodeRemoved { joining: true, .. } => {
+                "look at that node: is it frozen, overloaded, or cut off from this server? The round needs it or a \
+                 replacement; when it comes back, it joins again"
             }
             Self::NodeRemoved { .. } => {
                 "look at that node: is it frozen, overloaded, or cut off from this server? What waits for its ranks hangs \
@@ -150,7 +175,8 @@ impl Reason {
                  (--listen twice, or POST /api/v1/stores)"
             }
             Self::TwoJobs { .. } => {
-                "give each job its own store: --listen twice, or POST /api/v1/stores; then start both again"
+                "give each job its own store: --listen twice, or POST /api/v1/stores; then start both again. If they are one job, \
+                 start every node with the same --rdzv-id"
             }
             Self::TwoBackends { .. } => {
                 "start every node with the same --rdzv-backend; a second job needs another --rdzv-id"
@@ -158,18 +184,18 @@ impl Reason {
             Self::LeftOver { staying, .. } if !staying.is_empty() => {
                 "look at that node: do its workers take long to end, or is its agent frozen?"
             }
-            Self::LeftOver { redundant: false, .. } => {
-                "if the round may have more nodes, look why its agents do not restart their workers; else start every node with \
-                 the same --nnodes; a second job needs another --rdzv-id"
-            }
             Self::RoundNotComplete { .. } | Self::FewerThanExpected { .. } => {
                 "start every node with the same --nnodes; a second job needs another --rdzv-id"
+            }
+            Self::LeftOver { redundant: false, .. } => {
+                "torch stops the workers of that round to begin one with all, which may take half a minute; look at the agents \
+                 in it if that does not come about; a second job needs another --rdzv-id"
             }
             Self::NnodesDiffer { .. } => {
                 "stop what came last, or start every node again with the same --nnodes; a second job needs another --rdzv-id"
             }
             Self::LeftOver { .. } => {
-                "stop them, or raise the maximum in --nnodes on every node; a second job needs another --rdzv-id"
+                "stop what is too many, or raise the maximum in --nnodes on every node; a second job needs another --rdzv-id"
             }
             Self::NodeRankBeyond { .. } => {
                 "start every node with the same --nnodes and a --node-rank below it"
@@ -214,6 +240,10 @@ impl Reason {
             }
             Self::ExitBarrier { .. } => {
                 "look at the nodes that have not finished; agents wait for them up to 300 s"
+            }
+            Self::StateDropped { .. } => {
+                "a node that joins writes it again, and the others join it; if none is to come, restart all agents of the job \
+                 together"
             }
             Self::WatchdogFired { .. } => "look at that rank's log for the collective that timed out",
             Self::UnreadableState { .. } => {

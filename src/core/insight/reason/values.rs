@@ -158,6 +158,11 @@ pub enum Whereabouts {
         /// How long.
         for_seconds: Elapsed,
     },
+    /// It is a rank that has never been seen, and its node died this long ago.
+    NodeGone {
+        /// How long.
+        for_seconds: Elapsed,
+    },
     /// It is a node that the one with rank 0 does not count on.
     NotCounted {
         /// How many nodes that one counts on.
@@ -207,6 +212,9 @@ impl Display for Whereabouts {
             }
             Self::Gone { for_seconds } => {
                 write!(f, "its connection closed {for_seconds} ago, and nobody has taken its place")
+            }
+            Self::NodeGone { for_seconds } => {
+                write!(f, "it has not come, and its node died or failed {for_seconds} ago")
             }
             Self::Disputed => f.write_str("it may not exist, as the ranks disagree on the world size"),
             Self::LeftRound => f.write_str("it was in the round, and has left it or was taken out of it"),

@@ -249,8 +249,8 @@ impl Reason {
                 let (group, has) = (Unit::Node.count(*group), has(left_over.count()));
                 let why = match (*redundant, left_over.count()) {
                     (true, _) => ", which is the maximum",
-                    (false, 1) => " that has not taken it in",
-                    (false, _) => " that has not taken them in",
+                    (false, 1) => " that has not taken it in yet",
+                    (false, _) => " that has not taken them in yet",
                 };
                 format!("{left_over} {has} waited {waited} beside a complete round of {group}{why}")
             }
@@ -329,7 +329,7 @@ impl Reason {
                     counted(*clients, "client is", "clients are")
                 )
             }
-            Self::NodeRemoved { nodes, by, silent, left } => {
+            Self::NodeRemoved { nodes, by, silent, left, .. } => {
                 let (have, their, them) = match nodes.count() {
                     1 => ("has", "its connection is open", "it"),
                     _ => ("have", "their connections are open", "them"),
@@ -339,6 +339,14 @@ impl Reason {
                     "{nodes} {have} sent no heartbeat for {silent}, though {their}: {by} took {them} out of the round; \
                      {left} left"
                 )
+            }
+            Self::NoHeartbeat { nodes, silent, others } => {
+                let (have, their) = match nodes.count() {
+                    1 => ("has", "its connection is open"),
+                    _ => ("have", "their connections are open"),
+                };
+                let others = if *others { "others have" } else { "nor has any other node of the run" };
+                format!("{nodes} {have} sent no heartbeat for {silent}, though {their}; {others}")
             }
             Self::RankLost { ranks, joined, world_size } => {
                 let (there, are) = (of_whole(*joined, *world_size), if *joined < 2 { "is" } else { "are" });
@@ -363,7 +371,7 @@ impl Reason {
     /// What processes wait for.
     fn waits(&self) -> Option<String> {
         Some(match self {
-            Self::RankZeroSlow { what, who, whereabouts, missing, ended, waiters, waited } => {
+            Self::RankZeroSlow { what, who, whereabouts, missing, ended, waiters, waited, .. } => {
                 let (missing, ended) = (others_missing(missing, whereabouts), that_ended(ended));
                 format!("{} {waited} for {what} from {who}: {whereabouts}{missing}{ended}", clients(*waiters))
             }
@@ -411,6 +419,11 @@ impl Reason {
             Self::WaitCycle { members, waited } => {
                 format!("deadlock for {waited}: each waits for the next: {members}")
             }
+            Self::StateDropped { run_id, waiters, waited } => format!(
+                "{} {waited} for the rendezvous state of run {run_id}, which was dropped: an operator reset the store, or \
+                 had the run forgotten",
+                clients(*waiters)
+            ),
             Self::GaveUp { who, key, waited, writer, again } => {
                 let again = match (*again, who.count()) {
                     (false, _) => "",

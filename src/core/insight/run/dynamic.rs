@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::facts::{FormerNode, LeftNode};
+use super::facts::{Dying, FormerNode, LeftNode};
 use super::limits::MOST_NODES;
 use super::memory::Room;
 use super::node::{Membership, NodeId, TrackedNode};
@@ -17,7 +17,9 @@ use crate::core::protocol::rendezvous_state::{Node as Desc, RendezvousState, Utc
 
 impl FormerNode {
     fn of(node: &TrackedNode) -> Self {
-        Self { name: node.name.clone(), last_seen: node.last_heartbeat }
+        let last_seen = node.gone.unwrap_or(node.last_heartbeat);
+        let (name, label) = (node.name.clone(), node.label());
+        Self { name, label, last_seen, died: node.is_dead() }
     }
 }
 
@@ -53,7 +55,7 @@ impl TrackedRun {
         self.round.number = state.round;
         let was_complete = self.round.completed.is_some();
         let Relisted { joined, changed, waiting, is_listed, untold } =
-            self.place_nodes(state, now, plan, room);
+            self.place_nodes(state, conn, now, plan, room);
         if let [at] = changed[..]
             && self.node_of(conn).is_none()
             && self.life.nodes[at].conn.is_none()
@@ -85,7 +87,7 @@ impl TrackedRun {
             self.close(conn, writer, now, plan);
         }
         self.tell_removals(&is_listed, conn, writer, now);
-        self.let_go_of_unlisted(&is_listed);
+        self.let_go_of_unlisted(&is_listed, conn);
     }
 
     /// Another round begins: who was in the one before and is not in this is remembered, and all nodes join again.
@@ -105,10 +107,11 @@ impl TrackedRun {
         self.life.nodes.iter_mut().for_each(|node| node.membership = Membership::WaitList);
     }
 
-    /// Puts each node where the state has it.
+    /// Puts each node where the state has it that `conn` wrote.
     fn place_nodes(
         &mut self,
         state: &RendezvousState,
+        conn: ConnId,
         now: Timestamp,
         plan: &Plan,
         room: &mut Room,
@@ -139,6 +142,10 @@ impl TrackedRun {
                 relisted.is_listed[at] = true;
                 let node = &mut self.life.nodes[at];
                 if node.stamp != stamp {
+                    // What an agent writes besides when it joins comes by its keep-alive interval.
+                    if node.conn == Some(conn) && node.membership == membership && node.rank == rank {
+                        self.life.beat = self.life.beat.max(Some(now.since(node.last_heartbeat)));
+                    }
                     node.stamp = stamp;
                     node.last_heartbeat = now;
                     relisted.changed.push(at);
@@ -236,15 +243,16 @@ impl TrackedRun {
         let by = self.name_of(conn, writer);
         let left = self.participants().filter(|node| node.gone.is_none()).count();
         let left = count(left.saturating_sub(removed.len()));
+        let joining = self.round.completed.is_none();
         let about = nodes.to_string();
         let heard_of = removed.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
         let evidence: Vec<_> = heard_of.chain([self.wrote_state(&writer.who, writer, now)]).collect();
-        let reason = Reason::NodeRemoved { nodes, by, silent: Elapsed(now.since(heard)), left };
+        let reason = Reason::NodeRemoved { nodes, by, silent: Elapsed(now.since(heard)), left, joining };
         self.found(Finding::new(reason, about, now).seen(evidence));
     }
 
-    /// Nodes that are in no list any more.
-    fn let_go_of_unlisted(&mut self, is_listed: &[bool]) {
+    /// Nodes that are in no list any more, as `by` wrote it.
+    fn let_go_of_unlisted(&mut self, is_listed: &[bool], by: ConnId) {
         let mut at = 0;
         let (earlier, left) = (&mut self.life.earlier, &mut self.life.left);
         self.life.nodes.retain(|node| {
@@ -257,7 +265,7 @@ impl TrackedRun {
                 && left.len() < MOST_NODES
             {
                 let (id, name) = (node.id.clone(), node.name.clone());
-                left.insert(conn, LeftNode { id, name, label: node.label() });
+                left.insert(conn, LeftNode { id, name, label: node.label(), is_removed: conn != by });
             }
             stays
         });
@@ -280,12 +288,16 @@ impl TrackedRun {
     /// The round has its members.
     fn complete(&mut self, now: Timestamp) {
         self.round.completed = Some(now);
-        self.round.group = Some(self.joined());
-        self.life.dying.clear();
+        self.round.group = Some(self.members());
+        // Who died a moment ago and is a member all the same is waited for.
+        let nodes = &self.life.nodes;
+        let is_it = |node: &TrackedNode, one: &Dying| node.gone == Some(one.at) && node.name == one.label;
+        let is_member = |node: &&TrackedNode| node.membership == Membership::Participant;
+        self.life.dying.retain(|one| nodes.iter().filter(is_member).any(|node| is_it(node, one)));
         let started = self.round.started.unwrap_or(now);
         let Some(last) = self.participants().max_by_key(|node| node.joined) else { return };
         let reason = Reason::RoundComplete {
-            nodes: self.joined(),
+            nodes: self.members(),
             took: Elapsed(now.since(started)),
             last: last.told(),
             last_after: Elapsed(last.joined.since(started)),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::facts::Dying;
+use super::facts::{Dying, FormerNode};
 use super::limits::{MOST_NODES, SETTLE};
 use super::node::Membership;
 use super::tracked::TrackedRun;
@@ -41,7 +41,7 @@ impl TrackedRun {
         let nodes = match self.kind {
             // A node that reads the state when others have been taken out of the round does not wait for those.
             RunKind::C10d if self.round.is_of_before => {
-                self.round.exit_counted.unwrap_or_else(|| arrived.max(self.joined()))
+                self.round.exit_counted.unwrap_or_else(|| arrived.max(self.members()))
             }
             RunKind::C10d => arrived,
             _ => nodes.unwrap_or(arrived),
@@ -67,7 +67,12 @@ impl TrackedRun {
         if self.node_of(conn).is_none() {
             self.match_by_pid(conn, pid, None);
         }
-        self.life.left.remove(&conn);
+        let has_left = self.life.left.remove(&conn).filter(|_| !self.round.exit.contains(&conn));
+        if let Some(left) = has_left.filter(|_| self.life.earlier.len() < MOST_NODES) {
+            let (name, label) = (left.name, left.label);
+            self.life.earlier.push(FormerNode { name, label, last_seen: now, died: true });
+        }
+        self.life.strangers.retain(|node| node.conn != Some(conn));
         let (joining, is_over) =
             (self.round.completed.is_none(), self.round.closed.is_some() || self.round.exit_done.is_some());
         let has_finished = self.round.exit.contains(&conn);

@@ -3,10 +3,11 @@
 //! A new round or life is assigned as a whole, so that no field is forgotten. The fields change in this folder; others read them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::node::{NodeId, TrackedNode};
 use super::world::World;
-use crate::api::{ExitCounts, Expected, MissingNode, RunKind, RunState};
+use crate::api::{ExitCounts, Expected, MissingNode, RunState};
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::insight::reason::{Evidence, Names};
 
@@ -40,14 +41,20 @@ pub(in crate::core::insight) struct LeftNode {
     pub(in crate::core::insight) name: String,
     /// The name with its rank.
     pub(in crate::core::insight) label: String,
+    /// Another node took it out.
+    pub(in crate::core::insight) is_removed: bool,
 }
 
 /// A node of the round before.
 #[derive(Debug)]
 pub(in crate::core::insight) struct FormerNode {
     pub(in crate::core::insight) name: String,
+    /// The name with its rank.
+    pub(in crate::core::insight) label: String,
     /// When it was last there.
     pub(in crate::core::insight) last_seen: Timestamp,
+    /// It was seen to die.
+    pub(in crate::core::insight) died: bool,
 }
 
 /// What is known of one round.
@@ -87,7 +94,7 @@ pub(in crate::core::insight) struct RoundFacts {
     /// The agent whose arrival made it complete: it asks for no more nodes than there are.
     pub(super) filled_by: Option<String>,
     pub(in crate::core::insight) over_at: Option<Timestamp>,
-    /// All that was written for it was dropped, and nobody has written it again.
+    /// All that had been written for it was dropped then; c10d: and nobody has written its state again.
     pub(in crate::core::insight) reset: Option<Timestamp>,
 }
 
@@ -120,10 +127,12 @@ pub(in crate::core::insight) struct LifeFacts {
     /// Its workers use a store of this server.
     pub(super) has_workers_here: bool,
     pub(super) world: World,
+    /// c10d: the longest time between two heartbeats of a node.
+    pub(super) beat: Option<Duration>,
     /// A node that came to a round that was full for others, and asks for more nodes than they do.
     pub(in crate::core::insight) asks_for_more: Option<String>,
-    /// An agent of another backend came while others were there.
-    pub(in crate::core::insight) other_backend: Option<(RunKind, Timestamp)>,
+    /// c10d: agents of the static rendezvous that have the same run id. They and the nodes never meet.
+    pub(in crate::core::insight) strangers: Vec<TrackedNode>,
 }
 
 /// What has been reported about a run.

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::facts::AssignedRanks;
+use super::facts::{AssignedRanks, RoundFacts};
 use super::limits::MOST_NODES;
 use super::memory::Room;
 use super::node::{Membership, NodeId, TrackedNode};
@@ -23,7 +23,13 @@ impl TrackedRun {
         plan: &Plan,
         room: &mut Room,
     ) {
-        if self.round.over_at.is_some() || self.round.exit_done.is_some_and(|at| at < now) {
+        let is_over = self.round.over_at.is_some() || self.round.exit_done.is_some_and(|at| at < now);
+        if self.kind == RunKind::C10d && !is_over {
+            let name = self.name_for(&NodeId::Rank(rank), plan);
+            self.meet_stranger(static_node(rank, name, conn, (peer, pid), now));
+            return;
+        }
+        if is_over {
             self.follow_static();
         }
         // Rank 0 takes no notice of a node that it does not count on, however often it comes.
@@ -39,7 +45,6 @@ impl TrackedRun {
             of_round.for_each(|node| node.membership = Membership::WaitList);
         }
         self.round.started.get_or_insert(now);
-        self.round.reset = None;
         if self.round.roles.len() >= MOST_NODES {
             return;
         }
@@ -51,24 +56,7 @@ impl TrackedRun {
             self.round.let_go = self.round.let_go.saturating_add(u32::from(is_new));
             return;
         }
-        let node = TrackedNode {
-            id,
-            name,
-            conn: Some(conn),
-            peer: Some(peer),
-            pid,
-            rank: Some(rank),
-            membership: Membership::Participant,
-            membership_since: now,
-            joined: now,
-            last_heartbeat: now,
-            stamp: 0,
-            gone: None,
-            finished: false,
-            asks_not_for: None,
-            has_no_agent: false,
-        };
-        self.life.nodes.push(node);
+        self.life.nodes.push(static_node(rank, name, conn, (peer, pid), now));
         self.life.nodes.sort_by_key(|node| node.rank);
         if let Some(at) = self.life.nodes.iter().position(|node| node.rank == Some(rank)) {
             self.tell_joins(&[at], now);
@@ -109,16 +97,46 @@ impl TrackedRun {
         self.life.heirs.contains(&conn)
     }
 
+    /// A node of the static rendezvous has come to a run of c10d agents.
+    fn meet_stranger(&mut self, stranger: TrackedNode) {
+        self.life.strangers.retain(|other| other.conn != stranger.conn);
+        if self.life.strangers.len() < MOST_NODES {
+            self.life.strangers.push(stranger);
+        }
+        self.touch();
+    }
+
+    /// A c10d agent has come: from now on this is a run of such agents, with whom those that are there never meet.
+    pub(super) fn give_way(&mut self) {
+        self.kind = RunKind::C10d;
+        self.life.strangers = std::mem::take(&mut self.life.nodes);
+        self.life.strangers.retain(|node| node.gone.is_none() && !node.finished);
+        if self.round.over_at.is_none() {
+            self.round = RoundFacts::default();
+        }
+    }
+
     /// Another job follows one that is over. Nodes that came too late for that one wait for the others of this one.
     fn follow_static(&mut self) {
         let stays = |node: &TrackedNode| {
-            node.membership == Membership::Participant && node.gone.is_none() && !node.finished
+            matches!(node.id, NodeId::Rank(_))
+                && node.membership == Membership::Participant
+                && node.gone.is_none()
+                && !node.finished
         };
-        let nodes: Vec<_> = self.life.nodes.iter().filter(|node| stays(node)).cloned().collect();
+        let known = self.life.nodes.iter().chain(&self.life.strangers);
+        let nodes: Vec<_> = known.filter(|node| stays(node)).cloned().collect();
         self.restart(0);
+        (self.kind, self.has_state) = (RunKind::Static, false);
         self.round.roles = nodes.iter().filter_map(|node| node.rank).collect();
         self.round.started = nodes.iter().map(|node| node.joined).min();
         self.life.nodes = nodes;
+    }
+
+    /// Nodes that have not come, as far as the ranks of those that have show it.
+    pub(in crate::core::insight) fn never_came(&self) -> impl Iterator<Item = u32> {
+        let highest = self.participants().filter_map(|node| node.rank).max().unwrap_or_default();
+        (0..highest).filter(|&rank| self.node_of_rank(rank).is_none())
     }
 
     /// The number of nodes that the one with rank 0 hands out ranks to.
@@ -183,5 +201,31 @@ impl TrackedRun {
             last_after: Elapsed(last.joined.since(started)),
         };
         self.finds(reason, format!("round {}", self.round.number), at);
+    }
+}
+
+fn static_node(
+    rank: u32,
+    name: String,
+    conn: ConnId,
+    (peer, pid): (SocketAddr, Option<u32>),
+    now: Timestamp,
+) -> TrackedNode {
+    TrackedNode {
+        id: NodeId::Rank(rank),
+        name,
+        conn: Some(conn),
+        peer: Some(peer),
+        pid,
+        rank: Some(rank),
+        membership: Membership::Participant,
+        membership_since: now,
+        joined: now,
+        last_heartbeat: now,
+        stamp: 0,
+        gone: None,
+        finished: false,
+        asks_not_for: None,
+        has_no_agent: false,
     }
 }

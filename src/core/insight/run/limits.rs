@@ -10,3 +10,7 @@ pub(super) const MOST_MOMENTS: usize = 256;
 pub(in crate::core::insight) const MISSING_SHOWN: usize = 1024;
 /// Things that happen at the same time are reported together after this long.
 pub(in crate::core::insight) const SETTLE: Duration = Duration::from_millis(1500);
+/// Heartbeats that a node has missed when it is silent. torch takes it out of the round after one more.
+pub(super) const LATE: u32 = 2;
+/// It is not before so long.
+pub(super) const LATEST: Duration = Duration::from_secs(10);

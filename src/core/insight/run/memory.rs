@@ -49,6 +49,7 @@ impl TrackedRun {
     pub(in crate::core::insight) fn memory(&self) -> usize {
         const RUN: usize = 2 * size_of::<TrackedRun>();
         let nodes = if self.native.is_some() { 0 } else { self.life.nodes.len() };
+        let nodes = nodes.saturating_add(self.life.strangers.len());
         let ranks =
             [self.life.world.ranks.len(), self.life.world.former.len()].map(|n| n.saturating_mul(RANK));
         let texts =

@@ -44,10 +44,7 @@ impl TrackedRun {
             self.follow_other(now);
         }
         let finished = self.round.exit_done.is_some();
-        let closed = self.round.closed.filter(|_| self.has_state);
-        if kind != self.kind && !self.agents.is_empty() && !self.agents.contains(&conn) {
-            self.life.other_backend.get_or_insert((kind, now));
-        }
+        let closed = self.round.closed.filter(|_| self.has_state && kind == RunKind::C10d);
         if self.agents.is_empty() && self.kind == RunKind::Static && !self.life.nodes.is_empty() {
             // Nobody goes on with what was before, even if that has not been noticed yet.
             self.all_have_left(now);
@@ -57,11 +54,11 @@ impl TrackedRun {
         }
         self.life.all_gone = None;
         self.life.ended_with_server = false;
-        if self.has_state && self.round.closed.is_none() {
+        if self.has_state && self.round.closed.is_none() && kind == RunKind::C10d {
             self.round.over_at = None;
         }
         if kind == RunKind::C10d && self.kind == RunKind::Static {
-            self.kind = kind;
+            self.give_way();
         }
         closed.map(|at| ClosedBefore { at, by: self.round.closed_by.clone(), finished })
     }
@@ -159,8 +156,8 @@ impl TrackedRun {
         self.round.over_at.get_or_insert(at);
     }
 
-    /// The store has forgotten a run that was over: it is started again.
-    pub(in crate::core::insight) fn started_again(&mut self, at: Timestamp) {
+    /// The store has forgotten a run that was over: it is started again. Returns whether it begins anew with that.
+    pub(in crate::core::insight) fn started_again(&mut self, at: Timestamp) -> bool {
         let round = &self.round;
         let has_begun = round.over_at.is_none() && round.exit_done.is_none() && round.closed.is_none();
         if !has_begun {
@@ -168,6 +165,7 @@ impl TrackedRun {
             self.has_state = false;
         }
         self.finds(Reason::RunRestarted {}, "", at);
+        !has_begun
     }
 
     /// Its rendezvous state was written. If the run was over, it starts again; returns whether it does.

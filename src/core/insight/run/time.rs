@@ -139,7 +139,8 @@ impl TrackedRun {
             && self.round.assigned_at.is_some_and(|at| now.since(at) >= explain_after)
             && self.life.world.connected.is_empty()
             && !self.state.is_over();
-        if let (true, Some(address)) = (is_elsewhere, self.workers_store()) {
+        let has_died = self.node_of_rank(0).is_some_and(TrackedNode::is_dead);
+        if let (true, Some(address)) = (is_elsewhere && !has_died, self.workers_store()) {
             self.life.workers_placed = true;
             if self.round.number == 0 {
                 self.finds(Reason::WorkersElsewhere { address }, "", now);

@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::facts::{AlreadyTold, LifeFacts, Master, Native, RoundFacts, TimelineEntry};
+use super::facts::{AlreadyTold, AssignedRanks, LifeFacts, Master, Native, RoundFacts, TimelineEntry};
 use super::key::RunKey;
-use super::limits::{MOST_MOMENTS, SETTLE};
+use super::limits::{LATE, LATEST, MOST_MOMENTS, SETTLE};
 use super::node::{Membership, NodeId, TrackedNode};
 use super::world::World;
 use crate::api::{Expected, ExpectedFrom, RunKind, RunState};
@@ -128,10 +128,16 @@ impl TrackedRun {
         self.life.nodes.iter().filter(|node| node.membership == Membership::Participant)
     }
 
+    /// The nodes that have joined and are there.
     pub(in crate::core::insight) fn joined(&self) -> u32 {
-        // Nobody but the server notices when a static node dies: it has to come again.
-        let is_there = |node: &&TrackedNode| self.kind != RunKind::Static || !node.is_dead();
-        count(self.participants().filter(is_there).count()).saturating_add(self.round.let_go)
+        // torch notices a death late, or, with the static rendezvous, never.
+        let dead = self.participants().filter(|node| node.is_dead()).count();
+        self.members().saturating_sub(count(dead))
+    }
+
+    /// The nodes of the round as torch counts them: those that have died, too.
+    pub(super) fn members(&self) -> u32 {
+        count(self.participants().count()).saturating_add(self.round.let_go)
     }
 
     /// c10d: nodes that wait for the round after this one, which is complete; static: nodes that go on with the attempt
@@ -164,7 +170,7 @@ impl TrackedRun {
 
     /// Members have left the complete round for the next one. torch's agents do so all together.
     fn waits_for_next_round(&self) -> bool {
-        self.waiting() > 0 && self.round.group.is_some_and(|group| self.joined() < group)
+        self.waiting() > 0 && self.round.group.is_some_and(|group| self.members() < group)
     }
 
     pub(in crate::core::insight) fn has_agents(&self) -> bool {
@@ -181,19 +187,31 @@ impl TrackedRun {
         if self.life.world.holder(rank).is_some() {
             return self.life.world.label(rank);
         }
-        let of_node = self.round.assigned.iter().filter(|(_, ranks)| ranks.base <= rank);
-        let Some((&node, ranks)) = of_node.max_by_key(|(_, ranks)| ranks.base) else {
-            return format!("rank {rank}");
-        };
-        if rank >= ranks.world_size {
-            return format!("rank {rank}");
-        }
+        let Some((node, ranks)) = self.assigned_with(rank) else { return format!("rank {rank}") };
         let name = self.node_of_rank(node).map_or_else(|| format!("node {node}"), TrackedNode::told);
         format!("rank {rank} (local rank {} on {name})", rank.saturating_sub(ranks.base))
     }
 
+    /// The node rank of the node that was given this rank, with its ranks.
+    fn assigned_with(&self, rank: u32) -> Option<(u32, AssignedRanks)> {
+        let of_node = self.round.assigned.iter().filter(|(_, ranks)| ranks.base <= rank);
+        let (&node, &ranks) = of_node.max_by_key(|(_, ranks)| ranks.base)?;
+        (rank < ranks.world_size).then_some((node, ranks))
+    }
+
+    /// The node that was given this rank.
+    pub(in crate::core::insight) fn node_with(&self, rank: u32) -> Option<&TrackedNode> {
+        self.node_of_rank(self.assigned_with(rank)?.0)
+    }
+
     pub(in crate::core::insight) fn node_of(&self, conn: ConnId) -> Option<&TrackedNode> {
-        self.life.nodes.iter().find(|node| node.conn == Some(conn))
+        self.life.nodes.iter().chain(&self.life.strangers).find(|node| node.conn == Some(conn))
+    }
+
+    /// A node is silent when nothing has come of it for so long, if that is known.
+    pub(in crate::core::insight) fn late_after(&self) -> Option<Duration> {
+        let beat = self.life.beat.filter(|_| self.kind == RunKind::C10d)?;
+        Some(LATEST.max(LATE * beat))
     }
 
     pub(in crate::core::insight) fn node_of_rank(&self, rank: u32) -> Option<&TrackedNode> {

@@ -30,7 +30,7 @@ struct Fault {
 }
 
 /// These follow from the traffic of a run as a whole.
-const WITHOUT_EVIDENCE: [&str; 9] = [
+const WITHOUT_EVIDENCE: [&str; 8] = [
     "run_ended",
     "all_left",
     "run_finished",
@@ -38,7 +38,6 @@ const WITHOUT_EVIDENCE: [&str; 9] = [
     "ranks_complete",
     "round_complete",
     "two_jobs",
-    "two_backends",
     "node_rank_beyond",
 ];
 
@@ -677,6 +676,43 @@ fn a_process_that_never_was_a_rank_leaves_without_a_word() {
 }
 
 #[test]
+fn an_agent_that_is_frozen_is_named_before_torch_takes_it_out() {
+    let mut lab = lab();
+    lab.complete_run("job", 3);
+    let mut beats = |seconds: u32, of: &[u32]| {
+        for _ in 0..seconds / 5 {
+            lab.pass(5.0);
+            of.iter().for_each(|&n| lab.cas(n, "job", ""));
+        }
+        (lab.complaints().iter().map(ToString::to_string).collect::<Vec<_>>(), lab.now.0.as_secs_f64())
+    };
+    assert_eq!(beats(30, &[0, 1, 2]).0, Vec::<String>::new());
+    let (said, now) = beats(15, &[0, 2]);
+    let silent = "job round 0: node1 (node rank 1) has sent no heartbeat for 1";
+    assert!(said[0].starts_with(silent) && said[0].ends_with("; others have"), "{said:?} at {now}");
+    let said = beats(5, &[0, 1, 2]).0.len();
+    assert_eq!(beats(30, &[0, 1, 2]).0.len(), said, "it is back");
+}
+
+#[test]
+fn who_replaces_a_dead_node_is_not_left_over_while_torch_takes_it_in() {
+    let mut lab = lab();
+    lab.complete_run("job", 3);
+    lab.leave(1);
+    lab.pass(2.0);
+    lab.agent(7, "job");
+    lab.cas(7, "job", "redundant");
+    lab.pass(10.0);
+    // The death is noticed, and the others leave the round one by one.
+    lab.cas(0, "job", "drop:1");
+    lab.cas(7, "job", "wait");
+    lab.cas(0, "job", "leave");
+    lab.cas(0, "job", "wait");
+    lab.pass(8.0);
+    assert_eq!(lab.texts("left_over"), Vec::<&str>::new());
+}
+
+#[test]
 fn who_takes_the_place_of_a_rank_that_ended_is_not_said_to_have_ended() {
     let mut lab = lab();
     ranks(&mut lab, &[0, 1], 3);
@@ -795,6 +831,20 @@ fn healthy_twins_are_silent() {
             lab.ping(0);
             lab.wait(0, &["mine"]);
         }),
+        ("a static job follows a c10d job with the same id", |lab| {
+            lab.complete_run("none", 2);
+            lab.pass(10.0);
+            lab.reach_exit(0, "none", false);
+            lab.reach_exit(1, "none", true);
+            (0..2).for_each(|n| lab.leave(n));
+            lab.pass(3.0);
+            static_run(lab, "none", 2);
+            lab.pass(20.0);
+            assert_eq!(lab.run("none").summary.kind, RunKind::Static);
+            lab.exit_static(0, "none", false);
+            lab.exit_static(1, "none", true);
+            (0..2).for_each(|n| lab.leave(n));
+        }),
         ("env: a program polls for a key of its own", |lab| {
             ranks(lab, &[0, 1], 2);
             for _ in 0..30 {
@@ -883,10 +933,135 @@ fn faults_of_backends() {
                 lab.cas(1, "job", "join");
             },
             code: "two_backends",
-            says: &["static", "c10d"],
+            says: &["static (node 0 at 10.77.0.10)", "c10d (node1)"],
             remedy: "same --rdzv-backend",
             within: FACT,
-            never: &[],
+            never: &["no heartbeat", "have joined", "has joined", "node rank 0: "],
+        },
+        Fault {
+            name: "c10d agents, and one of the static rendezvous with their id",
+            play: |lab| {
+                for n in 0..2 {
+                    lab.agent(n, "job");
+                    lab.cas(n, "job", "join");
+                }
+                lab.pass(1.0);
+                lab.static_node(2, "job", 2, 3);
+                lab.pass(2.0);
+                lab.cas(0, "job", "");
+            },
+            code: "two_backends",
+            says: &["static (node 2 at 10.77.0.12)", "c10d (node0 and node1)"],
+            remedy: "same --rdzv-backend",
+            within: FACT,
+            never: &["took", "have joined", "node rank 0: "],
+        },
+        Fault {
+            name: "c10d: no agent is heard of any more, though all are connected",
+            play: |lab| {
+                lab.complete_run("job", 2);
+                for _ in 0..2 {
+                    lab.pass(5.0);
+                    (0..2).for_each(|n| lab.cas(n, "job", ""));
+                }
+                lab.pass(10.0);
+            },
+            code: "no_heartbeat",
+            says: &[
+                "node0 (node rank 0) and node1 (node rank 1) have sent no heartbeat for",
+                "nor has any other",
+            ],
+            remedy: "network between them and this server",
+            within: FACT,
+            never: &["died", "; others have"],
+        },
+        Fault {
+            name: "c10d: a node dies before its rank has come here",
+            play: |lab| {
+                lab.complete_run("job", 3);
+                for n in [0, 2] {
+                    lab.worker(10 + n, &format!("10.77.0.{}", 10 + n));
+                    lab.publish(10 + n, n, 3);
+                    lab.wait_for_rank(10 + n, 1);
+                }
+                lab.pass(1.0);
+                lab.leave(1);
+            },
+            code: "waiting_for_rank",
+            says: &["rank 1 (local rank 0 on node1): it has not come, and its node died or failed"],
+            remedy: "look why that process ended",
+            within: WAIT,
+            never: &["has it started"],
+        },
+        Fault {
+            name: "c10d: an operator resets the store while the job trains",
+            play: |lab| {
+                lab.complete_run("job", 2);
+                lab.pass(5.0);
+                lab.reset();
+                lab.forget_state("job");
+                (0..2).for_each(|n| lab.wait(n, &["/torch.rendezvous.job"]));
+            },
+            code: "state_dropped",
+            says: &[
+                "2 processes have waited",
+                "the rendezvous state of run job",
+                "an operator reset the store",
+            ],
+            remedy: "restart all agents",
+            within: WAIT,
+            never: &["deadlock", "died", "have joined"],
+        },
+        Fault {
+            name: "c10d: a node dies a moment before the last one makes the round complete",
+            play: |lab| {
+                for n in 0..3 {
+                    lab.agent(n, "job");
+                    lab.cas(n, "job", "join");
+                }
+                lab.pass(1.0);
+                lab.leave(1);
+                lab.agent(3, "job");
+                lab.pass(0.3);
+                lab.cas(3, "job", "join complete");
+            },
+            code: "node_died_joining",
+            says: &["node1 died or failed", "3 of 4 nodes left"],
+            remedy: "log and events",
+            within: FACT,
+            never: &["no heartbeat"],
+        },
+        Fault {
+            name: "c10d: of two nodes that died while joining, torch has taken out one",
+            play: |lab| {
+                for n in 0..4 {
+                    lab.agent(n, "job");
+                    lab.cas(n, "job", if n == 3 { "join complete" } else { "join" });
+                }
+                lab.pass(5.0);
+                (0..4).for_each(|n| lab.cas(n, "job", if n == 0 { "next join" } else { "join" }));
+                [1, 2].into_iter().for_each(|n| lab.leave(n));
+                lab.pass(3.0);
+                lab.cas(0, "job", "drop:1");
+            },
+            code: "nodes_missing",
+            says: &["2 of 4 nodes have joined", "gone: node1 and node2"],
+            remedy: "look why the nodes that are gone",
+            within: WAIT + 6.0,
+            never: &["has been missing", "have been missing"],
+        },
+        Fault {
+            name: "static: nodes of one job have different ids",
+            play: |lab| {
+                lab.static_node(0, "job", 0, 3);
+                lab.static_node(1, "job", 1, 3);
+                lab.static_node(2, "jbo", 2, 3);
+            },
+            code: "rank_zero_slow",
+            says: &["jbo: ", "node rank 0: it has not come", "missing: node 0 and node 1"],
+            remedy: "same --rdzv-id",
+            within: WAIT,
+            never: &["two jobs", "EADDRINUSE"],
         },
         Fault {
             name: "c10d: an agent closes the run after a failure",

@@ -112,8 +112,17 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 by: "train-llm-0 (node rank 0)".into(),
                 silent: secs(15.0),
                 left: 2,
+                joining: false,
             },
             "A torchrun agent is connected, but its heartbeats have stopped for 15 s (`keep_alive_interval` and its maximum), and another agent took it out of the round. Nobody is told to restart.",
+        ),
+        (
+            Reason::NoHeartbeat {
+                nodes: names(&["train-llm-2 (node rank 2)"]),
+                silent: secs(11.0),
+                others: true,
+            },
+            "A torchrun agent is connected and waits for nothing here, but has missed two heartbeats. The time between two is learned from the run: 5 s, unless `keep_alive_interval` says otherwise.",
         ),
         (
             Reason::NodeCutOff {
@@ -154,6 +163,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
             Reason::RankZeroSlow {
                 what: "the NCCL id".into(),
                 who: "rank 0".into(),
+                of_agent: false,
                 whereabouts: Whereabouts::Unknown,
                 missing: Names::default(),
                 ended: Names::default(),
@@ -366,6 +376,10 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "Some agents have finished and wait for the others.",
         ),
         (
+            Reason::StateDropped { run_id: "train-llm".into(), waiters: 4, waited: secs(31.0) },
+            "c10d agents are connected, and what they share was dropped by `rallypoint ctl reset` or `ctl forget`. They hang.",
+        ),
+        (
             Reason::WatchdogFired { who: "rank 3".into() },
             "A rank wrote `exception_dump` or `remote_error`: NCCL's watchdog does so when a collective times out.",
         ),
@@ -530,7 +544,11 @@ fn page() -> String {
             Severity::Warning => "warning",
             Severity::Error => "error",
         };
-        let when_said = if reason.is_waiting() { ", after `--explain-after`" } else { "" };
+        let when_said = if reason.is_waiting() && !matches!(reason, Reason::NoHeartbeat { .. }) {
+            ", after `--explain-after`"
+        } else {
+            ""
+        };
         let remedy = match reason.remedy() {
             "" => String::new(),
             remedy => format!("\nRemedy: {remedy}{}\n", if remedy.ends_with('?') { "" } else { "." }),

@@ -57,16 +57,16 @@ function progress(run) {
   if (run.kind === "env" || ranksMissing) return { joined: published, gone: isOver(run) ? 0 : ranks?.gone || 0, of: ranks?.expected ?? null, what: "ranks" };
   const expected = nodes.expected;
   const of = !expected ? null : run.state === "last_call" ? expected.max
-    : run.state === "joining" ? expected.min : Math.max(expected.min, nodes.joined);
+    : run.state === "joining" ? expected.min : Math.max(expected.min, nodes.joined + nodes.gone);
   // Who waits for the next round is there.
   const again = run.state === "restarting" ? nodes.waiting : 0;
-  return { joined: nodes.joined + again, gone: nodes.gone, of, what: "nodes" };
+  return { joined: nodes.joined + nodes.gone + again, gone: nodes.gone, of, what: "nodes" };
 }
 
 function fraction(run) {
-  const { joined, of, what } = progress(run), range = run.nodes.expected;
+  const { joined, gone, of, what } = progress(run), there = what === "nodes" ? joined - gone : joined, range = run.nodes.expected;
   const written = range && range.min !== range.max && what === "nodes" ? `${range.min}:${range.max}` : of ?? "?";
-  return `${joined}/${written} ${what}`;
+  return `${there}/${written} ${what}`;
 }
 
 function sentenceOf(run) {

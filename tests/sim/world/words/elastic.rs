@@ -158,6 +158,7 @@ impl RunOf<'_> {
                 let is_out = |moment: &Moment, it: &AgentNow| it.is_alive && !self.is_part(moment, it);
                 self.all(&names(facts, "nodes"), is_out, "is in it, or dead")
             }
+            "no_heartbeat" => self.all(&names(facts, "nodes"), |_, it| it.is_alive, "is dead"),
             "run_ended" | "all_left" => {
                 self.was(|moment| !self.agents(moment).any(|it| it.is_alive && it.is_known), "some are there")
             }
@@ -230,7 +231,7 @@ impl RunOf<'_> {
                 self.was_one(no, |moment, it| self.is_part(moment, it)) && self.was_one(no, is_there)
             };
             let were_there = (0..self.world.elastic.processes.len()).filter(was_there).count();
-            yes(were_there >= (nodes.joined - nodes.gone) as usize, "so many were not there")?;
+            yes(were_there >= nodes.joined as usize, "so many were not there")?;
         }
         match shown.summary.state {
             RunState::Finished => self.were(1, |_, it| it.has_finished, "nobody has finished"),

@@ -121,7 +121,7 @@ impl RunOf<'_> {
         let (nodes, state) = (&shown.summary.nodes, shown.summary.state);
         if !state.is_over() {
             let is_there = |it: &AgentNow| it.has_told && (it.is_alive || it.has_finished);
-            let there = nodes.joined.saturating_sub(nodes.gone) as usize;
+            let there = nodes.joined as usize;
             self.were(there, |_, it| is_there(it) || self.world.server_life > 1, "so many were not there")?;
         }
         match state {

@@ -570,6 +570,12 @@ impl World for Truth {
                 // The one that wrote it may join with that.
                 any(&|m| [left, left + 1].contains(&m.count(Place::In)), "not so many left")
             }
+            "no_heartbeat" => {
+                let is_silent = |_: &Moment, agent: &Agent| {
+                    agent.connected && agent.beat < at - 2.0 * HEARTBEAT + 2.0 && !agent.finished
+                };
+                self.all(at, &names(facts, "nodes"), is_silent)
+            }
             "all_left" => any(&|m| m.agents.iter().all(|agent| !agent.connected), "some are there"),
             "run_finished" => {
                 let nodes = number(facts, "nodes");
@@ -660,7 +666,7 @@ impl World for Truth {
         if is_over {
             return Ok(());
         }
-        let joined = (nodes.joined - nodes.gone) as usize;
+        let joined = nodes.joined as usize;
         // Who has finished has left nobody alone.
         let is_counted = |agent: &&Agent| agent.place == Place::In && (agent.connected || agent.finished);
         let counted = moment.agents.iter().filter(is_counted).count();
