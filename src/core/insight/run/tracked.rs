@@ -211,7 +211,7 @@ impl TrackedRun {
     /// A node is silent when nothing has come of it for so long, if that is known.
     pub(in crate::core::insight) fn late_after(&self) -> Option<Duration> {
         let beat = self.life.beat.filter(|_| self.kind == RunKind::C10d)?;
-        Some(LATEST.max(LATE * beat))
+        Some(LATEST.max(beat.saturating_mul(LATE)))
     }
 
     pub(in crate::core::insight) fn node_of_rank(&self, rank: u32) -> Option<&TrackedNode> {

@@ -682,7 +682,9 @@ fn an_agent_that_is_frozen_is_named_before_torch_takes_it_out() {
     let mut beats = |seconds: u32, of: &[u32]| {
         for _ in 0..seconds / 5 {
             lab.pass(5.0);
-            of.iter().for_each(|&n| lab.cas(n, "job", ""));
+            for &n in of {
+                lab.cas(n, "job", "");
+            }
         }
         (lab.complaints().iter().map(ToString::to_string).collect::<Vec<_>>(), lab.now.0.as_secs_f64())
     };
@@ -1040,7 +1042,8 @@ fn faults_of_backends() {
                 }
                 lab.pass(5.0);
                 (0..4).for_each(|n| lab.cas(n, "job", if n == 0 { "next join" } else { "join" }));
-                [1, 2].into_iter().for_each(|n| lab.leave(n));
+                lab.leave(1);
+                lab.leave(2);
                 lab.pass(3.0);
                 lab.cas(0, "job", "drop:1");
             },
