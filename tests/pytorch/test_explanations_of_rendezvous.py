@@ -120,7 +120,7 @@ def test_a_node_dies_during_the_join(rallypoint_factory: Serve, jobs: Jobs, fork
     job.kill_node(1)
     explained(server, "node_died_joining", rf"job round 0: {B} died, failed or was stopped: the connection closed while joining; 1 of 3 nodes left", joined=1, expected=3)
     # torch takes a dead node for a live one until its heartbeats expire, and would complete the round with it.
-    poll(lambda: runs(server)[0]["nodes"]["joined"] == 1, "the other node drops the dead one", 30)
+    poll(lambda: runs(server)[0]["nodes"]["gone"] == 0, "the other node drops the dead one", 30)
     job.start(1, 2)
     train_to_the_end(job, 3)
     assert_silent(server, f"{B} died")
@@ -140,7 +140,7 @@ def test_a_node_dies_while_training_and_is_missed_by_name(rallypoint_factory: Se
     died = explained(server, "node_died", rf"job round 0: {B} \(node rank 1\) died, failed or was stopped: the connection closed after the round was complete; 2 nodes left", left=2)
     assert died["severity"] == "error"
     job.fail_workers()
-    explained(server, "nodes_missing", rf"job round 1: 2 of 3 nodes have joined; {B} has been missing for TIME \(3 by an earlier round\)")
+    explained(server, "nodes_missing", rf"job round 1: 2 of 3 nodes have joined and waited TIME; gone: {B} \(3 by an earlier round\)")
 
 
 def test_a_job_in_pods_is_told_by_the_names_of_its_pods(pods: Pods, rallypoint_factory: Serve, jobs: Jobs) -> None:
