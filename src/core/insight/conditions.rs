@@ -131,8 +131,8 @@ fn at_exit(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     let since = round.exit_since.filter(|_| round.exit_done.is_none())?;
     // Torch has taken these out of the round, and waits for them all the same.
     let is_of_round = |at: Timestamp| round.completed.is_some_and(|completed| at >= completed);
-    let earlier = run.life().earlier.iter().filter(|node| node.died && is_of_round(node.last_seen));
-    let died = earlier.map(|node| node.label.clone());
+    let earlier = run.life().earlier.iter().filter_map(|node| node.died.as_ref());
+    let died = earlier.filter(|died| is_of_round(died.at));
     let left = run.life().left.iter().filter(|(conn, left)| left.is_removed && !round.exit.contains(conn));
     let taken_out = left.map(|(_, left)| left.label.clone());
     let dead = run.participants().filter(|node| node.is_dead()).map(TrackedNode::label);
@@ -140,13 +140,13 @@ fn at_exit(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
         arrived: count(round.exit.len()),
         nodes: round.group,
         running: Names::of(run.still_running().map(TrackedNode::label).chain(taken_out)),
-        dead: Names::of(dead.chain(died)),
+        dead: Names::of(dead.chain(died.clone().map(|died| died.who.clone()))),
         waited: Elapsed(now.since(since)),
     };
     let closed = |node: &TrackedNode| Some(node.evidence(Seen::Closed, None, node.gone?));
     let closed = run.participants().filter(|node| node.is_dead()).filter_map(closed);
     let joined = run.still_running().map(|node| node.evidence(Seen::Joined, None, node.joined));
-    Some(of_round(run, reason, since).seen(closed.chain(joined)))
+    Some(of_round(run, reason, since).seen(closed.chain(died.cloned()).chain(joined)))
 }
 
 /// Ranks that end this soon after all have published their addresses may have been unable to connect to each other.

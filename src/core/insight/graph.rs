@@ -31,12 +31,6 @@ pub(super) enum ExpectedWriter {
     Unknown,
 }
 
-impl ExpectedWriter {
-    const fn is_worker(&self) -> bool {
-        matches!(self, Self::Rank(_) | Self::NcclRankZero)
-    }
-}
-
 /// A missing key, understood.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
@@ -379,7 +373,7 @@ impl Graph<'_> {
                             run.map_or(Whereabouts::NeverCame, |run| self.missed(run, rank))
                         }
                         ExpectedWriter::Node(rank) => {
-                            run.map_or(Whereabouts::NeverCame, |run| Self::missed_node(run, rank))
+                            run.map_or(Whereabouts::NeverCame, |run| self.missed_node(run, rank))
                         }
                         _ => Whereabouts::Unknown,
                     };
@@ -486,11 +480,16 @@ impl Graph<'_> {
     }
 
     /// Where a node is whose connection is not known. torchrun's c10d backend gives a rank only to nodes that have come.
-    fn missed_node(run: &TrackedRun, rank: u32) -> Whereabouts {
+    fn missed_node(&self, run: &TrackedRun, rank: u32) -> Whereabouts {
         if run.not_again().any(|node| node.rank == Some(rank)) {
             return Whereabouts::NotAgain;
         }
         let is_there = run.node_of_rank(rank).is_some();
+        // Static: it ended, and the others have begun another attempt since.
+        let ended = run.nodes().iter().filter(|node| node.rank == Some(rank) && node.is_dead());
+        if let (false, Some(gone)) = (is_there, ended.filter_map(|node| node.gone).max()) {
+            return Whereabouts::Gone { for_seconds: Elapsed(self.now.since(gone)) };
+        }
         match run.kind() {
             RunKind::C10d if !is_there && run.round().completed.is_some() => Whereabouts::LeftRound,
             RunKind::C10d => Whereabouts::Unknown,
@@ -535,6 +534,17 @@ impl Graph<'_> {
         }
     }
 
+    /// All ranks of which nobody is there, where others wait for `asked`. That its process ended is said already.
+    fn absent(run: &TrackedRun, asked: u32, whereabouts: &Whereabouts) -> Names {
+        let is_said = |rank: u32| rank == asked && matches!(whereabouts, Whereabouts::Gone { .. });
+        Names::of_some(run.world().absent().filter(|rank| !is_said(*rank)), |rank| {
+            match run.world().holder(rank) {
+                Some(_) => format!("{} (its connection closed)", run.rank_label(rank)),
+                None => run.rank_label(rank),
+            }
+        })
+    }
+
     fn cycle(&self, members: &[ConnId], run: Option<&TrackedRun>) -> Root {
         let wants = |conn: &ConnId| self.wait_of(*conn, run)?.view.missing.first().map(|key| wanted(key));
         let newcomer = members.iter().copied().find(|conn| wants(conn).is_some_and(|want| want.is_master));
@@ -554,8 +564,13 @@ impl Graph<'_> {
         // Waits for the same writer have the same root.
         let mut roots: HashMap<(RunKey, Option<u64>, ExpectedWriter, &str), Root> = HashMap::new();
         for (&conn, wait) in &self.store.waits {
-            let Some(first) = wait.view.missing.first().map(|key| wanted(key)) else { continue };
+            let Some(key) = wait.view.missing.first() else { continue };
+            let first = wanted(key);
             let Some(run) = self.run_of(self.store.clients.get(&conn), &first) else { continue };
+            // That is said of the node itself.
+            if self.runs.get(&run).is_some_and(|run| Self::without_ranks(run, key).is_some()) {
+                continue;
+            }
             let root = roots
                 .entry((run.clone(), first.round, first.writer, first.what))
                 .or_insert_with(|| self.root(conn, self.runs.get(&run)))
@@ -737,9 +752,8 @@ impl Graph<'_> {
     fn others(&self, run: &TrackedRun, there: &HashSet<ConnId>) -> Names {
         let is_rank = |conn| self.store.clients.get(conn).is_some_and(|client| client.rank.is_some());
         if there.iter().any(is_rank) {
-            let live = run.world().ranks.iter().filter(|(_, info)| info.gone.is_none());
-            let others = live.filter(|(_, info)| !there.contains(&info.conn));
-            return Names::of_some(others, |(&rank, _)| run.rank_label(rank));
+            let others = run.world().live().filter(|(_, info)| !there.contains(&info.conn));
+            return Names::of_some(others, |(rank, _)| run.rank_label(rank));
         }
         let live = run.participants().filter(|node| node.gone.is_none());
         let others = live.filter(|node| node.conn.is_some_and(|conn| !there.contains(&conn)));
@@ -770,21 +784,17 @@ impl Graph<'_> {
             Root::At { writer, what, whereabouts } => {
                 let (what, whereabouts) = ((*what).to_owned(), whereabouts.clone());
                 let is_now = !matches!(whereabouts, Whereabouts::WentOn);
-                let missing = match whereabouts {
-                    Whereabouts::NeverCame | Whereabouts::NotTold { .. } if writer.is_worker() => {
-                        Names::of_some(run.world().never_came(), |rank| run.rank_label(rank))
-                    }
+                let missing = match (writer, &whereabouts) {
+                    // Its own wait may be the cause.
+                    (_, Whereabouts::JustCame | Whereabouts::JustWaited) => return None,
+                    (ExpectedWriter::Rank(rank), whereabouts) => Self::absent(run, *rank, whereabouts),
                     // A static node that has come shows that there are all with lower ranks.
-                    Whereabouts::NeverCame if run.kind() == RunKind::Static => {
+                    (_, Whereabouts::NeverCame) if run.kind() == RunKind::Static => {
                         Names::of(run.never_came().map(|rank| format!("node {rank}")))
-                    }
-                    // Said of the node itself, or its own wait may be the cause.
-                    Whereabouts::NotCounted { .. } | Whereabouts::JustCame | Whereabouts::JustWaited => {
-                        return None;
                     }
                     _ => Names::default(),
                 };
-                let ended = if writer.is_worker() && !missing.is_empty() {
+                let ended = if matches!(writer, ExpectedWriter::Rank(_)) && !missing.is_empty() {
                     self.ended_near(run)
                 } else {
                     Names::default()

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::expect::Plan;
-use super::run::{MISSING_SHOWN, TrackedRun};
+use super::run::{MISSING_SHOWN, Membership, TrackedRun};
 use crate::api::{Expected, MissingNode, RunKind, RunState};
 use crate::core::gate::GateSnapshot;
 use crate::core::ids::{Timestamp, count};
@@ -94,9 +94,11 @@ fn announced<'a>(plan: &'a Plan, there: &'a HashSet<&str>) -> impl Iterator<Item
 
 /// Nodes that had joined, and died or were taken out of the round.
 fn gone<'a>(run: &'a TrackedRun, there: &'a HashSet<&str>) -> impl Iterator<Item = MissingNode> + 'a {
-    let earlier = run.life().earlier.iter().filter(|node| node.died && !there.contains(node.name.as_str()));
+    let earlier = run.life().earlier.iter().filter(|node| node.died.is_some());
+    let earlier = earlier.filter(|node| !there.contains(node.name.as_str()));
     let earlier = earlier.map(|node| known(node.name.clone(), None, DIED, Some(node.last_seen)));
-    let died = run.nodes().iter().filter(|node| node.gone.is_some() && !node.finished);
+    // The round needs none of those beside it.
+    let died = run.nodes().iter().filter(|node| node.is_dead() && node.membership != Membership::Redundant);
     let died = died.filter(|node| !there.contains(node.name.as_str()));
     let died = earlier.chain(died.map(|node| known(node.name.clone(), node.rank, DIED, node.gone)));
     // A frozen agent, or one that is cut off: others have taken it out of the round.

@@ -108,7 +108,7 @@ pub enum Reason {
         /// It is the agent of node rank 0, and no worker.
         of_agent: bool,
         whereabouts: Whereabouts,
-        /// All ranks or nodes that have not come, if that is why.
+        /// All ranks of which nobody is there, or all nodes that have not come.
         missing: Names,
         /// Processes that connected and ended without telling their rank.
         ended: Names,
@@ -121,7 +121,7 @@ pub enum Reason {
     WaitingForRank {
         rank: String,
         whereabouts: Whereabouts,
-        /// All ranks that have not come, if that is why.
+        /// All ranks of which nobody is there.
         missing: Names,
         /// Processes that connected and ended without telling their rank.
         ended: Names,

@@ -27,6 +27,13 @@ impl Reason {
             Self::NodesMissing { .. } | Self::WaitingForNode { whereabouts: Whereabouts::NeverCame, .. } => {
                 "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?"
             }
+            Self::RankZeroSlow { whereabouts: Whereabouts::Gone { .. }, missing, .. }
+            | Self::WaitingForRank { whereabouts: Whereabouts::Gone { .. }, missing, .. }
+                if !missing.is_empty() =>
+            {
+                "look why that process ended, and whether those that have not published their addresses have started; the \
+                 others go on only when all are there, or they are restarted"
+            }
             Self::WaitingForNode { whereabouts: Whereabouts::Gone { .. }, .. }
             | Self::RankZeroSlow {
                 whereabouts: Whereabouts::Gone { .. } | Whereabouts::NodeGone { .. },
@@ -64,6 +71,25 @@ impl Reason {
                 if !ended.is_empty() =>
             {
                 "look at the log of the process that ended: a failed import, too little memory, a wrong interface?"
+            }
+            Self::RankZeroSlow {
+                whereabouts: Whereabouts::NotTold { candidates, gone_for: Some(_) },
+                ..
+            }
+            | Self::WaitingForRank {
+                whereabouts: Whereabouts::NotTold { candidates, gone_for: Some(_) },
+                ..
+            } if !candidates.is_empty() => {
+                "look why the process that had this rank ended, and at those that have told no rank: what do they do before \
+                 they publish their address (a name look-up, the network interface, the program's own work)?"
+            }
+            Self::RankZeroSlow { whereabouts: Whereabouts::NotTold { candidates, .. }, missing, .. }
+            | Self::WaitingForRank {
+                whereabouts: Whereabouts::NotTold { candidates, .. }, missing, ..
+            } if !candidates.is_empty() && candidates.count() < missing.count() => {
+                "look at the processes that have told no rank: what do they do before they publish their address (a name \
+                 look-up, the network interface, the program's own work)? And the other ranks: have they started, have they \
+                 ended, do they reach this server?"
             }
             Self::RankZeroSlow { whereabouts: Whereabouts::NotTold { candidates, .. }, .. }
             | Self::WaitingForRank { whereabouts: Whereabouts::NotTold { candidates, .. }, .. }

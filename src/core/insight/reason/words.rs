@@ -66,13 +66,14 @@ fn its_connection(nodes: &Names) -> &'static str {
     if nodes.count() == 1 { "the connection" } else { "the connections" }
 }
 
-/// All ranks that have not come, if there are several.
+/// All ranks of which nobody is there, if they are others than the one that is waited for.
 fn others_missing(missing: &Names, whereabouts: &Whereabouts) -> String {
-    let are = match whereabouts {
-        Whereabouts::NotTold { .. } => "not published",
-        _ => "missing",
-    };
-    if missing.count() < 2 { String::new() } else { format!("; {are}: {missing}") }
+    match (whereabouts, missing.count()) {
+        (_, 0) | (Whereabouts::NotTold { .. } | Whereabouts::NeverCame, 1) => String::new(),
+        (Whereabouts::NeverCame, _) => format!("; missing: {missing}"),
+        // One of them may be a process that has told no rank.
+        _ => format!("; not published: {missing}"),
+    }
 }
 
 /// Processes that may have been those that are missing.

@@ -17,9 +17,9 @@ use crate::core::protocol::rendezvous_state::{Node as Desc, RendezvousState, Utc
 
 impl FormerNode {
     fn of(node: &TrackedNode) -> Self {
-        let last_seen = node.gone.unwrap_or(node.last_heartbeat);
-        let (name, label) = (node.name.clone(), node.label());
-        Self { name, label, last_seen, died: node.is_dead() }
+        let died = node.gone.filter(|_| node.is_dead());
+        let died = died.map(|at| node.evidence(Seen::Closed, None, at));
+        Self { name: node.name.clone(), last_seen: node.gone.unwrap_or(node.last_heartbeat), died }
     }
 }
 
@@ -47,7 +47,9 @@ impl TrackedRun {
         plan: &Plan,
         room: &mut Room,
     ) {
-        if self.has_state && state.round != self.round.number {
+        let was_in: Vec<bool> = self.life.nodes.iter().map(TrackedNode::is_participant).collect();
+        let has_moved = self.has_state && state.round != self.round.number;
+        if has_moved {
             self.leave_round(state);
         }
         self.has_state = true;
@@ -86,7 +88,7 @@ impl TrackedRun {
         if state.closed && self.round.closed.is_none() {
             self.close(conn, writer, now, plan);
         }
-        self.tell_removals(&is_listed, conn, writer, now);
+        self.tell_removals(&was_in, &is_listed, has_moved, conn, writer, now);
         self.let_go_of_unlisted(&is_listed, conn);
     }
 
@@ -225,24 +227,36 @@ impl TrackedRun {
     }
 
     /// Nodes that are there and were in the round until `conn`, which is another node, took them out of it. A node that
-    /// leaves does so itself.
-    fn tell_removals(&mut self, is_listed: &[bool], conn: ConnId, writer: &Writer, now: Timestamp) {
+    /// leaves does so itself, even where the next round begins with that.
+    fn tell_removals(
+        &mut self,
+        was_in: &[bool],
+        is_listed: &[bool],
+        has_moved: bool,
+        conn: ConnId,
+        writer: &Writer,
+        now: Timestamp,
+    ) {
         if self.round.closed.is_some() || self.round.exit_done.is_some() {
             return;
         }
-        let is_removed = |(node, listed): &(&TrackedNode, &bool)| {
+        // A member of the last round may begin the next when all have left it.
+        let is_member =
+            self.life.nodes.iter().zip(was_in).any(|(node, was_in)| *was_in && node.conn == Some(conn));
+        let is_removed = |(node, (was_in, is_listed)): &(&TrackedNode, (&bool, &bool))| {
             let is_there = node.gone.is_none() && node.conn.is_some_and(|own| own != conn);
             // At the exit barrier agents wait on the connection of their heartbeats.
             let is_there = is_there && !node.finished;
-            !**listed && node.membership == Membership::Participant && is_there
+            **was_in && !**is_listed && is_there && (!has_moved || !is_member)
         };
-        let removed: Vec<_> =
-            self.life.nodes.iter().zip(is_listed).filter(is_removed).map(|(node, _)| node).collect();
+        let nodes = self.life.nodes.iter().zip(was_in.iter().zip(is_listed));
+        let removed: Vec<_> = nodes.filter(is_removed).map(|(node, _)| node).collect();
         let Some(heard) = removed.iter().map(|node| node.last_heartbeat).max() else { return };
         let nodes = Names::of(removed.iter().map(|node| node.label()));
         let by = self.name_of(conn, writer);
         let left = self.participants().filter(|node| node.gone.is_none()).count();
-        let left = count(left.saturating_sub(removed.len()));
+        let removed_here = removed.iter().filter(|node| node.is_participant()).count();
+        let left = count(left.saturating_sub(removed_here));
         let joining = self.round.completed.is_none();
         let about = nodes.to_string();
         let heard_of = removed.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
@@ -289,11 +303,11 @@ impl TrackedRun {
     fn complete(&mut self, now: Timestamp) {
         self.round.completed = Some(now);
         self.round.group = Some(self.members());
-        // Who died a moment ago and is a member all the same is waited for.
-        let nodes = &self.life.nodes;
-        let is_it = |node: &TrackedNode, one: &Dying| node.gone == Some(one.at) && node.name == one.label;
-        let is_member = |node: &&TrackedNode| node.membership == Membership::Participant;
-        self.life.dying.retain(|one| nodes.iter().filter(is_member).any(|node| is_it(node, one)));
+        // Of those that died while joining only those are still told of that it has taken in.
+        let mut dying = std::mem::take(&mut self.life.dying);
+        let is_it = |one: &Dying, node: &TrackedNode| node.gone == Some(one.at) && node.pid == one.closed.pid;
+        dying.retain(|one| !one.joining || self.participants().any(|node| is_it(one, node)));
+        self.life.dying = dying;
         let started = self.round.started.unwrap_or(now);
         let Some(last) = self.participants().max_by_key(|node| node.joined) else { return };
         let reason = Reason::RoundComplete {

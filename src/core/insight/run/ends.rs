@@ -69,19 +69,23 @@ impl TrackedRun {
         }
         let has_left = self.life.left.remove(&conn).filter(|_| !self.round.exit.contains(&conn));
         if let Some(left) = has_left.filter(|_| self.life.earlier.len() < MOST_NODES) {
-            let (name, label) = (left.name, left.label);
-            self.life.earlier.push(FormerNode { name, label, last_seen: now, died: true });
+            let (seen, who) = (Seen::Closed, left.label);
+            let died = Evidence { seen, who, peer: None, pid, key: None, at: now };
+            self.life.earlier.push(FormerNode { name: left.name, last_seen: now, died: Some(died) });
         }
         self.life.strangers.retain(|node| node.conn != Some(conn));
-        let (joining, is_over) =
-            (self.round.completed.is_none(), self.round.closed.is_some() || self.round.exit_done.is_some());
+        let is_over = self.round.closed.is_some() || self.round.exit_done.is_some();
+        let is_static = self.kind == RunKind::Static;
         let has_finished = self.round.exit.contains(&conn);
         if let Some(node) = self.life.nodes.iter_mut().find(|node| node.conn == Some(conn)) {
             node.gone = Some(now);
             node.finished |= has_finished;
+            // Static: one that goes on with the attempt before.
+            let goes_on = is_static && node.membership == Membership::WaitList && !node.finished;
+            let joining = self.round.completed.is_none() && !goes_on;
             if !is_over
                 && !has_finished
-                && node.membership == Membership::Participant
+                && (node.membership == Membership::Participant || goes_on)
                 && self.life.dying.len() < MOST_NODES
             {
                 let closed = node.evidence(Seen::Closed, None, now);

@@ -49,12 +49,10 @@ pub(in crate::core::insight) struct LeftNode {
 #[derive(Debug)]
 pub(in crate::core::insight) struct FormerNode {
     pub(in crate::core::insight) name: String,
-    /// The name with its rank.
-    pub(in crate::core::insight) label: String,
     /// When it was last there.
     pub(in crate::core::insight) last_seen: Timestamp,
-    /// It was seen to die.
-    pub(in crate::core::insight) died: bool,
+    /// That its connection closed before it had finished.
+    pub(in crate::core::insight) died: Option<Evidence>,
 }
 
 /// What is known of one round.

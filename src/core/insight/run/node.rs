@@ -52,6 +52,11 @@ pub(in crate::core::insight) struct TrackedNode {
 }
 
 impl TrackedNode {
+    /// It is in the round.
+    pub(in crate::core::insight) fn is_participant(&self) -> bool {
+        self.membership == Membership::Participant
+    }
+
     /// Its connection closed before it had finished.
     pub(in crate::core::insight) fn is_dead(&self) -> bool {
         self.gone.is_some() && !self.finished

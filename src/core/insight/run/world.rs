@@ -401,10 +401,16 @@ impl World {
         live.filter_map(|info| info.size).min().or(Some(size))
     }
 
-    /// Ranks of whom nobody has come, if the world size is known.
-    pub(in crate::core::insight) fn never_came(&self) -> impl Iterator<Item = u32> {
+    /// Ranks of which nobody is there, if the world size is known.
+    pub(in crate::core::insight) fn absent(&self) -> impl Iterator<Item = u32> {
         let size = self.agreed_size().filter(|_| self.completed.is_none()).unwrap_or(0).min(MOST_RANKS);
-        (0..size).filter(|&rank| self.holder(rank).is_none())
+        (0..size).filter(|&rank| !self.holder(rank).is_some_and(RankInfo::is_live))
+    }
+
+    /// The ranks that are there: those of the meeting before go on beside it.
+    pub(in crate::core::insight) fn live(&self) -> impl Iterator<Item = (u32, &RankInfo)> {
+        let former = self.former.iter().filter(|(rank, _)| !self.ranks.contains_key(rank));
+        self.ranks.iter().chain(former).filter(|(_, info)| info.is_live()).map(|(&rank, info)| (rank, info))
     }
 
     /// Whether nobody has come as this rank, and not all who are there count on it.

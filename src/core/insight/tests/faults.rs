@@ -230,6 +230,42 @@ fn faults_of_ranks_without_agents() {
             never: &["EADDRINUSE", "has it started", "it has not come"],
         },
         Fault {
+            name: "env: a rank dies, and others have never come",
+            play: |lab| {
+                ranks(lab, &[0, 1], 4);
+                read_each_other(lab, &[0], 4);
+                lab.leave(1);
+                lab.worker(12, "10.0.0.12");
+                lab.publish(12, 3, 4);
+                lab.wait_for_rank(12, 1);
+            },
+            code: "waiting_for_rank",
+            says: &["rank 1 on host1: its connection closed", "; not published: rank 2"],
+            remedy: "have started",
+            within: WAIT,
+            never: &["not published: rank 1", "EADDRINUSE"],
+        },
+        Fault {
+            name: "env: one that met the others before dies while they meet again",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                read_each_other(lab, &[0, 1, 2], 3);
+                lab.pass(1.0);
+                lab.leave(2);
+                replace(lab, 12, 2, 3);
+                lab.leave(1);
+                lab.wait_for_rank(12, 0);
+            },
+            code: "rank_zero_slow",
+            says: &[
+                "goes on with the attempt before",
+                "; not published: rank 1 on host1 (its connection closed)",
+            ],
+            remedy: "restart all",
+            within: WAIT,
+            never: &["it has not come"],
+        },
+        Fault {
             name: "env: three processes with one rank",
             play: |lab| {
                 for n in [0, 1, 2] {
@@ -458,6 +494,42 @@ fn faults_of_static_runs() {
             remedy: "restart all agents",
             within: WAIT,
             never: &["it has not come", "missing"],
+        },
+        Fault {
+            name: "static: a node comes again, and another dies that went on with the attempt before",
+            play: |lab| {
+                static_run(lab, "none", 3);
+                for n in 1..3 {
+                    lab.get(0, &format!("/none/torchelastic/role_info/{n}"));
+                    lab.get(n, &format!("/none/torchelastic/assigned_ranks/{n}"));
+                }
+                lab.pass(5.0);
+                lab.leave(0);
+                lab.pass(3.0);
+                lab.static_node(10, "none", 0, 3);
+                lab.pass(1.0);
+                lab.leave(1);
+            },
+            code: "waiting_for_node",
+            says: &["node rank 1: its connection closed"],
+            remedy: "why that process ended",
+            within: WAIT,
+            never: &["it has not come", "while joining"],
+        },
+        Fault {
+            name: "static: a node that nobody counts on dies while another has not come",
+            play: |lab| {
+                lab.static_node(0, "s", 0, 2);
+                lab.pass(2.0);
+                lab.static_node(3, "s", 3, 4);
+                lab.pass(1.0);
+                lab.leave(3);
+            },
+            code: "nodes_missing",
+            says: &["1 of 2 nodes has joined; node 1 has been missing"],
+            remedy: "missing node",
+            within: WAIT,
+            never: &["gone: node 3", "node 3 at 10.77.0.13 died"],
         },
         Fault {
             name: "static: a node never comes, and nobody has said how many there are",
@@ -1177,6 +1249,75 @@ fn faults_of_backends() {
             remedy: "frozen",
             within: FACT,
             never: &["died, failed"],
+        },
+        Fault {
+            name: "c10d: the only agent of a round is frozen, and the next takes it out as the next round begins",
+            play: |lab| {
+                lab.complete_run("job", 1);
+                lab.agent(1, "job");
+                lab.cas(1, "job", "wait");
+                lab.pass(16.0);
+                lab.cas(1, "job", "drop:0 next join complete");
+            },
+            code: "node_removed",
+            says: &[
+                "node0 (node rank 0) has sent no heartbeat for 1",
+                "took it out of the round; 1 node left",
+            ],
+            remedy: "frozen",
+            within: FACT,
+            never: &["died or failed"],
+        },
+        Fault {
+            name: "c10d: a node dies as the last one comes, and the round takes it in",
+            play: |lab| {
+                for n in 0..2 {
+                    lab.agent(n, "job");
+                    lab.cas(n, "job", "join");
+                }
+                lab.pass(3.0);
+                lab.leave(1);
+                lab.agent(2, "job");
+                lab.cas(2, "job", "join complete");
+            },
+            code: "node_died_joining",
+            says: &["node1 died or failed"],
+            remedy: "pod's log",
+            within: FACT,
+            never: &["node2 died"],
+        },
+        Fault {
+            name: "c10d: the node that others wait for at the exit barrier died, and was taken out of the round",
+            play: |lab| {
+                lab.complete_run("job", 2);
+                lab.pass(2.0);
+                lab.leave(1);
+                lab.pass(15.0);
+                lab.cas(0, "job", "drop:1");
+                lab.reach_exit(0, "job", false);
+            },
+            code: "exit_barrier",
+            says: &["1 of 2 nodes has finished", "; died or failed: node1"],
+            remedy: "log of what died",
+            within: WAIT,
+            never: &["still running"],
+        },
+        Fault {
+            name: "c10d: an operator named the nodes, one has died, and two have not come",
+            play: |lab| {
+                let names = (0..4).map(|n| format!("node{n}")).collect();
+                lab.insight.expect("job", Expectation { min: 4, max: 4, names });
+                for n in 0..2 {
+                    lab.agent(n, "job");
+                    lab.cas(n, "job", "join");
+                }
+                lab.leave(1);
+            },
+            code: "nodes_missing",
+            says: &["1 of 4 nodes has joined; node2 and node3 have been missing", "; gone: node1"],
+            remedy: "missing node",
+            within: WAIT,
+            never: &["among them"],
         },
         Fault {
             name: "c10d: node rank 0 is taken out of the round before it has handed out the ranks",
