@@ -82,9 +82,6 @@ struct Agent {
     beat: f64,
     joined: f64,
     until: f64,
-    /// When it came here, and ended.
-    came: f64,
-    ended: f64,
 }
 
 impl Agent {
@@ -193,8 +190,6 @@ impl Truth {
             beat: at,
             joined: at,
             until: at + PATIENCE,
-            came: at,
-            ended: 0.0,
         });
     }
 
@@ -202,7 +197,7 @@ impl Truth {
         self.lab.leave(self.now.agents[n].conn);
         let at = self.seconds();
         let agent = &mut self.now.agents[n];
-        (agent.connected, agent.acts, agent.waits, agent.ended) = (false, false, false, at);
+        (agent.connected, agent.acts, agent.waits) = (false, false, false);
         // The round has not lost one that waits for the next, and one that is taken out was told of then.
         let agent = agent.clone();
         if agent.place == Place::In && !agent.finished {

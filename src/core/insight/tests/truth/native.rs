@@ -238,7 +238,8 @@ impl Truth {
             |host: usize| agents.iter().any(|agent| agent.host == host && agent.acts && agent.joins());
         let lost = agents.iter().filter(of_round).filter(|agent| !agent.acts && !is_back(agent.host));
         let cause = |agent: &Agent| match agent.phase {
-            Phase::Runs if !agent.connected => Some((Cause::Dead, format!("h{}", agent.host))),
+            // No connection closes where none of its requests waits.
+            Phase::Runs if !agent.connected && agent.polls => Some((Cause::Dead, format!("h{}", agent.host))),
             Phase::Runs if agent.heard + SILENT < now => Some((Cause::Frozen, format!("h{}", agent.host))),
             _ => None,
         };
@@ -417,7 +418,7 @@ impl World for Truth {
                 let (missing, again) = missing
                     .split_once(" (that process")
                     .or(missing.split_once(" (those"))
-                    .unwrap_or((&missing, ""));
+                    .unwrap_or((missing, ""));
                 if !again.is_empty() {
                     self.all(at, again, |_, agent| agent.joins())?;
                 }
