@@ -286,7 +286,7 @@ fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_ba
     table.join(join("b", 3, 3)).expect("it waits");
     assert_eq!(table.snapshot().reason, "1 more node is needed; gone: c (10.0.0.1), rank 2");
     // One that was there all the time replaces nobody, though it runs on a host of the same name.
-    let info = NodeInfo { name: label("c"), ..join("a", 3, 3).info };
+    let info = NodeInfo { name: label("c"), address: label("10.0.0.9"), ..join("a", 3, 3).info };
     table.join(Join { info, ..again("a", "3", 3, 3) }).expect("it waits");
     table.join(join("d", 4, 4)).expect_err("another number of nodes");
     let reason = table.snapshot().reason;

@@ -79,7 +79,7 @@ impl Cause {
             Self::Silent => words(&["told no rank"], &["what do they do"], &[], eliminated),
             Self::Passed => words(
                 &["connected and ended without publishing"],
-                &["log of the process that ended", "what do they do"],
+                &["log of the process that ended", "what do they do", "look why", "restart all"],
                 &["has it started"],
                 None,
             ),
