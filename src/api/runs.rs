@@ -335,8 +335,8 @@ pub struct RankGrid {
     /// The world size, if it is known.
     #[schema(required)]
     pub world_size: Option<u32>,
-    /// One character for each rank, from rank 0: `.` not seen, `j` address published, `x` its connection is
-    /// gone.
+    /// One character for each rank, from rank 0: `.` not seen, `j` address published, `o` it is there without an
+    /// address that others can read (it was dropped, or is of the last meeting), `x` its connection is gone.
     pub states: String,
     /// The first 1024 known ranks with what is known of them.
     pub ranks: Vec<Rank>,

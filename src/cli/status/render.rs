@@ -41,6 +41,11 @@ impl Depth {
 /// All runs. `details` has those of which more is known than the list says.
 pub(super) fn runs(list: &RunList, details: &Details, mut out: TextWriter) -> TextWriter {
     if list.runs.is_empty() {
+        // Some came and ended, or have keys below a prefix of their own, which the explanations tell.
+        let unknown = match list.connections {
+            0 => "no runs: no client is connected".to_owned(),
+            n => format!("no runs: {} connected", counted(count(n), "client is", "clients are")),
+        };
         let nobody = "no runs: nobody has come to a store of this server to form a job".to_owned();
         let clients = counted(
             count(list.connections),
@@ -51,7 +56,13 @@ pub(super) fn runs(list: &RunList, details: &Details, mut out: TextWriter) -> Te
             "no runs: {clients} used none of PyTorch's keys yet, as before the first exchange of a process group; or their run was \
              forgotten"
         );
-        let text = if list.connections == 0 { nobody } else { somebody };
+        let is_explained =
+            |said: &Explanation| ["ended_unpublished", "waiting_for_group"].contains(&said.code.as_str());
+        let text = match list.connections {
+            _ if list.explanations.iter().any(is_explained) => unknown,
+            0 => nobody,
+            _ => somebody,
+        };
         out.sentence(0, 0, Style::new(), &text);
     }
     let label = list.runs.iter().map(|run| name(run).chars().count()).max().unwrap_or(0);
@@ -365,7 +376,7 @@ fn ranks_by_state(run: &RunSummary, whole: Option<&Run>) -> Vec<Vec<Span>> {
         let numbers = (0_u64..).zip(grid.states.chars());
         ranges(numbers.filter(|&(_, c)| c == state).map(|(rank, _)| rank), NAMES)
     };
-    [('.', WARN, "missing"), ('x', BAD, "gone")]
+    [('.', WARN, "missing"), ('o', WARN, "without an address"), ('x', BAD, "gone")]
         .into_iter()
         .map(|(state, style, what)| (those(state), style, what))
         .filter(|(numbers, ..)| !numbers.is_empty())

@@ -160,12 +160,15 @@ fn ranks_ended(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     if run.has_agents() && !native_goes_on || world.completed.is_none() || world.connected.is_empty() {
         return None;
     }
-    let since = world.ended_ranks().map(|(.., at)| at).min()?;
-    let ranks = Names::of(world.ended_ranks().map(|(rank, ..)| world.label(rank)));
+    let mut ended: Vec<_> = world.ended_ranks().collect();
+    ended.sort_by_key(|&(rank, _, at)| (at, rank));
+    let since = ended.first()?.2;
+    let ranks = Names::of(ended.iter().map(|&(rank, ..)| world.label(rank)));
     let left = count(world.connected.len());
-    let soon = world.completed.map(|at| Elapsed(since.since(at))).filter(|soon| soon.0 <= SOON);
+    let soon = world.completed.map(|at| Elapsed(since.since(at)));
+    let soon = soon.filter(|soon| soon.0 <= SOON && !world.went_on);
     let reason = Reason::RanksEnded { ranks, left, since: Elapsed(now.since(since)), soon };
-    let closed = world.ended_ranks().map(|(rank, info, at)| info.closed(rank, at));
+    let closed = ended.into_iter().map(|(rank, info, at)| info.closed(rank, at));
     Some(Finding::new(reason, "", since).seen(closed))
 }
 
@@ -195,6 +198,7 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Find
                 what: format!("node rank {rank}"),
                 first: label(holder),
                 second: format!("{}, which is held back", label(pod)),
+                more: Names::default(),
             };
             hold(format!("node {rank}"), reason, since);
         }

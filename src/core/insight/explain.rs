@@ -1,6 +1,6 @@
 //! Looks at what is known as time goes by: what has changed, what holds, and what to say about it.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use super::conditions;
@@ -12,7 +12,7 @@ use super::reason::{Evidence, Finding, Names, Reason};
 use super::run::{RunKey, SETTLE, TrackedNode, TrackedRun};
 use super::summary::summary;
 use super::told::{Change, Told};
-use super::watch::{Clash, Client, GivenUp};
+use super::watch::{Clash, Client, GivenUp, Passed};
 use crate::api::{RunKind, RunState, Seen, TimelineEvent};
 use crate::core::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use crate::core::protocol::keys::Role;
@@ -45,8 +45,9 @@ impl Look<'_> {
     /// Clients of `env://` that only counted themselves are workers that have not got further.
     pub(super) fn decide_roles(&mut self) {
         let at = self.now;
-        let is_undecided =
-            |client: &Client| client.role == Role::Unknown && at.since(client.since) >= UNDECIDED;
+        let is_undecided = |client: &Client| {
+            client.role == Role::Unknown && client.has_counted_itself && at.since(client.since) >= UNDECIDED
+        };
         let mut undecided: Vec<(u16, ConnId)> = Vec::new();
         for store in self.jobs.stores.values() {
             let clients = store.clients.iter().filter(|(_, client)| is_undecided(client));
@@ -163,12 +164,13 @@ impl Look<'_> {
             }
         }
         for (port, (run, key), given_up) in due {
-            let GivenUp { waited, who, more, again, writer, .. } = given_up;
+            let GivenUp { waited, who, more, again, writer, missing, .. } = given_up;
             let shown = who.iter().map(|(_, gave_up)| gave_up.who.clone()).collect();
             let evidence = who.into_iter().map(|(_, gave_up)| gave_up);
             let who = Names { shown, more, range: None };
             let (about, writer) = (ShownKey(&key).to_string(), writer.unwrap_or_default());
-            let reason = Reason::GaveUp { who, key: about.clone(), waited: Elapsed(waited), writer, again };
+            let reason =
+                Reason::GaveUp { who, key: about.clone(), waited: Elapsed(waited), writer, missing, again };
             let finding = Finding::new(reason, about, given_up.at).seen(evidence);
             self.fact(Held { store: Some(port), run, finding });
         }
@@ -186,14 +188,20 @@ impl Look<'_> {
         for (port, mut clashes) in due {
             clashes.retain(|clash| clash.conns.iter().all(|conn| !self.is_away(port, *conn)));
             let ranks: BTreeSet<u32> = clashes.iter().filter_map(|clash| clash.rank).collect();
-            let Some(first) = clashes.into_iter().next() else { continue };
+            let mut clashes = clashes.into_iter();
+            let Some(first) = clashes.next() else { continue };
             let what = match (first.node, ranks.len()) {
                 (Some(node), _) => format!("node rank {node}"),
-                (None, 0 | 1) => format!("rank {}", first.rank.unwrap_or(0)),
-                _ => format!("ranks {}", Names::of(ranks.iter().map(ToString::to_string))),
+                (None, ..2) => format!("rank {}", first.rank.unwrap_or(0)),
+                (None, _) => format!("ranks {}", Names::of(ranks.iter().map(ToString::to_string))),
             };
             let about = first.node.map_or(String::new(), |node| format!("node {node}"));
-            let reason = Reason::DuplicateRank { what, first: first.first, second: first.second };
+            // Each further claim of the same rank is one more process, unless it is one of these.
+            let more = clashes.filter(|clash| ranks.len() < 2 && clash.node == first.node);
+            let more = more.filter(|clash| !first.conns.contains(&clash.conns[1]));
+            let more: BTreeMap<ConnId, String> = more.map(|clash| (clash.conns[1], clash.second)).collect();
+            let more = Names::of(more.into_values());
+            let reason = Reason::DuplicateRank { what, first: first.first, second: first.second, more };
             let finding = Finding::new(reason, about, first.at).seen(first.wrote);
             self.fact(Held { store: Some(port), run: Some(first.run), finding });
         }
@@ -213,13 +221,42 @@ impl Look<'_> {
             let (first, second, ranks) = (who(second.first), who(second.second), second.ranks);
             // The agents have one run: these may be of its last round.
             let reason = if has_agents {
-                Reason::DuplicateRank { what: format!("all {ranks} ranks"), first, second }
+                let more = Names::default();
+                Reason::DuplicateRank { what: format!("all {ranks} ranks"), first, second, more }
             } else {
                 let evidence = format!("both write the addresses of all {ranks} ranks");
                 Reason::TwoJobs { first, second, evidence }
             };
             let finding = Finding::new(reason, "", self.now);
             self.fact(Held { store: port, run: Some(key), finding });
+        }
+    }
+
+    /// Reports processes that only counted themselves and ended, where nobody is there who waits for them.
+    pub(super) fn tell_passed(&mut self) {
+        for port in self.jobs.stores.keys().copied().collect::<Vec<_>>() {
+            let is_live = |run: &TrackedRun| run.met_at() == Some(port) && !run.state().is_over();
+            let is_waited_for = self.jobs.runs.values().any(is_live);
+            let Some(store) = self.jobs.stores.get_mut(&port) else { continue };
+            let mut due: Vec<&mut Passed> =
+                store.passed.iter_mut().filter(|passed| !passed.is_told).collect();
+            let (Some(first), Some(last)) = (due.first(), due.last()) else { continue };
+            let (since, quiet) = (first.closed.at, self.now.since(last.closed.at));
+            // All that end together are told together.
+            if quiet < SETTLE && self.now.since(since) < SETTLE.saturating_mul(2) {
+                continue;
+            }
+            for passed in &mut due {
+                passed.is_told = true;
+            }
+            let processes = Names::of(due.iter().map(|passed| passed.told()));
+            let closed: Vec<Evidence> = due.iter().map(|passed| passed.closed.clone()).collect();
+            // Programs may do so again and again.
+            if !is_waited_for && store.may_say(&(None, Box::default()), self.now) {
+                let reason = Reason::EndedUnpublished { processes, port };
+                let finding = Finding::new(reason, port.to_string(), since).seen(closed);
+                self.fact(Held { store: Some(port), run: None, finding });
+            }
         }
     }
 

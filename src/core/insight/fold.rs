@@ -1,6 +1,7 @@
 //! Folding one observation into what is known.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -33,21 +34,19 @@ impl Fold<'_> {
     /// Takes in what the store observed.
     pub(super) fn observe(&mut self, observed: Observed) {
         match observed {
+            Observed::Came { conn, peer, pid } => {
+                self.came(conn, peer, Some(pid));
+            }
             Observed::Client { conn, peer, pid, key } => {
-                let clients = &mut self.jobs.store(self.port).clients;
-                if clients.len() >= MOST_CLIENTS && !clients.contains_key(&conn) {
-                    self.jobs.totals.add_lost(1);
-                    return;
+                if let Some(client) = self.came(conn, peer, pid) {
+                    client.has_counted_itself |= matches!(classify(&key), Some(KeyPattern::WorkerCount));
+                    self.enter(conn, &key);
                 }
-                let (role, since) = (Role::Unknown, self.at);
-                let new = Client { peer, pid, role, run: None, rank: None, host: None, since, cut_off: None };
-                clients.entry(conn).or_insert(new).pid = pid;
-                self.enter(conn, &key);
             }
             Observed::Wrote { conn, key, value } => self.wrote(conn, &key, &value),
             Observed::Dropped { key, cause } => self.dropped(&key, cause),
             Observed::GaveUp { conn, key, waited } => self.gave_up(conn, key, waited),
-            Observed::Gone { conn } => self.gone(conn),
+            Observed::Gone { conn, used_own_keys } => self.gone(conn, used_own_keys),
             Observed::CutOff { conn, link } => {
                 if let Some(client) = self.client(conn) {
                     client.cut_off = Some(link);
@@ -65,6 +64,28 @@ impl Fold<'_> {
                 }
             }
         }
+    }
+
+    /// A client is there, unless there are too many.
+    fn came(&mut self, conn: ConnId, peer: SocketAddr, pid: Option<u32>) -> Option<&mut Client> {
+        let clients = &self.jobs.store(self.port).clients;
+        if clients.len() >= MOST_CLIENTS && !clients.contains_key(&conn) {
+            self.jobs.totals.add_lost(1);
+            return None;
+        }
+        let client = self.jobs.store(self.port).clients.entry(conn).or_insert(Client {
+            peer,
+            pid,
+            role: Role::Unknown,
+            run: None,
+            rank: None,
+            host: None,
+            since: self.at,
+            has_counted_itself: false,
+            cut_off: None,
+        });
+        client.pid = pid;
+        Some(client)
     }
 
     /// The outstanding waits of the store that have lasted over a second; they replace those told before. Runs whose
@@ -241,8 +262,15 @@ impl Fold<'_> {
             Some(KeyPattern::WorkerCount) | None => {}
             Some(_) => {
                 self.enter_worker(conn);
+                self.went_on(conn);
             }
         }
+    }
+
+    /// A worker writes what none writes before it has reached the others, if they have met.
+    fn went_on(&mut self, conn: ConnId) {
+        let run = self.run_of(conn).and_then(|key| self.jobs.runs.get_mut(&key));
+        run.into_iter().for_each(TrackedRun::worker_went_on);
     }
 
     fn wrote_state(&mut self, key: &RunKey, conn: ConnId, value: &[u8]) {
@@ -281,7 +309,7 @@ impl Fold<'_> {
             run.touch();
         }
         if address.sub_group.is_some() {
-            return;
+            return self.went_on(conn);
         }
         let Some(client) = self.client(conn) else { return };
         let (peer, pid, role) = (client.peer, client.pid, client.role);
@@ -349,12 +377,13 @@ impl Fold<'_> {
         let gave_up = self.evidence(Seen::GaveUp, conn, &key);
         let run = self.run_of(conn);
         let graph = self.jobs.graph(self.port, self.at);
+        let missing = graph.as_ref().map(|graph| graph.missing_with(run.as_ref(), &key)).unwrap_or_default();
         let writer = graph.and_then(|graph| graph.writer_of(run.as_ref(), &key));
         let given_up = &mut self.jobs.store(self.port).given_up;
         if given_up.len() >= MOST {
             return;
         }
-        let new = GivenUp { at: self.at, waited, who: Vec::new(), more: 0, again: false, writer };
+        let new = GivenUp { at: self.at, waited, who: Vec::new(), more: 0, again: false, writer, missing };
         let entry = given_up.entry((run, key)).or_insert(new);
         entry.waited = entry.waited.max(waited);
         if entry.who.iter().any(|(known, _)| *known == conn) {
@@ -373,12 +402,12 @@ impl Fold<'_> {
         Evidence { seen, who, peer, pid: pid.flatten(), key, at: self.at }
     }
 
-    fn gone(&mut self, conn: ConnId) {
+    fn gone(&mut self, conn: ConnId, used_own_keys: bool) {
         let watch = self.jobs.store(self.port);
         watch.waits.remove(&conn);
         watch.clash_ends(conn, self.at);
         let Some(client) = watch.clients.remove(&conn) else { return };
-        watch.passed_by(&client, self.at);
+        watch.passed_by(&client, used_own_keys, self.at);
         for run in self.jobs.runs.values_mut().filter(|run| run.met_at() == Some(self.port)) {
             run.agent_left(conn, client.pid, client.cut_off.as_deref(), self.at);
             if client.run.as_ref() == Some(run.key()) && client.role == Role::Worker {
@@ -417,6 +446,7 @@ impl Fold<'_> {
                 }
             }
             DropCause::Operator => {
+                self.jobs.store(self.port).reset = Some(self.at);
                 for run in self.jobs.runs.values_mut().filter(|run| run.store() == Some(self.port)) {
                     run.store_was_reset(self.at);
                 }

@@ -6,13 +6,15 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::links::Links;
-use super::reason::{Evidence, Finding, Names, Reason, Whereabouts};
-use super::run::{RunKey, TrackedNode, TrackedRun, Withdrawn};
-use super::watch::{Client, StoreWatch, Waiting};
+use super::reason::{Absence, Evidence, Finding, Names, Reason, Whereabouts};
+use super::run::{RunKey, TrackedNode, TrackedRun, Withdrawn, World};
+use super::watch::{Client, Passed, StoreWatch, Waiting};
 use crate::api::{RunKind, Seen};
 use crate::core::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp, count};
-use crate::core::protocol::keys::{AddressKind, KeyPattern, Leftover, RendezvousPart, classify};
-use crate::core::store::WaitView;
+use crate::core::protocol::keys::{
+    AddressKind, KeyPattern, Leftover, RendezvousPart, below_own_prefix, classify,
+};
+use crate::core::store::{KeyPast, WaitView};
 
 /// Who must write a key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -114,8 +116,8 @@ pub(super) fn wanted(key: &[u8]) -> Wanted {
             },
         },
         Some(KeyPattern::AttemptLeftover(Leftover::BarrierDone | Leftover::Barrier)) => {
-            let writer = ExpectedWriter::Group("the last rank to arrive at a barrier".into());
-            Wanted { writer, what: "a barrier", ..none }
+            let last = format!("the last rank to arrive at {}", store_barrier(key));
+            Wanted { writer: ExpectedWriter::Group(last), what: BARRIER, ..none }
         }
         Some(KeyPattern::WorkerCount) => Wanted { what: "the first worker", ..none },
         _ => none,
@@ -154,9 +156,11 @@ enum Silent {
     MayBeRank,
     /// No rank: all had met while it was there. A script that watches the store, or counts itself there.
     Stranger,
-    /// Several ranks or agents have its address and process id, as in containers with one network: it belongs to one of
-    /// them, or is another.
+    /// A rank or an agent has its address and process id, and it counted itself besides: as in containers with one
+    /// network, where it is another.
     Alike,
+    /// Several ranks or agents have its address and process id: it belongs to one of them, or is another.
+    Unknown,
 }
 
 /// All waits for ranks of which nothing was seen are one explanation.
@@ -168,11 +172,38 @@ const RESET: &str = "an operator reset the store while it was there";
 /// Why the role of a node that is there is not.
 const OVERWRITTEN: &str = "another process wrote it as well, and has gone";
 
+/// What a key of a barrier of `torch.distributed` holds, for people.
+const BARRIER: &str = "a barrier";
+
+/// The barrier of `torch.distributed` that this key belongs to: `store_based_barrier_key:NAME:last_worker`.
+fn store_barrier(key: &[u8]) -> String {
+    const MARK: &[u8] = b"store_based_barrier_key:";
+    let at = key.windows(MARK.len()).position(|part| part == MARK);
+    let name = at.and_then(|at| key.get(at.saturating_add(MARK.len())..)).unwrap_or_default();
+    match name.strip_suffix(b":last_worker").unwrap_or(name) {
+        [] => BARRIER.to_owned(),
+        name => format!("the barrier `{}`", ShownKey(name)),
+    }
+}
+
 /// The name of the barrier that a program waits at with this key: a BARRIER, or a barrier of
 /// `torch.distributed.elastic.utils.store`, which counts arrivals in `num_members`.
 fn barrier_of(key: &[u8], size: Option<i64>) -> Option<String> {
     let name = if size.is_some() { key } else { key.strip_suffix(b"/last_member")? };
     Some(ShownKey(name).to_string())
+}
+
+/// The processes of these connections, and where one has several, how many.
+fn processes_of<'c>(clients: impl Iterator<Item = &'c Client>) -> Names {
+    let mut processes: BTreeMap<String, usize> = BTreeMap::new();
+    for client in clients {
+        let connections = processes.entry(client.label()).or_default();
+        *connections = connections.saturating_add(1);
+    }
+    Names::of(processes.into_iter().map(|(process, connections)| match connections {
+        1 => process,
+        _ => format!("{process} ({connections} connections)"),
+    }))
 }
 
 impl Root {
@@ -257,6 +288,16 @@ impl Graph<'_> {
             return None;
         }
         Self::writer(run.filter(|_| !wanted.is_of_another_round(run)), &wanted.writer)
+    }
+
+    /// The ranks that have not come, if the one that must write `key` is one of them.
+    pub(super) fn missing_with(&self, run: Option<&RunKey>, key: &[u8]) -> Names {
+        let Some(run) = run.and_then(|run| self.runs.get(run)) else { return Names::default() };
+        let ExpectedWriter::Rank(rank) = wanted(key).writer else { return Names::default() };
+        if run.world().holder(rank).is_some() {
+            return Names::default();
+        }
+        Names::of_some(run.world().never_came(), |rank| run.rank_label(rank))
     }
 
     /// The connection of a writer, and since when it is gone.
@@ -448,11 +489,36 @@ impl Graph<'_> {
     }
 
     /// Processes that ended without telling their rank while this run came together, or just before.
-    fn ended_near(&self, run: &TrackedRun) -> Names {
+    fn ended_near(&self, run: &TrackedRun, which: impl Fn(&Passed) -> bool) -> Names {
         const BEFORE: Duration = Duration::from_mins(1);
         let began = run.round().started.unwrap_or(run.first_seen());
-        let near = self.store.passed.iter().filter(|passed| passed.at + BEFORE >= began);
-        Names::of(near.map(|passed| format!("{} (after {})", passed.label, Elapsed(passed.lasted))))
+        let is_back = |process| self.store.clients.values().any(|client| client.process() == Some(process));
+        let near = self.store.passed.iter().filter(|passed| passed.closed.at + BEFORE >= began);
+        let near = near.filter(|passed| !passed.process.is_some_and(is_back) && which(passed));
+        Names::of(near.map(Passed::told))
+    }
+
+    /// Ranks in other stores that may be those that this run misses: they wait there for those that are here, and there are
+    /// to be as many.
+    fn elsewhere(&self, run: &TrackedRun) -> Names {
+        let here = run.world();
+        let complements = |other: &World| {
+            let is_missed = |world: &World, rank: u32| world.holder(rank).is_none();
+            other.size().is_some()
+                && other.size() == here.size()
+                && other.completed.is_none()
+                && other.ranks.keys().all(|&rank| is_missed(here, rank))
+                && here.ranks.keys().all(|&rank| is_missed(other, rank))
+        };
+        let others = self.runs.values().filter(|other| {
+            other.key().port() != run.key().port() && !other.has_agents() && !other.state().is_over()
+        });
+        let others = others.filter(|other| complements(other.world()));
+        Names::of(others.flat_map(|other| {
+            let port = other.key().port().unwrap_or_default();
+            let live = other.world().ranks.iter().filter(|(_, info)| info.gone.is_none());
+            live.map(move |(&rank, _)| format!("{} (port {port})", other.rank_label(rank)))
+        }))
     }
 
     /// Connections that have counted themselves, or more, and have told no rank. Of those of a process that has told one on
@@ -470,7 +536,11 @@ impl Graph<'_> {
             // Clients of PyTorch before 2.5 tell no process id; they count themselves on one connection only.
             let known = client.pid.and_then(|pid| processes.get(&(client.peer.ip(), pid)));
             match known {
-                Some(None) if Self::has_alike(client, Some(run)) => Some(Silent::Alike),
+                Some(_) if client.has_counted_itself => {
+                    let (counted, ranks) = self.store.counted_ranks(client.process()?);
+                    (counted > ranks && !has_met(client)).then_some(Silent::Alike)
+                }
+                Some(None) if Self::has_alike(client, Some(run)) => Some(Silent::Unknown),
                 Some(_) => None,
                 None if has_met(client) => Some(Silent::Stranger),
                 None => Some(Silent::MayBeRank),
@@ -504,14 +574,12 @@ impl Graph<'_> {
         let Some(before) = before.filter(|before| before.gone.is_none()) else {
             let gone_for = before.and_then(|before| before.gone).map(|gone| Elapsed(self.now.since(gone)));
             let silent = self.silent(run);
-            let candidates = silent.iter().filter(|(_, what)| *what == Silent::MayBeRank);
-            let mut candidates: Vec<String> = candidates.map(|(client, _)| client.label()).collect();
-            candidates.sort();
-            candidates.dedup();
-            let candidates = Names::of(candidates);
+            let those =
+                |what| processes_of(silent.iter().filter(|(_, is)| *is == what).map(|(client, _)| *client));
+            let (candidates, alike) = (those(Silent::MayBeRank), those(Silent::Alike));
             return match gone_for {
                 // Even if none of them is likely to be it, it may have come.
-                _ if !silent.is_empty() => Whereabouts::NotTold { candidates, gone_for },
+                _ if !silent.is_empty() => Whereabouts::NotTold { candidates, alike, gone_for },
                 Some(for_seconds) => Whereabouts::Gone { for_seconds },
                 None if run.world().is_disputed(rank) => Whereabouts::Disputed,
                 None => match run.node_with(rank).filter(|node| node.is_dead()).and_then(|node| node.gone) {
@@ -615,6 +683,7 @@ impl Graph<'_> {
             })
             .chain(self.of_unknown_keys())
             .chain(self.of_dropped_states())
+            .chain(self.below_own_prefixes())
             .collect();
         told.sort_by(|(a, one), (b, other)| (a, &one.about).cmp(&(b, &other.about)));
         told
@@ -708,6 +777,32 @@ impl Graph<'_> {
         found.collect()
     }
 
+    /// Waits for members of groups on a store with a prefix of the program's own: nothing else is known of those who wait.
+    fn below_own_prefixes(&self) -> Vec<(Option<RunKey>, Finding)> {
+        const MOST: usize = 16;
+        let mut groups: BTreeMap<(&[u8], u32), Vec<&Waiting>> = BTreeMap::new();
+        for wait in self.store.waits.values() {
+            let is_known = self.store.clients.get(&wait.view.conn).is_some_and(|client| client.run.is_some());
+            let Some(key) = wait.view.missing.first().filter(|_| !is_known) else { continue };
+            if let Some((prefix, address)) = below_own_prefix(key) {
+                groups.entry((prefix, address.member)).or_default().push(wait);
+            }
+        }
+        let explained = groups.into_iter().take(MOST).filter_map(|((prefix, rank), waits)| {
+            let since = waits.iter().map(|wait| wait.since).min()?;
+            let what =
+                format!("the address of rank {rank} of the group below the prefix `{}`", ShownKey(prefix));
+            let (waiters, about) = (waits.len(), what.clone());
+            let (others, ended, waited) =
+                (Names::default(), Names::default(), Elapsed(self.now.since(since)));
+            let reason = Reason::WaitingForGroup { what, waiters, others, ended, waited };
+            let waits = waits.into_iter().take(WAITS_SHOWN);
+            let evidence = waits.map(|wait| self.evidence(wait.view.conn, wait));
+            Some((None, Finding::new(reason, about, since).seen(evidence)))
+        });
+        explained.collect()
+    }
+
     /// What `members` of a run, each with its wait, wait for at one key of the program. Who is not there is told only if
     /// all that wait there are known.
     fn unknown_key(
@@ -735,10 +830,22 @@ impl Graph<'_> {
         } else {
             let similar = members.iter().find_map(|(_, wait)| wait.view.similar.as_ref());
             let similar = similar.map(|key| ShownKey(key).to_string());
-            Reason::WaitingForKey { key: about.clone(), who, similar, others, ended, waited }
+            let absence = self.absence(members.first()?.1, run);
+            Reason::WaitingForKey { key: about.clone(), who, similar, others, ended, absence, waited }
         };
         let waits = members.iter().map(|(conn, wait)| self.evidence(*conn, wait));
         Some(Finding::new(reason, about, since).seen(waits))
+    }
+
+    /// Why the key that a program waits for is not there.
+    fn absence(&self, wait: &Waiting, run: Option<&TrackedRun>) -> Absence {
+        let reset = self.store.reset.filter(|at| run.is_some_and(|run| run.first_seen() <= *at));
+        match (wait.view.past, reset) {
+            (KeyPast::Deleted, _) => Absence::Deleted,
+            (_, Some(at)) => Absence::Reset { ago: Elapsed(self.now.since(at)) },
+            (KeyPast::NotDeleted, None) => Absence::NotWritten,
+            (KeyPast::NotKnown, None) => Absence::NotThere,
+        }
     }
 
     /// The ranks of a run whose processes have ended.
@@ -794,11 +901,13 @@ impl Graph<'_> {
                     }
                     _ => Names::default(),
                 };
-                let ended = if matches!(writer, ExpectedWriter::Rank(_)) && !missing.is_empty() {
-                    self.ended_near(run)
-                } else {
-                    Names::default()
+                let ended = match (writer, missing.is_empty()) {
+                    // The other ranks of an NCCL job before have told no rank either.
+                    (ExpectedWriter::NcclRankZero, _) => self.ended_near(run, |it| it.only_counted_itself),
+                    (ExpectedWriter::Rank(_), false) => self.ended_near(run, |_| true),
+                    _ => Names::default(),
                 };
+                let elsewhere = if missing.is_empty() { Names::default() } else { self.elsewhere(run) };
                 let who = Self::writer(is_now.then_some(run), writer)?;
                 // Of some it is not decided yet whether they are workers.
                 let undecided = || self.silent(run).iter().filter(|(client, _)| client.run.is_none()).count();
@@ -808,10 +917,11 @@ impl Graph<'_> {
                         whereabouts,
                         missing,
                         ended,
+                        elsewhere,
                         waiters,
-                        joined: run.world().joined(),
+                        joined: run.world().published(),
                         connected: count(run.world().connected.len().saturating_add(undecided())),
-                        world_size: run.world().size(),
+                        world_size: run.world().meeting().1,
                         waited,
                     },
                     ExpectedWriter::Node(1..) => {
@@ -826,12 +936,13 @@ impl Graph<'_> {
                             whereabouts,
                             missing,
                             ended,
+                            elsewhere,
                             waiters,
                             waited,
                         }
                     }
                     ExpectedWriter::Group(_) => {
-                        let what = if what == "a barrier" { who } else { format!("{what} of {who}") };
+                        let what = if what == BARRIER { who } else { format!("{what} of {who}") };
                         let (others, ended) = (Names::default(), self.ended_ranks(run));
                         Reason::WaitingForGroup { what, waiters, others, ended, waited }
                     }
@@ -886,6 +997,9 @@ impl Graph<'_> {
                     (false, true) => format!("still running: {running}"),
                     (false, false) => format!("still running: {running}; died or failed: {dead}"),
                 }
+            }
+            Root::At { writer: ExpectedWriter::Group(last), what: BARRIER, .. } => {
+                format!("{last} ends the wait")
             }
             Root::At { writer, what, whereabouts } => {
                 let run = run.filter(|_| !matches!(whereabouts, Whereabouts::WentOn));

@@ -48,7 +48,7 @@ use crate::core::store::{Observed, WaitView};
 pub use self::expect::Expectation;
 pub use self::links::{AwayLink, LostLink};
 pub use self::pasts::PastRow;
-pub use self::reason::{Moment, Names, Numbered, Reason, Said, Unit, Whereabouts};
+pub use self::reason::{Absence, Moment, Names, Numbered, Reason, Said, Unit, Whereabouts};
 pub use self::run::Past;
 pub use self::show::RunFigures;
 pub use self::told::Change;
@@ -286,6 +286,7 @@ impl Insight {
         look.pass_time();
         look.tell_given_up();
         look.tell_clashes();
+        look.tell_passed();
         look.tell_lost_links();
         let is_due = looked.is_none_or(|looked| now.since(looked) >= LOOK_EVERY);
         if std::mem::take(waits_told) || is_due {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 pub(super) use self::evidence::{Evidence, Finding};
-pub use self::values::{Moment, Names, Numbered, Said, Unit, Whereabouts};
+pub use self::values::{Absence, Moment, Names, Numbered, Said, Unit, Whereabouts};
 use crate::api::{Certainty, ExpectedFrom, RunKind, Severity};
 use crate::core::ids::Elapsed;
 
@@ -91,7 +91,11 @@ pub enum Reason {
     },
     /// Worker processes ended before all ranks had met.
     RankLost { ranks: Names, joined: u32, world_size: Option<u32> },
-    /// Worker processes ended while others go on.
+    /// An operator reset the store while ranks waited for others there.
+    AddressesDropped { ranks: Names },
+    /// Processes counted themselves and ended, where nobody waits for them.
+    EndedUnpublished { processes: Names, port: u16 },
+    /// Worker processes ended while others go on, in this order.
     RanksEnded {
         ranks: Names,
         left: u32,
@@ -112,6 +116,8 @@ pub enum Reason {
         missing: Names,
         /// Processes that connected and ended without telling their rank.
         ended: Names,
+        /// Ranks of as large a job in other stores, where those are missing that are here.
+        elsewhere: Names,
         waiters: usize,
         waited: Elapsed,
     },
@@ -125,6 +131,8 @@ pub enum Reason {
         missing: Names,
         /// Processes that connected and ended without telling their rank.
         ended: Names,
+        /// Ranks of as large a job in other stores, where those are missing that are here.
+        elsewhere: Names,
         waiters: usize,
         joined: u32,
         connected: u32,
@@ -151,6 +159,8 @@ pub enum Reason {
         others: Names,
         /// Processes of the run that have ended: one of them may have been to write it.
         ended: Names,
+        /// Why it is not there.
+        absence: Absence,
         waited: Elapsed,
     },
     /// Waits at a barrier of the program.
@@ -166,7 +176,13 @@ pub enum Reason {
         waited: Elapsed,
     },
     /// Two live processes wrote one rank's address.
-    DuplicateRank { what: String, first: String, second: String },
+    DuplicateRank {
+        what: String,
+        first: String,
+        second: String,
+        /// More processes that claim it.
+        more: Names,
+    },
     /// Two jobs write the same keys.
     TwoJobs { first: String, second: String, evidence: String },
     /// Nodes of one run use different rendezvous backends: they never meet.
@@ -185,7 +201,16 @@ pub enum Reason {
         waited: Elapsed,
     },
     /// Ranks are prepared for different world sizes.
-    WorldSizesDiffer { rank: u32, says: u32, other_rank: u32, other_says: u32 },
+    WorldSizesDiffer {
+        /// One of them, and for how many it is prepared.
+        rank: u32,
+        says: u32,
+        /// All that are prepared for so many.
+        ranks: Names,
+        other_rank: u32,
+        other_says: u32,
+        others: Names,
+    },
     /// A node rank that rank 0 does not expect.
     NodeRankBeyond { node: String, rank: u32, nodes: u32 },
     /// Pods announced different numbers of nodes.
@@ -216,6 +241,8 @@ pub enum Reason {
         key: String,
         waited: Elapsed,
         writer: String,
+        /// All ranks that had not come, if that is why.
+        missing: Names,
         /// They wait for it again.
         again: bool,
     },
@@ -250,7 +277,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 67] = [
+    pub const CODES: [&'static str; 69] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -269,6 +296,8 @@ impl Reason {
         "link_away",
         "link_lost",
         "rank_lost",
+        "addresses_dropped",
+        "ended_unpublished",
         "ranks_ended",
         "all_left",
         "rank_zero_slow",
@@ -341,6 +370,8 @@ impl Reason {
             Self::LinkAway { .. } => "link_away",
             Self::LinkLost { .. } => "link_lost",
             Self::RankLost { .. } => "rank_lost",
+            Self::AddressesDropped { .. } => "addresses_dropped",
+            Self::EndedUnpublished { .. } => "ended_unpublished",
             Self::RanksEnded { .. } => "ranks_ended",
             Self::AllLeft { .. } => "all_left",
             Self::RankZeroSlow { .. } => "rank_zero_slow",
@@ -389,6 +420,7 @@ impl Reason {
             | Self::RunEnded { .. }
             | Self::NodeCameLate { .. }
             | Self::RanksEnded { soon: None, .. }
+            | Self::EndedUnpublished { .. }
             | Self::StandsBy { .. }
             | Self::WaitingForKey { .. }
             | Self::WaitingAtBarrier { .. }

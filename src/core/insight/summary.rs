@@ -36,6 +36,8 @@ pub(super) fn summary(
     };
     let world = run.world();
     let (ranks, expected) = world.meeting();
+    let dropped =
+        world.former.iter().filter(|(rank, info)| info.withdrawn.is_some() && !ranks.contains_key(rank));
     // Who is prepared for another number meets none of them.
     let fits =
         |info: &&RankInfo| info.size.is_none_or(|size| expected.is_none_or(|expected| size == expected));
@@ -51,7 +53,9 @@ pub(super) fn summary(
         nodes,
         ranks: has_world.then(|| RankCounts {
             joined: count(published().filter(|info| info.gone.is_none()).count()),
-            gone: count(published().filter(|info| info.gone.is_some()).count()),
+            gone: count(
+                published().chain(dropped.map(|(_, info)| info)).filter(|info| info.gone.is_some()).count(),
+            ),
             expected,
             connected: count(world.connected.len()),
         }),
@@ -126,13 +130,7 @@ pub(super) fn rank_grid(run: &TrackedRun, epoch: Epoch) -> Option<RankGrid> {
     if world.ranks.is_empty() && matches!(run.kind(), RunKind::C10d | RunKind::Native) {
         return None;
     }
-    let states = (0..len)
-        .map(|rank| match ranks.get(&rank) {
-            None => '.',
-            Some(info) if info.gone.is_some() => 'x',
-            Some(_) => 'j',
-        })
-        .collect();
+    let states = (0..len).map(|rank| world.shown(ranks, rank)).collect();
     let ranks = world.ranks.iter().take(RANKS_SHOWN).map(|(&rank, info)| Rank {
         rank,
         host: info.host.clone(),

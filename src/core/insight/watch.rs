@@ -1,12 +1,13 @@
 //! What is known of one store: its clients, their waits, and what to report once more of its kind may have come.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::reason::Evidence;
+use super::reason::{Evidence, Names};
 use super::run::RunKey;
-use crate::core::ids::{ConnId, RunId, Timestamp};
+use crate::api::Seen;
+use crate::core::ids::{ConnId, Elapsed, RunId, Timestamp};
 use crate::core::protocol::keys::Role;
 use crate::core::store::WaitView;
 
@@ -26,7 +27,7 @@ pub enum StoreOwner {
     Round(RunId),
 }
 
-/// A connection that uses PyTorch's keys.
+/// A connection that uses PyTorch's keys, or has told its process id.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) peer: SocketAddr,
@@ -37,6 +38,8 @@ pub(super) struct Client {
     /// The host that it published with its address.
     pub(super) host: Option<String>,
     pub(super) since: Timestamp,
+    /// In `init/`, as every process of `env://` and `tcp://` does once.
+    pub(super) has_counted_itself: bool,
     /// The link that was away for too long, with which it goes.
     pub(super) cut_off: Option<Box<str>>,
 }
@@ -58,6 +61,11 @@ impl Client {
 
     pub(super) fn label(&self) -> String {
         process(self.pid, self.peer)
+    }
+
+    /// The address and the process id, where it told it. Containers may share both.
+    pub(super) fn process(&self) -> Option<(IpAddr, u32)> {
+        Some((self.peer.ip(), self.pid?))
     }
 }
 
@@ -95,15 +103,29 @@ pub(super) struct GivenUp {
     pub(super) again: bool,
     /// The process that should have written the key, as it was then.
     pub(super) writer: Option<String>,
+    /// The ranks that had not come then, if that was why.
+    pub(super) missing: Names,
 }
 
-/// A process that counted itself and ended without telling who it is.
+/// A process that connected and ended without telling who it is.
 #[derive(Debug)]
 pub(super) struct Passed {
-    pub(super) at: Timestamp,
-    /// `process 12 at 10.0.0.9`.
-    pub(super) label: String,
-    pub(super) lasted: Duration,
+    /// That its connection closed.
+    pub(super) closed: Evidence,
+    lasted: Duration,
+    /// Its address and process id, unless another process with them is there.
+    pub(super) process: Option<(IpAddr, u32)>,
+    /// It did no more than to count itself.
+    pub(super) only_counted_itself: bool,
+    /// That was said, or is not to be.
+    pub(super) is_told: bool,
+}
+
+impl Passed {
+    /// With the time that it was there.
+    pub(super) fn told(&self) -> String {
+        format!("{} (after {})", self.closed.who, Elapsed(self.lasted))
+    }
 }
 
 /// A time in which something is not said again.
@@ -151,6 +173,8 @@ pub(super) struct StoreWatch {
     pub(super) clashes: Vec<Clash>,
     /// The last of them.
     pub(super) passed: VecDeque<Passed>,
+    /// When an operator emptied it last.
+    pub(super) reset: Option<Timestamp>,
     pub(super) foreign: VecDeque<Foreign>,
 }
 
@@ -166,6 +190,7 @@ impl StoreWatch {
             quiet: BTreeMap::new(),
             clashes: Vec::new(),
             passed: VecDeque::new(),
+            reset: None,
             foreign: VecDeque::new(),
         }
     }
@@ -216,20 +241,46 @@ impl StoreWatch {
         true
     }
 
-    /// A client left. One that has told no rank, and was the only connection of its process, is remembered.
-    pub(super) fn passed_by(&mut self, client: &Client, now: Timestamp) {
+    /// A client left. One that has told no rank is remembered, if its process has no other connection, or if it counted
+    /// itself and containers share its address and process id.
+    pub(super) fn passed_by(&mut self, client: &Client, used_own_keys: bool, now: Timestamp) {
         const MOST: usize = 32;
-        let is_same = |other: &Client| other.peer.ip() == client.peer.ip() && other.pid == client.pid;
-        let is_nobody = client.rank.is_none() && client.role != Role::Agent && client.pid.is_some();
+        let is_nobody = client.rank.is_none() && client.role != Role::Agent;
         // So many connections are a job in full swing, and their walk costs.
-        if !is_nobody || self.clients.len() > 4096 || self.clients.values().any(is_same) {
+        let Some(process) = client.process().filter(|_| is_nobody && self.clients.len() <= 4096) else {
+            return;
+        };
+        let is_alone = self.of_process(process).next().is_none();
+        let is_alike = client.has_counted_itself && self.counted_ranks(process).0 > 0;
+        if !is_alone && !is_alike {
             return;
         }
         if self.passed.len() == MOST {
             self.passed.pop_front();
         }
-        let (label, lasted) = (client.label(), now.since(client.since));
-        self.passed.push_back(Passed { at: now, label, lasted });
+        let of = if is_alone { "" } else { "a connection of " };
+        let only_counted_itself = client.has_counted_itself && client.role == Role::Unknown && !used_own_keys;
+        let (who, peer, pid) = (format!("{of}{}", client.label()), Some(client.peer), client.pid);
+        self.passed.push_back(Passed {
+            closed: Evidence { seen: Seen::Closed, who, peer, pid, key: None, at: now },
+            lasted: now.since(client.since),
+            process: Some(process).filter(|_| is_alone),
+            only_counted_itself,
+            is_told: !only_counted_itself,
+        });
+    }
+
+    /// The connections with this address and process id.
+    pub(super) fn of_process(&self, process: (IpAddr, u32)) -> impl Iterator<Item = &Client> {
+        self.clients.values().filter(move |client| client.process() == Some(process))
+    }
+
+    /// How many connections with this address and process id have counted themselves, and how many ranks those have told.
+    /// A process counts itself once: if there are more, containers share them.
+    pub(super) fn counted_ranks(&self, process: (IpAddr, u32)) -> (usize, usize) {
+        let counted = self.of_process(process).filter(|client| client.has_counted_itself);
+        let ranks: HashSet<u32> = self.of_process(process).filter_map(|client| client.rank).collect();
+        (counted.count(), ranks.len())
     }
 
     /// A foreign client came.

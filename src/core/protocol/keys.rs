@@ -181,6 +181,17 @@ pub fn classify(key: &[u8]) -> Option<KeyPattern<'_>> {
     process_groups::classify(key)
 }
 
+/// The address that `key` has in a group on a store with a prefix of the program's own, and that prefix. Such keys are in
+/// no row: what else a program does below its prefix is not known.
+pub fn below_own_prefix(key: &[u8]) -> Option<(&[u8], Address<'_>)> {
+    let path = key.strip_prefix(b"/").filter(|_| classify(key).is_none())?;
+    let (prefix, group) = path.split_at_checked(find(path, b"/0//")?)?;
+    match classify(group)? {
+        KeyPattern::Address(address) => Some((prefix, address)),
+        _ => None,
+    }
+}
+
 /// Keys of torchrun's c10d backend. `rest` is `RUN`, or `RUN.ROUND/…`.
 #[expect(clippy::arithmetic_side_effects, reason = "offsets into one key, found in it")]
 fn classify_dynamic(rest: &[u8]) -> KeyPattern<'_> {

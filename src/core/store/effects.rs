@@ -33,12 +33,12 @@ pub trait Effects {
         false
     }
 
-    /// What a connection does with PyTorch's own keys, as far as it tells how a job gets on: at most one for each of
-    /// its writes, none for its reads.
+    /// Who came, and what a connection does with PyTorch's own keys, as far as it tells how a job gets on: at most one
+    /// for each of its writes, none for its reads.
     fn observe(&mut self, _: Observed) {}
 }
 
-/// What was seen of a job, for `insight`. Only keys that [`crate::core::protocol::keys`] knows are observed.
+/// What was seen of a job, for `insight`, and who came. Only keys that [`crate::core::protocol::keys`] knows are observed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Observed {
     /// A connection uses one of PyTorch's own keys for the first time, or for the first time one of this run.
@@ -77,10 +77,21 @@ pub enum Observed {
         /// How long it had waited.
         waited: Duration,
     },
-    /// A connection of a job is gone.
+    /// A client told its process id.
+    Came {
+        /// Who.
+        conn: ConnId,
+        /// From where.
+        peer: SocketAddr,
+        /// Its process id.
+        pid: u32,
+    },
+    /// A connection of a job, or of a client that had told its process id, is gone.
     Gone {
         /// Which.
         conn: ConnId,
+        /// Whether it had used a key that is none of PyTorch's.
+        used_own_keys: bool,
     },
     /// The link of its relay was away for too long: its connection ends with it.
     CutOff {

@@ -9,6 +9,7 @@
 mod barriers;
 mod capacity;
 mod chunks;
+mod deleted;
 mod drops;
 mod effects;
 mod index;
@@ -33,6 +34,8 @@ use std::net::SocketAddr;
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::protocol::{List, Reply, Request};
 pub use capacity::{Capacity, Refusal};
+use deleted::Deleted;
+pub use deleted::KeyPast;
 use drops::Sweep;
 pub use effects::{Cleanup, DropCause, Effects, Observed};
 use keyspace::{KeySpace, Looked};
@@ -62,6 +65,8 @@ struct Session {
     done: usize,
     listed: Option<Box<Listed>>,
     copied: Option<Box<Copied>>,
+    /// It has used a key that is none of PyTorch's.
+    used_own_keys: bool,
 }
 
 impl Session {
@@ -82,6 +87,7 @@ pub struct Store {
     connections: usize,
     waiting: usize,
     stale: StaleKeys,
+    deleted: Deleted,
     /// Whether [`Cleanup::KeysStay`] was told since the store was emptied last.
     told_what_stays: bool,
     /// What the store may hold.
@@ -116,6 +122,7 @@ impl Store {
             connections: 0,
             waiting: 0,
             stale: StaleKeys::new(stale),
+            deleted: Deleted::default(),
             told_what_stays: false,
             capacity,
             to_wake: Vec::new(),
@@ -144,6 +151,7 @@ impl Store {
             done: 0,
             listed: None,
             copied: None,
+            used_own_keys: false,
         });
         self.connections = self.connections.saturating_add(1);
     }
@@ -156,15 +164,18 @@ impl Store {
         }
         self.end_wait(conn);
         self.pass_on_offer(conn, fx);
-        let unfinished = self.sessions[conn.slot()].take().map_or(0, |session| session.unfinished_bytes());
+        let session = self.sessions[conn.slot()].take();
+        let has_told_pid = session.as_ref().is_some_and(|session| session.pid.is_some());
+        let used_own_keys = session.as_ref().is_some_and(|session| session.used_own_keys);
+        let unfinished = session.map_or(0, |session| session.unfinished_bytes());
         self.unfinished_bytes = self.unfinished_bytes.saturating_sub(unfinished);
         self.connections = self.connections.saturating_sub(1);
         let left = self.stale.on_disconnect(&mut self.keys, conn, now);
         if left.was_of_job {
             self.client_changed(conn);
         }
-        if left.was_of_job && fx.observes() {
-            fx.observe(Observed::Gone { conn });
+        if (left.was_of_job || has_told_pid) && fx.observes() {
+            fx.observe(Observed::Gone { conn, used_own_keys });
         }
         self.settle(fx);
         if left.worker_share != 0 {
@@ -244,7 +255,10 @@ impl Store {
             }
             Request::Ping { nonce } => {
                 if let Some(session) = self.session_mut(conn) {
-                    session.pid = Some(nonce);
+                    let (before, peer) = (session.pid.replace(nonce), session.peer);
+                    if before.is_none() && fx.observes() {
+                        fx.observe(Observed::Came { conn, peer, pid: nonce });
+                    }
                 }
                 // It comes first, as a rule, when nothing else is known of the client.
                 if self.kept.is_some() && self.client_row(conn).is_some() {
@@ -382,6 +396,7 @@ impl Store {
     fn touch(&mut self, conn: ConnId, id: SlotId, fx: &mut impl Effects) {
         if self.keys.slot(id).record.is_none() {
             self.stale.on_plain_use();
+            self.session_mut(conn).into_iter().for_each(|session| session.used_own_keys = true);
         } else if self.stale.on_touch(&self.keys, conn, id) {
             self.client_changed(conn);
             if fx.observes()

@@ -108,7 +108,7 @@ impl Store {
             }
         }
         if is_anybody_gone {
-            fx.observe(Observed::Gone { conn: SOMEBODY });
+            fx.observe(Observed::Gone { conn: SOMEBODY, used_own_keys: false });
         }
         fx.observe(Observed::Restored);
     }

@@ -193,6 +193,7 @@ impl Store {
             self.touch(conn, id, fx);
             if self.keys.set_value(id, None).is_some() {
                 deleted = 1;
+                self.deleted.add(key);
                 self.after_loss(id);
             }
         }

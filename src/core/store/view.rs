@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::deleted::KeyPast;
 use super::waiters::WaitOn;
 use super::{Session, Store};
 use crate::core::ids::{ConnId, Timestamp};
@@ -43,6 +44,8 @@ pub struct WaitView {
     /// A key that is there and differs from the first of them by a slip, if that one is a program's own. Only of
     /// [`Store::long_waits`].
     pub similar: Option<WaitedKey>,
+    /// What was before with the first of them, likewise.
+    pub past: KeyPast,
 }
 
 /// The bytes of a key that is waited for.
@@ -110,7 +113,7 @@ impl Store {
         (shown, total)
     }
 
-    /// Adds the keys that clients may have meant which wait for a key of their program.
+    /// Adds the keys that clients may have meant which wait for a key of their program, and what was before with it.
     fn add_similar(&self, waits: &mut [WaitView]) {
         let mut looks = Self::MOST_SIMILAR_LOOKS;
         let mut known: HashMap<WaitedKey, Option<WaitedKey>> = HashMap::new();
@@ -119,6 +122,7 @@ impl Store {
             if matches!(classify(key), None | Some(KeyPattern::Unknown)) {
                 let similar = known.entry(key.clone()).or_insert_with(|| self.similar_to(key, &mut looks));
                 wait.similar.clone_from(similar);
+                wait.past = self.deleted.past_of(key);
             }
         }
     }
@@ -158,6 +162,7 @@ impl Store {
             keys,
             missing,
             similar: None,
+            past: KeyPast::default(),
         })
     }
 

@@ -114,7 +114,7 @@ fn cost(observed: &Observed) -> usize {
         Observed::TwoWriters { key, .. } | Observed::StaleRead { key, .. } => key.len(),
         Observed::CutOff { link, .. } => link.len(),
         Observed::RunRestarted { run_id } => run_id.as_bytes().len(),
-        Observed::Gone { .. } | Observed::StoreReset { .. } | Observed::Restored => 0,
+        Observed::Came { .. } | Observed::Gone { .. } | Observed::StoreReset { .. } | Observed::Restored => 0,
     };
     bytes.saturating_add(Observations::ITEM_BYTES)
 }
@@ -137,7 +137,8 @@ mod tests {
         for n in 0..=Observations::MOST as u32 {
             observations.push(Timestamp::default(), wrote("key", 1, n));
         }
-        observations.push(Timestamp::default(), Observed::Gone { conn: ConnId::new(1, 1) });
+        observations
+            .push(Timestamp::default(), Observed::Gone { conn: ConnId::new(1, 1), used_own_keys: false });
         let seen = observations.take();
         assert_eq!((seen.lost, seen.items.len()), (1, Observations::MOST + 1));
         assert!(matches!(seen.items.last(), Some((_, Observed::Gone { .. }))));

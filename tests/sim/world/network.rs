@@ -135,7 +135,9 @@ impl World {
                 continue;
             }
             if is_said_dead {
-                server.watch.with_insight(|insight, now| insight.observe(PORT, now, Observed::Gone { conn }));
+                server.watch.with_insight(|insight, now| {
+                    insight.observe(PORT, now, Observed::Gone { conn, used_own_keys: true });
+                });
             } else {
                 self.is_deaf.set(true);
                 ask(&server.listener, &[Request::Delete { key: key.as_bytes() }]);

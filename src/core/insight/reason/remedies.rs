@@ -1,7 +1,7 @@
 //! What to do about each reason.
 
 use super::Reason;
-use super::values::Whereabouts;
+use super::values::{Absence, Whereabouts};
 use crate::api::RunKind;
 
 impl Reason {
@@ -43,7 +43,7 @@ impl Reason {
                 whereabouts: Whereabouts::Gone { .. } | Whereabouts::NodeGone { .. },
                 ..
             } => {
-                "look why that process ended; the others go on only when it comes back or they are restarted"
+                "look why that process ended, or left the group; the others go on only when it comes back or they are restarted"
             }
             Self::WaitingForNode { whereabouts: Whereabouts::Dropped { .. }, .. }
             | Self::RankZeroSlow { whereabouts: Whereabouts::Dropped { .. }, .. }
@@ -66,18 +66,26 @@ impl Reason {
             | Self::WaitingForNode { whereabouts: Whereabouts::Waits { .. }, .. } => {
                 "look which part of the program should write that key, and whether all ranks go the same way there"
             }
-            Self::RankZeroSlow { whereabouts: Whereabouts::NeverCame, ended, .. }
+            Self::RankZeroSlow { elsewhere, .. } | Self::WaitingForRank { elsewhere, .. }
+                if !elsewhere.is_empty() =>
+            {
+                "if the ranks in the other store are of this job, start all its processes with the same MASTER_PORT"
+            }
+            Self::RankZeroSlow {
+                whereabouts: Whereabouts::NeverCame | Whereabouts::Unknown, ended, ..
+            }
             | Self::WaitingForRank { whereabouts: Whereabouts::NeverCame, ended, .. }
                 if !ended.is_empty() =>
             {
-                "look at the log of the process that ended: a failed import, too little memory, a wrong interface?"
+                "look at the log of the process that ended: a failed import, too little memory, a wrong interface, a RANK that \
+                 is not below WORLD_SIZE?"
             }
             Self::RankZeroSlow {
-                whereabouts: Whereabouts::NotTold { candidates, gone_for: Some(_) },
+                whereabouts: Whereabouts::NotTold { candidates, gone_for: Some(_), .. },
                 ..
             }
             | Self::WaitingForRank {
-                whereabouts: Whereabouts::NotTold { candidates, gone_for: Some(_) },
+                whereabouts: Whereabouts::NotTold { candidates, gone_for: Some(_), .. },
                 ..
             } if !candidates.is_empty() => {
                 "look why the process that had this rank ended, and at those that have told no rank: what do they do before \
@@ -88,15 +96,21 @@ impl Reason {
                 whereabouts: Whereabouts::NotTold { candidates, .. }, missing, ..
             } if !candidates.is_empty() && candidates.count() < missing.count() => {
                 "look at the processes that have told no rank: what do they do before they publish their address (a name \
-                 look-up, the network interface, the program's own work)? And the other ranks: have they started, have they \
-                 ended, do they reach this server?"
+                 look-up, the network interface, the program's own work), or are they stopped? And the other ranks: have \
+                 they started, have they ended, do they reach this server?"
             }
-            Self::RankZeroSlow { whereabouts: Whereabouts::NotTold { candidates, .. }, .. }
-            | Self::WaitingForRank { whereabouts: Whereabouts::NotTold { candidates, .. }, .. }
-                if !candidates.is_empty() =>
+            Self::RankZeroSlow { whereabouts: Whereabouts::NotTold { candidates, alike, .. }, .. }
+            | Self::WaitingForRank { whereabouts: Whereabouts::NotTold { candidates, alike, .. }, .. }
+                if !candidates.is_empty() || !alike.is_empty() =>
             {
                 "look at the processes that have told no rank: what do they do before they publish their address (a name \
-                 look-up, the network interface, the program's own work)?"
+                 look-up, the network interface, the program's own work), or are they stopped?"
+            }
+            Self::WaitingForKey { similar: None, absence: Absence::Deleted, .. } => {
+                "look which part of the program deletes that key: it went before all had read it"
+            }
+            Self::WaitingForKey { similar: None, absence: Absence::Reset { .. }, .. } => {
+                "if it was there before the reset, restart all processes of the job together"
             }
             Self::WaitingForKey { similar: Some(_), .. } => {
                 "one of the two names may be a slip: compare the parts of the program that write and read it"
@@ -185,9 +199,20 @@ impl Reason {
             Self::RankLost { .. } => {
                 "look at the log of what ended; the others wait for it until their time-out"
             }
+            Self::AddressesDropped { .. } => {
+                "they do not publish them again by themselves: restart all processes of the job together"
+            }
+            Self::EndedUnpublished { .. } => {
+                "if they were to be ranks, look at their logs: a failed import, too little memory, a wrong interface \
+                 (GLOO_SOCKET_IFNAME)?"
+            }
+            Self::RanksEnded { ranks, soon: Some(_), .. } if ranks.count() == 1 => {
+                "look at its log: did it fail, was it killed, or could it not connect to the others at the addresses that \
+                 they published? GLOO_SOCKET_IFNAME chooses the network interface"
+            }
             Self::RanksEnded { soon: Some(_), .. } => {
-                "look at the logs: could they connect to each other at the addresses that they published? GLOO_SOCKET_IFNAME \
-                 chooses the network interface"
+                "look at their logs, that of the first before all: did it fail, was it killed, or could they not connect to \
+                 each other at the addresses that they published? GLOO_SOCKET_IFNAME chooses the network interface"
             }
             Self::RanksEnded { .. } => {
                 "if they were not meant to end before the others, look at their logs; the store cannot tell success from \
@@ -195,6 +220,10 @@ impl Reason {
             }
             Self::AllLeft { .. } => {
                 "if the job was not stopped on purpose, look at the pods' logs and events"
+            }
+            Self::DuplicateRank { what, .. } if !what.starts_with("node") => {
+                "give each process its own RANK, stop the process that should not be there; a second job needs its own store \
+                 (--listen twice, or POST /api/v1/stores)"
             }
             Self::DuplicateRank { .. } => {
                 "give each node its own rank, stop the process that should not be there; a second job needs its own store \

@@ -113,6 +113,34 @@ impl Display for Names {
     }
 }
 
+/// Why a key of a program is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "is")]
+pub enum Absence {
+    /// Nobody has written it.
+    NotWritten,
+    /// It was written and deleted, or it is not known any more whether it was.
+    NotThere,
+    /// A client deleted it.
+    Deleted,
+    /// An operator reset the store: it may have been there before.
+    Reset {
+        /// How long ago.
+        ago: Elapsed,
+    },
+}
+
+impl Display for Absence {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotWritten => f.write_str("which nobody has written"),
+            Self::NotThere => f.write_str("which does not exist"),
+            Self::Deleted => f.write_str("which was there, and a client deleted it"),
+            Self::Reset { ago } => write!(f, "which does not exist; an operator reset the store {ago} ago"),
+        }
+    }
+}
+
 /// What a process does for which others wait.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
@@ -123,6 +151,8 @@ pub enum Whereabouts {
     NotTold {
         /// The processes of those, as far as they are likely to be it.
         candidates: Names,
+        /// Processes that have told a rank, and have more connections that counted themselves: containers may be alike.
+        alike: Names,
         /// How long ago the connection of the last process with this rank closed.
         gone_for: Option<Elapsed>,
     },
@@ -182,16 +212,24 @@ impl Display for Whereabouts {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::NeverCame => f.write_str("it has not come"),
-            Self::NotTold { candidates, gone_for } => {
+            Self::NotTold { candidates, alike, gone_for } => {
                 match gone_for {
                     Some(gone_for) => write!(f, "its connection closed {gone_for} ago")?,
                     None => f.write_str("nobody has published it")?,
                 }
-                if candidates.is_empty() {
-                    return Ok(());
+                if !candidates.is_empty() {
+                    let (are, have) = if candidates.count() == 1 { ("is", "has") } else { ("are", "have") };
+                    write!(f, ", and {candidates} {are} connected and {have} told no rank yet")?;
                 }
-                let (are, have) = if candidates.count() == 1 { ("is", "has") } else { ("are", "have") };
-                write!(f, ", and {candidates} {are} connected and {have} told no rank yet")
+                if !alike.is_empty() {
+                    let have = if alike.count() == 1 { "has" } else { "have" };
+                    write!(
+                        f,
+                        ", and {alike} {have} connected once more without telling a rank, as containers do that share an \
+                         address"
+                    )?;
+                }
+                Ok(())
             }
             Self::Busy => {
                 f.write_str("it is connected, but waits for nothing here: it is busy or stuck elsewhere")

@@ -81,6 +81,11 @@ fn that_ended(ended: &Names) -> String {
     if_any("; connected and ended without publishing an address: ", ended)
 }
 
+/// Ranks that may be those that are missing.
+fn in_another_store(elsewhere: &Names) -> String {
+    if_any("; in another store: ", elsewhere)
+}
+
 /// `1 of 4 ranks has`, `1 rank has`, `3 ranks have`.
 fn of_ranks(n: u32, whole: Option<u32>) -> String {
     match whole {
@@ -353,10 +358,24 @@ impl Reason {
                 let (there, are) = (of_whole(*joined, *world_size), if *joined < 2 { "is" } else { "are" });
                 format!("{ranks} ended before all ranks had come; {there} {are} still there")
             }
+            Self::AddressesDropped { ranks } => {
+                let addresses = if ranks.count() == 1 { "the address" } else { "the addresses" };
+                let are = are(ranks.count());
+                format!(
+                    "an operator reset the store before all ranks had met: {addresses} of {ranks} {are} gone"
+                )
+            }
+            Self::EndedUnpublished { processes, port } => format!(
+                "{processes} connected to the store on port {port}, counted {} there, and ended without publishing an \
+                 address",
+                if processes.count() == 1 { "itself" } else { "themselves" }
+            ),
             Self::RanksEnded { ranks, left, since, soon } => {
+                let first = if ranks.count() == 1 { "" } else { ", the first of them" };
                 let soon = soon.map(|soon| format!(", {soon} after all had published their addresses,"));
                 let (soon, run) = (soon.unwrap_or_default(), if *left == 1 { "runs" } else { "run" });
-                format!("{ranks} ended {since} ago{soon} while {} still {run}", Unit::Process.count(*left))
+                let left = Unit::Process.count(*left);
+                format!("{ranks} ended{first} {since} ago{soon} while {left} still {run}")
             }
             Self::AllLeft { members: 1, unit } => {
                 format!("its only {} left without finishing", unit.count(1).trim_start_matches("1 "))
@@ -372,9 +391,13 @@ impl Reason {
     /// What processes wait for.
     fn waits(&self) -> Option<String> {
         Some(match self {
-            Self::RankZeroSlow { what, who, whereabouts, missing, ended, waiters, waited, .. } => {
+            Self::RankZeroSlow { what, who, whereabouts, missing, ended, elsewhere, waiters, waited, .. } => {
                 let (missing, ended) = (others_missing(missing, whereabouts), that_ended(ended));
-                format!("{} {waited} for {what} from {who}: {whereabouts}{missing}{ended}", clients(*waiters))
+                format!(
+                    "{} {waited} for {what} from {who}: {whereabouts}{missing}{ended}{}",
+                    clients(*waiters),
+                    in_another_store(elsewhere)
+                )
             }
             Self::WaitingForNode { node, what, whereabouts, waiters, waited } => {
                 format!("{} {waited} for {what} of {node}: {whereabouts}", clients(*waiters))
@@ -384,6 +407,7 @@ impl Reason {
                 whereabouts,
                 missing,
                 ended,
+                elsewhere,
                 waiters,
                 joined,
                 connected,
@@ -395,17 +419,18 @@ impl Reason {
                 let connected = have(*connected as usize, "process", "processes");
                 let (missing, ended) = (others_missing(missing, whereabouts), that_ended(ended));
                 format!(
-                    "{waits}: {whereabouts}; {published} published, {connected} connected{missing}{ended}"
+                    "{waits}: {whereabouts}; {published} published, {connected} connected{missing}{ended}{}",
+                    in_another_store(elsewhere)
                 )
             }
             Self::WaitingForGroup { what, waiters, others, ended, waited } => {
                 format!("{} {waited} for {what}{}", clients(*waiters), not_there(others, ended))
             }
-            Self::WaitingForKey { key, who, similar, others, ended, waited } => {
+            Self::WaitingForKey { key, who, similar, others, ended, absence, waited } => {
                 let has = has(who.count());
                 let similar = similar.as_ref().map_or_else(String::new, |key| format!("; `{key}` exists"));
                 let others = not_there(others, ended);
-                format!("{who} {has} waited {waited} for `{key}`, which does not exist{similar}{others}")
+                format!("{who} {has} waited {waited} for `{key}`, {absence}{similar}{others}")
             }
             Self::WaitingAtBarrier { barrier, who, size, others, ended, waited } => {
                 let of = size.map_or_else(String::new, |size| format!(" of {size}"));
@@ -425,7 +450,7 @@ impl Reason {
                  had the run forgotten",
                 clients(*waiters)
             ),
-            Self::GaveUp { who, key, waited, writer, again } => {
+            Self::GaveUp { who, key, waited, writer, missing, again } => {
                 let again = match (*again, who.count()) {
                     (false, _) => "",
                     (true, 1) => " and tries again",
@@ -436,7 +461,8 @@ impl Reason {
                 } else {
                     format!("; {writer} should have written it")
                 };
-                format!("{who} gave up on `{key}` after {waited}{again}{writer}")
+                let missing = others_missing(missing, &Whereabouts::NeverCame);
+                format!("{who} gave up on `{key}` after {waited}{again}{writer}{missing}")
             }
             _ => return None,
         })
@@ -448,10 +474,17 @@ impl Reason {
             Self::TorchVersionsDiffer { versions } => {
                 format!("the pods have different versions of PyTorch: {versions}")
             }
-            Self::DuplicateRank { what, first, second } => format!(
-                "two live processes claim {what}: {first} and {second}; two jobs on one store, two nodes with one rank, or \
-                 a process of an earlier round that was not ended"
-            ),
+            Self::DuplicateRank { what, first, second, more } => {
+                let all = Names::of([first, second].into_iter().chain(&more.shown).cloned());
+                let n = match more.count() {
+                    0 => "two".to_owned(),
+                    more => more.saturating_add(2).to_string(),
+                };
+                format!(
+                    "{n} live processes claim {what}: {all}; two jobs on one store, two nodes with one rank, or a process \
+                     of an earlier round that was not ended"
+                )
+            }
             Self::TwoJobs { first, second, evidence } => {
                 format!("two jobs on one store: {first} and {second} ({evidence})")
             }
@@ -460,10 +493,13 @@ impl Reason {
                     "nodes of this run use two rendezvous backends, and never meet: {first}, and {second}"
                 )
             }
-            Self::WorldSizesDiffer { rank, says, other_rank, other_says } => format!(
-                "the ranks disagree on the world size: rank {rank} is prepared for {}, rank {other_rank} for {other_says}",
-                counted(*says, "rank", "ranks")
-            ),
+            Self::WorldSizesDiffer { says, ranks, other_says, others, .. } => {
+                let are = are(ranks.count());
+                format!(
+                    "the ranks disagree on the world size: {ranks} {are} prepared for {}, {others} for {other_says}",
+                    counted(*says, "rank", "ranks")
+                )
+            }
             Self::NodeRankBeyond { node, rank, nodes } => {
                 let nodes = Unit::Node.count(*nodes);
                 format!("{node} came as node rank {rank}, but rank 0 counts on {nodes}")

@@ -10,7 +10,7 @@ use super::world::{RankInfo, SecondJob, Withdrawn};
 use crate::api::RunKind;
 use crate::core::ids::{ConnId, ShownKey, Timestamp};
 use crate::core::insight::expect::Plan;
-use crate::core::insight::reason::Reason;
+use crate::core::insight::reason::{Finding, Names, Reason};
 use crate::core::protocol::keys::RendezvousPart;
 use crate::core::protocol::rendezvous_state;
 
@@ -69,6 +69,11 @@ impl TrackedRun {
         self.restart(0);
         self.kind = RunKind::Static;
         self.has_state = false;
+    }
+
+    /// A worker wrote a key that is none of the group of all ranks.
+    pub(in crate::core::insight) fn worker_went_on(&mut self) {
+        self.life.world.went_on |= self.life.world.completed.is_some();
     }
 
     /// A worker comes. A run without agents that is over begins anew; returns whether it did.
@@ -146,6 +151,12 @@ impl TrackedRun {
             self.state_dropped(at);
         }
         self.round.reset = Some(at);
+        let world = &self.life.world;
+        let lost: Vec<_> = world.addresses().take_while(|_| world.completed.is_none()).collect();
+        if !lost.is_empty() {
+            let ranks = Names::of(lost.iter().map(|address| address.who.clone()));
+            self.found(Finding::new(Reason::AddressesDropped { ranks }, format!("{at:?}"), at).seen(lost));
+        }
         self.life.world.reset(at);
         self.touch();
     }

@@ -25,8 +25,8 @@ impl TrackedRun {
         self.settle_static(now);
         let expected = self.expected(plan);
         self.tell_deaths(now, expected.map(|expected| expected.min));
-        if let Some(reason) = self.life.world.take_different(now) {
-            self.finds(reason, "", now);
+        if let Some(differ) = self.life.world.take_different(now) {
+            self.found(differ);
         }
         self.check_ranks();
         self.tell_lost_ranks(now);

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::limits::SETTLE;
 use crate::api::{ExpectedFrom, Seen};
 use crate::core::ids::{ConnId, Timestamp, count, is_plain};
-use crate::core::insight::reason::{Evidence, Reason};
+use crate::core::insight::reason::{Evidence, Finding, Names, Reason};
 
 /// Ranks that are tracked in one run.
 pub(in crate::core::insight) const MOST_RANKS: u32 = 131_072;
@@ -70,20 +70,25 @@ pub(in crate::core::insight) struct World {
     pub(in crate::core::insight) last_size: Option<u32>,
     /// Two ranks whose addresses are made for different world sizes.
     pub(in crate::core::insight) differ: Option<Differ>,
+    /// Since all had met, one of them wrote what none writes before it has reached the others: a key of a sub-group, or of
+    /// the program.
+    pub(in crate::core::insight) went_on: bool,
     /// Some of them came before the server was restarted. Others may have come and gone then: whether all had met is not
     /// known.
     pub(super) is_of_before: bool,
 }
 
 /// Ranks that cannot meet: each is prepared for another number of ranks.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(in crate::core::insight) struct Differ {
     rank: u32,
     says: u32,
     other: u32,
     other_says: u32,
+    /// When it is told, so that others may have come by then.
+    due: Timestamp,
     /// The first has met with others already, and may be about to leave them: it counts when it is still there then.
-    unless_gone_by: Option<Timestamp>,
+    unless_gone: bool,
     told: bool,
 }
 
@@ -149,6 +154,11 @@ impl RankInfo {
         Evidence { seen: Seen::Closed, who, peer, pid: self.pid, key: None, at }
     }
 
+    /// That it published its address.
+    fn wrote(&self, rank: u32) -> Evidence {
+        Evidence { seen: Seen::Wrote, ..self.closed(rank, self.joined) }
+    }
+
     fn label(&self, rank: u32) -> String {
         match &self.host {
             Some(host) => format!("rank {rank} on {host}"),
@@ -205,7 +215,7 @@ impl World {
         if let Some(size) = info.size {
             // Nearly always they agree: then none is looked for.
             if self.differ.is_none() && self.last_size.is_some_and(|last| last != size) {
-                self.differ = self.find_different(rank, size, holder.is_none().then_some(now + SETTLE));
+                self.differ = self.find_different(rank, size, now + SETTLE, holder.is_none());
             }
             self.last_size = Some(size);
             if self.size.is_none_or(|(_, from)| from == ExpectedFrom::GlooAddress) {
@@ -230,8 +240,8 @@ impl World {
 
     /// A live rank that is prepared for another world size than `size`. One that has met already counts only beside a
     /// rank that was not there: else they meet again as fewer or more.
-    fn find_different(&self, rank: u32, size: u32, unless_gone_by: Option<Timestamp>) -> Option<Differ> {
-        let find = |ranks: &BTreeMap<u32, RankInfo>, unless_gone_by| {
+    fn find_different(&self, rank: u32, size: u32, due: Timestamp, was_not_there: bool) -> Option<Differ> {
+        let find = |ranks: &BTreeMap<u32, RankInfo>, unless_gone| {
             let mut live = ranks.iter().filter(|(_, info)| info.is_live());
             let found =
                 live.find_map(|(&other, info)| Some((other, info.size.filter(|&says| says != size)?)));
@@ -240,28 +250,57 @@ impl World {
                 says,
                 other: rank,
                 other_says: size,
-                unless_gone_by,
+                due,
+                unless_gone,
                 told: false,
             })
         };
-        find(&self.ranks, None).or_else(|| find(&self.former, Some(unless_gone_by?)))
+        find(&self.ranks, false).or_else(|| if was_not_there { find(&self.former, true) } else { None })
     }
 
     /// Two ranks that disagree on the world size. Reported once.
-    pub(super) fn take_different(&mut self, now: Timestamp) -> Option<Reason> {
+    pub(super) fn take_different(&mut self, now: Timestamp) -> Option<Finding> {
         let differ = self.differ.as_mut().filter(|differ| !differ.told)?;
-        if let Some(at) = differ.unless_gone_by {
-            if !self.former.get(&differ.rank).is_some_and(RankInfo::is_live) {
+        if differ.unless_gone && !self.former.get(&differ.rank).is_some_and(RankInfo::is_live) {
+            self.differ = None;
+            return None;
+        }
+        if now < differ.due {
+            return None;
+        }
+        if !differ.unless_gone {
+            // Some may have ended meanwhile, and others come.
+            let mut sizes = self.ranks.iter().filter(|(_, info)| info.is_live());
+            let mut sizes = sizes.by_ref().filter_map(|(&rank, info)| Some((rank, info.size?)));
+            let first = sizes.next();
+            let other = first.and_then(|(_, says)| sizes.find(|&(_, other)| other != says));
+            let (Some((rank, says)), Some((other, other_says))) = (first, other) else {
                 self.differ = None;
                 return None;
-            }
-            if now < at {
-                return None;
-            }
+            };
+            *differ = Differ { rank, says, other, other_says, ..*differ };
         }
         differ.told = true;
         let Differ { rank, says, other: other_rank, other_says, .. } = *differ;
-        Some(Reason::WorldSizesDiffer { rank, says, other_rank, other_says })
+        let (ranks, others) = (self.prepared_for(rank, says), self.prepared_for(other_rank, other_says));
+        let reason = Reason::WorldSizesDiffer { rank, says, ranks, other_rank, other_says, others };
+        let wrote = |rank| self.holder(rank).map(|info| info.wrote(rank));
+        Some(Finding::new(reason, "", now).seen([rank, other_rank].into_iter().filter_map(wrote)))
+    }
+
+    /// The ranks that are prepared for `size` ranks: `rank`, and all that are there.
+    fn prepared_for(&self, rank: u32, size: u32) -> Names {
+        let all = self.former.iter().chain(&self.ranks);
+        let is_it = |info: &RankInfo| info.is_live() && info.size == Some(size);
+        let ranks: BTreeSet<u32> =
+            all.filter(|(_, info)| is_it(info)).map(|(&rank, _)| rank).chain([rank]).collect();
+        Names::of(ranks.iter().map(|rank| format!("rank {rank}")))
+    }
+
+    /// That a rank published its address, of those that are there.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = Evidence> {
+        let live = self.ranks.iter().filter(|(_, info)| info.is_live());
+        live.map(|(&rank, info)| info.wrote(rank))
     }
 
     fn begin(&mut self, attempt: Option<u32>, former: BTreeMap<u32, RankInfo>) {
@@ -314,7 +353,7 @@ impl World {
     /// Called for every rank that comes: at the next look they may have left again.
     pub(super) fn check_complete(&mut self) -> bool {
         let Some((size, _)) = self.size else { return false };
-        let differ = self.differ.as_ref().is_some_and(|differ| differ.unless_gone_by.is_none());
+        let differ = self.differ.as_ref().is_some_and(|differ| !differ.unless_gone);
         let can_be = self.completed.is_none() && !differ && self.ranks.len() >= size as usize;
         if !can_be || self.joined() < size {
             return false;
@@ -372,23 +411,53 @@ impl World {
         self.size.map(|(ranks, _)| ranks)
     }
 
-    /// The ranks of the meeting that counts, and how many there should be: those who met last, while only processes have
-    /// come since that are prepared for another number.
+    /// The ranks of the meeting that counts, and how many there should be, unless they disagree on it: those who met last,
+    /// while only processes have come since that are prepared for another number.
     pub(in crate::core::insight) fn meeting(&self) -> (&BTreeMap<u32, RankInfo>, Option<u32>) {
-        let met = self.differ.as_ref().filter(|differ| {
-            differ.told && differ.unless_gone_by.is_some() && self.former.len() == differ.says as usize
-        });
-        match met {
-            Some(differ) => (&self.former, Some(differ.says)),
-            None => (&self.ranks, self.size()),
+        match self.differ.as_ref().filter(|differ| differ.told) {
+            Some(differ) if !differ.unless_gone => (&self.ranks, self.size_that_meets()),
+            Some(differ) if self.former.len() == differ.says as usize => (&self.former, Some(differ.says)),
+            _ => (&self.ranks, self.size()),
         }
+    }
+
+    /// A world size of which all ranks are there.
+    fn size_that_meets(&self) -> Option<u32> {
+        let mut sizes: BTreeMap<u32, u32> = BTreeMap::new();
+        let live = self.ranks.iter().filter(|(_, info)| info.is_live());
+        for size in live.filter_map(|(&rank, info)| info.size.filter(|&size| rank < size)) {
+            let ranks = sizes.entry(size).or_default();
+            *ranks = ranks.saturating_add(1);
+        }
+        sizes.into_iter().find_map(|(size, ranks)| (size == ranks).then_some(size))
     }
 
     /// Ranks that are there, whether their address still is or not: those that met before go on.
     pub(in crate::core::insight) fn present(&self) -> u32 {
+        self.joined().saturating_add(count(self.without_address().count()))
+    }
+
+    /// Ranks that are there and have published their address, which may have been dropped since.
+    pub(in crate::core::insight) fn published(&self) -> u32 {
+        let dropped = self.without_address().filter(|(_, info)| info.withdrawn.is_some());
+        self.joined().saturating_add(count(dropped.count()))
+    }
+
+    /// Ranks that are there, and whose address is not: it was dropped, or they have not come again since they met.
+    fn without_address(&self) -> impl Iterator<Item = (&u32, &RankInfo)> {
         let has_come = |rank| self.ranks.get(rank).is_some_and(RankInfo::is_live);
-        let former = self.former.iter().filter(|(rank, info)| info.is_live() && !has_come(rank));
-        self.joined().saturating_add(count(former.count()))
+        self.former.iter().filter(move |(rank, info)| info.is_live() && !has_come(rank))
+    }
+
+    /// How a rank is shown beside these of the meeting that counts: see `RankGrid`.
+    pub(in crate::core::insight) fn shown(&self, meeting: &BTreeMap<u32, RankInfo>, rank: u32) -> char {
+        match (meeting.get(&rank), self.former.get(&rank)) {
+            (Some(info), _) if info.is_live() => 'j',
+            (Some(_), _) => 'x',
+            (None, Some(info)) if info.is_live() => 'o',
+            (None, Some(info)) if info.withdrawn.is_some() => 'x',
+            (None, _) => '.',
+        }
     }
 
     /// How many ranks all who are there count on: the least that one of them does, if they disagree.

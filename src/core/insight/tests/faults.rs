@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use super::lab::{Lab, PORT};
+use super::lab::{Lab, PORT, gloo};
 use crate::api::{Certainty, RunKind, RunState, Seen, Severity};
+use crate::core::ids::ConnId;
 use crate::core::insight::{Expectation, Settings, StoreOwner};
-use crate::core::store::StaleKeyConfig;
+use crate::core::store::{Observed, StaleKeyConfig};
 
 /// Waits are explained when they have lasted this long here.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(3);
@@ -114,6 +115,13 @@ fn read_each_other(lab: &mut Lab, ranks: &[u32], world: u32) {
             lab.get(reader, &format!("/default_pg/0//cpu//0/{other}"));
         }
     }
+}
+
+/// A process in a container: all have one address and process id 1.
+fn container(lab: &mut Lab, n: u32) {
+    lab.connect(n, "10.0.0.9", 1);
+    lab.ping(n);
+    lab.add(n, "init/", 1);
 }
 
 /// Another process takes the place of a rank.
@@ -276,10 +284,12 @@ fn faults_of_ranks_without_agents() {
                 }
             },
             code: "duplicate_rank",
-            says: &["rank 0", "host0", "10.0.0.1"],
-            remedy: "its own rank",
+            says: &[
+                "3 live processes claim rank 0: rank 0 on host0, process 2001 at 10.0.0.1 and process 2002 at",
+            ],
+            remedy: "its own RANK",
             within: FACT,
-            never: &["host2 and rank 0 on host2", "host2 and process"],
+            never: &["host2 and rank 0 on host2", "host2 and process", "ranks 0"],
         },
         Fault {
             name: "env: a process connects and ends without publishing",
@@ -298,6 +308,273 @@ fn faults_of_ranks_without_agents() {
             remedy: "log of the process that ended",
             within: WAIT,
             never: &["has it started"],
+        },
+        Fault {
+            name: "env: of two containers with one address and process id, one tells its rank and the other does not",
+            play: |lab| {
+                ranks(lab, &[0], 3);
+                container(lab, 1);
+                lab.publish(1, 1, 3);
+                container(lab, 2);
+                lab.wait_for_rank(0, 2);
+                lab.wait_for_rank(1, 2);
+            },
+            code: "waiting_for_rank",
+            says: &[
+                "rank 2: nobody has published it, and process 1 at 10.0.0.9 has connected once more without telling a rank",
+                "2 of 3 ranks have published, 3 processes have connected",
+            ],
+            remedy: "processes that have told no rank",
+            within: WAIT,
+            never: &["has not come", "has it started"],
+        },
+        Fault {
+            name: "env: two containers with one address and process id tell no rank",
+            play: |lab| {
+                ranks(lab, &[0], 3);
+                container(lab, 1);
+                container(lab, 2);
+                lab.wait_for_rank(0, 1);
+            },
+            code: "waiting_for_rank",
+            says: &["process 1 at 10.0.0.9 (2 connections) is connected and has told no rank yet"],
+            remedy: "processes that have told no rank",
+            within: WAIT,
+            never: &["has not come", "has it started"],
+        },
+        Fault {
+            name: "env: of containers with one address and process id, one ends before it tells its rank",
+            play: |lab| {
+                for n in [0, 1] {
+                    container(lab, n);
+                    lab.publish(n, n, 3);
+                }
+                container(lab, 2);
+                lab.pass(0.2);
+                lab.leave(2);
+                lab.wait_for_rank(0, 2);
+                lab.wait_for_rank(1, 2);
+            },
+            code: "waiting_for_rank",
+            says: &["without publishing an address: a connection of process 1 at 10.0.0.9 (after 0.2 s)"],
+            remedy: "log of the process that ended",
+            within: WAIT,
+            never: &["has it started"],
+        },
+        Fault {
+            name: "a store made by hand: a process that has used no key of PyTorch's",
+            play: |lab| {
+                ranks(lab, &[0], 2);
+                lab.connect(7, "10.0.0.7", 77);
+                lab.ping(7);
+                lab.wait_for_rank(0, 1);
+            },
+            code: "waiting_for_rank",
+            says: &[
+                "process 77 at 10.0.0.7 is connected and has told no rank yet; 1 of 2",
+                "2 processes have connected",
+            ],
+            remedy: "processes that have told no rank",
+            within: WAIT,
+            never: &["has not come"],
+        },
+        Fault {
+            name: "a store made by hand with a prefix",
+            play: |lab| {
+                for n in [1, 2] {
+                    lab.connect(n, &format!("10.0.0.{n}"), 2000 + n);
+                    lab.ping(n);
+                    lab.set(n, &format!("/mine/0//cpu//0/{n}"), b"address");
+                    lab.wait(n, &["/mine/0//cpu//0/0"]);
+                }
+            },
+            code: "waiting_for_group",
+            says: &["2 processes have waited", "the address of rank 0 of the group below the prefix `mine`"],
+            remedy: "have not reached this call",
+            within: WAIT,
+            never: &["deadlock"],
+        },
+        Fault {
+            name: "env: all end before they publish",
+            play: |lab| {
+                for n in [1, 2] {
+                    lab.worker(n, "10.0.0.7");
+                }
+                lab.pass(0.5);
+                lab.leave(1);
+                lab.leave(2);
+            },
+            code: "ended_unpublished",
+            says: &[
+                "process 2001 at 10.0.0.7 (after 0.5 s) and process 2002",
+                "store on port 29500, counted themselves",
+            ],
+            remedy: "GLOO_SOCKET_IFNAME",
+            within: FACT,
+            never: &["left without finishing"],
+        },
+        Fault {
+            name: "nccl: rank 0 ends before it writes the id",
+            play: |lab| {
+                for n in [0, 1, 2] {
+                    lab.worker(n, &format!("10.0.0.{n}"));
+                }
+                lab.pass(0.5);
+                lab.leave(0);
+                lab.wait(1, &["/default_pg/0//cuda//0"]);
+                lab.wait(2, &["/default_pg/0//cuda//0"]);
+            },
+            code: "rank_zero_slow",
+            says: &[
+                "the NCCL id from rank 0",
+                "without publishing an address: process 2000 at 10.0.0.0 (after 0.5 s)",
+            ],
+            remedy: "log of the process that ended",
+            within: WAIT,
+            never: &["EADDRINUSE"],
+        },
+        Fault {
+            name: "env: a rank comes to another store",
+            play: |lab| {
+                ranks(lab, &[0, 1], 3);
+                let (conn, peer) = (ConnId::new(7, 7), ([10, 0, 0, 2], 40000).into());
+                let (port, at, key) = (PORT + 1, lab.now, |key: &str| key.as_bytes().into());
+                let came = Observed::Client { conn, peer, pid: Some(7), key: key("init/") };
+                lab.insight.observe(port, at, came);
+                let (key, value) = (key("/default_pg/0//cpu//0/2"), gloo("host2", 3).into());
+                lab.insight.observe(port, at, Observed::Wrote { conn, key, value });
+                read_each_other(lab, &[0, 1], 3);
+            },
+            code: "waiting_for_rank",
+            says: &[
+                "rank 2: it has not come; 2 of 3 ranks",
+                "; in another store: rank 2 on host2 (port 29501)",
+            ],
+            remedy: "same MASTER_PORT",
+            within: WAIT,
+            never: &[],
+        },
+        Fault {
+            name: "env: a reset takes the addresses of those who wait",
+            play: |lab| {
+                ranks(lab, &[0, 1], 3);
+                read_each_other(lab, &[0, 1], 3);
+                lab.pass(1.0);
+                lab.reset();
+            },
+            code: "addresses_dropped",
+            says: &[
+                "before all ranks had met: the addresses of rank 0 on host0 and rank 1 on host1 are gone",
+            ],
+            remedy: "restart all processes",
+            within: FACT,
+            never: &["0 of 3", "none of 3"],
+        },
+        Fault {
+            name: "env: two of four have another WORLD_SIZE",
+            play: |lab| {
+                ranks(lab, &[0, 1], 4);
+                ranks(lab, &[2, 3], 5);
+            },
+            code: "world_sizes_differ",
+            says: &["rank 0 and rank 1 are prepared for 4 ranks, rank 2 and rank 3 for 5"],
+            remedy: "same WORLD_SIZE",
+            within: FACT,
+            never: &["is prepared"],
+        },
+        Fault {
+            name: "env: ranks give up where two have not come",
+            play: |lab| {
+                ranks(lab, &[0, 3], 4);
+                read_each_other(lab, &[0, 3], 4);
+                lab.pass(2.0);
+                for n in [0, 3] {
+                    lab.cancel(n);
+                    lab.leave(n);
+                }
+            },
+            code: "gave_up",
+            says: &[
+                "rank 0 on host0 and rank 3 on host3",
+                "rank 1 should have written it; missing: rank 1 and rank 2",
+            ],
+            remedy: "look at the process that should have written",
+            within: FACT,
+            never: &[],
+        },
+        Fault {
+            name: "env: a key is deleted before all have read it",
+            play: |lab| {
+                ranks(lab, &[0, 1], 2);
+                lab.set(0, "once", b"1");
+                lab.delete(0, "once");
+                lab.wait(1, &["once"]);
+            },
+            code: "waiting_for_key",
+            says: &["rank 1 on host1 has waited", "`once`, which was there, and a client deleted it"],
+            remedy: "deletes that key",
+            within: WAIT,
+            never: &["nobody has written"],
+        },
+        Fault {
+            name: "env: a reset while training takes a key of the program",
+            play: |lab| {
+                ranks(lab, &[0, 1], 2);
+                lab.set(0, "once", b"1");
+                lab.pass(2.0);
+                lab.reset();
+                lab.wait(1, &["once"]);
+            },
+            code: "waiting_for_key",
+            says: &["`once`, which is not there; an operator reset the store"],
+            remedy: "before the reset",
+            within: WAIT,
+            never: &["nobody has written", "are gone"],
+        },
+        Fault {
+            name: "env: a rank dies in training, and another with it",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                lab.pass(20.0);
+                lab.leave(2);
+                lab.pass(0.5);
+                lab.leave(1);
+            },
+            code: "ranks_ended",
+            says: &[
+                "rank 2 on host2 and rank 1 on host1 ended, the first of them",
+                "while 1 process still runs",
+            ],
+            remedy: "look at their logs",
+            within: WAIT,
+            never: &["GLOO_SOCKET_IFNAME"],
+        },
+        Fault {
+            name: "env: ranks that had made a sub-group could connect to each other",
+            play: |lab| {
+                ranks(lab, &[0, 1], 2);
+                lab.set(0, "/default_pg/0//1//cpu//0/0", &gloo("host0", 2));
+                lab.pass(2.0);
+                lab.leave(1);
+            },
+            code: "ranks_ended",
+            says: &["rank 1 on host1 ended"],
+            remedy: "cannot tell success from a crash",
+            within: WAIT,
+            never: &["GLOO_SOCKET_IFNAME"],
+        },
+        Fault {
+            name: "env: a barrier of torch.distributed is called by its name",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                lab.wait(0, &["/default_pg/0//store_based_barrier_key:grp:last_worker"]);
+                lab.wait(1, &["/default_pg/0//store_based_barrier_key:grp:last_worker"]);
+            },
+            code: "waiting_for_group",
+            says: &["the last rank to arrive at the barrier `grp`; not there: rank 2 on host2"],
+            remedy: "have not reached this call",
+            within: WAIT,
+            never: &[],
         },
         Fault {
             name: "env: ranks wait for a key of the program that nobody writes",
@@ -1437,7 +1714,10 @@ fn processes_with_one_address_and_process_id_are_not_taken_for_one() {
     lab.pass(20.0);
     let waits = lab.texts("waiting_for_rank");
     assert!(
-        !waits.is_empty() && waits.iter().all(|text| text.contains("nobody has published it; ")),
+        !waits.is_empty()
+            && waits
+                .iter()
+                .all(|text| text.contains("process 7 at 10.0.0.1 has connected once more without telling")),
         "{waits:?}"
     );
 

@@ -19,6 +19,20 @@ fn assert_silent(lab: &Lab) {
     assert_eq!(lab.complaints(), [""; 0]);
 }
 
+#[test]
+fn nothing_is_said_of_programs_that_keep_keys_of_their_own_in_a_store() {
+    let mut lab = Lab::new();
+    for n in [0, 1] {
+        lab.worker(n, "10.0.0.1");
+        lab.set(n, &format!("/shard-{n}"), b"1");
+    }
+    lab.pass(3.0);
+    lab.leave(0);
+    lab.leave(1);
+    lab.pass(10.0);
+    assert_eq!(lab.said.len(), 0, "{:?}", lab.said);
+}
+
 /// When the old connection of a rank that meets again is seen to close.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Close {
@@ -375,7 +389,7 @@ fn a_rank_that_begins_anew_before_another_has_left_has_lost_nobody() {
     lab.pass(0.5);
     assert_eq!(
         lab.run("store:29500").rank_grid.expect("ranks").states,
-        "j..",
+        "joo",
         "the others have met before, not now"
     );
     for n in 1..3 {

@@ -231,6 +231,10 @@ impl Lab {
         self.apply(n, &Request::Set { key: key.as_bytes(), value: Payload::borrowed(value) });
     }
 
+    pub(super) fn delete(&mut self, n: u32, key: &str) {
+        self.apply(n, &Request::Delete { key: key.as_bytes() });
+    }
+
     pub(super) fn add(&mut self, n: u32, key: &str, delta: i64) {
         self.apply(n, &Request::Add { key: key.as_bytes(), delta });
     }

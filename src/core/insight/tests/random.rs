@@ -11,7 +11,7 @@ use crate::core::gate::{Announcement, Gates};
 use crate::core::ids::Nodes;
 use crate::core::ids::{ConnId, RunId, Timestamp};
 use crate::core::insight::{Insight, Settings};
-use crate::core::store::{DropCause, Observed, WaitView};
+use crate::core::store::{DropCause, KeyPast, Observed, WaitView};
 
 const MAX_RUNS: usize = 5;
 
@@ -86,7 +86,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (conn(), key(), value()).prop_map(move |(conn, key, value)| {
             Step::Observe(Observed::Wrote { conn, key: bytes(key), value: Bytes::from(value) })
         }),
-        2 => conn().prop_map(|conn| Step::Observe(Observed::Gone { conn })),
+        2 => conn().prop_map(|conn| Step::Observe(Observed::Gone { conn, used_own_keys: false })),
         1 => key().prop_map(move |key| Step::Observe(Observed::Dropped { key: bytes(key), cause: DropCause::PairedWithGone })),
         1 => (conn(), key()).prop_map(move |(conn, key)| {
             Step::Observe(Observed::GaveUp { conn, key: bytes(key), waited: Duration::from_mins(1) })
@@ -129,6 +129,7 @@ proptest! {
                         keys: 1,
                         missing: vec![key.into_bytes().into()],
                         similar: None,
+                        past: KeyPast::default(),
                     };
                     insight.waits(7, waits.into_iter().map(open).collect(), now);
                 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::api::{Certainty, ExpectedFrom, RunKind, Severity};
 use crate::core::ids::Elapsed;
-use crate::core::insight::{Moment, Names, Reason, Said, Unit, Whereabouts};
+use crate::core::insight::{Absence, Moment, Names, Reason, Said, Unit, Whereabouts};
 
 fn names(names: &[&str]) -> Names {
     Names::of(names.iter().map(|name| (*name).to_owned()))
@@ -152,6 +152,20 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "A worker's connection closed before all ranks had published their addresses.",
         ),
         (
+            Reason::AddressesDropped { ranks: names(&["rank 0 on train-llm-0", "rank 1 on train-llm-0"]) },
+            "An operator reset the store while ranks waited there for others, which will not find the addresses of those.",
+        ),
+        (
+            Reason::EndedUnpublished {
+                processes: names(&[
+                    "process 11 at 10.0.0.5 (after 0.2 s)",
+                    "process 12 at 10.0.0.5 (after 0.3 s)",
+                ]),
+                port: 29500,
+            },
+            "Processes counted themselves in a store, as `env://` and `tcp://` do, and ended without more, and nobody is there who waits for them.",
+        ),
+        (
             Reason::RanksEnded { ranks: names(&[&rank]), left: 3, since: secs(31.0), soon: None },
             "In a run without agents, or in a native round that goes on, some processes have ended, and others have gone on for longer than --explain-after.",
         ),
@@ -167,6 +181,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 whereabouts: Whereabouts::Unknown,
                 missing: Names::default(),
                 ended: Names::default(),
+                elsewhere: Names::default(),
                 waiters: 31,
                 waited: secs(30.0),
             },
@@ -189,6 +204,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 whereabouts: Whereabouts::NeverCame,
                 missing: Names::default(),
                 ended: Names::default(),
+                elsewhere: Names::default(),
                 waiters: 3,
                 joined: 3,
                 connected: 3,
@@ -205,7 +221,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 ended: names(&[]),
                 waited: secs(30.0),
             },
-            "Waits at a store-based barrier, or for a member of a sub-group. Who is not there is found by elimination: all processes of the run that do not wait there. A sub-group may be of some of them only.",
+            "Waits at a store-based barrier, or for a member of a sub-group. Who is not there is found by elimination: all processes of the run that do not wait there. A sub-group may be of some of them only. Also waits in a group on a store with a prefix of the program's own, of whose ranks nothing else is known.",
         ),
         (
             Reason::WaitingForKey {
@@ -214,9 +230,10 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 similar: Some("data_ready".into()),
                 others: names(&["rank 0 on train-llm-0"]),
                 ended: names(&[]),
+                absence: Absence::NotWritten,
                 waited: secs(30.0),
             },
-            "Ranks or agents wait for a key that is none of PyTorch's: a program's own. Some programs wait like this for long, so it is a note. A key that exists is named if it differs by one slip. So are the processes of the run that do not wait there or have ended, for one of them may be to write it.",
+            "Ranks or agents wait for a key that is none of PyTorch's: a program's own. Some programs wait like this for long, so it is a note. A key that exists is named if it differs by one slip, and it is told if a client has deleted the key, or an operator reset the store. So are the processes of the run that do not wait there or have ended, for one of them may be to write it.",
         ),
         (
             Reason::WaitingAtBarrier {
@@ -234,8 +251,9 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 what: "node rank 1".into(),
                 first: "node 1 at 10.0.0.5".into(),
                 second: "process 12 at 10.0.0.9".into(),
+                more: Names::default(),
             },
-            "Two live processes wrote the same rank's key.",
+            "Two live processes or more wrote the same rank's key.",
         ),
         (
             Reason::TwoJobs {
@@ -280,8 +298,15 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "Nodes stay in the wait list, or beyond the maximum, beside a complete round. If members of the round are among them, those that are still in it are named.",
         ),
         (
-            Reason::WorldSizesDiffer { rank: 0, says: 2, other_rank: 3, other_says: 4 },
-            "The gloo addresses of two ranks have sizes that belong to different world sizes.",
+            Reason::WorldSizesDiffer {
+                rank: 0,
+                says: 2,
+                ranks: names(&["rank 0"]),
+                other_rank: 2,
+                other_says: 4,
+                others: names(&["rank 2", "rank 3"]),
+            },
+            "The gloo addresses of some ranks have sizes that belong to different world sizes.",
         ),
         (
             Reason::NodeRankBeyond { node: "node 2 at 10.0.0.7".into(), rank: 2, nodes: 2 },
@@ -347,6 +372,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 key: "/default_pg/0//cpu//0/2".into(),
                 waited: secs(300.0),
                 writer: "rank 2".into(),
+                missing: Names::default(),
                 again: false,
             },
             "A client cancelled its wait, which it does when its time-out has passed. All clients that gave up on one key are reported together.",

@@ -168,6 +168,20 @@ fn other_keys_are_nobodys() {
 }
 
 #[test]
+fn a_group_below_a_prefix_of_the_programs_own_is_in_no_row_and_understood() {
+    let below = |key: &'static str| {
+        let (prefix, address) = below_own_prefix(key.as_bytes())?;
+        Some((std::str::from_utf8(prefix).expect("text"), address.member, address.kind))
+    };
+    assert_eq!(below("/mine/0//cpu//0/1"), Some(("mine", 1, AddressKind::Gloo)));
+    assert_eq!(below("/a/b/0//1//cpu//0/2"), Some(("a/b", 2, AddressKind::Gloo)));
+    assert_eq!(below("/mine/0//cuda//0"), Some(("mine", 0, AddressKind::NcclId)));
+    for other in ["/0//cpu//0/1", "/default_pg/0//cpu//0/1", "/mine/0//mine", "mine/0//cpu//0/1", "/mine"] {
+        assert_eq!(below(other), None, "{other}");
+    }
+}
+
+#[test]
 fn nccl_ids_of_both_process_groups_are_known() {
     let nccl = AddressKind::NcclId;
     for old in ["/default_pg/0//cuda//0", "/default_pg/0//2//cuda//p2p:0:1"] {

@@ -74,6 +74,7 @@ impl World {
                 yes(relays.iter().all(was_away), "it was not away for so long")
             }
             "barrier_waits" => self.check_said_of_barrier(said),
+            "ended_unpublished" => self.no_rank_was_there(),
             _ => Err("nothing of that kind is so".into()),
         }
     }

@@ -94,6 +94,10 @@ impl World {
         self.was(|moment| !moment.alive().any(|it| it.is_known), "some are alive")
     }
 
+    pub(super) fn no_rank_was_there(&self) -> Checked {
+        self.was(|moment| !moment.alive().any(|it| it.has_published), "a rank is there")
+    }
+
     fn nobody_has_come(&self, names: &[String]) -> Checked {
         names.iter().try_for_each(|name| {
             let rank = name.strip_prefix("rank ").and_then(|rest| rest.split(' ').next());
@@ -118,6 +122,9 @@ impl World {
                 self.was(|moment| (0..size).all(|rank| has_come(moment, rank)), "some have not come")
             }
             "run_ended" | "all_left" => self.all_were_dead(),
+            "addresses_dropped" => {
+                self.was_so_of_ranks(&names(facts, "ranks"), |it| it.has_published, "has not published")
+            }
             "rank_lost" => dead(&names(facts, "ranks")),
             "ranks_ended" => {
                 dead(&names(facts, "ranks"))?;

@@ -587,6 +587,14 @@ impl World for Truth {
                 // Of one that has only connected it is not known at once whether it is of this job.
                 any(&|m| (m.ranks().len()..=m.live().count()).contains(&left), "not so many are left")
             }
+            "addresses_dropped" => self.all(at, &names(facts, "ranks"), |_, process| process.is_rank()),
+            "ended_unpublished" => {
+                any(&|m| m.ranks().is_empty(), "ranks are there")?;
+                let ended = names(facts, "processes");
+                let ended: Vec<String> =
+                    ended.iter().filter_map(|it| Some(it.split(" (").next()?.into())).collect();
+                self.all(at, &ended, |_, process| !process.connected && !process.published)
+            }
             "waiting_for_rank" => self.check_wait(at, facts, text(facts, "rank")),
             "rank_zero_slow" => self.check_wait(at, facts, text(facts, "who")),
             "duplicate_rank" | "two_jobs" => {

@@ -1,0 +1,65 @@
+//! Which keys clients have deleted: a key that is waited for may have been there.
+
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// What is known of a key that is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KeyPast {
+    /// No client has deleted it.
+    #[default]
+    NotDeleted,
+    /// A client has deleted it.
+    Deleted,
+    /// So many keys were deleted that those of before are not known any more.
+    NotKnown,
+}
+
+/// The last keys that clients have deleted, by the hashes of their names.
+#[derive(Debug, Default)]
+pub(super) struct Deleted {
+    last: VecDeque<u64>,
+    has_forgotten: bool,
+}
+
+impl Deleted {
+    const MOST: usize = 1024;
+
+    pub(super) fn add(&mut self, key: &[u8]) {
+        if self.last.len() == Self::MOST {
+            self.last.pop_front();
+            self.has_forgotten = true;
+        }
+        self.last.push_back(hash(key));
+    }
+
+    pub(super) fn past_of(&self, key: &[u8]) -> KeyPast {
+        match self.last.contains(&hash(key)) {
+            true => KeyPast::Deleted,
+            false if self.has_forgotten => KeyPast::NotKnown,
+            false => KeyPast::NotDeleted,
+        }
+    }
+}
+
+fn hash(key: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_forgotten_is_not_said_to_be_new() {
+        let mut deleted = Deleted::default();
+        deleted.add(b"first");
+        assert_eq!(deleted.past_of(b"first"), KeyPast::Deleted);
+        assert_eq!(deleted.past_of(b"other"), KeyPast::NotDeleted);
+        (0..Deleted::MOST as u32).for_each(|n| deleted.add(&n.to_be_bytes()));
+        assert_eq!(deleted.past_of(b"first"), KeyPast::NotKnown);
+        assert_eq!(deleted.last.len(), Deleted::MOST);
+    }
+}
