@@ -99,6 +99,13 @@ def a_paired_rank_is_replaced(stage: Stage) -> None:
     job.start(1)
 
 
+def a_store_is_reset_while_ranks_come(stage: Stage) -> None:
+    stage.env([0, 1])
+    stage.published(2)
+    url = f"http://127.0.0.1:{stage.server.admin_port}/api/v1/stores/{stage.server.port}"
+    urllib.request.urlopen(urllib.request.Request(url, method="DELETE"), timeout=10).close()
+
+
 def a_client_leaves_without_a_word(stage: Stage) -> None:
     stage.env([0])
     stage.published(1)
@@ -257,6 +264,15 @@ FAULTS = [
     Fault(one_dies_before_all_have_come, 4, "rank_lost", r".*rank 1 .* ended before all ranks had come; 2 of 4 are still there", "log of what ended", "none of 4|0 of 4", shows="ranks_joined 2"),
     Fault(all_are_killed, 2, "run_ended", r".*ended: the connections of all 2 processes closed after TIME", "cannot be seen here", "finished", shows="ranks_joined 0"),
     Fault(a_paired_rank_is_replaced, 3, "rank_zero_slow", r".*rank 0 .*it had published it, and it was dropped: .* a process of rank 1, and another took.*", "restart all", NEVER_DROPPED, shows="ranks_expected 3"),
+    Fault(
+        a_store_is_reset_while_ranks_come,
+        3,
+        "addresses_dropped",
+        r".*: an operator reset the store before all ranks had met: the addresses of rank 0 on \S+ and rank 1 on \S+ are gone",
+        "restart all processes",
+        "0 of 3|none of 3|rank 0.*has not come",
+        shows="ranks_expected 3",
+    ),
     Fault(
         a_client_leaves_without_a_word,
         2,
