@@ -294,10 +294,11 @@ impl Graph<'_> {
     pub(super) fn missing_with(&self, run: Option<&RunKey>, key: &[u8]) -> Names {
         let Some(run) = run.and_then(|run| self.runs.get(run)) else { return Names::default() };
         let ExpectedWriter::Rank(rank) = wanted(key).writer else { return Names::default() };
-        if run.world().holder(rank).is_some() {
+        let never_came = |rank: &u32| run.world().holder(*rank).is_none();
+        if !never_came(&rank) {
             return Names::default();
         }
-        Names::of_some(run.world().never_came(), |rank| run.rank_label(rank))
+        Names::of_some(run.world().absent().filter(never_came), |rank| run.rank_label(rank))
     }
 
     /// The connection of a writer, and since when it is gone.

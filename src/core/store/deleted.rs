@@ -1,4 +1,4 @@
-//! Which keys clients have deleted: a key that is waited for may have been there.
+//! Which keys clients have deleted, or whose last item they took: a key that is waited for may have been there.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -6,12 +6,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// What is known of a key that is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KeyPast {
-    /// No client has deleted it.
+    /// It has never been there.
     #[default]
     NotDeleted,
-    /// A client has deleted it.
+    /// A client has deleted it, or taken its last item.
     Deleted,
-    /// So many keys were deleted that those of before are not known any more.
+    /// So many keys were deleted that those of before are not known any more, or that was before a restart.
     NotKnown,
 }
 
@@ -26,11 +26,21 @@ impl Deleted {
     const MOST: usize = 1024;
 
     pub(super) fn add(&mut self, key: &[u8]) {
+        let key = hash(key);
+        // A queue may be emptied again and again.
+        if self.last.back() == Some(&key) {
+            return;
+        }
         if self.last.len() == Self::MOST {
             self.last.pop_front();
             self.has_forgotten = true;
         }
-        self.last.push_back(hash(key));
+        self.last.push_back(key);
+    }
+
+    /// What was deleted before is not known.
+    pub(super) const fn begin_late(&mut self) {
+        self.has_forgotten = true;
     }
 
     pub(super) fn past_of(&self, key: &[u8]) -> KeyPast {

@@ -44,6 +44,7 @@ impl Store {
             fx.reply(Reply::Value(&item));
             if !self.keys.slot(id).is_present() {
                 self.add_missing(id);
+                self.deleted.add(key);
             }
         }
         self.release(id);

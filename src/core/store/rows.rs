@@ -159,6 +159,7 @@ impl Store {
         now: Timestamp,
         fx: &mut impl Effects,
     ) {
+        self.deleted.begin_late();
         for (key, it) in &image.keys {
             let slot = self.slot_named(key);
             self.keys.set_value(slot, Some(Bytes::copy_from_slice(&it.value)));

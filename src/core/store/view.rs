@@ -116,13 +116,14 @@ impl Store {
     /// Adds the keys that clients may have meant which wait for a key of their program, and what was before with it.
     fn add_similar(&self, waits: &mut [WaitView]) {
         let mut looks = Self::MOST_SIMILAR_LOOKS;
-        let mut known: HashMap<WaitedKey, Option<WaitedKey>> = HashMap::new();
+        let mut known: HashMap<WaitedKey, (Option<WaitedKey>, KeyPast)> = HashMap::new();
         for wait in waits.iter_mut().filter(|wait| wait.barrier_size.is_none()) {
             let Some(key) = wait.missing.first() else { continue };
             if matches!(classify(key), None | Some(KeyPattern::Unknown)) {
-                let similar = known.entry(key.clone()).or_insert_with(|| self.similar_to(key, &mut looks));
-                wait.similar.clone_from(similar);
-                wait.past = self.deleted.past_of(key);
+                let known = known.entry(key.clone());
+                (wait.similar, wait.past) = known
+                    .or_insert_with(|| (self.similar_to(key, &mut looks), self.deleted.past_of(key)))
+                    .clone();
             }
         }
     }

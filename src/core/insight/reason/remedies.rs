@@ -107,7 +107,7 @@ impl Reason {
                  look-up, the network interface, the program's own work), or are they stopped?"
             }
             Self::WaitingForKey { similar: None, absence: Absence::Deleted, .. } => {
-                "look which part of the program deletes that key: it went before all had read it"
+                "look which part of the program deletes that key before all have read it; nothing is wrong with a queue that is empty"
             }
             Self::WaitingForKey { similar: None, absence: Absence::Reset { .. }, .. } => {
                 "if it was there before the reset, restart all processes of the job together"

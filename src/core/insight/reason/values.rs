@@ -121,7 +121,7 @@ pub enum Absence {
     NotWritten,
     /// It was written and deleted, or it is not known any more whether it was.
     NotThere,
-    /// A client deleted it.
+    /// A client deleted it, or took its last item.
     Deleted,
     /// An operator reset the store: it may have been there before.
     Reset {
@@ -135,7 +135,7 @@ impl Display for Absence {
         match self {
             Self::NotWritten => f.write_str("which nobody has written"),
             Self::NotThere => f.write_str("which does not exist"),
-            Self::Deleted => f.write_str("which was there, and a client deleted it"),
+            Self::Deleted => f.write_str("which was there: a client deleted it, or took its last item"),
             Self::Reset { ago } => write!(f, "which does not exist; an operator reset the store {ago} ago"),
         }
     }

@@ -391,7 +391,9 @@ impl Reason {
     /// What processes wait for.
     fn waits(&self) -> Option<String> {
         Some(match self {
-            Self::RankZeroSlow { what, who, whereabouts, missing, ended, elsewhere, waiters, waited, .. } => {
+            Self::RankZeroSlow {
+                what, who, whereabouts, missing, ended, elsewhere, waiters, waited, ..
+            } => {
                 let (missing, ended) = (others_missing(missing, whereabouts), that_ended(ended));
                 format!(
                     "{} {waited} for {what} from {who}: {whereabouts}{missing}{ended}{}",

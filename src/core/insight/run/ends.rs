@@ -8,7 +8,7 @@ use super::node::Membership;
 use super::tracked::TrackedRun;
 use crate::api::{RunKind, Seen};
 use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
-use crate::core::insight::reason::{Finding, Moment, Names, Reason};
+use crate::core::insight::reason::{Evidence, Finding, Moment, Names, Reason};
 
 impl TrackedRun {
     /// An agent arrived at the exit barrier.

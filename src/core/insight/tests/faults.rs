@@ -511,7 +511,7 @@ fn faults_of_ranks_without_agents() {
                 lab.wait(1, &["once"]);
             },
             code: "waiting_for_key",
-            says: &["rank 1 on host1 has waited", "`once`, which was there, and a client deleted it"],
+            says: &["rank 1 on host1 has waited", "`once`, which was there: a client deleted it"],
             remedy: "deletes that key",
             within: WAIT,
             never: &["nobody has written"],

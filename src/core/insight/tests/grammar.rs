@@ -8,7 +8,7 @@ use crate::core::ids::{Elapsed, Label, Timestamp};
 use crate::core::insight::epoch::Epoch;
 use crate::core::insight::explanation_log::{ExplanationLog, Subject, Topic};
 use crate::core::insight::reason::{Finding, Names, Reason, Said};
-use crate::core::insight::{Moment, Unit, Whereabouts};
+use crate::core::insight::{Absence, Moment, Unit, Whereabouts};
 use crate::core::rendezvous::{Break, Difference, Fact, RunRefusal, Who};
 
 const SIZES: [u32; 5] = [0, 1, 2, 9, 100];
@@ -36,8 +36,10 @@ fn time() -> Elapsed {
 fn whereabouts(n: u32) -> Vec<Whereabouts> {
     vec![
         Whereabouts::NeverCame,
-        Whereabouts::NotTold { candidates: names(n), gone_for: None },
-        Whereabouts::NotTold { candidates: names(n), gone_for: Some(time()) },
+        Whereabouts::NotTold { candidates: names(n), alike: names(0), gone_for: None },
+        Whereabouts::NotTold { candidates: names(0), alike: names(n), gone_for: None },
+        Whereabouts::NotTold { candidates: names(n), alike: names(n), gone_for: Some(time()) },
+        Whereabouts::NodeGone { for_seconds: time() },
         Whereabouts::Busy,
         Whereabouts::Away { link: "a".into(), for_seconds: time() },
         Whereabouts::JustCame,
@@ -100,7 +102,13 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         Reason::NodeDied { nodes: some(), left: m, moment: Moment::RanksComplete, backend: RunKind::C10d },
         Reason::NodeDied { nodes: some(), left: m, moment: Moment::RanksComing, backend: RunKind::Static },
         Reason::NodeCutOff { nodes: some(), links: others(), left: n },
-        Reason::NodeRemoved { nodes: some(), by: text(), silent: waited, left: m },
+        Reason::NodeRemoved { nodes: some(), by: text(), silent: waited, left: m, joining: false },
+        Reason::NodeRemoved { nodes: some(), by: text(), silent: waited, left: m, joining: true },
+        Reason::NoHeartbeat { nodes: some(), silent: waited, others: true },
+        Reason::NoHeartbeat { nodes: some(), silent: waited, others: false },
+        Reason::StateDropped { run_id: text(), waiters: m as usize, waited },
+        Reason::AddressesDropped { ranks: some() },
+        Reason::EndedUnpublished { processes: some(), port: 29500 },
         Reason::LinkAway {
             links: some(),
             clients: m as usize,
@@ -112,13 +120,20 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         Reason::LinkLost { links: some(), clients: m as usize, grace: waited },
         Reason::AllLeft { members: n, unit: Unit::Node },
         Reason::AllLeft { members: n, unit: Unit::Process },
-        Reason::DuplicateRank { what: text(), first: text(), second: text() },
+        Reason::DuplicateRank { what: text(), first: text(), second: text(), more: others() },
         Reason::TwoJobs { first: text(), second: text(), evidence: text() },
         Reason::TwoBackends { first: text(), second: text() },
         Reason::LeftOver { group: n, left_over: others(), staying: names(0), redundant: true, waited },
         Reason::LeftOver { group: n, left_over: others(), staying: some(), redundant: false, waited },
         Reason::NnodesDiffer { newcomers: some(), group: m, other: text() },
-        Reason::WorldSizesDiffer { rank: 0, says: n, other_rank: 1, other_says: m },
+        Reason::WorldSizesDiffer {
+            rank: 0,
+            says: n,
+            ranks: some(),
+            other_rank: 1,
+            other_says: m,
+            others: names(m.max(1)),
+        },
         Reason::NodeRankBeyond { node: text(), rank: 2, nodes: n },
         Reason::AnnouncementsDiffer { pod: text(), says: text(), other_pod: text(), other_says: text() },
         Reason::StaleAddress { reader: text(), key: text(), gone_for: waited },
@@ -161,6 +176,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
                 whereabouts,
                 missing: others(),
                 ended: some(),
+                elsewhere: others(),
                 waiters: m as usize,
                 joined: n,
                 connected: m,
@@ -210,20 +226,24 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         all.push(Reason::RankZeroSlow {
             what,
             who,
+            of_agent: n == 0,
             whereabouts,
             missing: others(),
             ended: some(),
+            elsewhere: others(),
             waiters: m as usize,
             waited,
         });
     }
-    for similar in [None, Some(text())] {
+    let absences = [Absence::NotWritten, Absence::NotThere, Absence::Deleted, Absence::Reset { ago: waited }];
+    for (absence, similar) in absences.into_iter().flat_map(|it| [(it, None), (it, Some(text()))]) {
         all.push(Reason::WaitingForKey {
             key: text(),
             who: names(at_least_one),
             similar,
             others: others(),
             ended: some(),
+            absence,
             waited,
         });
     }
@@ -253,7 +273,14 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         });
     }
     for (again, writer) in [(false, text()), (true, String::new())] {
-        all.push(Reason::GaveUp { who: names(at_least_one), key: text(), waited, writer, again });
+        all.push(Reason::GaveUp {
+            who: names(at_least_one),
+            key: text(),
+            waited,
+            writer,
+            missing: others(),
+            again,
+        });
     }
     all
 }
@@ -277,8 +304,16 @@ fn facts(n: u32, m: u32) -> Vec<Fact> {
         Fact::WaiterLost { who: who(), silent: long },
         Fact::Disconnected { nodes: list(n.max(1)), since: long, patience: long },
         Fact::Silent { nodes: list(n.max(1)), since: long, patience: long },
-        Fact::Failed { round: 3, who: who(), rank: 2, why: None, others: list(n) },
-        broken(Break::Lost { who: who(), rank: 2, silent: long }),
+        Fact::Failed {
+            round: 3,
+            who: who(),
+            rank: 2,
+            why: None,
+            since: long,
+            then: list(m),
+            others: list(n),
+        },
+        broken(Break::Lost { nodes: list(n.max(1)), silent: long }),
         broken(Break::Left { who: who(), rank: 2, why: None }),
         broken(Break::Rejoined { who: who(), rank: 2 }),
         broken(Break::RejoinedBesideSilent { who: who(), rank: 2, silent: who(), silent_for: long }),

@@ -418,7 +418,7 @@ impl World for Truth {
                 let (missing, again) = missing
                     .split_once(" (that process")
                     .or(missing.split_once(" (those"))
-                    .unwrap_or((missing, ""));
+                    .unwrap_or((&missing, ""));
                 if !again.is_empty() {
                     self.all(at, again, |_, agent| agent.joins())?;
                 }
