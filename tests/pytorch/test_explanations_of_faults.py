@@ -339,7 +339,7 @@ FAULTS = [
         a_key_is_misspelt,
         3,
         "waiting_for_key",
-        r".*: rank 1 on \S+ and rank 2 on \S+ have waited TIME for `/default_pg/0//data_redy`, which does not exist; `/default_pg/0//data_ready` exists; not there: rank 0 on \S+",
+        r".*: rank 1 on \S+ and rank 2 on \S+ have waited TIME for `/default_pg/0//data_redy`, which nobody has written; `/default_pg/0//data_ready` exists; not there: rank 0 on \S+",
         "may be a slip",
         "deadlock|; ended",
         shows="ranks_joined 3",
@@ -403,7 +403,7 @@ FAULTS = [
         "two_backends",
         r"job round 0: nodes of this run use two rendezvous backends, and never meet: static \(node 2 at 127\.0\.0\.1\), and c10d \(\S+ and \S+\)",
         "same --rdzv-backend",
-        "no heartbeat|died or failed|have joined",
+        "no heartbeat|died, failed|have joined",
         shows="rendezvous_joined_nodes 2",
     ),
     Fault(
@@ -412,7 +412,7 @@ FAULTS = [
         "state_dropped",
         r"job round 0: 2 processes have waited TIME for the rendezvous state of run job, which was dropped: .*",
         "restart all agents",
-        "deadlock|died or failed|have joined",
+        "deadlock|died, failed|have joined",
     ),
 ]
 

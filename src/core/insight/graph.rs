@@ -994,9 +994,9 @@ impl Graph<'_> {
                 let dead = Names::of(dead.map(TrackedNode::label));
                 match (running.is_empty(), dead.is_empty()) {
                     (true, true) => "the other nodes have not finished".into(),
-                    (true, false) => format!("died or failed: {dead}"),
+                    (true, false) => format!("died, failed or stopped: {dead}"),
                     (false, true) => format!("still running: {running}"),
-                    (false, false) => format!("still running: {running}; died or failed: {dead}"),
+                    (false, false) => format!("still running: {running}; died, failed or stopped: {dead}"),
                 }
             }
             Root::At { writer: ExpectedWriter::Group(last), what: BARRIER, .. } => {

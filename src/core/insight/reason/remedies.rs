@@ -110,7 +110,8 @@ impl Reason {
                 "look which part of the program deletes that key before all have read it; nothing is wrong with a queue that is empty"
             }
             Self::WaitingForKey { similar: None, absence: Absence::Reset { .. }, .. } => {
-                "if it was there before the reset, restart all processes of the job together"
+                "if it was there before the reset, restart all processes of the job together; else look what the processes do that are \
+                 not there"
             }
             Self::WaitingForKey { similar: Some(_), .. } => {
                 "one of the two names may be a slip: compare the parts of the program that write and read it"

@@ -252,7 +252,7 @@ impl Display for Whereabouts {
                 write!(f, "its connection closed {for_seconds} ago, and nobody has taken its place")
             }
             Self::NodeGone { for_seconds } => {
-                write!(f, "it has not come, and its node died or failed {for_seconds} ago")
+                write!(f, "it has not come, and its node died, failed or was stopped {for_seconds} ago")
             }
             Self::Disputed => f.write_str("it may not exist, as the ranks disagree on the world size"),
             Self::LeftRound => f.write_str("it was in the round, and has left it or was taken out of it"),

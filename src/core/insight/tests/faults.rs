@@ -526,7 +526,7 @@ fn faults_of_ranks_without_agents() {
                 lab.wait(1, &["once"]);
             },
             code: "waiting_for_key",
-            says: &["`once`, which is not there; an operator reset the store"],
+            says: &["`once`, which does not exist; an operator reset the store"],
             remedy: "before the reset",
             within: WAIT,
             never: &["nobody has written", "are gone"],
@@ -586,7 +586,7 @@ fn faults_of_ranks_without_agents() {
             code: "waiting_for_key",
             says: &[
                 "rank 1 on host1 and rank 2 on host2 have waited",
-                "`data_redy`, which does not exist; not there: rank 0 on host0",
+                "`data_redy`, which nobody has written; not there: rank 0 on host0",
             ],
             remedy: "whether its name is the same",
             within: WAIT,
@@ -628,7 +628,7 @@ fn faults_of_ranks_without_agents() {
                 lab.wait(2, &["data_redy"]);
             },
             code: "waiting_for_key",
-            says: &["`data_redy`, which does not exist; `data_ready` exists"],
+            says: &["`data_redy`, which nobody has written; `data_ready` exists"],
             remedy: "may be a slip",
             within: WAIT,
             never: &["ended"],
@@ -641,7 +641,7 @@ fn faults_of_ranks_without_agents() {
                 lab.wait(1, &["step/11"]);
             },
             code: "waiting_for_key",
-            says: &["`step/11`, which does not exist"],
+            says: &["`step/11`, which nobody has written"],
             remedy: "whether its name is the same",
             within: WAIT,
             never: &["exists", "slip"],
@@ -1057,9 +1057,12 @@ fn who_replaces_a_dead_node_is_not_left_over_while_torch_takes_it_in() {
     // The death is noticed, and the others leave the round one by one.
     lab.cas(0, "job", "drop:1");
     lab.cas(7, "job", "wait");
-    lab.cas(0, "job", "leave");
-    lab.cas(0, "job", "wait");
-    lab.pass(8.0);
+    for n in [0, 2] {
+        lab.cas(n, "job", "leave");
+        lab.cas(n, "job", "wait");
+        lab.pass(2.0);
+    }
+    lab.pass(6.0);
     assert_eq!(lab.texts("left_over"), Vec::<&str>::new());
 }
 
@@ -1339,7 +1342,9 @@ fn faults_of_backends() {
                 lab.leave(1);
             },
             code: "waiting_for_rank",
-            says: &["rank 1 (local rank 0 on node1): it has not come, and its node died or failed"],
+            says: &[
+                "rank 1 (local rank 0 on node1): it has not come, and its node died, failed or was stopped",
+            ],
             remedy: "look why that process ended",
             within: WAIT,
             never: &["has it started"],
@@ -1377,7 +1382,7 @@ fn faults_of_backends() {
                 lab.cas(3, "job", "join complete");
             },
             code: "node_died_joining",
-            says: &["node1 died or failed", "3 of 4 nodes left"],
+            says: &["node1 died, failed or was stopped", "3 of 4 nodes left"],
             remedy: "log and events",
             within: FACT,
             never: &["no heartbeat"],
@@ -1543,7 +1548,7 @@ fn faults_of_backends() {
             ],
             remedy: "frozen",
             within: FACT,
-            never: &["died or failed"],
+            never: &["died, failed"],
         },
         Fault {
             name: "c10d: a node dies as the last one comes, and the round takes it in",
@@ -1558,7 +1563,7 @@ fn faults_of_backends() {
                 lab.cas(2, "job", "join complete");
             },
             code: "node_died_joining",
-            says: &["node1 died or failed"],
+            says: &["node1 died, failed or was stopped"],
             remedy: "pod's log",
             within: FACT,
             never: &["node2 died"],
@@ -1574,7 +1579,7 @@ fn faults_of_backends() {
                 lab.reach_exit(0, "job", false);
             },
             code: "exit_barrier",
-            says: &["1 of 2 nodes has finished", "; died or failed: node1"],
+            says: &["1 of 2 nodes has finished", "; died, failed or stopped: node1"],
             remedy: "log of what died",
             within: WAIT,
             never: &["still running"],

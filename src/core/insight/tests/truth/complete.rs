@@ -52,7 +52,7 @@ impl Cause {
         let words = |says, advises, never, certainty| Words { says, advises, never, certainty };
         match self {
             Self::Dead => words(
-                &["died or failed", "ended", "closed", "left without finishing", "gone:", "not heard from"],
+                &["died, failed", "ended", "closed", "left without finishing", "gone:", "not heard from"],
                 &[
                     "log",
                     "look why",

@@ -646,7 +646,14 @@ impl World for Truth {
             }
             "node_came_late" => {
                 let joined = number(facts, "joined");
-                any(&|m| m.agents.iter().filter(|a| a.place == Place::In).count() == joined, "not so many")?;
+                // torch counts those that have died, too, until it notices.
+                let is_in = |a: &&Agent| a.place == Place::In;
+                let lives = |a: &&Agent| is_in(a) && a.connected;
+                let so_many = |m: &Moment| {
+                    (m.agents.iter().filter(lives).count()..=m.agents.iter().filter(is_in).count())
+                        .contains(&joined)
+                };
+                any(&so_many, "not so many")?;
                 let who: Vec<String> = text(facts, "node")
                     .split(" and ")
                     .flat_map(|n| n.split(", "))
