@@ -441,7 +441,7 @@ impl Truth {
                 Some(rank) if round.complete => causes.extend(self.causes_in_exchange(rank)),
                 // The round that it waits in is over otherwise.
                 _ if stuck.phase == Phase::Joins && round.deadline.is_none() => {
-                    causes.extend(self.causes_in_join())
+                    causes.extend(self.causes_in_join());
                 }
                 _ => {}
             }
@@ -810,8 +810,7 @@ impl World for Truth {
 
     fn is_settled(&self, _: &Due) -> bool {
         // The run ended in the meantime, and they with it.
-        let is_over = self.now.round.done || self.now.round.closed_by.is_some();
-        is_over
+        self.now.round.done || self.now.round.closed_by.is_some()
     }
 }
 
