@@ -122,7 +122,7 @@ fn operators_close_runs_and_give_more_time() {
         .failed(2, "for all its nodes? There is no terminal to answer on; add --yes");
     let closed = run(&server, "ctl close --yes --run-id train --reason maintenance");
     assert!(closed.code == Some(0) && closed.err.contains("run train is closed"), "{closed:?}");
-    Ran::of(waits).failed(1, "run train was closed by an operator (maintenance)");
+    Ran::of(waits).failed(1, "run train was closed by an operator: maintenance");
     run(&server, "ctl extend --run-id train --by 10m").failed(1, "no round of run train gathers");
     run(&server, "ctl close --yes --run-id none").failed(1, "no such run");
 }

@@ -198,8 +198,9 @@ fn a_lost_node_is_missing_by_name_and_counted() {
     meet(&server, "train", &Value::Null);
     // Only one of them is heard from, and told.
     let beat = json!({"node": "a-id", "join_id": "1", "round": 1, "rank": 0, "world_size": 2, "min_nodes": 2, "wait_seconds": 15});
-    let told = post(server.admin, "/api/v1/runs/train/heartbeat", &beat).json();
-    assert_eq!(told["action"], "rejoin", "{told}");
+    eventually("it is told to join again", || {
+        post(server.admin, "/api/v1/runs/train/heartbeat", &beat).json()["action"] == "rejoin"
+    });
     let again = joining(&server, "train", "a", 0, &json!({"join_id": "2"}));
     let shown = eventually_run(&server, "the next round", |run| {
         run["round"] == 2 && run["nodes"]["joined"] == 1 && codes(run).contains(&"node_died")

@@ -531,15 +531,15 @@ impl Graph<'_> {
         if silent.peek().is_none() {
             return Vec::new();
         }
-        let processes = self.processes();
+        let (processes, counted) = (self.processes(), self.store.counted_ranks());
         let has_met = |client: &Client| run.world().last_met.is_some_and(|met| client.since < met);
         let what = |client: &Client| {
             // Clients of PyTorch before 2.5 tell no process id; they count themselves on one connection only.
             let known = client.pid.and_then(|pid| processes.get(&(client.peer.ip(), pid)));
             match known {
                 Some(_) if client.has_counted_itself => {
-                    let (counted, ranks) = self.store.counted_ranks(client.process()?);
-                    (counted > ranks && !has_met(client)).then_some(Silent::Alike)
+                    let (counted, ranks) = counted.get(&client.process()?)?;
+                    (*counted > ranks.len() && !has_met(client)).then_some(Silent::Alike)
                 }
                 Some(None) if Self::has_alike(client, Some(run)) => Some(Silent::Unknown),
                 Some(_) => None,

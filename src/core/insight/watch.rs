@@ -251,7 +251,8 @@ impl StoreWatch {
             return;
         };
         let is_alone = self.of_process(process).next().is_none();
-        let is_alike = client.has_counted_itself && self.counted_ranks(process).0 > 0;
+        let is_alike =
+            client.has_counted_itself && self.of_process(process).any(|other| other.has_counted_itself);
         if !is_alone && !is_alike {
             return;
         }
@@ -271,16 +272,21 @@ impl StoreWatch {
     }
 
     /// The connections with this address and process id.
-    pub(super) fn of_process(&self, process: (IpAddr, u32)) -> impl Iterator<Item = &Client> {
+    fn of_process(&self, process: (IpAddr, u32)) -> impl Iterator<Item = &Client> {
         self.clients.values().filter(move |client| client.process() == Some(process))
     }
 
-    /// How many connections with this address and process id have counted themselves, and how many ranks those have told.
-    /// A process counts itself once: if there are more, containers share them.
-    pub(super) fn counted_ranks(&self, process: (IpAddr, u32)) -> (usize, usize) {
-        let counted = self.of_process(process).filter(|client| client.has_counted_itself);
-        let ranks: HashSet<u32> = self.of_process(process).filter_map(|client| client.rank).collect();
-        (counted.count(), ranks.len())
+    /// How many connections with one address and process id have counted themselves, and the ranks that those have told. A
+    /// process counts itself once: if there are more, containers share them.
+    pub(super) fn counted_ranks(&self) -> HashMap<(IpAddr, u32), (usize, HashSet<u32>)> {
+        let mut counted: HashMap<_, (usize, HashSet<u32>)> = HashMap::new();
+        for client in self.clients.values() {
+            let Some(process) = client.process() else { continue };
+            let (times, ranks) = counted.entry(process).or_default();
+            *times = times.saturating_add(client.has_counted_itself.into());
+            ranks.extend(client.rank);
+        }
+        counted
     }
 
     /// A foreign client came.
