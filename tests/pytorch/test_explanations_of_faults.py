@@ -179,7 +179,7 @@ def nodes_use_two_backends(stage: Stage) -> None:
 def a_static_node_comes_to_a_c10d_run(stage: Stage) -> None:
     agents: dict[str, Any] = {"idle": True, "places": stage.places, "nodes": 3, "environment": clients_only(stage.server.endpoint)}
     stage.jobs.torchrun(stage.server.endpoint, start=[0, 1], **agents)
-    poll(lambda: len(stage.server.get_json("/api/v1/runs/job")["participants"]) == 2, "two have joined", 30)
+    poll(lambda: any(run["nodes"]["joined"] == 2 for run in stage.server.get_json("/api/v1/runs")["runs"]), "two have joined", 30)
     stage.jobs.torchrun(stage.server.endpoint, start=[2], backend="static", **agents)
 
 
