@@ -64,9 +64,10 @@ class Stage:
             self.server.endpoint, backend="static", places=self.places, environment=environment, idle=True, nodes=nodes, start=start, run_id=run_id
         )
 
-    def ctl(self, *arguments: str) -> None:
+    def reset(self) -> None:
+        """An operator empties the store."""
         admin = f"--admin=http://127.0.0.1:{self.server.admin_port}"
-        subprocess.run([binary(), "ctl", *arguments, admin], timeout=20, check=True)
+        subprocess.run([binary(), "ctl", "reset", "--yes", f"--store={self.server.port}", admin], timeout=20, check=True)
 
     def published(self, ranks: int) -> None:
         """Waits until so many ranks have published their addresses."""
@@ -102,8 +103,7 @@ def a_paired_rank_is_replaced(stage: Stage) -> None:
 def a_store_is_reset_while_ranks_come(stage: Stage) -> None:
     stage.env([0, 1])
     stage.published(2)
-    url = f"http://127.0.0.1:{stage.server.admin_port}/api/v1/stores/{stage.server.port}"
-    urllib.request.urlopen(urllib.request.Request(url, method="DELETE"), timeout=10).close()
+    stage.reset()
 
 
 def a_client_leaves_without_a_word(stage: Stage) -> None:
@@ -187,7 +187,7 @@ def the_store_is_reset_while_agents_train(stage: Stage) -> None:
     job = stage.jobs.torchrun(stage.server.endpoint, places=stage.places, environment=clients_only(stage.server.endpoint), idle=True)
     for rank in (0, 1):
         job.wait_for_mark("training", rank)
-    stage.ctl("reset", "--yes", f"--store={stage.server.port}")
+    stage.reset()
 
 
 def a_native_node_is_frozen(stage: Stage) -> None:

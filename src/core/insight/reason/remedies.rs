@@ -1,8 +1,13 @@
 //! What to do about each reason.
 
 use super::Reason;
-use super::values::{Absence, Whereabouts};
+use super::values::{Absence, Names, Whereabouts};
 use crate::api::RunKind;
+
+/// The advice for one of these, or for several.
+fn for_each(names: &Names, one: &'static str, many: &'static str) -> &'static str {
+    if names.count() > 1 { many } else { one }
+}
 
 impl Reason {
     /// What to do about it; empty if there is nothing to do.
@@ -18,11 +23,19 @@ impl Reason {
                 "tell the server how many are expected (rallypoint ctl expect RUN N, or serve --nodes), and look which \
                  pods have not started, do not reach this server, or have another --nnodes or --rdzv-id"
             }
-            Self::PodsMissing { .. } => {
-                "look at the missing pod: is it scheduled, has its image come, does it reach this server's admin port?"
-            }
+            Self::PodsMissing { missing, .. } => for_each(
+                missing,
+                "look at the missing pod: is it scheduled, has its image come, does it reach this server's admin port?",
+                "look at the missing pods: are they scheduled, have their images come, do they reach this server's admin port?",
+            ),
             Self::TorchVersionsDiffer { .. } => {
                 "use one image on every node; different releases of PyTorch may not understand each other"
+            }
+            Self::NodesMissing { joined, expected, gone, .. }
+                if expected.unwrap_or(0).saturating_sub(*joined) as usize
+                    > gone.count().saturating_add(1) =>
+            {
+                "look at the missing nodes' pods: are they scheduled, have their images come, do they reach this server?"
             }
             Self::NodesMissing { .. } | Self::WaitingForNode { whereabouts: Whereabouts::NeverCame, .. } => {
                 "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?"
@@ -121,7 +134,11 @@ impl Reason {
             | Self::WaitingForGroup { ended, .. }
                 if !ended.is_empty() =>
             {
-                "look why those processes ended; what they had to write does not come any more"
+                for_each(
+                    ended,
+                    "look why that process ended; what it had to write does not come any more",
+                    "look why those processes ended; what they had to write does not come any more",
+                )
             }
             Self::WaitingAtBarrier { .. } => {
                 "look at the processes that have not arrived: are they busy, or have they gone another way?"
@@ -162,44 +179,70 @@ impl Reason {
                 "look at the process with that rank: has it started, does it reach this server?"
             }
             Self::WaitingForGroup { .. } => "look for ranks that have not reached this call, or have left",
-            Self::NodeDiedJoining { backend: RunKind::Static, .. } => {
-                "look at that pod's log and events; the others wait until it comes again with the same --node-rank"
-            }
-            Self::NodeDiedJoining { .. } => {
-                "look at that pod's log and events; the round needs it or a replacement"
-            }
-            Self::NodeDied { backend: RunKind::Static, .. } => {
+            Self::NodeDiedJoining { nodes, backend: RunKind::Static, .. } => for_each(
+                nodes,
+                "look at that pod's log and events; the others wait until it comes again with the same --node-rank",
+                "look at the logs and events of those pods; the others wait until they come again with the same --node-rank",
+            ),
+            Self::NodeDiedJoining { nodes, .. } => for_each(
+                nodes,
+                "look at that pod's log and events; the round needs it or a replacement",
+                "look at the logs and events of those pods; the round needs them or replacements",
+            ),
+            Self::NodeDied { nodes, backend: RunKind::Static, .. } => for_each(
+                nodes,
                 "look at that pod's log and events; agents of the static rendezvous do not watch each other: restart all \
-                 nodes if the job hangs"
-            }
-            Self::NodeDied { .. } => {
+                 nodes if the job hangs",
+                "look at the logs and events of those pods; agents of the static rendezvous do not watch each other: restart \
+                 all nodes if the job hangs",
+            ),
+            Self::NodeDied { nodes, .. } => for_each(
+                nodes,
                 "look at that pod's log and events; torchrun takes it out of the round when its heartbeats expire, 15 s by \
-                 default, and restarts nobody for that"
-            }
-            Self::NodeCutOff { .. } => {
-                "look at that node and its network: is it gone, or only its link? Its processes end, as their sessions are over"
-            }
-            Self::LinkLost { .. } => {
-                "look at that node: is it gone, or its network? A longer --link-grace rides out longer breaks"
-            }
+                 default, and restarts nobody for that",
+                "look at the logs and events of those pods; torchrun takes them out of the round when their heartbeats \
+                 expire, 15 s by default, and restarts nobody for that",
+            ),
+            Self::NodeCutOff { nodes, .. } => for_each(
+                nodes,
+                "look at that node and its network: is it gone, or only its link? Its processes end, as their sessions are over",
+                "look at those nodes and their network: are they gone, or only their links? Their processes end, as their \
+                 sessions are over",
+            ),
+            Self::LinkLost { links, .. } => for_each(
+                links,
+                "look at that node: is it gone, or its network? A longer --link-grace rides out longer breaks",
+                "look at those nodes: are they gone, or their network? A longer --link-grace rides out longer breaks",
+            ),
             Self::NoHeartbeat { others: false, .. } => {
                 "look at the nodes and at the network between them and this server: are they frozen, or is it cut off from them?"
             }
-            Self::NoHeartbeat { .. } => {
+            Self::NoHeartbeat { nodes, .. } => for_each(
+                nodes,
                 "look at that node: is it frozen, overloaded, or cut off from this server? The others take it out of the round \
-                 when more heartbeats are missing"
-            }
-            Self::NodeRemoved { joining: true, .. } => {
+                 when more heartbeats are missing",
+                "look at those nodes: are they frozen, overloaded, or cut off from this server? The others take them out of the \
+                 round when more heartbeats are missing",
+            ),
+            Self::NodeRemoved { nodes, joining: true, .. } => for_each(
+                nodes,
                 "look at that node: is it frozen, overloaded, or cut off from this server? The round needs it or a \
-                 replacement; when it comes back, it joins again"
-            }
-            Self::NodeRemoved { .. } => {
+                 replacement; when it comes back, it joins again",
+                "look at those nodes: are they frozen, overloaded, or cut off from this server? The round needs them or \
+                 replacements; when they come back, they join again",
+            ),
+            Self::NodeRemoved { nodes, .. } => for_each(
+                nodes,
                 "look at that node: is it frozen, overloaded, or cut off from this server? What waits for its ranks hangs \
-                 until their time-out; when it comes back, it has to join again"
-            }
-            Self::RankLost { .. } => {
-                "look at the log of what ended; the others wait for it until their time-out"
-            }
+                 until their time-out; when it comes back, it has to join again",
+                "look at those nodes: are they frozen, overloaded, or cut off from this server? What waits for their ranks \
+                 hangs until its time-out; when they come back, they have to join again",
+            ),
+            Self::RankLost { ranks, .. } => for_each(
+                ranks,
+                "look at the log of what ended; the others wait for it until their time-out",
+                "look at the logs of what ended; the others wait for them until their time-out",
+            ),
             Self::AddressesDropped { .. } => {
                 "they do not publish them again by themselves: restart all processes of the job together"
             }
@@ -237,9 +280,11 @@ impl Reason {
             Self::TwoBackends { .. } => {
                 "start every node with the same --rdzv-backend; a second job needs another --rdzv-id"
             }
-            Self::LeftOver { staying, .. } if !staying.is_empty() => {
-                "look at that node: do its workers take long to end, or is its agent frozen?"
-            }
+            Self::LeftOver { staying, .. } if !staying.is_empty() => for_each(
+                staying,
+                "look at that node: do its workers take long to end, or is its agent frozen?",
+                "look at those nodes: do their workers take long to end, or are their agents frozen?",
+            ),
             Self::RoundNotComplete { .. } | Self::FewerThanExpected { .. } => {
                 "start every node with the same --nnodes; a second job needs another --rdzv-id"
             }

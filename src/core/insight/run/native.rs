@@ -331,6 +331,8 @@ fn remedy(snapshot: &RunSnapshot) -> &'static str {
         "look why that node was refused, and start it again with what the others have"
     } else if is(Fate::Lost) || is(Fate::Left) {
         "look at the logs and events of what is gone: the round needs it, or a replacement"
+    } else if snapshot.terms.min_nodes.saturating_sub(snapshot.waiting) > 1 {
+        "look at the missing nodes' pods: are they scheduled, have their images come, do they reach this server?"
     } else {
         "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?"
     }

@@ -44,7 +44,8 @@ struct Words {
     certainty: Option<Certainty>,
 }
 
-const STARTS: [&str; 4] = ["is it scheduled", "has its image come", "has it started", "does it reach"];
+const STARTS: [&str; 5] =
+    ["is it scheduled", "are they scheduled", "has its image come", "has it started", "does it reach"];
 
 impl Cause {
     fn words(self) -> Words {
@@ -69,6 +70,7 @@ impl Cause {
                 &[
                     "started",
                     "is it scheduled",
+                    "are they scheduled",
                     "log of the process that ended",
                     "what do they do",
                     "restart all",
@@ -87,14 +89,20 @@ impl Cause {
             Self::Frozen => words(
                 &["no heartbeat", "nothing has come", "not heard", "taken out", "gone:"],
                 &["frozen", "stopped", "cut off", "taken out", "log"],
-                &["is it scheduled"],
+                &["is it scheduled", "are they scheduled"],
                 None,
             ),
             Self::Withdrawn => words(&["was dropped", "attempt before"], &["restart all"], &STARTS, seen),
             Self::Reset => words(&["reset the store"], &["restart all"], &STARTS, seen),
             Self::Elsewhere => words(
                 &["not there", "ended:"],
-                &["what the processes do", "have not reached this call", "have not arrived", "why those"],
+                &[
+                    "what the processes do",
+                    "have not reached this call",
+                    "have not arrived",
+                    "why those",
+                    "why that process",
+                ],
                 &STARTS,
                 eliminated,
             ),
