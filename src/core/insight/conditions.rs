@@ -134,19 +134,20 @@ fn at_exit(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     let earlier = run.life().earlier.iter().filter_map(|node| node.died.as_ref());
     let died = earlier.filter(|died| is_of_round(died.at));
     let left = run.life().left.iter().filter(|(conn, left)| left.is_removed && !round.exit.contains(conn));
-    let taken_out = left.map(|(_, left)| left.label.clone());
+    let taken_out = left.map(|(_, left)| &left.heard);
+    let out = taken_out.clone().map(|heard| heard.who.clone());
     let dead = run.participants().filter(|node| node.is_dead()).map(TrackedNode::label);
     let reason = Reason::ExitBarrier {
         arrived: count(round.exit.len()),
         nodes: round.group,
-        running: Names::of(run.still_running().map(TrackedNode::label).chain(taken_out)),
+        running: Names::of(run.still_running().map(TrackedNode::label).chain(out)),
         dead: Names::of(dead.chain(died.clone().map(|died| died.who.clone()))),
         waited: Elapsed(now.since(since)),
     };
     let closed = |node: &TrackedNode| Some(node.evidence(Seen::Closed, None, node.gone?));
     let closed = run.participants().filter(|node| node.is_dead()).filter_map(closed);
     let joined = run.still_running().map(|node| node.evidence(Seen::Joined, None, node.joined));
-    Some(of_round(run, reason, since).seen(closed.chain(died.cloned()).chain(joined)))
+    Some(of_round(run, reason, since).seen(closed.chain(died.chain(taken_out).cloned()).chain(joined)))
 }
 
 /// Ranks that end this soon after all have published their addresses may have been unable to connect to each other.

@@ -258,7 +258,7 @@ impl Graph<'_> {
                 return node.label();
             }
             if let Some(left) = run.life().left.get(&conn) {
-                return left.label.clone();
+                return left.heard.who.clone();
             }
         }
         client.rank_label().unwrap_or_else(|| client.label())

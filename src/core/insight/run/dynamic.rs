@@ -275,11 +275,12 @@ impl TrackedRun {
             if !stays && node.gone.is_some() && earlier.len() < MOST_NODES {
                 earlier.push(FormerNode::of(node));
             }
-            if let (false, None, Some(conn)) = (stays, node.gone, node.conn)
+            if let (false, None, false, Some(conn)) = (stays, node.gone, node.finished, node.conn)
                 && left.len() < MOST_NODES
             {
                 let (id, name) = (node.id.clone(), node.name.clone());
-                left.insert(conn, LeftNode { id, name, label: node.label(), is_removed: conn != by });
+                let heard = node.evidence(Seen::Heard, None, node.last_heartbeat);
+                left.insert(conn, LeftNode { id, name, heard, is_removed: conn != by });
             }
             stays
         });

@@ -69,8 +69,7 @@ impl TrackedRun {
         }
         let has_left = self.life.left.remove(&conn).filter(|_| !self.round.exit.contains(&conn));
         if let Some(left) = has_left.filter(|_| self.life.earlier.len() < MOST_NODES) {
-            let (seen, who) = (Seen::Closed, left.label);
-            let died = Evidence { seen, who, peer: None, pid, key: None, at: now };
+            let died = Evidence { seen: Seen::Closed, at: now, ..left.heard };
             self.life.earlier.push(FormerNode { name: left.name, last_seen: now, died: Some(died) });
         }
         self.life.strangers.retain(|node| node.conn != Some(conn));

@@ -34,13 +34,13 @@ pub(super) struct Master {
     pub(super) port: Option<String>,
 }
 
-/// A node that is in no list of the state, and whose agent is connected.
+/// A node that is in no list of the state, whose agent is connected and has not finished.
 #[derive(Debug)]
 pub(in crate::core::insight) struct LeftNode {
     pub(super) id: NodeId,
     pub(in crate::core::insight) name: String,
-    /// The name with its rank.
-    pub(in crate::core::insight) label: String,
+    /// When it was heard of last, with its name and its rank.
+    pub(in crate::core::insight) heard: Evidence,
     /// Another node took it out.
     pub(in crate::core::insight) is_removed: bool,
 }

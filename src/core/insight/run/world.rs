@@ -269,9 +269,10 @@ impl World {
             return None;
         }
         if !differ.unless_gone {
-            // Some may have ended meanwhile, and others come.
-            let mut sizes = self.ranks.iter().filter(|(_, info)| info.is_live());
-            let mut sizes = sizes.by_ref().filter_map(|(&rank, info)| Some((rank, info.size?)));
+            // Some may have ended meanwhile, and others come; of those that are there the addresses may have been dropped.
+            let dropped = self.former.iter().filter(|(_, info)| info.withdrawn.is_some());
+            let live = self.ranks.iter().chain(dropped).filter(|(_, info)| info.is_live());
+            let mut sizes = live.filter_map(|(&rank, info)| Some((rank, info.size?)));
             let first = sizes.next();
             let other = first.and_then(|(_, says)| sizes.find(|&(_, other)| other != says));
             let (Some((rank, says)), Some((other, other_says))) = (first, other) else {

@@ -231,7 +231,7 @@ fn said_of(run: usize) -> String {
 
 /// The number just before these words.
 fn number_before(text: &str, words: &str) -> Option<u64> {
-    text.split(words).next()?.rsplit(' ').next()?.parse().ok()
+    text.split_once(words)?.0.rsplit(' ').next()?.parse().ok()
 }
 
 /// A length of time as it is written for people: at least so long.
