@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use super::Store;
+use super::deleted::Deleted;
 use super::effects::{Cleanup, DropCause, Effects, Observed};
 use super::slot::SlotId;
 use crate::core::ids::ConnId;
@@ -77,6 +78,7 @@ impl Store {
             self.stale.on_clear();
             self.all_clients_changed();
             self.told_what_stays = false;
+            self.deleted = Deleted::default();
         }
         let before = self.sweep.replace(Sweep {
             cause,

@@ -503,6 +503,24 @@ fn faults_of_ranks_without_agents() {
             never: &[],
         },
         Fault {
+            name: "env: a key that the job before has deleted is waited for",
+            play: |lab| {
+                ranks(lab, &[0, 1], 2);
+                lab.set(0, "once", b"1");
+                lab.delete(0, "once");
+                lab.leave(0);
+                lab.leave(1);
+                lab.pass(40.0);
+                ranks(lab, &[2, 3], 4);
+                lab.wait(2, &["once"]);
+            },
+            code: "waiting_for_key",
+            says: &["rank 2 on host2 has waited", "`once`, which nobody has written"],
+            remedy: "which part of the program writes that key",
+            within: WAIT,
+            never: &["deleted"],
+        },
+        Fault {
             name: "env: a key is deleted before all have read it",
             play: |lab| {
                 ranks(lab, &[0, 1], 2);
