@@ -14,7 +14,7 @@ use super::summary::summary;
 use super::told::{Change, Told};
 use super::watch::{Clash, Client, GivenUp, Passed};
 use crate::api::{RunKind, RunState, Seen, TimelineEvent};
-use crate::core::ids::{ConnId, Elapsed, ShownKey, Timestamp};
+use crate::core::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
 use crate::core::protocol::keys::Role;
 use crate::core::rendezvous::barrier::OpenBarrier;
 
@@ -30,6 +30,13 @@ struct Held {
     store: Option<u16>,
     run: Option<RunKey>,
     finding: Finding,
+}
+
+impl Held {
+    /// The id of its run: several runs may have it.
+    fn id(&self) -> Option<&RunId> {
+        self.run.as_ref().and_then(RunKey::id)
+    }
 }
 
 /// What is known, what has been said, and the time.
@@ -273,10 +280,8 @@ impl Look<'_> {
         let apart = self.two_backends();
         // They wait for each other in vain: the rest of what they wait for is said with that.
         held.retain(|held| {
-            let is_of = |apart: &Held| {
-                apart.run.as_ref().and_then(RunKey::id) == held.run.as_ref().and_then(RunKey::id)
-            };
-            !matches!(held.finding.reason, Reason::NodesMissing { .. }) || !apart.iter().any(is_of)
+            let is_missing = matches!(held.finding.reason, Reason::NodesMissing { .. });
+            !is_missing || apart.iter().all(|apart| apart.id() != held.id())
         });
         held.extend(apart);
         let away = self.jobs.links.away(self.now).into_iter();
@@ -330,7 +335,7 @@ impl Look<'_> {
             let id = key.as_ref().and_then(RunKey::id);
             let is_of_it = |held: &Held| match held.finding.reason {
                 // The other run has the same id.
-                Reason::TwoBackends { .. } => held.run.as_ref().and_then(RunKey::id) == id,
+                Reason::TwoBackends { .. } => held.id() == id,
                 _ => held.run == key,
             };
             let is_said = held.iter().any(|held| is_of_it(held) && names_more(held));
@@ -476,13 +481,6 @@ fn barrier_waits(open: &OpenBarrier, now: Timestamp) -> Finding {
         missing: Names::of(missing.iter().cloned()),
         waited: Elapsed(now.since(*since)),
     };
-    let came = there.iter().map(|who| Evidence {
-        seen: Seen::Joined,
-        who: who.clone(),
-        peer: None,
-        pid: None,
-        key: None,
-        at: *since,
-    });
+    let came = there.iter().map(|who| Evidence::by_name(Seen::Joined, who.clone(), *since));
     Finding::new(reason, name.to_string(), *since).seen(came)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::links::Links;
 use super::reason::{Absence, Evidence, Finding, Names, Reason, Whereabouts};
 use super::run::{RunKey, TrackedNode, TrackedRun, Withdrawn, World};
-use super::watch::{Client, Passed, StoreWatch, Waiting};
+use super::watch::{Client, CountedRanks, Passed, StoreWatch, Waiting};
 use crate::api::{RunKind, Seen};
 use crate::core::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp, count};
 use crate::core::protocol::keys::{
@@ -220,10 +220,26 @@ impl Root {
 pub(super) struct Graph<'i> {
     pub(super) store: &'i StoreWatch,
     pub(super) runs: &'i BTreeMap<RunKey, TrackedRun>,
-    pub(super) links: &'i Links,
+    links: &'i Links,
     /// Since when this server has not been away.
-    pub(super) awake_since: Timestamp,
-    pub(super) now: Timestamp,
+    awake_since: Timestamp,
+    now: Timestamp,
+    /// Computed when one of the explanations needs them, for all of them.
+    processes: OnceCell<Processes>,
+    counted: OnceCell<CountedRanks>,
+}
+
+impl<'i> Graph<'i> {
+    pub(super) fn new(
+        store: &'i StoreWatch,
+        runs: &'i BTreeMap<RunKey, TrackedRun>,
+        links: &'i Links,
+        awake_since: Timestamp,
+        now: Timestamp,
+    ) -> Self {
+        let (processes, counted) = (OnceCell::new(), OnceCell::new());
+        Self { store, runs, links, awake_since, now, processes, counted }
+    }
 }
 
 impl Graph<'_> {
@@ -493,7 +509,7 @@ impl Graph<'_> {
     fn ended_near(&self, run: &TrackedRun, which: impl Fn(&Passed) -> bool) -> Names {
         const BEFORE: Duration = Duration::from_mins(1);
         let began = run.round().started.unwrap_or(run.first_seen());
-        let is_back = |process| self.store.clients.values().any(|client| client.process() == Some(process));
+        let is_back = |process| self.counted().contains_key(&process);
         let near = self.store.passed.iter().filter(|passed| passed.closed.at + BEFORE >= began);
         let near = near.filter(|passed| !passed.process.is_some_and(is_back) && which(passed));
         Names::of(near.map(Passed::told))
@@ -531,7 +547,7 @@ impl Graph<'_> {
         if silent.peek().is_none() {
             return Vec::new();
         }
-        let (processes, counted) = (self.processes(), self.store.counted_ranks());
+        let (processes, counted) = (self.processes(), self.counted());
         let has_met = |client: &Client| run.world().last_met.is_some_and(|met| client.since < met);
         let what = |client: &Client| {
             // Clients of PyTorch before 2.5 tell no process id; they count themselves on one connection only.
@@ -628,7 +644,6 @@ impl Graph<'_> {
             root: Root,
             waits: Vec<ConnId>,
         }
-        let processes = OnceCell::new();
         let mut groups: HashMap<(RunKey, String), Group> = HashMap::new();
         // Waits for the same writer have the same root.
         let mut roots: HashMap<(RunKey, Option<u64>, ExpectedWriter, &str), Root> = HashMap::new();
@@ -674,8 +689,7 @@ impl Graph<'_> {
                 let waits = || group.waits.iter().filter_map(|conn| self.store.waits.get(conn));
                 let mut reason = self.reason(run, &group.root, group.waits.len(), group.since)?;
                 if let Reason::WaitingForGroup { others, .. } = &mut reason {
-                    let members: Option<HashSet<ConnId>> =
-                        waits().map(|wait| self.member(wait, &processes)).collect();
+                    let members: Option<HashSet<ConnId>> = waits().map(|wait| self.member(wait)).collect();
                     *others = members.map(|there| self.others(run, &there)).unwrap_or_default();
                 }
                 let waits = waits().take(WAITS_SHOWN);
@@ -704,7 +718,16 @@ impl Graph<'_> {
 
     /// The connections by which ranks and agents are known, by address and process id: a process may wait on another
     /// connection. `None` where several are alike.
-    fn processes(&self) -> Processes {
+    fn processes(&self) -> &Processes {
+        self.processes.get_or_init(|| self.find_processes())
+    }
+
+    /// How often the processes of this store have counted themselves, and their ranks.
+    fn counted(&self) -> &CountedRanks {
+        self.counted.get_or_init(|| self.store.counted_ranks())
+    }
+
+    fn find_processes(&self) -> Processes {
         let mut processes = HashMap::new();
         for (&conn, client) in self.store.clients.iter().filter(|(_, client)| client.is_member()) {
             let Some(pid) = client.pid else { continue };
@@ -715,24 +738,23 @@ impl Graph<'_> {
     }
 
     /// The connection by which the process of a wait is known as a rank or an agent.
-    fn member(&self, wait: &Waiting, processes: &OnceCell<Processes>) -> Option<ConnId> {
+    fn member(&self, wait: &Waiting) -> Option<ConnId> {
         let conn = wait.view.conn;
         if self.store.clients.get(&conn).is_some_and(Client::is_member) {
             return Some(conn);
         }
         let pid = wait.view.pid?;
-        *processes.get_or_init(|| self.processes()).get(&(wait.view.peer.ip(), pid))?
+        *self.processes().get(&(wait.view.peer.ip(), pid))?
     }
 
     /// Waits for keys that are none of PyTorch's.
     fn of_unknown_keys(&self) -> Vec<(Option<RunKey>, Finding)> {
         const MOST: usize = 64;
         let is_own = |key: &[u8]| matches!(classify(key), None | Some(KeyPattern::Unknown));
-        let processes = OnceCell::new();
         let mut by_key: BTreeMap<&[u8], Vec<(Option<ConnId>, &Waiting)>> = BTreeMap::new();
         for wait in self.store.waits.values() {
             let Some(key) = wait.view.missing.first().filter(|key| is_own(key)) else { continue };
-            by_key.entry(key).or_default().push((self.member(wait, &processes), wait));
+            by_key.entry(key).or_default().push((self.member(wait), wait));
         }
         let mut found = Vec::new();
         for (key, waits) in by_key {

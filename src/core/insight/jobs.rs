@@ -118,8 +118,8 @@ impl Jobs {
 
     /// The graph of the waits in a store.
     pub(super) fn graph(&self, port: u16, now: Timestamp) -> Option<Graph<'_>> {
-        let (runs, links, awake_since) = (&self.runs, &self.links, self.awake_since);
-        self.stores.get(&port).map(|store| Graph { store, runs, links, awake_since, now })
+        let store = self.stores.get(&port)?;
+        Some(Graph::new(store, &self.runs, &self.links, self.awake_since, now))
     }
 
     /// The name of a connection, for people.

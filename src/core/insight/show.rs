@@ -121,9 +121,7 @@ impl Documents<'_> {
     }
 
     fn waits_of(&self, store: &StoreWatch, key: &RunKey) -> Vec<Wait> {
-        let (jobs, now) = (self.jobs, self.now);
-        let (runs, links, awake_since) = (&jobs.runs, &jobs.links, jobs.awake_since);
-        let graph = Graph { store, runs, links, awake_since, now };
+        let Some(graph) = self.jobs.graph(store.port, self.now) else { return Vec::new() };
         let of_run = store.waits.values().filter_map(|wait| {
             let traced = graph.trace(wait.view.conn).filter(|traced| traced.run.as_ref() == Some(key))?;
             let waited = self.now.since(wait.since);

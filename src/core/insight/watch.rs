@@ -128,6 +128,9 @@ impl Passed {
     }
 }
 
+/// By address and process id: how many connections have counted themselves, and the ranks that they have told.
+pub(super) type CountedRanks = HashMap<(IpAddr, u32), (usize, HashSet<u32>)>;
+
 /// A time in which something is not said again.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Quiet {
@@ -278,8 +281,8 @@ impl StoreWatch {
 
     /// How many connections with one address and process id have counted themselves, and the ranks that those have told. A
     /// process counts itself once: if there are more, containers share them.
-    pub(super) fn counted_ranks(&self) -> HashMap<(IpAddr, u32), (usize, HashSet<u32>)> {
-        let mut counted: HashMap<_, (usize, HashSet<u32>)> = HashMap::new();
+    pub(super) fn counted_ranks(&self) -> CountedRanks {
+        let mut counted = CountedRanks::new();
         for client in self.clients.values() {
             let Some(process) = client.process() else { continue };
             let (times, ranks) = counted.entry(process).or_default();

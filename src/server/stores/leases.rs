@@ -40,6 +40,7 @@ impl RoundStore {
     }
 }
 
+/// How many of the ports for runs' stores have one.
 fn in_use_of(in_use: usize, ports: usize) -> String {
     if in_use < ports {
         return format!("runs use {in_use} of {ports}, and other programs hold the rest");

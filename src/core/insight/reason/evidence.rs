@@ -21,6 +21,13 @@ pub(in crate::core::insight) struct Evidence {
     pub(in crate::core::insight) at: Timestamp,
 }
 
+impl Evidence {
+    /// What somebody did who is known by name only: there is no connection or key to show.
+    pub(in crate::core::insight) const fn by_name(seen: Seen, who: String, at: Timestamp) -> Self {
+        Self { seen, who, peer: None, pid: None, key: None, at }
+    }
+}
+
 /// A reason that was found.
 #[derive(Debug)]
 pub(in crate::core::insight) struct Finding {

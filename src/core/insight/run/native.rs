@@ -242,17 +242,13 @@ impl TrackedRun {
 
 impl Spare {
     fn joined(&self) -> Evidence {
-        let (seen, who, at) = (Seen::Joined, self.name.clone(), self.since);
-        Evidence { seen, who, peer: None, pid: None, key: None, at }
+        Evidence::by_name(Seen::Joined, self.name.clone(), self.since)
     }
 }
 
 /// Which nodes were seen to do what, so that this was told at `now`.
 pub(in crate::core::insight) fn shown_by(fact: &Fact, now: Timestamp) -> Vec<Evidence> {
-    let did = |seen: Seen, who: String, since: Duration| {
-        let at = ago(now, since);
-        Evidence { seen, who, peer: None, pid: None, key: None, at }
-    };
+    let did = |seen: Seen, who: String, since: Duration| Evidence::by_name(seen, who, ago(now, since));
     let just = |seen: Seen, who: &Who| vec![did(seen, who.to_string(), Duration::ZERO)];
     let all = |seen: Seen, nodes: &[String], since: Duration| {
         nodes.iter().map(|node| did(seen, node.clone(), since)).collect()

@@ -306,6 +306,7 @@ impl Truth {
 
 impl World for Truth {
     type Op = Op;
+    const RUN: &'static str = RUN;
 
     fn lab(&self) -> &Lab {
         &self.lab
@@ -464,11 +465,6 @@ impl World for Truth {
 
     fn due(&mut self) -> &mut Vec<Due> {
         &mut self.due
-    }
-
-    fn shown(&self) -> Vec<Explanation> {
-        let run = self.lab.insight.run(RUN, None, None, self.lab.now);
-        run.map(|run| run.explanations).unwrap_or_default()
     }
 
     fn is_settled(&self, due: &Due) -> bool {

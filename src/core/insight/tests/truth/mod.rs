@@ -83,6 +83,8 @@ const STEP: f64 = 0.5;
 /// Some processes with what happens to them, and what is true of them.
 trait World {
     type Op: Debug;
+    /// The run that all of them are in.
+    const RUN: &'static str;
 
     fn lab(&self) -> &Lab;
     fn lab_mut(&mut self) -> &mut Lab;
@@ -100,10 +102,14 @@ trait World {
     fn check_end(&self) -> Checked;
     /// What has happened and was not looked for yet.
     fn due(&mut self) -> &mut Vec<Due>;
-    /// What is said and shown of the run.
-    fn shown(&self) -> Vec<Explanation>;
     /// Whether this has not to be said after all.
     fn is_settled(&self, due: &Due) -> bool;
+
+    /// What is said and shown of the run.
+    fn shown(&self) -> Vec<Explanation> {
+        let run = self.lab().insight.run(Self::RUN, None, None, self.lab().now);
+        run.map(|run| run.explanations).unwrap_or_default()
+    }
 
     fn seconds(&self) -> f64 {
         self.lab().now.0.as_secs_f64()

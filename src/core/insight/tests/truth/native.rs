@@ -266,6 +266,7 @@ impl Truth {
 
 impl World for Truth {
     type Op = Op;
+    const RUN: &'static str = "job";
 
     fn lab(&self) -> &Lab {
         &self.native.lab
@@ -535,11 +536,6 @@ impl World for Truth {
 
     fn due(&mut self) -> &mut Vec<Due> {
         &mut self.due
-    }
-
-    fn shown(&self) -> Vec<Explanation> {
-        let run = self.native.lab.insight.run("job", None, None, self.native.lab.now);
-        run.map(|run| run.explanations).unwrap_or_default()
     }
 
     fn is_settled(&self, due: &Due) -> bool {
