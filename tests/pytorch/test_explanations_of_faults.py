@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -425,7 +424,7 @@ def test_fault(fault: Fault, rallypoint_factory: Serve, jobs: Jobs, fork: Fork) 
         fault.play(stage)
         played = time.time()
         told = explained(server, fault.code, fault.says)
-        metrics = scraped(server)
+        metrics = server.metrics()
     finally:
         stage.end()
     assert told.get("evidence") or fault.code in WITHOUT_EVIDENCE, told
@@ -444,11 +443,6 @@ def test_fault(fault: Fault, rallypoint_factory: Serve, jobs: Jobs, fork: Fork) 
     words = " ".join(shown.stdout.split())
     before, _, after = re.sub(r"\d+(\.\d)? (s|ms|min)( \d+ s)?", "TIME", told["text"]).partition("TIME")
     assert before in words and after.rpartition("TIME")[2] in words, shown.stdout
-
-
-def scraped(server: Server) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.admin_port}/metrics", timeout=10) as answer:
-        return str(answer.read().decode())
 
 
 def assert_in_metrics(metrics: str, fault: Fault, told: dict[str, Any]) -> None:

@@ -9,8 +9,6 @@ import json
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +19,7 @@ from explained import LEVELS, LOG_AS_JSON, explanations, log_lines, runs
 from forks import STAND_IN, ForkedPlace
 from installed import PACKAGE, admin_endpoint
 from jobs import TRAIN, Job, Jobs, UnderRun, clients_only
-from servers import HOST, Server, binary, poll
+from servers import HOST, Server, binary, is_ready, poll
 
 pytest_plugins = ["plugin_fixtures"]
 
@@ -46,15 +44,8 @@ class Relay:
         self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent)
         poll(ports.exists, "the relay listens", 20)
         bound = json.loads(ports.read_text())
-        self.port, self.admin = bound["stores"][0], bound["admin"]
-        poll(self.is_ready, "the relay has its link", 20)
-
-    def is_ready(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"http://{HOST}:{self.admin}/readyz", timeout=5) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, ConnectionError):
-            return False
+        self.port = bound["stores"][0]
+        poll(lambda: is_ready(f"{HOST}:{bound['admin']}"), "the relay has its link", 20)
 
     def stop(self) -> None:
         self.process.kill()
@@ -83,10 +74,6 @@ class Twin:
 
     def status(self) -> str:
         return subprocess.run([binary(), "status", admin_endpoint(self.servers[-1])], capture_output=True, text=True, timeout=20, check=True).stdout
-
-    def metrics(self) -> str:
-        with urllib.request.urlopen(f"http://{admin_endpoint(self.servers[-1])}/metrics", timeout=10) as answer:
-            return str(answer.read().decode())
 
 
 @dataclass
@@ -206,7 +193,7 @@ def test_healthy_twins_of_all_launch_modes_are_silent_for_a_minute(play: Play) -
     assert {name: twin.said() for name, twin in twins.items()} == {name: sorted(twin.codes) for name, twin in twins.items()}
     assert {name: twin.alarms() for name, twin in twins.items()} == {name: [] for name in twins}
     for name, twin in twins.items():
-        assert "rallypoint_run_explanations{" not in twin.metrics(), name
+        assert "rallypoint_run_explanations{" not in twin.servers[-1].metrics(), name
         assert not any(mark in twin.status() for mark in ("warning", "error", "xx", "gone")), twin.status()
         lines = [line["message"] for server in twin.servers for line in log_lines(server)]
         assert len(lines) <= MOST_LINES * len(twin.servers), "\n".join(lines)

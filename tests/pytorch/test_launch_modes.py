@@ -7,7 +7,6 @@ the port taken. Modes that PyTorch itself makes fail are held to fail in the doc
 from __future__ import annotations
 
 import socket
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,8 +55,7 @@ MODES = [
 
 def connections(server: Server) -> int:
     """How many clients have connected to the server's stores so far."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.admin_port}/metrics", timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
+    lines = server.metrics().splitlines()
     counts = [line.rsplit(" ", 1)[1] for line in lines if line.startswith("rallypoint_connections_total{") and 'outcome="ok"' in line]
     return int(sum(map(float, counts)))
 

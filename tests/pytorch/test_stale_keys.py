@@ -53,8 +53,7 @@ def assert_awaited(server: Server, key: str) -> None:
 
 def dropped(server: Server, cause: str) -> int:
     """How many keys the server's rules have dropped for this cause."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.admin_port}/metrics", timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
+    lines = server.metrics().splitlines()
     name = f'rallypoint_keys_dropped_total{{cause="{cause}"}} '
     return int(next(float(line.removeprefix(name)) for line in lines if line.startswith(name)))
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from dying import die_with_parent
 from installed import PACKAGE
 from jobs import Job, Jobs, clients_only
 from pods import Pod
-from servers import TORCH_VERSION, binary, poll
+from servers import TORCH_VERSION, binary, is_ready, poll
 
 HERE = "127.0.0.1:29500"
 
@@ -54,11 +52,7 @@ class Relay:
         poll(lambda: self.node.call(self.is_ready), f"the relay of {self.node.name} has its link")
 
     def is_ready(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"http://{self.host}:29501/readyz", timeout=5) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, ConnectionError):
-            return False
+        return is_ready(f"{self.host}:29501")
 
     def kill(self) -> None:
         self.process.kill()

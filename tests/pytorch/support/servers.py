@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,6 +52,15 @@ def poll(condition: Callable[[], Any], what: str, seconds: float = 10.0) -> Any:
         if time.monotonic() > deadline:
             raise TimeoutError(f"not seen within {seconds:g} s: {what}")
         time.sleep(0.01)
+
+
+def is_ready(admin: str) -> bool:
+    """Whether a server or a relay with this admin address answers that it is ready."""
+    try:
+        with urllib.request.urlopen(f"http://{admin}/readyz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, ConnectionError):
+        return False
 
 
 class StoreServer:
@@ -131,6 +141,11 @@ class Server(StoreServer):
         """GET of an admin route, decoded."""
         with urllib.request.urlopen(f"http://{HOST}:{self.admin_port}{path}", timeout=10) as answer:
             return json.load(answer)
+
+    def metrics(self) -> str:
+        """What Prometheus would read."""
+        with urllib.request.urlopen(f"http://{HOST}:{self.admin_port}/metrics", timeout=10) as answer:
+            return str(answer.read().decode())
 
     def waits(self) -> list[dict[str, Any]]:
         """What the server says about who waits, one entry per parked connection."""
