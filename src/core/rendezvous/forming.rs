@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::reason::{if_any, some_of};
+use super::reason::{first_of, if_any, some_of};
 use super::round::{Claim, assign_ranks};
 use super::run::{Member, Run, Seat};
-use super::{Decision, Fact, Label, Participant, Round, RoundProgress, RunRefusal, Terms};
+use super::{Decision, Fact, Label, Participant, Round, RoundProgress, RunRefusal, Terms, Who};
 use crate::core::ids::{Elapsed, Timestamp, counted};
 
 /// Most names and ranks in an answer.
@@ -76,16 +76,9 @@ impl Run {
 
     fn give_up(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(first_join) = self.forming.as_ref().map(|forming| forming.first_join) else { return };
-        let (nodes, mut names): (Vec<Label>, Vec<String>) = self
-            .walk()
-            .filter(|(_, m)| m.seat == Seat::Forming)
-            .map(|(node, m)| (node.clone(), m.info.who().to_string()))
-            .unzip();
-        names.sort_unstable();
-        let (round, mut missing) = (self.next_round(), self.missing(now));
-        if self.names_nobody() {
-            missing = format!("{missing}; {}", there(&names));
-        }
+        let waiting = self.walk().filter(|(_, member)| member.seat == Seat::Forming);
+        let nodes: Vec<Label> = waiting.map(|(node, _)| node.clone()).collect();
+        let (round, missing) = (self.next_round(), self.waits_for(now));
         let (joined, after) = (self.joined, now.since(first_join));
         self.tell(Fact::TimedOut { round, after, missing: missing.clone() }, out);
         let (run, min_nodes) = (self.id.clone(), self.terms.min_nodes);
@@ -151,10 +144,25 @@ impl Run {
         again.into_iter().take(LISTED).map(str::to_owned).collect()
     }
 
-    /// Whether more nodes are needed, and nothing is known of them: then those are named that are there.
-    pub(super) fn names_nobody(&self) -> bool {
+    /// Those that wait in the forming round, and of whom this holds.
+    pub(super) fn waiting(&self, is_it: impl Fn(&Member) -> bool) -> Vec<Who> {
+        let waiting = self.walk().map(|(_, member)| member).filter(|member| member.seat == Seat::Forming);
+        waiting.filter(|member| is_it(member)).map(|member| member.info.who()).collect()
+    }
+
+    /// What the forming round waits for, in words. If more nodes are needed and nothing is known of them, those are named
+    /// that are there.
+    pub(super) fn waits_for(&self, now: Timestamp) -> String {
         let needed = self.terms.min_nodes.saturating_sub(self.joined) as usize;
-        self.absent.len() < needed && self.missing_nodes().is_empty() && self.missing_ranks().is_empty()
+        let missing = self.missing(now);
+        let is_unknown =
+            self.absent.len() < needed && self.missing_nodes().is_empty() && self.missing_ranks().is_empty();
+        if !is_unknown {
+            return missing;
+        }
+        let there = self.waiting(|_| true);
+        let are = if there.len() == 1 { "is" } else { "are" };
+        format!("{missing}; there {are} {}", first_of(there))
     }
 
     /// What the forming round waits for, in words.
@@ -222,11 +230,6 @@ impl Run {
             reason,
         })
     }
-}
-
-/// Who is there, in words.
-pub(super) fn there(names: &[String]) -> String {
-    format!("there {} {}", if names.len() == 1 { "is" } else { "are" }, some_of(names))
 }
 
 fn needed(min: u32, max: u32) -> String {

@@ -6,7 +6,7 @@ use super::{Difference, Label};
 use crate::core::ids::{Elapsed, RunId, counted};
 
 /// A node as people know it.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct Who {
     /// Its name.
     pub name: Label,
@@ -23,13 +23,31 @@ impl std::fmt::Display for Who {
     }
 }
 
+/// So many names of many are written out.
+const SHOWN: usize = 8;
+
 /// A few names of many.
 pub(super) fn some_of(all: &[String]) -> String {
-    const SHOWN: usize = 8;
-    let shown = all[..all.len().min(SHOWN)].join(", ");
-    match all.len().saturating_sub(SHOWN) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
+    of_many(&all[..all.len().min(SHOWN)], all.len())
+}
+
+/// The first few of many nodes, by their names: thousands may wait, and only these are sorted and written out.
+pub(super) fn first_of(mut all: Vec<Who>) -> String {
+    let count = all.len();
+    if count > SHOWN {
+        all.select_nth_unstable(SHOWN);
+        all.truncate(SHOWN);
+    }
+    all.sort_unstable();
+    of_many(&all.iter().map(Who::to_string).collect::<Vec<_>>(), count)
+}
+
+/// Those that are `shown` of so many.
+fn of_many(shown: &[String], count: usize) -> String {
+    let names = shown.join(", ");
+    match count.saturating_sub(shown.len()) {
+        0 => names,
+        more => format!("{names} and {more} more"),
     }
 }
 

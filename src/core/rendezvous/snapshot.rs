@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::forming::there;
-use super::reason::if_any;
-use super::run::{Current, Member, Run, Seat};
+use super::reason::first_of;
+use super::run::{Current, Run, Seat};
 use super::{Absent, Break, Label, NodeInfo, Terms};
 use crate::core::ids::{RunId, Timestamp, count};
 
@@ -108,19 +107,11 @@ pub struct RunSnapshot {
 }
 
 impl Run {
-    /// What the forming round waits for, in words, with who is there if nothing is known of the others.
-    fn waits_for(&self, now: Timestamp) -> String {
-        let waiting = || self.walk().map(|(_, member)| member).filter(|member| member.seat == Seat::Forming);
-        let names = |of: &dyn Fn(&Member) -> bool| {
-            let some = waiting().filter(|member| of(member));
-            let mut names: Vec<String> = some.map(|member| member.info.who().to_string()).collect();
-            names.sort_unstable();
-            names
-        };
-        let missing = self.missing(now);
-        let missing =
-            if self.names_nobody() { format!("{missing}; {}", there(&names(&|_| true))) } else { missing };
-        missing + &if_any("not heard from", &names(&|member| member.is_silent(now, &self.terms)))
+    /// What the forming round waits for, in words, with those that wait and are silent.
+    fn waits_in_words(&self, now: Timestamp) -> String {
+        let silent = self.waiting(|member| member.is_silent(now, &self.terms));
+        let waits = self.waits_for(now);
+        if silent.is_empty() { waits } else { format!("{waits}; not heard from: {}", first_of(silent)) }
     }
 
     pub(super) fn snapshot(&self, now: Timestamp) -> RunSnapshot {
@@ -160,8 +151,8 @@ impl Run {
             (Some(closed), ..) => format!("closed by {}", closed.by),
             (_, Some(why), None) => why.to_string(),
             // What the round waits for names those.
-            (_, Some(Break::Lost { .. } | Break::Left { .. }) | None, Some(_)) => self.waits_for(now),
-            (_, Some(why), Some(_)) => format!("{why}; {}", self.waits_for(now)),
+            (_, Some(Break::Lost { .. } | Break::Left { .. }) | None, Some(_)) => self.waits_in_words(now),
+            (_, Some(why), Some(_)) => format!("{why}; {}", self.waits_in_words(now)),
             (_, None, None) => String::new(),
         };
         let round = match (current, &self.forming) {

@@ -298,6 +298,12 @@ fn who_is_there_is_named_while_nothing_is_known_of_the_others_and_who_is_silent_
     let mut table = Table::new();
     table.all_join(&["a", "b"], 3, 3);
     assert_eq!(table.snapshot().reason, "1 more node is needed; there are a (10.0.0.1), b (10.0.0.1)");
+    let mut crowd = Table::new();
+    let names: Vec<String> = (10..30).rev().map(|n| format!("n{n}")).collect();
+    crowd.all_join(&names.iter().map(String::as_str).collect::<Vec<_>>(), 99, 99);
+    let first: Vec<String> = (10..18).map(|n| format!("n{n} (10.0.0.3)")).collect();
+    let text = format!("79 more nodes are needed; there are {} and 12 more", first.join(", "));
+    assert_eq!(crowd.snapshot().reason, text);
     table.core.cut(&run(), &label("b"), table.now);
     table.advance(4 * SECOND);
     let reason = table.snapshot().reason;
