@@ -200,6 +200,7 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Find
                 first: label(holder),
                 second: format!("{}, which is held back", label(pod)),
                 more: Names::default(),
+                others: Names::default(),
             };
             hold(format!("node {rank}"), reason, since);
         }

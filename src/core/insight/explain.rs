@@ -1,6 +1,6 @@
 //! Looks at what is known as time goes by: what has changed, what holds, and what to say about it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use super::conditions;
@@ -12,7 +12,7 @@ use super::reason::{Evidence, Finding, Names, Reason};
 use super::run::{RunKey, SETTLE, TrackedNode, TrackedRun};
 use super::summary::summary;
 use super::told::{Change, Told};
-use super::watch::{Clash, Client, GivenUp, Passed};
+use super::watch::{Claim, Clash, Client, GivenUp, Passed};
 use crate::api::{RunKind, RunState, Seen, TimelineEvent};
 use crate::core::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
 use crate::core::protocol::keys::Role;
@@ -194,23 +194,16 @@ impl Look<'_> {
         }
         for (port, mut clashes) in due {
             clashes.retain(|clash| clash.conns.iter().all(|conn| !self.is_away(port, *conn)));
-            let ranks: BTreeSet<u32> = clashes.iter().filter_map(|clash| clash.rank).collect();
-            let mut clashes = clashes.into_iter();
-            let Some(first) = clashes.next() else { continue };
-            let what = match (first.node, ranks.len()) {
-                (Some(node), _) => format!("node rank {node}"),
-                (None, ..2) => format!("rank {}", first.rank.unwrap_or(0)),
-                (None, _) => format!("ranks {}", Names::of(ranks.iter().map(ToString::to_string))),
-            };
-            let about = first.node.map_or(String::new(), |node| format!("node {node}"));
-            // Each further claim of the same rank is one more process, unless it is one of these.
-            let more = clashes.filter(|clash| ranks.len() < 2 && clash.node == first.node);
-            let more = more.filter(|clash| !first.conns.contains(&clash.conns[1]));
-            let more: BTreeMap<ConnId, String> = more.map(|clash| (clash.conns[1], clash.second)).collect();
-            let more = Names::of(more.into_values());
-            let reason = Reason::DuplicateRank { what, first: first.first, second: first.second, more };
-            let finding = Finding::new(reason, about, first.at).seen(first.wrote);
-            self.fact(Held { store: Some(port), run: Some(first.run), finding });
+            let is_of_node = |clash: &Clash| matches!(clash.claim, Claim::NodeRank(_));
+            let mut of_one: BTreeMap<(RunKey, bool), BTreeMap<Claim, Vec<Clash>>> = BTreeMap::new();
+            for clash in clashes {
+                let claims = of_one.entry((clash.run.clone(), is_of_node(&clash))).or_default();
+                claims.entry(clash.claim).or_default().push(clash);
+            }
+            for ((run, _), claims) in of_one {
+                let Some(finding) = duplicates(claims) else { continue };
+                self.fact(Held { store: Some(port), run: Some(run), finding });
+            }
         }
     }
 
@@ -228,8 +221,8 @@ impl Look<'_> {
             let (first, second, ranks) = (who(second.first), who(second.second), second.ranks);
             // The agents have one run: these may be of its last round.
             let reason = if has_agents {
-                let more = Names::default();
-                Reason::DuplicateRank { what: format!("all {ranks} ranks"), first, second, more }
+                let (more, others) = (Names::default(), Names::default());
+                Reason::DuplicateRank { what: format!("all {ranks} ranks"), first, second, more, others }
             } else {
                 let evidence = format!("both write the addresses of all {ranks} ranks");
                 Reason::TwoJobs { first, second, evidence }
@@ -468,6 +461,31 @@ impl Look<'_> {
             self.told.show(key, summary);
         }
     }
+}
+
+/// The ranks of a run that live processes clash over, told together.
+fn duplicates(claims: BTreeMap<Claim, Vec<Clash>>) -> Option<Finding> {
+    let mut claims = claims.into_iter();
+    let (claim, clashes) = claims.next()?;
+    let about = match claim {
+        Claim::NodeRank(rank) => format!("node {rank}"),
+        Claim::Rank(_) => String::new(),
+    };
+    let mut clashes = clashes.into_iter();
+    let first = clashes.next()?;
+    // Each further claim of the same rank is one more process, unless it is one of these.
+    let more = clashes.filter(|clash| !first.conns.contains(&clash.conns[1]));
+    let more: BTreeMap<ConnId, String> = more.map(|clash| (clash.conns[1], clash.second)).collect();
+    let others = Names::of_some(claims, |(claim, clashes)| {
+        let pairs =
+            clashes.into_iter().flat_map(|clash| clash.conns.into_iter().zip([clash.first, clash.second]));
+        let who: BTreeMap<ConnId, String> = pairs.collect();
+        format!("{claim} ({})", Names::of(who.into_values()))
+    });
+    let (more, evidence) = (Names::of(more.into_values()), first.wrote);
+    let what = claim.to_string();
+    let reason = Reason::DuplicateRank { what, first: first.first, second: first.second, more, others };
+    Some(Finding::new(reason, about, first.at).seen(evidence))
 }
 
 /// Who waits at a barrier of the native rendezvous, and for whom.

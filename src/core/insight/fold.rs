@@ -10,7 +10,7 @@ use super::jobs::Jobs;
 use super::reason::{Evidence, Finding, Reason};
 use super::run::{RankInfo, RunKey, TrackedRun, Writer, read_gloo};
 use super::told::Told;
-use super::watch::{Clash, Client, GivenUp, Waiting};
+use super::watch::{Claim, Clash, Client, GivenUp, Waiting};
 use crate::api::{RunKind, Seen};
 use crate::core::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
 use crate::core::protocol::keys::{
@@ -466,15 +466,15 @@ impl Fold<'_> {
         let conns = [first, second];
         let (first, second) = (self.jobs.who(self.port, first), self.jobs.who(self.port, second));
         let Some(run) = run else { return };
-        let (node, rank) = match address.kind {
-            AddressKind::RoleInfo | AddressKind::AssignedRanks => (Some(address.node_rank()), None),
-            AddressKind::Gloo if address.sub_group.is_none() => (None, Some(address.member)),
-            AddressKind::NcclId if address.sub_group.is_none() => (None, Some(0)),
+        let claim = match address.kind {
+            AddressKind::RoleInfo | AddressKind::AssignedRanks => Claim::NodeRank(address.node_rank()),
+            AddressKind::Gloo if address.sub_group.is_none() => Claim::Rank(address.member),
+            AddressKind::NcclId if address.sub_group.is_none() => Claim::Rank(0),
             _ => return,
         };
         let clashes = &mut self.jobs.store(self.port).clashes;
         if clashes.len() < MOST {
-            clashes.push(Clash { at: self.at, run, node, rank, first, second, conns, wrote });
+            clashes.push(Clash { at: self.at, run, claim, first, second, conns, wrote });
         }
     }
 }

@@ -182,6 +182,8 @@ pub enum Reason {
         second: String,
         /// More processes that claim it.
         more: Names,
+        /// Of more than one rank these are the others, each with the processes that claim it.
+        others: Names,
     },
     /// Two jobs write the same keys.
     TwoJobs { first: String, second: String, evidence: String },

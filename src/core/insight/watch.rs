@@ -1,6 +1,7 @@
 //! What is known of one store: its clients, their waits, and what to report once more of its kind may have come.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -138,13 +139,28 @@ pub(super) struct Quiet {
     pub(super) pause: Duration,
 }
 
+/// What two live processes claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Claim {
+    NodeRank(u32),
+    Rank(u32),
+}
+
+impl Display for Claim {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NodeRank(rank) => write!(f, "node rank {rank}"),
+            Self::Rank(rank) => write!(f, "rank {rank}"),
+        }
+    }
+}
+
 /// A clash of two live writers.
 #[derive(Debug)]
 pub(super) struct Clash {
     pub(super) at: Timestamp,
     pub(super) run: RunKey,
-    pub(super) node: Option<u32>,
-    pub(super) rank: Option<u32>,
+    pub(super) claim: Claim,
     pub(super) first: String,
     pub(super) second: String,
     pub(super) conns: [ConnId; 2],

@@ -476,14 +476,16 @@ impl Reason {
             Self::TorchVersionsDiffer { versions } => {
                 format!("the pods have different versions of PyTorch: {versions}")
             }
-            Self::DuplicateRank { what, first, second, more } => {
+            Self::DuplicateRank { what, first, second, more, others } => {
                 let all = Names::of([first, second].into_iter().chain(&more.shown).cloned());
                 let n = match more.count() {
                     0 => "two".to_owned(),
                     more => more.saturating_add(2).to_string(),
                 };
+                let others =
+                    if others.is_empty() { String::new() } else { format!("; the same is so of {others}") };
                 format!(
-                    "{n} live processes claim {what}: {all}; two jobs on one store, two nodes with one rank, or a process \
+                    "{n} live processes claim {what}: {all}{others}; two jobs on one store, two nodes with one rank, or a process \
                      of an earlier round that was not ended"
                 )
             }

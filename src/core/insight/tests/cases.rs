@@ -350,6 +350,19 @@ fn case_6_two_nodes_claim_one_rank() {
         "store:29500: two live processes claim rank 1: rank 1 on host1 and process 2002 at 10.0.0.2; two jobs on \
          one store, two nodes with one rank, or a process of an earlier round that was not ended",
     );
+    // Two ranks at once, each with its processes.
+    let mut lab = Lab::new();
+    for (n, rank) in [(0, 0), (1, 1), (2, 2), (3, 1), (4, 2)] {
+        lab.worker(n, &format!("10.0.0.{n}"));
+        lab.publish(n, rank, 4);
+    }
+    lab.pass(5.0);
+    lab.assert_said(
+        "duplicate_rank",
+        "store:29500: two live processes claim rank 1: rank 1 on host1 and process 2003 at 10.0.0.3; the same is so of \
+         rank 2 (rank 2 on host2 and process 2004 at 10.0.0.4); two jobs on one store, two nodes with one rank, or a process \
+         of an earlier round that was not ended",
+    );
     // Who ends as the next one comes claims nothing.
     let mut lab = Lab::new();
     for (n, rank) in [(0, 0), (1, 1), (2, 1)] {

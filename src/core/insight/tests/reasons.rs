@@ -252,8 +252,9 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 first: "node 1 at 10.0.0.5".into(),
                 second: "process 12 at 10.0.0.9".into(),
                 more: Names::default(),
+                others: Names::default(),
             },
-            "Two live processes or more wrote the same rank's key.",
+            "Two live processes or more wrote the same rank's key. If there are several such ranks, `others` has the rest, each with its processes.",
         ),
         (
             Reason::TwoJobs {

@@ -599,10 +599,20 @@ impl World for Truth {
             "waiting_for_rank" => self.check_wait(at, facts, text(facts, "rank")),
             "rank_zero_slow" => self.check_wait(at, facts, text(facts, "who")),
             "duplicate_rank" | "two_jobs" => {
-                let both = [text(facts, "first").to_owned(), text(facts, "second").to_owned()];
-                let of = |n: usize| self.now.processes[n].rank;
-                yes(of(self.process(&both[0])?) == of(self.process(&both[1])?), "they have two ranks")?;
-                self.all(at, &both, |_, process| process.is_rank())?;
+                let both = vec![text(facts, "first").to_owned(), text(facts, "second").to_owned()];
+                let others = names(facts, "others").into_iter().map(|other| {
+                    let who = other
+                        .strip_suffix(')')
+                        .and_then(|it| Some(it.split_once(" (")?.1))
+                        .unwrap_or_default();
+                    who.split(" and ").flat_map(|who| who.split(", ")).map(str::to_owned).collect()
+                });
+                for claims in std::iter::once(both).chain(others.collect::<Vec<Vec<_>>>()) {
+                    let of = |name: &String| Ok::<_, String>(self.now.processes[self.process(name)?].rank);
+                    let ranks = claims.iter().map(of).collect::<Result<BTreeSet<_>, _>>()?;
+                    yes(claims.len() > 1 && ranks.len() == 1, "they have two ranks")?;
+                    self.all(at, &claims, |_, process| process.is_rank())?;
+                }
                 if said.code == "two_jobs" {
                     let twice =
                         |m: &Moment, rank| m.live().filter(|p| p.published && p.rank == rank).count() > 1;
