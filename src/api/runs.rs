@@ -152,6 +152,9 @@ pub struct NodeCounts {
     pub joined: u32,
     /// In the wait list: they come into the next round.
     pub waiting: u32,
+    /// Static: they go on with the attempt before, while others begin another.
+    #[serde(default)]
+    pub earlier: u32,
     /// Beyond the maximum.
     pub redundant: u32,
     /// In the round by the state, but their connection is gone.
@@ -159,7 +162,8 @@ pub struct NodeCounts {
     /// How many there should be; `null` while nobody has said so.
     #[schema(required)]
     pub expected: Option<Expected>,
-    /// `expected.min - joined`, not below 0; `null` if nobody knows.
+    /// `expected.min - joined`, not below 0, where that is known; else those that the ranks of others show to be missing;
+    /// `null` if nobody knows.
     #[schema(required)]
     pub missing: Option<u32>,
 }
@@ -265,6 +269,8 @@ pub enum NodeState {
     Joined,
     /// In the wait list for the next round.
     Waiting,
+    /// Static: it goes on with the attempt before, while others begin another.
+    Earlier,
     /// Beyond the maximum.
     Redundant,
     /// It has finished and waits at the exit barrier, or has left it.

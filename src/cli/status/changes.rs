@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::render::{self, time_of_day};
 use super::text_writer::clean;
 use super::{Look, RunKey};
-use crate::api::{Explanation, RunList, RunState, RunSummary, Severity};
+use crate::api::{Explanation, NodeCounts, RunList, RunState, RunSummary, Severity};
 use crate::core::ids::counted;
 
 /// The lines that tell how `after` differs from `before`. The first look tells everything.
@@ -70,7 +70,8 @@ fn standing(run: &RunSummary) -> String {
     if run.nodes.joined > 0 || run.nodes.expected.is_some() {
         parts.push(render::nodes(run));
     }
-    for (n, what) in [(run.nodes.gone, "gone"), (run.nodes.waiting, "waiting")] {
+    let NodeCounts { gone, waiting, earlier, .. } = run.nodes;
+    for (n, what) in [(gone, "gone"), (waiting, "waiting"), (earlier, "in the attempt before")] {
         if n > 0 {
             parts.push(format!("{} {what}", counted(n, "node", "nodes")));
         }

@@ -217,6 +217,7 @@ impl Sheet {
         for (n, style, what) in [
             (run.nodes.gone, BAD, "gone"),
             (run.nodes.waiting, Style::new(), "waiting for the next round"),
+            (run.nodes.earlier, Style::new(), "in the attempt before"),
             (run.nodes.redundant, Style::new(), "beyond the maximum"),
         ] {
             if n > 0 {
@@ -261,7 +262,14 @@ impl Sheet {
         } else {
             names(&known, NAMES, missing as usize)
         };
-        Some(format!("missing: {who}, {}", elapsed(self.now - run.started_at)))
+        // One that was there is missing since it was seen last; others since the round began.
+        let seen =
+            whole.iter().flat_map(|whole| &whole.missing).map(|node| node.last_seen.unwrap_or_default());
+        let since = match run.state {
+            RunState::Joining | RunState::LastCall => run.started_at,
+            _ => seen.reduce(f64::min).unwrap_or_default().max(run.started_at),
+        };
+        Some(format!("missing: {who}, {}", elapsed(self.now - since)))
     }
 
     fn ranks(&self, out: &mut TextWriter, run: &RunSummary, whole: Option<&Run>) {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::jobs::Jobs;
 use super::reason::{Evidence, Finding, Reason};
-use super::run::{RankInfo, RunKey, TrackedRun, Writer, read_gloo};
+use super::run::{RankInfo, RunKey, TrackedRun, Writer, read_gloo, with_pid};
 use super::told::Told;
 use super::watch::{Claim, Clash, Client, GivenUp, Waiting};
 use crate::api::{RunKind, Seen};
@@ -464,7 +464,7 @@ impl Fold<'_> {
         };
         let wrote = [first, second].map(|conn| self.evidence(Seen::Wrote, conn, key));
         let conns = [first, second];
-        let (first, second) = (self.jobs.who(self.port, first), self.jobs.who(self.port, second));
+        let [first, second] = [0, 1].map(|n| with_pid(wrote[n].who.clone(), wrote[n].pid));
         let Some(run) = run else { return };
         let claim = match address.kind {
             AddressKind::RoleInfo | AddressKind::AssignedRanks => Claim::NodeRank(address.node_rank()),

@@ -607,11 +607,15 @@ impl Graph<'_> {
         };
         match before.withdrawn {
             Some(Withdrawn::Reset(_)) => Whereabouts::Dropped { why: RESET.to_owned() },
+            Some(Withdrawn::Overwritten) => Whereabouts::Dropped { why: OVERWRITTEN.to_owned() },
             Some(Withdrawn::Paired) => {
                 let replaced = Names::of(run.world().replaced.iter().map(|rank| format!("rank {rank}")));
-                let of = if replaced.is_empty() { "another rank".to_owned() } else { replaced.to_string() };
-                let why = format!("it was paired with a process of {of}, and another took that one's place");
-                Whereabouts::Dropped { why }
+                let (of, took) = match replaced.count() {
+                    0 => ("a process of another rank".to_owned(), "another took that one's place"),
+                    1 => (format!("a process of {replaced}"), "another took that one's place"),
+                    _ => (format!("processes of {replaced}"), "others took their places"),
+                };
+                Whereabouts::Dropped { why: format!("it was paired with {of}, and {took}") }
             }
             // It met with the processes of before, of which another now has the place of at least one.
             None if !run.world().replaced.is_empty() => Whereabouts::NotAgain,

@@ -32,8 +32,20 @@ pub(super) fn joined(run: &TrackedRun, plan: &Plan) -> u32 {
 /// How many are to come until there are as many as the run needs.
 pub(super) fn to_come(run: &TrackedRun, plan: &Plan, expected: Expected) -> u32 {
     let on_their_way = run.native().map_or(0, |native| native.on_their_way);
-    let there = joined(run, plan).saturating_add(run.waiting()).saturating_add(on_their_way);
-    expected.min.saturating_sub(there)
+    let not_again = count(run.not_again().count());
+    [joined(run, plan), run.waiting(), not_again, on_their_way]
+        .into_iter()
+        .fold(expected.min, u32::saturating_sub)
+}
+
+/// How many are missing at least, as far as that is known: a static node shows that there are all with lower ranks.
+pub(super) fn count_of_missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>) -> Option<u32> {
+    let of_static = || {
+        let dead = run.participants().filter(|node| node.is_dead()).count();
+        let known = run.never_came().count().saturating_add(dead);
+        (run.kind() == RunKind::Static && known > 0).then(|| count(known))
+    };
+    expected.map(|expected| to_come(run, plan, expected)).or_else(of_static)
 }
 
 /// Nodes that should be there and have a name or a rank. `last_seen` is in seconds of [`Timestamp`].
@@ -94,16 +106,23 @@ fn announced<'a>(plan: &'a Plan, there: &'a HashSet<&str>) -> impl Iterator<Item
 
 /// Nodes that had joined, and died or were taken out of the round.
 fn gone<'a>(run: &'a TrackedRun, there: &'a HashSet<&str>) -> impl Iterator<Item = MissingNode> + 'a {
+    // The next round hands out the ranks anew.
+    let has_it = |rank: &u32| run.round().completed.is_some() && run.node_of_rank(*rank).is_none();
     let earlier = run.life().earlier.iter().filter(|node| node.died.is_some());
     let earlier = earlier.filter(|node| !there.contains(node.name.as_str()));
-    let earlier = earlier.map(|node| known(node.name.clone(), None, DIED, Some(node.last_seen)));
+    let earlier = earlier
+        .map(move |node| known(node.name.clone(), node.rank.filter(has_it), DIED, Some(node.last_seen)));
     // The round needs none of those beside it.
     let died = run.nodes().iter().filter(|node| node.is_dead() && node.membership != Membership::Redundant);
     let died = died.filter(|node| !there.contains(node.name.as_str()));
     let died = earlier.chain(died.map(|node| known(node.name.clone(), node.rank, DIED, node.gone)));
     // A frozen agent, or one that is cut off: others have taken it out of the round.
     let left = run.life().left.values().filter(|node| !there.contains(node.name.as_str()));
-    died.chain(left.filter(|node| node.is_removed).map(|node| known(node.name.clone(), None, REMOVED, None)))
+    died.chain(
+        left.filter(|node| node.is_removed).map(move |node| {
+            known(node.name.clone(), node.rank.filter(has_it), REMOVED, Some(node.heard.at))
+        }),
+    )
 }
 
 /// Whether it is missing because it is gone: it had joined.
@@ -134,10 +153,10 @@ fn without_role<'a>(
     plan: &'a Plan,
     expected: Option<Expected>,
 ) -> impl Iterator<Item = MissingNode> + 'a {
-    let ranks = expected.filter(|_| run.kind() == RunKind::Static).map_or(0, |expected| expected.min);
-    let is_there =
-        |rank| run.node_of_rank(rank).is_some() || run.not_again().any(|node| node.rank == Some(rank));
-    (0..ranks).filter(move |&rank| !is_there(rank)).map(|rank| {
+    let is_static = run.kind() == RunKind::Static;
+    let ranks = expected.filter(|_| is_static).map_or(0, |expected| expected.min);
+    let lower = run.never_came().filter(|_| is_static).max().map_or(0, |rank| rank.saturating_add(1));
+    (0..ranks.max(lower)).filter(|&rank| !run.has_come(rank)).map(|rank| {
         let pod = plan.pod_of_rank(rank).map(|pod| pod.pod.clone());
         known(pod.unwrap_or_else(|| format!("node {rank}")), Some(rank), "role_exchange", None)
     })

@@ -2,7 +2,7 @@
 
 use super::epoch::{Epoch, rounded};
 use super::jobs::Jobs;
-use super::missing::{joined, to_come};
+use super::missing::{count_of_missing, joined};
 use super::run::{MOST_RANKS, Membership, NodeId, RankInfo, TrackedNode, TrackedRun};
 use crate::api::{
     self, ExitCounts, Explanation, NodeCounts, NodeState, Rank, RankCounts, RankGrid, RunKind, RunSummary,
@@ -29,10 +29,11 @@ pub(super) fn summary(
     let nodes = NodeCounts {
         joined: joined(run, &plan),
         waiting: count_of(Membership::WaitList),
+        earlier: count(run.not_again().count()),
         redundant: count_of(Membership::Redundant),
         gone: count(run.participants().filter(|node| node.is_dead()).count()),
         expected,
-        missing: expected.map(|expected| to_come(run, &plan, expected)),
+        missing: count_of_missing(run, &plan, expected),
     };
     let world = run.world();
     let (ranks, expected) = world.meeting();
@@ -106,6 +107,7 @@ pub(super) fn nodes(run: &TrackedRun, epoch: Epoch) -> Vec<api::Node> {
                 _ if node.gone.is_some() => NodeState::Gone,
                 Membership::Participant => NodeState::Joined,
                 Membership::WaitList => NodeState::Waiting,
+                Membership::Earlier => NodeState::Earlier,
                 Membership::Redundant => NodeState::Redundant,
             },
             joined_at: (node.membership == Membership::Participant).then(|| epoch.unix(node.joined)),

@@ -371,6 +371,7 @@ fn hostile() -> Run {
     run.summary.nodes = NodeCounts {
         joined: u32::MAX,
         waiting: u32::MAX,
+        earlier: u32::MAX,
         redundant: u32::MAX,
         gone: u32::MAX,
         expected: Some(Expected { min: u32::MAX, max: u32::MAX, source: ExpectedFrom::Flag }),

@@ -19,7 +19,8 @@ impl FormerNode {
     fn of(node: &TrackedNode) -> Self {
         let died = node.gone.filter(|_| node.is_dead());
         let died = died.map(|at| node.evidence(Seen::Closed, None, at));
-        Self { name: node.name.clone(), last_seen: node.gone.unwrap_or(node.last_heartbeat), died }
+        let last_seen = node.gone.unwrap_or(node.last_heartbeat);
+        Self { name: node.name.clone(), rank: node.rank, last_seen, died }
     }
 }
 
@@ -171,7 +172,7 @@ impl TrackedRun {
                 match membership {
                     Membership::Participant => relisted.joined.push(at),
                     Membership::WaitList => relisted.waiting.push(at),
-                    Membership::Redundant => {}
+                    Membership::Earlier | Membership::Redundant => {}
                 }
                 relisted.changed.push(at);
                 self.add_node(desc, rank, membership, stamp, now, plan);
@@ -278,9 +279,9 @@ impl TrackedRun {
             if let (false, None, false, Some(conn)) = (stays, node.gone, node.finished, node.conn)
                 && left.len() < MOST_NODES
             {
-                let (id, name) = (node.id.clone(), node.name.clone());
+                let (id, name, rank) = (node.id.clone(), node.name.clone(), node.rank);
                 let heard = node.evidence(Seen::Heard, None, node.last_heartbeat);
-                left.insert(conn, LeftNode { id, name, heard, is_removed: conn != by });
+                left.insert(conn, LeftNode { id, name, rank, heard, is_removed: conn != by });
             }
             stays
         });

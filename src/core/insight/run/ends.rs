@@ -70,17 +70,20 @@ impl TrackedRun {
         let has_left = self.life.left.remove(&conn).filter(|_| !self.round.exit.contains(&conn));
         if let Some(left) = has_left.filter(|_| self.life.earlier.len() < MOST_NODES) {
             let died = Evidence { seen: Seen::Closed, at: now, ..left.heard };
-            self.life.earlier.push(FormerNode { name: left.name, last_seen: now, died: Some(died) });
+            self.life.earlier.push(FormerNode {
+                name: left.name,
+                rank: left.rank,
+                last_seen: now,
+                died: Some(died),
+            });
         }
         self.life.strangers.retain(|node| node.conn != Some(conn));
         let is_over = self.round.closed.is_some() || self.round.exit_done.is_some();
-        let is_static = self.kind == RunKind::Static;
         let has_finished = self.round.exit.contains(&conn);
         if let Some(node) = self.life.nodes.iter_mut().find(|node| node.conn == Some(conn)) {
             node.gone = Some(now);
             node.finished |= has_finished;
-            // Static: one that goes on with the attempt before.
-            let goes_on = is_static && node.membership == Membership::WaitList && !node.finished;
+            let goes_on = node.membership == Membership::Earlier && !node.finished;
             let joining = self.round.completed.is_none() && !goes_on;
             if !is_over
                 && !has_finished

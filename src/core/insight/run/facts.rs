@@ -39,16 +39,18 @@ pub(super) struct Master {
 pub(in crate::core::insight) struct LeftNode {
     pub(super) id: NodeId,
     pub(in crate::core::insight) name: String,
+    pub(in crate::core::insight) rank: Option<u32>,
     /// When it was heard of last, with its name and its rank.
     pub(in crate::core::insight) heard: Evidence,
     /// Another node took it out.
     pub(in crate::core::insight) is_removed: bool,
 }
 
-/// A node of the round before.
+/// A node that is in no list of the state any more, and whose agent is gone, or which was in the round before.
 #[derive(Debug)]
 pub(in crate::core::insight) struct FormerNode {
     pub(in crate::core::insight) name: String,
+    pub(in crate::core::insight) rank: Option<u32>,
     /// When it was last there.
     pub(in crate::core::insight) last_seen: Timestamp,
     /// That its connection closed before it had finished.
@@ -76,10 +78,14 @@ pub(in crate::core::insight) struct RoundFacts {
     pub(super) most_present: Names,
     /// Nodes that rank 0's agent waits for.
     pub(super) role_nodes: Option<u32>,
+    /// Static: ranks of nodes that node rank 0 does not count on, since when, until that is reported.
+    pub(super) beyond: BTreeMap<u32, Timestamp>,
     /// Node ranks that have written their role.
     pub(in crate::core::insight) roles: BTreeSet<u32>,
     pub(in crate::core::insight) assigned: BTreeMap<u32, AssignedRanks>,
     pub(super) assigned_at: Option<Timestamp>,
+    /// Where its workers are to meet.
+    pub(super) master: Master,
     /// Agents at the exit barrier.
     pub(in crate::core::insight) exit: BTreeSet<ConnId>,
     pub(in crate::core::insight) exit_since: Option<Timestamp>,
@@ -119,7 +125,6 @@ pub(in crate::core::insight) struct LifeFacts {
     pub(super) was_cut_off: bool,
     /// Nodes whose deaths are not reported yet.
     pub(super) dying: Vec<Dying>,
-    pub(super) master: Master,
     /// It is known where the workers meet: it was reported, or they came here.
     pub(super) workers_placed: bool,
     /// Its workers use a store of this server.

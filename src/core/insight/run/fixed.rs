@@ -1,16 +1,20 @@
 //! The static rendezvous: nodes with fixed ranks, known by the role exchange of each attempt.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use super::facts::{AssignedRanks, RoundFacts};
 use super::limits::MOST_NODES;
 use super::memory::Room;
 use super::node::{Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
-use crate::api::{ExpectedFrom, RunKind};
+use crate::api::{ExpectedFrom, RunKind, Seen};
 use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
 use crate::core::insight::expect::Plan;
-use crate::core::insight::reason::Reason;
+use crate::core::insight::reason::{Finding, Reason};
+
+/// What node rank 0 waits for shows how many nodes it counts on, and is seen within two seconds.
+const COUNTED_WITHIN: Duration = Duration::from_secs(3);
 
 impl TrackedRun {
     /// Static: node `rank` wrote its role.
@@ -37,12 +41,12 @@ impl TrackedRun {
         let is_again = !is_beyond && self.round.roles.contains(&rank) && self.round.completed.is_some();
         if is_again {
             let round = self.round.number.saturating_add(1);
-            let counted_on = self.round.role_nodes;
+            let (counted_on, beyond) = (self.round.role_nodes, std::mem::take(&mut self.round.beyond));
             self.begin_round(round);
             // Until rank 0 comes again and says another number.
-            self.round.role_nodes = counted_on;
+            (self.round.role_nodes, self.round.beyond) = (counted_on, beyond);
             let of_round = self.life.nodes.iter_mut().filter(|node| node.membership != Membership::Redundant);
-            of_round.for_each(|node| node.membership = Membership::WaitList);
+            of_round.for_each(|node| node.membership = Membership::Earlier);
         }
         self.round.started.get_or_insert(now);
         if self.round.roles.len() >= MOST_NODES {
@@ -61,10 +65,8 @@ impl TrackedRun {
         if let Some(at) = self.life.nodes.iter().position(|node| node.rank == Some(rank)) {
             self.tell_joins(&[at], now);
         }
-        if let Some(nodes) = self.round.role_nodes
-            && rank >= nodes
-        {
-            self.node_rank_beyond(rank, nodes, now);
+        if is_beyond {
+            self.set_beyond(now);
         }
     }
 
@@ -116,16 +118,19 @@ impl TrackedRun {
         }
     }
 
-    /// Another job follows one that is over. Nodes that came too late for that one wait for the others of this one.
+    /// Another job follows one that is over. Nodes that came too late for that one, or that it did not count on, wait for
+    /// the others of this one.
     fn follow_static(&mut self) {
         let stays = |node: &TrackedNode| {
             matches!(node.id, NodeId::Rank(_))
-                && node.membership == Membership::Participant
+                && node.membership != Membership::Earlier
                 && node.gone.is_none()
                 && !node.finished
         };
         let known = self.life.nodes.iter().chain(&self.life.strangers);
-        let nodes: Vec<_> = known.filter(|node| stays(node)).cloned().collect();
+        let nodes = known.filter(|node| stays(node)).cloned();
+        let nodes: Vec<_> =
+            nodes.map(|node| TrackedNode { membership: Membership::Participant, ..node }).collect();
         self.restart(0);
         (self.kind, self.has_state) = (RunKind::Static, false);
         self.round.roles = nodes.iter().filter_map(|node| node.rank).collect();
@@ -136,7 +141,12 @@ impl TrackedRun {
     /// Nodes that have not come, as far as the ranks of those that have show it.
     pub(in crate::core::insight) fn never_came(&self) -> impl Iterator<Item = u32> {
         let highest = self.participants().filter_map(|node| node.rank).max().unwrap_or_default();
-        (0..highest).filter(|&rank| self.node_of_rank(rank).is_none())
+        (0..highest).filter(|&rank| !self.has_come(rank))
+    }
+
+    /// Whether a node of this rank has come, now or to the attempt before that it goes on with.
+    pub(in crate::core::insight) fn has_come(&self, rank: u32) -> bool {
+        self.node_of_rank(rank).is_some() || self.not_again().any(|node| node.rank == Some(rank))
     }
 
     /// The number of nodes that the one with rank 0 hands out ranks to.
@@ -152,18 +162,39 @@ impl TrackedRun {
         self.touch();
         // One that has gone is in the way of nobody.
         self.life.nodes.retain(|node| !node.is_dead() || node.rank.is_some_and(|rank| rank < nodes));
-        let beyond: Vec<u32> =
-            self.participants().filter_map(|node| node.rank).filter(|&rank| rank >= nodes).collect();
-        for rank in beyond {
-            self.node_rank_beyond(rank, nodes, now);
+        self.set_beyond(now);
+    }
+
+    /// Takes the nodes that node rank 0 does not count on out of the round, and those back that it does.
+    fn set_beyond(&mut self, now: Timestamp) {
+        let Some(nodes) = self.round.role_nodes else { return };
+        for node in &mut self.life.nodes {
+            let Some(rank) = node.rank else { continue };
+            match node.membership {
+                Membership::Participant if rank >= nodes => {
+                    node.membership = Membership::Redundant;
+                    self.round.beyond.insert(rank, now);
+                }
+                Membership::Redundant if rank < nodes => {
+                    node.membership = Membership::Participant;
+                    self.round.beyond.remove(&rank);
+                    self.round.roles.insert(rank);
+                }
+                _ => {}
+            }
         }
     }
 
-    fn node_rank_beyond(&mut self, rank: u32, nodes: u32, now: Timestamp) {
-        let Some(node) = self.life.nodes.iter_mut().find(|node| node.rank == Some(rank)) else { return };
-        node.membership = Membership::Redundant;
-        let reason = Reason::NodeRankBeyond { node: node.label(), rank, nodes };
-        self.finds(reason, format!("node {rank}"), now);
+    /// Reports the nodes that node rank 0 does not count on. Of another job that comes, its node rank 0 may be the last.
+    pub(super) fn tell_beyond(&mut self, now: Timestamp) {
+        let Some(nodes) = self.round.role_nodes else { return };
+        let settled = self.round.beyond.extract_if(.., |_, since| now.since(*since) >= COUNTED_WITHIN);
+        for (rank, since) in settled.collect::<Vec<_>>() {
+            let Some(node) = self.life.nodes.iter().find(|node| node.rank == Some(rank)) else { continue };
+            let joined = node.evidence(Seen::Joined, None, node.joined);
+            let reason = Reason::NodeRankBeyond { node: node.label(), rank, nodes };
+            self.found(Finding::new(reason, format!("node {rank}"), since).seen([joined]));
+        }
     }
 
     /// Rank 0's agent gave node `node` its ranks.
@@ -179,16 +210,16 @@ impl TrackedRun {
 
     /// Static: all `assigned_ranks` of one exchange are written at once; this is called when they are.
     pub(super) fn settle_static(&mut self, now: Timestamp) {
-        // After a restart the roles of the attempt before may be handed out again before all nodes are back.
         let Some(assigned) = self.round.assigned_at else { return };
-        if self.kind != RunKind::Static
-            || self.round.group.is_some()
-            || self.round.roles.len() < self.round.assigned.len()
-        {
+        if self.kind != RunKind::Static || self.round.group.is_some() {
             return;
         }
         let nodes = count(self.round.assigned.len());
         self.count_on(nodes, now);
+        // After a restart the roles of the attempt before may be handed out again before all nodes are back.
+        if self.round.roles.len() < self.round.assigned.len() {
+            return;
+        }
         self.round.group = Some(nodes);
         let started = self.round.started.unwrap_or(now);
         let at = self.participants().map(|node| node.joined).max().unwrap_or(now).max(assigned);

@@ -19,11 +19,14 @@ pub(in crate::core::insight) enum NodeId {
     Native { node: Label, info: NodeInfo },
 }
 
-/// In which list of the rendezvous state a node is.
+/// Where a node is beside the round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::core::insight) enum Membership {
     Participant,
+    /// c10d: in the list of the rendezvous state that waits for the next round.
     WaitList,
+    /// Static: it goes on with the attempt before.
+    Earlier,
     Redundant,
 }
 

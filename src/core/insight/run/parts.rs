@@ -235,9 +235,9 @@ impl TrackedRun {
     ) {
         let text = || ShownKey(value).to_string();
         match part {
-            RendezvousPart::MasterAddr => self.life.master.host = Some(text()),
+            RendezvousPart::MasterAddr => self.round.master.host = Some(text()),
             RendezvousPart::MasterPort => {
-                self.life.master.port = Some(text());
+                self.round.master.port = Some(text());
                 self.life.workers_placed = false;
             }
             RendezvousPart::RoleInfo(rank) => {

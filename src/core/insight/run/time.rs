@@ -23,6 +23,7 @@ impl TrackedRun {
     ) {
         self.name_nodes(plan);
         self.settle_static(now);
+        self.tell_beyond(now);
         let expected = self.expected(plan);
         self.tell_deaths(now, expected.map(|expected| expected.min));
         if let Some(differ) = self.life.world.take_different(now) {

@@ -119,7 +119,7 @@ impl TrackedRun {
         if self.life.has_workers_here {
             return None;
         }
-        let Master { host, port } = &self.life.master;
+        let Master { host, port } = &self.round.master;
         Some(format!("{}:{}", host.as_ref()?, port.as_ref()?))
     }
 
@@ -140,11 +140,10 @@ impl TrackedRun {
         count(self.participants().count()).saturating_add(self.round.let_go)
     }
 
-    /// c10d: nodes that wait for the round after this one, which is complete; static: nodes that go on with the attempt
-    /// before. They are there, so none of them is missing. A native run knows who is on the way.
+    /// c10d: nodes that wait for the round after this one, which is complete. They are there, so none of them is missing. A
+    /// native run knows who is on the way.
     pub(in crate::core::insight) fn waiting(&self) -> u32 {
-        let may_wait = self.round.completed.is_some() || self.kind == RunKind::Static;
-        if !may_wait || self.native.is_some() {
+        if self.round.completed.is_none() || self.native.is_some() {
             return 0;
         }
         let waits = |node: &&TrackedNode| node.membership == Membership::WaitList && node.gone.is_none();
@@ -153,8 +152,7 @@ impl TrackedRun {
 
     /// Static: nodes of the attempt before that are there, and have not come to this one.
     pub(in crate::core::insight) fn not_again(&self) -> impl Iterator<Item = &TrackedNode> {
-        let is_one = |node: &&TrackedNode| node.membership == Membership::WaitList && node.gone.is_none();
-        self.life.nodes.iter().filter(|_| self.kind == RunKind::Static).filter(is_one)
+        self.life.nodes.iter().filter(|node| node.membership == Membership::Earlier && node.gone.is_none())
     }
 
     /// The nodes at this place beside a complete round. One that a restarted server has only read of may have died with the

@@ -33,6 +33,8 @@ pub(in crate::core::insight) struct RankInfo {
 pub(in crate::core::insight) enum Withdrawn {
     /// It was paired with a process whose place another took.
     Paired,
+    /// Another process with this rank published its own, and has gone.
+    Overwritten,
     /// An operator reset the store, or a rule emptied it.
     Reset(Timestamp),
 }
@@ -66,6 +68,8 @@ pub(in crate::core::insight) struct World {
     pub(in crate::core::insight) former: BTreeMap<u32, RankInfo>,
     /// Ranks that two live processes have published: the first and the second.
     pub(in crate::core::insight) claimed_twice: BTreeMap<u32, (ConnId, ConnId)>,
+    /// The first of these: the rank is theirs again if the second ends before all have met.
+    pub(in crate::core::insight) rivals: BTreeMap<u32, RankInfo>,
     /// The world size of the last address that shows one.
     pub(in crate::core::insight) last_size: Option<u32>,
     /// Two ranks whose addresses are made for different world sizes.
@@ -143,6 +147,14 @@ pub(in crate::core::insight) fn read_gloo(value: &[u8]) -> GlooAddress {
     GlooAddress { host: Some(host), size: size() }
 }
 
+/// Who is called like others: with its process id.
+pub(in crate::core::insight) fn with_pid(who: String, pid: Option<u32>) -> String {
+    match pid.filter(|_| !who.starts_with("process ")) {
+        Some(pid) => format!("{who} (pid {pid})"),
+        None => who,
+    }
+}
+
 impl RankInfo {
     fn is_live(&self) -> bool {
         self.gone.is_none()
@@ -210,6 +222,7 @@ impl World {
             && !first.is_same_process(&info)
         {
             self.claimed_twice.insert(rank, (first.conn, info.conn));
+            self.rivals.insert(rank, first.clone());
         }
         self.started.get_or_insert(now);
         if let Some(size) = info.size {
@@ -388,7 +401,16 @@ impl World {
                     of_this_meeting = Some(info.closed(rank, now));
                 }
             }
+            self.rivals.retain(|_, info| info.conn != conn);
             let had_met = self.completed.is_some() || self.is_of_before;
+            if let Some(closed) = &mut of_this_meeting
+                && !had_met
+                && let Some(rival) = self.rivals.remove(&rank)
+            {
+                closed.who = with_pid(std::mem::take(&mut closed.who), closed.pid);
+                self.ranks.remove(&rank);
+                self.former.insert(rank, RankInfo { withdrawn: Some(Withdrawn::Overwritten), ..rival });
+            }
             if let Some(closed) = of_this_meeting.filter(|_| !had_met && !is_cut_off)
                 && self.lost.len() < MOST_RANKS as usize
             {

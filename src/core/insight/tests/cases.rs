@@ -347,7 +347,7 @@ fn case_6_two_nodes_claim_one_rank() {
     lab.pass(5.0);
     lab.assert_said(
         "duplicate_rank",
-        "store:29500: two live processes claim rank 1: rank 1 on host1 and process 2002 at 10.0.0.2; two jobs on \
+        "store:29500: two live processes claim rank 1: rank 1 on host1 (pid 2001) and process 2002 at 10.0.0.2; two jobs on \
          one store, two nodes with one rank, or a process of an earlier round that was not ended",
     );
     // Two ranks at once, each with its processes.
@@ -359,8 +359,8 @@ fn case_6_two_nodes_claim_one_rank() {
     lab.pass(5.0);
     lab.assert_said(
         "duplicate_rank",
-        "store:29500: two live processes claim rank 1: rank 1 on host1 and process 2003 at 10.0.0.3; the same is so of \
-         rank 2 (rank 2 on host2 and process 2004 at 10.0.0.4); two jobs on one store, two nodes with one rank, or a process \
+        "store:29500: two live processes claim rank 1: rank 1 on host1 (pid 2001) and process 2003 at 10.0.0.3; the same is so of \
+         rank 2 (rank 2 on host2 (pid 2002) and process 2004 at 10.0.0.4); two jobs on one store, two nodes with one rank, or a process \
          of an earlier round that was not ended",
     );
     // Who ends as the next one comes claims nothing.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::lab::{Lab, PORT, gloo};
-use crate::api::{Certainty, RunKind, RunState, Seen, Severity};
+use crate::api::{Certainty, NodeState, RunKind, RunState, Seen, Severity};
 use crate::core::ids::ConnId;
 use crate::core::insight::{Expectation, Settings, StoreOwner};
 use crate::core::store::{Observed, StaleKeyConfig};
@@ -31,16 +31,8 @@ struct Fault {
 }
 
 /// These follow from the traffic of a run as a whole.
-const WITHOUT_EVIDENCE: [&str; 8] = [
-    "run_ended",
-    "all_left",
-    "run_finished",
-    "run_started",
-    "ranks_complete",
-    "round_complete",
-    "two_jobs",
-    "node_rank_beyond",
-];
+const WITHOUT_EVIDENCE: [&str; 7] =
+    ["run_ended", "all_left", "run_finished", "run_started", "ranks_complete", "round_complete", "two_jobs"];
 
 const FACT: f64 = 5.0;
 /// A wait is seen once a second, when it has lasted for one, and looked at then.
@@ -285,7 +277,7 @@ fn faults_of_ranks_without_agents() {
             },
             code: "duplicate_rank",
             says: &[
-                "3 live processes claim rank 0: rank 0 on host0, process 2001 at 10.0.0.1 and process 2002 at",
+                "3 live processes claim rank 0: rank 0 on host0 (pid 2000), process 2001 at 10.0.0.1 and process 2002 at",
             ],
             remedy: "its own RANK",
             within: FACT,
@@ -1274,6 +1266,84 @@ fn a_static_node_that_died_is_missing() {
     assert_eq!((run.summary.nodes.joined, run.summary.nodes.missing), (1, Some(2)));
     let names: Vec<_> = run.missing.iter().filter_map(|node| node.name.as_deref()).collect();
     assert_eq!(names, ["node 1", "node 2"]);
+}
+
+#[test]
+fn node_0_that_has_not_come_is_missing_though_nobody_has_said_how_many_there_are() {
+    let mut lab = lab();
+    lab.static_node(2, "s", 2, 3);
+    lab.pass(3.0);
+    let run = lab.run("s");
+    assert_eq!((run.summary.nodes.expected, run.summary.nodes.missing), (None, Some(2)));
+    let names: Vec<_> = run.missing.iter().filter_map(|node| node.name.as_deref()).collect();
+    assert_eq!(names, ["node 0", "node 1"]);
+}
+
+#[test]
+fn static_nodes_that_go_on_with_the_attempt_before_wait_for_no_round() {
+    let mut lab = lab();
+    static_run(&mut lab, "s", 3);
+    lab.pass(5.0);
+    lab.set(1, "/s/torchelastic/role_info/1", b"{}");
+    lab.pass(3.0);
+    let run = lab.run("s");
+    let nodes = run.summary.nodes;
+    assert_eq!((nodes.joined, nodes.waiting, nodes.earlier, nodes.missing), (1, 0, 2, Some(0)));
+    let states: Vec<_> = run.participants.iter().map(|node| node.state).collect();
+    assert_eq!(states, [NodeState::Earlier, NodeState::Joined, NodeState::Earlier]);
+}
+
+#[test]
+fn a_larger_static_job_beside_another_is_no_node_too_many() {
+    let mut lab = lab();
+    static_run(&mut lab, "none", 2);
+    lab.pass(5.0);
+    // The node with the highest rank comes first.
+    for rank in [2, 0, 1] {
+        lab.static_node(10 + rank, "none", rank, 3);
+    }
+    lab.assign_static(10, "none", 3, 1);
+    lab.pass(10.0);
+    assert_eq!(lab.texts("node_rank_beyond"), [""; 0]);
+    let clash = &lab.texts("duplicate_rank")[0];
+    assert!(
+        clash.contains("claim node rank 0: ") && clash.contains("; the same is so of node rank 1 ("),
+        "{clash}"
+    );
+    let nodes = lab.run("none").summary.nodes;
+    assert_eq!((nodes.joined, nodes.redundant, nodes.missing), (3, 0, Some(0)));
+}
+
+#[test]
+fn a_rank_is_the_first_ones_again_when_the_second_that_claimed_it_has_ended() {
+    let mut lab = lab();
+    ranks(&mut lab, &[0, 1], 3);
+    lab.wait_for_rank(1, 2);
+    lab.pass(2.0);
+    lab.worker(2, "10.0.0.2");
+    lab.publish(2, 1, 3);
+    lab.pass(5.0);
+    lab.leave(2);
+    lab.pass(3.0);
+    lab.wait_for_rank(0, 1);
+    lab.pass(6.0);
+    assert!(lab.texts("rank_lost")[0].contains("rank 1 on host2 (pid 2002) ended"), "{:?}", lab.said);
+    let said = lab.texts("waiting_for_rank").join("; ");
+    assert!(!said.contains("its connection closed"), "{said}");
+    assert!(said.contains("another process wrote it as well, and has gone"), "{said}");
+}
+
+#[test]
+fn the_workers_store_of_one_round_is_not_that_of_the_next() {
+    let mut lab = lab();
+    lab.complete_run("job", 2);
+    lab.set(0, "/torch.rendezvous.job.0/MASTER_ADDR", b"node0");
+    lab.set(0, "/torch.rendezvous.job.0/MASTER_PORT", b"29500");
+    lab.pass(2.0);
+    assert_eq!(lab.run("job").workers_store.as_deref(), Some("node0:29500"));
+    lab.cas(1, "job", "next join");
+    lab.pass(2.0);
+    assert_eq!(lab.run("job").workers_store, None);
 }
 
 #[test]

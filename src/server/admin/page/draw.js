@@ -3,6 +3,7 @@
 
 const STATES = {
   joined: "joined", finished: "finished", announced: "announced, not joined", waiting: "waits for the next round",
+  earlier: "goes on with the attempt before",
   redundant: "beyond the maximum", gone: "gone", missing: "missing", free: "may still join",
 };
 const MAX_CELLS = 131072;
@@ -49,7 +50,7 @@ function drawCell(context, state, x, y, width, height) {
     context.setLineDash([]);
     return;
   }
-  context.fillStyle = palette[state] || palette.redundant;
+  context.fillStyle = palette[state === "earlier" ? "waiting" : state] || palette.redundant;
   if (tiny) { context.fillRect(x, y, width, height); return; }
   box(0);
   context.fill();

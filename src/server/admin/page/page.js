@@ -77,6 +77,7 @@ function sentenceOf(run) {
     case "joining":
       if (run.kind === "env") return ranksMissing > 0 ? `Waiting for ${ranksMissing} of ${count(ranks.expected, "rank")}` : "The ranks are joining";
       if (missing === null) return `${count(nodes.joined, "node")} ${nodes.joined === 1 ? "has" : "have"} joined; how many are expected is not known`;
+      if (!nodes.expected) return `Waiting for ${count(missing, "node")}, and maybe more`;
       return missing > 0 ? `Waiting for ${missing} of ${count(min, "node")}` : `All ${count(min, "node")} are there`;
     case "last_call": {
       const more = nodes.expected ? nodes.expected.max - nodes.joined : 0;
@@ -310,7 +311,7 @@ function showState(run, detail) {
   const from = run.state === "joining" ? run.started_at : run.state_since;
   const source = run.nodes.expected ? `; the number of nodes is ${SOURCE[run.nodes.expected.source] || plain(run.nodes.expected.source)}` : "";
   const closes = run.deadline && !isOver(run) ? `; closes at ${clock(run.deadline)}` : "";
-  const extra = [run.nodes.waiting && `${count(run.nodes.waiting, "node")} in the wait list`, run.nodes.redundant && `${run.nodes.redundant} beyond the maximum`,
+  const extra = [run.nodes.waiting && `${count(run.nodes.waiting, "node")} in the wait list`, run.nodes.earlier && `${count(run.nodes.earlier, "node")} in the attempt before`, run.nodes.redundant && `${run.nodes.redundant} beyond the maximum`,
     run.exit && run.state !== "exiting" && `${run.exit.arrived} finished`, detail?.workers_store && `its workers meet at ${detail.workers_store}`].filter(Boolean);
   rebuild("since", [from, closes, source, extra], () => [
     isOver(run) ? ticking(from, "", " ago") : ticking(from, "for "), plain(`${closes}${source}${extra.map((text) => `; ${text}`).join("")}`)]);

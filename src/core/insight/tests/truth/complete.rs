@@ -126,7 +126,7 @@ impl Cause {
 }
 
 /// These follow from the traffic of a run as a whole.
-const WITHOUT_EVIDENCE: [&str; 19] = [
+const WITHOUT_EVIDENCE: [&str; 18] = [
     "run_restarted",
     "round_extended",
     "round_timed_out",
@@ -137,7 +137,6 @@ const WITHOUT_EVIDENCE: [&str; 19] = [
     "run_ended",
     "all_left",
     "node_came_late",
-    "node_rank_beyond",
     "two_jobs",
     "two_backends",
     "world_sizes_differ",

@@ -270,7 +270,9 @@ impl Truth {
                 );
             } else if agent.rank >= self.nodes {
                 // The number that rank 0 counts on shows when it waits, or when it hands out the ranks.
-                if self.now.complete || rank_zero.is_some_and(|zero| zero.waits && zero.came + 3.0 < now) {
+                let counts = rank_zero.is_some_and(|zero| zero.waits) || self.now.complete;
+                let both_came = rank_zero.map_or(agent.came, |zero| zero.came.max(agent.came));
+                if counts && both_came + 3.0 + FACT < now {
                     causes.push((Cause::NodeRank, format!("node rank {}", agent.rank)));
                 }
             } else if rank_zero.is_none_or(|zero| !zero.waits) {
@@ -442,7 +444,7 @@ impl World for Truth {
             |agent: &&Agent| agent.job == moment.job && (agent.connected || agent.finished && !moment.again);
         let here: BTreeSet<usize> = moment.agents.iter().filter(is_here).map(|agent| agent.rank).collect();
         let counted = here.into_iter().filter(|rank| *rank < self.nodes).count();
-        let (joined, waiting) = (run.summary.nodes.joined as usize, run.summary.nodes.waiting as usize);
+        let (joined, waiting) = (run.summary.nodes.joined as usize, run.summary.nodes.earlier as usize);
         let knows = run.summary.nodes.expected.is_some();
         yes(
             joined + waiting == counted || !knows,

@@ -286,8 +286,9 @@ impl Truth {
     fn causes_of(&self, rank: u32) -> Vec<(Cause, String)> {
         let holders =
             || self.now.processes.iter().filter(|process| process.published && process.rank == rank);
-        // Of several that claim it the last counts: that they do is said.
-        let last = holders().max_by(|a, b| a.came.total_cmp(&b.came));
+        // Of several that claim it the last that is there counts: that they do is said.
+        let last = holders()
+            .max_by(|a, b| (a.connected, a.came).partial_cmp(&(b.connected, b.came)).expect("numbers"));
         if let Some(live) = last.filter(|process| process.connected) {
             let has_lost = self.reset > live.came && self.reset < live.met && self.were_there.contains(&rank);
             return vec![(if has_lost { Cause::Reset } else { Cause::Withdrawn }, live.label())];
