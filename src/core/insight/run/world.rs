@@ -191,11 +191,14 @@ impl World {
         let nobody_stays = !self.ranks.values().any(RankInfo::is_live);
         let mut begins = false;
         let gone: Option<Vec<Timestamp>> = self.ranks.values().map(|info| info.gone).collect();
-        let is_long_over =
-            gone.and_then(|gone| gone.into_iter().max()).is_some_and(|at| now.since(at) >= SETTLE)
-                && !self.former.values().any(RankInfo::is_live);
-        if is_long_over || attempt != self.attempt {
-            let former = if is_long_over { self.take_unmet() } else { BTreeMap::new() };
+        let all_gone = gone.and_then(|gone| gone.into_iter().max());
+        let all_gone = all_gone.filter(|_| !self.former.values().any(RankInfo::is_live));
+        // Processes that have met and meet again close their connections before.
+        let is_new = |before: &RankInfo| !before.is_same_process(&info);
+        let is_other_job = self.completed.is_some() && self.ranks.get(&rank).is_none_or(is_new);
+        let is_over = all_gone.is_some_and(|at| is_other_job || now.since(at) >= SETTLE);
+        if is_over || attempt != self.attempt {
+            let former = if is_over { self.take_unmet() } else { BTreeMap::new() };
             self.begin(attempt, former);
             begins = true;
         } else if self.completed.is_some() {

@@ -1334,6 +1334,45 @@ fn a_rank_is_the_first_ones_again_when_the_second_that_claimed_it_has_ended() {
 }
 
 #[test]
+fn a_rank_of_the_job_before_that_ended_well_is_not_the_one_that_is_missing() {
+    let mut lab = lab();
+    ranks(&mut lab, &[0, 1, 2], 3);
+    lab.pass(3.0);
+    (0..3).for_each(|n| lab.leave(n));
+    lab.pass(0.2);
+    for rank in [0, 2] {
+        lab.worker(10 + rank, "10.0.0.1");
+        lab.publish(10 + rank, rank, 3);
+        lab.wait_for_rank(10 + rank, 1);
+    }
+    lab.pass(6.0);
+    let said = lab.texts("waiting_for_rank").join("; ");
+    assert!(said.contains("the address of rank 1: it has not come"), "{said}");
+    // Those that meet again close their connections, too.
+    let mut lab = lab_with_met();
+    lab.pass(6.0);
+    let said = lab.texts("waiting_for_rank").join("; ");
+    assert!(said.contains("rank 1 on host1: its connection closed"), "{said}");
+}
+
+/// Ranks 0 and 2 of three that had met meet again.
+fn lab_with_met() -> Lab {
+    let mut lab = lab();
+    ranks(&mut lab, &[0, 1, 2], 3);
+    lab.pass(3.0);
+    (0..3).for_each(|n| lab.leave(n));
+    lab.pass(0.2);
+    for rank in [0, 2] {
+        lab.connect(10 + rank, &format!("10.0.0.{rank}"), 2000 + rank);
+        lab.ping(10 + rank);
+        lab.add(10 + rank, "init/", 1);
+        lab.publish(10 + rank, rank, 3);
+        lab.wait_for_rank(10 + rank, 1);
+    }
+    lab
+}
+
+#[test]
 fn the_workers_store_of_one_round_is_not_that_of_the_next() {
     let mut lab = lab();
     lab.complete_run("job", 2);
