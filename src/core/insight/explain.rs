@@ -9,7 +9,7 @@ use super::explanation_log::{Subject, Topic, Utterance};
 use super::fold::Fold;
 use super::jobs::Jobs;
 use super::reason::{Evidence, Finding, Names, Reason};
-use super::run::{RunKey, SETTLE, TrackedNode, TrackedRun};
+use super::run::{RunKey, SETTLE, SecondJob, TrackedNode, TrackedRun};
 use super::summary::summary;
 use super::told::{Change, Told};
 use super::watch::{Claim, Clash, Client, GivenUp, Passed};
@@ -207,26 +207,19 @@ impl Look<'_> {
         }
     }
 
-    /// Reports runs each of whose ranks a live process has already.
+    /// Reports runs each of whose ranks a live process has already. Of agents there is one run: these may be of its last
+    /// round.
     fn tell_second_jobs(&mut self) {
-        let second = |(key, run): (&RunKey, &mut TrackedRun)| {
-            Some((key.clone(), run.has_agents(), run.take_second_job()?))
-        };
-        let found: Vec<_> = self.jobs.runs.iter_mut().filter_map(second).collect();
-        for (key, has_agents, second) in found {
+        let without_agents = self.jobs.runs.iter_mut().filter(|(_, run)| !run.has_agents());
+        let found: Vec<_> =
+            without_agents.filter_map(|(key, run)| Some((key.clone(), run.take_second_job()?))).collect();
+        for (key, SecondJob { ranks, first, second }) in found {
             let port = key.port();
             let Some(store) = port.and_then(|port| self.jobs.stores.get_mut(&port)) else { continue };
             store.clashes.retain(|clash| clash.run != key);
             let who = |conn| store.clients.get(&conn).map_or_else(|| "a process".to_owned(), Client::label);
-            let (first, second, ranks) = (who(second.first), who(second.second), second.ranks);
-            // The agents have one run: these may be of its last round.
-            let reason = if has_agents {
-                let (more, others) = (Names::default(), Names::default());
-                Reason::DuplicateRank { what: format!("all {ranks} ranks"), first, second, more, others }
-            } else {
-                let evidence = format!("both write the addresses of all {ranks} ranks");
-                Reason::TwoJobs { first, second, evidence }
-            };
+            let evidence = format!("both write the addresses of all {ranks} ranks");
+            let reason = Reason::TwoJobs { first: who(first), second: who(second), evidence };
             let finding = Finding::new(reason, "", self.now);
             self.fact(Held { store: port, run: Some(key), finding });
         }

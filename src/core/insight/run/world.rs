@@ -322,6 +322,8 @@ impl World {
 
     fn begin(&mut self, attempt: Option<u32>, former: BTreeMap<u32, RankInfo>) {
         let connected = std::mem::take(&mut self.connected);
+        // Two jobs may meet with each other's processes meanwhile.
+        let claimed_twice = std::mem::take(&mut self.claimed_twice);
         let size = self.size.filter(|(_, from)| *from != ExpectedFrom::GlooAddress);
         let most_connected = connected.len();
         *self = Self {
@@ -330,6 +332,7 @@ impl World {
             most_connected,
             size,
             former,
+            claimed_twice,
             last_size: self.last_size,
             last_met: self.last_met,
             ..Self::default()

@@ -1355,6 +1355,18 @@ fn a_rank_of_the_job_before_that_ended_well_is_not_the_one_that_is_missing() {
     assert!(said.contains("rank 1 on host1: its connection closed"), "{said}");
 }
 
+#[test]
+fn two_jobs_that_meet_with_each_others_ranks_are_two_jobs() {
+    let mut lab = lab();
+    for (n, rank) in [(0, 0), (1, 0), (2, 1), (3, 1)] {
+        lab.worker(n, &format!("10.0.0.{n}"));
+        lab.publish(n, rank, 2);
+        lab.pass(2.0);
+    }
+    lab.pass(4.0);
+    assert!(lab.texts("two_jobs")[0].contains("both write the addresses of all 2 ranks"), "{:?}", lab.said);
+}
+
 /// Ranks 0 and 2 of three that had met meet again.
 fn lab_with_met() -> Lab {
     let mut lab = lab();
