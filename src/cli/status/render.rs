@@ -47,14 +47,10 @@ pub(super) fn runs(list: &RunList, details: &Details, mut out: TextWriter) -> Te
             n => format!("no runs: {} connected", counted(count(n), "client is", "clients are")),
         };
         let nobody = "no runs: nobody has come to a store of this server to form a job".to_owned();
-        let clients = counted(
-            count(list.connections),
-            "client is connected, and has",
-            "clients are connected, and have",
-        );
+        let clients = counted(count(list.connections), "client is connected", "clients are connected");
         let somebody = format!(
-            "no runs: {clients} used none of PyTorch's keys yet, as before the first exchange of a process group; or their run was \
-             forgotten"
+            "no runs: {clients}, and no keys show a job: the exchange of a process group has not begun, its keys have a prefix of \
+             the program's own (PrefixStore), or the run was forgotten"
         );
         let is_explained =
             |said: &Explanation| ["ended_unpublished", "waiting_for_group"].contains(&said.code.as_str());

@@ -169,6 +169,8 @@ pub enum Reason {
         who: Names,
         /// How many have to arrive, where that is known.
         size: Option<u32>,
+        /// All processes of the run wait there, and it counts on more.
+        too_large: bool,
         /// The other processes of the run: those that wait elsewhere or nowhere.
         others: Names,
         /// Those that have ended.

@@ -324,8 +324,8 @@ fn clients_that_are_in_no_run_are_counted() {
     let shown = |connections| {
         runs(&RunList { connections, ..list.clone() }, &details, TextWriter::new(None, false)).text()
     };
-    insta::assert_snapshot!(shown(1), @"no runs: 1 client is connected, and has used none of PyTorch's keys yet, as before the first exchange of a process group; or their run was forgotten");
-    insta::assert_snapshot!(shown(2), @"no runs: 2 clients are connected, and have used none of PyTorch's keys yet, as before the first exchange of a process group; or their run was forgotten");
+    insta::assert_snapshot!(shown(1), @"no runs: 1 client is connected, and no keys show a job: the exchange of a process group has not begun, its keys have a prefix of the program's own (PrefixStore), or the run was forgotten");
+    insta::assert_snapshot!(shown(2), @"no runs: 2 clients are connected, and no keys show a job: the exchange of a process group has not begun, its keys have a prefix of the program's own (PrefixStore), or the run was forgotten");
 }
 
 #[test]

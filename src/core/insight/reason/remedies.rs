@@ -31,9 +31,12 @@ impl Reason {
             Self::TorchVersionsDiffer { .. } => {
                 "use one image on every node; different releases of PyTorch may not understand each other"
             }
-            Self::NodesMissing { joined, expected, gone, .. }
-                if expected.unwrap_or(0).saturating_sub(*joined) as usize
-                    > gone.count().saturating_add(1) =>
+            Self::NodesMissing { gone, .. } if !gone.is_empty() => {
+                "look why the nodes that are gone ended, or were taken out, and at the pod of each missing node: is it \
+                 scheduled, has its image come, does it reach this server?"
+            }
+            Self::NodesMissing { joined, expected, .. }
+                if expected.unwrap_or(0).saturating_sub(*joined) > 1 =>
             {
                 "look at the missing nodes' pods: are they scheduled, have their images come, do they reach this server?"
             }
@@ -90,8 +93,15 @@ impl Reason {
             | Self::WaitingForRank { whereabouts: Whereabouts::NeverCame, ended, .. }
                 if !ended.is_empty() =>
             {
-                "look at the log of the process that ended: a failed import, too little memory, a wrong interface, a RANK that \
-                 is not below WORLD_SIZE?"
+                for_each(
+                    ended,
+                    "look at the log of the process that ended: a failed import, too little memory, a wrong interface, a RANK \
+                     that is not below WORLD_SIZE? Where that was another rank, look whether the missing one's process runs \
+                     and reaches this server",
+                    "look at the logs of the processes that ended: a failed import, too little memory, a wrong interface, a \
+                     RANK that is not below WORLD_SIZE? Where those were other ranks, look whether the processes of the \
+                     missing ones run and reach this server",
+                )
             }
             Self::RankZeroSlow {
                 whereabouts: Whereabouts::NotTold { candidates, gone_for: Some(_), .. },
@@ -129,6 +139,19 @@ impl Reason {
             Self::WaitingForKey { similar: Some(_), .. } => {
                 "one of the two names may be a slip: compare the parts of the program that write and read it"
             }
+            Self::WaitingForKey { ended, others, .. }
+            | Self::WaitingAtBarrier { ended, others, .. }
+            | Self::WaitingForGroup { ended, others, .. }
+                if !ended.is_empty() && !others.is_empty() =>
+            {
+                for_each(
+                    ended,
+                    "look why that process ended, as what it had to write does not come any more; else look what the \
+                     others do that are not there",
+                    "look why those processes ended, as what they had to write does not come any more; else look what the \
+                     others do that are not there",
+                )
+            }
             Self::WaitingForKey { ended, .. }
             | Self::WaitingAtBarrier { ended, .. }
             | Self::WaitingForGroup { ended, .. }
@@ -139,6 +162,9 @@ impl Reason {
                     "look why that process ended; what it had to write does not come any more",
                     "look why those processes ended; what they had to write does not come any more",
                 )
+            }
+            Self::WaitingAtBarrier { too_large: true, .. } => {
+                "does the barrier count on more processes than the job has, or have some gone before they came to it?"
             }
             Self::WaitingAtBarrier { .. } => {
                 "look at the processes that have not arrived: are they busy, or have they gone another way?"

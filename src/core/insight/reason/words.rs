@@ -434,11 +434,12 @@ impl Reason {
                 let others = not_there(others, ended);
                 format!("{who} {has} waited {waited} for `{key}`, {absence}{similar}{others}")
             }
-            Self::WaitingAtBarrier { barrier, who, size, others, ended, waited } => {
+            Self::WaitingAtBarrier { barrier, who, size, too_large, others, ended, waited } => {
                 let of = size.map_or_else(String::new, |size| format!(" of {size}"));
                 let waits =
                     format!("{who} {} waited {waited} at the barrier `{barrier}`{of}", has(who.count()));
-                format!("{waits}{}", not_there(others, ended))
+                let are_all = if *too_large { "; no other process of the run is there" } else { "" };
+                format!("{waits}{}{are_all}", not_there(others, ended))
             }
             Self::ElasticDeadlock { newcomer, rank_zero, waited } => format!(
                 "deadlock for {waited}: {newcomer} joined a running job and waits for MASTER_ADDR, which {rank_zero} \

@@ -297,7 +297,7 @@ fn faults_of_ranks_without_agents() {
                 "rank 1: it has not come",
                 "without publishing an address: process 2007 at 10.0.0.7 (after 0.2 s)",
             ],
-            remedy: "log of the process that ended",
+            remedy: "of the process",
             within: WAIT,
             never: &["has it started"],
         },
@@ -349,7 +349,7 @@ fn faults_of_ranks_without_agents() {
             },
             code: "waiting_for_rank",
             says: &["without publishing an address: a connection of process 1 at 10.0.0.9 (after 0.2 s)"],
-            remedy: "log of the process that ended",
+            remedy: "of the process",
             within: WAIT,
             never: &["has it started"],
         },
@@ -421,7 +421,7 @@ fn faults_of_ranks_without_agents() {
                 "the NCCL id from rank 0",
                 "without publishing an address: process 2000 at 10.0.0.0 (after 0.5 s)",
             ],
-            remedy: "log of the process that ended",
+            remedy: "of the process",
             within: WAIT,
             never: &["EADDRINUSE"],
         },
@@ -1353,6 +1353,17 @@ fn a_rank_of_the_job_before_that_ended_well_is_not_the_one_that_is_missing() {
     lab.pass(6.0);
     let said = lab.texts("waiting_for_rank").join("; ");
     assert!(said.contains("rank 1 on host1: its connection closed"), "{said}");
+}
+
+#[test]
+fn a_barrier_that_counts_on_more_than_there_are_is_too_large() {
+    let mut lab = lab();
+    ranks(&mut lab, &[0, 1], 2);
+    lab.pass(2.0);
+    (0..2).for_each(|n| lab.barrier(n, "ckpt", 3));
+    lab.pass(6.0);
+    let said = lab.texts("waiting_at_barrier").join("; ");
+    assert!(said.contains("at the barrier `ckpt` of 3; no other process of the run is there"), "{said}");
 }
 
 #[test]

@@ -261,11 +261,12 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             waited,
         });
     }
-    for size in [None, Some(m)] {
+    for (size, too_large) in [(None, false), (Some(m), false), (Some(m), true)] {
         all.push(Reason::WaitingAtBarrier {
             barrier: text(),
             who: names(at_least_one),
             size,
+            too_large,
             others: others(),
             ended: some(),
             waited,

@@ -240,6 +240,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 barrier: "checkpoint".into(),
                 who: names(&["rank 0 on train-llm-0", "rank 1 on train-llm-0"]),
                 size: None,
+                too_large: false,
                 others: names(&["rank 2 on train-llm-1"]),
                 ended: names(&["rank 3 on train-llm-1 (12 s ago)"]),
                 waited: secs(30.0),
