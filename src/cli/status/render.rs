@@ -392,8 +392,9 @@ fn ranks_by_state(run: &RunSummary, whole: Option<&Run>) -> Vec<Vec<Span>> {
 fn rank_bar(run: &RunSummary, width: usize) -> Option<Vec<Span>> {
     let ranks = run.ranks.as_ref()?;
     let published = ranks.joined.saturating_add(ranks.gone);
-    // Of a run that is over all are gone: what counts is how many there were.
-    let (shown, gone) = if run.state.is_over() { (published, 0) } else { (ranks.joined, ranks.gone) };
+    // Of a run that has ended all are gone: what counts is how many there were.
+    let has_ended = matches!(run.state, RunState::Finished | RunState::Ended);
+    let (shown, gone) = if has_ended { (published, 0) } else { (ranks.joined, ranks.gone) };
     let mut bar = Bar::new(published, gone, ranks.expected, width).spans();
     let of = ranks.expected.map_or_else(|| "?".into(), |n| n.to_string());
     // NCCL ranks beyond 0 tell no rank: then connections are all there is to count.

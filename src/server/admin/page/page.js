@@ -54,7 +54,7 @@ function progress(run) {
   // Once all nodes are there, it is the ranks that somebody waits for.
   const published = ranks ? ranks.joined + ranks.gone : 0;
   const ranksMissing = run.state === "running" && ranks && ranks.expected !== null && published < ranks.expected;
-  if (run.kind === "env" || ranksMissing) return { joined: published, gone: isOver(run) ? 0 : ranks?.gone || 0, of: ranks?.expected ?? null, what: "ranks" };
+  if (run.kind === "env" || ranksMissing) return { joined: published, gone: ["finished", "ended"].includes(run.state) ? 0 : ranks?.gone || 0, of: ranks?.expected ?? null, what: "ranks" };
   const expected = nodes.expected;
   const of = !expected ? null : run.state === "last_call" ? expected.max
     : run.state === "joining" ? expected.min : Math.max(expected.min, nodes.joined + nodes.gone);
