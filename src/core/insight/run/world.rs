@@ -287,7 +287,9 @@ impl World {
         if !differ.unless_gone {
             // Some may have ended meanwhile, and others come; of those that are there the addresses may have been dropped.
             let dropped = self.former.iter().filter(|(_, info)| info.withdrawn.is_some());
-            let live = self.ranks.iter().chain(dropped).filter(|(_, info)| info.is_live());
+            // Of two that claim one rank each may be prepared for another number.
+            let live =
+                self.ranks.iter().chain(&self.rivals).chain(dropped).filter(|(_, info)| info.is_live());
             let mut sizes = live.filter_map(|(&rank, info)| Some((rank, info.size?)));
             let first = sizes.next();
             let other = first.and_then(|(_, says)| sizes.find(|&(_, other)| other != says));
@@ -307,7 +309,7 @@ impl World {
 
     /// The ranks that are prepared for `size` ranks: `rank`, and all that are there.
     fn prepared_for(&self, rank: u32, size: u32) -> Names {
-        let all = self.former.iter().chain(&self.ranks);
+        let all = self.former.iter().chain(&self.ranks).chain(&self.rivals);
         let is_it = |info: &RankInfo| info.is_live() && info.size == Some(size);
         let ranks: BTreeSet<u32> =
             all.filter(|(_, info)| is_it(info)).map(|(&rank, _)| rank).chain([rank]).collect();
