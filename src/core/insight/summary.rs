@@ -65,7 +65,7 @@ pub(super) fn summary(
             None => run
                 .round()
                 .exit_since
-                .map(|_| ExitCounts { arrived: count(run.round().exit.len()), expected: run.round().group }),
+                .map(|_| ExitCounts { arrived: count(run.round().exit.len()), expected: run.exit_size() }),
         },
         started_at: epoch.unix(run.round().started.unwrap_or(run.first_seen())),
         state_since: epoch.unix(run.state_since()),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::facts::{Dying, FormerNode, LeftNode};
+use super::facts::{Departure, Dying, FormerNode, LeftNode};
 use super::limits::MOST_NODES;
 use super::memory::Room;
 use super::node::{Membership, NodeId, TrackedNode};
@@ -266,22 +266,30 @@ impl TrackedRun {
         self.found(Finding::new(reason, about, now).seen(evidence));
     }
 
-    /// Nodes that are in no list any more, as `by` wrote it.
+    /// Nodes that are in no list any more, as `by` wrote it. Who has finished stays in its round: agents send no heartbeats
+    /// while they wait at the exit barrier, so others take them out of the state.
     fn let_go_of_unlisted(&mut self, is_listed: &[bool], by: ConnId) {
         let mut at = 0;
         let (earlier, left) = (&mut self.life.earlier, &mut self.life.left);
         self.life.nodes.retain(|node| {
-            let stays = is_listed.get(at).copied().unwrap_or(true);
+            let stays = is_listed.get(at).copied().unwrap_or(true) || node.finished && node.is_participant();
             at = at.saturating_add(1);
             if !stays && node.gone.is_some() && earlier.len() < MOST_NODES {
                 earlier.push(FormerNode::of(node));
             }
-            if let (false, None, false, Some(conn)) = (stays, node.gone, node.finished, node.conn)
+            if let (false, None, Some(conn)) = (stays, node.gone, node.conn)
                 && left.len() < MOST_NODES
             {
                 let (id, name, rank) = (node.id.clone(), node.name.clone(), node.rank);
                 let heard = node.evidence(Seen::Heard, None, node.last_heartbeat);
-                left.insert(conn, LeftNode { id, name, rank, heard, is_removed: conn != by });
+                let departure = if node.finished {
+                    Departure::Finished
+                } else if conn == by {
+                    Departure::Own
+                } else {
+                    Departure::Removed
+                };
+                left.insert(conn, LeftNode { id, name, rank, heard, departure });
             }
             stays
         });

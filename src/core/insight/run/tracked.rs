@@ -219,6 +219,14 @@ impl TrackedRun {
             .find(|node| node.rank == Some(rank) && node.membership == Membership::Participant)
     }
 
+    /// How many nodes the exit barrier is for. Some of them may have finished and been taken out of the state before a
+    /// restarted server read it; they had told their roles.
+    pub(in crate::core::insight) fn exit_size(&self) -> Option<u32> {
+        let is_of_before = self.round.is_of_before && self.kind == RunKind::C10d;
+        let roles = if is_of_before { count(self.round.roles.len()) } else { 0 };
+        self.round.group.map(|group| group.max(roles))
+    }
+
     /// The nodes of the round that have not finished. Whom a restarted server has not heard of may have died meanwhile.
     pub(in crate::core::insight) fn still_running(&self) -> impl Iterator<Item = &TrackedNode> {
         let is_heard = |node: &TrackedNode| node.conn.is_some() || !self.round.is_of_before;
