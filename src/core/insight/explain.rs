@@ -7,6 +7,7 @@ use super::conditions;
 use super::epoch::Epoch;
 use super::explanation_log::{Subject, Topic, Utterance};
 use super::fold::Fold;
+use super::graph::wanted;
 use super::jobs::Jobs;
 use super::reason::{Evidence, Finding, Names, Reason};
 use super::run::{RunKey, SETTLE, TrackedNode, TrackedRun};
@@ -99,11 +100,11 @@ impl Look<'_> {
             let Some(run) = self.jobs.runs.get_mut(&key) else { continue };
             run.pass_time(&plan, self.explain_after, is_missed, self.now);
             let (moments, findings) = run.take_findings();
-            let subject = self.subject(&key);
+            let name = self.jobs.name(&key);
             for moment in moments {
                 self.told.tell(Change::TimelineEvent(TimelineEvent {
                     at: self.epoch.unix(moment.at),
-                    run_id: subject.run_id.clone(),
+                    run_id: Some(name.clone()),
                     code: moment.code,
                     text: moment.text,
                 }));
@@ -120,18 +121,17 @@ impl Look<'_> {
         }
     }
 
-    fn subject(&self, key: &RunKey) -> Subject {
+    fn subject_of(&self, held: &Held) -> Subject {
+        let Some(key) = &held.run else { return Subject::default() };
         let name = self.jobs.name(key);
         let text = match self.jobs.runs.get(key) {
             // The native rendezvous names the round itself.
-            Some(run) if run.kind() == RunKind::C10d => format!("{name} round {}", run.round().number),
+            Some(run) if run.kind() == RunKind::C10d => {
+                format!("{name} round {}", held.finding.round.unwrap_or(run.round().number))
+            }
             _ => name.clone(),
         };
         Subject { run_id: Some(name), text: Some(text) }
-    }
-
-    fn subject_of(&self, held: &Held) -> Subject {
-        held.run.as_ref().map(|key| self.subject(key)).unwrap_or_default()
     }
 
     /// Reports something that has happened.
@@ -178,7 +178,7 @@ impl Look<'_> {
             let (about, writer) = (ShownKey(&key).to_string(), writer.unwrap_or_default());
             let reason =
                 Reason::GaveUp { who, key: about.clone(), waited: Elapsed(waited), writer, missing, again };
-            let finding = Finding::new(reason, about, given_up.at).seen(evidence);
+            let finding = Finding::new(reason, about, given_up.at).seen(evidence).in_round(wanted(&key).round);
             self.fact(Held { store: Some(port), run, finding });
         }
     }

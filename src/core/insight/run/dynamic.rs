@@ -49,13 +49,17 @@ impl TrackedRun {
         room: &mut Room,
     ) {
         let was_in: Vec<bool> = self.life.nodes.iter().map(TrackedNode::is_participant).collect();
-        let has_moved = self.has_state && state.round != self.round.number;
+        // Who closes the run may take all others out with that, and itself: the next round begins with nobody in it, and
+        // nobody can join. It is this one that has ended.
+        let is_end = state.closed && state.participants.is_empty();
+        let has_moved = self.has_state && state.round != self.round.number && !is_end;
         if has_moved {
             self.leave_round(state);
         }
-        self.has_state = true;
         self.round.reset = None;
-        self.round.number = state.round;
+        if has_moved || !std::mem::replace(&mut self.has_state, true) {
+            self.round.number = state.round;
+        }
         let was_complete = self.round.completed.is_some();
         let Relisted { joined, changed, waiting, is_listed, untold } =
             self.place_nodes(state, conn, now, plan, room);

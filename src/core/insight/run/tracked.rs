@@ -379,7 +379,8 @@ impl TrackedRun {
     pub(in crate::core::insight) fn found(&mut self, finding: Finding) {
         const MOST: usize = 256;
         if self.findings.len() < MOST {
-            self.findings.push(finding);
+            // The next round may have begun when it is told.
+            self.findings.push(finding.in_round(Some(self.round.number)));
         }
         self.touch();
     }

@@ -1106,3 +1106,54 @@ fn who_left_a_moment_before_the_end_is_not_dead_when_the_next_job_comes() {
     assert_eq!(lab.texts("run_finished").len(), 1, "{:?}", lab.said);
     assert!(lab.texts("node_died").is_empty(), "{:?}", lab.said);
 }
+
+#[test]
+fn who_closes_a_round_that_was_complete_and_takes_all_out_with_that_has_ended_that_round() {
+    let mut lab = Lab::new();
+    for n in 0..3 {
+        lab.agent(n, "job");
+        lab.cas(n, "job", if n == 2 { "join complete" } else { "join" });
+    }
+    let key = |part: &str| format!("/torch.rendezvous.job.0/{part}");
+    lab.wait(0, &[&key("torchelastic/role_info/2")]);
+    lab.wait(1, &[&key("torchelastic/assigned_ranks/1")]);
+    lab.wait(2, &[&key("MASTER_ADDR")]);
+    lab.pass(60.0);
+    lab.cancel(2);
+    lab.cas(2, "job", "drop:0 drop:1 leave next close");
+    lab.leave(2);
+    lab.pass(0.8);
+    for n in 0..2 {
+        lab.cancel(n);
+        lab.leave(n);
+    }
+    lab.pass(5.0);
+    lab.assert_said(
+        "closed_unfinished",
+        "job round 0: closed by node2 (node rank 2) although none of 3 nodes had finished: it failed or was stopped",
+    );
+    assert_eq!(lab.texts("closed_incomplete"), [""; 0]);
+    let gave_up = lab.texts("gave_up");
+    assert_eq!(gave_up.len(), 3);
+    assert!(gave_up.iter().all(|said| said.starts_with("job round 0: node")), "{gave_up:?}");
+    assert_eq!((lab.run("job").summary.round, lab.run("job").summary.state), (0, RunState::Closed));
+}
+
+#[test]
+fn what_is_told_after_the_next_round_has_begun_is_said_of_its_own_round() {
+    let mut lab = Lab::new();
+    for n in 0..2 {
+        lab.agent(n, "job");
+        lab.cas(n, "job", if n == 1 { "join complete" } else { "join" });
+    }
+    lab.wait(0, &["/torch.rendezvous.job.0/torchelastic/role_info/1"]);
+    lab.pass(60.0);
+    lab.cancel(0);
+    lab.leave(0);
+    lab.cas(1, "job", "drop:0 leave next");
+    lab.cas(1, "job", "join");
+    lab.pass(3.0);
+    assert_eq!(lab.run("job").summary.round, 1);
+    let gave_up = lab.texts("gave_up");
+    assert!(gave_up[0].starts_with("job round 0: node0 (node rank 0) gave up"), "{gave_up:?}");
+}
