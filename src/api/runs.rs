@@ -148,7 +148,8 @@ pub struct Expected {
 /// Nodes by what they do.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct NodeCounts {
-    /// In the round and there; for `gathering` the pods that have announced themselves.
+    /// In the round and there, or finished; for `gathering` the pods that have announced themselves. Of a run that is over:
+    /// those of its last round, without those that died or failed.
     pub joined: u32,
     /// In the wait list: they come into the next round.
     pub waiting: u32,
@@ -163,7 +164,7 @@ pub struct NodeCounts {
     #[schema(required)]
     pub expected: Option<Expected>,
     /// `expected.min - joined`, not below 0, where that is known; else those that the ranks of others show to be missing;
-    /// `null` if nobody knows.
+    /// `null` if nobody knows. 0 when the run is over: nobody waits for them any more.
     #[schema(required)]
     pub missing: Option<u32>,
 }

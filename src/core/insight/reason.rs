@@ -228,7 +228,13 @@ pub enum Reason {
     /// The run was closed before the round was complete.
     ClosedIncomplete { joined: u32, expected: Option<u32>, missing: Names, present: Names, by: String },
     /// The run was closed although not all nodes had finished.
-    ClosedUnfinished { finished: u32, nodes: u32, by: String },
+    ClosedUnfinished {
+        finished: u32,
+        nodes: u32,
+        by: String,
+        /// Those that were in the round still, and go on until they notice.
+        running: Names,
+    },
     /// A run that had finished is started again.
     RunRestarted {},
     /// An address was read whose writer is gone.

@@ -23,8 +23,11 @@ pub(super) fn summary(
 ) -> RunSummary {
     let plan = jobs.plan(run.key());
     let expected = run.expected(&plan);
+    // Nobody waits or is missing in a run that is over.
+    let unless_over = |count: u32| if run.state().is_over() { 0 } else { count };
     let count_of = |membership| {
-        count(run.nodes().iter().filter(|node| node.membership == membership && node.gone.is_none()).count())
+        let is_there = |node: &&TrackedNode| node.membership == membership && node.gone.is_none();
+        unless_over(count(run.nodes().iter().filter(is_there).count()))
     };
     let nodes = NodeCounts {
         joined: joined(run, &plan),
@@ -33,7 +36,7 @@ pub(super) fn summary(
         redundant: count_of(Membership::Redundant),
         gone: count(run.participants().filter(|node| node.is_dead()).count()),
         expected,
-        missing: count_of_missing(run, &plan, expected),
+        missing: count_of_missing(run, &plan, expected).map(unless_over),
     };
     let world = run.world();
     let (ranks, expected) = world.meeting();

@@ -313,7 +313,16 @@ impl Reason {
                 "the first node that is stopped or gives up closes the run for all; give them more time with --rdzv-conf \
                  join_timeout=1800 and look for the nodes that did not come"
             }
-            Self::ClosedUnfinished { .. } => "look at the nodes' logs for the first error",
+            Self::ClosedUnfinished { running, .. } if running.is_empty() => {
+                "look at that node's log for the first error"
+            }
+            Self::ClosedUnfinished { running, .. } => for_each(
+                running,
+                "look at that node's log for the first error; if the other node is not stopped as well, its workers wait for \
+                 the ranks of that one until their own time-outs",
+                "look at that node's log for the first error; if the other nodes are not stopped as well, their workers wait \
+                 for the ranks of that one until their own time-outs",
+            ),
             Self::RunRestarted {} => {
                 "a late node would train alone over the checkpoints: stop it if this is not a new run"
             }

@@ -549,13 +549,14 @@ impl Reason {
                 let missing = if_any("; missing: ", missing);
                 format!("closed by {by} at {joined} and never complete{missing}{present}")
             }
-            Self::ClosedUnfinished { finished, nodes, by } => {
+            Self::ClosedUnfinished { finished, nodes, by, running } => {
                 let finished = match finished {
                     0 if *nodes == 1 => "its only node had not".to_owned(),
                     0 => format!("none of {} had", Unit::Node.count(*nodes)),
                     finished => format!("only {finished} of {} had", Unit::Node.count(*nodes)),
                 };
-                format!("closed by {by} although {finished} finished: it failed or was stopped")
+                let running = if_any("; still in the round: ", running);
+                format!("closed by {by} although {finished} finished: it failed or was stopped{running}")
             }
             Self::ExitBarrier { arrived, nodes, running, dead, waited } => {
                 let arrived_of = |nodes: u32| {

@@ -355,7 +355,9 @@ impl TrackedRun {
         }
         let wrote = self.wrote_state(&by, writer, now);
         let reason = if let (Some(_), Some(nodes)) = (self.round.completed, self.round.group) {
-            Reason::ClosedUnfinished { finished: count(self.round.exit.len()), nodes, by }
+            let others = self.still_running().filter(|node| node.conn != Some(conn));
+            let running = Names::of(others.map(TrackedNode::label));
+            Reason::ClosedUnfinished { finished: count(self.round.exit.len()), nodes, by, running }
         } else {
             let expected = self.expected(plan);
             Reason::ClosedIncomplete {

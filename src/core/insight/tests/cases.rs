@@ -1130,7 +1130,8 @@ fn who_closes_a_round_that_was_complete_and_takes_all_out_with_that_has_ended_th
     lab.pass(5.0);
     lab.assert_said(
         "closed_unfinished",
-        "job round 0: closed by node2 (node rank 2) although none of 3 nodes had finished: it failed or was stopped",
+        "job round 0: closed by node2 (node rank 2) although none of 3 nodes had finished: it failed or was stopped; \
+         still in the round: node0 (node rank 0) and node1 (node rank 1)",
     );
     assert_eq!(lab.texts("closed_incomplete"), [""; 0]);
     let gave_up = lab.texts("gave_up");
@@ -1156,4 +1157,23 @@ fn what_is_told_after_the_next_round_has_begun_is_said_of_its_own_round() {
     assert_eq!(lab.run("job").summary.round, 1);
     let gave_up = lab.texts("gave_up");
     assert!(gave_up[0].starts_with("job round 0: node0 (node rank 0) gave up"), "{gave_up:?}");
+}
+
+#[test]
+fn who_closes_a_complete_round_is_named_with_those_that_go_on() {
+    let mut lab = Lab::new();
+    lab.complete_run("job", 2);
+    lab.pass(5.0);
+    lab.cas(1, "job", "close");
+    lab.leave(1);
+    lab.pass(5.0);
+    lab.assert_said(
+        "closed_unfinished",
+        "job round 0: closed by node1 (node rank 1) although none of 2 nodes had finished: it failed or was stopped; \
+         still in the round: node0 (node rank 0)",
+    );
+    let run = lab.run("job");
+    assert!(run.explanations[0].remedy.contains("at that node's log"), "{}", run.explanations[0].remedy);
+    let nodes = &run.summary.nodes;
+    assert_eq!((nodes.joined, nodes.missing), (1, Some(0)), "nobody is missing in a run that is over");
 }

@@ -204,7 +204,10 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         all.push(Reason::PodsMissing { announced, expected, missing: names(m - n), waited });
         all.push(Reason::PodsMissing { announced, expected, missing: names(0), waited });
         all.push(Reason::FewerThanExpected { formed: n, expected, from, left_over: others() });
-        all.push(Reason::ClosedUnfinished { finished: n, nodes: m, by: text() });
+        for running in [0, 1, m - n] {
+            let running = names(running);
+            all.push(Reason::ClosedUnfinished { finished: n, nodes: m, by: text(), running });
+        }
         all.push(Reason::ExitBarrier {
             arrived: n,
             nodes: Some(m),

@@ -342,7 +342,16 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "The first node whose join time-out ended closed the run. torchrun tells the others only that it is closed.",
         ),
         (
-            Reason::ClosedUnfinished { finished: 0, nodes: 4, by: "train-llm-0".into() },
+            Reason::ClosedUnfinished {
+                finished: 0,
+                nodes: 4,
+                by: "train-llm-2 (node rank 2)".into(),
+                running: names(&[
+                    "train-llm-0 (node rank 0)",
+                    "train-llm-1 (node rank 1)",
+                    "train-llm-3 (node rank 3)",
+                ]),
+            },
             "An agent closed the run after a failure, or because it was stopped.",
         ),
         (Reason::RunRestarted {}, "A run that had finished has a client again under the same id."),

@@ -708,6 +708,7 @@ impl World for Truth {
                 any(&|m| m.round.closed_by.is_some_and(|n| by.contains(&n)), "not by that one")?;
                 if said.code == "closed_unfinished" {
                     let finished = number(facts, "finished");
+                    self.all(at, &names(facts, "running"), |m, agent| agent.connected && m.has(agent))?;
                     return any(&|m| m.round.exited == finished, "not so many have");
                 }
                 let is_missing = |_: &Moment, agent: &Agent| agent.place != Place::In;
