@@ -158,7 +158,7 @@ pub struct NodeCounts {
     pub earlier: u32,
     /// Beyond the maximum.
     pub redundant: u32,
-    /// In the round by the state, but their connection is gone.
+    /// In the round by the state, but their connection is gone, and they have not come again.
     pub gone: u32,
     /// How many there should be; `null` while nobody has said so.
     #[schema(required)]

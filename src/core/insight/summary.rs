@@ -34,7 +34,7 @@ pub(super) fn summary(
         waiting: count_of(Membership::WaitList),
         earlier: count(run.not_again().count()),
         redundant: count_of(Membership::Redundant),
-        gone: count(run.participants().filter(|node| node.is_dead()).count()),
+        gone: count(run.lost().count()),
         expected,
         missing: count_of_missing(run, &plan, expected).map(unless_over),
     };

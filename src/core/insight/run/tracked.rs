@@ -1,6 +1,6 @@
 //! One run: what others read of it, and what changes it beside its traffic.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -133,6 +133,13 @@ impl TrackedRun {
         // torch notices a death late, or, with the static rendezvous, never.
         let dead = self.participants().filter(|node| node.is_dead()).count();
         self.members().saturating_sub(count(dead))
+    }
+
+    /// The nodes of the round that have died and not come again, as the state has them until their heartbeats expire.
+    pub(in crate::core::insight) fn lost(&self) -> impl Iterator<Item = &TrackedNode> {
+        let there = self.life.nodes.iter().filter(|node| node.gone.is_none());
+        let there: HashSet<&str> = there.map(|node| node.name.as_str()).collect();
+        self.participants().filter(move |node| node.is_dead() && !there.contains(node.name.as_str()))
     }
 
     /// The nodes of the round as torch counts them: those that have died, too.

@@ -1177,3 +1177,29 @@ fn who_closes_a_complete_round_is_named_with_those_that_go_on() {
     let nodes = &run.summary.nodes;
     assert_eq!((nodes.joined, nodes.missing), (1, Some(0)), "nobody is missing in a run that is over");
 }
+
+#[test]
+fn a_node_that_died_while_joining_and_came_again_is_not_gone() {
+    let mut lab = Lab::expecting(5, 5);
+    for n in 0..3 {
+        lab.agent(n, "job");
+        lab.cas(n, "job", "join");
+    }
+    lab.leave(1);
+    lab.leave(2);
+    lab.pass(3.0);
+    assert_eq!(lab.run("job").summary.nodes.gone, 2);
+    // Its new process, while the state has the old one, too.
+    lab.connect(11, "10.77.0.11", 2001);
+    lab.ping(11);
+    lab.first_cas(11, "job");
+    lab.cas(11, "job", "join");
+    lab.pass(1.0);
+    let run = lab.run("job");
+    assert_eq!(
+        (run.summary.nodes.joined, run.summary.nodes.gone, run.summary.nodes.missing),
+        (2, 1, Some(3))
+    );
+    let missing: Vec<_> = run.missing.iter().filter_map(|node| node.name.as_deref()).collect();
+    assert_eq!(missing, ["node2"]);
+}
