@@ -1203,3 +1203,32 @@ fn a_node_that_died_while_joining_and_came_again_is_not_gone() {
     let missing: Vec<_> = run.missing.iter().filter_map(|node| node.name.as_deref()).collect();
     assert_eq!(missing, ["node2"]);
 }
+
+#[test]
+fn a_run_is_over_since_its_last_connection_closed_and_not_since_that_was_noticed() {
+    let since = |lab: &Lab, run: &str| (lab.run(run).summary.state, lab.run(run).summary.state_since);
+    let mut lab = Lab::new();
+    lab.complete_run("job", 2);
+    lab.until(5.0);
+    (0..2).for_each(|n| lab.leave(n));
+    lab.until(9.0);
+    assert_eq!(since(&lab, "job"), (RunState::Gone, 5.0));
+
+    let mut lab = Lab::new();
+    for n in 0..2 {
+        lab.worker(n, "10.0.0.1");
+        lab.publish(n, n, 2);
+    }
+    lab.until(5.0);
+    (0..2).for_each(|n| lab.leave(n));
+    lab.until(9.0);
+    assert_eq!(since(&lab, "store:29500"), (RunState::Ended, 5.0));
+
+    let mut lab = Lab::new();
+    lab.pauses = vec![2000];
+    lab.complete_run("job", 1);
+    lab.until(5.0);
+    lab.reach_exit(0, "job", true);
+    lab.until(9.0);
+    assert_eq!(since(&lab, "job"), (RunState::Finished, 5.0));
+}
