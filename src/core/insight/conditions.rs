@@ -54,7 +54,8 @@ fn left_over(
     let joined = nodes.iter().map(|node| node.evidence(Seen::Joined, None, node.membership_since));
     let left_over = Names::of(nodes.iter().map(|node| node.name.clone()));
     let waited = Elapsed(now.since(since));
-    let reason = Reason::LeftOver { group, left_over, staying, redundant, waited };
+    let fewer = redundant && nodes.iter().all(|node| node.asks_not_for == Some(group));
+    let reason = Reason::LeftOver { group, left_over, staying, redundant, fewer, waited };
     Some(Finding::new(reason, redundant.to_string(), since).seen(joined))
 }
 

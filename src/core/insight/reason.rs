@@ -200,6 +200,8 @@ pub enum Reason {
         /// Members that are in the round still, where others of it wait for the next one, too.
         staying: Names,
         redundant: bool,
+        /// They ask for fewer nodes than the round has.
+        fewer: bool,
         waited: Elapsed,
     },
     /// Ranks are prepared for different world sizes.

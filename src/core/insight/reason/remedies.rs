@@ -285,7 +285,9 @@ impl Reason {
                 "look at that node: do its workers take long to end, or is its agent frozen?",
                 "look at those nodes: do their workers take long to end, or are their agents frozen?",
             ),
-            Self::RoundNotComplete { .. } | Self::FewerThanExpected { .. } => {
+            Self::RoundNotComplete { .. }
+            | Self::FewerThanExpected { .. }
+            | Self::LeftOver { fewer: true, .. } => {
                 "start every node with the same --nnodes; a second job needs another --rdzv-id"
             }
             Self::LeftOver { redundant: false, .. } => {

@@ -251,9 +251,11 @@ impl Reason {
                     "{left_over} {has} waited {waited} for the next round; {staying} {are} still in this one"
                 )
             }
-            Self::LeftOver { group, left_over, redundant, waited, .. } => {
+            Self::LeftOver { group, left_over, redundant, fewer, waited, .. } => {
                 let (group, has) = (Unit::Node.count(*group), has(left_over.count()));
                 let why = match (*redundant, left_over.count()) {
+                    (true, 1) if *fewer => ", and asks for fewer",
+                    (true, _) if *fewer => ", and ask for fewer",
                     (true, _) => ", which is the maximum",
                     (false, 1) => " that has not taken it in yet",
                     (false, _) => " that has not taken them in yet",

@@ -61,7 +61,7 @@ impl TrackedRun {
             self.round.number = state.round;
         }
         let was_complete = self.round.completed.is_some();
-        let Relisted { joined, changed, waiting, is_listed, untold } =
+        let Relisted { joined, changed, waiting, mut is_listed, untold } =
             self.place_nodes(state, conn, now, plan, room);
         if let [at] = changed[..]
             && self.node_of(conn).is_none()
@@ -94,6 +94,7 @@ impl TrackedRun {
             self.close(conn, writer, now, plan);
         }
         self.tell_removals(&was_in, &is_listed, has_moved, conn, writer, now);
+        self.keep_beside(&mut is_listed, conn, participants);
         self.let_go_of_unlisted(&is_listed, conn);
     }
 
@@ -111,7 +112,9 @@ impl TrackedRun {
         self.begin_round(state.round);
         // A run that is closed stays so, and it was said.
         (self.round.closed, self.round.closed_by) = (closed, closed_by);
-        self.life.nodes.iter_mut().for_each(|node| node.membership = Membership::WaitList);
+        for node in &mut self.life.nodes {
+            (node.membership, node.asks_not_for) = (Membership::WaitList, None);
+        }
     }
 
     /// Puts each node where the state has it that `conn` wrote.
@@ -268,6 +271,21 @@ impl TrackedRun {
         let evidence: Vec<_> = heard_of.chain([self.wrote_state(&writer.who, writer, now)]).collect();
         let reason = Reason::NodeRemoved { nodes, by, silent: Elapsed(now.since(heard)), left, joining };
         self.found(Finding::new(reason, about, now).seen(evidence));
+    }
+
+    /// A node that asks for fewer nodes than the round has takes itself out of the list of those that are too many, and
+    /// puts itself there again with the next write, over and over. It is there all the time.
+    fn keep_beside(&mut self, is_listed: &mut [bool], by: ConnId, participants: u32) {
+        let is_full = self.round.group == Some(participants);
+        for (node, is_listed) in self.life.nodes.iter_mut().zip(is_listed) {
+            let is_beside = !*is_listed && is_full && node.membership == Membership::Redundant;
+            // Others may write between the two.
+            let is_it = node.conn == Some(by) || node.asks_not_for == Some(participants);
+            if is_beside && is_it && node.gone.is_none() {
+                *is_listed = true;
+                node.asks_not_for = Some(participants);
+            }
+        }
     }
 
     /// Nodes that are in no list any more, as `by` wrote it. Who has finished stays in its round: agents send no heartbeats

@@ -1232,3 +1232,27 @@ fn a_run_is_over_since_its_last_connection_closed_and_not_since_that_was_noticed
     lab.until(9.0);
     assert_eq!(since(&lab, "job"), (RunState::Finished, 5.0));
 }
+
+#[test]
+fn a_node_that_asks_for_fewer_nodes_than_a_complete_round_has_is_told() {
+    let settings = Settings { explain_after: std::time::Duration::from_secs(3), ..Settings::default() };
+    let mut lab = Lab::with(settings, StaleKeyConfig::default());
+    lab.complete_run("job", 3);
+    lab.agent(3, "job");
+    for _ in 0..40 {
+        // As long as it takes to ask and to be answered.
+        lab.cas(3, "job", "redundant");
+        lab.pass(0.07);
+        lab.cas(3, "job", "leave");
+        lab.pass(0.07);
+        assert_eq!(lab.run("job").summary.nodes.redundant, 1);
+    }
+    lab.assert_said(
+        "left_over",
+        "job round 0: node3 has waited 3.1 s beside a complete round of 3 nodes, and asks for fewer",
+    );
+    assert!(lab.run("job").explanations[0].remedy.contains("the same --nnodes"));
+    lab.leave(3);
+    lab.pass(1.0);
+    assert_eq!(lab.run("job").summary.nodes.redundant, 0);
+}

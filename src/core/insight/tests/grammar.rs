@@ -63,6 +63,10 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
     let (text, from, waited) = (|| "a".to_owned(), ExpectedFrom::Flag, time());
     let (some, others) = (|| names(n), || names(m));
     let (some_of_many, at_least_one) = (n < m, n.max(1));
+    let left_over = |staying, redundant, fewer| {
+        let (group, left_over) = (n, names(m));
+        Reason::LeftOver { group, left_over, staying, redundant, fewer, waited }
+    };
     let mut all = vec![
         Reason::RunStarted { who: text(), expected: Some(at_least_one), from: Some(from) },
         Reason::RunStarted { who: text(), expected: None, from: None },
@@ -137,8 +141,9 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         },
         Reason::TwoJobs { first: text(), second: text(), evidence: text() },
         Reason::TwoBackends { first: text(), second: text() },
-        Reason::LeftOver { group: n, left_over: others(), staying: names(0), redundant: true, waited },
-        Reason::LeftOver { group: n, left_over: others(), staying: some(), redundant: false, waited },
+        left_over(names(0), true, true),
+        left_over(names(0), true, false),
+        left_over(some(), false, false),
         Reason::NnodesDiffer { newcomers: some(), group: m, other: text() },
         Reason::WorldSizesDiffer {
             rank: 0,

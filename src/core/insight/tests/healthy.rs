@@ -444,7 +444,8 @@ fn nodes_that_have_finished_are_of_the_round_after_others_have_taken_them_out() 
     let run = lab.run("job");
     assert_eq!((run.summary.nodes.joined, run.summary.nodes.missing), (3, Some(0)));
     assert_eq!(run.summary.exit.expect("a barrier").arrived, 2);
-    let who: Vec<&str> = run.waits.iter().filter_map(|wait| wait.who.as_deref()).collect();
+    let mut who: Vec<&str> = run.waits.iter().filter_map(|wait| wait.who.as_deref()).collect();
+    who.sort_unstable();
     assert_eq!(who, ["node0 (node rank 0)", "node1 (node rank 1)"]);
     assert_eq!(lab.complaints(), [""; 0]);
 

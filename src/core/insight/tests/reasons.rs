@@ -294,9 +294,10 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 left_over: names(&["train-llm-2"]),
                 staying: Names::default(),
                 redundant: false,
+                fewer: false,
                 waited: secs(30.0),
             },
-            "Nodes stay in the wait list, or beyond the maximum, beside a complete round. If members of the round are among them, those that are still in it are named.",
+            "Nodes stay in the wait list, or beyond the maximum, beside a complete round, or ask for fewer nodes than it has. If members of the round are among them, those that are still in it are named.",
         ),
         (
             Reason::WorldSizesDiffer {

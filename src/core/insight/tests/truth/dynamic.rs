@@ -182,7 +182,9 @@ impl Truth {
             // The state of those that have all gone was dropped.
             self.lab.forget_state("job");
             self.now.round = Round::default();
-            self.now.agents.iter_mut().for_each(|agent| (agent.place, agent.rank) = (Place::Nowhere, None));
+            for agent in &mut self.now.agents {
+                (agent.place, agent.rank, agent.phase) = (Place::Nowhere, None, Phase::Joins);
+            }
         }
         self.lab.first_cas(conn, "job");
         let at = self.seconds();
@@ -370,7 +372,8 @@ impl Truth {
             return match place {
                 Place::Waits => self.beat(n),
                 _ if there < max => self.write(n, "wait"),
-                Place::Redundant => self.beat(n),
+                Place::Redundant if there == max => self.beat(n),
+                Place::Redundant => self.write(n, "leave"),
                 _ => self.write(n, "redundant"),
             };
         }
