@@ -102,6 +102,7 @@ fn joining(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
             missing: Names::of(missing.into_iter().map(name)),
             gone: Names::of(gone.into_iter().map(name)),
             present,
+            apart: Names::default(),
             waited,
         };
         held.push(of_round(run, reason, since).seen(joins(run, Membership::Participant)));

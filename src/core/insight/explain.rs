@@ -270,6 +270,7 @@ impl Look<'_> {
     /// Looks at everything that holds at the moment.
     pub(super) fn look(&mut self) {
         let mut held = self.of_runs();
+        self.join_halves(&mut held);
         let apart = self.two_backends();
         // They wait for each other in vain: the rest of what they wait for is said with that.
         held.retain(|held| {
@@ -306,6 +307,34 @@ impl Look<'_> {
             held.extend(found.map(|finding| Held { store: key.port(), run: Some(key.clone()), finding }));
         }
         held
+    }
+
+    /// c10d runs of one store that have as many nodes together as each of them expects may be one job, with a slip in an id.
+    fn join_halves(&self, held: &mut [Held]) {
+        type Half = (RunKey, u32, String);
+        let mut halves: BTreeMap<(Option<u16>, u32), Vec<Half>> = BTreeMap::new();
+        for Held { store, run, finding } in &*held {
+            let key = run.as_ref().filter(|key| {
+                self.jobs.runs.get(key).is_some_and(|run| run.kind() == RunKind::C10d)
+            });
+            if let (Some(key), Reason::NodesMissing { joined, expected: Some(expected), present, .. }) =
+                (key, &finding.reason)
+            {
+                let label = format!("run {} ({present})", self.jobs.name(key));
+                halves.entry((*store, *expected)).or_default().push((key.clone(), *joined, label));
+            }
+        }
+        for held in held {
+            let Reason::NodesMissing { expected: Some(expected), apart, .. } = &mut held.finding.reason else {
+                continue;
+            };
+            let Some(halves) = halves.get(&(held.store, *expected)) else { continue };
+            let together: u32 = halves.iter().map(|(_, joined, _)| joined).sum();
+            if together == *expected && halves.iter().any(|(key, ..)| held.run.as_ref() == Some(key)) {
+                let others = halves.iter().filter(|(key, ..)| held.run.as_ref() != Some(key));
+                *apart = Names::of(others.map(|(.., label)| label.clone()));
+            }
+        }
     }
 
     /// What the waits and the clients of a store show.

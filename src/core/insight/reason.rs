@@ -45,6 +45,8 @@ pub enum Reason {
         /// Of those that had joined: who died, or was taken out.
         gone: Names,
         present: Names,
+        /// Other runs that are not complete, with their nodes: together they are as many as each of them expects.
+        apart: Names,
         waited: Elapsed,
     },
     /// The expected number of nodes has joined, but the round is not complete.

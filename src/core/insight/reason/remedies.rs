@@ -13,6 +13,10 @@ impl Reason {
     /// What to do about it; empty if there is nothing to do.
     pub fn remedy(&self) -> &'static str {
         match self {
+            Self::NodesMissing { apart, .. } if !apart.is_empty() => {
+                "if these are one job, start every node with the same --rdzv-id; else look whether the pods of the missing \
+                 nodes are scheduled and reach this server"
+            }
             Self::NodesMissing { joined, expected, gone, .. }
                 if expected.unwrap_or(0).saturating_sub(*joined) as usize <= gone.count()
                     && !gone.is_empty() =>

@@ -203,7 +203,16 @@ impl Reason {
                 let there = format!("{announced} of {pods} {have} announced {themselves}");
                 format!("{there}; {who} {} been missing for {waited}", has(n))
             }
-            Self::NodesMissing { joined, expected: Some(expected), from, missing, gone, present, waited } => {
+            Self::NodesMissing {
+                joined,
+                expected: Some(expected),
+                from,
+                missing,
+                gone,
+                present,
+                apart,
+                waited,
+            } => {
                 let (there, are) = (of_expected(*joined, Some(*expected)), has(*joined as usize));
                 let n = (expected.saturating_sub(*joined) as usize).saturating_sub(gone.count());
                 let who = match n {
@@ -211,8 +220,8 @@ impl Reason {
                     n => format!("; {}", who_is_missing(n, missing, present, *waited)),
                 };
                 let from = from.map(|from| format!(" ({expected} by {})", says_who(from)));
-                let gone = if_any("; gone: ", gone);
-                format!("{there} {are} joined{who}{gone}{}", from.unwrap_or_default())
+                let (gone, apart) = (if_any("; gone: ", gone), if_any("; not complete either: ", apart));
+                format!("{there} {are} joined{who}{gone}{apart}{}", from.unwrap_or_default())
             }
             Self::NodesMissing { joined, gone, present, waited, .. } => format!(
                 "{} joined ({present}) and waited {waited} for more{}; nobody has said how many there should be",

@@ -1256,3 +1256,31 @@ fn a_node_that_asks_for_fewer_nodes_than_a_complete_round_has_is_told() {
     lab.pass(1.0);
     assert_eq!(lab.run("job").summary.nodes.redundant, 0);
 }
+
+#[test]
+fn a_job_whose_nodes_have_two_ids_is_told_with_both() {
+    let mut lab = Lab::expecting(3, 3);
+    for (n, run) in [(0, "train"), (1, "train"), (2, "trian")] {
+        lab.agent(n, run);
+        lab.cas(n, run, "join");
+    }
+    lab.pass(33.0);
+    let said = lab.texts("nodes_missing");
+    assert!(said.iter().any(|said| said.contains("; not complete either: run trian (node2)")), "{said:?}");
+    assert!(
+        said.iter().any(|said| said.contains("; not complete either: run train (node0 and node1)")),
+        "{said:?}"
+    );
+    for run in ["train", "trian"] {
+        assert!(lab.run(run).explanations[0].remedy.contains("same --rdzv-id"));
+    }
+
+    // Two jobs of which each misses more than the other has.
+    let mut lab = Lab::expecting(4, 4);
+    for (n, run) in [(0, "one"), (1, "one"), (2, "other")] {
+        lab.agent(n, run);
+        lab.cas(n, run, "join");
+    }
+    lab.pass(33.0);
+    assert!(lab.texts("nodes_missing").iter().all(|said| !said.contains("not complete either")));
+}

@@ -223,7 +223,8 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         for (missing, gone) in [(0, 0), (1, 0), (m - n, 0), (0, 1), (0, m - n)] {
             let (missing, gone) = (names(missing), names(gone));
             let (expected, from, present) = (Some(expected), Some(from), names(at_least_one));
-            all.push(Reason::NodesMissing { joined, expected, from, missing, gone, present, waited });
+            let apart = names(0);
+            all.push(Reason::NodesMissing { joined, expected, from, missing, gone, present, apart, waited });
         }
     }
     let (expected, from, missing) = (None, None, names(0));
@@ -234,6 +235,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         missing,
         gone: others(),
         present: names(at_least_one),
+        apart: names(0),
         waited,
     });
     for whereabouts in whereabouts(n) {

@@ -63,9 +63,10 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 missing: names(&["train-llm-2"]),
                 gone: names(&[]),
                 present: names(&["train-llm-0", "train-llm-1", "train-llm-3"]),
+                apart: names(&[]),
                 waited: secs(41.0),
             },
-            "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or have a known rank. Else the sentence names the nodes that are there. Nodes that had joined and died, or were taken out, are told apart: `gone`.",
+            "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or have a known rank. Else the sentence names the nodes that are there. Nodes that had joined and died, or were taken out, are told apart: `gone`. Other c10d runs on the same store that are not complete either are named if all of them together have as many nodes as each expects: it may be one job, with a slip in an id.",
         ),
         (
             Reason::RoundNotComplete {
