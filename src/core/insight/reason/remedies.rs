@@ -4,6 +4,9 @@ use super::Reason;
 use super::values::{Absence, Names, Whereabouts};
 use crate::api::RunKind;
 
+const LINK_AWAY: &str = "look at the network between that node and this server, and at the log of its relay; nothing \
+                         has died as far as is known, and the clients go on when the link is back";
+
 /// The advice for one of these, or for several.
 fn for_each(names: &Names, one: &'static str, many: &'static str) -> &'static str {
     if names.count() > 1 { many } else { one }
@@ -21,7 +24,11 @@ impl Reason {
                 if expected.unwrap_or(0).saturating_sub(*joined) as usize <= gone.count()
                     && !gone.is_empty() =>
             {
-                "look why the nodes that are gone ended, or were taken out; the round needs them or replacements"
+                for_each(
+                    gone,
+                    "look why the node that is gone ended, or was taken out; the round needs it or a replacement",
+                    "look why the nodes that are gone ended, or were taken out; the round needs them or replacements",
+                )
             }
             Self::NodesMissing { expected: None, .. } => {
                 "tell the server how many are expected (rallypoint ctl expect RUN N, or serve --nodes), and look which \
@@ -69,11 +76,13 @@ impl Reason {
             }
             Self::RankZeroSlow { whereabouts: Whereabouts::Away { .. }, .. }
             | Self::WaitingForNode { whereabouts: Whereabouts::Away { .. }, .. }
-            | Self::WaitingForRank { whereabouts: Whereabouts::Away { .. }, .. }
-            | Self::LinkAway { .. } => {
-                "look at the network between that node and this server, and at the log of its relay; nothing has died as far \
-                 as is known, and the clients go on when the link is back"
-            }
+            | Self::WaitingForRank { whereabouts: Whereabouts::Away { .. }, .. } => LINK_AWAY,
+            Self::LinkAway { links, .. } => for_each(
+                links,
+                LINK_AWAY,
+                "look at the network between those nodes and this server, and at the logs of their relays; nothing has died \
+                 as far as is known, and the clients go on when the links are back",
+            ),
             Self::WaitingForRank { whereabouts: Whereabouts::Disputed, .. }
             | Self::WorldSizesDiffer { .. } => {
                 "start every process with the same WORLD_SIZE (--nnodes, --nproc-per-node)"
@@ -94,8 +103,13 @@ impl Reason {
             | Self::WaitingForRank { whereabouts: Whereabouts::NeverCame, ended, .. }
                 if !ended.is_empty() =>
             {
-                "look at the log of the process that ended: a failed import, too little memory, a wrong interface, a RANK that \
-                 is not below WORLD_SIZE?"
+                for_each(
+                    ended,
+                    "look at the log of the process that ended: a failed import, too little memory, a wrong interface, a RANK \
+                     that is not below WORLD_SIZE?",
+                    "look at the logs of the processes that ended: a failed import, too little memory, a wrong interface, a \
+                     RANK that is not below WORLD_SIZE?",
+                )
             }
             Self::RankZeroSlow {
                 whereabouts: Whereabouts::NotTold { candidates, gone_for: Some(_), .. },
@@ -351,8 +365,13 @@ impl Reason {
             Self::WorkersElsewhere { .. } => {
                 "to see their ranks, and to be free of rank 0's host, let the workers meet here: docs/launch-modes.md"
             }
-            Self::ExitBarrier { running, dead, .. } if running.is_empty() && !dead.is_empty() => {
-                "look at the log of what died; the others wait for it up to 300 s and end then"
+            Self::ExitBarrier { running, dead, .. } if running.is_empty() && !dead.is_empty() => for_each(
+                dead,
+                "look at the log of what died; the others wait for it up to 300 s and end then",
+                "look at the logs of what died; the others wait for them up to 300 s and end then",
+            ),
+            Self::ExitBarrier { running, .. } if running.count() == 1 => {
+                "look at the node that has not finished; agents wait for it up to 300 s"
             }
             Self::ExitBarrier { .. } => {
                 "look at the nodes that have not finished; agents wait for them up to 300 s"

@@ -72,6 +72,7 @@ impl Cause {
                     "is it scheduled",
                     "are they scheduled",
                     "log of the process that ended",
+                    "logs of the processes that ended",
                     "what do they do",
                     "restart all",
                 ],
@@ -81,7 +82,13 @@ impl Cause {
             Self::Silent => words(&["told no rank"], &["what do they do"], &[], eliminated),
             Self::Passed => words(
                 &["connected and ended without publishing"],
-                &["log of the process that ended", "what do they do", "look why", "restart all"],
+                &[
+                    "log of the process that ended",
+                    "logs of the processes that ended",
+                    "what do they do",
+                    "look why",
+                    "restart all",
+                ],
                 &["has it started"],
                 None,
             ),
