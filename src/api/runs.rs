@@ -232,6 +232,10 @@ pub struct RunSummary {
     /// Its most important explanation now; `null` while all is well.
     #[schema(required)]
     pub explanation: Option<Explanation>,
+    /// Notes that hold now: nothing is wrong as far as is known, as while ranks wait for a key of the program. The run's own
+    /// document has them.
+    #[serde(default)]
+    pub notes: u32,
 }
 
 /// `GET /api/v1/runs/{run_id}`: everything about one run.

@@ -178,7 +178,8 @@ impl Look<'_> {
             let (about, writer) = (ShownKey(&key).to_string(), writer.unwrap_or_default());
             let reason =
                 Reason::GaveUp { who, key: about.clone(), waited: Elapsed(waited), writer, missing, again };
-            let finding = Finding::new(reason, about, given_up.at).seen(evidence).in_round(wanted(&key).round);
+            let finding =
+                Finding::new(reason, about, given_up.at).seen(evidence).in_round(wanted(&key).round);
             self.fact(Held { store: Some(port), run, finding });
         }
     }
@@ -314,9 +315,9 @@ impl Look<'_> {
         type Half = (RunKey, u32, String);
         let mut halves: BTreeMap<(Option<u16>, u32), Vec<Half>> = BTreeMap::new();
         for Held { store, run, finding } in &*held {
-            let key = run.as_ref().filter(|key| {
-                self.jobs.runs.get(key).is_some_and(|run| run.kind() == RunKind::C10d)
-            });
+            let key = run
+                .as_ref()
+                .filter(|key| self.jobs.runs.get(key).is_some_and(|run| run.kind() == RunKind::C10d));
             if let (Some(key), Reason::NodesMissing { joined, expected: Some(expected), present, .. }) =
                 (key, &finding.reason)
             {
@@ -325,7 +326,8 @@ impl Look<'_> {
             }
         }
         for held in held {
-            let Reason::NodesMissing { expected: Some(expected), apart, .. } = &mut held.finding.reason else {
+            let Reason::NodesMissing { expected: Some(expected), apart, .. } = &mut held.finding.reason
+            else {
                 continue;
             };
             let Some(halves) = halves.get(&(held.store, *expected)) else { continue };
@@ -482,7 +484,7 @@ impl Look<'_> {
         let changed: Vec<_> = changed
             .map(|run| {
                 let key = run.key().clone();
-                let headline = headlines.remove(&key);
+                let headline = headlines.remove(&key).unwrap_or_default();
                 (key, summary(self.jobs, run, headline, self.epoch))
             })
             .collect();

@@ -1,12 +1,11 @@
 //! One run, as the API's documents show it.
 
 use super::epoch::{Epoch, rounded};
+use super::explanation_log::Headline;
 use super::jobs::Jobs;
 use super::missing::{count_of_missing, joined};
 use super::run::{MOST_RANKS, Membership, NodeId, RankInfo, TrackedNode, TrackedRun};
-use crate::api::{
-    self, ExitCounts, Explanation, NodeCounts, NodeState, Rank, RankCounts, RankGrid, RunKind, RunSummary,
-};
+use crate::api::{self, ExitCounts, NodeCounts, NodeState, Rank, RankCounts, RankGrid, RunKind, RunSummary};
 use crate::core::ids::count;
 
 /// Ranks shown one by one with one run.
@@ -18,7 +17,7 @@ const GRID: u32 = MOST_RANKS;
 pub(super) fn summary(
     jobs: &Jobs,
     run: &TrackedRun,
-    explanation: Option<Explanation>,
+    Headline { explanation, notes }: Headline,
     epoch: Epoch,
 ) -> RunSummary {
     let plan = jobs.plan(run.key());
@@ -79,6 +78,7 @@ pub(super) fn summary(
             .map(|at| epoch.unix(at)),
         deadline: run.round().deadline.or_else(|| Some(epoch.unix(run.native()?.closes_at?))),
         explanation,
+        notes,
     }
 }
 

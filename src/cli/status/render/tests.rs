@@ -243,6 +243,7 @@ fn ranks_that_ended_and_spares_are_looked_up() {
         super::super::has_more_to_tell(&run)
     };
     assert!(!looked_up(|_| {}));
+    assert!(looked_up(|run| run.notes = 1));
     assert!(looked_up(|run| run.nodes.redundant = 1));
     assert!(looked_up(|run| {
         run.ranks = Some(RankCounts { joined: 8, gone: 1, expected: Some(8), connected: 7 });

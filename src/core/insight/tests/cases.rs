@@ -1284,3 +1284,26 @@ fn a_job_whose_nodes_have_two_ids_is_told_with_both() {
     lab.pass(33.0);
     assert!(lab.texts("nodes_missing").iter().all(|said| !said.contains("not complete either")));
 }
+
+#[test]
+fn the_list_of_runs_tells_that_ranks_wait_for_a_key_of_the_program() {
+    let mut lab = Lab::new();
+    for n in 0..2 {
+        lab.worker(n, "10.0.0.1");
+        lab.publish(n, n, 2);
+    }
+    lab.set(0, "/default_pg/0//epoch-1", b"1");
+    lab.wait(1, &["/default_pg/0//epoch_1"]);
+    let notes = |lab: &Lab| {
+        let run = &lab.insight.list(2, lab.now).runs[0];
+        assert_eq!(run.explanation, None, "nothing may be wrong");
+        run.notes
+    };
+    lab.pass(20.0);
+    assert_eq!(notes(&lab), 0, "it may be a short wait");
+    lab.pass(15.0);
+    assert_eq!(notes(&lab), 1);
+    lab.set(0, "/default_pg/0//epoch_1", b"1");
+    lab.pass(3.0);
+    assert_eq!(notes(&lab), 0);
+}
