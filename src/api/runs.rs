@@ -148,7 +148,8 @@ pub struct Expected {
 /// Nodes by what they do.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct NodeCounts {
-    /// In the round and there; for `gathering` the pods that have announced themselves.
+    /// In the round and there, or finished; for `gathering` the pods that have announced themselves. Of a run that is over:
+    /// those of its last round, without those that died or failed.
     pub joined: u32,
     /// In the wait list: they come into the next round.
     pub waiting: u32,
@@ -157,13 +158,13 @@ pub struct NodeCounts {
     pub earlier: u32,
     /// Beyond the maximum.
     pub redundant: u32,
-    /// In the round by the state, but their connection is gone.
+    /// In the round by the state, but their connection is gone, and they have not come again.
     pub gone: u32,
     /// How many there should be; `null` while nobody has said so.
     #[schema(required)]
     pub expected: Option<Expected>,
     /// `expected.min - joined`, not below 0, where that is known; else those that the ranks of others show to be missing;
-    /// `null` if nobody knows.
+    /// `null` if nobody knows. 0 when the run is over: nobody waits for them any more.
     #[schema(required)]
     pub missing: Option<u32>,
 }
@@ -231,6 +232,10 @@ pub struct RunSummary {
     /// Its most important explanation now; `null` while all is well.
     #[schema(required)]
     pub explanation: Option<Explanation>,
+    /// Notes that hold now: nothing is wrong as far as is known, as while ranks wait for a key of the program. The run's own
+    /// document has them.
+    #[serde(default)]
+    pub notes: u32,
 }
 
 /// `GET /api/v1/runs/{run_id}`: everything about one run.

@@ -194,7 +194,7 @@ fn has_more_to_tell(run: &RunSummary) -> bool {
         run.ranks.as_ref().is_some_and(|ranks| ranks.expected.is_some_and(|n| ranks.joined < n));
     let missing = run.nodes.missing.is_some_and(|n| n > 0);
     let too_few_or_many = run.ranks.as_ref().is_some_and(|ranks| ranks.gone > 0) || run.nodes.redundant > 0;
-    let is_told = run.explanation.is_some() || run.exit.is_some();
+    let is_told = run.explanation.is_some() || run.notes > 0 || run.exit.is_some();
     !run.state.is_over() && (is_told || missing || ranks_missing || too_few_or_many)
 }
 

@@ -137,6 +137,9 @@ pub(super) fn state(run: &RunSummary, now: f64) -> String {
         RunState::Exiting => format!("finishing for {since}"),
         RunState::Finished => format!("finished {ago} ago"),
         RunState::Ended => format!("ended {ago} ago"),
+        RunState::Closed if run.completed_at.is_none() => {
+            format!("closed {ago} ago, its round was never complete")
+        }
         RunState::Closed => format!("closed {ago} ago, not all nodes had finished"),
         RunState::Gone if run.kind == RunKind::Native => format!("without nodes for {since}"),
         RunState::Gone => format!("all its connections have been gone for {since}"),

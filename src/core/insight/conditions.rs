@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::expect::Plan;
 use super::missing::{ANNOUNCED, is_gone, missing};
 use super::reason::{Evidence, Finding, Names, Reason};
-use super::run::{Membership, TrackedNode, TrackedRun};
+use super::run::{Departure, LeftNode, Membership, TrackedNode, TrackedRun};
 use crate::api::{Expected, MissingNode, RunKind, RunState, Seen};
 use crate::core::gate::{Announcement, Missing};
 use crate::core::ids::{Elapsed, Timestamp, count};
@@ -54,7 +54,8 @@ fn left_over(
     let joined = nodes.iter().map(|node| node.evidence(Seen::Joined, None, node.membership_since));
     let left_over = Names::of(nodes.iter().map(|node| node.name.clone()));
     let waited = Elapsed(now.since(since));
-    let reason = Reason::LeftOver { group, left_over, staying, redundant, waited };
+    let fewer = redundant && nodes.iter().all(|node| node.asks_not_for == Some(group));
+    let reason = Reason::LeftOver { group, left_over, staying, redundant, fewer, waited };
     Some(Finding::new(reason, redundant.to_string(), since).seen(joined))
 }
 
@@ -101,6 +102,7 @@ fn joining(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
             missing: Names::of(missing.into_iter().map(name)),
             gone: Names::of(gone.into_iter().map(name)),
             present,
+            apart: Names::default(),
             waited,
         };
         held.push(of_round(run, reason, since).seen(joins(run, Membership::Participant)));
@@ -133,13 +135,14 @@ fn at_exit(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     let is_of_round = |at: Timestamp| round.completed.is_some_and(|completed| at >= completed);
     let earlier = run.life().earlier.iter().filter_map(|node| node.died.as_ref());
     let died = earlier.filter(|died| is_of_round(died.at));
-    let left = run.life().left.iter().filter(|(conn, left)| left.is_removed && !round.exit.contains(conn));
+    let is_out = |conn, left: &LeftNode| left.departure == Departure::Removed && !round.exit.contains(conn);
+    let left = run.life().left.iter().filter(|(conn, left)| is_out(conn, left));
     let taken_out = left.map(|(_, left)| &left.heard);
     let out = taken_out.clone().map(|heard| heard.who.clone());
     let dead = run.participants().filter(|node| node.is_dead()).map(TrackedNode::label);
     let reason = Reason::ExitBarrier {
         arrived: count(round.exit.len()),
-        nodes: round.group,
+        nodes: run.exit_size(),
         running: Names::of(run.still_running().map(TrackedNode::label).chain(out)),
         dead: Names::of(dead.chain(died.clone().map(|died| died.who.clone()))),
         waited: Elapsed(now.since(since)),

@@ -7,6 +7,7 @@ use super::conditions;
 use super::epoch::Epoch;
 use super::explanation_log::{Subject, Topic, Utterance};
 use super::fold::Fold;
+use super::graph::wanted;
 use super::jobs::Jobs;
 use super::reason::{Evidence, Finding, Names, Reason};
 use super::run::{RunKey, SETTLE, SecondJob, TrackedNode, TrackedRun};
@@ -99,11 +100,11 @@ impl Look<'_> {
             let Some(run) = self.jobs.runs.get_mut(&key) else { continue };
             run.pass_time(&plan, self.explain_after, is_missed, self.now);
             let (moments, findings) = run.take_findings();
-            let subject = self.subject(&key);
+            let name = self.jobs.name(&key);
             for moment in moments {
                 self.told.tell(Change::TimelineEvent(TimelineEvent {
                     at: self.epoch.unix(moment.at),
-                    run_id: subject.run_id.clone(),
+                    run_id: Some(name.clone()),
                     code: moment.code,
                     text: moment.text,
                 }));
@@ -120,18 +121,17 @@ impl Look<'_> {
         }
     }
 
-    fn subject(&self, key: &RunKey) -> Subject {
+    fn subject_of(&self, held: &Held) -> Subject {
+        let Some(key) = &held.run else { return Subject::default() };
         let name = self.jobs.name(key);
         let text = match self.jobs.runs.get(key) {
             // The native rendezvous names the round itself.
-            Some(run) if run.kind() == RunKind::C10d => format!("{name} round {}", run.round().number),
+            Some(run) if run.kind() == RunKind::C10d => {
+                format!("{name} round {}", held.finding.round.unwrap_or(run.round().number))
+            }
             _ => name.clone(),
         };
         Subject { run_id: Some(name), text: Some(text) }
-    }
-
-    fn subject_of(&self, held: &Held) -> Subject {
-        held.run.as_ref().map(|key| self.subject(key)).unwrap_or_default()
     }
 
     /// Reports something that has happened.
@@ -178,7 +178,8 @@ impl Look<'_> {
             let (about, writer) = (ShownKey(&key).to_string(), writer.unwrap_or_default());
             let reason =
                 Reason::GaveUp { who, key: about.clone(), waited: Elapsed(waited), writer, missing, again };
-            let finding = Finding::new(reason, about, given_up.at).seen(evidence);
+            let finding =
+                Finding::new(reason, about, given_up.at).seen(evidence).in_round(wanted(&key).round);
             self.fact(Held { store: Some(port), run, finding });
         }
     }
@@ -263,6 +264,7 @@ impl Look<'_> {
     /// Looks at everything that holds at the moment.
     pub(super) fn look(&mut self) {
         let mut held = self.of_runs();
+        self.join_halves(&mut held);
         let apart = self.two_backends();
         // They wait for each other in vain: the rest of what they wait for is said with that.
         held.retain(|held| {
@@ -299,6 +301,35 @@ impl Look<'_> {
             held.extend(found.map(|finding| Held { store: key.port(), run: Some(key.clone()), finding }));
         }
         held
+    }
+
+    /// c10d runs of one store that have as many nodes together as each of them expects may be one job, with a slip in an id.
+    fn join_halves(&self, held: &mut [Held]) {
+        type Half = (RunKey, u32, String);
+        let mut halves: BTreeMap<(Option<u16>, u32), Vec<Half>> = BTreeMap::new();
+        for Held { store, run, finding } in &*held {
+            let key = run
+                .as_ref()
+                .filter(|key| self.jobs.runs.get(key).is_some_and(|run| run.kind() == RunKind::C10d));
+            if let (Some(key), Reason::NodesMissing { joined, expected: Some(expected), present, .. }) =
+                (key, &finding.reason)
+            {
+                let label = format!("run {} ({present})", self.jobs.name(key));
+                halves.entry((*store, *expected)).or_default().push((key.clone(), *joined, label));
+            }
+        }
+        for held in held {
+            let Reason::NodesMissing { expected: Some(expected), apart, .. } = &mut held.finding.reason
+            else {
+                continue;
+            };
+            let Some(halves) = halves.get(&(held.store, *expected)) else { continue };
+            let together: u32 = halves.iter().map(|(_, joined, _)| joined).sum();
+            if together == *expected && halves.iter().any(|(key, ..)| held.run.as_ref() == Some(key)) {
+                let others = halves.iter().filter(|(key, ..)| held.run.as_ref() != Some(key));
+                *apart = Names::of(others.map(|(.., label)| label.clone()));
+            }
+        }
     }
 
     /// What the waits and the clients of a store show.
@@ -446,7 +477,7 @@ impl Look<'_> {
         let changed: Vec<_> = changed
             .map(|run| {
                 let key = run.key().clone();
-                let headline = headlines.remove(&key);
+                let headline = headlines.remove(&key).unwrap_or_default();
                 (key, summary(self.jobs, run, headline, self.epoch))
             })
             .collect();

@@ -59,6 +59,15 @@ pub(super) struct Utterance {
     pub(super) aloud: bool,
 }
 
+/// What the list of runs says of one.
+#[derive(Debug, Default)]
+pub(super) struct Headline {
+    /// The most important of what is wrong.
+    pub(super) explanation: Option<Explanation>,
+    /// What holds and is nothing wrong.
+    pub(super) notes: u32,
+}
+
 /// All explanations that are shown.
 #[derive(Debug)]
 pub(super) struct ExplanationLog {
@@ -182,12 +191,17 @@ impl ExplanationLog {
         found
     }
 
-    /// The most important explanation of each run.
-    pub(super) fn headlines(&self) -> BTreeMap<RunKey, Explanation> {
+    /// The most important explanation of each run, and how many notes hold.
+    pub(super) fn headlines(&self) -> BTreeMap<RunKey, Headline> {
         let mut best: BTreeMap<&RunKey, (&Topic, &Entry)> = BTreeMap::new();
+        let mut headlines: BTreeMap<RunKey, Headline> = BTreeMap::new();
         for (topic, entry) in self.entries.iter().filter(|(_, entry)| entry.said) {
             let Some(run) = &topic.run else { continue };
             if entry.reason.severity() == Severity::Info {
+                if entry.until.is_none() {
+                    let notes = &mut headlines.entry(run.clone()).or_default().notes;
+                    *notes = notes.saturating_add(1);
+                }
                 continue;
             }
             let rank = |entry: &Entry| (entry.until.is_none(), entry.reason.severity(), entry.since);
@@ -196,8 +210,11 @@ impl ExplanationLog {
             }
         }
         let brief = |explanation| Explanation { evidence: Vec::new(), ..explanation };
-        let shown = |(topic, entry)| brief(show(topic, entry, self.epoch));
-        best.into_iter().map(|(run, best)| (run.clone(), shown(best))).collect()
+        for (run, (topic, entry)) in best {
+            let explanation = brief(show(topic, entry, self.epoch));
+            headlines.entry(run.clone()).or_default().explanation = Some(explanation);
+        }
+        headlines
     }
 
     /// How many warnings and errors are shown of each run, by code.

@@ -38,7 +38,7 @@ pub(super) enum ExpectedWriter {
 pub(super) struct Wanted {
     pub(super) run: Option<RunId>,
     /// The round it belongs to, where the key tells.
-    round: Option<u64>,
+    pub(super) round: Option<u64>,
     pub(super) writer: ExpectedWriter,
     /// What the key holds, for people.
     pub(super) what: &'static str,

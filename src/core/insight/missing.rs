@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::expect::Plan;
-use super::run::{MISSING_SHOWN, Membership, TrackedRun};
+use super::run::{Departure, MISSING_SHOWN, Membership, TrackedRun};
 use crate::api::{Expected, MissingNode, RunKind, RunState};
 use crate::core::gate::GateSnapshot;
 use crate::core::ids::{Timestamp, count};
@@ -119,7 +119,7 @@ fn gone<'a>(run: &'a TrackedRun, there: &'a HashSet<&str>) -> impl Iterator<Item
     // A frozen agent, or one that is cut off: others have taken it out of the round.
     let left = run.life().left.values().filter(|node| !there.contains(node.name.as_str()));
     died.chain(
-        left.filter(|node| node.is_removed).map(move |node| {
+        left.filter(|node| node.departure == Departure::Removed).map(move |node| {
             known(node.name.clone(), node.rank.filter(has_it), REMOVED, Some(node.heard.at))
         }),
     )
@@ -142,8 +142,8 @@ fn named<'a>(
     let earlier = run.life().earlier.iter().filter(|node| !there.contains(node.name.as_str()));
     let earlier = earlier.map(|node| known(node.name.clone(), None, "earlier_round", Some(node.last_seen)));
     // Those that have left by themselves are about to come again.
-    let left =
-        run.life().left.values().filter(|node| !node.is_removed && !there.contains(node.name.as_str()));
+    let left = run.life().left.values().filter(|node| node.departure == Departure::Own);
+    let left = left.filter(|node| !there.contains(node.name.as_str()));
     named.chain(earlier).chain(left.map(|node| known(node.name.clone(), None, "earlier_round", None)))
 }
 

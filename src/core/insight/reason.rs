@@ -45,6 +45,8 @@ pub enum Reason {
         /// Of those that had joined: who died, or was taken out.
         gone: Names,
         present: Names,
+        /// Other runs that are not complete, with their nodes: together they are as many as each of them expects.
+        apart: Names,
         waited: Elapsed,
     },
     /// The expected number of nodes has joined, but the round is not complete.
@@ -202,6 +204,8 @@ pub enum Reason {
         /// Members that are in the round still, where others of it wait for the next one, too.
         staying: Names,
         redundant: bool,
+        /// They ask for fewer nodes than the round has.
+        fewer: bool,
         waited: Elapsed,
     },
     /// Ranks are prepared for different world sizes.
@@ -230,7 +234,13 @@ pub enum Reason {
     /// The run was closed before the round was complete.
     ClosedIncomplete { joined: u32, expected: Option<u32>, missing: Names, present: Names, by: String },
     /// The run was closed although not all nodes had finished.
-    ClosedUnfinished { finished: u32, nodes: u32, by: String },
+    ClosedUnfinished {
+        finished: u32,
+        nodes: u32,
+        by: String,
+        /// Those that were in the round still, and go on until they notice.
+        running: Names,
+    },
     /// A run that had finished is started again.
     RunRestarted {},
     /// An address was read whose writer is gone.

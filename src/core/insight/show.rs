@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::announced;
 use super::epoch::{Epoch, rounded};
-use super::explanation_log::ExplanationLog;
+use super::explanation_log::{ExplanationLog, Headline};
 use super::graph::{Graph, Traced};
 use super::jobs::Jobs;
 use super::missing::missing;
@@ -42,7 +42,9 @@ impl Documents<'_> {
     /// `GET /api/v1/runs`.
     pub(super) fn list(&self, connections: usize) -> RunList {
         let mut headlines = self.log.headlines();
-        let summary = |run: &TrackedRun| summary(self.jobs, run, headlines.remove(run.key()), self.epoch);
+        let summary = |run: &TrackedRun| {
+            summary(self.jobs, run, headlines.remove(run.key()).unwrap_or_default(), self.epoch)
+        };
         let mut runs: Vec<RunSummary> = self.jobs.runs.values().map(summary).collect();
         runs.sort_by(|a, b| {
             let attention = |run: &RunSummary| {
@@ -79,7 +81,11 @@ impl Documents<'_> {
                 Some(port) => format!("{name}@{port}{}", if run.has_agents() { "" } else { "/env" }),
             };
             let complaints = complaints.remove(run.key()).unwrap_or_default();
-            RunFigures { summary: summary(self.jobs, run, None, self.epoch), label, complaints }
+            RunFigures {
+                summary: summary(self.jobs, run, Headline::default(), self.epoch),
+                label,
+                complaints,
+            }
         });
         figures.collect()
     }
@@ -104,7 +110,7 @@ impl Documents<'_> {
         let missing = missing(run, &plan, run.expected(&plan)).into_iter();
         Some(Run {
             now: epoch.unix(now),
-            summary: summary(jobs, run, log.headlines().remove(run.key()), epoch),
+            summary: summary(jobs, run, log.headlines().remove(run.key()).unwrap_or_default(), epoch),
             participants: match (run.kind(), plan.gate()) {
                 (RunKind::Announced, Some(gate)) => announced::nodes(gate),
                 _ => nodes(run, epoch),

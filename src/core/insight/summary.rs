@@ -1,12 +1,11 @@
 //! One run, as the API's documents show it.
 
 use super::epoch::{Epoch, rounded};
+use super::explanation_log::Headline;
 use super::jobs::Jobs;
 use super::missing::{count_of_missing, joined};
 use super::run::{MOST_RANKS, Membership, NodeId, RankInfo, TrackedNode, TrackedRun};
-use crate::api::{
-    self, ExitCounts, Explanation, NodeCounts, NodeState, Rank, RankCounts, RankGrid, RunKind, RunSummary,
-};
+use crate::api::{self, ExitCounts, NodeCounts, NodeState, Rank, RankCounts, RankGrid, RunKind, RunSummary};
 use crate::core::ids::count;
 
 /// Ranks shown one by one with one run.
@@ -18,22 +17,25 @@ const GRID: u32 = MOST_RANKS;
 pub(super) fn summary(
     jobs: &Jobs,
     run: &TrackedRun,
-    explanation: Option<Explanation>,
+    Headline { explanation, notes }: Headline,
     epoch: Epoch,
 ) -> RunSummary {
     let plan = jobs.plan(run.key());
     let expected = run.expected(&plan);
+    // Nobody waits or is missing in a run that is over.
+    let unless_over = |count: u32| if run.state().is_over() { 0 } else { count };
     let count_of = |membership| {
-        count(run.nodes().iter().filter(|node| node.membership == membership && node.gone.is_none()).count())
+        let is_there = |node: &&TrackedNode| node.membership == membership && node.gone.is_none();
+        unless_over(count(run.nodes().iter().filter(is_there).count()))
     };
     let nodes = NodeCounts {
         joined: joined(run, &plan),
         waiting: count_of(Membership::WaitList),
         earlier: count(run.not_again().count()),
         redundant: count_of(Membership::Redundant),
-        gone: count(run.participants().filter(|node| node.is_dead()).count()),
+        gone: count(run.lost().count()),
         expected,
-        missing: count_of_missing(run, &plan, expected),
+        missing: count_of_missing(run, &plan, expected).map(unless_over),
     };
     let world = run.world();
     let (ranks, expected) = world.meeting();
@@ -65,7 +67,7 @@ pub(super) fn summary(
             None => run
                 .round()
                 .exit_since
-                .map(|_| ExitCounts { arrived: count(run.round().exit.len()), expected: run.round().group }),
+                .map(|_| ExitCounts { arrived: count(run.round().exit.len()), expected: run.exit_size() }),
         },
         started_at: epoch.unix(run.round().started.unwrap_or(run.first_seen())),
         state_since: epoch.unix(run.state_since()),
@@ -76,6 +78,7 @@ pub(super) fn summary(
             .map(|at| epoch.unix(at)),
         deadline: run.round().deadline.or_else(|| Some(epoch.unix(run.native()?.closes_at?))),
         explanation,
+        notes,
     }
 }
 

@@ -70,14 +70,13 @@ impl Series {
             run.completed_at.is_some() && !matches!(run.state, RunState::Closed | RunState::Gone);
         set(&self.complete, u32::from(is_complete));
         if run.kind != RunKind::Env {
-            // Nobody joins, waits or is missing in a run that is over.
-            let unless_over = |count: u32| if run.state.is_over() { 0 } else { count };
             self.round.with_label_values(&[&label]).set(i64::try_from(run.round).unwrap_or(i64::MAX));
-            set(&self.joined, unless_over(run.nodes.joined));
-            set(&self.waiting, unless_over(run.nodes.waiting.saturating_add(run.nodes.redundant)));
+            // The API remembers who was in the last round; here are those who are in one now.
+            set(&self.joined, if run.state.is_over() { 0 } else { run.nodes.joined });
+            set(&self.waiting, run.nodes.waiting.saturating_add(run.nodes.redundant));
             if let Some(expected) = run.nodes.expected {
                 set(&self.expected, expected.min);
-                set(&self.missing, unless_over(run.nodes.missing.unwrap_or(0)));
+                set(&self.missing, run.nodes.missing.unwrap_or(0));
             }
         }
         if let Some(ranks) = &run.ranks {

@@ -37,6 +37,7 @@ fn complete(state: RunState) -> Run {
     run.summary.nodes = NodeCounts { joined: 4, missing: Some(0), ..run.summary.nodes };
     run.summary.state = state;
     run.summary.state_since = run.now - 125.0;
+    run.summary.completed_at = Some(run.now - 3725.0);
     run
 }
 
@@ -242,6 +243,7 @@ fn ranks_that_ended_and_spares_are_looked_up() {
         super::super::has_more_to_tell(&run)
     };
     assert!(!looked_up(|_| {}));
+    assert!(looked_up(|run| run.notes = 1));
     assert!(looked_up(|run| run.nodes.redundant = 1));
     assert!(looked_up(|run| {
         run.ranks = Some(RankCounts { joined: 8, gone: 1, expected: Some(8), connected: 7 });
@@ -285,6 +287,13 @@ fn the_end_of_a_run_is_told_in_a_line() {
     train-llm round 0  [####################] 4/4 nodes
         all its connections have been gone for 2 min 5 s
     ");
+}
+
+#[test]
+fn a_run_that_was_closed_before_it_was_complete_is_told_apart() {
+    let mut run = complete(RunState::Closed);
+    run.summary.completed_at = None;
+    assert!(state(&run.summary, run.now).ends_with("ago, its round was never complete"));
 }
 
 #[test]

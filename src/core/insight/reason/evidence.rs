@@ -35,13 +35,20 @@ pub(in crate::core::insight) struct Finding {
     /// Tells it from others of its kind in one run.
     pub(in crate::core::insight) about: String,
     pub(in crate::core::insight) since: Timestamp,
+    /// The round that it belongs to, where that may not be the run's round when it is told.
+    pub(in crate::core::insight) round: Option<u64>,
     /// The first things that show it.
     pub(in crate::core::insight) evidence: Vec<Evidence>,
 }
 
 impl Finding {
     pub(in crate::core::insight) fn new(reason: Reason, about: impl Into<String>, since: Timestamp) -> Self {
-        Self { reason, about: about.into(), since, evidence: Vec::new() }
+        Self { reason, about: about.into(), since, round: None, evidence: Vec::new() }
+    }
+
+    /// It belongs to this round.
+    pub(in crate::core::insight) fn in_round(self, round: Option<u64>) -> Self {
+        Self { round: round.or(self.round), ..self }
     }
 
     /// With what shows it, of which the first few are kept.

@@ -4,6 +4,9 @@ use super::Reason;
 use super::values::{Absence, Names, Whereabouts};
 use crate::api::RunKind;
 
+const LINK_AWAY: &str = "look at the network between that node and this server, and at the log of its relay; nothing \
+                         has died as far as is known, and the clients go on when the link is back";
+
 /// The advice for one of these, or for several.
 fn for_each(names: &Names, one: &'static str, many: &'static str) -> &'static str {
     if names.count() > 1 { many } else { one }
@@ -13,11 +16,19 @@ impl Reason {
     /// What to do about it; empty if there is nothing to do.
     pub fn remedy(&self) -> &'static str {
         match self {
+            Self::NodesMissing { apart, .. } if !apart.is_empty() => {
+                "if these are one job, start every node with the same --rdzv-id; else look whether the pods of the missing \
+                 nodes are scheduled and reach this server"
+            }
             Self::NodesMissing { joined, expected, gone, .. }
                 if expected.unwrap_or(0).saturating_sub(*joined) as usize <= gone.count()
                     && !gone.is_empty() =>
             {
-                "look why the nodes that are gone ended, or were taken out; the round needs them or replacements"
+                for_each(
+                    gone,
+                    "look why the node that is gone ended, or was taken out; the round needs it or a replacement",
+                    "look why the nodes that are gone ended, or were taken out; the round needs them or replacements",
+                )
             }
             Self::NodesMissing { expected: None, .. } => {
                 "tell the server how many are expected (rallypoint ctl expect RUN N, or serve --nodes), and look which \
@@ -68,11 +79,13 @@ impl Reason {
             }
             Self::RankZeroSlow { whereabouts: Whereabouts::Away { .. }, .. }
             | Self::WaitingForNode { whereabouts: Whereabouts::Away { .. }, .. }
-            | Self::WaitingForRank { whereabouts: Whereabouts::Away { .. }, .. }
-            | Self::LinkAway { .. } => {
-                "look at the network between that node and this server, and at the log of its relay; nothing has died as far \
-                 as is known, and the clients go on when the link is back"
-            }
+            | Self::WaitingForRank { whereabouts: Whereabouts::Away { .. }, .. } => LINK_AWAY,
+            Self::LinkAway { links, .. } => for_each(
+                links,
+                LINK_AWAY,
+                "look at the network between those nodes and this server, and at the logs of their relays; nothing has died \
+                 as far as is known, and the clients go on when the links are back",
+            ),
             Self::WaitingForRank { whereabouts: Whereabouts::Disputed, .. }
             | Self::WorldSizesDiffer { .. } => {
                 "start every process with the same WORLD_SIZE (--nnodes, --nproc-per-node)"
@@ -311,7 +324,9 @@ impl Reason {
                 "look at that node: do its workers take long to end, or is its agent frozen?",
                 "look at those nodes: do their workers take long to end, or are their agents frozen?",
             ),
-            Self::RoundNotComplete { .. } | Self::FewerThanExpected { .. } => {
+            Self::RoundNotComplete { .. }
+            | Self::FewerThanExpected { .. }
+            | Self::LeftOver { fewer: true, .. } => {
                 "start every node with the same --nnodes; a second job needs another --rdzv-id"
             }
             Self::LeftOver { redundant: false, .. } => {
@@ -339,7 +354,16 @@ impl Reason {
                 "the first node that is stopped or gives up closes the run for all; give them more time with --rdzv-conf \
                  join_timeout=1800 and look for the nodes that did not come"
             }
-            Self::ClosedUnfinished { .. } => "look at the nodes' logs for the first error",
+            Self::ClosedUnfinished { running, .. } if running.is_empty() => {
+                "look at that node's log for the first error"
+            }
+            Self::ClosedUnfinished { running, .. } => for_each(
+                running,
+                "look at that node's log for the first error; if the other node is not stopped as well, its workers wait for \
+                 the ranks of that one until their own time-outs",
+                "look at that node's log for the first error; if the other nodes are not stopped as well, their workers wait \
+                 for the ranks of that one until their own time-outs",
+            ),
             Self::RunRestarted {} => {
                 "a late node would train alone over the checkpoints: stop it if this is not a new run"
             }
@@ -362,8 +386,13 @@ impl Reason {
             Self::WorkersElsewhere { .. } => {
                 "to see their ranks, and to be free of rank 0's host, let the workers meet here: docs/launch-modes.md"
             }
-            Self::ExitBarrier { running, dead, .. } if running.is_empty() && !dead.is_empty() => {
-                "look at the log of what died; the others wait for it up to 300 s and end then"
+            Self::ExitBarrier { running, dead, .. } if running.is_empty() && !dead.is_empty() => for_each(
+                dead,
+                "look at the log of what died; the others wait for it up to 300 s and end then",
+                "look at the logs of what died; the others wait for them up to 300 s and end then",
+            ),
+            Self::ExitBarrier { running, .. } if running.count() == 1 => {
+                "look at the node that has not finished; agents wait for it up to 300 s"
             }
             Self::ExitBarrier { .. } => {
                 "look at the nodes that have not finished; agents wait for them up to 300 s"

@@ -203,7 +203,16 @@ impl Reason {
                 let there = format!("{announced} of {pods} {have} announced {themselves}");
                 format!("{there}; {who} {} been missing for {waited}", has(n))
             }
-            Self::NodesMissing { joined, expected: Some(expected), from, missing, gone, present, waited } => {
+            Self::NodesMissing {
+                joined,
+                expected: Some(expected),
+                from,
+                missing,
+                gone,
+                present,
+                apart,
+                waited,
+            } => {
                 let (there, are) = (of_expected(*joined, Some(*expected)), has(*joined as usize));
                 let n = (expected.saturating_sub(*joined) as usize).saturating_sub(gone.count());
                 let who = match n {
@@ -211,8 +220,8 @@ impl Reason {
                     n => format!("; {}", who_is_missing(n, missing, present, *waited)),
                 };
                 let from = from.map(|from| format!(" ({expected} by {})", says_who(from)));
-                let gone = if_any("; gone: ", gone);
-                format!("{there} {are} joined{who}{gone}{}", from.unwrap_or_default())
+                let (gone, apart) = (if_any("; gone: ", gone), if_any("; not complete either: ", apart));
+                format!("{there} {are} joined{who}{gone}{apart}{}", from.unwrap_or_default())
             }
             Self::NodesMissing { joined, gone, present, waited, .. } => format!(
                 "{} joined ({present}) and waited {waited} for more{}; nobody has said how many there should be",
@@ -251,9 +260,11 @@ impl Reason {
                     "{left_over} {has} waited {waited} for the next round; {staying} {are} still in this one"
                 )
             }
-            Self::LeftOver { group, left_over, redundant, waited, .. } => {
+            Self::LeftOver { group, left_over, redundant, fewer, waited, .. } => {
                 let (group, has) = (Unit::Node.count(*group), has(left_over.count()));
                 let why = match (*redundant, left_over.count()) {
+                    (true, 1) if *fewer => ", and asks for fewer",
+                    (true, _) if *fewer => ", and ask for fewer",
                     (true, _) => ", which is the maximum",
                     (false, 1) => " that has not taken it in yet",
                     (false, _) => " that has not taken them in yet",
@@ -550,13 +561,14 @@ impl Reason {
                 let missing = if_any("; missing: ", missing);
                 format!("closed by {by} at {joined} and never complete{missing}{present}")
             }
-            Self::ClosedUnfinished { finished, nodes, by } => {
+            Self::ClosedUnfinished { finished, nodes, by, running } => {
                 let finished = match finished {
                     0 if *nodes == 1 => "its only node had not".to_owned(),
                     0 => format!("none of {} had", Unit::Node.count(*nodes)),
                     finished => format!("only {finished} of {} had", Unit::Node.count(*nodes)),
                 };
-                format!("closed by {by} although {finished} finished: it failed or was stopped")
+                let running = if_any("; still in the round: ", running);
+                format!("closed by {by} although {finished} finished: it failed or was stopped{running}")
             }
             Self::ExitBarrier { arrived, nodes, running, dead, waited } => {
                 let arrived_of = |nodes: u32| {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::facts::{Dying, FormerNode, LeftNode};
+use super::facts::{Departure, Dying, FormerNode, LeftNode};
 use super::limits::MOST_NODES;
 use super::memory::Room;
 use super::node::{Membership, NodeId, TrackedNode};
@@ -49,15 +49,19 @@ impl TrackedRun {
         room: &mut Room,
     ) {
         let was_in: Vec<bool> = self.life.nodes.iter().map(TrackedNode::is_participant).collect();
-        let has_moved = self.has_state && state.round != self.round.number;
+        // Who closes the run may take all others out with that, and itself: the next round begins with nobody in it, and
+        // nobody can join. It is this one that has ended.
+        let is_end = state.closed && state.participants.is_empty();
+        let has_moved = self.has_state && state.round != self.round.number && !is_end;
         if has_moved {
             self.leave_round(state);
         }
-        self.has_state = true;
         self.round.reset = None;
-        self.round.number = state.round;
+        if has_moved || !std::mem::replace(&mut self.has_state, true) {
+            self.round.number = state.round;
+        }
         let was_complete = self.round.completed.is_some();
-        let Relisted { joined, changed, waiting, is_listed, untold } =
+        let Relisted { joined, changed, waiting, mut is_listed, untold } =
             self.place_nodes(state, conn, now, plan, room);
         if let [at] = changed[..]
             && self.node_of(conn).is_none()
@@ -90,6 +94,7 @@ impl TrackedRun {
             self.close(conn, writer, now, plan);
         }
         self.tell_removals(&was_in, &is_listed, has_moved, conn, writer, now);
+        self.keep_beside(&mut is_listed, conn, participants);
         self.let_go_of_unlisted(&is_listed, conn);
     }
 
@@ -107,7 +112,9 @@ impl TrackedRun {
         self.begin_round(state.round);
         // A run that is closed stays so, and it was said.
         (self.round.closed, self.round.closed_by) = (closed, closed_by);
-        self.life.nodes.iter_mut().for_each(|node| node.membership = Membership::WaitList);
+        for node in &mut self.life.nodes {
+            (node.membership, node.asks_not_for) = (Membership::WaitList, None);
+        }
     }
 
     /// Puts each node where the state has it that `conn` wrote.
@@ -266,22 +273,45 @@ impl TrackedRun {
         self.found(Finding::new(reason, about, now).seen(evidence));
     }
 
-    /// Nodes that are in no list any more, as `by` wrote it.
+    /// A node that asks for fewer nodes than the round has takes itself out of the list of those that are too many, and
+    /// puts itself there again with the next write, over and over. It is there all the time.
+    fn keep_beside(&mut self, is_listed: &mut [bool], by: ConnId, participants: u32) {
+        let is_full = self.round.group == Some(participants);
+        for (node, is_listed) in self.life.nodes.iter_mut().zip(is_listed) {
+            let is_beside = !*is_listed && is_full && node.membership == Membership::Redundant;
+            // Others may write between the two.
+            let is_it = node.conn == Some(by) || node.asks_not_for == Some(participants);
+            if is_beside && is_it && node.gone.is_none() {
+                *is_listed = true;
+                node.asks_not_for = Some(participants);
+            }
+        }
+    }
+
+    /// Nodes that are in no list any more, as `by` wrote it. Who has finished stays in its round: agents send no heartbeats
+    /// while they wait at the exit barrier, so others take them out of the state.
     fn let_go_of_unlisted(&mut self, is_listed: &[bool], by: ConnId) {
         let mut at = 0;
         let (earlier, left) = (&mut self.life.earlier, &mut self.life.left);
         self.life.nodes.retain(|node| {
-            let stays = is_listed.get(at).copied().unwrap_or(true);
+            let stays = is_listed.get(at).copied().unwrap_or(true) || node.finished && node.is_participant();
             at = at.saturating_add(1);
             if !stays && node.gone.is_some() && earlier.len() < MOST_NODES {
                 earlier.push(FormerNode::of(node));
             }
-            if let (false, None, false, Some(conn)) = (stays, node.gone, node.finished, node.conn)
+            if let (false, None, Some(conn)) = (stays, node.gone, node.conn)
                 && left.len() < MOST_NODES
             {
                 let (id, name, rank) = (node.id.clone(), node.name.clone(), node.rank);
                 let heard = node.evidence(Seen::Heard, None, node.last_heartbeat);
-                left.insert(conn, LeftNode { id, name, rank, heard, is_removed: conn != by });
+                let departure = if node.finished {
+                    Departure::Finished
+                } else if conn == by {
+                    Departure::Own
+                } else {
+                    Departure::Removed
+                };
+                left.insert(conn, LeftNode { id, name, rank, heard, departure });
             }
             stays
         });
@@ -343,7 +373,9 @@ impl TrackedRun {
         }
         let wrote = self.wrote_state(&by, writer, now);
         let reason = if let (Some(_), Some(nodes)) = (self.round.completed, self.round.group) {
-            Reason::ClosedUnfinished { finished: count(self.round.exit.len()), nodes, by }
+            let others = self.still_running().filter(|node| node.conn != Some(conn));
+            let running = Names::of(others.map(TrackedNode::label));
+            Reason::ClosedUnfinished { finished: count(self.round.exit.len()), nodes, by, running }
         } else {
             let expected = self.expected(plan);
             Reason::ClosedIncomplete {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::facts::{Dying, FormerNode};
+use super::facts::{Departure, Dying, FormerNode};
 use super::limits::{MOST_NODES, SETTLE};
 use super::node::Membership;
 use super::tracked::TrackedRun;
@@ -67,7 +67,9 @@ impl TrackedRun {
         if self.node_of(conn).is_none() {
             self.match_by_pid(conn, pid, None);
         }
-        let has_left = self.life.left.remove(&conn).filter(|_| !self.round.exit.contains(&conn));
+        let has_finished = self.round.exit.contains(&conn);
+        let has_left = self.life.left.remove(&conn);
+        let has_left = has_left.filter(|left| !has_finished && left.departure != Departure::Finished);
         if let Some(left) = has_left.filter(|_| self.life.earlier.len() < MOST_NODES) {
             let died = Evidence { seen: Seen::Closed, at: now, ..left.heard };
             self.life.earlier.push(FormerNode {
@@ -79,7 +81,6 @@ impl TrackedRun {
         }
         self.life.strangers.retain(|node| node.conn != Some(conn));
         let is_over = self.round.closed.is_some() || self.round.exit_done.is_some();
-        let has_finished = self.round.exit.contains(&conn);
         if let Some(node) = self.life.nodes.iter_mut().find(|node| node.conn == Some(conn)) {
             node.gone = Some(now);
             node.finished |= has_finished;

@@ -34,7 +34,18 @@ pub(super) struct Master {
     pub(super) port: Option<String>,
 }
 
-/// A node that is in no list of the state, whose agent is connected and has not finished.
+/// How a node came to be in no list of the state while its agent is connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::core::insight) enum Departure {
+    /// It left by itself.
+    Own,
+    /// Another node took it out.
+    Removed,
+    /// It had finished, and others have begun the next round.
+    Finished,
+}
+
+/// A node that is in no list of the state, whose agent is connected.
 #[derive(Debug)]
 pub(in crate::core::insight) struct LeftNode {
     pub(super) id: NodeId,
@@ -42,8 +53,7 @@ pub(in crate::core::insight) struct LeftNode {
     pub(in crate::core::insight) rank: Option<u32>,
     /// When it was heard of last, with its name and its rank.
     pub(in crate::core::insight) heard: Evidence,
-    /// Another node took it out.
-    pub(in crate::core::insight) is_removed: bool,
+    pub(in crate::core::insight) departure: Departure,
 }
 
 /// A node that is in no list of the state any more, and whose agent is gone, or which was in the round before.

@@ -47,8 +47,9 @@ pub(in crate::core::insight) struct TrackedNode {
     pub(in crate::core::insight) stamp: i64,
     pub(in crate::core::insight) gone: Option<Timestamp>,
     pub(in crate::core::insight) finished: bool,
-    /// c10d: the number of nodes of the round with this one, when it joined and did not begin the last call. A node does
-    /// when there are as many as the least that it asks for.
+    /// c10d: a number of nodes for which it does not ask. With this one the round had so many when it joined, and it did not
+    /// begin the last call, as a node does when there are as many as the least that it asks for. Or the complete round has
+    /// so many, and a node beside it does not stay in the list of those that are too many.
     pub(in crate::core::insight) asks_not_for: Option<u32>,
     /// c10d: its connection is not known, and none of the connected agents can be it.
     pub(in crate::core::insight) has_no_agent: bool,

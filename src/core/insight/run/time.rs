@@ -64,7 +64,7 @@ impl TrackedRun {
 
     fn enter_state(&mut self, state: RunState, now: Timestamp) {
         let before = std::mem::replace(&mut self.state, state);
-        self.state_since = now;
+        self.state_since = self.end_of(state).unwrap_or(now);
         self.touch();
         if state.is_over() {
             self.round.over_at.get_or_insert(now);
@@ -100,6 +100,18 @@ impl TrackedRun {
                 self.finds(Reason::RunEnded { processes, ran }, about, ended);
             }
             _ => {}
+        }
+    }
+
+    /// When a run that is over in this way ended: it is noticed later. The native rendezvous tells it at once.
+    fn end_of(&self, state: RunState) -> Option<Timestamp> {
+        match state {
+            _ if self.native.is_some() => None,
+            RunState::Finished => self.round.exit_done,
+            RunState::Closed => self.round.closed,
+            RunState::Gone if self.has_agents() => self.life.all_gone,
+            RunState::Gone | RunState::Ended => self.life.world.ended,
+            _ => None,
         }
     }
 

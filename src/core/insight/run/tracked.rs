@@ -1,6 +1,6 @@
 //! One run: what others read of it, and what changes it beside its traffic.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -135,6 +135,13 @@ impl TrackedRun {
         self.members().saturating_sub(count(dead))
     }
 
+    /// The nodes of the round that have died and not come again, as the state has them until their heartbeats expire.
+    pub(in crate::core::insight) fn lost(&self) -> impl Iterator<Item = &TrackedNode> {
+        let there = self.life.nodes.iter().filter(|node| node.gone.is_none());
+        let there: HashSet<&str> = there.map(|node| node.name.as_str()).collect();
+        self.participants().filter(move |node| node.is_dead() && !there.contains(node.name.as_str()))
+    }
+
     /// The nodes of the round as torch counts them: those that have died, too.
     pub(super) fn members(&self) -> u32 {
         count(self.participants().count()).saturating_add(self.round.let_go)
@@ -217,6 +224,14 @@ impl TrackedRun {
             .nodes
             .iter()
             .find(|node| node.rank == Some(rank) && node.membership == Membership::Participant)
+    }
+
+    /// How many nodes the exit barrier is for. Some of them may have finished and been taken out of the state before a
+    /// restarted server read it; they had told their roles.
+    pub(in crate::core::insight) fn exit_size(&self) -> Option<u32> {
+        let is_of_before = self.round.is_of_before && self.kind == RunKind::C10d;
+        let roles = if is_of_before { count(self.round.roles.len()) } else { 0 };
+        self.round.group.map(|group| group.max(roles))
     }
 
     /// The nodes of the round that have not finished. Whom a restarted server has not heard of may have died meanwhile.
@@ -371,7 +386,8 @@ impl TrackedRun {
     pub(in crate::core::insight) fn found(&mut self, finding: Finding) {
         const MOST: usize = 256;
         if self.findings.len() < MOST {
-            self.findings.push(finding);
+            // The next round may have begun when it is told.
+            self.findings.push(finding.in_round(Some(self.round.number)));
         }
         self.touch();
     }

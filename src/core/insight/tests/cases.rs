@@ -1106,3 +1106,204 @@ fn who_left_a_moment_before_the_end_is_not_dead_when_the_next_job_comes() {
     assert_eq!(lab.texts("run_finished").len(), 1, "{:?}", lab.said);
     assert!(lab.texts("node_died").is_empty(), "{:?}", lab.said);
 }
+
+#[test]
+fn who_closes_a_round_that_was_complete_and_takes_all_out_with_that_has_ended_that_round() {
+    let mut lab = Lab::new();
+    for n in 0..3 {
+        lab.agent(n, "job");
+        lab.cas(n, "job", if n == 2 { "join complete" } else { "join" });
+    }
+    let key = |part: &str| format!("/torch.rendezvous.job.0/{part}");
+    lab.wait(0, &[&key("torchelastic/role_info/2")]);
+    lab.wait(1, &[&key("torchelastic/assigned_ranks/1")]);
+    lab.wait(2, &[&key("MASTER_ADDR")]);
+    lab.pass(60.0);
+    lab.cancel(2);
+    lab.cas(2, "job", "drop:0 drop:1 leave next close");
+    lab.leave(2);
+    lab.pass(0.8);
+    for n in 0..2 {
+        lab.cancel(n);
+        lab.leave(n);
+    }
+    lab.pass(5.0);
+    lab.assert_said(
+        "closed_unfinished",
+        "job round 0: closed by node2 (node rank 2) although none of 3 nodes had finished: it failed or was stopped; \
+         still in the round: node0 (node rank 0) and node1 (node rank 1)",
+    );
+    assert_eq!(lab.texts("closed_incomplete"), [""; 0]);
+    let gave_up = lab.texts("gave_up");
+    assert_eq!(gave_up.len(), 3);
+    assert!(gave_up.iter().all(|said| said.starts_with("job round 0: node")), "{gave_up:?}");
+    assert_eq!((lab.run("job").summary.round, lab.run("job").summary.state), (0, RunState::Closed));
+}
+
+#[test]
+fn what_is_told_after_the_next_round_has_begun_is_said_of_its_own_round() {
+    let mut lab = Lab::new();
+    for n in 0..2 {
+        lab.agent(n, "job");
+        lab.cas(n, "job", if n == 1 { "join complete" } else { "join" });
+    }
+    lab.wait(0, &["/torch.rendezvous.job.0/torchelastic/role_info/1"]);
+    lab.pass(60.0);
+    lab.cancel(0);
+    lab.leave(0);
+    lab.cas(1, "job", "drop:0 leave next");
+    lab.cas(1, "job", "join");
+    lab.pass(3.0);
+    assert_eq!(lab.run("job").summary.round, 1);
+    let gave_up = lab.texts("gave_up");
+    assert!(gave_up[0].starts_with("job round 0: node0 (node rank 0) gave up"), "{gave_up:?}");
+}
+
+#[test]
+fn who_closes_a_complete_round_is_named_with_those_that_go_on() {
+    let mut lab = Lab::new();
+    lab.complete_run("job", 2);
+    lab.pass(5.0);
+    lab.cas(1, "job", "close");
+    lab.leave(1);
+    lab.pass(5.0);
+    lab.assert_said(
+        "closed_unfinished",
+        "job round 0: closed by node1 (node rank 1) although none of 2 nodes had finished: it failed or was stopped; \
+         still in the round: node0 (node rank 0)",
+    );
+    let run = lab.run("job");
+    assert!(run.explanations[0].remedy.contains("at that node's log"), "{}", run.explanations[0].remedy);
+    let nodes = &run.summary.nodes;
+    assert_eq!((nodes.joined, nodes.missing), (1, Some(0)), "nobody is missing in a run that is over");
+}
+
+#[test]
+fn a_node_that_died_while_joining_and_came_again_is_not_gone() {
+    let mut lab = Lab::expecting(5, 5);
+    for n in 0..3 {
+        lab.agent(n, "job");
+        lab.cas(n, "job", "join");
+    }
+    lab.leave(1);
+    lab.leave(2);
+    lab.pass(3.0);
+    assert_eq!(lab.run("job").summary.nodes.gone, 2);
+    // Its new process, while the state has the old one, too.
+    lab.connect(11, "10.77.0.11", 2001);
+    lab.ping(11);
+    lab.first_cas(11, "job");
+    lab.cas(11, "job", "join");
+    lab.pass(1.0);
+    let run = lab.run("job");
+    assert_eq!(
+        (run.summary.nodes.joined, run.summary.nodes.gone, run.summary.nodes.missing),
+        (2, 1, Some(3))
+    );
+    let missing: Vec<_> = run.missing.iter().filter_map(|node| node.name.as_deref()).collect();
+    assert_eq!(missing, ["node2"]);
+}
+
+#[test]
+fn a_run_is_over_since_its_last_connection_closed_and_not_since_that_was_noticed() {
+    let since = |lab: &Lab, run: &str| (lab.run(run).summary.state, lab.run(run).summary.state_since);
+    let mut lab = Lab::new();
+    lab.complete_run("job", 2);
+    lab.until(5.0);
+    (0..2).for_each(|n| lab.leave(n));
+    lab.until(9.0);
+    assert_eq!(since(&lab, "job"), (RunState::Gone, 5.0));
+
+    let mut lab = Lab::new();
+    for n in 0..2 {
+        lab.worker(n, "10.0.0.1");
+        lab.publish(n, n, 2);
+    }
+    lab.until(5.0);
+    (0..2).for_each(|n| lab.leave(n));
+    lab.until(9.0);
+    assert_eq!(since(&lab, "store:29500"), (RunState::Ended, 5.0));
+
+    let mut lab = Lab::new();
+    lab.pauses = vec![2000];
+    lab.complete_run("job", 1);
+    lab.until(5.0);
+    lab.reach_exit(0, "job", true);
+    lab.until(9.0);
+    assert_eq!(since(&lab, "job"), (RunState::Finished, 5.0));
+}
+
+#[test]
+fn a_node_that_asks_for_fewer_nodes_than_a_complete_round_has_is_told() {
+    let settings = Settings { explain_after: std::time::Duration::from_secs(3), ..Settings::default() };
+    let mut lab = Lab::with(settings, StaleKeyConfig::default());
+    lab.complete_run("job", 3);
+    lab.agent(3, "job");
+    for _ in 0..40 {
+        // As long as it takes to ask and to be answered.
+        lab.cas(3, "job", "redundant");
+        lab.pass(0.07);
+        lab.cas(3, "job", "leave");
+        lab.pass(0.07);
+        assert_eq!(lab.run("job").summary.nodes.redundant, 1);
+    }
+    lab.assert_said(
+        "left_over",
+        "job round 0: node3 has waited 3.1 s beside a complete round of 3 nodes, and asks for fewer",
+    );
+    assert!(lab.run("job").explanations[0].remedy.contains("the same --nnodes"));
+    lab.leave(3);
+    lab.pass(1.0);
+    assert_eq!(lab.run("job").summary.nodes.redundant, 0);
+}
+
+#[test]
+fn a_job_whose_nodes_have_two_ids_is_told_with_both() {
+    let mut lab = Lab::expecting(3, 3);
+    for (n, run) in [(0, "train"), (1, "train"), (2, "trian")] {
+        lab.agent(n, run);
+        lab.cas(n, run, "join");
+    }
+    lab.pass(33.0);
+    let said = lab.texts("nodes_missing");
+    assert!(said.iter().any(|said| said.contains("; not complete either: run trian (node2)")), "{said:?}");
+    assert!(
+        said.iter().any(|said| said.contains("; not complete either: run train (node0 and node1)")),
+        "{said:?}"
+    );
+    for run in ["train", "trian"] {
+        assert!(lab.run(run).explanations[0].remedy.contains("same --rdzv-id"));
+    }
+
+    // Two jobs of which each misses more than the other has.
+    let mut lab = Lab::expecting(4, 4);
+    for (n, run) in [(0, "one"), (1, "one"), (2, "other")] {
+        lab.agent(n, run);
+        lab.cas(n, run, "join");
+    }
+    lab.pass(33.0);
+    assert!(lab.texts("nodes_missing").iter().all(|said| !said.contains("not complete either")));
+}
+
+#[test]
+fn the_list_of_runs_tells_that_ranks_wait_for_a_key_of_the_program() {
+    let mut lab = Lab::new();
+    for n in 0..2 {
+        lab.worker(n, "10.0.0.1");
+        lab.publish(n, n, 2);
+    }
+    lab.set(0, "/default_pg/0//epoch-1", b"1");
+    lab.wait(1, &["/default_pg/0//epoch_1"]);
+    let notes = |lab: &Lab| {
+        let run = &lab.insight.list(2, lab.now).runs[0];
+        assert_eq!(run.explanation, None, "nothing may be wrong");
+        run.notes
+    };
+    lab.pass(20.0);
+    assert_eq!(notes(&lab), 0, "it may be a short wait");
+    lab.pass(15.0);
+    assert_eq!(notes(&lab), 1);
+    lab.set(0, "/default_pg/0//epoch_1", b"1");
+    lab.pass(3.0);
+    assert_eq!(notes(&lab), 0);
+}

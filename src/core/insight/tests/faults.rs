@@ -1819,7 +1819,7 @@ fn faults_of_backends() {
             },
             code: "nodes_missing",
             says: &["1 of 2 nodes has joined and waited", "; gone: node1 (2 by"],
-            remedy: "look why the nodes that are gone ended",
+            remedy: "look why the node that is gone ended",
             within: WAIT,
             never: &["been missing", "is it scheduled"],
         },

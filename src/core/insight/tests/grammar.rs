@@ -63,6 +63,10 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
     let (text, from, waited) = (|| "a".to_owned(), ExpectedFrom::Flag, time());
     let (some, others) = (|| names(n), || names(m));
     let (some_of_many, at_least_one) = (n < m, n.max(1));
+    let left_over = |staying, redundant, fewer| {
+        let (group, left_over) = (n, names(m));
+        Reason::LeftOver { group, left_over, staying, redundant, fewer, waited }
+    };
     let mut all = vec![
         Reason::RunStarted { who: text(), expected: Some(at_least_one), from: Some(from) },
         Reason::RunStarted { who: text(), expected: None, from: None },
@@ -137,8 +141,9 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         },
         Reason::TwoJobs { first: text(), second: text(), evidence: text() },
         Reason::TwoBackends { first: text(), second: text() },
-        Reason::LeftOver { group: n, left_over: others(), staying: names(0), redundant: true, waited },
-        Reason::LeftOver { group: n, left_over: others(), staying: some(), redundant: false, waited },
+        left_over(names(0), true, true),
+        left_over(names(0), true, false),
+        left_over(some(), false, false),
         Reason::NnodesDiffer { newcomers: some(), group: m, other: text() },
         Reason::WorldSizesDiffer {
             rank: 0,
@@ -204,7 +209,10 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         all.push(Reason::PodsMissing { announced, expected, missing: names(m - n), waited });
         all.push(Reason::PodsMissing { announced, expected, missing: names(0), waited });
         all.push(Reason::FewerThanExpected { formed: n, expected, from, left_over: others() });
-        all.push(Reason::ClosedUnfinished { finished: n, nodes: m, by: text() });
+        for running in [0, 1, m - n] {
+            let running = names(running);
+            all.push(Reason::ClosedUnfinished { finished: n, nodes: m, by: text(), running });
+        }
         all.push(Reason::ExitBarrier {
             arrived: n,
             nodes: Some(m),
@@ -215,7 +223,8 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         for (missing, gone) in [(0, 0), (1, 0), (m - n, 0), (0, 1), (0, m - n)] {
             let (missing, gone) = (names(missing), names(gone));
             let (expected, from, present) = (Some(expected), Some(from), names(at_least_one));
-            all.push(Reason::NodesMissing { joined, expected, from, missing, gone, present, waited });
+            let apart = names(0);
+            all.push(Reason::NodesMissing { joined, expected, from, missing, gone, present, apart, waited });
         }
     }
     let (expected, from, missing) = (None, None, names(0));
@@ -226,6 +235,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         missing,
         gone: others(),
         present: names(at_least_one),
+        apart: names(0),
         waited,
     });
     for whereabouts in whereabouts(n) {

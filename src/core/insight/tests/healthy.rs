@@ -426,3 +426,62 @@ fn a_run_finishes_without_a_node_that_was_taken_out_of_the_round() {
     lab.pass(2.0);
     assert!(lab.texts("run_finished")[0].contains("2 nodes"), "{:?}", lab.said);
 }
+
+#[test]
+fn nodes_that_have_finished_are_of_the_round_after_others_have_taken_them_out() {
+    let mut lab = Lab::new();
+    lab.complete_run("job", 3);
+    lab.pass(5.0);
+    lab.reach_exit(0, "job", false);
+    lab.reach_exit(1, "job", false);
+    for _ in 0..5 {
+        lab.pass(5.0);
+        lab.cas(2, "job", "");
+    }
+    // They wait on the connection of their heartbeats.
+    lab.cas(2, "job", "drop:0 drop:1");
+    lab.pass(2.0);
+    let run = lab.run("job");
+    assert_eq!((run.summary.nodes.joined, run.summary.nodes.missing), (3, Some(0)));
+    assert_eq!(run.summary.exit.expect("a barrier").arrived, 2);
+    let mut who: Vec<&str> = run.waits.iter().filter_map(|wait| wait.who.as_deref()).collect();
+    who.sort_unstable();
+    assert_eq!(who, ["node0 (node rank 0)", "node1 (node rank 1)"]);
+    assert_eq!(lab.complaints(), [""; 0]);
+
+    lab.restart(1.0, &[]);
+    lab.pass(3.0);
+    let exit = lab.run("job").summary.exit.expect("a barrier");
+    assert_eq!((exit.arrived, exit.expected), (2, Some(3)), "as the roles say that the nodes had told");
+    lab.reach_exit(2, "job", true);
+    lab.pass(1.0);
+    assert_eq!(lab.texts("run_finished").len(), 1);
+
+    let mut lab = Lab::new();
+    lab.complete_run("job", 3);
+    lab.reach_exit(0, "job", false);
+    lab.reach_exit(1, "job", false);
+    lab.pass(16.0);
+    lab.cas(2, "job", "drop:0 drop:1");
+    lab.pass(1.0);
+    lab.leave(2);
+    lab.pass(3.0);
+    let died = "job round 0: node2 (node rank 2) died, failed or was stopped: the connection closed after the round was \
+                complete; 2 nodes left";
+    lab.assert_said("node_died", died);
+    let nodes = lab.run("job").summary.nodes;
+    assert_eq!((nodes.joined, nodes.gone, nodes.missing), (2, 1, Some(1)));
+
+    let mut lab = Lab::new();
+    lab.complete_run("job", 3);
+    for n in 0..2 {
+        lab.reach_exit(n, "job", false);
+    }
+    lab.pass(16.0);
+    lab.cas(2, "job", "drop:0 drop:1");
+    lab.reach_exit(2, "job", true);
+    (0..3).for_each(|n| lab.leave(n));
+    lab.pass(5.0);
+    let summary = lab.run("job").summary;
+    assert_eq!((summary.state, summary.nodes.joined), (RunState::Finished, 3));
+}

@@ -63,9 +63,10 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 missing: names(&["train-llm-2"]),
                 gone: names(&[]),
                 present: names(&["train-llm-0", "train-llm-1", "train-llm-3"]),
+                apart: names(&[]),
                 waited: secs(41.0),
             },
-            "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or have a known rank. Else the sentence names the nodes that are there. Nodes that had joined and died, or were taken out, are told apart: `gone`.",
+            "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or have a known rank. Else the sentence names the nodes that are there. Nodes that had joined and died, or were taken out, are told apart: `gone`. Other c10d runs on the same store that are not complete either are named if all of them together have as many nodes as each expects: it may be one job, with a slip in an id.",
         ),
         (
             Reason::RoundNotComplete {
@@ -295,9 +296,10 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 left_over: names(&["train-llm-2"]),
                 staying: Names::default(),
                 redundant: false,
+                fewer: false,
                 waited: secs(30.0),
             },
-            "Nodes stay in the wait list, or beyond the maximum, beside a complete round. If members of the round are among them, those that are still in it are named.",
+            "Nodes stay in the wait list, or beyond the maximum, beside a complete round, or ask for fewer nodes than it has. If members of the round are among them, those that are still in it are named.",
         ),
         (
             Reason::WorldSizesDiffer {
@@ -343,7 +345,16 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "The first node whose join time-out ended closed the run. torchrun tells the others only that it is closed.",
         ),
         (
-            Reason::ClosedUnfinished { finished: 0, nodes: 4, by: "train-llm-0".into() },
+            Reason::ClosedUnfinished {
+                finished: 0,
+                nodes: 4,
+                by: "train-llm-2 (node rank 2)".into(),
+                running: names(&[
+                    "train-llm-0 (node rank 0)",
+                    "train-llm-1 (node rank 1)",
+                    "train-llm-3 (node rank 3)",
+                ]),
+            },
             "An agent closed the run after a failure, or because it was stopped.",
         ),
         (Reason::RunRestarted {}, "A run that had finished has a client again under the same id."),

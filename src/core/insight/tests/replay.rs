@@ -216,7 +216,7 @@ fn an_elastic_run_with_a_death_a_newcomer_and_the_deadlock() {
             ),
             (
                 117.5,
-                "elastic1 round 2: closed by node3 (node rank 2) although none of 3 nodes had finished: it failed or was stopped",
+                "elastic1 round 2: closed by node3 (node rank 2) although none of 3 nodes had finished: it failed or was stopped; still in the round: node2 (node rank 1) and node0 (node rank 0)",
             ),
             (
                 119.0,

@@ -143,7 +143,9 @@ impl RunOf<'_> {
             "node_died" | "node_died_joining" => {
                 self.all(&names(facts, "nodes"), is_dead, "is alive")?;
                 let left = number(facts, if said.code == "node_died" { "left" } else { "joined" });
-                self.were(left, |moment, it| it.is_alive && self.is_part(moment, it), "not so many are left")
+                // Those that have finished are of the round, also when others have taken them out of the state.
+                let is_of_it = |moment: &Moment, it: &AgentNow| it.has_finished || self.is_part(moment, it);
+                self.were(left, |moment, it| it.is_alive && is_of_it(moment, it), "not so many are left")
             }
             "node_cut_off" => {
                 let relays: Vec<Option<usize>> =

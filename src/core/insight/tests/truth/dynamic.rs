@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::super::lab::Lab;
 use super::complete::{Cause, Due, LOOKED, named};
 use super::{Checked, Past, Schedule, World, agree, names, number, play_all, played, text, yes};
-use crate::api::Explanation;
+use crate::api::{Explanation, Wait};
 use crate::core::insight::{Expectation, Settings};
 use crate::core::store::StaleKeyConfig;
 
@@ -117,6 +117,16 @@ impl Moment {
     fn count(&self, place: Place) -> usize {
         self.there(place).count()
     }
+
+    /// Whether it is of the round: those that wait at the exit barrier are, also when others have taken them out.
+    fn has(&self, agent: &Agent) -> bool {
+        agent.place == Place::In || agent.phase == Phase::AtExit { round: self.round.number }
+    }
+
+    /// Those of the round that are there.
+    fn left(&self) -> usize {
+        self.agents.iter().filter(|agent| agent.connected && self.has(agent)).count()
+    }
 }
 
 struct Truth {
@@ -172,7 +182,9 @@ impl Truth {
             // The state of those that have all gone was dropped.
             self.lab.forget_state("job");
             self.now.round = Round::default();
-            self.now.agents.iter_mut().for_each(|agent| (agent.place, agent.rank) = (Place::Nowhere, None));
+            for agent in &mut self.now.agents {
+                (agent.place, agent.rank, agent.phase) = (Place::Nowhere, None, Phase::Joins);
+            }
         }
         self.lab.first_cas(conn, "job");
         let at = self.seconds();
@@ -360,7 +372,8 @@ impl Truth {
             return match place {
                 Place::Waits => self.beat(n),
                 _ if there < max => self.write(n, "wait"),
-                Place::Redundant => self.beat(n),
+                Place::Redundant if there == max => self.beat(n),
+                Place::Redundant => self.write(n, "leave"),
                 _ => self.write(n, "redundant"),
             };
         }
@@ -670,7 +683,7 @@ impl World for Truth {
                 for node in &nodes {
                     self.all(at - 1.0, std::slice::from_ref(node), |_, agent| agent.connected)?;
                 }
-                any(&|m| m.count(Place::In) == left, "not so many left")
+                any(&|m| m.left() == left, "not so many left")
             }
             "node_removed" => {
                 let (nodes, left) = (names(facts, "nodes"), number(facts, "left"));
@@ -680,7 +693,7 @@ impl World for Truth {
                 self.all(at, &nodes, is_silent)?;
                 self.all(at, &[text(facts, "by").into()], |_, agent| agent.acts || !agent.connected)?;
                 // The one that wrote it may join with that, and another after it.
-                any(&|m| (left..=left + 2).contains(&m.count(Place::In)), "not so many left")
+                any(&|m| (left..=left + 2).contains(&m.left()), "not so many left")
             }
             "no_heartbeat" => {
                 let is_silent = |_: &Moment, agent: &Agent| {
@@ -698,6 +711,7 @@ impl World for Truth {
                 any(&|m| m.round.closed_by.is_some_and(|n| by.contains(&n)), "not by that one")?;
                 if said.code == "closed_unfinished" {
                     let finished = number(facts, "finished");
+                    self.all(at, &names(facts, "running"), |m, agent| agent.connected && m.has(agent))?;
                     return any(&|m| m.round.exited == finished, "not so many have");
                 }
                 let is_missing = |_: &Moment, agent: &Agent| agent.place != Place::In;
@@ -782,9 +796,21 @@ impl World for Truth {
         }
         let joined = nodes.joined as usize;
         // Who has finished has left nobody alone.
-        let is_counted = |agent: &&Agent| agent.place == Place::In && (agent.connected || agent.finished);
+        let is_counted = |agent: &&Agent| moment.has(agent) && (agent.connected || agent.finished);
         let counted = moment.agents.iter().filter(is_counted).count();
         yes(joined == counted, &format!("{joined} are joined"))?;
+        let is_lost = |agent: &&Agent| agent.place == Place::In && !agent.connected && !agent.finished;
+        let is_back = |host: usize| moment.agents.iter().any(|agent| agent.connected && agent.host == host);
+        let lost = moment.agents.iter().filter(is_lost);
+        let (all, for_good) = (lost.clone().count(), lost.filter(|lost| !is_back(lost.host)).count());
+        let gone = nodes.gone as usize;
+        yes((for_good..=all).contains(&gone), &format!("{gone} are gone"))?;
+        let waits = |agent: &&Agent| agent.connected && matches!(agent.phase, Phase::AtExit { .. });
+        for waiting in moment.agents.iter().filter(waits) {
+            let is_it = |wait: &&Wait| wait.pid == Some(1000 + waiting.conn);
+            let who = run.waits.iter().find(is_it).and_then(|wait| wait.who.as_deref()).unwrap_or_default();
+            yes(!who.starts_with("process"), &format!("who waits at the exit barrier is called {who}"))?;
+        }
         for missing in run.missing.iter().filter_map(|missing| missing.name.as_ref()) {
             let called = self.called(missing)?;
             let is_there = |&n: &usize| {

@@ -202,7 +202,7 @@ fn agree(lab: &Lab, run: &Run) -> Checked {
     let figures = lab.insight.figures(lab.now);
     let is_it = |figures: &&RunFigures| figures.summary.run_id == run.summary.run_id;
     let figures = figures.iter().find(is_it).ok_or("the metrics do not have it")?;
-    let without = |summary: &RunSummary| RunSummary { explanation: None, ..summary.clone() };
+    let without = |summary: &RunSummary| RunSummary { explanation: None, notes: 0, ..summary.clone() };
     yes(figures.summary == without(&run.summary), "the metrics show another state")?;
     let complaints = run.explanations.iter().filter(|said| said.severity > Severity::Info).count();
     let counted: u32 = figures.complaints.values().sum();
