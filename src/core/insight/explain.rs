@@ -490,7 +490,7 @@ fn duplicates(claims: BTreeMap<Claim, Vec<Clash>>) -> Option<Finding> {
 
 /// Who waits at a barrier of the native rendezvous, and for whom.
 fn barrier_waits(open: &OpenBarrier, now: Timestamp) -> Finding {
-    let OpenBarrier { name, size, arrived, there, missing, since } = open;
+    let OpenBarrier { name, size, arrived, there, silent, missing, since } = open;
     let reason = Reason::BarrierWaits {
         barrier: name.to_string(),
         arrived: *arrived,
@@ -502,3 +502,4 @@ fn barrier_waits(open: &OpenBarrier, now: Timestamp) -> Finding {
     let came = there.iter().map(|who| Evidence::by_name(Seen::Joined, who.clone(), *since));
     Finding::new(reason, name.to_string(), *since).seen(came)
 }
+        silent: Names::of(silent.iter().cloned()),

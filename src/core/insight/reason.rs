@@ -271,7 +271,16 @@ pub enum Reason {
     /// A node of a native run waits for the rank of another.
     WaitsForRank { node: String, holder: String, waited: Elapsed },
     /// Participants wait at a barrier of the native rendezvous.
-    BarrierWaits { barrier: String, arrived: u32, size: u32, there: Names, missing: Names, waited: Elapsed },
+    BarrierWaits {
+        barrier: String,
+        arrived: u32,
+        size: u32,
+        there: Names,
+        missing: Names,
+        /// Who has arrived, and is not heard from any more.
+        silent: Names,
+        waited: Elapsed,
+    },
     /// What the native rendezvous reports.
     #[serde(untagged)]
     Rendezvous(Said),

@@ -305,12 +305,14 @@ impl Reason {
                     "{nodes} {are} lost with {link} of {links}, away for longer than --link-grace; {left} left"
                 )
             }
-            Self::BarrierWaits { barrier, arrived, size, there, missing, waited } => {
+            Self::BarrierWaits { barrier, arrived, size, there, missing, silent, waited } => {
                 let there = if there.is_empty() { String::new() } else { format!(" ({there})") };
-                let missing =
-                    if missing.is_empty() { String::new() } else { format!("; missing: {missing}") };
+                let (missing, silent) = (
+                    if_any("; missing: ", missing),
+                    if_any("; arrived, and not heard from any more: ", silent),
+                );
                 format!(
-                    "the barrier `{barrier}`: {arrived} of {size} {} arrived{there} and waited {waited}{missing}",
+                    "the barrier `{barrier}`: {arrived} of {size} {} arrived{there} and waited {waited}{missing}{silent}",
                     if *arrived == 1 { "has" } else { "have" }
                 )
             }

@@ -112,6 +112,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             size: n + m,
             there: names(n),
             missing: names(m),
+            silent: names(m - n.min(m)),
             waited,
         },
         Reason::StateDropped { run_id: text(), waiters: m as usize, waited },

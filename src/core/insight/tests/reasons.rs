@@ -438,9 +438,10 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 size: 3,
                 there: names(&["train-llm-0", "train-llm-1"]),
                 missing: names(&["train-llm-2"]),
+                silent: names(&[]),
                 waited: secs(30.0),
             },
-            "Participants wait at a barrier of the native rendezvous (`rallypoint barrier`). Who is missing is known if the members were given.",
+            "Participants wait at a barrier of the native rendezvous (`rallypoint barrier`). Who is missing is known if the members were given. Who has arrived, and whose connection closed more than 3 s ago, is told apart.",
         ),
     ]
 }
