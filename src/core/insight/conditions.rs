@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::expect::Plan;
-use super::missing::{ANNOUNCED, is_gone, missing};
+use super::missing::{ANNOUNCED, is_gone, missing, turned_away};
 use super::reason::{Evidence, Finding, Names, Reason};
 use super::run::{Membership, TrackedNode, TrackedRun};
 use crate::api::{Expected, MissingNode, RunKind, RunState, Seen};
@@ -214,6 +214,10 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Find
             expected: gate.nodes.min,
             missing: Names::of(gate.missing.iter().map(label)),
             waited: Elapsed(now.since(gate.since)),
+        // They are told with those that were turned away.
+        let turned_away = |rank| turned_away(gate, rank);
+        let missing = gate.missing.iter().filter(|missing| turned_away(missing.node_rank).is_none());
+        let refused = gate.missing.iter().filter_map(|missing| turned_away(missing.node_rank));
         };
         hold(String::new(), reason, gate.since);
     }

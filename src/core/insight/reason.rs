@@ -33,7 +33,14 @@ pub enum Reason {
     /// Every process of a run without agents has ended.
     RunEnded { processes: u32, ran: Elapsed },
     /// Pods have not announced themselves, and those that have are held back.
-    PodsMissing { announced: u32, expected: u32, missing: Names, waited: Elapsed },
+    PodsMissing {
+        announced: u32,
+        expected: u32,
+        missing: Names,
+        /// Pods that announced themselves and were turned away.
+        refused: Names,
+        waited: Elapsed,
+    },
     /// Pods have different versions of PyTorch.
     TorchVersionsDiffer { versions: String },
     /// Nodes have not joined.

@@ -23,6 +23,9 @@ impl Reason {
                 "tell the server how many are expected (rallypoint ctl expect RUN N, or serve --nodes), and look which \
                  pods have not started, do not reach this server, or have another --nnodes or --rdzv-id"
             }
+            Self::PodsMissing { missing, refused, .. } if missing.is_empty() && !refused.is_empty() => {
+                "start the pods that were turned away with the number of nodes that the others have, each with its own rank"
+            }
             Self::PodsMissing { missing, .. } => for_each(
                 missing,
                 "look at the missing pod: is it scheduled, has its image come, does it reach this server's admin port?",

@@ -195,13 +195,17 @@ impl Reason {
     /// Nodes and pods that have not come, or came late, or are too many.
     fn missing(&self) -> Option<String> {
         Some(match self {
-            Self::PodsMissing { announced, expected, missing, waited } => {
-                let n = expected.saturating_sub(*announced) as usize;
+            Self::PodsMissing { announced, expected, missing, refused, waited } => {
+                let n = (expected.saturating_sub(*announced) as usize).saturating_sub(refused.count());
                 let who = if missing.count() == n { missing.to_string() } else { n.to_string() };
                 let (pods, have) = (counted(*expected, "pod", "pods"), has(*announced as usize));
                 let themselves = if *announced == 1 { "itself" } else { "themselves" };
                 let there = format!("{announced} of {pods} {have} announced {themselves}");
-                format!("{there}; {who} {} been missing for {waited}", has(n))
+                let refused = if_any("; turned away: ", refused);
+                match n {
+                    0 => format!("{there} and waited {waited}{refused}"),
+                    n => format!("{there}; {who} {} been missing for {waited}{refused}", has(n)),
+                }
             }
             Self::NodesMissing { joined, expected: Some(expected), from, missing, gone, present, waited } => {
                 let (there, are) = (of_expected(*joined, Some(*expected)), has(*joined as usize));

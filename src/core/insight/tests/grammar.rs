@@ -202,8 +202,10 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
     }
     if some_of_many {
         let (announced, joined, expected) = (n, n, m);
-        all.push(Reason::PodsMissing { announced, expected, missing: names(m - n), waited });
-        all.push(Reason::PodsMissing { announced, expected, missing: names(0), waited });
+        for (missing, refused) in [(m - n, 0), (0, 0), (0, m - n)] {
+            let (missing, refused) = (names(missing), names(refused));
+            all.push(Reason::PodsMissing { announced, expected, missing, refused, waited });
+        }
         all.push(Reason::FewerThanExpected { formed: n, expected, from, left_over: others() });
         all.push(Reason::ClosedUnfinished { finished: n, nodes: m, by: text() });
         all.push(Reason::ExitBarrier {

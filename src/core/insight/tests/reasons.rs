@@ -46,10 +46,11 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 announced: 3,
                 expected: 4,
                 missing: names(&["pod train-llm-2 with rank 2"]),
+                refused: names(&[]),
                 waited: secs(41.0),
             },
             "Pods are held back before PyTorch starts in them (`rallypoint run`, `wait --nodes`), because others have not \
-             announced themselves.",
+             announced themselves, or were turned away.",
         ),
         (
             Reason::TorchVersionsDiffer { versions: "2.14.0 (train-llm-1), 2.15.0 (train-llm-0)".into() },
