@@ -380,8 +380,13 @@ impl Look<'_> {
             else {
                 continue;
             };
+            let gathers = |run: &TrackedRun| matches!(run.state(), RunState::Joining | RunState::LastCall);
+            // Two jobs that lack nobody may well have one id: `none` is that of all that are given none.
             let is_other = |other: &&TrackedRun| {
-                other.key().port().is_some() && other.key().id() == Some(id) && !other.agents().is_empty()
+                other.key().port().is_some()
+                    && other.key().id() == Some(id)
+                    && !other.agents().is_empty()
+                    && (gathers(run) || gathers(other))
             };
             let Some(other) = self.jobs.runs.values().find(is_other) else { continue };
             hold(
