@@ -308,7 +308,11 @@ impl Said {
     pub(in crate::core::insight) fn of(fact: &Fact) -> Self {
         Self {
             code: fact.code(),
-            severity: if fact.is_warning() { Severity::Warning } else { Severity::Info },
+            severity: match (fact.is_error(), fact.is_warning()) {
+                (true, _) => Severity::Error,
+                (false, true) => Severity::Warning,
+                (false, false) => Severity::Info,
+            },
             waiting: false,
             is_predicate: !fact.begins_with_a_node(),
             text: fact.to_string(),

@@ -307,7 +307,7 @@ fn facts(n: u32, m: u32) -> Vec<Fact> {
     let label = |text: &str| Label::new(text).expect("a label");
     let who = || Who { name: label("a"), address: label("10.0.0.3") };
     let long = time().0;
-    let broken = |why| Fact::Broken { round: 3, why };
+    let broken = |why| Fact::Broken { round: 3, why, left: 2 };
     let refused = |why| Fact::Refused { who: who(), why };
     let run = || crate::core::ids::RunId::new(b"r");
     let differing = || Difference { what: "min_nodes", settled: n.to_string(), wanted: m.to_string() };

@@ -454,7 +454,7 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
     use crate::core::rendezvous::{Break, Fact, RunRefusal, Who};
     let label = |text: &str| Label::new(text).expect("a label");
     let who = || Who { name: label("train-llm-2"), address: label("10.0.0.3") };
-    let broken = |why| Fact::Broken { round: 3, why };
+    let broken = |why| Fact::Broken { round: 3, why, left: 2 };
     let seconds = Duration::from_secs;
     let all = [
         (
