@@ -16,8 +16,8 @@ pub(super) fn of_run(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Findi
         let expected = run.expected(plan);
         let announced = missing(run, plan, expected).into_iter().filter(|node| node.known_from == ANNOUNCED);
         let announced: Vec<String> = announced.filter_map(|node| node.name).collect();
-        let held = run.native_waits(&announced, now).into_iter().chain(run.native_spares(now));
-        return held.chain(ranks_ended(run, now)).collect();
+        let waits = run.native_waits(&announced, now).into_iter().chain(run.native_expires(now));
+        return waits.chain(run.native_spares(now)).chain(ranks_ended(run, now)).collect();
     }
     let mut held = joining(run, plan, now);
     if let (Some(completed), Some(group), false) =

@@ -171,6 +171,8 @@ pub(in crate::core::insight) struct Native {
     pub(super) store: Option<u16>,
     /// The store in which those met that are known. While the next round forms it is still the last one's.
     pub(super) met_at: Option<u16>,
+    /// Since when it is known that the round that forms is to be given up soon, and what it needs.
+    pub(super) expiring: Option<(Timestamp, String)>,
     /// When the round that forms is given up.
     pub(in crate::core::insight) closes_at: Option<Timestamp>,
     /// What the round that forms waits for, and since when.

@@ -65,6 +65,10 @@ impl TrackedRun {
         };
         self.round.let_go = if forms { 0 } else { snapshot.let_go };
         self.fold_native_nodes(snapshot, forms);
+        let expiring = snapshot.expiring.clone().filter(|_| forms).map(|missing| {
+            let before = self.native.as_ref().and_then(|native| native.expiring.as_ref());
+            (before.map_or(now, |(since, _)| *since), missing)
+        });
         let met_at = store.or_else(|| self.native.as_ref()?.met_at);
         let (min, max) = (terms.min_nodes, terms.max_nodes);
         let needed = if min == max { min.to_string() } else { format!("{min} to {max}") };
@@ -74,6 +78,7 @@ impl TrackedRun {
         let waits = format!("{joined} of {needed} {nodes} {have} joined; {}", snapshot.reason);
         self.native = Some(Native {
             state,
+            expiring,
             closes_at: snapshot.deadline.filter(|_| forms).map(|left| now + left),
             expected: Expected { min, max, source: ExpectedFrom::Join },
             store,
@@ -210,6 +215,15 @@ impl TrackedRun {
     /// When the nodes that are there joined.
     fn native_joins(&self) -> impl Iterator<Item = Evidence> {
         self.participants().map(|node| node.evidence(Seen::Joined, None, node.joined))
+    }
+
+    /// The round that forms is to be given up soon.
+    pub(in crate::core::insight) fn native_expires(&self, now: Timestamp) -> Option<Finding> {
+        let native = self.native.as_ref()?;
+        let ((since, missing), closes_at) = native.expiring.as_ref().zip(native.closes_at)?;
+        let (round, left) = (self.round.number, closes_at.since(now));
+        let said = Said::of(&Fact::Expiring { round, left, missing: missing.clone() });
+        Some(Finding::new(Reason::Rendezvous(said), format!("round {round}"), *since))
     }
 
     /// What the round waits for, in the words of the rendezvous, with the pods that announced themselves and are not there.
