@@ -11,7 +11,7 @@ use super::node::{Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::World;
 use crate::api::{ExitCounts, Expected, ExpectedFrom, MissingNode, RunState, Seen, Severity};
-use crate::core::ids::{Elapsed, Timestamp, count};
+use crate::core::ids::{Elapsed, Label, Timestamp, count};
 use crate::core::insight::reason::{Evidence, Finding, Names, Reason, Said, Unit};
 use crate::core::rendezvous::{Break, Fact, Fate, NodeSnapshot, NodeState, RoundState, RunSnapshot, Who};
 
@@ -137,6 +137,7 @@ impl TrackedRun {
             .into_iter()
             .map(|node| (node.node_id(), (node.membership, node.joined)))
             .collect();
+        let names = SharedNames::of(snapshot);
         let mut joined = Vec::new();
         for seen in &snapshot.nodes {
             let (membership, rank) = match seen.state {
@@ -158,7 +159,7 @@ impl TrackedRun {
             }
             self.life.nodes.push(TrackedNode {
                 id: NodeId::Native { node: seen.node.clone(), info: seen.info.clone() },
-                name: seen.info.name.to_string(),
+                name: names.shown(&seen.info.name, &seen.info.address),
                 conn: None,
                 peer: None,
                 pid: None,
@@ -214,7 +215,7 @@ impl TrackedRun {
 
     /// When the nodes that are there joined.
     fn native_joins(&self) -> impl Iterator<Item = Evidence> {
-        self.participants().map(|node| node.evidence(Seen::Joined, None, node.joined))
+        self.participants().map(|node| Evidence::by_name(Seen::Joined, node.told(), node.joined))
     }
 
     /// The round that forms is to be given up soon.
@@ -302,8 +303,27 @@ pub(in crate::core::insight) fn shown_by(fact: &Fact, now: Timestamp) -> Vec<Evi
 
 /// Whether a node of the last round is alive, and was told to join again.
 fn is_on_its_way(node: &NodeSnapshot) -> bool {
-    const HEARD_OF: Duration = Duration::from_secs(10);
-    matches!(node.state, NodeState::InRound { .. }) && node.silent.is_none_or(|silent| silent < HEARD_OF)
+    matches!(node.state, NodeState::InRound { .. }) && !node.is_late
+}
+
+/// Names that several nodes of a run have: they are told with their addresses.
+struct SharedNames<'s>(HashSet<&'s str>);
+
+impl<'s> SharedNames<'s> {
+    fn of(snapshot: &'s RunSnapshot) -> Self {
+        let nodes = snapshot.nodes.iter().map(|node| (node.info.name.as_str(), node.info.address.as_str()));
+        let absent =
+            snapshot.absent.iter().map(|absent| (absent.who.name.as_str(), absent.who.address.as_str()));
+        let mut addresses: HashMap<&str, &str> = HashMap::new();
+        let is_shared =
+            |(name, address): &(&'s str, &'s str)| *addresses.entry(*name).or_insert(*address) != *address;
+        Self(nodes.chain(absent).filter(is_shared).map(|(name, _)| name).collect())
+    }
+
+    /// The name of a node for people.
+    fn shown(&self, name: &Label, address: &Label) -> String {
+        if self.0.contains(name.as_str()) { format!("{name} at {address}") } else { name.to_string() }
+    }
 }
 
 /// The moment that lies this long before `now`.
@@ -318,20 +338,27 @@ fn are_exiting(snapshot: &RunSnapshot) -> bool {
 
 /// Nodes without a place, the oldest first, with the node that has the rank they want if that is why.
 fn spares(snapshot: &RunSnapshot) -> Vec<Spare> {
+    let names = SharedNames::of(snapshot);
+    let name = |node: &NodeSnapshot| names.shown(&node.info.name, &node.info.address);
     let holder = |wanted: u32| {
         let has = |node: &&NodeSnapshot| matches!(node.state, NodeState::InRound { rank } if rank == wanted);
-        let name = snapshot.nodes.iter().find(has).map_or("another node", |node| node.info.name.as_str());
+        let name = snapshot.nodes.iter().find(has).map_or_else(|| "another node".to_owned(), name);
         format!("{name} (node rank {wanted})")
     };
     let spare = |node: &NodeSnapshot| match node.state {
         NodeState::Redundant { contended } => Some(Spare {
-            name: node.info.name.to_string(),
+            name: name(node),
             holder: contended.map(holder),
             since: ago(snapshot.at, node.joined_for),
         }),
         _ => None,
     };
     snapshot.nodes.iter().filter_map(spare).collect()
+}
+
+/// Whether it waits for the round that forms, or was told to join again, and is silent.
+fn is_awaited_in_vain(node: &NodeSnapshot) -> bool {
+    node.is_late && matches!(node.state, NodeState::InRound { .. } | NodeState::Waiting { .. })
 }
 
 /// What to do about a round that does not become complete.
@@ -341,6 +368,9 @@ fn remedy(snapshot: &RunSnapshot) -> &'static str {
         "look why that node was refused, and start it again with what the others have"
     } else if is(Fate::Lost) || is(Fate::Left) {
         "look at the logs and events of what is gone: the round needs it, or a replacement"
+    } else if snapshot.nodes.iter().any(is_awaited_in_vain) {
+        "look at what is not heard from: has it died, is it stopped, or cut off from this server? The round needs it, or a \
+         replacement"
     } else if snapshot.terms.min_nodes.saturating_sub(snapshot.waiting) > 1 {
         "look at the missing nodes' pods: are they scheduled, have their images come, do they reach this server?"
     } else {
@@ -349,47 +379,51 @@ fn remedy(snapshot: &RunSnapshot) -> &'static str {
 }
 
 /// What is missing, as far as the rendezvous knows: nodes of the last round and those that are gone, else ranks that no
-/// node holds.
+/// node holds, or of which no node has reported.
 fn missing(snapshot: &RunSnapshot, forms: bool) -> Vec<MissingNode> {
-    if !forms {
-        return Vec::new();
-    }
-    // Those that were heard of just now are on their way: they were told to join again.
-    let of_last_round = snapshot.nodes.iter().filter(|node| !is_on_its_way(node));
-    let of_last_round = of_last_round.filter_map(|node| match node.state {
-        NodeState::InRound { rank } => Some(MissingNode {
-            name: Some(node.info.name.to_string()),
-            rank: Some(rank),
-            known_from: "earlier_round".into(),
-            last_seen: Some(ago(snapshot.at, node.silent.unwrap_or_default()).0.as_secs_f64()),
-        }),
-        _ => None,
-    });
-    // Who came anew with the same name is there.
-    let waits = |node: &&NodeSnapshot| matches!(node.state, NodeState::Waiting { .. });
-    let there: HashSet<&str> =
-        snapshot.nodes.iter().filter(waits).map(|node| node.info.name.as_str()).collect();
-    let is_out = |node: &MissingNode| node.name.as_deref().is_none_or(|name| !there.contains(name));
-    let gone = snapshot.absent.iter().filter_map(|absent| {
-        let known_from = match absent.fate {
-            Fate::Lost => "lost",
-            Fate::Left => "left",
-            Fate::Refused => return None,
-        };
-        let name = Some(absent.who.name.to_string());
-        Some(MissingNode { name, rank: absent.rank, known_from: known_from.into(), last_seen: None })
-    });
-    let named: Vec<_> = of_last_round.chain(gone).filter(is_out).take(MISSING_SHOWN).collect();
-    // Of more than are needed it is not known who has a replacement.
-    let needed = snapshot.terms.min_nodes.saturating_sub(snapshot.waiting) as usize;
-    if !named.is_empty() && named.len() <= needed {
-        return named;
-    }
     let rank = |&rank: &u32| MissingNode {
         name: None,
         rank: Some(rank),
         known_from: "node_rank".into(),
         last_seen: None,
     };
-    snapshot.missing_ranks.iter().map(rank).collect()
+    let ranks = || snapshot.missing_ranks.iter().map(rank).collect();
+    if !forms {
+        return ranks();
+    }
+    // Those that were heard of just now are on their way: they were told to join again.
+    let of_last_round = snapshot.nodes.iter().filter(|node| !is_on_its_way(node));
+    let of_last_round = of_last_round.filter_map(|node| match node.state {
+        NodeState::InRound { rank } => {
+            let last_seen = ago(snapshot.at, node.silent.unwrap_or_default());
+            Some((&node.info.name, &node.info.address, Some(rank), "earlier_round", Some(last_seen)))
+        }
+        _ => None,
+    });
+    let gone = snapshot.absent.iter().filter_map(|absent| {
+        let known_from = match absent.fate {
+            Fate::Lost => "lost",
+            Fate::Left => "left",
+            Fate::Refused => return None,
+        };
+        Some((&absent.who.name, &absent.who.address, absent.rank, known_from, None))
+    });
+    // Who came anew with the name of one that is out is there instead of it.
+    let is_newcomer = |node: &&NodeSnapshot| node.is_new && matches!(node.state, NodeState::Waiting { .. });
+    let mut newcomers: Vec<&Label> =
+        snapshot.nodes.iter().filter(is_newcomer).map(|node| &node.info.name).collect();
+    let names = SharedNames::of(snapshot);
+    let mut named = Vec::new();
+    for (name, address, rank, known_from, last_seen) in of_last_round.chain(gone) {
+        if let Some(at) = newcomers.iter().position(|newcomer| *newcomer == name) {
+            newcomers.swap_remove(at);
+        } else if named.len() < MISSING_SHOWN {
+            let name = Some(names.shown(name, address));
+            let last_seen = last_seen.map(|at| at.0.as_secs_f64());
+            named.push(MissingNode { name, rank, known_from: known_from.into(), last_seen });
+        }
+    }
+    // Of more than are needed it is not known who has a replacement.
+    let needed = snapshot.terms.min_nodes.saturating_sub(snapshot.waiting) as usize;
+    if !named.is_empty() && named.len() <= needed { named } else { ranks() }
 }
