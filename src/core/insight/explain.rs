@@ -299,7 +299,7 @@ impl Look<'_> {
     /// What holds in the runs that are not over.
     fn of_runs(&self) -> Vec<Held> {
         let mut held = Vec::new();
-        for (key, run) in self.jobs.runs.iter().filter(|(_, run)| !run.state().is_over()) {
+        for (key, run) in self.jobs.runs.iter().filter(|(_, run)| run.goes_on()) {
             let plan = self.jobs.plan(key);
             let of_run = conditions::of_run(run, &plan, self.now).into_iter();
             let found = of_run.chain(conditions::of_gate(run, &plan, self.now));
@@ -332,7 +332,7 @@ impl Look<'_> {
                 _ => held.run == key,
             };
             let is_said = held.iter().any(|held| is_of_it(held) && names_more(held));
-            if !is_said && !state.is_some_and(RunState::is_over) {
+            if !is_said && run.is_none_or(TrackedRun::goes_on) {
                 held.push(Held { store: Some(port), run: key, finding });
             }
         }
@@ -502,9 +502,9 @@ fn barrier_waits(open: &OpenBarrier, now: Timestamp) -> Finding {
         size: *size,
         there: Names::of(there.iter().cloned()),
         missing: Names::of(missing.iter().cloned()),
+        silent: Names::of(silent.iter().cloned()),
         waited: Elapsed(now.since(*since)),
     };
     let came = there.iter().map(|who| Evidence::by_name(Seen::Joined, who.clone(), *since));
     Finding::new(reason, name.to_string(), *since).seen(came)
 }
-        silent: Names::of(silent.iter().cloned()),

@@ -484,6 +484,7 @@ impl Reason {
                     whereabouts,
                     Whereabouts::NeverCame
                         | Whereabouts::NotTold { .. }
+                        | Whereabouts::Joined
                         | Whereabouts::Busy
                         | Whereabouts::Unknown
                 )

@@ -169,6 +169,13 @@ impl Reason {
             | Self::WaitingForRank { whereabouts: Whereabouts::Busy, .. } => {
                 "look at that process: is it loading or computing still, or have the ranks taken different ways?"
             }
+            Self::RankZeroSlow { whereabouts: Whereabouts::Joined, .. }
+            | Self::WaitingForNode { whereabouts: Whereabouts::Joined, .. } => {
+                "look at that node's agent and its log: is it stopped or overloaded, does it reach the ports of --store-ports?"
+            }
+            Self::RankZeroSlow { of_agent: true, whereabouts: Whereabouts::Unknown, .. } => {
+                "look at the log of that node's agent"
+            }
             Self::WaitingForNode { .. } => "look at that node's agent log",
             Self::RankZeroSlow { whereabouts: Whereabouts::NeverCame, of_agent: true, .. } => {
                 "look at the pod of node rank 0: is it scheduled, has its image come, does it reach this server, has it the same \

@@ -200,6 +200,8 @@ pub enum Whereabouts {
     },
     /// Nobody has come as this rank, and those who are there disagree whether there is one.
     Disputed,
+    /// A node of a native round that has written nothing in the round's store.
+    Joined,
     /// A node that was in the round when it was complete, and has left it or was taken out of it.
     LeftRound,
     /// The key belongs to a round that the run has left.
@@ -255,6 +257,7 @@ impl Display for Whereabouts {
                 write!(f, "it has not come, and its node died, failed or was stopped {for_seconds} ago")
             }
             Self::Disputed => f.write_str("it may not exist, as the ranks disagree on the world size"),
+            Self::Joined => f.write_str("it has joined the round, and has written nothing in the round's store"),
             Self::LeftRound => f.write_str("it was in the round, and has left it or was taken out of it"),
             Self::WentOn => f.write_str("that was in another round, and the run has gone on without it"),
             Self::Unknown => f.write_str("the keys do not tell which process that is"),

@@ -3,17 +3,20 @@
 //! The workers of a round meet in the round's own store; what is seen there belongs to the run.
 
 use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::facts::{Native, Spare};
-use super::limits::MISSING_SHOWN;
+use super::facts::{Native, NativeAgent, Spare};
+use super::limits::{MISSING_SHOWN, MOST_NODES};
 use super::node::{Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::World;
 use crate::api::{ExitCounts, Expected, ExpectedFrom, MissingNode, RunState, Seen, Severity};
-use crate::core::ids::{Elapsed, Label, Timestamp, count};
+use crate::core::ids::{ConnId, Elapsed, Label, Timestamp, count};
 use crate::core::insight::reason::{Evidence, Finding, Names, Reason, Said, Unit};
-use crate::core::rendezvous::{Break, Fact, Fate, NodeSnapshot, NodeState, RoundState, RunSnapshot, Who};
+use crate::core::rendezvous::{
+    Absent, Break, Fact, Fate, NodeSnapshot, NodeState, RoundState, RunSnapshot, Who,
+};
 
 impl TrackedRun {
     /// That it has finished, with the whole time since its round was complete: a restarted rendezvous knows only its own.
@@ -42,6 +45,10 @@ impl TrackedRun {
         // The first round was given up.
         let round = round.max(1);
         if round != self.round.number {
+            let at_exit = self.participants().filter(|node| node.finished && node.gone.is_none());
+            let at_exit: Vec<_> = at_exit.filter_map(|node| Some((node.conn?, node.told()))).collect();
+            self.life.at_earlier_exit.extend(at_exit);
+            self.life.nodes.iter_mut().for_each(|node| node.finished = false);
             self.begin_round(round);
         }
         if self.native.as_ref().is_none_or(|native| native.store != store) && store.is_some() {
@@ -64,6 +71,7 @@ impl TrackedRun {
             _ => self.round.started,
         };
         self.round.let_go = if forms { 0 } else { snapshot.let_go };
+        self.round.group = Some(snapshot.round_size).filter(|_| !forms);
         self.fold_native_nodes(snapshot, forms);
         let expiring = snapshot.expiring.clone().filter(|_| forms).map(|missing| {
             let before = self.native.as_ref().and_then(|native| native.expiring.as_ref());
@@ -133,10 +141,8 @@ impl TrackedRun {
 
     fn fold_native_nodes(&mut self, snapshot: &RunSnapshot, forms: bool) {
         let now = snapshot.at;
-        let before: HashMap<String, (Membership, Timestamp)> = std::mem::take(&mut self.life.nodes)
-            .into_iter()
-            .map(|node| (node.node_id(), (node.membership, node.joined)))
-            .collect();
+        let before: HashMap<String, TrackedNode> =
+            std::mem::take(&mut self.life.nodes).into_iter().map(|node| (node.node_id(), node)).collect();
         let names = SharedNames::of(snapshot);
         let mut joined = Vec::new();
         for seen in &snapshot.nodes {
@@ -148,21 +154,25 @@ impl TrackedRun {
                 NodeState::Redundant { .. } => (Membership::Redundant, None),
             };
             let was = before.get(seen.node.as_str());
+            // Its agent may have left the store since.
+            let had_finished = was.is_some_and(|node| node.finished && node.rank == rank);
+            let was = was.map(|node| (node.membership, node.joined));
             let since = match was {
                 // One that stood by has got a place: that is when it came to the round.
                 Some((Membership::Redundant, _)) if membership == Membership::Participant => now,
-                Some((was, at)) if *was == membership => (*at).max(ago(now, seen.joined_for)),
+                Some((was, at)) if was == membership => at.max(ago(now, seen.joined_for)),
                 _ => ago(now, seen.joined_for),
             };
-            if membership == Membership::Participant && was != Some(&(membership, since)) {
+            if membership == Membership::Participant && was != Some((membership, since)) {
                 joined.push(self.life.nodes.len());
             }
+            let agent = rank.and_then(|rank| self.round.native_agents.get(&rank)).filter(|_| !forms);
             self.life.nodes.push(TrackedNode {
                 id: NodeId::Native { node: seen.node.clone(), info: seen.info.clone() },
                 name: names.shown(&seen.info.name, &seen.info.address),
-                conn: None,
-                peer: None,
-                pid: None,
+                conn: agent.map(|agent| agent.conn),
+                peer: agent.map(|agent| agent.peer),
+                pid: agent.and_then(|agent| agent.pid),
                 rank,
                 membership,
                 membership_since: since,
@@ -170,12 +180,70 @@ impl TrackedRun {
                 last_heartbeat: ago(now, seen.silent.unwrap_or_default()),
                 stamp: 0,
                 gone: None,
-                finished: false,
+                finished: had_finished || agent.is_some_and(|agent| self.round.exit.contains(&agent.conn)),
                 asks_not_for: None,
                 has_no_agent: false,
             });
         }
         self.tell_native_joins(&joined);
+        if !forms {
+            self.keep_gone(before, snapshot);
+        }
+    }
+
+    /// Nodes that have left the round without having done their work stay in it as dead ones.
+    fn keep_gone(&mut self, before: HashMap<String, TrackedNode>, snapshot: &RunSnapshot) {
+        let there: HashSet<&str> = snapshot.nodes.iter().map(|node| node.node.as_str()).collect();
+        let gone = before.into_iter().filter(|(id, _)| !there.contains(id.as_str())).map(|(_, node)| node);
+        let mut gone: Vec<TrackedNode> = gone.filter(TrackedNode::is_participant).collect();
+        gone.sort_by_key(|node| (node.rank, node.joined));
+        for node in gone {
+            let NodeId::Native { info, .. } = &node.id else { continue };
+            let is_it = |absent: &&Absent| {
+                absent.rank == node.rank && absent.who.name == info.name && absent.who.address == info.address
+            };
+            let at = match snapshot.absent.iter().find(is_it).map(|absent| absent.fate) {
+                Some(Fate::Lost) => node.last_heartbeat,
+                Some(Fate::Left) => snapshot.at,
+                Some(Fate::Refused) | None => continue,
+            };
+            self.life.nodes.push(TrackedNode { gone: node.gone.or(Some(at)), ..node });
+        }
+    }
+
+    /// The agent of the node with this rank has told its role in the store of the round.
+    pub(in crate::core::insight) fn native_agent_came(
+        &mut self,
+        rank: u32,
+        conn: ConnId,
+        (peer, pid): (SocketAddr, Option<u32>),
+    ) {
+        let agent = NativeAgent { conn, peer, pid };
+        if self.round.native_agents.len() < MOST_NODES || self.round.native_agents.contains_key(&rank) {
+            self.round.native_agents.insert(rank, agent);
+            self.connect_native(rank, Some(agent));
+        }
+    }
+
+    /// The connection of an agent closed: its node is known by none any more. What became of the node is for the rendezvous
+    /// to say.
+    pub(in crate::core::insight) fn native_agent_left(&mut self, conn: ConnId) {
+        self.life.at_earlier_exit.remove(&conn);
+        let of_node = self.round.native_agents.iter().find(|(_, agent)| agent.conn == conn);
+        if let Some(rank) = of_node.map(|(&rank, _)| rank) {
+            self.round.native_agents.remove(&rank);
+            self.connect_native(rank, None);
+        }
+    }
+
+    fn connect_native(&mut self, rank: u32, agent: Option<NativeAgent>) {
+        let is_it = |node: &&mut TrackedNode| node.rank == Some(rank) && node.is_participant();
+        if let Some(node) = self.life.nodes.iter_mut().find(is_it).filter(|node| node.gone.is_none()) {
+            node.conn = agent.map(|agent| agent.conn);
+            node.peer = agent.map(|agent| agent.peer);
+            node.pid = agent.and_then(|agent| agent.pid);
+        }
+        self.touch();
     }
 
     fn tell_native_joins(&mut self, joined: &[usize]) {
@@ -218,6 +286,12 @@ impl TrackedRun {
         self.participants().map(|node| Evidence::by_name(Seen::Joined, node.told(), node.joined))
     }
 
+    /// Whether there is something to say of its processes: those of a closed run go on until they have left.
+    pub(in crate::core::insight) fn goes_on(&self) -> bool {
+        let is_left = self.native.is_some() && self.state == RunState::Closed && self.joined() > 0;
+        is_left || !self.state.is_over()
+    }
+
     /// The round that forms is to be given up soon.
     pub(in crate::core::insight) fn native_expires(&self, now: Timestamp) -> Option<Finding> {
         let native = self.native.as_ref()?;
@@ -241,12 +315,18 @@ impl TrackedRun {
             [] => String::new(),
             some => format!("; announced, and not there: {}", Names::of(some.iter().cloned())),
         };
+        let at_exit = Names::of(self.life.at_earlier_exit.values().cloned());
+        let at_exit = match at_exit.count() {
+            0 => String::new(),
+            1 => format!("; {at_exit} has finished, and waits at the exit barrier of a round before"),
+            _ => format!("; {at_exit} have finished, and wait at the exit barrier of a round before"),
+        };
         let said = Said {
             code: "nodes_missing",
             severity: Severity::Warning,
             waiting: true,
             is_predicate: true,
-            text: format!("round {round} is not complete after {waited}: {text}{announced}"),
+            text: format!("round {round} is not complete after {waited}: {text}{announced}{at_exit}"),
             remedy: native.remedy,
         };
         Some(
