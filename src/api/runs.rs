@@ -332,8 +332,8 @@ pub struct MissingNode {
     #[schema(required)]
     pub rank: Option<u32>,
     /// How it is known: `announced`, `earlier_round`, `role_exchange`, `named` (by PUT …/expect), `died`, `lost` (it was
-    /// not heard from any more), `left`, `removed` (others took it out of the round), or `node_rank` (no pod that
-    /// announced itself has that rank).
+    /// not heard from any more), `left`, `removed` (others took it out of the round), `turned_away` (a pod that may
+    /// not join the others), or `node_rank` (no pod that announced itself has that rank).
     pub known_from: String,
     /// When it was last seen.
     #[schema(required)]

@@ -303,7 +303,7 @@ FAULTS = [
         a_native_node_is_frozen,
         2,
         "node_silent",
-        r"job: \S+ \(\S+\), rank [01]: nothing has come for TIME; given up when TIME of silence are over",
+        r"job: \S+ \(\S+\), rank [01]: nothing has come for TIME; given up after TIME of silence",
         "stopped, cut off",
         "deadlock|closed",
         shows="rendezvous_joined_nodes 2",

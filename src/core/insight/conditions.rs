@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::expect::Plan;
-use super::missing::{ANNOUNCED, is_gone, missing};
+use super::missing::{ANNOUNCED, is_gone, missing, turned_away};
 use super::reason::{Evidence, Finding, Names, Reason};
 use super::run::{Departure, LeftNode, Membership, TrackedNode, TrackedRun};
 use crate::api::{Expected, MissingNode, RunKind, RunState, Seen};
@@ -16,7 +16,8 @@ pub(super) fn of_run(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Findi
         let expected = run.expected(plan);
         let announced = missing(run, plan, expected).into_iter().filter(|node| node.known_from == ANNOUNCED);
         let announced: Vec<String> = announced.filter_map(|node| node.name).collect();
-        let held = run.native_waits(&announced, now).into_iter().chain(run.native_spares(now));
+        let waits = run.native_waits(&announced, now).into_iter().chain(run.native_expires(now));
+        let held = waits.chain(run.native_spares(now)).chain(at_exit(run, now));
         return held.chain(ranks_ended(run, now)).collect();
     }
     let mut held = joining(run, plan, now);
@@ -131,6 +132,10 @@ fn fewer_than_expected(run: &TrackedRun, plan: &Plan, formed: u32, since: Timest
 fn at_exit(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     let round = run.round();
     let since = round.exit_since.filter(|_| round.exit_done.is_none())?;
+    // Agents of a native run tell the rendezvous when they have passed it.
+    if run.native().is_some() && round.group.is_some_and(|group| round.exit.len() >= group as usize) {
+        return None;
+    }
     // Torch has taken these out of the round, and waits for them all the same.
     let is_of_round = |at: Timestamp| round.completed.is_some_and(|completed| at >= completed);
     let earlier = run.life().earlier.iter().filter_map(|node| node.died.as_ref());
@@ -212,10 +217,15 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Find
         hold(String::new(), Reason::TorchVersionsDiffer { versions: versions.clone() }, since);
     }
     if run.kind() == RunKind::Announced && !gate.is_open {
+        // They are told with those that were turned away.
+        let turned_away = |rank| turned_away(gate, rank);
+        let missing = gate.missing.iter().filter(|missing| turned_away(missing.node_rank).is_none());
+        let refused = gate.missing.iter().filter_map(|missing| turned_away(missing.node_rank));
         let reason = Reason::PodsMissing {
             announced: count(gate.pods.len()),
             expected: gate.nodes.min,
-            missing: Names::of(gate.missing.iter().map(label)),
+            missing: Names::of(missing.map(label)),
+            refused: Names::of(refused.map(|pod| format!("pod {}", pod.pod))),
             waited: Elapsed(now.since(gate.since)),
         };
         hold(String::new(), reason, gate.since);

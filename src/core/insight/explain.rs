@@ -294,7 +294,7 @@ impl Look<'_> {
     /// What holds in the runs that are not over.
     fn of_runs(&self) -> Vec<Held> {
         let mut held = Vec::new();
-        for (key, run) in self.jobs.runs.iter().filter(|(_, run)| !run.state().is_over()) {
+        for (key, run) in self.jobs.runs.iter().filter(|(_, run)| run.goes_on()) {
             let plan = self.jobs.plan(key);
             let of_run = conditions::of_run(run, &plan, self.now).into_iter();
             let found = of_run.chain(conditions::of_gate(run, &plan, self.now));
@@ -356,7 +356,7 @@ impl Look<'_> {
                 _ => held.run == key,
             };
             let is_said = held.iter().any(|held| is_of_it(held) && names_more(held));
-            if !is_said && !state.is_some_and(RunState::is_over) {
+            if !is_said && run.is_none_or(TrackedRun::goes_on) {
                 held.push(Held { store: Some(port), run: key, finding });
             }
         }
@@ -404,8 +404,13 @@ impl Look<'_> {
             else {
                 continue;
             };
+            let gathers = |run: &TrackedRun| matches!(run.state(), RunState::Joining | RunState::LastCall);
+            // Two jobs that lack nobody may well have one id: `none` is that of all that are given none.
             let is_other = |other: &&TrackedRun| {
-                other.key().port().is_some() && other.key().id() == Some(id) && !other.agents().is_empty()
+                other.key().port().is_some()
+                    && other.key().id() == Some(id)
+                    && !other.agents().is_empty()
+                    && (gathers(run) || gathers(other))
             };
             let Some(other) = self.jobs.runs.values().find(is_other) else { continue };
             hold(
@@ -514,13 +519,14 @@ fn duplicates(claims: BTreeMap<Claim, Vec<Clash>>) -> Option<Finding> {
 
 /// Who waits at a barrier of the native rendezvous, and for whom.
 fn barrier_waits(open: &OpenBarrier, now: Timestamp) -> Finding {
-    let OpenBarrier { name, size, arrived, there, missing, since } = open;
+    let OpenBarrier { name, size, arrived, there, silent, missing, since } = open;
     let reason = Reason::BarrierWaits {
         barrier: name.to_string(),
         arrived: *arrived,
         size: *size,
         there: Names::of(there.iter().cloned()),
         missing: Names::of(missing.iter().cloned()),
+        silent: Names::of(silent.iter().cloned()),
         waited: Elapsed(now.since(*since)),
     };
     let came = there.iter().map(|who| Evidence::by_name(Seen::Joined, who.clone(), *since));

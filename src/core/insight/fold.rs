@@ -246,8 +246,14 @@ impl Fold<'_> {
                 if part == RendezvousPart::State && !key.is_native() {
                     return self.wrote_state(&key, conn, value);
                 }
+                let told_by = self.client(conn).map(|client| (client.peer, client.pid));
                 let Some(run) = self.jobs.runs.get_mut(&key) else { return };
                 if round.is_none_or(|round| u64::from(round) == run.round().number) {
+                    if let (RendezvousPart::RoleInfo(rank), Some(told_by), true) =
+                        (part, told_by, run.native().is_some())
+                    {
+                        run.native_agent_came(rank, conn, told_by);
+                    }
                     run.part_written(part, conn, value, at);
                 }
             }
@@ -408,6 +414,11 @@ impl Fold<'_> {
         watch.clash_ends(conn, self.at);
         let Some(client) = watch.clients.remove(&conn) else { return };
         watch.passed_by(&client, used_own_keys, self.at);
+        if let (Role::Agent, Some(key @ RunKey::Native(_))) = (client.role, &client.run)
+            && let Some(run) = self.jobs.runs.get_mut(key)
+        {
+            run.native_agent_left(conn);
+        }
         for run in self.jobs.runs.values_mut().filter(|run| run.met_at() == Some(self.port)) {
             run.agent_left(conn, client.pid, client.cut_off.as_deref(), self.at);
             if client.run.as_ref() == Some(run.key()) && client.role == Role::Worker {

@@ -571,6 +571,13 @@ impl Graph<'_> {
         if run.not_again().any(|node| node.rank == Some(rank)) {
             return Whereabouts::NotAgain;
         }
+        if let Some(node) = run.node_of_rank(rank).filter(|_| run.native().is_some()) {
+            return match node.gone {
+                Some(gone) => Whereabouts::Gone { for_seconds: Elapsed(self.now.since(gone)) },
+                None if run.round().roles.contains(&rank) => Whereabouts::Unknown,
+                None => Whereabouts::Joined,
+            };
+        }
         let is_there = run.node_of_rank(rank).is_some();
         // Static: it ended, and the others have begun another attempt since.
         let ended = run.nodes().iter().filter(|node| node.rank == Some(rank) && node.is_dead());

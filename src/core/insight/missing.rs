@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::expect::Plan;
 use super::run::{Departure, MISSING_SHOWN, Membership, TrackedRun};
 use crate::api::{Expected, MissingNode, RunKind, RunState};
-use crate::core::gate::GateSnapshot;
+use crate::core::gate::{Announcement, GateSnapshot};
 use crate::core::ids::{Timestamp, count};
 
 /// What [`MissingNode::known_from`] says of nodes that had joined.
@@ -17,6 +17,11 @@ pub(super) const ANNOUNCED: &str = "announced";
 /// The gate of a run that has nothing else.
 fn gate_of<'p>(run: &TrackedRun, plan: &'p Plan) -> Option<&'p GateSnapshot> {
     plan.gate().filter(|_| run.kind() == RunKind::Announced)
+}
+
+/// A pod that announced itself with this rank and was turned away.
+pub(super) fn turned_away(gate: &GateSnapshot, rank: u32) -> Option<&Announcement> {
+    gate.turned_away.iter().find(|pod| pod.node_rank == Some(rank))
 }
 
 /// Nodes in the round, or pods at the gate.
@@ -95,11 +100,21 @@ fn announced<'a>(plan: &'a Plan, there: &'a HashSet<&str>) -> impl Iterator<Item
     let pods = plan.gate().into_iter().flat_map(|gate| &gate.pods);
     let pods = pods.filter(|pod| !there.contains(&*pod.pod));
     let pods = pods.map(|pod| known(pod.pod.clone(), pod.node_rank, ANNOUNCED, None));
-    let missing = plan.gate().into_iter().flat_map(|gate| &gate.missing).map(|missing| MissingNode {
-        name: missing.pod.clone(),
-        rank: Some(missing.node_rank),
-        known_from: if missing.seen.is_some() { ANNOUNCED } else { "node_rank" }.into(),
-        last_seen: missing.seen.map(|at| at.0.as_secs_f64()),
+    let missing =
+        plan.gate().into_iter().flat_map(|gate| gate.missing.iter().map(move |missing| (gate, missing)));
+    let missing = missing.map(|(gate, missing)| {
+        let refused = turned_away(gate, missing.node_rank);
+        let known_from = match (missing.seen, refused) {
+            (Some(_), _) => ANNOUNCED,
+            (None, Some(_)) => "turned_away",
+            (None, None) => "node_rank",
+        };
+        MissingNode {
+            name: refused.map(|pod| pod.pod.clone()).or_else(|| missing.pod.clone()),
+            rank: Some(missing.node_rank),
+            known_from: known_from.into(),
+            last_seen: missing.seen.map(|at| at.0.as_secs_f64()),
+        }
     });
     pods.chain(missing.filter(|node| !node.name.as_deref().is_some_and(|name| there.contains(name))))
 }

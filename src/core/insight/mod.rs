@@ -219,6 +219,10 @@ impl Insight {
     /// The native rendezvous tells something about a run.
     pub fn tell_native(&mut self, run: &RunId, fact: &Fact, at: Timestamp) {
         self.jobs.totals.count_native(fact);
+        if matches!(fact, Fact::Expiring { .. }) {
+            // It holds until the round is complete, is given up, or has more time.
+            return;
+        }
         if let Some(run) = self.jobs.runs.get_mut(&RunKey::Native(run.clone())) {
             let told = run.since_completion(fact, at);
             let fact = told.as_ref().unwrap_or(fact);

@@ -33,7 +33,14 @@ pub enum Reason {
     /// Every process of a run without agents has ended.
     RunEnded { processes: u32, ran: Elapsed },
     /// Pods have not announced themselves, and those that have are held back.
-    PodsMissing { announced: u32, expected: u32, missing: Names, waited: Elapsed },
+    PodsMissing {
+        announced: u32,
+        expected: u32,
+        missing: Names,
+        /// Pods that announced themselves and were turned away.
+        refused: Names,
+        waited: Elapsed,
+    },
     /// Pods have different versions of PyTorch.
     TorchVersionsDiffer { versions: String },
     /// Nodes have not joined.
@@ -283,7 +290,16 @@ pub enum Reason {
     /// A node of a native run waits for the rank of another.
     WaitsForRank { node: String, holder: String, waited: Elapsed },
     /// Participants wait at a barrier of the native rendezvous.
-    BarrierWaits { barrier: String, arrived: u32, size: u32, there: Names, missing: Names, waited: Elapsed },
+    BarrierWaits {
+        barrier: String,
+        arrived: u32,
+        size: u32,
+        there: Names,
+        missing: Names,
+        /// Who has arrived, and is not heard from any more.
+        silent: Names,
+        waited: Elapsed,
+    },
     /// What the native rendezvous reports.
     #[serde(untagged)]
     Rendezvous(Said),
@@ -480,6 +496,7 @@ impl Reason {
                     whereabouts,
                     Whereabouts::NeverCame
                         | Whereabouts::NotTold { .. }
+                        | Whereabouts::Joined
                         | Whereabouts::Busy
                         | Whereabouts::Unknown
                 )

@@ -62,13 +62,13 @@ pub(super) fn summary(
             expected,
             connected: count(world.connected.len()),
         }),
-        exit: match run.native() {
-            Some(native) => native.exit.clone(),
-            None => run
-                .round()
+        // What has left a native run as it had finished was at the exit barrier before.
+        exit: run.native().and_then(|native| native.exit.clone()).or_else(|| {
+            let round = run.round();
+            round
                 .exit_since
-                .map(|_| ExitCounts { arrived: count(run.round().exit.len()), expected: run.exit_size() }),
-        },
+                .map(|_| ExitCounts { arrived: count(round.exit.len()), expected: run.exit_size() })
+        }),
         started_at: epoch.unix(run.round().started.unwrap_or(run.first_seen())),
         state_since: epoch.unix(run.state_since()),
         completed_at: run

@@ -12,6 +12,8 @@ use crate::core::map::HashMap;
 
 /// A released barrier is kept this long for retries of its arrivals.
 const RELEASED_KEPT: Duration = Duration::from_mins(1);
+/// A participant that has not asked for so long is not said to be there.
+const ASKS_AGAIN: Duration = Duration::from_secs(3);
 /// The time between two looks at all barriers.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
 /// Most names in a list.
@@ -144,6 +146,11 @@ struct Arrived {
 }
 
 impl Arrived {
+    /// Whether its participant waits still: one that is alive asks again at once.
+    fn is_there(&self, now: Timestamp) -> bool {
+        self.parked || now.since(self.last_seen) < ASKS_AGAIN
+    }
+
     fn left(&self, now: Timestamp) -> Duration {
         (self.since + self.timeout).since(now)
     }
@@ -231,10 +238,12 @@ pub struct OpenBarrier {
     pub name: Label,
     /// How many must arrive.
     pub size: u32,
-    /// How many have.
+    /// How many have, and wait there.
     pub arrived: u32,
     /// Who they are, if they are few.
     pub there: Vec<String>,
+    /// Who has arrived and is silent: its connection closed. A few of them.
+    pub silent: Vec<String>,
     /// Who has not, if its members are known. A few of them.
     pub missing: Vec<String>,
     /// When the first of those that wait arrived.
@@ -431,16 +440,21 @@ impl Barriers {
     }
 
     /// The barriers at which somebody waits.
-    pub fn open(&self) -> Vec<OpenBarrier> {
+    pub fn open(&self, now: Timestamp) -> Vec<OpenBarrier> {
         const NAMED: usize = 8;
         let open = self.by_name.iter().filter_map(|(name, barrier)| {
-            let since = barrier.arrived.values().map(|arrived| arrived.since).min()?;
-            let few = barrier.arrived.len() <= NAMED;
-            let mut there: Vec<String> =
-                barrier.arrived.keys().filter(|_| few).map(Label::to_string).collect();
-            there.sort_unstable();
-            let (size, arrived) = (barrier.size, count(barrier.arrived.len()));
-            Some(OpenBarrier { name: name.clone(), size, arrived, there, missing: barrier.missing(), since })
+            let is_there = |arrived: &Arrived| arrived.is_there(now);
+            let since = barrier.arrived.values().filter(|one| is_there(one)).map(|one| one.since).min()?;
+            let arrived = barrier.arrived.values().filter(|one| is_there(one)).count();
+            let names = |that: bool| {
+                let those = barrier.arrived.iter().filter(move |(_, one)| is_there(one) == that);
+                let mut names: Vec<String> = those.map(|(who, _)| who.to_string()).take(LISTED).collect();
+                names.sort_unstable();
+                names
+            };
+            let there = if arrived <= NAMED { names(true) } else { Vec::new() };
+            let (name, size, arrived, silent) = (name.clone(), barrier.size, count(arrived), names(false));
+            Some(OpenBarrier { name, size, arrived, there, silent, missing: barrier.missing(), since })
         });
         open.collect()
     }
@@ -586,6 +600,24 @@ mod tests {
         barriers.arrive(&name, arrival("a", "1", 2), at(0)).expect("waits");
         let (alone, _) = barriers.arrive(&name, arrival("b", "1", 2), at(15)).expect("waits");
         assert!(matches!(alone, ArrivalStanding::Waiting { arrived: 1, .. }), "{alone:?}");
+    }
+
+    #[test]
+    fn a_participant_whose_connection_closed_is_not_said_to_be_there() {
+        let (mut barriers, name) = (barriers(), label("b"));
+        for who in ["a", "c"] {
+            barriers.arrive(&name, arrival(who, "1", 4), at(0)).expect("waits");
+            barriers.park(&name, &label(who));
+        }
+        barriers.unpark(&name, &label("c"), at(5));
+        let said = |barriers: &Barriers, seconds| {
+            let open = barriers.open(at(seconds)).pop();
+            open.map(|open| (open.arrived, open.there.join(" "), open.silent.join(" ")))
+        };
+        assert_eq!(said(&barriers, 7), Some((2, "a c".into(), String::new())), "it may ask again");
+        assert_eq!(said(&barriers, 8), Some((1, "a".into(), "c".into())));
+        barriers.unpark(&name, &label("a"), at(9));
+        assert_eq!(said(&barriers, 12), None, "nobody waits");
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl Run {
         let Some(first_join) = self.forming.as_ref().map(|forming| forming.first_join) else { return };
         let waiting = self.walk().filter(|(_, member)| member.seat == Seat::Forming);
         let nodes: Vec<Label> = waiting.map(|(node, _)| node.clone()).collect();
-        let (round, missing) = (self.next_round(), self.waits_for(now));
+        let (round, missing) = (self.next_round(), self.waits_in_words(now));
         let (joined, after) = (self.joined, now.since(first_join));
         self.tell(Fact::TimedOut { round, after, missing: missing.clone() }, out);
         let (run, min_nodes) = (self.id.clone(), self.terms.min_nodes);
@@ -128,8 +128,8 @@ impl Run {
         names.into_iter().map(|(_, name)| name).collect()
     }
 
-    /// Names of missing nodes that nodes of the forming round have, too: pods that were started again. The round waits
-    /// for the process of before until its keep-alive runs out.
+    /// Names of missing nodes that new nodes of the forming round have, too: pods that were started again. The round waits
+    /// for the process of before until its keep-alive runs out. Nodes of the last round may share a name with others.
     fn replaced(&self, missing: &[String]) -> Vec<String> {
         if missing.is_empty() {
             return Vec::new();
@@ -138,21 +138,28 @@ impl Run {
         let members = || self.walk().map(|(_, member)| member);
         let left: BTreeSet<&str> =
             members().filter(is_missing).map(|member| member.info.name.as_str()).collect();
-        let come = members().filter(|member| member.seat == Seat::Forming);
+        let come = members().filter(|member| member.seat == Seat::Forming && member.previous.is_none());
         let again: BTreeSet<&str> =
             come.map(|member| member.info.name.as_str()).filter(|name| left.contains(name)).collect();
         again.into_iter().take(LISTED).map(str::to_owned).collect()
     }
 
-    /// Those that wait in the forming round, and of whom this holds.
-    pub(super) fn waiting(&self, is_it: impl Fn(&Member) -> bool) -> Vec<Who> {
-        let waiting = self.walk().map(|(_, member)| member).filter(|member| member.seat == Seat::Forming);
-        waiting.filter(|member| is_it(member)).map(|member| member.info.who()).collect()
+    /// Those of whom this holds.
+    fn members_that(&self, is_it: impl Fn(&Member) -> bool) -> Vec<Who> {
+        self.walk().filter(|(_, member)| is_it(member)).map(|(_, member)| member.info.who()).collect()
+    }
+
+    /// What the forming round waits for, in words, with those that wait, or are to join again, and are silent.
+    pub(super) fn waits_in_words(&self, now: Timestamp) -> String {
+        let is_awaited = |member: &Member| matches!(member.seat, Seat::Forming | Seat::InRound(_));
+        let silent = self.members_that(|member| is_awaited(member) && member.is_silent(now, &self.terms));
+        let waits = self.waits_for(now);
+        if silent.is_empty() { waits } else { format!("{waits}; not heard from: {}", first_of(silent)) }
     }
 
     /// What the forming round waits for, in words. If more nodes are needed and nothing is known of them, those are named
     /// that are there.
-    pub(super) fn waits_for(&self, now: Timestamp) -> String {
+    fn waits_for(&self, now: Timestamp) -> String {
         let needed = self.terms.min_nodes.saturating_sub(self.joined) as usize;
         let missing = self.missing(now);
         let is_unknown =
@@ -160,9 +167,13 @@ impl Run {
         if !is_unknown {
             return missing;
         }
-        let there = self.waiting(|_| true);
-        let are = if there.len() == 1 { "is" } else { "are" };
-        format!("{missing}; there {are} {}", first_of(there))
+        let is_there = |member: &Member| member.seat == Seat::Forming && !member.is_silent(now, &self.terms);
+        let there = self.members_that(is_there);
+        match there.len() {
+            0 => missing,
+            1 => format!("{missing}; there is {}", first_of(there)),
+            _ => format!("{missing}; there are {}", first_of(there)),
+        }
     }
 
     /// What the forming round waits for, in words.

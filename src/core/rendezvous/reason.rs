@@ -56,6 +56,14 @@ pub(super) fn if_any(title: &str, names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!("; {title}: {}", some_of(names)) }
 }
 
+/// That a round is over, and what its other nodes are to do.
+fn broken_text(round: u64, why: &Break, left: u32) -> String {
+    match why {
+        Break::Lost { .. } if left == 0 => format!("round {round} is over: {why}; none of its nodes is left"),
+        _ => format!("round {round} is over for its nodes: {why}; they are told to join again"),
+    }
+}
+
 fn differing(differences: &[Difference]) -> String {
     differences.iter().map(Difference::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -309,15 +317,17 @@ pub enum Fact {
         last: Who,
     },
     /// A complete round is to be given up.
-    #[error("round {round} is over for its nodes: {why}; they are told to join again")]
+    #[error("{}", broken_text(*.round, .why, *.left))]
     Broken {
         /// The round.
         round: u64,
         /// Why.
         why: Break,
+        /// Nodes that are in it still.
+        left: u32,
     },
     /// The connections of nodes closed while their requests waited, and they have not come again.
-    #[error("{}: the {} {} ago, and nothing has come since; given up when {} of silence are over", some_of(.nodes), if .nodes.len() == 1 { "connection closed" } else { "connections closed" }, Elapsed(*.since), Elapsed(*.patience))]
+    #[error("{}: the {} {} ago, and nothing has come since; given up after {} of silence", some_of(.nodes), if .nodes.len() == 1 { "connection closed" } else { "connections closed" }, Elapsed(*.since), Elapsed(*.patience))]
     Disconnected {
         /// The nodes, with their ranks.
         nodes: Vec<String>,
@@ -327,7 +337,7 @@ pub enum Fact {
         patience: Duration,
     },
     /// The requests of nodes were answered, and none has come since, though it was due.
-    #[error("{}: nothing has come for {}; given up when {} of silence are over", some_of(.nodes), Elapsed(*.since), Elapsed(*.patience))]
+    #[error("{}: nothing has come for {}; given up after {} of silence", some_of(.nodes), Elapsed(*.since), Elapsed(*.patience))]
     Silent {
         /// The nodes, with their ranks.
         nodes: Vec<String>,
@@ -521,8 +531,8 @@ impl Fact {
             Self::MixedReleases(_) => "use one image for all",
             Self::Failed { others, .. } if others.is_empty() => "look at that node's log for the first error",
             Self::Failed { .. } => {
-                "look at that node's log for the first error. The workers of the other nodes wait for its ranks until their own \
-                 time-outs"
+                "look at that node's log for the first error. Workers of the other nodes that wait for its ranks do so until \
+                 their own time-outs, and agents that have finished wait for it up to 300 s"
             }
         }
     }
@@ -533,6 +543,11 @@ impl Fact {
             self,
             Self::Refused { .. } | Self::Disconnected { .. } | Self::Silent { .. } | Self::WaiterLost { .. }
         )
+    }
+
+    /// Whether nodes are lost.
+    pub const fn is_error(&self) -> bool {
+        matches!(self, Self::WaiterLost { .. } | Self::Broken { why: Break::Lost { .. }, .. })
     }
 
     /// Whether a person should look at it.

@@ -163,7 +163,7 @@ impl Member {
 
     /// Whether a sign of life should have come by now.
     pub(super) fn is_silent(&self, now: Timestamp, terms: &Terms) -> bool {
-        let due = if self.cut { CUT_TOLD } else { terms.late_after() };
+        let due = if self.cut { CUT_AT_LEAST } else { terms.late_after() };
         self.may_be_late() && now.since(self.last_seen) >= due
     }
 
@@ -506,7 +506,9 @@ impl Run {
         if current.broken.is_none() && !current.is_empty() {
             current.broken = Some(why.clone());
             let round = current.round.number;
-            self.tell(Fact::Broken { round, why }, out);
+            let lost = if let Break::Lost { nodes, .. } = &why { count(nodes.len()) } else { 0 };
+            let left = current.present.saturating_add(current.unreported()).saturating_sub(lost);
+            self.tell(Fact::Broken { round, why, left }, out);
         }
     }
 
@@ -668,13 +670,15 @@ impl Run {
             let who = member.info.who();
             match said.outcome {
                 Some(Outcome::Succeeded) => self.count_success(now, out),
-                _ if self.closed.is_none() => {
+                outcome => {
                     self.absent.note(&who, Some(rank), Fate::Left);
-                    self.break_round(Break::Left { who, rank, why: said.why }, out);
+                    if self.closed.is_none() {
+                        self.break_round(Break::Left { who, rank, why: said.why }, out);
+                    } else if outcome == Some(Outcome::Failed) {
+                        // The agent that fails has closed the run before it leaves.
+                        self.note_failure(who, rank, said.why, now);
+                    }
                 }
-                // The agent that fails has closed the run before it leaves.
-                Some(Outcome::Failed) => self.note_failure(who, rank, said.why, now),
-                None => {}
             }
         } else {
             if member.seat == Seat::Forming {

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::reason::first_of;
 use super::run::{Current, Run, Seat};
 use super::{Absent, Break, Label, NodeInfo, Terms};
 use crate::core::ids::{RunId, Timestamp, count};
@@ -55,6 +54,10 @@ pub struct NodeSnapshot {
     pub state: NodeState,
     /// Since its last sign of life; `None` while one of its requests waits here.
     pub silent: Option<Duration>,
+    /// Whether another sign of life should have come by now.
+    pub is_late: bool,
+    /// Whether it was in no round before.
+    pub is_new: bool,
     /// Since it joined.
     pub joined_for: Duration,
 }
@@ -98,22 +101,18 @@ pub struct RunSnapshot {
     pub succeeded: u32,
     /// Since the last of them left: the run has finished.
     pub finished_for: Option<Duration>,
-    /// Requested ranks that nobody holds in the round that forms, if all ask for theirs. A few of them.
+    /// Requested ranks that nobody holds in the round that forms, if all ask for theirs; or those of a round that was learned
+    /// after a restart of the server which have not reported. A few of them.
     pub missing_ranks: Vec<u32>,
-    /// Who could be in the round that forms and is not.
+    /// What the round that forms needs, in words, when it is to be given up soon.
+    pub expiring: Option<String>,
+    /// Who could be in the round and is not.
     pub absent: Vec<Absent>,
     /// What the run waits for, or why the round is to be given up, in words.
     pub reason: String,
 }
 
 impl Run {
-    /// What the forming round waits for, in words, with those that wait and are silent.
-    fn waits_in_words(&self, now: Timestamp) -> String {
-        let silent = self.waiting(|member| member.is_silent(now, &self.terms));
-        let waits = self.waits_for(now);
-        if silent.is_empty() { waits } else { format!("{waits}; not heard from: {}", first_of(silent)) }
-    }
-
     pub(super) fn snapshot(&self, now: Timestamp) -> RunSnapshot {
         let mut nodes: Vec<(u64, NodeSnapshot)> = self
             .walk()
@@ -129,10 +128,9 @@ impl Run {
                 };
                 let silent = (!member.parked).then(|| now.since(member.last_seen));
                 let (node, info) = (node.clone(), member.info.clone());
-                Some((
-                    order,
-                    NodeSnapshot { node, info, state, silent, joined_for: now.since(member.joined) },
-                ))
+                let (is_late, is_new) = (member.is_silent(now, &self.terms), member.previous.is_none());
+                let joined_for = now.since(member.joined);
+                Some((order, NodeSnapshot { node, info, state, silent, is_late, is_new, joined_for }))
             })
             .collect();
         nodes.sort_by_key(|(order, _)| *order);
@@ -150,8 +148,12 @@ impl Run {
         let reason = match (&self.closed, broken, &self.forming) {
             (Some(closed), ..) => format!("closed by {}", closed.by),
             (_, Some(why), None) => why.to_string(),
-            // What the round waits for names those.
-            (_, Some(Break::Lost { .. } | Break::Left { .. }) | None, Some(_)) => self.waits_in_words(now),
+            // What the round waits for names those, and who is silent by now.
+            (
+                _,
+                Some(Break::Lost { .. } | Break::Left { .. } | Break::RejoinedBesideSilent { .. }) | None,
+                Some(_),
+            ) => self.waits_in_words(now),
             (_, Some(why), Some(_)) => format!("{why}; {}", self.waits_in_words(now)),
             (_, None, None) => String::new(),
         };
@@ -179,8 +181,15 @@ impl Run {
             let_go: self.let_go,
             succeeded: self.work.succeeded,
             finished_for: self.work.finished.map(|at| now.since(at)),
-            absent: if self.forming.is_some() { self.absent.to_vec() } else { Vec::new() },
-            missing_ranks: if self.forming.is_some() { self.missing_ranks() } else { Vec::new() },
+            absent: self.absent.to_vec(),
+            missing_ranks: match (&self.forming, current.and_then(|c| c.adoption.as_ref())) {
+                (Some(_), _) => self.missing_ranks(),
+                (None, Some(adoption)) => adoption.silent_ranks().collect(),
+                (None, None) => Vec::new(),
+            },
+            expiring: (self.forming.as_ref())
+                .filter(|forming| forming.announce_at.is_none())
+                .map(|_| self.missing(now)),
             reason,
         }
     }

@@ -418,7 +418,7 @@ impl Rounds {
 
     /// The barriers at which somebody waits, with who has arrived.
     pub(in crate::server) fn open_barriers(&self) -> Vec<OpenBarrier> {
-        self.lock().barriers.open()
+        self.lock().barriers.open(self.clock.now())
     }
 
     /// Closes a run and forgets it when its last node is gone. `false` if there is no such run.

@@ -34,6 +34,9 @@ impl Reason {
                 "tell the server how many are expected (rallypoint ctl expect RUN N, or serve --nodes), and look which \
                  pods have not started, do not reach this server, or have another --nnodes or --rdzv-id"
             }
+            Self::PodsMissing { missing, refused, .. } if missing.is_empty() && !refused.is_empty() => {
+                "start the pods that were turned away with the number of nodes that the others have, each with its own rank"
+            }
             Self::PodsMissing { missing, .. } => for_each(
                 missing,
                 "look at the missing pod: is it scheduled, has its image come, does it reach this server's admin port?",
@@ -204,6 +207,13 @@ impl Reason {
             Self::RankZeroSlow { whereabouts: Whereabouts::Busy, .. }
             | Self::WaitingForRank { whereabouts: Whereabouts::Busy, .. } => {
                 "look at that process: is it loading or computing still, or have the ranks taken different ways?"
+            }
+            Self::RankZeroSlow { whereabouts: Whereabouts::Joined, .. }
+            | Self::WaitingForNode { whereabouts: Whereabouts::Joined, .. } => {
+                "look at that node's agent and its log: is it stopped or overloaded, does it reach the ports of --store-ports?"
+            }
+            Self::RankZeroSlow { of_agent: true, whereabouts: Whereabouts::Unknown, .. } => {
+                "look at the log of that node's agent"
             }
             Self::WaitingForNode { .. } => "look at that node's agent log",
             Self::RankZeroSlow { whereabouts: Whereabouts::NeverCame, of_agent: true, .. } => {

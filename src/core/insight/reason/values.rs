@@ -200,6 +200,8 @@ pub enum Whereabouts {
     },
     /// Nobody has come as this rank, and those who are there disagree whether there is one.
     Disputed,
+    /// A node of a native round that has written nothing in the round's store.
+    Joined,
     /// A node that was in the round when it was complete, and has left it or was taken out of it.
     LeftRound,
     /// The key belongs to a round that the run has left.
@@ -255,6 +257,7 @@ impl Display for Whereabouts {
                 write!(f, "it has not come, and its node died, failed or was stopped {for_seconds} ago")
             }
             Self::Disputed => f.write_str("it may not exist, as the ranks disagree on the world size"),
+            Self::Joined => f.write_str("it has joined the round, and has written nothing in the round's store"),
             Self::LeftRound => f.write_str("it was in the round, and has left it or was taken out of it"),
             Self::WentOn => f.write_str("that was in another round, and the run has gone on without it"),
             Self::Unknown => f.write_str("the keys do not tell which process that is"),
@@ -308,7 +311,11 @@ impl Said {
     pub(in crate::core::insight) fn of(fact: &Fact) -> Self {
         Self {
             code: fact.code(),
-            severity: if fact.is_warning() { Severity::Warning } else { Severity::Info },
+            severity: match (fact.is_error(), fact.is_warning()) {
+                (true, _) => Severity::Error,
+                (false, true) => Severity::Warning,
+                (false, false) => Severity::Info,
+            },
             waiting: false,
             is_predicate: !fact.begins_with_a_node(),
             text: fact.to_string(),

@@ -195,13 +195,17 @@ impl Reason {
     /// Nodes and pods that have not come, or came late, or are too many.
     fn missing(&self) -> Option<String> {
         Some(match self {
-            Self::PodsMissing { announced, expected, missing, waited } => {
-                let n = expected.saturating_sub(*announced) as usize;
+            Self::PodsMissing { announced, expected, missing, refused, waited } => {
+                let n = (expected.saturating_sub(*announced) as usize).saturating_sub(refused.count());
                 let who = if missing.count() == n { missing.to_string() } else { n.to_string() };
                 let (pods, have) = (counted(*expected, "pod", "pods"), has(*announced as usize));
                 let themselves = if *announced == 1 { "itself" } else { "themselves" };
                 let there = format!("{announced} of {pods} {have} announced {themselves}");
-                format!("{there}; {who} {} been missing for {waited}", has(n))
+                let refused = if_any("; turned away: ", refused);
+                match n {
+                    0 => format!("{there} and waited {waited}{refused}"),
+                    n => format!("{there}; {who} {} been missing for {waited}{refused}", has(n)),
+                }
             }
             Self::NodesMissing {
                 joined,
@@ -316,12 +320,14 @@ impl Reason {
                     "{nodes} {are} lost with {link} of {links}, away for longer than --link-grace; {left} left"
                 )
             }
-            Self::BarrierWaits { barrier, arrived, size, there, missing, waited } => {
+            Self::BarrierWaits { barrier, arrived, size, there, missing, silent, waited } => {
                 let there = if there.is_empty() { String::new() } else { format!(" ({there})") };
-                let missing =
-                    if missing.is_empty() { String::new() } else { format!("; missing: {missing}") };
+                let (missing, silent) = (
+                    if_any("; missing: ", missing),
+                    if_any("; arrived, and not heard from any more: ", silent),
+                );
                 format!(
-                    "the barrier `{barrier}`: {arrived} of {size} {} arrived{there} and waited {waited}{missing}",
+                    "the barrier `{barrier}`: {arrived} of {size} {} arrived{there} and waited {waited}{missing}{silent}",
                     if *arrived == 1 { "has" } else { "have" }
                 )
             }

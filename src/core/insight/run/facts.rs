@@ -3,6 +3,7 @@
 //! A new round or life is assigned as a whole, so that no field is forgotten. The fields change in this folder; others read them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::node::{NodeId, TrackedNode};
@@ -94,6 +95,8 @@ pub(in crate::core::insight) struct RoundFacts {
     pub(in crate::core::insight) roles: BTreeSet<u32>,
     pub(in crate::core::insight) assigned: BTreeMap<u32, AssignedRanks>,
     pub(super) assigned_at: Option<Timestamp>,
+    /// Native: the agents of its nodes in its store, by node rank.
+    pub(super) native_agents: BTreeMap<u32, NativeAgent>,
     /// Where its workers are to meet.
     pub(super) master: Master,
     /// Agents at the exit barrier.
@@ -142,6 +145,8 @@ pub(in crate::core::insight) struct LifeFacts {
     pub(super) world: World,
     /// c10d: the longest time between two heartbeats of a node.
     pub(super) beat: Option<Duration>,
+    /// Native: agents that have finished in a round that was given up then, and wait at its exit barrier.
+    pub(super) at_earlier_exit: BTreeMap<ConnId, String>,
     /// A node that came to a round that was full for others, and asks for more nodes than they do.
     pub(in crate::core::insight) asks_for_more: Option<String>,
     /// c10d: agents of the static rendezvous that have the same run id. They and the nodes never meet.
@@ -172,6 +177,14 @@ pub(super) struct Dying {
     pub(super) link: Option<String>,
 }
 
+/// A connection to the store of a native round that has told the role of a node.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NativeAgent {
+    pub(super) conn: ConnId,
+    pub(super) peer: SocketAddr,
+    pub(super) pid: Option<u32>,
+}
+
 /// What only a native run has.
 #[derive(Debug)]
 pub(in crate::core::insight) struct Native {
@@ -181,6 +194,8 @@ pub(in crate::core::insight) struct Native {
     pub(super) store: Option<u16>,
     /// The store in which those met that are known. While the next round forms it is still the last one's.
     pub(super) met_at: Option<u16>,
+    /// Since when it is known that the round that forms is to be given up soon, and what it needs.
+    pub(super) expiring: Option<(Timestamp, String)>,
     /// When the round that forms is given up.
     pub(in crate::core::insight) closes_at: Option<Timestamp>,
     /// What the round that forms waits for, and since when.

@@ -3,17 +3,20 @@
 //! The workers of a round meet in the round's own store; what is seen there belongs to the run.
 
 use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::facts::{Native, Spare};
-use super::limits::MISSING_SHOWN;
+use super::facts::{Native, NativeAgent, Spare};
+use super::limits::{MISSING_SHOWN, MOST_NODES};
 use super::node::{Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::World;
 use crate::api::{ExitCounts, Expected, ExpectedFrom, MissingNode, RunState, Seen, Severity};
-use crate::core::ids::{Elapsed, Timestamp, count};
+use crate::core::ids::{ConnId, Elapsed, Label, Timestamp, count};
 use crate::core::insight::reason::{Evidence, Finding, Names, Reason, Said, Unit};
-use crate::core::rendezvous::{Break, Fact, Fate, NodeSnapshot, NodeState, RoundState, RunSnapshot, Who};
+use crate::core::rendezvous::{
+    Absent, Break, Fact, Fate, NodeSnapshot, NodeState, RoundState, RunSnapshot, Who,
+};
 
 impl TrackedRun {
     /// That it has finished, with the whole time since its round was complete: a restarted rendezvous knows only its own.
@@ -42,6 +45,10 @@ impl TrackedRun {
         // The first round was given up.
         let round = round.max(1);
         if round != self.round.number {
+            let at_exit = self.participants().filter(|node| node.finished && node.gone.is_none());
+            let at_exit: Vec<_> = at_exit.filter_map(|node| Some((node.conn?, node.told()))).collect();
+            self.life.at_earlier_exit.extend(at_exit);
+            self.life.nodes.iter_mut().for_each(|node| node.finished = false);
             self.begin_round(round);
         }
         if self.native.as_ref().is_none_or(|native| native.store != store) && store.is_some() {
@@ -64,7 +71,12 @@ impl TrackedRun {
             _ => self.round.started,
         };
         self.round.let_go = if forms { 0 } else { snapshot.let_go };
+        self.round.group = Some(snapshot.round_size).filter(|_| !forms);
         self.fold_native_nodes(snapshot, forms);
+        let expiring = snapshot.expiring.clone().filter(|_| forms).map(|missing| {
+            let before = self.native.as_ref().and_then(|native| native.expiring.as_ref());
+            (before.map_or(now, |(since, _)| *since), missing)
+        });
         let met_at = store.or_else(|| self.native.as_ref()?.met_at);
         let (min, max) = (terms.min_nodes, terms.max_nodes);
         let needed = if min == max { min.to_string() } else { format!("{min} to {max}") };
@@ -74,6 +86,7 @@ impl TrackedRun {
         let waits = format!("{joined} of {needed} {nodes} {have} joined; {}", snapshot.reason);
         self.native = Some(Native {
             state,
+            expiring,
             closes_at: snapshot.deadline.filter(|_| forms).map(|left| now + left),
             expected: Expected { min, max, source: ExpectedFrom::Join },
             store,
@@ -128,10 +141,9 @@ impl TrackedRun {
 
     fn fold_native_nodes(&mut self, snapshot: &RunSnapshot, forms: bool) {
         let now = snapshot.at;
-        let before: HashMap<String, (Membership, Timestamp)> = std::mem::take(&mut self.life.nodes)
-            .into_iter()
-            .map(|node| (node.node_id(), (node.membership, node.joined)))
-            .collect();
+        let before: HashMap<String, TrackedNode> =
+            std::mem::take(&mut self.life.nodes).into_iter().map(|node| (node.node_id(), node)).collect();
+        let names = SharedNames::of(snapshot);
         let mut joined = Vec::new();
         for seen in &snapshot.nodes {
             let (membership, rank) = match seen.state {
@@ -142,21 +154,25 @@ impl TrackedRun {
                 NodeState::Redundant { .. } => (Membership::Redundant, None),
             };
             let was = before.get(seen.node.as_str());
+            // Its agent may have left the store since.
+            let had_finished = was.is_some_and(|node| node.finished && node.rank == rank);
+            let was = was.map(|node| (node.membership, node.joined));
             let since = match was {
                 // One that stood by has got a place: that is when it came to the round.
                 Some((Membership::Redundant, _)) if membership == Membership::Participant => now,
-                Some((was, at)) if *was == membership => (*at).max(ago(now, seen.joined_for)),
+                Some((was, at)) if was == membership => at.max(ago(now, seen.joined_for)),
                 _ => ago(now, seen.joined_for),
             };
-            if membership == Membership::Participant && was != Some(&(membership, since)) {
+            if membership == Membership::Participant && was != Some((membership, since)) {
                 joined.push(self.life.nodes.len());
             }
+            let agent = rank.and_then(|rank| self.round.native_agents.get(&rank)).filter(|_| !forms);
             self.life.nodes.push(TrackedNode {
                 id: NodeId::Native { node: seen.node.clone(), info: seen.info.clone() },
-                name: seen.info.name.to_string(),
-                conn: None,
-                peer: None,
-                pid: None,
+                name: names.shown(&seen.info.name, &seen.info.address),
+                conn: agent.map(|agent| agent.conn),
+                peer: agent.map(|agent| agent.peer),
+                pid: agent.and_then(|agent| agent.pid),
                 rank,
                 membership,
                 membership_since: since,
@@ -164,12 +180,70 @@ impl TrackedRun {
                 last_heartbeat: ago(now, seen.silent.unwrap_or_default()),
                 stamp: 0,
                 gone: None,
-                finished: false,
+                finished: had_finished || agent.is_some_and(|agent| self.round.exit.contains(&agent.conn)),
                 asks_not_for: None,
                 has_no_agent: false,
             });
         }
         self.tell_native_joins(&joined);
+        if !forms {
+            self.keep_gone(before, snapshot);
+        }
+    }
+
+    /// Nodes that have left the round without having done their work stay in it as dead ones.
+    fn keep_gone(&mut self, before: HashMap<String, TrackedNode>, snapshot: &RunSnapshot) {
+        let there: HashSet<&str> = snapshot.nodes.iter().map(|node| node.node.as_str()).collect();
+        let gone = before.into_iter().filter(|(id, _)| !there.contains(id.as_str())).map(|(_, node)| node);
+        let mut gone: Vec<TrackedNode> = gone.filter(TrackedNode::is_participant).collect();
+        gone.sort_by_key(|node| (node.rank, node.joined));
+        for node in gone {
+            let NodeId::Native { info, .. } = &node.id else { continue };
+            let is_it = |absent: &&Absent| {
+                absent.rank == node.rank && absent.who.name == info.name && absent.who.address == info.address
+            };
+            let at = match snapshot.absent.iter().find(is_it).map(|absent| absent.fate) {
+                Some(Fate::Lost) => node.last_heartbeat,
+                Some(Fate::Left) => snapshot.at,
+                Some(Fate::Refused) | None => continue,
+            };
+            self.life.nodes.push(TrackedNode { gone: node.gone.or(Some(at)), ..node });
+        }
+    }
+
+    /// The agent of the node with this rank has told its role in the store of the round.
+    pub(in crate::core::insight) fn native_agent_came(
+        &mut self,
+        rank: u32,
+        conn: ConnId,
+        (peer, pid): (SocketAddr, Option<u32>),
+    ) {
+        let agent = NativeAgent { conn, peer, pid };
+        if self.round.native_agents.len() < MOST_NODES || self.round.native_agents.contains_key(&rank) {
+            self.round.native_agents.insert(rank, agent);
+            self.connect_native(rank, Some(agent));
+        }
+    }
+
+    /// The connection of an agent closed: its node is known by none any more. What became of the node is for the rendezvous
+    /// to say.
+    pub(in crate::core::insight) fn native_agent_left(&mut self, conn: ConnId) {
+        self.life.at_earlier_exit.remove(&conn);
+        let of_node = self.round.native_agents.iter().find(|(_, agent)| agent.conn == conn);
+        if let Some(rank) = of_node.map(|(&rank, _)| rank) {
+            self.round.native_agents.remove(&rank);
+            self.connect_native(rank, None);
+        }
+    }
+
+    fn connect_native(&mut self, rank: u32, agent: Option<NativeAgent>) {
+        let is_it = |node: &&mut TrackedNode| node.rank == Some(rank) && node.is_participant();
+        if let Some(node) = self.life.nodes.iter_mut().find(is_it).filter(|node| node.gone.is_none()) {
+            node.conn = agent.map(|agent| agent.conn);
+            node.peer = agent.map(|agent| agent.peer);
+            node.pid = agent.and_then(|agent| agent.pid);
+        }
+        self.touch();
     }
 
     fn tell_native_joins(&mut self, joined: &[usize]) {
@@ -209,7 +283,22 @@ impl TrackedRun {
 
     /// When the nodes that are there joined.
     fn native_joins(&self) -> impl Iterator<Item = Evidence> {
-        self.participants().map(|node| node.evidence(Seen::Joined, None, node.joined))
+        self.participants().map(|node| Evidence::by_name(Seen::Joined, node.told(), node.joined))
+    }
+
+    /// Whether there is something to say of its processes: those of a closed run go on until they have left.
+    pub(in crate::core::insight) fn goes_on(&self) -> bool {
+        let is_left = self.native.is_some() && self.state == RunState::Closed && self.joined() > 0;
+        is_left || !self.state.is_over()
+    }
+
+    /// The round that forms is to be given up soon.
+    pub(in crate::core::insight) fn native_expires(&self, now: Timestamp) -> Option<Finding> {
+        let native = self.native.as_ref()?;
+        let ((since, missing), closes_at) = native.expiring.as_ref().zip(native.closes_at)?;
+        let (round, left) = (self.round.number, closes_at.since(now));
+        let said = Said::of(&Fact::Expiring { round, left, missing: missing.clone() });
+        Some(Finding::new(Reason::Rendezvous(said), format!("round {round}"), *since))
     }
 
     /// What the round waits for, in the words of the rendezvous, with the pods that announced themselves and are not there.
@@ -226,12 +315,18 @@ impl TrackedRun {
             [] => String::new(),
             some => format!("; announced, and not there: {}", Names::of(some.iter().cloned())),
         };
+        let at_exit = Names::of(self.life.at_earlier_exit.values().cloned());
+        let at_exit = match at_exit.count() {
+            0 => String::new(),
+            1 => format!("; {at_exit} has finished, and waits at the exit barrier of a round before"),
+            _ => format!("; {at_exit} have finished, and wait at the exit barrier of a round before"),
+        };
         let said = Said {
             code: "nodes_missing",
             severity: Severity::Warning,
             waiting: true,
             is_predicate: true,
-            text: format!("round {round} is not complete after {waited}: {text}{announced}"),
+            text: format!("round {round} is not complete after {waited}: {text}{announced}{at_exit}"),
             remedy: native.remedy,
         };
         Some(
@@ -288,8 +383,27 @@ pub(in crate::core::insight) fn shown_by(fact: &Fact, now: Timestamp) -> Vec<Evi
 
 /// Whether a node of the last round is alive, and was told to join again.
 fn is_on_its_way(node: &NodeSnapshot) -> bool {
-    const HEARD_OF: Duration = Duration::from_secs(10);
-    matches!(node.state, NodeState::InRound { .. }) && node.silent.is_none_or(|silent| silent < HEARD_OF)
+    matches!(node.state, NodeState::InRound { .. }) && !node.is_late
+}
+
+/// Names that several nodes of a run have: they are told with their addresses.
+struct SharedNames<'s>(HashSet<&'s str>);
+
+impl<'s> SharedNames<'s> {
+    fn of(snapshot: &'s RunSnapshot) -> Self {
+        let nodes = snapshot.nodes.iter().map(|node| (node.info.name.as_str(), node.info.address.as_str()));
+        let absent =
+            snapshot.absent.iter().map(|absent| (absent.who.name.as_str(), absent.who.address.as_str()));
+        let mut addresses: HashMap<&str, &str> = HashMap::new();
+        let is_shared =
+            |(name, address): &(&'s str, &'s str)| *addresses.entry(*name).or_insert(*address) != *address;
+        Self(nodes.chain(absent).filter(is_shared).map(|(name, _)| name).collect())
+    }
+
+    /// The name of a node for people.
+    fn shown(&self, name: &Label, address: &Label) -> String {
+        if self.0.contains(name.as_str()) { format!("{name} at {address}") } else { name.to_string() }
+    }
 }
 
 /// The moment that lies this long before `now`.
@@ -304,20 +418,27 @@ fn are_exiting(snapshot: &RunSnapshot) -> bool {
 
 /// Nodes without a place, the oldest first, with the node that has the rank they want if that is why.
 fn spares(snapshot: &RunSnapshot) -> Vec<Spare> {
+    let names = SharedNames::of(snapshot);
+    let name = |node: &NodeSnapshot| names.shown(&node.info.name, &node.info.address);
     let holder = |wanted: u32| {
         let has = |node: &&NodeSnapshot| matches!(node.state, NodeState::InRound { rank } if rank == wanted);
-        let name = snapshot.nodes.iter().find(has).map_or("another node", |node| node.info.name.as_str());
+        let name = snapshot.nodes.iter().find(has).map_or_else(|| "another node".to_owned(), name);
         format!("{name} (node rank {wanted})")
     };
     let spare = |node: &NodeSnapshot| match node.state {
         NodeState::Redundant { contended } => Some(Spare {
-            name: node.info.name.to_string(),
+            name: name(node),
             holder: contended.map(holder),
             since: ago(snapshot.at, node.joined_for),
         }),
         _ => None,
     };
     snapshot.nodes.iter().filter_map(spare).collect()
+}
+
+/// Whether it waits for the round that forms, or was told to join again, and is silent.
+fn is_awaited_in_vain(node: &NodeSnapshot) -> bool {
+    node.is_late && matches!(node.state, NodeState::InRound { .. } | NodeState::Waiting { .. })
 }
 
 /// What to do about a round that does not become complete.
@@ -327,6 +448,9 @@ fn remedy(snapshot: &RunSnapshot) -> &'static str {
         "look why that node was refused, and start it again with what the others have"
     } else if is(Fate::Lost) || is(Fate::Left) {
         "look at the logs and events of what is gone: the round needs it, or a replacement"
+    } else if snapshot.nodes.iter().any(is_awaited_in_vain) {
+        "look at what is not heard from: has it died, is it stopped, or cut off from this server? The round needs it, or a \
+         replacement"
     } else if snapshot.terms.min_nodes.saturating_sub(snapshot.waiting) > 1 {
         "look at the missing nodes' pods: are they scheduled, have their images come, do they reach this server?"
     } else {
@@ -335,47 +459,51 @@ fn remedy(snapshot: &RunSnapshot) -> &'static str {
 }
 
 /// What is missing, as far as the rendezvous knows: nodes of the last round and those that are gone, else ranks that no
-/// node holds.
+/// node holds, or of which no node has reported.
 fn missing(snapshot: &RunSnapshot, forms: bool) -> Vec<MissingNode> {
-    if !forms {
-        return Vec::new();
-    }
-    // Those that were heard of just now are on their way: they were told to join again.
-    let of_last_round = snapshot.nodes.iter().filter(|node| !is_on_its_way(node));
-    let of_last_round = of_last_round.filter_map(|node| match node.state {
-        NodeState::InRound { rank } => Some(MissingNode {
-            name: Some(node.info.name.to_string()),
-            rank: Some(rank),
-            known_from: "earlier_round".into(),
-            last_seen: Some(ago(snapshot.at, node.silent.unwrap_or_default()).0.as_secs_f64()),
-        }),
-        _ => None,
-    });
-    // Who came anew with the same name is there.
-    let waits = |node: &&NodeSnapshot| matches!(node.state, NodeState::Waiting { .. });
-    let there: HashSet<&str> =
-        snapshot.nodes.iter().filter(waits).map(|node| node.info.name.as_str()).collect();
-    let is_out = |node: &MissingNode| node.name.as_deref().is_none_or(|name| !there.contains(name));
-    let gone = snapshot.absent.iter().filter_map(|absent| {
-        let known_from = match absent.fate {
-            Fate::Lost => "lost",
-            Fate::Left => "left",
-            Fate::Refused => return None,
-        };
-        let name = Some(absent.who.name.to_string());
-        Some(MissingNode { name, rank: absent.rank, known_from: known_from.into(), last_seen: None })
-    });
-    let named: Vec<_> = of_last_round.chain(gone).filter(is_out).take(MISSING_SHOWN).collect();
-    // Of more than are needed it is not known who has a replacement.
-    let needed = snapshot.terms.min_nodes.saturating_sub(snapshot.waiting) as usize;
-    if !named.is_empty() && named.len() <= needed {
-        return named;
-    }
     let rank = |&rank: &u32| MissingNode {
         name: None,
         rank: Some(rank),
         known_from: "node_rank".into(),
         last_seen: None,
     };
-    snapshot.missing_ranks.iter().map(rank).collect()
+    let ranks = || snapshot.missing_ranks.iter().map(rank).collect();
+    if !forms {
+        return ranks();
+    }
+    // Those that were heard of just now are on their way: they were told to join again.
+    let of_last_round = snapshot.nodes.iter().filter(|node| !is_on_its_way(node));
+    let of_last_round = of_last_round.filter_map(|node| match node.state {
+        NodeState::InRound { rank } => {
+            let last_seen = ago(snapshot.at, node.silent.unwrap_or_default());
+            Some((&node.info.name, &node.info.address, Some(rank), "earlier_round", Some(last_seen)))
+        }
+        _ => None,
+    });
+    let gone = snapshot.absent.iter().filter_map(|absent| {
+        let known_from = match absent.fate {
+            Fate::Lost => "lost",
+            Fate::Left => "left",
+            Fate::Refused => return None,
+        };
+        Some((&absent.who.name, &absent.who.address, absent.rank, known_from, None))
+    });
+    // Who came anew with the name of one that is out is there instead of it.
+    let is_newcomer = |node: &&NodeSnapshot| node.is_new && matches!(node.state, NodeState::Waiting { .. });
+    let mut newcomers: Vec<&Label> =
+        snapshot.nodes.iter().filter(is_newcomer).map(|node| &node.info.name).collect();
+    let names = SharedNames::of(snapshot);
+    let mut named = Vec::new();
+    for (name, address, rank, known_from, last_seen) in of_last_round.chain(gone) {
+        if let Some(at) = newcomers.iter().position(|newcomer| *newcomer == name) {
+            newcomers.swap_remove(at);
+        } else if named.len() < MISSING_SHOWN {
+            let name = Some(names.shown(name, address));
+            let last_seen = last_seen.map(|at| at.0.as_secs_f64());
+            named.push(MissingNode { name, rank, known_from: known_from.into(), last_seen });
+        }
+    }
+    // Of more than are needed it is not known who has a replacement.
+    let needed = snapshot.terms.min_nodes.saturating_sub(snapshot.waiting) as usize;
+    if !named.is_empty() && named.len() <= needed { named } else { ranks() }
 }

@@ -259,7 +259,8 @@ impl TrackedRun {
     pub(in crate::core::insight) fn state_now(&self, now: Timestamp) -> RunState {
         const WITHOUT_EXCHANGE: Duration = Duration::from_secs(10);
         if let Some(native) = &self.native {
-            return native.state;
+            let are_exiting = native.state == RunState::Running && !self.round.exit.is_empty();
+            return if are_exiting { RunState::Exiting } else { native.state };
         }
         let settled = |at: Option<Timestamp>| at.is_some_and(|at| now.since(at) >= SETTLE);
         let (round, world) = (&self.round, &self.life.world);

@@ -510,6 +510,26 @@ fn case_7_pods_that_announce_different_numbers() {
 }
 
 #[test]
+fn case_7_a_pod_that_was_turned_away_is_not_told_as_one_that_never_came() {
+    let mut lab = Lab::new();
+    lab.gate("job", &[("a", 0, 3)], &[("b", 1, 4)]);
+    lab.until(33.0);
+    lab.assert_said(
+        "pods_missing",
+        "job: 1 of 3 pods has announced itself; pod with rank 2 has been missing for 30 s; turned away: pod b",
+    );
+    let missing: Vec<_> = lab.run("job").missing.into_iter().map(|pod| (pod.name, pod.known_from)).collect();
+    assert_eq!(missing, [(Some("b".into()), "turned_away".into()), (None, "node_rank".into())]);
+    lab.gate("job", &[("a", 0, 2)], &[("b", 1, 4)]);
+    lab.pass(2.0);
+    let said =
+        lab.run("job").explanations.into_iter().find(|said| said.code == "pods_missing").expect("it is so");
+    assert!(said.text.starts_with("job: 1 of 2 pods has announced itself and waited "), "{}", said.text);
+    assert!(said.text.ends_with("; turned away: pod b"), "{}", said.text);
+    assert!(said.remedy.starts_with("start the pods that were turned away"), "{}", said.remedy);
+}
+
+#[test]
 fn case_7_a_pod_is_held_back_because_its_rank_is_taken() {
     let mut lab = Lab::new();
     lab.gate("job", &[("a", 0, 2), ("b", 1, 2)], &[("c", 1, 2)]);

@@ -116,6 +116,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             size: n + m,
             there: names(n),
             missing: names(m),
+            silent: names(m - n.min(m)),
             waited,
         },
         Reason::StateDropped { run_id: text(), waiters: m as usize, waited },
@@ -206,8 +207,10 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
     }
     if some_of_many {
         let (announced, joined, expected) = (n, n, m);
-        all.push(Reason::PodsMissing { announced, expected, missing: names(m - n), waited });
-        all.push(Reason::PodsMissing { announced, expected, missing: names(0), waited });
+        for (missing, refused) in [(m - n, 0), (0, 0), (0, m - n)] {
+            let (missing, refused) = (names(missing), names(refused));
+            all.push(Reason::PodsMissing { announced, expected, missing, refused, waited });
+        }
         all.push(Reason::FewerThanExpected { formed: n, expected, from, left_over: others() });
         for running in [0, 1, m - n] {
             let running = names(running);
@@ -315,7 +318,7 @@ fn facts(n: u32, m: u32) -> Vec<Fact> {
     let label = |text: &str| Label::new(text).expect("a label");
     let who = || Who { name: label("a"), address: label("10.0.0.3") };
     let long = time().0;
-    let broken = |why| Fact::Broken { round: 3, why };
+    let broken = |why| Fact::Broken { round: 3, why, left: 2 };
     let refused = |why| Fact::Refused { who: who(), why };
     let run = || crate::core::ids::RunId::new(b"r");
     let differing = || Difference { what: "min_nodes", settled: n.to_string(), wanted: m.to_string() };

@@ -22,6 +22,16 @@ pub(super) struct Native {
     store: Option<u16>,
 }
 
+const ROLES: &str = "/torch.rendezvous.job.1/torchelastic/role_info";
+
+fn address(rank: u32) -> String {
+    format!("10.0.0.{rank}")
+}
+
+fn failed() -> LeaveRequest {
+    LeaveRequest { why: Some(label("ChildFailedError")), outcome: Some(Outcome::Failed) }
+}
+
 fn label(text: &str) -> Label {
     Label::new(text).expect("a label")
 }
@@ -183,6 +193,49 @@ impl Native {
         self.lab.pass(0.5);
     }
 
+    /// The store of the complete round is there.
+    fn open_store(&mut self) {
+        self.store = Some(PORT);
+        self.lab.insight.own_store(PORT, StoreOwner::Round(self.run.clone()));
+        let snapshot = self.core.snapshot_of(&self.run, self.lab.now).expect("a run");
+        self.observe(&snapshot);
+    }
+
+    /// A round of these nodes, each at an address of its own, in which all are alive. Their agents come to its store with
+    /// `roles`.
+    fn of_all(names: &[&str], roles: &[u32]) -> Self {
+        let nodes = names.len() as u32;
+        let mut native = Self::of(Lab::new(), (nodes, nodes));
+        for (rank, name) in (0..).zip(names) {
+            native.join_as(&format!("id{rank}"), name, &address(rank), "1", None).expect("it joins");
+        }
+        for (rank, name) in (0..).zip(names) {
+            let place = RankInRound { round: 1, rank };
+            let beats = native.beat_as(&format!("id{rank}"), name, &address(rank), "1", place, nodes);
+            beats.expect("a view");
+        }
+        native.open_store();
+        for &rank in roles {
+            native.lab.connect(rank, &address(rank), 100 + rank);
+            native.lab.ping(rank);
+            native.lab.set(rank, &format!("{ROLES}/{rank}"), b"{}");
+        }
+        native
+    }
+
+    /// The texts of what is shown of the run, by code.
+    fn shown(&self, code: &str) -> Vec<String> {
+        let all = self.lab.run("job").explanations.into_iter();
+        all.filter(|said| said.code == code && said.holds).map(|said| said.text).collect()
+    }
+
+    /// The agent of this rank arrives at the exit barrier, and waits there.
+    fn reach_exit(&mut self, rank: u32) {
+        const EXIT: &str = "/torch.rendezvous.job.1/torchelastic/agent/terminal_state";
+        self.lab.add(rank, &format!("{EXIT}/num_members"), 1);
+        self.lab.wait(rank, &[&format!("{EXIT}/last_member")]);
+    }
+
     /// A round of two, in which both are alive.
     fn of_two(max: u32) -> Self {
         let mut native = Self::new(max);
@@ -225,7 +278,7 @@ fn a_silent_node_is_blamed_and_not_the_one_that_joins_again_for_it() {
     native.pass(4);
     let told = native.lab.assert_said(
         "node_disconnected",
-        "job: b (10.0.0.1), rank 1: the connection closed 3 s ago, and nothing has come since; given up when 15 s of silence are over",
+        "job: b (10.0.0.1), rank 1: the connection closed 3 s ago, and nothing has come since; given up after 15 s of silence",
     );
     // The workers of a fail for it.
     native.rejoin("a", 0);
@@ -273,8 +326,7 @@ fn a_pod_that_announced_itself_and_has_not_joined_is_missing_by_name() {
 fn a_failed_worker_and_a_refused_node_are_told_with_the_run() {
     let mut native = Native::of_two(2);
     assert!(native.close("node a"));
-    let failed = LeaveRequest { why: Some(label("ChildFailedError")), outcome: Some(Outcome::Failed) };
-    native.leave("a", failed);
+    native.leave("a", failed());
     native.pass(3);
     native.lab.assert_said(
         "node_failed",
@@ -339,10 +391,7 @@ fn what_native_nodes_did_is_shown_with_when() {
 #[test]
 fn a_native_run_is_told_once_that_it_has_finished() {
     let mut native = Native::of_two(2);
-    native.store = Some(PORT);
-    native.lab.insight.own_store(PORT, StoreOwner::Round(native.run.clone()));
-    let snapshot = native.core.snapshot_of(&native.run, native.lab.now).expect("a run");
-    native.observe(&snapshot);
+    native.open_store();
     for n in 0..2 {
         native.lab.connect(n, &format!("10.0.0.{n}"), n);
         native.lab.ping(n);
@@ -424,10 +473,7 @@ fn ranks_go_with_the_store_of_their_round() {
 #[test]
 fn ranks_of_a_round_that_is_over_end_while_the_next_one_forms() {
     let mut native = Native::of_two(2);
-    native.store = Some(PORT);
-    native.lab.insight.own_store(PORT, StoreOwner::Round(native.run.clone()));
-    let snapshot = native.core.snapshot_of(&native.run, native.lab.now).expect("a run");
-    native.observe(&snapshot);
+    native.open_store();
     for rank in 0..2 {
         native.lab.worker(rank, &format!("10.0.0.{rank}"));
         native.lab.publish(rank, rank, 3);
@@ -439,4 +485,210 @@ fn ranks_of_a_round_that_is_over_end_while_the_next_one_forms() {
     (0..2).for_each(|rank| native.lab.leave(rank));
     native.pass(2);
     assert_eq!(there(&native), Some(0));
+}
+
+#[test]
+fn the_chain_of_waits_leads_to_the_native_node_that_has_told_no_role() {
+    let mut native = Native::of_all(&["a", "b", "c"], &[0, 2]);
+    let roles: Vec<String> = (0..3).map(|rank| format!("{ROLES}/{rank}")).collect();
+    native.lab.wait(0, &roles.iter().map(String::as_str).collect::<Vec<_>>());
+    native.lab.wait(2, &["/torch.rendezvous.job.1/torchelastic/assigned_ranks/2"]);
+    native.pass(33);
+    assert_eq!(native.lab.texts("rank_zero_slow"), Vec::<&str>::new());
+    let said = native.lab.said.iter().find(|(_, said)| said.code == "waiting_for_node").expect("it is said");
+    assert!(said.1.text.starts_with("job: 2 processes have waited 3"), "{}", said.1.text);
+    assert!(said.1.text.ends_with(
+        "for the role of b (node rank 1): it has joined the round, and has written nothing in the round's store"
+    ), "{}", said.1.text);
+    assert!(said.1.remedy.contains("--store-ports"), "{}", said.1.remedy);
+    let mut who: Vec<_> = said.1.evidence.iter().map(|wait| wait.who.as_str()).collect();
+    who.sort_unstable();
+    assert_eq!(who, ["a (node rank 0)", "c (node rank 2)"]);
+    // An agent whose connection closes is known by none any more.
+    native.lab.leave(2);
+    native.pass(2);
+    assert_eq!(native.shown("waiting_for_node").len(), 1);
+}
+
+#[test]
+fn agents_at_the_exit_barrier_of_a_native_run_are_told_with_those_they_wait_for() {
+    let mut native = Native::of_all(&["a", "b", "c"], &[0, 1, 2]);
+    native.pass(2);
+    native.reach_exit(0);
+    native.pass(33);
+    let said = native.shown("exit_barrier");
+    let text = "job: 1 of 3 nodes has finished and waited 34 s at the exit barrier; still running: b (node rank 1) and c \
+                (node rank 2)";
+    assert_eq!(said, [text]);
+    let run = native.lab.run("job").summary;
+    assert_eq!(
+        (run.state, run.exit.map(|exit| exit.arrived), run.nodes.joined),
+        (RunState::Exiting, Some(1), 3)
+    );
+    // Who gives up there has finished all the same.
+    native.lab.leave(0);
+    native.unpark("id0");
+    native.ask_again("id0");
+    native.pass(1);
+    assert!(native.shown("exit_barrier")[0].ends_with("still running: b (node rank 1) and c (node rank 2)"));
+    // The run is closed by a node that fails; the others are there still.
+    assert!(native.close("node c"));
+    native.leave("id2", failed());
+    native.reach_exit(1);
+    native.pass(4);
+    let said = native.shown("exit_barrier");
+    assert!(
+        matches!(&said[..], [text] if text.starts_with("job: 2 of 3 nodes have finished") && text.ends_with("; died, failed or stopped: c (node rank 2)")),
+        "{said:?}"
+    );
+    let nodes = native.lab.run("job").summary.nodes;
+    assert_eq!((nodes.joined, nodes.gone), (2, 1));
+}
+
+#[test]
+fn an_agent_at_the_exit_barrier_of_a_round_that_is_given_up_is_told_with_the_next_one() {
+    let mut native = Native::of_all(&["a", "b", "c"], &[0, 1, 2]);
+    native.reach_exit(0);
+    native.pass(2);
+    native.cut("id2");
+    native.pass(16);
+    let place = Some(RankInRound { round: 1, rank: 1 });
+    native.join_as("id1", "b", &address(1), "2", place).expect("it joins");
+    native.pass(33);
+    let said = native.shown("nodes_missing");
+    let end = "gone: c (10.0.0.2), rank 2; a has finished, and waits at the exit barrier of a round before";
+    assert!(matches!(&said[..], [text] if text.ends_with(end)), "{said:?}");
+    native.lab.leave(0);
+    native.pass(2);
+    assert!(!native.shown("nodes_missing")[0].contains("exit barrier"));
+}
+
+#[test]
+fn ranks_that_wait_in_a_closed_run_are_told_until_they_leave() {
+    let mut native = Native::of_all(&["a", "b"], &[0, 1]);
+    native.lab.multi_set(
+        0,
+        &[
+            ("/torch.rendezvous.job.1/torchelastic/assigned_ranks/0".into(), "[0, 2, 0, 2]".into()),
+            ("/torch.rendezvous.job.1/torchelastic/assigned_ranks/1".into(), "[1, 2, 1, 2]".into()),
+        ],
+    );
+    native.lab.worker(10, &address(0));
+    native.lab.publish(10, 0, 2);
+    native.lab.wait_for_rank(10, 1);
+    native.pass(2);
+    assert!(native.close("node b"));
+    native.leave("id1", failed());
+    native.pass(33);
+    let said = native.shown("waiting_for_rank");
+    assert!(
+        matches!(&said[..], [text] if text.contains("rank 1 (local rank 0 on b): it has not come, and its node died, failed or was stopped 34 s ago")),
+        "{said:?}"
+    );
+    native.leave("id0", failed());
+    native.pass(3);
+    assert_eq!(native.shown("waiting_for_rank"), Vec::<String>::new());
+}
+
+#[test]
+fn nodes_with_one_name_are_told_with_their_addresses() {
+    let mut native = Native::of_all(&["vm", "vm", "vm"], &[]);
+    native.cut("id1");
+    native.pass(2);
+    for rank in [2, 0] {
+        let place = Some(RankInRound { round: 1, rank });
+        native.join_as(&format!("id{rank}"), "vm", &address(rank), "2", place).expect("it joins");
+    }
+    native.pass(5);
+    let names = |native: &Native| {
+        let missing = native.lab.run("job").missing.into_iter();
+        missing.map(|node| (node.name, node.rank, node.known_from)).collect::<Vec<_>>()
+    };
+    let vm = |from: &str| vec![(Some("vm at 10.0.0.1".to_owned()), Some(1), from.to_owned())];
+    assert_eq!((names(&native), native.lab.run("job").summary.nodes.missing), (vm("earlier_round"), Some(1)));
+    let waits = native.core.snapshot_of(&native.run, native.lab.now).expect("a run").reason;
+    let text = "1 node of round 1 not yet joined again: vm (10.0.0.1); not heard from: vm (10.0.0.1)";
+    assert_eq!(waits, text, "nobody came anew, and the time of then is not now");
+    native.pass(10);
+    assert_eq!(names(&native), vm("lost"));
+    native.pass(20);
+    native.join_as("id3", "vm", &address(3), "1", None).expect("it joins");
+    native.pass(1);
+    native
+        .lab
+        .assert_said("node_came_late", "job: vm at 10.0.0.3 has come after 37 s: 3 of 3 nodes have joined");
+}
+
+#[test]
+fn who_is_silent_in_a_round_that_forms_is_not_said_to_be_there() {
+    let mut native = Native::new(3);
+    native.nodes = (3, 3);
+    native.join("a", "1", None);
+    native.join("b", "1", None);
+    native.pass(25);
+    native.cut("b");
+    native.pass(8);
+    let run = native.lab.run("job");
+    let told = run.explanations.iter().find(|said| said.code == "nodes_missing").expect("it is told");
+    assert!(
+        told.text.ends_with("2 of 3 nodes have joined; 1 more node is needed; there is a (10.0.0.1); not heard from: b (10.0.0.1)"),
+        "{}",
+        told.text
+    );
+    assert!(told.remedy.starts_with("look at what is not heard from"), "{}", told.remedy);
+}
+
+#[test]
+fn that_a_round_expires_holds_until_it_is_given_up_or_has_more_time() {
+    let mut native = Native::new(2);
+    native.join("a", "1", None);
+    native.pass(60 * 25 + 3);
+    native
+        .lab
+        .assert_said("round_expiring", "job round 1 will be given up in 4 min 59 s: 1 more node is needed");
+    assert_eq!(native.shown("round_expiring").len(), 1);
+    native.extend(600);
+    native.pass(2);
+    assert_eq!(native.shown("round_expiring").len(), 0);
+    native.pass(60 * 10);
+    assert_eq!((native.shown("round_expiring").len(), native.lab.texts("round_expiring").len()), (1, 2));
+    native.pass(60 * 5);
+    assert_eq!(native.lab.texts("round_timed_out").len(), 1);
+    assert!(native.lab.run("job").explanations.iter().all(|said| said.code != "round_expiring"));
+}
+
+#[test]
+fn nobody_is_told_to_join_again_where_no_node_is_left() {
+    let mut native = Native::of_two(2);
+    native.cut("a");
+    native.cut("b");
+    native.pass(20);
+    let text = "job round 1 is over: a (10.0.0.1), rank 0, b (10.0.0.1), rank 1, were not heard from for 15 s; none of its \
+                nodes is left";
+    native.lab.assert_said("node_died", text);
+    let said = native.lab.said.iter().find(|(_, said)| said.code == "node_died");
+    assert_eq!(said.map(|(_, said)| said.severity), Some(Severity::Error));
+}
+
+#[test]
+fn nodes_that_have_not_reported_after_a_restart_are_missing_by_their_ranks() {
+    let mut native = Native::new(3);
+    let place = RankInRound { round: 4, rank: 1 };
+    native.beat_as("b", "b", &address(1), "1", place, 3).expect("a view");
+    native.pass(10);
+    let run = native.lab.run("job");
+    let ranks: Vec<_> = run.missing.iter().filter_map(|node| node.rank).collect();
+    assert_eq!((ranks, run.summary.nodes.missing), (vec![0, 2], Some(1)), "two at least, and up to three");
+    let silent = native.lab.texts("node_silent");
+    assert!(matches!(silent[..], [text] if text.ends_with("given up after 1 min of silence")), "{silent:?}");
+}
+
+#[test]
+fn two_complete_jobs_may_have_one_id() {
+    let mut native = Native::of_two(2);
+    native.lab.static_node(1, "job", 1, 2);
+    native.lab.static_node(0, "job", 0, 2);
+    native.lab.assign_static(0, "job", 2, 1);
+    native.pass(10);
+    assert_eq!(native.lab.texts("two_backends"), Vec::<&str>::new());
 }

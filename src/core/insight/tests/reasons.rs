@@ -46,10 +46,11 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 announced: 3,
                 expected: 4,
                 missing: names(&["pod train-llm-2 with rank 2"]),
+                refused: names(&[]),
                 waited: secs(41.0),
             },
             "Pods are held back before PyTorch starts in them (`rallypoint run`, `wait --nodes`), because others have not \
-             announced themselves.",
+             announced themselves, or were turned away.",
         ),
         (
             Reason::TorchVersionsDiffer { versions: "2.14.0 (train-llm-1), 2.15.0 (train-llm-0)".into() },
@@ -450,9 +451,10 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 size: 3,
                 there: names(&["train-llm-0", "train-llm-1"]),
                 missing: names(&["train-llm-2"]),
+                silent: names(&[]),
                 waited: secs(30.0),
             },
-            "Participants wait at a barrier of the native rendezvous (`rallypoint barrier`). Who is missing is known if the members were given.",
+            "Participants wait at a barrier of the native rendezvous (`rallypoint barrier`). Who is missing is known if the members were given. Who has arrived, and whose connection closed more than 3 s ago, is told apart.",
         ),
     ]
 }
@@ -464,7 +466,7 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
     use crate::core::rendezvous::{Break, Fact, RunRefusal, Who};
     let label = |text: &str| Label::new(text).expect("a label");
     let who = || Who { name: label("train-llm-2"), address: label("10.0.0.3") };
-    let broken = |why| Fact::Broken { round: 3, why };
+    let broken = |why| Fact::Broken { round: 3, why, left: 2 };
     let seconds = Duration::from_secs;
     let all = [
         (

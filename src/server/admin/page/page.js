@@ -158,7 +158,7 @@ function tellNode(cell) {
   const { node, absent } = cell;
   if (!node && !absent) return [cell.name, cell.state === "free" ? "may still join this round" : "nobody has told its name"];
   if (absent) {
-    const known = { announced: "it has announced itself", earlier_round: "it was there in an earlier round", lost: "it was not heard from any more", left: "it has left", role_exchange: "seen in the role exchange", named: "named by hand", node_rank: "nobody has this rank" };
+    const known = { announced: "it has announced itself", earlier_round: "it was there in an earlier round", lost: "it was not heard from any more", left: "it has left", role_exchange: "seen in the role exchange", named: "named by hand", node_rank: "nobody has this rank", turned_away: "it announced itself and was turned away" };
     return [cell.name, "missing", absent.rank === null ? "" : `rank ${absent.rank}`, known[absent.known_from] || plain(absent.known_from),
       absent.last_seen === null ? "" : `last seen ${elapsed(now() - absent.last_seen)} ago`].filter(Boolean);
   }
