@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::links::Links;
-use super::reason::{Absence, Evidence, Finding, Names, Reason, Whereabouts};
+use super::reason::{Absence, Awaited, Evidence, Finding, Names, Reason, Whereabouts};
 use super::run::{RunKey, TrackedNode, TrackedRun, Withdrawn, World};
 use super::watch::{Client, CountedRanks, Passed, StoreWatch, Waiting};
 use crate::api::{RunKind, Seen};
@@ -641,6 +641,21 @@ impl Graph<'_> {
         })
     }
 
+    /// Those other than `writer` that are there, and go on with the attempt before.
+    fn staying(run: &TrackedRun, writer: &ExpectedWriter) -> Names {
+        match writer {
+            ExpectedWriter::Node(rank) => {
+                let others = run.not_again().filter(|node| node.rank != Some(*rank));
+                Names::of_some(others, TrackedNode::label)
+            }
+            ExpectedWriter::Rank(rank) if !run.world().replaced.is_empty() => {
+                let others = run.world().not_again().filter(|other| other != rank);
+                Names::of_some(others, |other| run.rank_label(other))
+            }
+            _ => Names::default(),
+        }
+    }
+
     fn cycle(&self, members: &[ConnId], run: Option<&TrackedRun>) -> Root {
         let wants = |conn: &ConnId| self.wait_of(*conn, run)?.view.missing.first().map(|key| wanted(key));
         let newcomer = members.iter().copied().find(|conn| wants(conn).is_some_and(|want| want.is_master));
@@ -944,38 +959,23 @@ impl Graph<'_> {
                     _ => Names::default(),
                 };
                 let elsewhere = if missing.is_empty() { Names::default() } else { self.elsewhere(run) };
+                let staying = Self::staying(run, writer);
                 let who = Self::writer(is_now.then_some(run), writer)?;
                 // Of some it is not decided yet whether they are workers.
                 let undecided = || self.silent(run).iter().filter(|(client, _)| client.run.is_none()).count();
+                let awaited = Awaited { whereabouts, missing, ended, elsewhere, staying, waiters, waited };
                 Some(match writer {
                     ExpectedWriter::Rank(rank @ 1..) => Reason::WaitingForRank {
                         rank: run.rank_label(*rank),
-                        whereabouts,
-                        missing,
-                        ended,
-                        elsewhere,
-                        waiters,
                         joined: run.world().published(),
                         connected: count(run.world().connected.len().saturating_add(undecided())),
                         world_size: run.world().meeting().1,
-                        waited,
+                        awaited,
                     },
-                    ExpectedWriter::Node(1..) => {
-                        Reason::WaitingForNode { node: who, what, whereabouts, waiters, waited }
-                    }
+                    ExpectedWriter::Node(1..) => Reason::WaitingForNode { node: who, what, awaited },
                     ExpectedWriter::Node(0) | ExpectedWriter::Rank(_) | ExpectedWriter::NcclRankZero => {
                         let of_agent = matches!(writer, ExpectedWriter::Node(_));
-                        Reason::RankZeroSlow {
-                            what,
-                            who,
-                            of_agent,
-                            whereabouts,
-                            missing,
-                            ended,
-                            elsewhere,
-                            waiters,
-                            waited,
-                        }
+                        Reason::RankZeroSlow { what, who, of_agent, awaited }
                     }
                     ExpectedWriter::Group(_) => {
                         let what = if what == BARRIER { who } else { format!("{what} of {who}") };

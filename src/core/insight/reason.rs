@@ -3,6 +3,7 @@
 //! The same value goes to the log, the API, `status`, the page and the metrics. `docs/explanations.md` lists every code
 //! with its meaning.
 
+mod awaited;
 mod evidence;
 mod remedies;
 mod values;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+pub use self::awaited::Awaited;
 pub(super) use self::evidence::{Evidence, Finding};
 pub use self::values::{Absence, Moment, Names, Numbered, Said, Unit, Whereabouts};
 use crate::api::{Certainty, ExpectedFrom, RunKind, Severity};
@@ -120,33 +122,24 @@ pub enum Reason {
         who: String,
         /// It is the agent of node rank 0, and no worker.
         of_agent: bool,
-        whereabouts: Whereabouts,
-        /// All ranks of which nobody is there, or all nodes that have not come.
-        missing: Names,
-        /// Processes that connected and ended without telling their rank.
-        ended: Names,
-        /// Ranks of as large a job in other stores, where those are missing that are here.
-        elsewhere: Names,
-        waiters: usize,
-        waited: Elapsed,
+        #[serde(flatten)]
+        awaited: Awaited,
     },
     /// Waits whose root is another node.
-    WaitingForNode { node: String, what: String, whereabouts: Whereabouts, waiters: usize, waited: Elapsed },
+    WaitingForNode {
+        node: String,
+        what: String,
+        #[serde(flatten)]
+        awaited: Awaited,
+    },
     /// Waits whose root is a rank.
     WaitingForRank {
         rank: String,
-        whereabouts: Whereabouts,
-        /// All ranks of which nobody is there.
-        missing: Names,
-        /// Processes that connected and ended without telling their rank.
-        ended: Names,
-        /// Ranks of as large a job in other stores, where those are missing that are here.
-        elsewhere: Names,
-        waiters: usize,
         joined: u32,
         connected: u32,
         world_size: Option<u32>,
-        waited: Elapsed,
+        #[serde(flatten)]
+        awaited: Awaited,
     },
     /// Waits at a store-based barrier, or in a sub-group.
     WaitingForGroup {
@@ -489,11 +482,11 @@ impl Reason {
             Self::WaitingAtBarrier { others, .. }
             | Self::WaitingForKey { others, .. }
             | Self::WaitingForGroup { others, .. } => !others.is_empty(),
-            Self::RankZeroSlow { whereabouts, .. }
-            | Self::WaitingForNode { whereabouts, .. }
-            | Self::WaitingForRank { whereabouts, .. } => {
+            Self::RankZeroSlow { awaited, .. }
+            | Self::WaitingForNode { awaited, .. }
+            | Self::WaitingForRank { awaited, .. } => {
                 matches!(
-                    whereabouts,
+                    awaited.whereabouts,
                     Whereabouts::NeverCame
                         | Whereabouts::NotTold { .. }
                         | Whereabouts::Joined

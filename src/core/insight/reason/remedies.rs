@@ -1,14 +1,17 @@
 //! What to do about each reason.
 
 use super::Reason;
-use super::values::{Absence, Names, Whereabouts};
+use super::awaited::Writer;
+use super::values::{Absence, Names};
 use crate::api::RunKind;
 
-const LINK_AWAY: &str = "look at the network between that node and this server, and at the log of its relay; nothing \
+pub(super) const SAME_WORLD_SIZE: &str =
+    "start every process with the same WORLD_SIZE (--nnodes, --nproc-per-node)";
+pub(super) const LINK_AWAY: &str = "look at the network between that node and this server, and at the log of its relay; nothing \
                          has died as far as is known, and the clients go on when the link is back";
 
 /// The advice for one of these, or for several.
-fn for_each(names: &Names, one: &'static str, many: &'static str) -> &'static str {
+pub(super) fn for_each(names: &Names, one: &'static str, many: &'static str) -> &'static str {
     if names.count() > 1 { many } else { one }
 }
 
@@ -54,97 +57,20 @@ impl Reason {
             {
                 "look at the missing nodes' pods: are they scheduled, have their images come, do they reach this server?"
             }
-            Self::NodesMissing { .. } | Self::WaitingForNode { whereabouts: Whereabouts::NeverCame, .. } => {
+            Self::NodesMissing { .. } => {
                 "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?"
             }
-            Self::RankZeroSlow { whereabouts: Whereabouts::Gone { .. }, missing, .. }
-            | Self::WaitingForRank { whereabouts: Whereabouts::Gone { .. }, missing, .. }
-                if !missing.is_empty() =>
-            {
-                "look why that process ended, and whether those that have not published their addresses have started; the \
-                 others go on only when all are there, or they are restarted"
-            }
-            Self::WaitingForNode { whereabouts: Whereabouts::Gone { .. }, .. }
-            | Self::RankZeroSlow {
-                whereabouts: Whereabouts::Gone { .. } | Whereabouts::NodeGone { .. },
-                ..
-            }
-            | Self::WaitingForRank {
-                whereabouts: Whereabouts::Gone { .. } | Whereabouts::NodeGone { .. },
-                ..
-            } => {
-                "look why that process ended, or left the group; the others go on only when it comes back or they are restarted"
-            }
-            Self::WaitingForNode { whereabouts: Whereabouts::Dropped { .. }, .. }
-            | Self::RankZeroSlow { whereabouts: Whereabouts::Dropped { .. }, .. }
-            | Self::WaitingForRank { whereabouts: Whereabouts::Dropped { .. }, .. } => {
-                "it does not publish it again by itself: restart all processes of the job together"
-            }
-            Self::RankZeroSlow { whereabouts: Whereabouts::Away { .. }, .. }
-            | Self::WaitingForNode { whereabouts: Whereabouts::Away { .. }, .. }
-            | Self::WaitingForRank { whereabouts: Whereabouts::Away { .. }, .. } => LINK_AWAY,
+            Self::RankZeroSlow { awaited, of_agent: true, .. } => awaited.remedy(Writer::FirstAgent),
+            Self::RankZeroSlow { awaited, .. } => awaited.remedy(Writer::FirstRank),
+            Self::WaitingForNode { awaited, .. } => awaited.remedy(Writer::Agent),
+            Self::WaitingForRank { awaited, .. } => awaited.remedy(Writer::Rank),
             Self::LinkAway { links, .. } => for_each(
                 links,
                 LINK_AWAY,
                 "look at the network between those nodes and this server, and at the logs of their relays; nothing has died \
                  as far as is known, and the clients go on when the links are back",
             ),
-            Self::WaitingForRank { whereabouts: Whereabouts::Disputed, .. }
-            | Self::WorldSizesDiffer { .. } => {
-                "start every process with the same WORLD_SIZE (--nnodes, --nproc-per-node)"
-            }
-            Self::RankZeroSlow { whereabouts: Whereabouts::Waits { .. }, .. }
-            | Self::WaitingForRank { whereabouts: Whereabouts::Waits { .. }, .. }
-            | Self::WaitingForNode { whereabouts: Whereabouts::Waits { .. }, .. } => {
-                "look which part of the program should write that key, and whether all ranks go the same way there"
-            }
-            Self::RankZeroSlow { elsewhere, .. } | Self::WaitingForRank { elsewhere, .. }
-                if !elsewhere.is_empty() =>
-            {
-                "if the ranks in the other store are of this job, start all its processes with the same MASTER_PORT"
-            }
-            Self::RankZeroSlow {
-                whereabouts: Whereabouts::NeverCame | Whereabouts::Unknown, ended, ..
-            }
-            | Self::WaitingForRank { whereabouts: Whereabouts::NeverCame, ended, .. }
-                if !ended.is_empty() =>
-            {
-                for_each(
-                    ended,
-                    "look at the log of the process that ended: a failed import, too little memory, a wrong interface, a RANK \
-                     that is not below WORLD_SIZE? Where that was another rank, look whether the missing one's process runs \
-                     and reaches this server",
-                    "look at the logs of the processes that ended: a failed import, too little memory, a wrong interface, a \
-                     RANK that is not below WORLD_SIZE? Where those were other ranks, look whether the processes of the \
-                     missing ones run and reach this server",
-                )
-            }
-            Self::RankZeroSlow {
-                whereabouts: Whereabouts::NotTold { candidates, gone_for: Some(_), .. },
-                ..
-            }
-            | Self::WaitingForRank {
-                whereabouts: Whereabouts::NotTold { candidates, gone_for: Some(_), .. },
-                ..
-            } if !candidates.is_empty() => {
-                "look why the process that had this rank ended, and at those that have told no rank: what do they do before \
-                 they publish their address (a name look-up, the network interface, the program's own work)?"
-            }
-            Self::RankZeroSlow { whereabouts: Whereabouts::NotTold { candidates, .. }, missing, .. }
-            | Self::WaitingForRank {
-                whereabouts: Whereabouts::NotTold { candidates, .. }, missing, ..
-            } if !candidates.is_empty() && candidates.count() < missing.count() => {
-                "look at the processes that have told no rank: what do they do before they publish their address (a name \
-                 look-up, the network interface, the program's own work), or are they stopped? And the other ranks: have \
-                 they started, have they ended, do they reach this server?"
-            }
-            Self::RankZeroSlow { whereabouts: Whereabouts::NotTold { candidates, alike, .. }, .. }
-            | Self::WaitingForRank { whereabouts: Whereabouts::NotTold { candidates, alike, .. }, .. }
-                if !candidates.is_empty() || !alike.is_empty() =>
-            {
-                "look at the processes that have told no rank: what do they do before they publish their address (a name \
-                 look-up, the network interface, the program's own work), or are they stopped?"
-            }
+            Self::WorldSizesDiffer { .. } => SAME_WORLD_SIZE,
             Self::WaitingForKey { similar: None, absence: Absence::Deleted, .. } => {
                 "look which part of the program deletes that key before all have read it; nothing is wrong with a queue that is empty"
             }
@@ -185,47 +111,12 @@ impl Reason {
             Self::WaitingAtBarrier { .. } => {
                 "look at the processes that have not arrived: are they busy, or have they gone another way?"
             }
-            Self::RankZeroSlow { whereabouts: Whereabouts::NotAgain, .. }
-            | Self::WaitingForRank { whereabouts: Whereabouts::NotAgain, .. }
-            | Self::WaitingForNode { whereabouts: Whereabouts::NotAgain, .. } => {
-                "what has come again cannot meet those that go on: restart all agents, or all ranks, of the job together"
-            }
-            Self::RankZeroSlow { whereabouts: Whereabouts::LeftRound, .. }
-            | Self::WaitingForNode { whereabouts: Whereabouts::LeftRound, .. } => {
-                "look why that node left: was it frozen, or cut off? The others give up after their time-out"
-            }
             Self::WaitingForKey { others, .. } if !others.is_empty() => {
                 "look which part of the program writes that key, whether its name is the same there, and what the processes \
                  do that are not there"
             }
             Self::WaitingForKey { .. } => {
                 "look which part of the program writes that key, and whether its name is the same there"
-            }
-            Self::RankZeroSlow { whereabouts: Whereabouts::Busy, of_agent: true, .. } => {
-                "look at that node's agent and its log: is it stopped or overloaded?"
-            }
-            Self::RankZeroSlow { whereabouts: Whereabouts::Busy, .. }
-            | Self::WaitingForRank { whereabouts: Whereabouts::Busy, .. } => {
-                "look at that process: is it loading or computing still, or have the ranks taken different ways?"
-            }
-            Self::RankZeroSlow { whereabouts: Whereabouts::Joined, .. }
-            | Self::WaitingForNode { whereabouts: Whereabouts::Joined, .. } => {
-                "look at that node's agent and its log: is it stopped or overloaded, does it reach the ports of --store-ports?"
-            }
-            Self::RankZeroSlow { of_agent: true, whereabouts: Whereabouts::Unknown, .. } => {
-                "look at the log of that node's agent"
-            }
-            Self::WaitingForNode { .. } => "look at that node's agent log",
-            Self::RankZeroSlow { whereabouts: Whereabouts::NeverCame, of_agent: true, .. } => {
-                "look at the pod of node rank 0: is it scheduled, has its image come, does it reach this server, has it the same \
-                 --rdzv-id?"
-            }
-            Self::RankZeroSlow { .. } => {
-                "look at rank 0's process: has it started, is it still importing or loading, did it fail to bind its \
-                 port (EADDRINUSE)?"
-            }
-            Self::WaitingForRank { .. } => {
-                "look at the process with that rank: has it started, does it reach this server?"
             }
             Self::WaitingForGroup { .. } => "look for ranks that have not reached this call, or have left",
             Self::NodeDiedJoining { nodes, backend: RunKind::Static, .. } => for_each(

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::Reason;
-use super::values::{Names, Unit, Whereabouts};
+use super::values::{Names, Unit};
 use crate::api::ExpectedFrom;
 use crate::core::ids::{Elapsed, counted};
 
@@ -12,7 +12,7 @@ fn have(n: usize, one: &str, many: &str) -> String {
     if n == 1 { format!("1 {one} has") } else { format!("{n} {many} have") }
 }
 
-fn clients(n: usize) -> String {
+pub(super) fn clients(n: usize) -> String {
     format!("{} waited", have(n, "process", "processes"))
 }
 
@@ -66,26 +66,6 @@ fn its_connection(nodes: &Names) -> &'static str {
     if nodes.count() == 1 { "the connection" } else { "the connections" }
 }
 
-/// All ranks of which nobody is there, if they are others than the one that is waited for.
-fn others_missing(missing: &Names, whereabouts: &Whereabouts) -> String {
-    match (whereabouts, missing.count()) {
-        (_, 0) | (Whereabouts::NotTold { .. } | Whereabouts::NeverCame, 1) => String::new(),
-        (Whereabouts::NeverCame, _) => format!("; missing: {missing}"),
-        // One of them may be a process that has told no rank.
-        _ => format!("; not published: {missing}"),
-    }
-}
-
-/// Processes that may have been those that are missing.
-fn that_ended(ended: &Names) -> String {
-    if_any("; connected and ended without publishing an address: ", ended)
-}
-
-/// Ranks that may be those that are missing.
-fn in_another_store(elsewhere: &Names) -> String {
-    if_any("; in another store: ", elsewhere)
-}
-
 /// `1 of 4 ranks has`, `1 rank has`, `3 ranks have`.
 fn of_ranks(n: u32, whole: Option<u32>) -> String {
     match whole {
@@ -100,7 +80,7 @@ fn not_there(others: &Names, ended: &Names) -> String {
 }
 
 /// What follows a sentence, if there is something.
-fn if_any(before: &str, names: &Names) -> String {
+pub(super) fn if_any(before: &str, names: &Names) -> String {
     if names.is_empty() { String::new() } else { format!("{before}{names}") }
 }
 
@@ -408,38 +388,30 @@ impl Reason {
     /// What processes wait for.
     fn waits(&self) -> Option<String> {
         Some(match self {
-            Self::RankZeroSlow {
-                what, who, whereabouts, missing, ended, elsewhere, waiters, waited, ..
-            } => {
-                let (missing, ended) = (others_missing(missing, whereabouts), that_ended(ended));
+            Self::RankZeroSlow { what, who, awaited, .. } => {
                 format!(
-                    "{} {waited} for {what} from {who}: {whereabouts}{missing}{ended}{}",
-                    clients(*waiters),
-                    in_another_store(elsewhere)
+                    "{} for {what} from {who}: {}{}",
+                    awaited.waits(),
+                    awaited.because(),
+                    awaited.besides()
                 )
             }
-            Self::WaitingForNode { node, what, whereabouts, waiters, waited } => {
-                format!("{} {waited} for {what} of {node}: {whereabouts}", clients(*waiters))
+            Self::WaitingForNode { node, what, awaited } => {
+                format!(
+                    "{} for {what} of {node}: {}{}",
+                    awaited.waits(),
+                    awaited.because(),
+                    awaited.besides()
+                )
             }
-            Self::WaitingForRank {
-                rank,
-                whereabouts,
-                missing,
-                ended,
-                elsewhere,
-                waiters,
-                joined,
-                connected,
-                world_size,
-                waited,
-            } => {
-                let waits = format!("{} {waited} for the address of {rank}", clients(*waiters));
+            Self::WaitingForRank { rank, joined, connected, world_size, awaited } => {
                 let published = of_ranks(*joined, *world_size);
                 let connected = have(*connected as usize, "process", "processes");
-                let (missing, ended) = (others_missing(missing, whereabouts), that_ended(ended));
                 format!(
-                    "{waits}: {whereabouts}; {published} published, {connected} connected{missing}{ended}{}",
-                    in_another_store(elsewhere)
+                    "{} for the address of {rank}: {}; {published} published, {connected} connected{}",
+                    awaited.waits(),
+                    awaited.because(),
+                    awaited.besides()
                 )
             }
             Self::WaitingForGroup { what, waiters, others, ended, waited } => {
@@ -481,7 +453,8 @@ impl Reason {
                 } else {
                     format!("; {writer} should have written it")
                 };
-                let missing = others_missing(missing, &Whereabouts::NeverCame);
+                let missing =
+                    if missing.count() > 1 { if_any("; missing: ", missing) } else { String::new() };
                 format!("{who} gave up on `{key}` after {waited}{again}{writer}{missing}")
             }
             _ => return None,

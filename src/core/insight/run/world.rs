@@ -474,6 +474,11 @@ impl World {
         self.joined().saturating_add(count(dropped.count()))
     }
 
+    /// Ranks that are there and have not come again since they met.
+    pub(in crate::core::insight) fn not_again(&self) -> impl Iterator<Item = u32> {
+        self.without_address().filter(|(_, info)| info.withdrawn.is_none()).map(|(&rank, _)| rank)
+    }
+
     /// Ranks that are there, and whose address is not: it was dropped, or they have not come again since they met.
     fn without_address(&self) -> impl Iterator<Item = (&u32, &RankInfo)> {
         let has_come = |rank| self.ranks.get(rank).is_some_and(RankInfo::is_live);

@@ -8,7 +8,7 @@ use crate::core::ids::{Elapsed, Label, Timestamp};
 use crate::core::insight::epoch::Epoch;
 use crate::core::insight::explanation_log::{ExplanationLog, Subject, Topic};
 use crate::core::insight::reason::{Finding, Names, Reason, Said};
-use crate::core::insight::{Absence, Moment, Unit, Whereabouts};
+use crate::core::insight::{Absence, Awaited, Moment, Unit, Whereabouts};
 use crate::core::rendezvous::{Break, Difference, Fact, RunRefusal, Who};
 
 const SIZES: [u32; 5] = [0, 1, 2, 9, 100];
@@ -55,6 +55,14 @@ fn whereabouts(n: u32) -> Vec<Whereabouts> {
         Whereabouts::WentOn,
         Whereabouts::Unknown,
     ]
+}
+
+fn awaited(n: u32, m: u32) -> impl Iterator<Item = Awaited> {
+    let (others, waiters, waited) = (names(m), m as usize, time());
+    whereabouts(n).into_iter().map(move |whereabouts| {
+        let (missing, ended, elsewhere, staying) = (others.clone(), names(n), others.clone(), others.clone());
+        Awaited { whereabouts, missing, ended, elsewhere, staying, waiters, waited }
+    })
 }
 
 /// Each reason that is seen in the traffic, with `n` and `m` of what it counts. What cannot be is left out: a round of no
@@ -190,19 +198,9 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         for soon in [None, Some(waited)] {
             all.push(Reason::RanksEnded { ranks: names(at_least_one), left: m, since: waited, soon });
         }
-        for whereabouts in whereabouts(n) {
-            all.push(Reason::WaitingForRank {
-                rank: "rank 7".into(),
-                whereabouts,
-                missing: others(),
-                ended: some(),
-                elsewhere: others(),
-                waiters: m as usize,
-                joined: n,
-                connected: m,
-                world_size,
-                waited,
-            });
+        for awaited in awaited(n, m) {
+            let (rank, joined, connected) = ("rank 7".into(), n, m);
+            all.push(Reason::WaitingForRank { rank, joined, connected, world_size, awaited });
         }
     }
     if some_of_many {
@@ -241,26 +239,10 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         apart: names(0),
         waited,
     });
-    for whereabouts in whereabouts(n) {
+    for awaited in awaited(n, m) {
+        all.push(Reason::WaitingForNode { node: text(), what: text(), awaited: awaited.clone() });
         let (who, what) = ("rank 0".to_owned(), "the address".to_owned());
-        all.push(Reason::WaitingForNode {
-            node: text(),
-            what: what.clone(),
-            whereabouts: whereabouts.clone(),
-            waiters: m as usize,
-            waited,
-        });
-        all.push(Reason::RankZeroSlow {
-            what,
-            who,
-            of_agent: n == 0,
-            whereabouts,
-            missing: others(),
-            ended: some(),
-            elsewhere: others(),
-            waiters: m as usize,
-            waited,
-        });
+        all.push(Reason::RankZeroSlow { what, who, of_agent: n == 0, awaited });
     }
     let absences = [Absence::NotWritten, Absence::NotThere, Absence::Deleted, Absence::Reset { ago: waited }];
     for (absence, similar) in absences.into_iter().flat_map(|it| [(it, None), (it, Some(text()))]) {

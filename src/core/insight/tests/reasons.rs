@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::api::{Certainty, ExpectedFrom, RunKind, Severity};
 use crate::core::ids::Elapsed;
-use crate::core::insight::{Absence, Moment, Names, Reason, Said, Unit, Whereabouts};
+use crate::core::insight::{Absence, Awaited, Moment, Names, Reason, Said, Unit, Whereabouts};
 
 fn names(names: &[&str]) -> Names {
     Names::of(names.iter().map(|name| (*name).to_owned()))
@@ -15,6 +15,10 @@ fn examples() -> Vec<(Reason, &'static str)> {
     let secs = |secs: f64| Elapsed(Duration::from_secs_f64(secs));
     let (node, rank) = ("train-llm-2 (node rank 2)".to_owned(), "rank 2 on train-llm-1".to_owned());
     let from = Some(ExpectedFrom::Announced);
+    let awaited = |whereabouts, waiters| {
+        let (missing, ended, elsewhere, staying) = Default::default();
+        Awaited { whereabouts, missing, ended, elsewhere, staying, waiters, waited: secs(30.0) }
+    };
     vec![
         (
             Reason::RunStarted { who: "train-llm-0".into(), expected: Some(4), from },
@@ -180,12 +184,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 what: "the NCCL id".into(),
                 who: "rank 0".into(),
                 of_agent: false,
-                whereabouts: Whereabouts::Unknown,
-                missing: Names::default(),
-                ended: Names::default(),
-                elsewhere: Names::default(),
-                waiters: 31,
-                waited: secs(30.0),
+                awaited: awaited(Whereabouts::Unknown, 31),
             },
             "Waits that all lead to rank 0: to its gloo address, its NCCL id, or the address or the ranks that the agent \
              of node rank 0 publishes.",
@@ -194,24 +193,17 @@ fn examples() -> Vec<(Reason, &'static str)> {
             Reason::WaitingForNode {
                 node: "node rank 2".into(),
                 what: "the role".into(),
-                whereabouts: Whereabouts::NeverCame,
-                waiters: 3,
-                waited: secs(30.0),
+                awaited: awaited(Whereabouts::NeverCame, 3),
             },
             "Waits that all lead to the agent of one node.",
         ),
         (
             Reason::WaitingForRank {
                 rank: "rank 2".into(),
-                whereabouts: Whereabouts::NeverCame,
-                missing: Names::default(),
-                ended: Names::default(),
-                elsewhere: Names::default(),
-                waiters: 3,
                 joined: 3,
                 connected: 3,
                 world_size: Some(4),
-                waited: secs(30.0),
+                awaited: awaited(Whereabouts::NeverCame, 3),
             },
             "Waits that all lead to the gloo address of one rank.",
         ),

@@ -258,16 +258,7 @@ impl Truth {
         for agent in self.now.live().filter(is_stuck) {
             if agent.rank == 0 {
                 let missing = (0..self.nodes).filter(|rank| !is_here(*rank));
-                let missing: Vec<_> = missing.map(|rank| (rank, self.cause_of(rank))).collect();
-                // Of those that go on with the attempt before the first stands for all: they are not at fault.
-                let acts = |rank: usize| self.now.live().any(|agent| agent.rank == rank && agent.acts);
-                let first =
-                    missing.iter().position(|(rank, (cause, _))| *cause == Cause::Withdrawn && acts(*rank));
-                let counts = |n: usize, cause: Cause| cause != Cause::Withdrawn || Some(n) == first;
-                let missing = missing.into_iter().enumerate();
-                causes.extend(
-                    missing.filter(|(n, (_, (cause, _)))| counts(*n, *cause)).map(|(_, (_, cause))| cause),
-                );
+                causes.extend(missing.map(|rank| self.cause_of(rank)));
             } else if agent.rank >= self.nodes {
                 // The number that rank 0 counts on shows when it waits, or when it hands out the ranks.
                 let counts = rank_zero.is_some_and(|zero| zero.waits) || self.now.complete;

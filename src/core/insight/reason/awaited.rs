@@ -1,0 +1,152 @@
+//! The process that others wait for: where it is, who else is not there, and what to do about it.
+
+use serde::Serialize;
+
+use super::remedies::{LINK_AWAY, SAME_WORLD_SIZE, for_each};
+use super::values::{Names, Whereabouts};
+use super::words::{clients, if_any};
+use crate::core::ids::Elapsed;
+
+/// What is known where a chain of waits ends with a process that does not write what it should.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Awaited {
+    /// Where it is.
+    pub whereabouts: Whereabouts,
+    /// All ranks of which nobody is there, or all nodes that have not come.
+    pub missing: Names,
+    /// Processes that connected and ended without telling their rank.
+    pub ended: Names,
+    /// Ranks of as large a job in other stores, where those are missing that are here.
+    pub elsewhere: Names,
+    /// Others that go on with the attempt before.
+    pub staying: Names,
+    /// How many processes wait for it.
+    pub waiters: usize,
+    /// For how long.
+    pub waited: Elapsed,
+}
+
+/// Who has to write it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Writer {
+    /// The agent of node rank 0.
+    FirstAgent,
+    Agent,
+    /// The worker with rank 0.
+    FirstRank,
+    Rank,
+}
+
+impl Awaited {
+    /// `3 processes have waited 30 s`.
+    pub(super) fn waits(&self) -> String {
+        format!("{} {}", clients(self.waiters), self.waited)
+    }
+
+    /// Where it is, in words.
+    pub(super) fn because(&self) -> String {
+        let Self { whereabouts, staying, .. } = self;
+        let is_one_of_them = *whereabouts == Whereabouts::NotAgain;
+        match (staying.count(), is_one_of_them) {
+            (0, _) => whereabouts.to_string(),
+            (1, true) => format!("{whereabouts}, as {staying} does"),
+            (_, true) => format!("{whereabouts}, as {staying} do"),
+            (1, false) => format!("{whereabouts}; {staying} goes on with the attempt before"),
+            (_, false) => format!("{whereabouts}; {staying} go on with the attempt before"),
+        }
+    }
+
+    /// Who else is not there, in words.
+    pub(super) fn besides(&self) -> String {
+        let Self { whereabouts, missing, ended, elsewhere, .. } = self;
+        let missing = match (whereabouts, missing.count()) {
+            (_, 0) | (Whereabouts::NotTold { .. } | Whereabouts::NeverCame, 1) => String::new(),
+            (Whereabouts::NeverCame, _) => format!("; missing: {missing}"),
+            // One of them may be a process that has told no rank.
+            _ => format!("; not published: {missing}"),
+        };
+        let ended = if_any("; connected and ended without publishing an address: ", ended);
+        format!("{missing}{ended}{}", if_any("; in another store: ", elsewhere))
+    }
+
+    /// What to do about it.
+    pub(super) fn remedy(&self, writer: Writer) -> &'static str {
+        let is_rank = matches!(writer, Writer::FirstRank | Writer::Rank);
+        match &self.whereabouts {
+            Whereabouts::Gone { .. } if is_rank && !self.missing.is_empty() => {
+                "look why that process ended, and whether those that have not published their addresses have started; the \
+                 others go on only when all are there, or they are restarted"
+            }
+            Whereabouts::Gone { .. } | Whereabouts::NodeGone { .. } => {
+                "look why that process ended, or left the group; the others go on only when it comes back or they are restarted"
+            }
+            Whereabouts::Dropped { .. } => {
+                "it does not publish it again by itself: restart all processes of the job together"
+            }
+            Whereabouts::Away { .. } => LINK_AWAY,
+            Whereabouts::Disputed => SAME_WORLD_SIZE,
+            Whereabouts::Waits { .. } => {
+                "look which part of the program should write that key, and whether all ranks go the same way there"
+            }
+            _ if !self.elsewhere.is_empty() => {
+                "if the ranks in the other store are of this job, start all its processes with the same MASTER_PORT"
+            }
+            Whereabouts::NeverCame | Whereabouts::Unknown if !self.ended.is_empty() => for_each(
+                &self.ended,
+                "look at the log of the process that ended: a failed import, too little memory, a wrong interface, a RANK \
+                 that is not below WORLD_SIZE? Where that was another rank, look whether the missing one's process runs \
+                 and reaches this server",
+                "look at the logs of the processes that ended: a failed import, too little memory, a wrong interface, a \
+                 RANK that is not below WORLD_SIZE? Where those were other ranks, look whether the processes of the \
+                 missing ones run and reach this server",
+            ),
+            Whereabouts::NotTold { candidates, gone_for: Some(_), .. } if !candidates.is_empty() => {
+                "look why the process that had this rank ended, and at those that have told no rank: what do they do before \
+                 they publish their address (a name look-up, the network interface, the program's own work)?"
+            }
+            Whereabouts::NotTold { candidates, .. }
+                if !candidates.is_empty() && candidates.count() < self.missing.count() =>
+            {
+                "look at the processes that have told no rank: what do they do before they publish their address (a name \
+                 look-up, the network interface, the program's own work), or are they stopped? And the other ranks: have \
+                 they started, have they ended, do they reach this server?"
+            }
+            Whereabouts::NotTold { .. } => {
+                "look at the processes that have told no rank: what do they do before they publish their address (a name \
+                 look-up, the network interface, the program's own work), or are they stopped?"
+            }
+            Whereabouts::NotAgain => {
+                "what has come again cannot meet those that go on: restart all agents, or all ranks, of the job together"
+            }
+            Whereabouts::LeftRound => {
+                "look why that node left: was it frozen, or cut off? The others give up after their time-out"
+            }
+            Whereabouts::Busy | Whereabouts::Alike if is_rank => {
+                "look at that process: is it loading or computing still, or have the ranks taken different ways?"
+            }
+            Whereabouts::Busy | Whereabouts::Alike => {
+                "look at that node's agent and its log: is it stopped or overloaded?"
+            }
+            Whereabouts::Joined => {
+                "look at that node's agent and its log: is it stopped or overloaded, does it reach the ports of --store-ports?"
+            }
+            Whereabouts::NeverCame if writer == Writer::Agent => {
+                "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?"
+            }
+            Whereabouts::NeverCame if writer == Writer::FirstAgent => {
+                "look at the pod of node rank 0: is it scheduled, has its image come, does it reach this server, has it the same \
+                 --rdzv-id?"
+            }
+            _ => match writer {
+                Writer::FirstAgent | Writer::Agent => "look at the log of that node's agent",
+                Writer::FirstRank => {
+                    "look at rank 0's process: has it started, is it still importing or loading, did it fail to bind its \
+                     port (EADDRINUSE)?"
+                }
+                Writer::Rank => {
+                    "look at the process with that rank: has it started, does it reach this server?"
+                }
+            },
+        }
+    }
+}
