@@ -73,6 +73,10 @@ impl Awaited {
     pub(super) fn remedy(&self, writer: Writer) -> &'static str {
         let is_rank = matches!(writer, Writer::FirstRank | Writer::Rank);
         match &self.whereabouts {
+            Whereabouts::Gone { .. } | Whereabouts::NodeGone { .. } if !self.staying.is_empty() => {
+                "look why that process ended; what has come again cannot meet those that go on: restart all agents, or all \
+                 ranks, of the job together"
+            }
             Whereabouts::Gone { .. } if is_rank && !self.missing.is_empty() => {
                 "look why that process ended, and whether those that have not published their addresses have started; the \
                  others go on only when all are there, or they are restarted"

@@ -231,7 +231,8 @@ impl World {
         if let Some(size) = info.size {
             // Nearly always they agree: then none is looked for.
             if self.differ.is_none() && self.last_size.is_some_and(|last| last != size) {
-                self.differ = self.find_different(rank, size, now + SETTLE, holder.is_none());
+                let was_not_there = !holder.as_ref().is_some_and(RankInfo::is_live);
+                self.differ = self.find_different(rank, size, now + SETTLE, was_not_there);
             }
             self.last_size = Some(size);
             if self.size.is_none_or(|(_, from)| from == ExpectedFrom::GlooAddress) {
