@@ -278,7 +278,7 @@ def test_two_jobs_of_plain_ranks_use_one_store(rallypoint_factory: Serve, jobs: 
         first.wait_for_mark("training", rank)
     assert_silent(server)
     env(jobs, server, fork(2), train=["--timeout", "2"])
-    told = explained(server, "two_jobs", rf"store:{server.port}: two jobs on one store: process \d+ at 127\.0\.0\.1 and process \d+ at 127\.0\.0\.1 \(both write the addresses of all 2 ranks\)")
+    told = explained(server, "two_jobs", rf"store:{server.port}: two jobs on one store: that of process \d+ at 127\.0\.0\.1 and that of process \d+ at 127\.0\.0\.1 \(each of 2 ranks is claimed by two live processes\)")
     assert told["severity"] == "error"
 
 

@@ -46,7 +46,8 @@ pub(super) fn runs(list: &RunList, details: &Details, mut out: TextWriter) -> Te
             0 => "no runs: no client is connected".to_owned(),
             n => format!("no runs: {} connected", counted(count(n), "client is", "clients are")),
         };
-        let nobody = "no runs: nobody has come to a store of this server to form a job".to_owned();
+        let nobody =
+            "no runs: nobody has come to a store of this server to form a job, as far as is known".to_owned();
         let clients = counted(count(list.connections), "client is connected", "clients are connected");
         let somebody = format!(
             "no runs: {clients}, and no keys show a job: the exchange of a process group has not begun, its keys have a prefix of \

@@ -10,7 +10,7 @@ use super::fold::Fold;
 use super::graph::wanted;
 use super::jobs::Jobs;
 use super::reason::{Evidence, Finding, Names, Reason};
-use super::run::{RunKey, SETTLE, SecondJob, TrackedNode, TrackedRun};
+use super::run::{RunKey, SETTLE, SecondJob, TrackedNode, TrackedRun, with_pid};
 use super::summary::summary;
 use super::told::{Change, Told};
 use super::watch::{Claim, Clash, Client, GivenUp, Passed};
@@ -23,6 +23,9 @@ use crate::core::rendezvous::barrier::OpenBarrier;
 const SETTLED: Duration = Duration::from_secs(2);
 /// A connection that only counted itself counts as a worker after this long.
 const UNDECIDED: Duration = Duration::from_secs(5);
+/// That a client which gave up waits for the same key again is seen within this time: waits are told each second, when they
+/// have lasted for one.
+const RETRIED: Duration = Duration::from_secs(3);
 /// A run that is over is shown this long.
 const OVER_SHOWN: Duration = Duration::from_hours(1);
 
@@ -159,7 +162,11 @@ impl Look<'_> {
     pub(super) fn tell_given_up(&mut self) {
         let mut due = Vec::new();
         for store in self.jobs.stores.values_mut() {
-            let settled = store.given_up.extract_if(.., |_, given_up| self.now.since(given_up.at) >= SETTLE);
+            let clients = &store.clients;
+            let settled = store.given_up.extract_if(.., |_, given_up| {
+                let may_retry = given_up.who.iter().any(|(conn, _)| clients.contains_key(conn));
+                self.now.since(given_up.at) >= if may_retry { RETRIED } else { SETTLE }
+            });
             for (key, mut given_up) in settled.collect::<Vec<_>>() {
                 let waits_again = |(conn, _): &(ConnId, Evidence)| {
                     store.waits.get(conn).is_some_and(|wait| wait.view.missing.contains(&key.1))
@@ -201,11 +208,32 @@ impl Look<'_> {
                 let claims = of_one.entry((clash.run.clone(), is_of_node(&clash))).or_default();
                 claims.entry(clash.claim).or_default().push(clash);
             }
-            for ((run, _), claims) in of_one {
-                let Some(finding) = duplicates(claims) else { continue };
+            for ((run, of_nodes), claims) in of_one {
+                let known = self.claims(port, &run, of_nodes);
+                let Some(finding) = duplicates(claims, known) else { continue };
                 self.fact(Held { store: Some(port), run: Some(run), finding });
             }
         }
+    }
+
+    /// All that two live processes of a run claim, with their names. Of some no clash was seen: what the first wrote had been
+    /// dropped before the second came.
+    fn claims(&self, port: u16, run: &RunKey, of_nodes: bool) -> BTreeMap<Claim, Names> {
+        let Some(run) = self.jobs.runs.get(run) else { return BTreeMap::new() };
+        let pid = |conn| Some(self.jobs.stores.get(&port)?.clients.get(&conn)?.pid).flatten();
+        let named =
+            |conns: [ConnId; 2]| Names::of(conns.map(|conn| with_pid(self.jobs.who(port, conn), pid(conn))));
+        if !of_nodes {
+            let twice = run.world().claimed_twice.iter();
+            return twice
+                .map(|(&rank, &(first, second))| (Claim::Rank(rank), named([first, second])))
+                .collect();
+        }
+        let rivals = run.life().rivals.iter().filter_map(|rival| {
+            let rank = rival.rank?;
+            Some((Claim::NodeRank(rank), named([rival.conn?, run.node_of_rank(rank)?.conn?])))
+        });
+        rivals.collect()
     }
 
     /// Reports runs each of whose ranks a live process has already. Of agents there is one run: these may be of its last
@@ -218,8 +246,11 @@ impl Look<'_> {
             let port = key.port();
             let Some(store) = port.and_then(|port| self.jobs.stores.get_mut(&port)) else { continue };
             store.clashes.retain(|clash| clash.run != key);
-            let who = |conn| store.clients.get(&conn).map_or_else(|| "a process".to_owned(), Client::label);
-            let evidence = format!("both write the addresses of all {ranks} ranks");
+            let who = |conn| {
+                let label = store.clients.get(&conn).map_or_else(|| "a process".to_owned(), Client::label);
+                format!("that of {label}")
+            };
+            let evidence = format!("each of {ranks} ranks is claimed by two live processes");
             let reason = Reason::TwoJobs { first: who(first), second: who(second), evidence };
             let finding = Finding::new(reason, "", self.now);
             self.fact(Held { store: port, run: Some(key), finding });
@@ -492,8 +523,8 @@ impl Look<'_> {
     }
 }
 
-/// The ranks of a run that live processes clash over, told together.
-fn duplicates(claims: BTreeMap<Claim, Vec<Clash>>) -> Option<Finding> {
+/// The ranks of a run that live processes clash over, told together, with all of its kind that are `known` to be claimed twice.
+fn duplicates(claims: BTreeMap<Claim, Vec<Clash>>, mut known: BTreeMap<Claim, Names>) -> Option<Finding> {
     let mut claims = claims.into_iter();
     let (claim, clashes) = claims.next()?;
     let about = match claim {
@@ -505,12 +536,14 @@ fn duplicates(claims: BTreeMap<Claim, Vec<Clash>>) -> Option<Finding> {
     // Each further claim of the same rank is one more process, unless it is one of these.
     let more = clashes.filter(|clash| !first.conns.contains(&clash.conns[1]));
     let more: BTreeMap<ConnId, String> = more.map(|clash| (clash.conns[1], clash.second)).collect();
-    let others = Names::of_some(claims, |(claim, clashes)| {
+    known.extend(claims.map(|(claim, clashes)| {
         let pairs =
             clashes.into_iter().flat_map(|clash| clash.conns.into_iter().zip([clash.first, clash.second]));
         let who: BTreeMap<ConnId, String> = pairs.collect();
-        format!("{claim} ({})", Names::of(who.into_values()))
-    });
+        (claim, Names::of(who.into_values()))
+    }));
+    known.remove(&claim);
+    let others = Names::of_some(known, |(claim, who)| format!("{claim} ({who})"));
     let (more, evidence) = (Names::of(more.into_values()), first.wrote);
     let what = claim.to_string();
     let reason = Reason::DuplicateRank { what, first: first.first, second: first.second, more, others };

@@ -876,7 +876,7 @@ impl Graph<'_> {
         let reason = if let Some(barrier) = barrier_of(key, size) {
             let size = size.and_then(|size| u32::try_from(size).ok());
             let all_are_there = all_are_known && run.is_some() && others.is_empty() && ended.is_empty();
-            let too_large = all_are_there && size.is_some_and(|size| who.count() < size as usize);
+            let too_large = all_are_there && size.is_none_or(|size| who.count() < size as usize);
             Reason::WaitingAtBarrier { barrier, who, size, too_large, others, ended, waited }
         } else {
             let similar = members.iter().find_map(|(_, wait)| wait.view.similar.as_ref());

@@ -61,7 +61,7 @@ pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>)
         return if pods.is_empty() { native.missing.clone() } else { pods };
     }
     let wanted = expected.map_or(usize::MAX, |expected| to_come(run, plan, expected) as usize);
-    if run.state().is_over() || wanted == 0 {
+    if run.state().is_over() || wanted == 0 || !run.has_agents() {
         return Vec::new();
     }
     let mut there: HashSet<&str> =

@@ -46,6 +46,8 @@ pub(super) fn summary(
         |info: &&RankInfo| info.size.is_none_or(|size| expected.is_none_or(|expected| size == expected));
     let published = || ranks.values().filter(fits);
     let has_world = !world.ranks.is_empty() || !world.connected.is_empty() || world.meets_otherwise;
+    // A round of which nobody has come yet.
+    let began = if run.round().number == 0 { run.first_seen() } else { run.state_since() };
     RunSummary {
         run_id: jobs.name(run.key()),
         store: run.store(),
@@ -69,7 +71,7 @@ pub(super) fn summary(
                 .exit_since
                 .map(|_| ExitCounts { arrived: count(round.exit.len()), expected: run.exit_size() })
         }),
-        started_at: epoch.unix(run.round().started.unwrap_or(run.first_seen())),
+        started_at: epoch.unix(run.round().started.unwrap_or(began)),
         state_since: epoch.unix(run.state_since()),
         completed_at: run
             .round()

@@ -323,7 +323,7 @@ fn nccl_ranks_are_counted_by_their_connections() {
 #[test]
 fn no_run_is_said_too() {
     insta::assert_snapshot!(overview(&[], 100), @r"
-    no runs: nobody has come to a store of this server to form a job
+    no runs: nobody has come to a store of this server to form a job, as far as is known
     ");
 }
 

@@ -48,10 +48,13 @@ impl Reason {
             Self::TorchVersionsDiffer { .. } => {
                 "use one image on every node; different releases of PyTorch may not understand each other"
             }
-            Self::NodesMissing { gone, .. } if !gone.is_empty() => {
+            Self::NodesMissing { gone, .. } if !gone.is_empty() => for_each(
+                gone,
+                "look why the node that is gone ended, or was taken out, and at the pod of each missing node: is it \
+                 scheduled, has its image come, does it reach this server?",
                 "look why the nodes that are gone ended, or were taken out, and at the pod of each missing node: is it \
-                 scheduled, has its image come, does it reach this server?"
-            }
+                 scheduled, has its image come, does it reach this server?",
+            ),
             Self::NodesMissing { joined, expected, .. }
                 if expected.unwrap_or(0).saturating_sub(*joined) > 1 =>
             {

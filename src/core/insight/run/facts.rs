@@ -120,7 +120,7 @@ pub(in crate::core::insight) struct RoundFacts {
 pub(in crate::core::insight) struct LifeFacts {
     pub(super) nodes: Vec<TrackedNode>,
     /// Static: processes whose rank another one has taken while they were there.
-    pub(super) rivals: Vec<TrackedNode>,
+    pub(in crate::core::insight) rivals: Vec<TrackedNode>,
     /// Static: processes that are their nodes again, but whose role has gone with the one that wrote it over.
     pub(super) heirs: BTreeSet<ConnId>,
     /// Nodes of the round before that are not there now.

@@ -286,12 +286,6 @@ impl TrackedRun {
         self.participants().map(|node| Evidence::by_name(Seen::Joined, node.told(), node.joined))
     }
 
-    /// Whether there is something to say of its processes: those of a closed run go on until they have left.
-    pub(in crate::core::insight) fn goes_on(&self) -> bool {
-        let is_left = self.native.is_some() && self.state == RunState::Closed && self.joined() > 0;
-        is_left || !self.state.is_over()
-    }
-
     /// The round that forms is to be given up soon.
     pub(in crate::core::insight) fn native_expires(&self, now: Timestamp) -> Option<Finding> {
         let native = self.native.as_ref()?;

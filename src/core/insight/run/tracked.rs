@@ -178,6 +178,11 @@ impl TrackedRun {
         self.waiting() > 0 && self.round.group.is_some_and(|group| self.members() < group)
     }
 
+    /// Whether there is something to say of its processes: those of a closed run go on until they have left.
+    pub(in crate::core::insight) fn goes_on(&self) -> bool {
+        !self.state.is_over() || self.state == RunState::Closed && self.joined() > 0
+    }
+
     pub(in crate::core::insight) fn has_agents(&self) -> bool {
         self.kind != RunKind::Env
     }
@@ -249,10 +254,12 @@ impl TrackedRun {
             return Some(native.expected);
         }
         let exactly = |n: Option<u32>, source| n.map(|n| Expected { min: n, max: n, source });
+        // In the last call there may be more than there were.
+        let is_enough = |&size: &u32| self.round.deadline.is_none() || size >= self.members();
         plan.expected()
             .or_else(|| exactly(self.round.role_nodes, ExpectedFrom::RoleExchange))
             .or_else(|| exactly(self.round.group, ExpectedFrom::RoundComplete))
-            .or_else(|| exactly(self.life.earlier_size, ExpectedFrom::EarlierRound))
+            .or_else(|| exactly(self.life.earlier_size.filter(is_enough), ExpectedFrom::EarlierRound))
     }
 
     /// The state of the run now.

@@ -835,8 +835,8 @@ fn case_15_two_jobs_use_one_store() {
     lab.pass(5.0);
     lab.assert_said(
         "two_jobs",
-        "store:29500: two jobs on one store: process 2000 at 10.0.0.0 and process 2002 at 10.0.0.2 (both write the \
-         addresses of all 2 ranks)",
+        "store:29500: two jobs on one store: that of process 2000 at 10.0.0.0 and that of process 2002 at 10.0.0.2 (each \
+         of 2 ranks is claimed by two live processes)",
     );
     assert!(lab.texts("duplicate_rank").is_empty());
     // Two static runs, before their workers even start.

@@ -1375,7 +1375,11 @@ fn two_jobs_that_meet_with_each_others_ranks_are_two_jobs() {
         lab.pass(2.0);
     }
     lab.pass(4.0);
-    assert!(lab.texts("two_jobs")[0].contains("both write the addresses of all 2 ranks"), "{:?}", lab.said);
+    assert!(
+        lab.texts("two_jobs")[0].contains("each of 2 ranks is claimed by two live processes"),
+        "{:?}",
+        lab.said
+    );
 }
 
 /// Ranks 0 and 2 of three that had met meet again.

@@ -219,6 +219,10 @@ fn an_elastic_run_with_a_death_a_newcomer_and_the_deadlock() {
                 "elastic1 round 2: closed by node3 (node rank 2) although none of 3 nodes had finished: it failed or was stopped; still in the round: node2 (node rank 1) and node0 (node rank 0)",
             ),
             (
+                118.0,
+                "elastic1 round 2: 1 process has waited 1 min for the role of node rank 2: it was in the round, and has left it or was taken out of it",
+            ),
+            (
                 119.0,
                 "elastic1 round 2: node3 (node rank 2) gave up on `/torch.rendezvous.elastic1.2/MASTER_ADDR` after 1 min; node0 (node rank 0) should have written it",
             ),
