@@ -104,12 +104,13 @@ impl OnCleanup for CleanupLog {
             }
             Cleanup::KeysStay { keys, example } => self.throttled(Repeated::KeysStay, |held_back| {
                 let (example, stay) = (ShownKey(example), counted(*keys as u64, "key stays", "keys stay"));
+                let them = if *keys == 1 { "it" } else { "them" };
                 tracing::info!(
                     store,
                     keys,
                     held_back,
                     "nobody is connected any more and {stay}, such as `{example}`: a job that comes again reads \
-                     them. If this store is for one job at a time, --one-job on empties it when the last has left"
+                     {them}. If this store is for one job at a time, --one-job on empties it when the last has left"
                 );
             }),
             Cleanup::RunRestarted => self.count(|counts| add(&mut counts.runs_restarted, 1)),

@@ -96,6 +96,7 @@ fn relays(links: &LinkCounts) -> String {
     let all = links.connected.saturating_add(links.away);
     let away = match links.away {
         0 => String::new(),
+        1 if all == 1 => ", which is away".to_owned(),
         away => format!(", {away} of them {} away", if away == 1 { "is" } else { "are" }),
     };
     let back = match links.resumes {

@@ -71,8 +71,11 @@ pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>)
     }
     let mut names = HashSet::new();
     let is_new = |node: &MissingNode| node.name.as_ref().is_none_or(|name| names.insert(name.clone()));
+    let pods: Vec<_> = announced(plan, &there).collect();
+    // More than are to come: nodes that are there have other names than their pods.
+    let is_known = run.kind() != RunKind::C10d || pods.len() <= wanted;
     let all = gone(run, &there)
-        .chain(announced(plan, &there))
+        .chain(pods.into_iter().filter(|_| is_known))
         .chain(named(run, plan, &there))
         .chain(without_role(run, plan, expected));
     all.filter(is_new).take(MISSING_SHOWN.min(wanted)).collect()

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Check;
+use crate::core::ids::counted;
 
 /// What the admin port and the store said.
 #[derive(Debug, Clone, Default)]
@@ -144,8 +145,9 @@ fn stale_keys(facts: &ServerFacts) -> Check {
         (false, Some(0)) if facts.keys > 0 => Check::warn(
             ID,
             format!(
-                "{} keys are in the store and nobody is connected: a job that comes again reads them",
-                facts.keys
+                "{} in the store and nobody is connected: a job that comes again reads {}",
+                counted(facts.keys as u64, "key is", "keys are"),
+                if facts.keys == 1 { "it" } else { "them" }
             ),
             "if they are an earlier job's, and the store is for one job at a time, run the server with --one-job on: it \
              empties a store when its last connection has gone; `rallypoint ctl reset` does so now",

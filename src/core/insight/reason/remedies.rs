@@ -321,9 +321,11 @@ impl Reason {
             Self::RunEnded { .. } => {
                 "whether they succeeded cannot be seen here: their exit codes and logs tell"
             }
-            Self::StandsBy { unreported: 0, .. } => {
-                "nothing, if they are spares; a second job needs another --rdzv-id"
-            }
+            Self::StandsBy { spares, unreported: 0, .. } => for_each(
+                spares,
+                "nothing, if it is a spare; a second job needs another --rdzv-id",
+                "nothing, if they are spares; a second job needs another --rdzv-id",
+            ),
             Self::StandsBy { .. }
             | Self::RunStarted { .. }
             | Self::RoundComplete { .. }

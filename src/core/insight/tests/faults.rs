@@ -1356,6 +1356,18 @@ fn a_rank_of_the_job_before_that_ended_well_is_not_the_one_that_is_missing() {
 }
 
 #[test]
+fn a_pod_whose_node_has_another_name_is_not_missing() {
+    let mut lab = lab();
+    lab.gate("job", &[("a", 0, 3), ("b", 1, 3), ("c", 2, 3)], &[]);
+    lab.agent(9, "job");
+    lab.cas(9, "job", "join");
+    lab.pass(6.0);
+    assert!(lab.run("job").missing.is_empty(), "{:?}", lab.run("job").missing);
+    let said = lab.texts("nodes_missing").join("; ");
+    assert!(said.contains("1 of 3 nodes has joined") && !said.contains("a has been missing"), "{said}");
+}
+
+#[test]
 fn a_barrier_that_counts_on_more_than_there_are_is_too_large() {
     let mut lab = lab();
     ranks(&mut lab, &[0, 1], 2);

@@ -173,7 +173,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
         ),
         (
             Reason::RanksEnded { ranks: names(&[&rank]), left: 3, since: secs(31.0), soon: None },
-            "In a run without agents, or in a native round that goes on, some processes have ended, and others have gone on for longer than --explain-after.",
+            "In a run without agents, or in a native round that goes on, some processes have ended, and others have gone on for longer than --explain-after. A warning, if a rank ended within 10 s after all had published their addresses: it may not have reached the others at those.",
         ),
         (
             Reason::AllLeft { members: 4, unit: Unit::Node },
