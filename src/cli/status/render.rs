@@ -415,8 +415,8 @@ fn rank_bar(run: &RunSummary, width: usize) -> Option<Vec<Span>> {
 fn node_name(node: &Node) -> String {
     let name = clean(&node.name);
     match node.rank {
-        Some(rank) => format!("node {rank} ({name})"),
-        None => name,
+        Some(rank) if name != format!("node {rank}") => format!("node {rank} ({name})"),
+        _ => name,
     }
 }
 

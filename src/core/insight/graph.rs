@@ -624,6 +624,11 @@ impl Graph<'_> {
                 };
                 Whereabouts::Dropped { why: format!("it was paired with {of}, and {took}") }
             }
+            // It may have met with a process of the other job.
+            None if !run.world().claimed_twice.is_empty() => {
+                let ranks = run.world().claimed_twice.keys().map(|rank| format!("rank {rank}"));
+                Whereabouts::Dropped { why: format!("two live processes claim {}", Names::of(ranks)) }
+            }
             // It met with the processes of before, of which another now has the place of at least one.
             None if !run.world().replaced.is_empty() => Whereabouts::NotAgain,
             None => Whereabouts::Busy,

@@ -71,12 +71,15 @@ pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>)
     }
     let mut names = HashSet::new();
     let is_new = |node: &MissingNode| node.name.as_ref().is_none_or(|name| names.insert(name.clone()));
-    let pods: Vec<_> = announced(plan, &there).collect();
     // More than are to come: nodes that are there have other names than their pods.
-    let is_known = run.kind() != RunKind::C10d || pods.len() <= wanted;
+    let if_few = |nodes: Vec<MissingNode>| {
+        let is_known = run.kind() != RunKind::C10d || nodes.len() <= wanted;
+        nodes.into_iter().filter(move |_| is_known)
+    };
     let all = gone(run, &there)
-        .chain(pods.into_iter().filter(|_| is_known))
-        .chain(named(run, plan, &there))
+        .chain(if_few(announced(plan, &there).collect()))
+        .chain(if_few(named(plan, &there).collect()))
+        .chain(earlier(run, &there))
         .chain(without_role(run, plan, expected));
     all.filter(is_new).take(MISSING_SHOWN.min(wanted)).collect()
 }
@@ -148,21 +151,21 @@ pub(super) fn is_gone(node: &MissingNode) -> bool {
     node.known_from == DIED || node.known_from == REMOVED
 }
 
-/// Nodes that an operator named, and those of an earlier round.
-fn named<'a>(
-    run: &'a TrackedRun,
-    plan: &'a Plan,
-    there: &'a HashSet<&str>,
-) -> impl Iterator<Item = MissingNode> + 'a {
+/// Nodes that an operator named.
+fn named<'a>(plan: &'a Plan, there: &'a HashSet<&str>) -> impl Iterator<Item = MissingNode> + 'a {
     let named = plan.expectation.iter().flat_map(|expectation| &expectation.names);
     let named = named.filter(|name| !there.contains(name.as_str()));
-    let named = named.map(|name| known(name.clone(), None, "named", None));
+    named.map(|name| known(name.clone(), None, "named", None))
+}
+
+/// Nodes of an earlier round.
+fn earlier<'a>(run: &'a TrackedRun, there: &'a HashSet<&str>) -> impl Iterator<Item = MissingNode> + 'a {
     let earlier = run.life().earlier.iter().filter(|node| !there.contains(node.name.as_str()));
     let earlier = earlier.map(|node| known(node.name.clone(), None, "earlier_round", Some(node.last_seen)));
     // Those that have left by themselves are about to come again.
     let left = run.life().left.values().filter(|node| node.departure == Departure::Own);
     let left = left.filter(|node| !there.contains(node.name.as_str()));
-    named.chain(earlier).chain(left.map(|node| known(node.name.clone(), None, "earlier_round", None)))
+    earlier.chain(left.map(|node| known(node.name.clone(), None, "earlier_round", None)))
 }
 
 /// Node ranks of a static run that have not written their role.

@@ -73,7 +73,7 @@ fn differing(differences: &[Difference]) -> String {
 pub enum RunRefusal {
     /// The run is closed.
     #[error(
-        "run {run} was closed by {by}; start a new run with another run id, or wait until its last node is gone"
+        "run {run} was closed by {by}; start a new run with another run id, or wait until its last node is gone for 10 s"
     )]
     Closed {
         /// The run.
