@@ -72,13 +72,14 @@ pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>)
     let mut names = HashSet::new();
     let is_new = |node: &MissingNode| node.name.as_ref().is_none_or(|name| names.insert(name.clone()));
     // More than are to come: nodes that are there have other names than their pods.
+    let one_more = wanted.saturating_add(1);
     let if_few = |nodes: Vec<MissingNode>| {
         let is_known = run.kind() != RunKind::C10d || nodes.len() <= wanted;
         nodes.into_iter().filter(move |_| is_known)
     };
     let all = gone(run, &there)
-        .chain(if_few(announced(plan, &there).collect()))
-        .chain(if_few(named(plan, &there).collect()))
+        .chain(if_few(announced(plan, &there).take(one_more).collect()))
+        .chain(if_few(named(plan, &there).take(one_more).collect()))
         .chain(earlier(run, &there))
         .chain(without_role(run, plan, expected));
     all.filter(is_new).take(MISSING_SHOWN.min(wanted)).collect()

@@ -2,10 +2,14 @@
 
 use serde::Serialize;
 
-use super::remedies::{LINK_AWAY, SAME_WORLD_SIZE, for_each};
-use super::values::{Names, Whereabouts};
+use super::values::{Names, Whereabouts, for_each};
 use super::words::{clients, if_any};
 use crate::core::ids::Elapsed;
+
+pub(super) const SAME_WORLD_SIZE: &str =
+    "start every process with the same WORLD_SIZE (--nnodes, --nproc-per-node)";
+pub(super) const LINK_AWAY: &str = "look at the network between that node and this server, and at the log of its relay; nothing \
+                         has died as far as is known, and the clients go on when the link is back";
 
 /// What is known where a chain of waits ends with a process that does not write what it should.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -1,19 +1,9 @@
 //! What to do about each reason.
 
 use super::Reason;
-use super::awaited::Writer;
-use super::values::{Absence, Names};
+use super::awaited::{LINK_AWAY, SAME_WORLD_SIZE, Writer};
+use super::values::{Absence, for_each};
 use crate::api::RunKind;
-
-pub(super) const SAME_WORLD_SIZE: &str =
-    "start every process with the same WORLD_SIZE (--nnodes, --nproc-per-node)";
-pub(super) const LINK_AWAY: &str = "look at the network between that node and this server, and at the log of its relay; nothing \
-                         has died as far as is known, and the clients go on when the link is back";
-
-/// The advice for one of these, or for several.
-pub(super) fn for_each(names: &Names, one: &'static str, many: &'static str) -> &'static str {
-    if names.count() > 1 { many } else { one }
-}
 
 impl Reason {
     /// What to do about it; empty if there is nothing to do.

@@ -113,6 +113,11 @@ impl Display for Names {
     }
 }
 
+/// The advice for one of these, or for several.
+pub(super) fn for_each(names: &Names, one: &'static str, many: &'static str) -> &'static str {
+    if names.count() > 1 { many } else { one }
+}
+
 /// Why a key of a program is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "is")]

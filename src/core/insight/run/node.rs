@@ -19,7 +19,7 @@ pub(in crate::core::insight) enum NodeId {
     Native { node: Label, info: NodeInfo },
 }
 
-/// Where a node is beside the round.
+/// What a node is to the round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::core::insight) enum Membership {
     Participant,
