@@ -149,6 +149,7 @@ fn a_real_server_without_runs_says_so() {
     // As a process that has made its store, and no process group yet.
     let _client = std::net::TcpStream::connect(server.store).expect("the store listens");
     eventually("the client is counted", || {
-        shown(&status(server.admin, &[])).starts_with("no runs: 1 client is connected, and no keys show a job")
+        shown(&status(server.admin, &[]))
+            .starts_with("no runs: 1 client is connected, and no keys show a job")
     });
 }
