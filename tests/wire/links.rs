@@ -235,7 +235,7 @@ fn a_relay_that_is_stopped_says_goodbye() {
     crate::common::terminate(&relay.process);
     eventually("its clients are gone", || metric(&server, "rallypoint_waiters") == 0);
     assert_eq!(metric(&server, "rallypoint_link_sessions"), 0);
-    assert!(server.log().contains("relay train-1 has gone"));
+    eventually("it is told", || server.log().contains("relay train-1 has gone"));
 }
 
 #[test]
