@@ -375,7 +375,7 @@ FAULTS = [
         a_rank_is_started_again_alone,
         3,
         "rank_zero_slow",
-        r".*: 1 process has waited TIME for the address from rank 0 on \S+: it is there, and goes on with the attempt before",
+        r".*: 1 process has waited TIME for the address from rank 0 on \S+: it is there, and goes on with the attempt before, as rank 2 on \S+ does",
         "all ranks, of the job together",
         "busy or stuck|has not come|finished",
     ),
