@@ -76,7 +76,10 @@ impl Series {
             set(&self.waiting, run.nodes.waiting.saturating_add(run.nodes.redundant));
             if let Some(expected) = run.nodes.expected {
                 set(&self.expected, expected.min);
-                set(&self.missing, run.nodes.missing.unwrap_or(0));
+            }
+            // Some may be known to be missing before anybody has said how many there should be.
+            if let Some(missing) = run.nodes.missing {
+                set(&self.missing, missing);
             }
         }
         if let Some(ranks) = &run.ranks {

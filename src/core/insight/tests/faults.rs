@@ -1335,23 +1335,27 @@ fn a_rank_is_the_first_ones_again_when_the_second_that_claimed_it_has_ended() {
 
 #[test]
 fn a_rank_of_the_job_before_that_ended_well_is_not_the_one_that_is_missing() {
-    let mut lab = lab();
-    ranks(&mut lab, &[0, 1, 2], 3);
-    lab.pass(3.0);
-    (0..3).for_each(|n| lab.leave(n));
-    lab.pass(0.2);
-    for rank in [0, 2] {
-        lab.worker(10 + rank, "10.0.0.1");
-        lab.publish(10 + rank, rank, 3);
-        lab.wait_for_rank(10 + rank, 1);
-    }
-    lab.pass(6.0);
-    let said = lab.texts("waiting_for_rank").join("; ");
+    let said_of_rank_1 = |process: fn(u32) -> (u32, u32)| {
+        let mut lab = lab();
+        ranks(&mut lab, &[0, 1, 2], 3);
+        lab.pass(3.0);
+        (0..3).for_each(|n| lab.leave(n));
+        lab.pass(0.2);
+        for rank in [0, 2] {
+            let ((host, pid), n) = (process(rank), 10 + rank);
+            lab.connect(n, &format!("10.0.0.{host}"), pid);
+            lab.ping(n);
+            lab.add(n, "init/", 1);
+            lab.publish(n, rank, 3);
+            lab.wait_for_rank(n, 1);
+        }
+        lab.pass(6.0);
+        lab.texts("waiting_for_rank").join("; ")
+    };
+    let said = said_of_rank_1(|rank| (1, 2010 + rank));
     assert!(said.contains("the address of rank 1: it has not come"), "{said}");
-    // Those that meet again close their connections, too.
-    let mut lab = lab_with_met();
-    lab.pass(6.0);
-    let said = lab.texts("waiting_for_rank").join("; ");
+    // Those that meet again close their connections, too: they are the same processes.
+    let said = said_of_rank_1(|rank| (rank, 2000 + rank));
     assert!(said.contains("rank 1 on host1: its connection closed"), "{said}");
 }
 
@@ -1392,23 +1396,6 @@ fn two_jobs_that_meet_with_each_others_ranks_are_two_jobs() {
         "{:?}",
         lab.said
     );
-}
-
-/// Ranks 0 and 2 of three that had met meet again.
-fn lab_with_met() -> Lab {
-    let mut lab = lab();
-    ranks(&mut lab, &[0, 1, 2], 3);
-    lab.pass(3.0);
-    (0..3).for_each(|n| lab.leave(n));
-    lab.pass(0.2);
-    for rank in [0, 2] {
-        lab.connect(10 + rank, &format!("10.0.0.{rank}"), 2000 + rank);
-        lab.ping(10 + rank);
-        lab.add(10 + rank, "init/", 1);
-        lab.publish(10 + rank, rank, 3);
-        lab.wait_for_rank(10 + rank, 1);
-    }
-    lab
 }
 
 #[test]
