@@ -1,0 +1,213 @@
+//! What the waits of a store show, one explanation for each root.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use super::processes::{Graph, WAITS_SHOWN};
+use super::root::Root;
+use super::wanted::{BARRIER, ExpectedWriter, wanted};
+use crate::api::{RunKind, Seen};
+use crate::core::ids::{ConnId, Elapsed, RunId, Timestamp, count};
+use crate::core::insight::reason::{Awaited, Finding, Names, Reason, Whereabouts};
+use crate::core::insight::run::{RunKey, TrackedNode, TrackedRun};
+use crate::core::insight::watch::Waiting;
+use crate::core::protocol::keys::{KeyPattern, RendezvousPart, classify};
+
+/// All waits for ranks of which nothing was seen are one explanation.
+const NEVER_CAME: &str = "ranks that have not come";
+
+impl Graph<'_> {
+    /// A cycle is reported when each of its waits has lasted this long.
+    const CYCLE_AFTER: Duration = Duration::from_secs(2);
+
+    /// Everything that the waits show, one explanation for each root.
+    pub(in crate::core::insight) fn explain(&self) -> Vec<(Option<RunKey>, Finding)> {
+        struct Group {
+            since: Timestamp,
+            root: Root,
+            waits: Vec<ConnId>,
+        }
+        let mut groups: HashMap<(RunKey, String), Group> = HashMap::new();
+        // Waits for the same writer have the same root.
+        let mut roots: HashMap<(RunKey, Option<u64>, ExpectedWriter, &str), Root> = HashMap::new();
+        for (&conn, wait) in &self.store.waits {
+            let Some(key) = wait.view.missing.first() else { continue };
+            let first = wanted(key);
+            let Some(run) = self.run_of(self.store.clients.get(&conn), &first) else { continue };
+            // That is said of the node itself.
+            if self.runs.get(&run).is_some_and(|run| Self::without_ranks(run, key).is_some()) {
+                continue;
+            }
+            let root = roots
+                .entry((run.clone(), first.round, first.writer, first.what))
+                .or_insert_with(|| self.root(conn, self.runs.get(&run)))
+                .clone();
+            let about = match &root {
+                Root::At { writer: ExpectedWriter::LastAtExit | ExpectedWriter::Unknown, .. } => continue,
+                Root::At {
+                    writer: ExpectedWriter::Rank(_),
+                    whereabouts: Whereabouts::NeverCame | Whereabouts::NotTold { .. },
+                    ..
+                } => NEVER_CAME.to_owned(),
+                Root::At { writer, what, whereabouts: Whereabouts::WentOn } => {
+                    format!("{writer:?} {what} of another round")
+                }
+                Root::At { writer, what, .. } => format!("{writer:?} {what}"),
+                Root::Cycle { members, .. } => format!("cycle {:?}", members.iter().min()),
+            };
+            let new = Group { since: wait.since, root: root.clone(), waits: Vec::new() };
+            let group = groups.entry((run, about)).or_insert(new);
+            if let (Some(of_group), Some(of_this)) = (group.root.rank(), root.rank())
+                && of_this < of_group
+            {
+                group.root = root;
+            }
+            group.waits.push(conn);
+            group.since = group.since.min(wait.since);
+        }
+        let mut told: Vec<_> = groups
+            .into_iter()
+            .filter_map(|((key, about), group)| {
+                let run = self.runs.get(&key)?;
+                let waits = || group.waits.iter().filter_map(|conn| self.store.waits.get(conn));
+                let mut reason = self.reason(run, &group.root, group.waits.len(), group.since)?;
+                if let Reason::WaitingForGroup { others, .. } = &mut reason {
+                    let members: Option<HashSet<ConnId>> = waits().map(|wait| self.member(wait)).collect();
+                    *others = members.map(|there| self.others(run, &there)).unwrap_or_default();
+                }
+                let waits = waits().take(WAITS_SHOWN);
+                let waits = waits.map(|wait| self.evidence(wait.view.conn, wait));
+                Some((Some(key), Finding::new(reason, about, group.since).seen(waits)))
+            })
+            .chain(self.of_unknown_keys())
+            .chain(self.of_dropped_states())
+            .chain(self.below_own_prefixes())
+            .collect();
+        told.sort_by(|(a, one), (b, other)| (a, &one.about).cmp(&(b, &other.about)));
+        told
+    }
+
+    fn reason(&self, run: &TrackedRun, root: &Root, waiters: usize, since: Timestamp) -> Option<Reason> {
+        let waited = Elapsed(self.now.since(since));
+        match root {
+            Root::Cycle { members, newcomer, rank_zero } => {
+                let since = |conn: &ConnId| self.wait_of(*conn, Some(run)).map(|wait| wait.since);
+                let youngest = members.iter().filter_map(since).max()?;
+                if self.now.since(youngest) < Self::CYCLE_AFTER {
+                    return None;
+                }
+                let waited = Elapsed(self.now.since(youngest));
+                Some(match (newcomer, rank_zero) {
+                    (Some(newcomer), Some(rank_zero)) => Reason::ElasticDeadlock {
+                        newcomer: self.who(*newcomer),
+                        rank_zero: self.who(*rank_zero),
+                        waited,
+                    },
+                    _ => {
+                        Reason::WaitCycle { members: Names::of(members.iter().map(|&m| self.who(m))), waited }
+                    }
+                })
+            }
+            Root::At { writer, what, whereabouts } => {
+                let (what, whereabouts) = ((*what).to_owned(), whereabouts.clone());
+                let is_now = !matches!(whereabouts, Whereabouts::WentOn);
+                let missing = match (writer, &whereabouts) {
+                    // Its own wait may be the cause.
+                    (_, Whereabouts::JustCame | Whereabouts::JustWaited) => return None,
+                    (ExpectedWriter::Rank(rank), whereabouts) => Self::absent(run, *rank, whereabouts),
+                    // A static node that has come shows that there are all with lower ranks.
+                    (_, Whereabouts::NeverCame) if run.kind() == RunKind::Static => {
+                        Names::of(run.never_came().map(|rank| format!("node {rank}")))
+                    }
+                    _ => Names::default(),
+                };
+                let ended = match (writer, missing.is_empty()) {
+                    // The other ranks of an NCCL job before have told no rank either.
+                    (ExpectedWriter::NcclRankZero, _) => self.ended_near(run, |it| it.only_counted_itself),
+                    (ExpectedWriter::Rank(_), false) => self.ended_near(run, |_| true),
+                    _ => Names::default(),
+                };
+                let elsewhere = if missing.is_empty() { Names::default() } else { self.elsewhere(run) };
+                let staying = Self::staying(run, writer);
+                let who = Self::writer(is_now.then_some(run), writer)?;
+                // Of some it is not decided yet whether they are workers.
+                let undecided = || self.silent(run).iter().filter(|(client, _)| client.run.is_none()).count();
+                let awaited = Awaited { whereabouts, missing, ended, elsewhere, staying, waiters, waited };
+                Some(match writer {
+                    ExpectedWriter::Rank(rank @ 1..) => Reason::WaitingForRank {
+                        rank: run.rank_label(*rank),
+                        joined: run.world().published(),
+                        connected: count(run.world().connected.len().saturating_add(undecided())),
+                        world_size: run.world().meeting().1,
+                        awaited,
+                    },
+                    ExpectedWriter::Node(1..) => Reason::WaitingForNode { node: who, what, awaited },
+                    ExpectedWriter::Node(0) | ExpectedWriter::Rank(_) | ExpectedWriter::NcclRankZero => {
+                        let of_agent = matches!(writer, ExpectedWriter::Node(_));
+                        Reason::RankZeroSlow { what, who, of_agent, awaited }
+                    }
+                    ExpectedWriter::Group(_) => {
+                        let what = if what == BARRIER { who } else { format!("{what} of {who}") };
+                        let (others, ended) = (Names::default(), self.ended_ranks(run));
+                        Reason::WaitingForGroup { what, waiters, others, ended, waited }
+                    }
+                    ExpectedWriter::LastAtExit | ExpectedWriter::Unknown => return None,
+                })
+            }
+        }
+    }
+
+    /// Agents wait for the state of their c10d rendezvous only when it was dropped: it is there from the first of them on.
+    fn of_dropped_states(&self) -> Vec<(Option<RunKey>, Finding)> {
+        let mut by_run: BTreeMap<RunId, Vec<&Waiting>> = BTreeMap::new();
+        for wait in self.store.waits.values() {
+            let key = wait.view.missing.first().and_then(|key| classify(key));
+            if let Some(KeyPattern::Rendezvous { run_id, part: RendezvousPart::State, .. }) = key {
+                by_run.entry(RunId::new(run_id)).or_default().push(wait);
+            }
+        }
+        let found = by_run.into_iter().filter_map(|(id, waits)| {
+            let since = waits.iter().map(|wait| wait.since).min()?;
+            let (run_id, waiters) = (id.to_string(), waits.len());
+            let reason = Reason::StateDropped {
+                run_id: run_id.clone(),
+                waiters,
+                waited: Elapsed(self.now.since(since)),
+            };
+            let evidence = waits.iter().take(WAITS_SHOWN).map(|wait| self.evidence(wait.view.conn, wait));
+            let key = Some(self.store.key_of(&id)).filter(|key| self.runs.contains_key(key));
+            Some((key, Finding::new(reason, run_id, since).seen(evidence)))
+        });
+        found.collect()
+    }
+
+    /// Nodes of a c10d run that have missed heartbeats. While an agent waits here it sends none.
+    pub(in crate::core::insight) fn without_heartbeat(&self, run: &TrackedRun) -> Option<Finding> {
+        let late = run.late_after()?;
+        let is_late = |node: &&TrackedNode| self.now.since(node.last_heartbeat) >= late;
+        let may_send = |node: &&TrackedNode| {
+            let client = node.conn.and_then(|conn| self.store.clients.get(&conn));
+            client.is_some_and(|client| {
+                let ip = client.peer.ip();
+                !self.store.waited_just_now(client, self.now)
+                    && self.links.away_at(ip).is_none()
+                    && self.links.back_for(ip, self.now).is_none_or(|since| since >= late)
+            })
+        };
+        let there = || run.participants().filter(|node| node.gone.is_none() && !node.finished);
+        if self.now.since(self.awake_since) < late {
+            return None;
+        }
+        let silent: Vec<_> = there().filter(is_late).filter(may_send).collect();
+        let others = there().any(|node| !is_late(&node));
+        if !others && silent.len() < there().count() {
+            return None;
+        }
+        let since = silent.iter().map(|node| node.last_heartbeat).max()?;
+        let nodes = Names::of(silent.iter().map(|node| node.label()));
+        let about = nodes.to_string();
+        let reason = Reason::NoHeartbeat { nodes, silent: Elapsed(self.now.since(since)), others };
+        let heard_of = silent.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
+        Some(Finding::new(reason, about, since).seen(heard_of))
+    }
+}

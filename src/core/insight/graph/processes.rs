@@ -1,0 +1,229 @@
+//! The waits of one store, and the processes that have them.
+
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
+
+use super::wanted::{Wanted, wanted};
+use crate::api::Seen;
+use crate::core::ids::{ConnId, Elapsed, ShownKey, Timestamp};
+use crate::core::insight::links::Links;
+use crate::core::insight::reason::{Evidence, Names};
+use crate::core::insight::run::{RunKey, TrackedNode, TrackedRun};
+use crate::core::insight::watch::{Client, CountedRanks, StoreWatch, Waiting};
+use crate::core::store::WaitView;
+
+/// Waits that are kept as evidence of one explanation.
+pub(super) const WAITS_SHOWN: usize = 8;
+
+/// The connections by which ranks and agents are known, by address and process id. `None` where several are alike.
+type Processes = HashMap<(IpAddr, u32), Option<ConnId>>;
+
+/// What a connection may be that has told no rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Silent {
+    /// A rank that has not got further.
+    MayBeRank,
+    /// No rank: all had met while it was there. A script that watches the store, or counts itself there.
+    Stranger,
+    /// A rank or an agent has its address and process id, and it counted itself besides: as in containers with one
+    /// network, where it is another.
+    Alike,
+    /// Several ranks or agents have its address and process id: it belongs to one of them, or is another.
+    Unknown,
+}
+
+/// The waits of one store with what is needed to follow them.
+pub(in crate::core::insight) struct Graph<'i> {
+    pub(in crate::core::insight) store: &'i StoreWatch,
+    pub(in crate::core::insight) runs: &'i BTreeMap<RunKey, TrackedRun>,
+    pub(super) links: &'i Links,
+    /// Since when this server has not been away.
+    pub(super) awake_since: Timestamp,
+    pub(super) now: Timestamp,
+    /// Computed when one of the explanations needs them, for all of them.
+    pub(super) processes: OnceCell<Processes>,
+    pub(super) counted: OnceCell<CountedRanks>,
+}
+
+impl<'i> Graph<'i> {
+    pub(in crate::core::insight) fn new(
+        store: &'i StoreWatch,
+        runs: &'i BTreeMap<RunKey, TrackedRun>,
+        links: &'i Links,
+        awake_since: Timestamp,
+        now: Timestamp,
+    ) -> Self {
+        let (processes, counted) = (OnceCell::new(), OnceCell::new());
+        Self { store, runs, links, awake_since, now, processes, counted }
+    }
+}
+
+impl Graph<'_> {
+    pub(super) fn run_of(&self, client: Option<&Client>, wanted: &Wanted) -> Option<RunKey> {
+        match &wanted.run {
+            Some(id) => Some(self.store.key_of(id)),
+            None => client?.run.clone(),
+        }
+    }
+
+    /// The run that a wait belongs to.
+    pub(in crate::core::insight) fn run_waiting(&self, wait: &WaitView) -> Option<RunKey> {
+        self.run_of(self.store.clients.get(&wait.conn), &wanted(wait.missing.first()?))
+    }
+
+    /// The agent with node rank 0 waits for the roles of all nodes at once: this shows how many there are.
+    pub(in crate::core::insight) fn nodes_asked_for(&self, wait: &Waiting) -> Option<(RunKey, u32)> {
+        let asks = wanted(wait.view.missing.first()?);
+        let nodes = u32::try_from(wait.view.keys).ok().filter(|&nodes| asks.is_role && nodes > 1)?;
+        Some((self.run_waiting(&wait.view)?, nodes))
+    }
+
+    /// The name of a connection, for people.
+    pub(in crate::core::insight) fn who(&self, conn: ConnId) -> String {
+        let Some(client) = self.store.clients.get(&conn) else { return "a process".into() };
+        let run = client.run.as_ref().and_then(|key| self.runs.get(key));
+        if let Some(run) = run {
+            if let Some(node) = run.node_of(conn) {
+                return node.label();
+            }
+            if let Some(left) = run.life().left.get(&conn) {
+                return left.heard.who.clone();
+            }
+        }
+        client.rank_label().unwrap_or_else(|| client.label())
+    }
+
+    /// The wait of the process that has this connection: it may wait on another one.
+    pub(super) fn wait_of(&self, conn: ConnId, run: Option<&TrackedRun>) -> Option<&Waiting> {
+        if let Some(wait) = self.store.waits.get(&conn) {
+            return Some(wait);
+        }
+        let client = self.store.clients.get(&conn)?;
+        let (ip, pid) = (client.peer.ip(), client.pid?);
+        if Self::has_alike(client, run) {
+            return None;
+        }
+        let is_its_own = |wait: &&Waiting| {
+            let other = self.store.clients.get(&wait.view.conn);
+            wait.view.peer.ip() == ip
+                && wait.view.pid == Some(pid)
+                && other.is_none_or(|other| other.rank.is_none() || other.rank == client.rank)
+        };
+        self.store.waits.values().filter(is_its_own).min_by_key(|wait| (wait.since, wait.view.conn))
+    }
+
+    /// Whether several ranks or nodes have the address and process id of a client, as in containers with one network: then
+    /// it is not known whose another connection with them is.
+    pub(super) fn has_alike(client: &Client, run: Option<&TrackedRun>) -> bool {
+        let Some(run) = run.filter(|_| client.pid.is_some()) else { return false };
+        let is_alike = |ip: IpAddr, pid, gone: Option<Timestamp>| {
+            gone.is_none() && (ip, pid) == (client.peer.ip(), client.pid)
+        };
+        let ranks = run.world().ranks.values().filter(|info| is_alike(info.peer.ip(), info.pid, info.gone));
+        let nodes = run.nodes().iter();
+        let nodes =
+            nodes.filter(|node| node.peer.is_some_and(|peer| is_alike(peer.ip(), node.pid, node.gone)));
+        ranks.take(2).count() > 1 || nodes.take(2).count() > 1
+    }
+
+    /// Whether a connection waits that has the address and process id of `client`, and is not known as another's.
+    pub(super) fn waits_like(&self, client: &Client, run: Option<&TrackedRun>) -> bool {
+        self.store.waits.values().any(|wait| {
+            let (conn, ip) = (wait.view.conn, wait.view.peer.ip());
+            let is_known = self.store.clients.get(&conn).is_some_and(|other| other.rank.is_some())
+                || run.is_some_and(|run| run.node_of(conn).is_some());
+            !is_known && (ip, wait.view.pid) == (client.peer.ip(), client.pid)
+        })
+    }
+
+    /// The connections by which ranks and agents are known, by address and process id: a process may wait on another
+    /// connection. `None` where several are alike.
+    fn processes(&self) -> &Processes {
+        self.processes.get_or_init(|| self.find_processes())
+    }
+
+    /// How often the processes of this store have counted themselves, and their ranks.
+    pub(super) fn counted(&self) -> &CountedRanks {
+        self.counted.get_or_init(|| self.store.counted_ranks())
+    }
+
+    fn find_processes(&self) -> Processes {
+        let mut processes = HashMap::new();
+        for (&conn, client) in self.store.clients.iter().filter(|(_, client)| client.is_member()) {
+            let Some(pid) = client.pid else { continue };
+            let known = processes.entry((client.peer.ip(), pid)).or_insert(Some(conn));
+            *known = known.filter(|known| *known == conn);
+        }
+        processes
+    }
+
+    /// The connection by which the process of a wait is known as a rank or an agent.
+    pub(super) fn member(&self, wait: &Waiting) -> Option<ConnId> {
+        let conn = wait.view.conn;
+        if self.store.clients.get(&conn).is_some_and(Client::is_member) {
+            return Some(conn);
+        }
+        let pid = wait.view.pid?;
+        *self.processes().get(&(wait.view.peer.ip(), pid))?
+    }
+
+    /// Connections that have counted themselves, or more, and have told no rank. Of those of a process that has told one on
+    /// another connection nothing is unknown.
+    pub(super) fn silent(&self, run: &TrackedRun) -> Vec<(&Client, Silent)> {
+        let is_of_run = |client: &Client| client.run.is_none() || client.run.as_ref() == Some(run.key());
+        let clients = self.store.clients.values();
+        let mut silent = clients.filter(|client| !client.is_member() && is_of_run(client)).peekable();
+        if silent.peek().is_none() {
+            return Vec::new();
+        }
+        let (processes, counted) = (self.processes(), self.counted());
+        let has_met = |client: &Client| run.world().last_met.is_some_and(|met| client.since < met);
+        let what = |client: &Client| {
+            // Clients of PyTorch before 2.5 tell no process id; they count themselves on one connection only.
+            let known = client.pid.and_then(|pid| processes.get(&(client.peer.ip(), pid)));
+            match known {
+                Some(_) if client.has_counted_itself => {
+                    let (counted, ranks) = counted.get(&client.process()?)?;
+                    (*counted > ranks.len() && !has_met(client)).then_some(Silent::Alike)
+                }
+                Some(None) if Self::has_alike(client, Some(run)) => Some(Silent::Unknown),
+                Some(_) => None,
+                None if has_met(client) => Some(Silent::Stranger),
+                None => Some(Silent::MayBeRank),
+            }
+        };
+        silent.filter_map(|client| Some((client, what(client)?))).collect()
+    }
+
+    /// The ranks of a run whose processes have ended.
+    pub(super) fn ended_ranks(&self, run: &TrackedRun) -> Names {
+        Names::of_some(run.world().ended_ranks(), |(rank, _, gone)| {
+            format!("{} ({} ago)", run.rank_label(rank), Elapsed(self.now.since(gone)))
+        })
+    }
+
+    /// The live processes of a run but for those of `there`: ranks if one of `there` is a rank, else nodes.
+    pub(super) fn others(&self, run: &TrackedRun, there: &HashSet<ConnId>) -> Names {
+        let is_rank = |conn| self.store.clients.get(conn).is_some_and(|client| client.rank.is_some());
+        if there.iter().any(is_rank) {
+            let others = run.world().live().filter(|(_, info)| !there.contains(&info.conn));
+            return Names::of_some(others, |(rank, _)| run.rank_label(rank));
+        }
+        let live = run.participants().filter(|node| node.gone.is_none());
+        let others = live.filter(|node| node.conn.is_some_and(|conn| !there.contains(&conn)));
+        Names::of_some(others, TrackedNode::told)
+    }
+
+    /// That the process of `conn` has this wait.
+    pub(super) fn evidence(&self, conn: ConnId, wait: &Waiting) -> Evidence {
+        Evidence {
+            seen: Seen::Waits,
+            who: self.who(conn),
+            peer: Some(wait.view.peer),
+            pid: wait.view.pid,
+            key: wait.view.missing.first().map(|key| ShownKey(key).to_string()),
+            at: wait.since,
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Where a chain of waits ends: with a process that does not write what it should, or in a circle.
+
+use super::processes::Graph;
+use super::wanted::{BARRIER, ExpectedWriter, Wanted, wanted};
+use super::whereabouts::{OVERWRITTEN, RESET};
+use crate::core::ids::{ConnId, Elapsed, ShownKey};
+use crate::core::insight::reason::{Names, Whereabouts};
+use crate::core::insight::run::{RunKey, TrackedNode, TrackedRun};
+
+/// One wait, followed to its root.
+#[derive(Debug, Clone)]
+pub(in crate::core::insight) struct Traced {
+    pub(in crate::core::insight) run: Option<RunKey>,
+    pub(in crate::core::insight) who: String,
+    pub(in crate::core::insight) writer: Option<String>,
+    pub(in crate::core::insight) root: Root,
+}
+
+/// Where a chain of waits ends.
+#[derive(Debug, Clone)]
+pub(in crate::core::insight) enum Root {
+    /// With someone who does not wait here.
+    At { writer: ExpectedWriter, what: &'static str, whereabouts: Whereabouts },
+    /// Nowhere.
+    Cycle { members: Vec<ConnId>, newcomer: Option<ConnId>, rank_zero: Option<ConnId> },
+}
+
+impl Root {
+    /// The rank that it ends with.
+    pub(super) const fn rank(&self) -> Option<u32> {
+        match self {
+            Self::At { writer: ExpectedWriter::Rank(rank), .. } => Some(*rank),
+            _ => None,
+        }
+    }
+}
+
+impl Graph<'_> {
+    pub(super) fn writer(run: Option<&TrackedRun>, writer: &ExpectedWriter) -> Option<String> {
+        match writer {
+            ExpectedWriter::Node(rank) => Some(match run.and_then(|run| run.node_of_rank(*rank)) {
+                Some(node) => node.label(),
+                None => format!("node rank {rank}"),
+            }),
+            ExpectedWriter::Rank(rank) => {
+                Some(run.map_or(format!("rank {rank}"), |run| run.rank_label(*rank)))
+            }
+            ExpectedWriter::NcclRankZero => Some("rank 0".into()),
+            ExpectedWriter::Group(name) => Some(name.clone()),
+            ExpectedWriter::LastAtExit => Some("the last node to finish".into()),
+            ExpectedWriter::Unknown => None,
+        }
+    }
+
+    /// The process that must write `key`, for people.
+    pub(in crate::core::insight) fn writer_of(&self, run: Option<&RunKey>, key: &[u8]) -> Option<String> {
+        let (run, wanted) = (run.and_then(|run| self.runs.get(run)), wanted(key));
+        let is_disputed = |run: &TrackedRun| matches!(wanted.writer, ExpectedWriter::Rank(rank) if run.world().is_disputed(rank));
+        if run.is_some_and(|run| Self::without_ranks(run, key).is_some() || is_disputed(run)) {
+            return None;
+        }
+        Self::writer(run.filter(|_| !wanted.is_of_another_round(run)), &wanted.writer)
+    }
+
+    /// The ranks that have not come, if the one that must write `key` is one of them.
+    pub(in crate::core::insight) fn missing_with(&self, run: Option<&RunKey>, key: &[u8]) -> Names {
+        let Some(run) = run.and_then(|run| self.runs.get(run)) else { return Names::default() };
+        let ExpectedWriter::Rank(rank) = wanted(key).writer else { return Names::default() };
+        let never_came = |rank: &u32| run.world().holder(*rank).is_none();
+        if !never_came(&rank) {
+            return Names::default();
+        }
+        Names::of_some(run.world().absent().filter(never_came), |rank| run.rank_label(rank))
+    }
+
+    /// Follows the wait of `conn` to its root.
+    pub(in crate::core::insight) fn trace(&self, conn: ConnId) -> Option<Traced> {
+        let wait = self.store.waits.get(&conn)?;
+        let first = wanted(wait.view.missing.first()?);
+        let run_key = self.run_of(self.store.clients.get(&conn), &first);
+        let run = run_key.as_ref().and_then(|key| self.runs.get(key));
+        let writer = Self::writer(run.filter(|_| !first.is_of_another_round(run)), &first.writer);
+        let root = self.root(conn, run);
+        Some(Traced { run: run_key, who: self.who(conn), writer, root })
+    }
+
+    pub(super) fn root(&self, start: ConnId, run: Option<&TrackedRun>) -> Root {
+        let mut path: Vec<ConnId> = Vec::new();
+        let mut at = start;
+        // What the one before in the chain waits for, once that is a known process.
+        let mut asked: Option<Wanted> = None;
+        loop {
+            let missing = self.wait_of(at, run).and_then(|wait| wait.view.missing.first());
+            let next = missing.map(|key| wanted(key));
+            let root = |writer: ExpectedWriter, what, whereabouts| Root::At { writer, what, whereabouts };
+            let (next, key) = match (next, missing, asked) {
+                (Some(next), Some(key), asked) => {
+                    if let (ExpectedWriter::Unknown, Some(asked)) = (&next.writer, asked) {
+                        let key = ShownKey(key).to_string();
+                        return root(asked.writer, asked.what, Whereabouts::Waits { key });
+                    }
+                    (next, key)
+                }
+                // A process for which others wait, and which waits for nothing.
+                (_, _, Some(asked)) => return root(asked.writer, asked.what, self.without_wait(at, run)),
+                (..) => return root(ExpectedWriter::Unknown, "a key", Whereabouts::Unknown),
+            };
+            if let Some(from) = path.iter().position(|&member| member == at) {
+                return self.cycle(&path[from..], run);
+            }
+            path.push(at);
+            let (writer, what) = (next.writer.clone(), next.what);
+            if next.is_of_another_round(run) {
+                return root(writer, what, Whereabouts::WentOn);
+            }
+            if let Some(whereabouts) = run.and_then(|run| Self::without_ranks(run, key)) {
+                return root(writer, what, whereabouts);
+            }
+            let found = Self::find(run, &next.writer);
+            match found {
+                Some((_, Some(gone))) if !matches!(next.writer, ExpectedWriter::Rank(_)) => {
+                    let for_seconds = Elapsed(self.now.since(gone));
+                    return root(writer, what, Whereabouts::Gone { for_seconds });
+                }
+                Some((_, None)) if run.is_some_and(|run| Self::was_dropped(run, &next)) => {
+                    return root(writer, what, Whereabouts::Dropped { why: RESET.to_owned() });
+                }
+                Some((conn, None)) if next.is_role && run.is_some_and(|run| run.is_heir(conn)) => {
+                    return root(writer, what, Whereabouts::Dropped { why: OVERWRITTEN.to_owned() });
+                }
+                Some((conn, None)) => {
+                    at = conn;
+                    asked = Some(next);
+                }
+                None | Some((_, Some(_))) => {
+                    let whereabouts = match writer {
+                        ExpectedWriter::Rank(rank) => {
+                            run.map_or(Whereabouts::NeverCame, |run| self.missed(run, rank))
+                        }
+                        ExpectedWriter::Node(rank) => {
+                            run.map_or(Whereabouts::NeverCame, |run| self.missed_node(run, rank))
+                        }
+                        _ => Whereabouts::Unknown,
+                    };
+                    return root(writer, what, whereabouts);
+                }
+            }
+        }
+    }
+
+    fn cycle(&self, members: &[ConnId], run: Option<&TrackedRun>) -> Root {
+        let wants = |conn: &ConnId| self.wait_of(*conn, run)?.view.missing.first().map(|key| wanted(key));
+        let newcomer = members.iter().copied().find(|conn| wants(conn).is_some_and(|want| want.is_master));
+        let rank_zero = members.iter().copied().find(|conn| wants(conn).is_some_and(|want| want.is_role));
+        Root::Cycle { members: members.to_vec(), newcomer, rank_zero }
+    }
+
+    /// Why one wait lasts, in a sentence.
+    pub(in crate::core::insight) fn because(&self, traced: &Traced) -> Option<String> {
+        let run = traced.run.as_ref().and_then(|key| self.runs.get(key));
+        Some(match &traced.root {
+            Root::At { writer: ExpectedWriter::LastAtExit, .. } => {
+                let running = run.into_iter().flat_map(TrackedRun::still_running);
+                let running = Names::of(running.map(TrackedNode::label));
+                let dead = run.into_iter().flat_map(TrackedRun::participants).filter(|node| node.is_dead());
+                let dead = Names::of(dead.map(TrackedNode::label));
+                match (running.is_empty(), dead.is_empty()) {
+                    (true, true) => "the other nodes have not finished".into(),
+                    (true, false) => format!("died, failed or stopped: {dead}"),
+                    (false, true) => format!("still running: {running}"),
+                    (false, false) => format!("still running: {running}; died, failed or stopped: {dead}"),
+                }
+            }
+            Root::At { writer: ExpectedWriter::Group(last), what: BARRIER, .. } => {
+                format!("{last} ends the wait")
+            }
+            Root::At { writer, what, whereabouts } => {
+                let run = run.filter(|_| !matches!(whereabouts, Whereabouts::WentOn));
+                format!("{what} must come from {}: {whereabouts}", Self::writer(run, writer)?)
+            }
+            Root::Cycle { members, .. } => {
+                format!(
+                    "a deadlock, each waits for the next: {}",
+                    Names::of(members.iter().map(|&m| self.who(m)))
+                )
+            }
+        })
+    }
+}

@@ -1,0 +1,235 @@
+//! Where a process is that others wait for, and who else is not there.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::processes::{Graph, Silent};
+use super::wanted::{ExpectedWriter, Wanted};
+use crate::api::RunKind;
+use crate::core::ids::{ConnId, Elapsed, Timestamp};
+use crate::core::insight::reason::{Names, Whereabouts};
+use crate::core::insight::run::{TrackedNode, TrackedRun, Withdrawn, World};
+use crate::core::insight::watch::{Client, Passed};
+use crate::core::protocol::keys::{AddressKind, KeyPattern, RendezvousPart, classify};
+
+/// Why what was written is not there after a reset.
+pub(super) const RESET: &str = "an operator reset the store while it was there";
+
+/// Why the role of a node that is there is not.
+pub(super) const OVERWRITTEN: &str = "another process wrote it as well, and has gone";
+
+/// The processes of these connections, and where one has several, how many.
+fn processes_of<'c>(clients: impl Iterator<Item = &'c Client>) -> Names {
+    let mut processes: BTreeMap<String, usize> = BTreeMap::new();
+    for client in clients {
+        let connections = processes.entry(client.label()).or_default();
+        *connections = connections.saturating_add(1);
+    }
+    Names::of(processes.into_iter().map(|(process, connections)| match connections {
+        1 => process,
+        _ => format!("{process} ({connections} connections)"),
+    }))
+}
+
+impl Graph<'_> {
+    /// The connection of a writer, and since when it is gone.
+    pub(super) fn find(
+        run: Option<&TrackedRun>,
+        writer: &ExpectedWriter,
+    ) -> Option<(ConnId, Option<Timestamp>)> {
+        let run = run?;
+        match writer {
+            ExpectedWriter::Node(rank) => {
+                let node = run.node_of_rank(*rank)?;
+                Some((node.conn?, node.gone))
+            }
+            ExpectedWriter::Rank(rank) => {
+                let info = run.world().ranks.get(rank)?;
+                Some((info.conn, info.gone))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether what is wanted had been written, and was dropped when the store was reset.
+    pub(super) fn was_dropped(run: &TrackedRun, wanted: &Wanted) -> bool {
+        let round = run.round();
+        let Some(reset) = round.reset else { return false };
+        match wanted.writer {
+            ExpectedWriter::Node(rank) if wanted.is_role => {
+                round.roles.contains(&rank) && run.node_of_rank(rank).is_some_and(|node| node.joined <= reset)
+            }
+            ExpectedWriter::Node(_) => wanted.is_master || !round.assigned.is_empty(),
+            ExpectedWriter::Rank(rank) => {
+                run.world().ranks.get(&rank).is_some_and(|info| info.joined <= reset)
+            }
+            _ => true,
+        }
+    }
+
+    /// What a process does of which no wait is known.
+    pub(super) fn without_wait(&self, conn: ConnId, run: Option<&TrackedRun>) -> Whereabouts {
+        /// Waits are told once a second, when they have lasted for one.
+        const UNTOLD: Duration = Duration::from_millis(2500);
+        let client = self.store.clients.get(&conn);
+        if let Some(link) = client.and_then(|client| self.links.away_at(client.peer.ip())) {
+            return Whereabouts::Away {
+                link: link.name.clone(),
+                for_seconds: Elapsed(self.now.since(link.since)),
+            };
+        }
+        match client {
+            Some(client) if self.now.since(client.since) < UNTOLD => Whereabouts::JustCame,
+            Some(client)
+                if self.links.back_for(client.peer.ip(), self.now).is_some_and(|since| since < UNTOLD) =>
+            {
+                Whereabouts::JustCame
+            }
+            Some(client) if Self::has_alike(client, run) => {
+                // A wait on another connection may be its own.
+                if self.waits_like(client, run) { Whereabouts::Alike } else { Whereabouts::Busy }
+            }
+            Some(client) if self.store.waited_just_now(client, self.now) => Whereabouts::JustWaited,
+            _ => Whereabouts::Busy,
+        }
+    }
+
+    /// A static node waits for its ranks, and the node with rank 0 has handed out those of others only.
+    pub(super) fn without_ranks(run: &TrackedRun, key: &[u8]) -> Option<Whereabouts> {
+        let node = match classify(key)? {
+            KeyPattern::Rendezvous { part: RendezvousPart::AssignedRanks(node), .. } => node,
+            KeyPattern::Address(address) if address.kind == AddressKind::AssignedRanks => address.node_rank(),
+            _ => return None,
+        };
+        let nodes = run.counted_on().filter(|&nodes| node >= nodes)?;
+        Some(Whereabouts::NotCounted { nodes })
+    }
+
+    /// Where a node is whose connection is not known. torchrun's c10d backend gives a rank only to nodes that have come.
+    pub(super) fn missed_node(&self, run: &TrackedRun, rank: u32) -> Whereabouts {
+        if run.not_again().any(|node| node.rank == Some(rank)) {
+            return Whereabouts::NotAgain;
+        }
+        if let Some(node) = run.node_of_rank(rank).filter(|_| run.native().is_some()) {
+            return match node.gone {
+                Some(gone) => Whereabouts::Gone { for_seconds: Elapsed(self.now.since(gone)) },
+                None if run.round().roles.contains(&rank) => Whereabouts::Unknown,
+                None => Whereabouts::Joined,
+            };
+        }
+        let is_there = run.node_of_rank(rank).is_some();
+        // Static: it ended, and the others have begun another attempt since.
+        let ended = run.nodes().iter().filter(|node| node.rank == Some(rank) && node.is_dead());
+        if let (false, Some(gone)) = (is_there, ended.filter_map(|node| node.gone).max()) {
+            return Whereabouts::Gone { for_seconds: Elapsed(self.now.since(gone)) };
+        }
+        match run.kind() {
+            RunKind::C10d if !is_there && run.round().completed.is_some() => Whereabouts::LeftRound,
+            RunKind::C10d => Whereabouts::Unknown,
+            _ if is_there => Whereabouts::Unknown,
+            _ => Whereabouts::NeverCame,
+        }
+    }
+
+    /// Where a rank is that has not come to this meeting: it may have been in the last one.
+    pub(super) fn missed(&self, run: &TrackedRun, rank: u32) -> Whereabouts {
+        let before = run.world().holder(rank);
+        let Some(before) = before.filter(|before| before.gone.is_none()) else {
+            let gone_for = before.and_then(|before| before.gone).map(|gone| Elapsed(self.now.since(gone)));
+            let silent = self.silent(run);
+            let those =
+                |what| processes_of(silent.iter().filter(|(_, is)| *is == what).map(|(client, _)| *client));
+            let (candidates, alike) = (those(Silent::MayBeRank), those(Silent::Alike));
+            return match gone_for {
+                // Even if none of them is likely to be it, it may have come.
+                _ if !silent.is_empty() => Whereabouts::NotTold { candidates, alike, gone_for },
+                Some(for_seconds) => Whereabouts::Gone { for_seconds },
+                None if run.world().is_disputed(rank) => Whereabouts::Disputed,
+                None => match run.node_with(rank).filter(|node| node.is_dead()).and_then(|node| node.gone) {
+                    Some(gone) => Whereabouts::NodeGone { for_seconds: Elapsed(self.now.since(gone)) },
+                    None => Whereabouts::NeverCame,
+                },
+            };
+        };
+        match before.withdrawn {
+            Some(Withdrawn::Reset(_)) => Whereabouts::Dropped { why: RESET.to_owned() },
+            Some(Withdrawn::Overwritten) => Whereabouts::Dropped { why: OVERWRITTEN.to_owned() },
+            Some(Withdrawn::Paired) => {
+                let replaced = Names::of(run.world().replaced.iter().map(|rank| format!("rank {rank}")));
+                let (of, took) = match replaced.count() {
+                    0 => ("a process of another rank".to_owned(), "another took that one's place"),
+                    1 => (format!("a process of {replaced}"), "another took that one's place"),
+                    _ => (format!("processes of {replaced}"), "others took their places"),
+                };
+                Whereabouts::Dropped { why: format!("it was paired with {of}, and {took}") }
+            }
+            // It may have met with a process of the other job.
+            None if !run.world().claimed_twice.is_empty() => {
+                let ranks = run.world().claimed_twice.keys().map(|rank| format!("rank {rank}"));
+                Whereabouts::Dropped { why: format!("two live processes claim {}", Names::of(ranks)) }
+            }
+            // It met with the processes of before, of which another now has the place of at least one.
+            None if !run.world().replaced.is_empty() => Whereabouts::NotAgain,
+            None => Whereabouts::Busy,
+        }
+    }
+
+    /// All ranks of which nobody is there, where others wait for `asked`. That its process ended is said already.
+    pub(super) fn absent(run: &TrackedRun, asked: u32, whereabouts: &Whereabouts) -> Names {
+        let is_said = |rank: u32| rank == asked && matches!(whereabouts, Whereabouts::Gone { .. });
+        Names::of_some(run.world().absent().filter(|rank| !is_said(*rank)), |rank| {
+            match run.world().holder(rank) {
+                Some(_) => format!("{} (its connection closed)", run.rank_label(rank)),
+                None => run.rank_label(rank),
+            }
+        })
+    }
+
+    /// Those other than `writer` that are there, and go on with the attempt before.
+    pub(super) fn staying(run: &TrackedRun, writer: &ExpectedWriter) -> Names {
+        match writer {
+            ExpectedWriter::Node(rank) => {
+                let others = run.not_again().filter(|node| node.rank != Some(*rank));
+                Names::of_some(others, TrackedNode::label)
+            }
+            ExpectedWriter::Rank(rank) if !run.world().replaced.is_empty() => {
+                let others = run.world().not_again().filter(|other| other != rank);
+                Names::of_some(others, |other| run.rank_label(other))
+            }
+            _ => Names::default(),
+        }
+    }
+
+    /// Ranks in other stores that may be those that this run misses: they wait there for those that are here, and there are
+    /// to be as many.
+    pub(super) fn elsewhere(&self, run: &TrackedRun) -> Names {
+        let here = run.world();
+        let complements = |other: &World| {
+            let is_missed = |world: &World, rank: u32| world.holder(rank).is_none();
+            other.size().is_some()
+                && other.size() == here.size()
+                && other.completed.is_none()
+                && other.ranks.keys().all(|&rank| is_missed(here, rank))
+                && here.ranks.keys().all(|&rank| is_missed(other, rank))
+        };
+        let others = self.runs.values().filter(|other| {
+            other.key().port() != run.key().port() && !other.has_agents() && !other.state().is_over()
+        });
+        let others = others.filter(|other| complements(other.world()));
+        Names::of(others.flat_map(|other| {
+            let port = other.key().port().unwrap_or_default();
+            let live = other.world().ranks.iter().filter(|(_, info)| info.gone.is_none());
+            live.map(move |(&rank, _)| format!("{} (port {port})", other.rank_label(rank)))
+        }))
+    }
+
+    /// Processes that ended without telling their rank while this run came together, or just before.
+    pub(super) fn ended_near(&self, run: &TrackedRun, which: impl Fn(&Passed) -> bool) -> Names {
+        const BEFORE: Duration = Duration::from_mins(1);
+        let began = run.round().started.unwrap_or(run.first_seen());
+        let is_back = |process| self.counted().contains_key(&process);
+        let near = self.store.passed.iter().filter(|passed| passed.closed.at + BEFORE >= began);
+        let near = near.filter(|passed| !passed.process.is_some_and(is_back) && which(passed));
+        Names::of(near.map(Passed::told))
+    }
+}
