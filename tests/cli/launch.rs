@@ -405,7 +405,7 @@ fn a_run_that_gathers_is_shown_explained_and_counted() {
     eventually("the log names both", || {
         let log = server.log();
         log.contains(
-            "run: two live processes claim node rank 1: pod t-1 at 127.0.0.1 and pod u-1 at 127.0.0.1",
+            "run: two live processes have claimed node rank 1: pod t-1 at 127.0.0.1 and pod u-1 at 127.0.0.1",
         )
     });
     pods.push(start("t-2", "2"));

@@ -164,7 +164,7 @@ def test_two_processes_claim_one_rank(rallypoint_factory: Serve, jobs: Jobs, for
     explained(
         server,
         "duplicate_rank",
-        rf"store:{server.port}: two live processes claim rank 1: {WHO.format(1)} \(pid \d+\) and (process \d+ at 127\.0\.0\.1|{WHO.format(1)} \(pid \d+\)); "
+        rf"store:{server.port}: two live processes have claimed rank 1: {WHO.format(1)} \(pid \d+\) and (process \d+ at 127\.0\.0\.1|{WHO.format(1)} \(pid \d+\)); "
         "two jobs on one store, two nodes with one rank, or a process of an earlier round that was not ended",
         what="rank 1",
     )
@@ -176,7 +176,7 @@ def test_two_nodes_claim_one_node_rank(rallypoint_factory: Serve, jobs: Jobs, fo
     places = fork(2)
     for _ in range(2):
         static(jobs, server, places, start=[1])
-    explained(server, "duplicate_rank", r"job: two live processes claim node rank 1: node 1 at 127\.0\.0\.1 \(pid \d+\) and (process \d+ at 127\.0\.0\.1|node 1 at 127\.0\.0\.1 \(pid \d+\)); .*", what="node rank 1")
+    explained(server, "duplicate_rank", r"job: two live processes have claimed node rank 1: node 1 at 127\.0\.0\.1 \(pid \d+\) and (process \d+ at 127\.0\.0\.1|node 1 at 127\.0\.0\.1 \(pid \d+\)); .*", what="node rank 1")
 
 
 def test_ranks_disagree_on_the_world_size(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
@@ -287,7 +287,7 @@ def test_two_static_runs_use_one_store(rallypoint_factory: Serve, jobs: Jobs, fo
     server = rallypoint_factory(*LOG_AS_JSON)
     for run_id in ("a", "b"):
         static(jobs, server, fork(2), run_id=run_id)
-    explained(server, "two_jobs", r"[ab]: two jobs on one store: run a and run b \(their workers write the same keys\)")
+    explained(server, "two_jobs", r"[ab]: two jobs on one store: run a and run b \(their workers use the same keys\)")
 
 
 def test_two_jobs_each_on_its_own_store_are_silent(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:

@@ -349,16 +349,18 @@ impl Sheet {
             let verb = if waiters.len() == 1 { "waits" } else { "wait" };
             let (first, more) = (wait.missing.first(), wait.missing.len().saturating_sub(1));
             let key = first.map_or_else(|| counted(wait.keys, "key", "keys"), |key| clean(key));
-            let and = if more > 0 {
-                format!(" and {} more", wait.keys.saturating_sub(1).max(more))
+            let and = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let of = if more > 0 && wait.keys > wait.missing.len() {
+                format!(" (of {} keys)", wait.keys)
             } else {
                 String::new()
             };
             let at = match (wait.op.as_str(), wait.world_size) {
                 ("barrier", Some(size)) => format!("at the barrier {key}, for {size} arrivals"),
-                _ => format!("for {key}{and}"),
+                _ => format!("for {key}{and}{of}"),
             };
-            let writer = wait.writer.as_deref().map(|who| format!(", which {} writes", clean(who)));
+            let which = if more > 0 { "the first of which" } else { "which" };
+            let writer = wait.writer.as_deref().map(|who| format!(", {which} {} writes", clean(who)));
             let line = format!(
                 "{}: {} {verb} {at}{}",
                 elapsed(wait.waited_seconds),

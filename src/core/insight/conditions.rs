@@ -166,15 +166,15 @@ const SOON: Duration = Duration::from_secs(10);
 fn ranks_ended(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     let world = run.world();
     let native_goes_on = run.native().is_some() && run.state() == RunState::Running;
-    if run.has_agents() && !native_goes_on || world.completed.is_none() || world.connected.is_empty() {
+    if run.has_agents() && !native_goes_on || world.met_at().is_none() || world.connected.is_empty() {
         return None;
     }
     let mut ended: Vec<_> = world.ended_ranks().collect();
     ended.sort_by_key(|&(rank, _, at)| (at, rank));
     let since = ended.first()?.2;
     let ranks = Names::of(ended.iter().map(|&(rank, ..)| world.label(rank)));
-    let left = count(world.connected.len());
-    let soon = world.completed.map(|at| Elapsed(since.since(at)));
+    let left = world.processes();
+    let soon = world.met_at().map(|at| Elapsed(since.since(at)));
     let soon = soon.filter(|soon| soon.0 <= SOON && !world.went_on);
     let reason = Reason::RanksEnded { ranks, left, since: Elapsed(now.since(since)), soon };
     let closed = ended.into_iter().map(|(rank, info, at)| info.closed(rank, at));

@@ -1,6 +1,7 @@
 //! Looks at what is known as time goes by: what has changed, what holds, and what to say about it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::conditions;
@@ -10,7 +11,7 @@ use super::fold::Fold;
 use super::graph::wanted;
 use super::jobs::Jobs;
 use super::reason::{Evidence, Finding, Names, Reason};
-use super::run::{RunKey, SETTLE, SecondJob, TrackedNode, TrackedRun, with_pid};
+use super::run::{RunKey, SETTLE, SecondJob, TrackedNode, TrackedRun};
 use super::summary::summary;
 use super::told::{Change, Told};
 use super::watch::{Claim, Clash, Client, GivenUp, Passed};
@@ -128,8 +129,10 @@ impl Look<'_> {
         let Some(key) = &held.run else { return Subject::default() };
         let name = self.jobs.name(key);
         let text = match self.jobs.runs.get(key) {
-            // The native rendezvous names the round itself.
-            Some(run) if run.kind() == RunKind::C10d => {
+            // The native rendezvous names the round itself, and most static jobs have only one.
+            Some(run)
+                if run.kind() == RunKind::C10d || run.kind() == RunKind::Static && run.round().number > 0 =>
+            {
                 format!("{name} round {}", held.finding.round.unwrap_or(run.round().number))
             }
             _ => name.clone(),
@@ -162,16 +165,32 @@ impl Look<'_> {
     pub(super) fn tell_given_up(&mut self) {
         let mut due = Vec::new();
         for store in self.jobs.stores.values_mut() {
+            if store.given_up.is_empty() {
+                continue;
+            }
+            // Who tries again may do so on another connection.
+            let mut last_came: HashMap<(IpAddr, u32), Timestamp> = HashMap::new();
+            for client in store.clients.values() {
+                if let Some(process) = client.process() {
+                    let since = last_came.entry(process).or_default();
+                    *since = client.since.max(*since);
+                }
+            }
+            let came = |gave_up: &Evidence| last_came.get(&(gave_up.peer?.ip(), gave_up.pid?)).copied();
             let clients = &store.clients;
             let settled = store.given_up.extract_if(.., |_, given_up| {
-                let may_retry = given_up.who.iter().any(|(conn, _)| clients.contains_key(conn));
+                let is_there = |(conn, gave_up): &(ConnId, Evidence)| {
+                    clients.contains_key(conn) || came(gave_up).is_some()
+                };
+                let may_retry = given_up.who.iter().any(is_there);
                 self.now.since(given_up.at) >= if may_retry { RETRIED } else { SETTLE }
             });
             for (key, mut given_up) in settled.collect::<Vec<_>>() {
-                let waits_again = |(conn, _): &(ConnId, Evidence)| {
+                let tries_again = |(conn, gave_up): &(ConnId, Evidence)| {
                     store.waits.get(conn).is_some_and(|wait| wait.view.missing.contains(&key.1))
+                        || came(gave_up).is_some_and(|since| since >= gave_up.at)
                 };
-                given_up.again |= given_up.who.iter().any(waits_again);
+                given_up.again |= given_up.who.iter().any(tries_again);
                 if store.may_say(&key, self.now) {
                     due.push((store.port, key, given_up));
                 }
@@ -220,18 +239,18 @@ impl Look<'_> {
     /// dropped before the second came.
     fn claims(&self, port: u16, run: &RunKey, of_nodes: bool) -> BTreeMap<Claim, Names> {
         let Some(run) = self.jobs.runs.get(run) else { return BTreeMap::new() };
-        let pid = |conn| Some(self.jobs.stores.get(&port)?.clients.get(&conn)?.pid).flatten();
-        let named =
-            |conns: [ConnId; 2]| Names::of(conns.map(|conn| with_pid(self.jobs.who(port, conn), pid(conn))));
+        let named = |claim, conns: [ConnId; 2]| {
+            (claim, Names::of(conns.map(|conn| self.jobs.claimant(port, conn, claim))))
+        };
         if !of_nodes {
             let twice = run.world().claimed_twice.iter();
             return twice
-                .map(|(&rank, &(first, second))| (Claim::Rank(rank), named([first, second])))
+                .map(|(&rank, &(first, second))| named(Claim::Rank(rank), [first, second]))
                 .collect();
         }
         let rivals = run.life().rivals.iter().filter_map(|rival| {
             let rank = rival.rank?;
-            Some((Claim::NodeRank(rank), named([rival.conn?, run.node_of_rank(rank)?.conn?])))
+            Some(named(Claim::NodeRank(rank), [rival.conn?, run.node_of_rank(rank)?.conn?]))
         });
         rivals.collect()
     }
@@ -480,7 +499,7 @@ impl Look<'_> {
         let reason = Reason::TwoJobs {
             first: format!("run {}", self.jobs.name(one.key())),
             second: format!("run {}", self.jobs.name(other.key())),
-            evidence: "their workers write the same keys".into(),
+            evidence: "their workers use the same keys".into(),
         };
         let (older, newer) = if one.first_seen() <= other.first_seen() { (one, other) } else { (other, one) };
         let finding = Finding::new(reason, "", newer.first_seen());

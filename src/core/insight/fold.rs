@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::jobs::Jobs;
 use super::reason::{Evidence, Finding, Reason};
-use super::run::{RankInfo, RunKey, TrackedRun, Writer, read_gloo, with_pid};
+use super::run::{RankInfo, RunKey, TrackedRun, Writer, read_gloo};
 use super::told::Told;
 use super::watch::{Claim, Clash, Client, GivenUp, Waiting};
 use crate::api::{RunKind, Seen};
@@ -208,6 +208,7 @@ impl Fold<'_> {
     /// A connection that is no agent belongs to the only run whose agents use this store, or to the run without an id.
     pub(super) fn settle_worker(&mut self, conn: ConnId) -> Option<RunKey> {
         let (port, at) = (self.port, self.at);
+        let process = self.client(conn).and_then(|client| client.process());
         let key = self.jobs.owner_of(port).unwrap_or_else(|| {
             let is_live = |run: &&TrackedRun| {
                 run.key().port() == Some(port) && run.key().id().is_some() && !run.agents().is_empty()
@@ -229,7 +230,7 @@ impl Fold<'_> {
         if !run.takes_workers_of(port) {
             return None;
         }
-        if run.worker_came(conn, at) {
+        if run.worker_came(conn, process, at) {
             self.told.log.forget(&key);
         }
         let client = self.client(conn)?;
@@ -474,18 +475,20 @@ impl Fold<'_> {
             None => self.run_of(first),
         };
         let wrote = [first, second].map(|conn| self.evidence(Seen::Wrote, conn, key));
-        let conns = [first, second];
-        let [first, second] = [0, 1].map(|n| with_pid(wrote[n].who.clone(), wrote[n].pid));
         let Some(run) = run else { return };
         let claim = match address.kind {
-            AddressKind::RoleInfo | AddressKind::AssignedRanks => Claim::NodeRank(address.node_rank()),
+            AddressKind::RoleInfo => Claim::NodeRank(address.node_rank()),
+            // Node rank 0 hands out the ranks of all.
+            AddressKind::AssignedRanks => Claim::NodeRank(0),
             AddressKind::Gloo if address.sub_group.is_none() => Claim::Rank(address.member),
             AddressKind::NcclId if address.sub_group.is_none() => Claim::Rank(0),
             _ => return,
         };
-        let clashes = &mut self.jobs.store(self.port).clashes;
-        if clashes.len() < MOST {
-            clashes.push(Clash { at: self.at, run, claim, first, second, conns, wrote });
+        if self.jobs.store(self.port).clashes.len() < MOST {
+            let conns = [first, second];
+            let [first, second] = conns.map(|conn| self.jobs.claimant(self.port, conn, claim));
+            let clash = Clash { at: self.at, run, claim, first, second, conns, wrote };
+            self.jobs.store(self.port).clashes.push(clash);
         }
     }
 }

@@ -8,10 +8,10 @@ use super::Settings;
 use super::expect::{Plan, Plans};
 use super::graph::Graph;
 use super::links::Links;
-use super::run::{Room, RunKey, TrackedRun};
+use super::run::{Room, RunKey, TrackedRun, with_pid};
 use super::told::Told;
 use super::totals::Totals;
-use super::watch::{StoreOwner, StoreWatch};
+use super::watch::{Claim, StoreOwner, StoreWatch};
 use crate::api::RunKind;
 use crate::core::ids::{ConnId, RunId, Timestamp};
 use crate::core::rendezvous::barrier::OpenBarrier;
@@ -126,6 +126,15 @@ impl Jobs {
     pub(super) fn who(&self, port: u16, conn: ConnId) -> String {
         let graph = self.graph(port, Timestamp::default());
         graph.map_or_else(|| "a process".into(), |graph| graph.who(conn))
+    }
+
+    /// The name of a process that claims what another one claims, too. Both may be the node with that rank.
+    pub(super) fn claimant(&self, port: u16, conn: ConnId, claim: Claim) -> String {
+        let client = self.stores.get(&port).and_then(|store| store.clients.get(&conn));
+        match (claim, client) {
+            (Claim::NodeRank(_), Some(client)) => client.label(),
+            _ => with_pid(self.who(port, conn), client.and_then(|client| client.pid)),
+        }
     }
 
     /// A store that was opened for a run.

@@ -25,7 +25,13 @@ use crate::core::ids::Elapsed;
 #[expect(missing_docs, reason = "the fields are what the sentence says; docs/explanations.md has the codes")]
 pub enum Reason {
     /// The first sign of a run or of its next round.
-    RunStarted { who: String, expected: Option<u32>, from: Option<ExpectedFrom> },
+    RunStarted {
+        who: String,
+        expected: Option<u32>,
+        from: Option<ExpectedFrom>,
+        /// The rank of the round before whose process ended first, and how long before.
+        first_ended: Option<(String, Elapsed)>,
+    },
     /// Every node of a round is there.
     RoundComplete { nodes: u32, took: Elapsed, last: String, last_after: Elapsed },
     /// Every rank has published its address.
@@ -115,7 +121,12 @@ pub enum Reason {
         soon: Option<Elapsed>,
     },
     /// All connections of the run closed, and it had not finished.
-    AllLeft { members: u32, unit: Unit },
+    AllLeft {
+        members: u32,
+        unit: Unit,
+        /// Nodes of those that had finished.
+        finished: u32,
+    },
     /// Waits whose root is node rank or group rank 0.
     RankZeroSlow {
         what: String,
@@ -155,6 +166,8 @@ pub enum Reason {
     WaitingForKey {
         key: String,
         who: Names,
+        /// The other keys that the same wait names and that are missing, too.
+        besides: Names,
         /// A key that is there and differs from it by a slip.
         similar: Option<String>,
         /// The other processes of the run: those that wait elsewhere or nowhere.

@@ -62,7 +62,7 @@ pub(super) fn summary(
                 published().chain(dropped.map(|(_, info)| info)).filter(|info| info.gone.is_some()).count(),
             ),
             expected,
-            connected: count(world.connected.len()),
+            connected: world.processes(),
         }),
         // What has left a native run as it had finished was at the exit barrier before.
         exit: run.native().and_then(|native| native.exit.clone()).or_else(|| {
@@ -76,7 +76,7 @@ pub(super) fn summary(
         completed_at: run
             .round()
             .completed
-            .or(world.completed.filter(|_| !run.has_agents()))
+            .or(world.met_at().filter(|_| !run.has_agents()))
             .map(|at| epoch.unix(at)),
         deadline: run.round().deadline.or_else(|| Some(epoch.unix(run.native()?.closes_at?))),
         explanation,

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use super::processes::{Graph, WAITS_SHOWN};
+use super::processes::{Graph, Silent, WAITS_SHOWN};
 use super::root::Root;
 use super::wanted::{BARRIER, ExpectedWriter, wanted};
 use crate::api::{RunKind, Seen};
 use crate::core::ids::{ConnId, Elapsed, RunId, Timestamp, count};
 use crate::core::insight::reason::{Awaited, Finding, Names, Reason, Whereabouts};
 use crate::core::insight::run::{RunKey, TrackedNode, TrackedRun};
-use crate::core::insight::watch::Waiting;
+use crate::core::insight::watch::{Client, Waiting};
 use crate::core::protocol::keys::{KeyPattern, RendezvousPart, classify};
 
 /// All waits for ranks of which nothing was seen are one explanation.
@@ -114,6 +114,7 @@ impl Graph<'_> {
                 let missing = match (writer, &whereabouts) {
                     // Its own wait may be the cause.
                     (_, Whereabouts::JustCame | Whereabouts::JustWaited) => return None,
+                    (_, Whereabouts::Met) => Names::default(),
                     (ExpectedWriter::Rank(rank), whereabouts) => Self::absent(run, *rank, whereabouts),
                     // A static node that has come shows that there are all with lower ranks.
                     (_, Whereabouts::NeverCame) if run.kind() == RunKind::Static => {
@@ -130,15 +131,17 @@ impl Graph<'_> {
                 let elsewhere = if missing.is_empty() { Names::default() } else { self.elsewhere(run) };
                 let staying = Self::staying(run, writer);
                 let who = Self::writer(is_now.then_some(run), writer)?;
-                // Of some it is not decided yet whether they are workers.
-                let undecided = || self.silent(run).iter().filter(|(client, _)| client.run.is_none()).count();
+                // Of some it is not decided yet whether they are workers, and some are alike to others.
+                let is_not_counted =
+                    |(client, is): &&(&Client, Silent)| client.run.is_none() || *is == Silent::Alike;
+                let not_counted = || self.silent(run).iter().filter(is_not_counted).count();
                 let awaited = Awaited { whereabouts, missing, ended, elsewhere, staying, waiters, waited };
                 Some(match writer {
                     ExpectedWriter::Rank(rank @ 1..) => Reason::WaitingForRank {
                         rank: run.rank_label(*rank),
                         joined: run.world().published(),
-                        connected: count(run.world().connected.len().saturating_add(undecided())),
-                        world_size: run.world().meeting().1,
+                        connected: run.world().processes().saturating_add(count(not_counted())),
+                        world_size: run.world().size_to_meet(),
                         awaited,
                     },
                     ExpectedWriter::Node(1..) => Reason::WaitingForNode { node: who, what, awaited },

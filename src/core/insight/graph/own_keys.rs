@@ -77,7 +77,10 @@ impl Graph<'_> {
             let similar = members.iter().find_map(|(_, wait)| wait.view.similar.as_ref());
             let similar = similar.map(|key| ShownKey(key).to_string());
             let absence = self.absence(members.first()?.1, run);
-            Reason::WaitingForKey { key: about.clone(), who, similar, others, ended, absence, waited }
+            let first = &members.first()?.1.view;
+            let besides = Names::of_some(first.missing.iter().skip(1), |key| format!("`{}`", ShownKey(key)));
+            let key = about.clone();
+            Reason::WaitingForKey { key, who, besides, similar, others, ended, absence, waited }
         };
         let waits = members.iter().map(|(conn, wait)| self.evidence(*conn, wait));
         Some(Finding::new(reason, about, since).seen(waits))

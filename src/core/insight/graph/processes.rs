@@ -9,7 +9,7 @@ use crate::api::Seen;
 use crate::core::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use crate::core::insight::links::Links;
 use crate::core::insight::reason::{Evidence, Names};
-use crate::core::insight::run::{RunKey, TrackedNode, TrackedRun};
+use crate::core::insight::run::{RunKey, TrackedNode, TrackedRun, with_pid};
 use crate::core::insight::watch::{Client, CountedRanks, StoreWatch, Waiting};
 use crate::core::store::WaitView;
 
@@ -85,13 +85,18 @@ impl Graph<'_> {
         let run = client.run.as_ref().and_then(|key| self.runs.get(key));
         if let Some(run) = run {
             if let Some(node) = run.node_of(conn) {
-                return node.label();
+                let is_one_of_two = run.life().rivals.iter().any(|rival| rival.rank == node.rank);
+                return if is_one_of_two { with_pid(node.label(), node.pid) } else { node.label() };
             }
             if let Some(left) = run.life().left.get(&conn) {
                 return left.heard.who.clone();
             }
         }
-        client.rank_label().unwrap_or_else(|| client.label())
+        let is_one_of_two = |rank: u32| run.is_some_and(|run| run.world().claimed_twice.contains_key(&rank));
+        match client.rank_label() {
+            Some(label) if client.rank.is_some_and(is_one_of_two) => with_pid(label, client.pid),
+            label => label.unwrap_or_else(|| client.label()),
+        }
     }
 
     /// The wait of the process that has this connection: it may wait on another one.
@@ -208,7 +213,11 @@ impl Graph<'_> {
         let is_rank = |conn| self.store.clients.get(conn).is_some_and(|client| client.rank.is_some());
         if there.iter().any(is_rank) {
             let others = run.world().live().filter(|(_, info)| !there.contains(&info.conn));
-            return Names::of_some(others, |(rank, _)| run.rank_label(rank));
+            return Names::of_some(others, |(rank, info)| {
+                let wait = self.wait_of(info.conn, Some(run)).and_then(|wait| wait.view.missing.first());
+                let waits = wait.map_or_else(String::new, |key| format!(" (waits for `{}`)", ShownKey(key)));
+                format!("{}{waits}", run.rank_label(rank))
+            });
         }
         let live = run.participants().filter(|node| node.gone.is_none());
         let others = live.filter(|node| node.conn.is_some_and(|conn| !there.contains(&conn)));

@@ -5,7 +5,7 @@ use super::wanted::{BARRIER, ExpectedWriter, Wanted, wanted};
 use super::whereabouts::{OVERWRITTEN, RESET};
 use crate::core::ids::{ConnId, Elapsed, ShownKey};
 use crate::core::insight::reason::{Names, Whereabouts};
-use crate::core::insight::run::{RunKey, TrackedNode, TrackedRun};
+use crate::core::insight::run::{RunKey, TrackedNode, TrackedRun, World};
 
 /// One wait, followed to its root.
 #[derive(Debug, Clone)]
@@ -55,8 +55,15 @@ impl Graph<'_> {
     /// The process that must write `key`, for people.
     pub(in crate::core::insight) fn writer_of(&self, run: Option<&RunKey>, key: &[u8]) -> Option<String> {
         let (run, wanted) = (run.and_then(|run| self.runs.get(run)), wanted(key));
-        let is_disputed = |run: &TrackedRun| matches!(wanted.writer, ExpectedWriter::Rank(rank) if run.world().is_disputed(rank));
-        if run.is_some_and(|run| Self::without_ranks(run, key).is_some() || is_disputed(run)) {
+        // What it had written was dropped, or it has met with others.
+        let has_written = |world: &World, rank: u32| {
+            world.goes_on().is_some() || world.holder(rank).is_some_and(|info| info.withdrawn.is_some())
+        };
+        let is_none = |run: &TrackedRun| match wanted.writer {
+            ExpectedWriter::Rank(rank) => run.world().is_disputed(rank) || has_written(run.world(), rank),
+            _ => Self::without_ranks(run, key).is_some(),
+        };
+        if run.is_some_and(is_none) {
             return None;
         }
         Self::writer(run.filter(|_| !wanted.is_of_another_round(run)), &wanted.writer)

@@ -81,9 +81,8 @@ pub(in crate::core::insight) fn wanted(key: &[u8]) -> Wanted {
                 Wanted { writer: ExpectedWriter::NcclRankZero, what: "the NCCL id", ..none }
             }
             (AddressKind::NcclId, _) => {
-                let of = address
-                    .sub_group
-                    .map_or_else(String::new, |name| format!(" of the sub-group {}", ShownKey(name)));
+                let of =
+                    address.sub_group.map_or_else(String::new, |name| format!(" of {}", group_name(name)));
                 let writer =
                     ExpectedWriter::Group(format!("root {} of the communicator{of}", address.member));
                 Wanted { writer, what: "the NCCL id", ..none }
@@ -96,9 +95,8 @@ pub(in crate::core::insight) fn wanted(key: &[u8]) -> Wanted {
             _ => match address.sub_group {
                 None => Wanted { writer: ExpectedWriter::Rank(address.member), what: "the address", ..none },
                 Some(name) => {
-                    let name = ShownKey(name);
                     let writer =
-                        ExpectedWriter::Group(format!("rank {} of the sub-group {name}", address.member));
+                        ExpectedWriter::Group(format!("rank {} of {}", address.member, group_name(name)));
                     Wanted { writer, what: "the address", ..none }
                 }
             },
@@ -116,6 +114,14 @@ impl Wanted {
     /// Whether it belongs to a round that the run has left, so that its ranks are not those of the run's nodes now.
     pub(super) fn is_of_another_round(&self, run: Option<&TrackedRun>) -> bool {
         self.round.zip(run).is_some_and(|(round, run)| round != run.round().number)
+    }
+}
+
+/// A group beside that of all ranks: `torch.distributed.rpc` makes one of its own.
+fn group_name(name: &[u8]) -> String {
+    match name.strip_suffix(b"/") {
+        Some(rpc) if rpc.starts_with(b"rpc_prefix_") => format!("the group of rpc `{}`", ShownKey(rpc)),
+        _ => format!("the sub-group {}", ShownKey(name)),
     }
 }
 

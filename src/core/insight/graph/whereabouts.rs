@@ -8,7 +8,7 @@ use super::wanted::{ExpectedWriter, Wanted};
 use crate::api::RunKind;
 use crate::core::ids::{ConnId, Elapsed, Timestamp};
 use crate::core::insight::reason::{Names, Whereabouts};
-use crate::core::insight::run::{TrackedNode, TrackedRun, Withdrawn, World};
+use crate::core::insight::run::{RankInfo, TrackedNode, TrackedRun, Withdrawn, World};
 use crate::core::insight::watch::{Client, Passed};
 use crate::core::protocol::keys::{AddressKind, KeyPattern, RendezvousPart, classify};
 
@@ -140,17 +140,21 @@ impl Graph<'_> {
             let those =
                 |what| processes_of(silent.iter().filter(|(_, is)| *is == what).map(|(client, _)| *client));
             let (candidates, alike) = (those(Silent::MayBeRank), those(Silent::Alike));
+            let died = || run.node_with(rank).filter(|node| node.is_dead()).and_then(|node| node.gone);
             return match gone_for {
                 // Even if none of them is likely to be it, it may have come.
                 _ if !silent.is_empty() => Whereabouts::NotTold { candidates, alike, gone_for },
                 Some(for_seconds) => Whereabouts::Gone { for_seconds },
                 None if run.world().is_disputed(rank) => Whereabouts::Disputed,
-                None => match run.node_with(rank).filter(|node| node.is_dead()).and_then(|node| node.gone) {
+                None => match died().or_else(|| run.fell(rank)) {
                     Some(gone) => Whereabouts::NodeGone { for_seconds: Elapsed(self.now.since(gone)) },
                     None => Whereabouts::NeverCame,
                 },
             };
         };
+        if run.world().goes_on().is_some() {
+            return Whereabouts::Met;
+        }
         match before.withdrawn {
             Some(Withdrawn::Reset(_)) => Whereabouts::Dropped { why: RESET.to_owned() },
             Some(Withdrawn::Overwritten) => Whereabouts::Dropped { why: OVERWRITTEN.to_owned() },
@@ -188,6 +192,8 @@ impl Graph<'_> {
     /// Those other than `writer` that are there, and go on with the attempt before.
     pub(super) fn staying(run: &TrackedRun, writer: &ExpectedWriter) -> Names {
         match writer {
+            // Strangers beside a meeting wait for it, and no attempt goes on.
+            ExpectedWriter::Rank(_) if run.world().goes_on().is_some() => Names::default(),
             ExpectedWriter::Node(rank) => {
                 let others = run.not_again().filter(|node| node.rank != Some(*rank));
                 Names::of_some(others, TrackedNode::label)
@@ -204,21 +210,27 @@ impl Graph<'_> {
     /// to be as many.
     pub(super) fn elsewhere(&self, run: &TrackedRun) -> Names {
         let here = run.world();
+        let is_missed = |world: &World, rank: u32| world.holder(rank).is_none();
         let complements = |other: &World| {
-            let is_missed = |world: &World, rank: u32| world.holder(rank).is_none();
-            other.size().is_some()
-                && other.size() == here.size()
+            other.size() == here.size()
                 && other.completed.is_none()
                 && other.ranks.keys().all(|&rank| is_missed(here, rank))
                 && here.ranks.keys().all(|&rank| is_missed(other, rank))
         };
+        // Or one of them is a stranger there, prepared for as many as those here.
+        let strayed = |other: &World, rank: u32, info: &RankInfo| {
+            other.size() != here.size() && info.size == here.size() && is_missed(here, rank)
+        };
         let others = self.runs.values().filter(|other| {
             other.key().port() != run.key().port() && !other.has_agents() && !other.state().is_over()
         });
-        let others = others.filter(|other| complements(other.world()));
+        let others = others.filter(|_| here.size().is_some());
         Names::of(others.flat_map(|other| {
             let port = other.key().port().unwrap_or_default();
-            let live = other.world().ranks.iter().filter(|(_, info)| info.gone.is_none());
+            let world = other.world();
+            let all = complements(world);
+            let live = world.ranks.iter().filter(|(_, info)| info.gone.is_none());
+            let live = live.filter(move |&(&rank, info)| all || strayed(world, rank, info));
             live.map(move |(&rank, _)| format!("{} (port {port})", other.rank_label(rank)))
         }))
     }

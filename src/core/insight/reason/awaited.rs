@@ -82,10 +82,13 @@ impl Awaited {
                  ranks, of the job together"
             }
             Whereabouts::Gone { .. } if is_rank && !self.missing.is_empty() => {
-                "look why that process ended, and whether those that have not published their addresses have started; the \
-                 others go on only when all are there, or they are restarted"
+                "look why that process ended, and at those whose addresses are not there: have they started, or ended as \
+                 well? The others go on only when all are there, or they are restarted"
             }
-            Whereabouts::Gone { .. } | Whereabouts::NodeGone { .. } => {
+            Whereabouts::NodeGone { .. } => {
+                "look why that node ended; its ranks do not come to this attempt any more: restart all agents of the job together"
+            }
+            Whereabouts::Gone { .. } => {
                 "look why that process ended, or left the group; the others go on only when it comes back or they are restarted"
             }
             Whereabouts::Dropped { .. } => {
@@ -122,6 +125,10 @@ impl Awaited {
             Whereabouts::NotTold { .. } => {
                 "look at the processes that have told no rank: what do they do before they publish their address (a name \
                  look-up, the network interface, the program's own work), or are they stopped?"
+            }
+            Whereabouts::Met => {
+                "stop what came last, or give it its own store (--listen twice, or POST /api/v1/stores): those who have met go \
+                 on without it. If it is to take part, restart all ranks of the job together"
             }
             Whereabouts::NotAgain => {
                 "what has come again cannot meet those that go on: restart all agents, or all ranks, of the job together"

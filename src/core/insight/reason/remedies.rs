@@ -81,10 +81,9 @@ impl Reason {
             {
                 for_each(
                     ended,
-                    "look why that process ended, as what it had to write does not come any more; else look what the \
-                     others do that are not there",
-                    "look why those processes ended, as what they had to write does not come any more; else look what the \
-                     others do that are not there",
+                    "look why that process ended, if it was to write that, and what the others do that are not there",
+                    "look why those processes ended, if one of them was to write that, and what the others do that are \
+                     not there",
                 )
             }
             Self::WaitingForKey { ended, .. }
@@ -94,8 +93,8 @@ impl Reason {
             {
                 for_each(
                     ended,
-                    "look why that process ended; what it had to write does not come any more",
-                    "look why those processes ended; what they had to write does not come any more",
+                    "look why that process ended: if it was to write that, nobody does any more",
+                    "look why those processes ended: if one of them was to write that, nobody does any more",
                 )
             }
             Self::WaitingAtBarrier { too_large: true, .. } => {
@@ -207,8 +206,8 @@ impl Reason {
                  (--listen twice, or POST /api/v1/stores)"
             }
             Self::TwoJobs { .. } => {
-                "give each job its own store: --listen twice, or POST /api/v1/stores; then start both again. If they are one job, \
-                 start every node with the same --rdzv-id"
+                "give each job its own store (--listen twice, or POST /api/v1/stores), and start again what has not met or fails; \
+                 what are parts of one job need the same --rdzv-id, or MASTER_PORT and WORLD_SIZE"
             }
             Self::TwoBackends { .. } => {
                 "start every node with the same --rdzv-backend; a second job needs another --rdzv-id"

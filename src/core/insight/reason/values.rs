@@ -193,6 +193,8 @@ pub enum Whereabouts {
         /// How long.
         for_seconds: Elapsed,
     },
+    /// It has met with all others of its job before, and goes on. Who waits for it is none of them.
+    Met,
     /// It is a rank that has never been seen, and its node died this long ago.
     NodeGone {
         /// How long.
@@ -258,6 +260,7 @@ impl Display for Whereabouts {
             Self::Gone { for_seconds } => {
                 write!(f, "its connection closed {for_seconds} ago, and nobody has taken its place")
             }
+            Self::Met => f.write_str("it is there, and has met with all ranks of its job before"),
             Self::NodeGone { for_seconds } => {
                 write!(f, "it has not come, and its node died, failed or was stopped {for_seconds} ago")
             }

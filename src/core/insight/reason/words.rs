@@ -137,11 +137,18 @@ impl Reason {
     /// The ordinary course of a run.
     fn course(&self) -> Option<String> {
         Some(match self {
-            Self::RunStarted { who, expected: Some(n), from: Some(from) } => {
-                let expected = counted(*n, "node is", "nodes are");
-                format!("started: {who} is the first; {expected} expected ({})", says_who(*from))
+            Self::RunStarted { who, expected, from, first_ended } => {
+                let expected = match expected.zip(*from) {
+                    Some((n, from)) => {
+                        format!("; {} expected ({})", counted(n, "node is", "nodes are"), says_who(from))
+                    }
+                    None => String::new(),
+                };
+                let ended = first_ended.as_ref().map_or_else(String::new, |(rank, before)| {
+                    format!("; of the ranks before {rank} ended first, {before} earlier")
+                });
+                format!("started: {who} is the first{expected}{ended}")
             }
-            Self::RunStarted { who, .. } => format!("started: {who} is the first"),
             Self::RoundComplete { nodes, took, last, last_after } => {
                 let nodes = Unit::Node.count(*nodes);
                 format!("complete: {nodes} in {took}; last: {last} (+{last_after})")
@@ -374,11 +381,15 @@ impl Reason {
                 let left = Unit::Process.count(*left);
                 format!("{ranks} ended{first} {since} ago{soon} while {left} still {run}")
             }
-            Self::AllLeft { members: 1, unit } => {
+            Self::AllLeft { members: 1, unit, .. } => {
                 format!("its only {} left without finishing", unit.count(1).trim_start_matches("1 "))
             }
-            Self::AllLeft { members, unit } => {
+            Self::AllLeft { members, unit, finished: 0 } => {
                 format!("all {} left without finishing", unit.count(*members))
+            }
+            Self::AllLeft { members, unit, finished } => {
+                let had = if *finished == 1 { "had" } else { "of them had" };
+                format!("all {} left, and only {finished} {had} finished", unit.count(*members))
             }
             Self::WatchdogFired { who } => format!("{who} reported that a collective timed out or failed"),
             _ => return None,
@@ -417,11 +428,12 @@ impl Reason {
             Self::WaitingForGroup { what, waiters, others, ended, waited } => {
                 format!("{} {waited} for {what}{}", clients(*waiters), not_there(others, ended))
             }
-            Self::WaitingForKey { key, who, similar, others, ended, absence, waited } => {
+            Self::WaitingForKey { key, who, besides, similar, others, ended, absence, waited } => {
                 let has = has(who.count());
                 let similar = similar.as_ref().map_or_else(String::new, |key| format!("; `{key}` exists"));
                 let others = not_there(others, ended);
-                format!("{who} {has} waited {waited} for `{key}`, {absence}{similar}{others}")
+                let besides = if_any(", and also for ", besides);
+                format!("{who} {has} waited {waited} for `{key}`, {absence}{besides}{similar}{others}")
             }
             Self::WaitingAtBarrier { barrier, who, size, too_large, others, ended, waited } => {
                 let of = size.map_or_else(String::new, |size| format!(" of {size}"));
@@ -476,7 +488,7 @@ impl Reason {
                 let others =
                     if others.is_empty() { String::new() } else { format!("; the same is so of {others}") };
                 format!(
-                    "{n} live processes claim {what}: {all}{others}; two jobs on one store, two nodes with one rank, or a process \
+                    "{n} live processes have claimed {what}: {all}{others}; two jobs on one store, two nodes with one rank, or a process \
                      of an earlier round that was not ended"
                 )
             }

@@ -86,8 +86,11 @@ impl TrackedRun {
             node.finished |= has_finished;
             let goes_on = node.membership == Membership::Earlier && !node.finished;
             let joining = self.round.completed.is_none() && !goes_on;
+            // Another process that claims its rank is the node from now on.
+            let has_heir = self.life.rivals.iter().any(|rival| rival.rank == node.rank);
             if !is_over
                 && !has_finished
+                && !has_heir
                 && (node.membership == Membership::Participant || goes_on)
                 && self.life.dying.len() < MOST_NODES
             {

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::time::Duration;
 
 use super::node::{NodeId, TrackedNode};
@@ -95,6 +96,10 @@ pub(in crate::core::insight) struct RoundFacts {
     pub(in crate::core::insight) roles: BTreeSet<u32>,
     pub(in crate::core::insight) assigned: BTreeMap<u32, AssignedRanks>,
     pub(super) assigned_at: Option<Timestamp>,
+    /// Static: the attempt before, which goes on if what has come since were copies of its nodes.
+    pub(super) before: Option<Box<RoundFacts>>,
+    /// Static: ranks of nodes that had died in the attempt before, and since when. Others may go on with that.
+    pub(super) fallen: Vec<(Range<u32>, Timestamp)>,
     /// Native: the agents of its nodes in its store, by node rank.
     pub(super) native_agents: BTreeMap<u32, NativeAgent>,
     /// Where its workers are to meet.

@@ -1,6 +1,7 @@
 //! The static rendezvous: nodes with fixed ranks, known by the role exchange of each attempt.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::time::Duration;
 
 use super::facts::{AssignedRanks, RoundFacts};
@@ -42,7 +43,9 @@ impl TrackedRun {
         if is_again {
             let round = self.round.number.saturating_add(1);
             let (counted_on, beyond) = (self.round.role_nodes, std::mem::take(&mut self.round.beyond));
-            self.begin_round(round);
+            let fallen = self.fallen();
+            let before = RoundFacts { before: None, ..self.begin_round(round) };
+            (self.round.fallen, self.round.before) = (fallen, Some(Box::new(before)));
             // Until rank 0 comes again and says another number.
             (self.round.role_nodes, self.round.beyond) = (counted_on, beyond);
             let of_round = self.life.nodes.iter_mut().filter(|node| node.membership != Membership::Redundant);
@@ -70,6 +73,18 @@ impl TrackedRun {
         }
     }
 
+    /// The ranks of this attempt whose nodes have died.
+    fn fallen(&self) -> Vec<(Range<u32>, Timestamp)> {
+        let died = self.participants().filter(|node| node.is_dead());
+        died.filter_map(|node| Some((self.ranks_of(node.rank?)?, node.gone?))).collect()
+    }
+
+    /// Static: when the node died that was given this rank in the attempt before, if others go on with that.
+    pub(in crate::core::insight) fn fell(&self, rank: u32) -> Option<Timestamp> {
+        self.not_again().next()?;
+        self.round.fallen.iter().find(|(ranks, _)| ranks.contains(&rank)).map(|&(_, died)| died)
+    }
+
     /// Another process takes this rank. The one that had it waits for the same as before, if it is there.
     fn set_aside(&mut self, rank: u32, by: ConnId) {
         self.life.rivals.retain(|node| node.conn != Some(by));
@@ -91,7 +106,27 @@ impl TrackedRun {
         if let Some(heir) = heir.filter(|_| !node.finished) {
             *node = TrackedNode { membership: node.membership, ..self.life.rivals.remove(heir) };
             self.life.heirs.extend(node.conn);
+            self.return_to_before();
         }
+    }
+
+    /// What had come again were copies of nodes that go on, and has gone: there is no other attempt.
+    fn return_to_before(&mut self) {
+        let has_come = |node: &TrackedNode| {
+            node.is_participant() && !node.conn.is_some_and(|conn| self.life.heirs.contains(&conn))
+        };
+        if self.round.completed.is_some() || self.life.nodes.iter().any(has_come) {
+            return;
+        }
+        let Some(before) = self.round.before.take() else { return };
+        let (exit, exit_since) = (std::mem::take(&mut self.round.exit), self.round.exit_since);
+        self.round = *before;
+        self.round.exit.extend(exit);
+        self.round.exit_since = self.round.exit_since.or(exit_since);
+        let earlier = self.life.nodes.iter_mut().filter(|node| node.membership == Membership::Earlier);
+        earlier.for_each(|node| node.membership = Membership::Participant);
+        self.life.heirs.clear();
+        self.told.start = self.round.started;
     }
 
     /// Whether this process wrote its role, and another one of its rank that has gone wrote it over.

@@ -6,7 +6,7 @@ use super::limits::MOST_NODES;
 use super::memory::Room;
 use super::node::TrackedNode;
 use super::tracked::TrackedRun;
-use super::world::{RankInfo, SecondJob, Withdrawn};
+use super::world::{Process, RankInfo, SecondJob, Withdrawn};
 use crate::api::RunKind;
 use crate::core::ids::{ConnId, ShownKey, Timestamp};
 use crate::core::insight::expect::Plan;
@@ -77,12 +77,17 @@ impl TrackedRun {
     }
 
     /// A worker comes. A run without agents that is over begins anew; returns whether it did.
-    pub(in crate::core::insight) fn worker_came(&mut self, conn: ConnId, at: Timestamp) -> bool {
+    pub(in crate::core::insight) fn worker_came(
+        &mut self,
+        conn: ConnId,
+        process: Option<Process>,
+        at: Timestamp,
+    ) -> bool {
         let begins_anew = self.round.over_at.is_some() && !self.has_agents();
         if begins_anew {
             self.restart(self.round.number.saturating_add(1));
         }
-        self.life.world.enter(conn);
+        self.life.world.enter(conn, process);
         self.life.workers_placed = true;
         self.life.has_workers_here = true;
         if !self.has_agents() {

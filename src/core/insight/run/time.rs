@@ -21,6 +21,7 @@ impl TrackedRun {
         is_missed: bool,
         now: Timestamp,
     ) {
+        self.life.world.settle();
         self.name_nodes(plan);
         self.settle_static(now);
         self.tell_beyond(now);
@@ -74,8 +75,7 @@ impl TrackedRun {
             return;
         }
         let world = &self.life.world;
-        let ranks = count(world.ranks.len().max(world.most_connected));
-        let processes = world.completed.and(world.size()).unwrap_or(ranks);
+        let processes = world.completed.and(world.size()).unwrap_or_else(|| world.most_processes());
         let ended = world.ended.unwrap_or(now);
         let about = self.round.number.to_string();
         match (state, self.has_agents()) {
@@ -86,13 +86,15 @@ impl TrackedRun {
                 let known = || self.round.most_joined.max(count(self.life.nodes.len()));
                 let members = self.round.group.unwrap_or_else(known);
                 let since = self.life.all_gone.unwrap_or(now);
-                self.finds(Reason::AllLeft { members, unit: Unit::Node }, about, since);
+                let finished = count(self.round.exit.len());
+                self.finds(Reason::AllLeft { members, unit: Unit::Node, finished }, about, since);
             }
             // Clients of the store that never were ranks: what they came for is not known.
             (RunState::Gone, false) if world.ranks.is_empty() && world.former.is_empty() => {}
             (RunState::Gone, false) => {
                 self.life.world.lost.clear();
-                self.finds(Reason::AllLeft { members: processes, unit: Unit::Process }, about, ended);
+                let (members, unit, finished) = (processes, Unit::Process, 0);
+                self.finds(Reason::AllLeft { members, unit, finished }, about, ended);
             }
             (RunState::Ended, false) if before != RunState::Ended => {
                 let met = world.first_met.or(world.completed).or(self.round.started);
@@ -140,8 +142,13 @@ impl TrackedRun {
                 ExpectedFrom::Api | ExpectedFrom::Announced | ExpectedFrom::Flag | ExpectedFrom::Join
             )
         });
-        let reason =
-            Reason::RunStarted { who, expected: known.map(|e| e.min), from: known.map(|e| e.source) };
+        let ended = self.life.world.ended_ranks().filter(|&(_, _, at)| at <= started);
+        let ended = ended.filter(|_| self.has_agents() && self.round.number > 0);
+        let first_ended = ended.min_by_key(|(_, _, at)| *at);
+        let first_ended =
+            first_ended.map(|(rank, _, at)| (self.rank_label(rank), Elapsed(started.since(at))));
+        let (expected, from) = known.map(|known| (known.min, known.source)).unzip();
+        let reason = Reason::RunStarted { who, expected, from, first_ended };
         self.finds(reason, format!("round {}", self.round.number), started);
     }
 
@@ -155,9 +162,7 @@ impl TrackedRun {
         let has_died = self.node_of_rank(0).is_some_and(TrackedNode::is_dead);
         if let (true, Some(address)) = (is_elsewhere && !has_died, self.workers_store()) {
             self.life.workers_placed = true;
-            if self.round.number == 0 {
-                self.finds(Reason::WorkersElsewhere { address }, "", now);
-            }
+            self.finds(Reason::WorkersElsewhere { address }, "", now);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::time::Duration;
 
 use super::facts::{AlreadyTold, AssignedRanks, LifeFacts, Master, Native, RoundFacts, TimelineEntry};
@@ -209,6 +210,13 @@ impl TrackedRun {
         (rank < ranks.world_size).then_some((node, ranks))
     }
 
+    /// The ranks that this node was given.
+    pub(super) fn ranks_of(&self, node: u32) -> Option<Range<u32>> {
+        let AssignedRanks { base, world_size } = *self.round.assigned.get(&node)?;
+        let bases = self.round.assigned.values().map(|ranks| ranks.base);
+        Some(base..bases.filter(|&next| next > base).min().unwrap_or(world_size))
+    }
+
     /// The node that was given this rank.
     pub(in crate::core::insight) fn node_with(&self, rank: u32) -> Option<&TrackedNode> {
         self.node_of_rank(self.assigned_with(rank)?.0)
@@ -278,7 +286,7 @@ impl TrackedRun {
             return RunState::Closed;
         }
         if !self.has_agents() {
-            return match (world.completed, world.ended) {
+            return match (world.met_at(), world.ended) {
                 (Some(_), ended) if settled(ended) => RunState::Ended,
                 (None, ended) if settled(ended) && (world.meets_otherwise || world.is_of_before) => {
                     RunState::Ended
@@ -455,22 +463,22 @@ impl TrackedRun {
     }
 
     /// Begins a round: what belonged to the one before is forgotten, but for the names.
-    pub(super) fn begin_round(&mut self, round: u64) {
+    /// Returns what was.
+    pub(super) fn begin_round(&mut self, round: u64) -> RoundFacts {
         // Some of a complete round may have left it before a restarted server saw it.
         let group = self.round.group.filter(|_| self.kind != RunKind::C10d || !self.round.is_of_before);
         self.life.earlier_size = group.or(self.life.earlier_size);
         self.life.earlier_completed = self.round.completed.or(self.life.earlier_completed);
-        self.round = RoundFacts { number: round, ..RoundFacts::default() };
+        std::mem::replace(&mut self.round, RoundFacts { number: round, ..RoundFacts::default() })
     }
 
     /// Begins anew after the run was over or its state was dropped, with this round.
     pub(super) fn restart(&mut self, round: u64) {
         self.round = RoundFacts { number: round, ..RoundFacts::default() };
-        let connected = std::mem::take(&mut self.life.world.connected);
+        let connected = std::mem::take(&mut self.life.world.connected).counted_anew();
         let former = self.life.world.take_unmet();
         let last_met = self.life.world.last_met;
-        let world =
-            World { most_connected: connected.len(), connected, former, last_met, ..World::default() };
+        let world = World { connected, former, last_met, ..World::default() };
         self.life = LifeFacts { world, ..LifeFacts::default() };
         self.touch();
     }

@@ -38,8 +38,16 @@ impl TrackedRun {
         if now.since(first) < SETTLE {
             return;
         }
-        let lost = std::mem::take(&mut self.life.world.lost);
-        if self.life.world.connected.is_empty() && !self.has_agents() {
+        let world = &mut self.life.world;
+        let mut lost = std::mem::take(&mut world.lost);
+        // A process may try again on another connection.
+        lost.retain(|closed| !world.has_come_again(closed));
+        if lost.is_empty() || world.goes_on().is_some() {
+            // Or it was a stranger beside those who had met.
+            return;
+        }
+        let is_finished = self.round.exit_done.is_some();
+        if is_finished || self.life.world.connected.is_empty() && !self.has_agents() {
             // Reported as the end of the run.
             return;
         }

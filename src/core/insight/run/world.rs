@@ -1,7 +1,8 @@
 //! The worker ranks of a run, as far as they use this server: which have published their address, and which are gone.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::limits::SETTLE;
 use crate::api::{ExpectedFrom, Seen};
@@ -39,17 +40,78 @@ pub(in crate::core::insight) enum Withdrawn {
     Reset(Timestamp),
 }
 
+/// The address and the process id. Containers may share both.
+pub(super) type Process = (IpAddr, u32);
+
+/// Connections of workers. A program that makes its process group again may keep the connections of the one before.
+#[derive(Debug, Default)]
+pub(in crate::core::insight) struct Connected {
+    conns: BTreeMap<ConnId, Option<Process>>,
+    /// How many connections each process has that told its id.
+    processes: BTreeMap<Process, u32>,
+    /// Connections whose process is not known: each is taken for one.
+    unnamed: usize,
+    /// How many processes there were, at most.
+    most: usize,
+}
+
+impl Connected {
+    fn insert(&mut self, conn: ConnId, process: Option<Process>) {
+        if self.conns.insert(conn, process).is_some() {
+            return;
+        }
+        match process {
+            Some(process) => {
+                let conns = self.processes.entry(process).or_default();
+                *conns = conns.saturating_add(1);
+            }
+            None => self.unnamed = self.unnamed.saturating_add(1),
+        }
+        self.most = self.most.max(self.processes());
+    }
+
+    fn remove(&mut self, conn: ConnId) {
+        match self.conns.remove(&conn) {
+            Some(Some(process)) => {
+                if let Entry::Occupied(mut conns) = self.processes.entry(process) {
+                    match conns.get().saturating_sub(1) {
+                        0 => drop(conns.remove()),
+                        left => *conns.get_mut() = left,
+                    }
+                }
+            }
+            Some(None) => self.unnamed = self.unnamed.saturating_sub(1),
+            None => {}
+        }
+    }
+
+    pub(in crate::core::insight) fn is_empty(&self) -> bool {
+        self.conns.is_empty()
+    }
+
+    fn contains(&self, conn: ConnId) -> bool {
+        self.conns.contains_key(&conn)
+    }
+
+    fn processes(&self) -> usize {
+        self.processes.len().saturating_add(self.unnamed)
+    }
+
+    /// For the next meeting, of those that are there.
+    pub(super) fn counted_anew(self) -> Self {
+        Self { most: self.processes(), ..self }
+    }
+}
+
 /// The ranks of one attempt.
 #[derive(Debug, Default)]
 pub(in crate::core::insight) struct World {
     pub(in crate::core::insight) attempt: Option<u32>,
     pub(in crate::core::insight) ranks: BTreeMap<u32, RankInfo>,
     /// Worker processes that are connected.
-    pub(in crate::core::insight) connected: BTreeSet<ConnId>,
+    pub(in crate::core::insight) connected: Connected,
     /// When they met first, if the processes of the meeting before meet once more.
     pub(super) first_met: Option<Timestamp>,
-    /// How many were, at most.
-    pub(in crate::core::insight) most_connected: usize,
     pub(in crate::core::insight) size: Option<(u32, ExpectedFrom)>,
     pub(in crate::core::insight) started: Option<Timestamp>,
     pub(in crate::core::insight) completed: Option<Timestamp>,
@@ -66,6 +128,9 @@ pub(in crate::core::insight) struct World {
     /// Who held a rank before: when the ranks met last, or until the address was dropped because the other end of its
     /// connection is replaced.
     pub(in crate::core::insight) former: BTreeMap<u32, RankInfo>,
+    /// All of `former` had met and were there when processes came that are none of them: strangers, or those that take
+    /// their places.
+    pub(super) met_before: Option<Met>,
     /// Ranks that two live processes have published: the first and the second.
     pub(in crate::core::insight) claimed_twice: BTreeMap<u32, (ConnId, ConnId)>,
     /// The first of these: the rank is theirs again if the second ends before all have met.
@@ -80,6 +145,13 @@ pub(in crate::core::insight) struct World {
     /// Some of them came before the server was restarted. Others may have come and gone then: whether all had met is not
     /// known.
     pub(super) is_of_before: bool,
+}
+
+/// A meeting that was complete.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::core::insight) struct Met {
+    pub(in crate::core::insight) at: Timestamp,
+    ranks: u32,
 }
 
 /// Ranks that cannot meet: each is prepared for another number of ranks.
@@ -166,6 +238,11 @@ impl RankInfo {
         Evidence { seen: Seen::Closed, who, peer, pid: self.pid, key: None, at }
     }
 
+    /// The process, where it told its id.
+    fn process(&self) -> Option<Process> {
+        Some((self.peer.ip(), self.pid?))
+    }
+
     /// That it published its address.
     fn wrote(&self, rank: u32) -> Evidence {
         Evidence { seen: Seen::Wrote, ..self.closed(rank, self.joined) }
@@ -207,13 +284,23 @@ impl World {
             former.append(&mut self.ranks);
             let meets_again = former.get(&rank).is_some_and(|before| before.is_same_process(&info));
             let first_met = self.first_met.or(self.completed).filter(|_| meets_again);
+            let all_are_there =
+                former.values().all(|member| member.is_live() && !member.is_same_process(&info));
+            let met = self.completed.filter(|_| all_are_there);
+            let met_before = met.map(|at| Met { at, ranks: count(former.len()) });
             self.begin(attempt, former);
-            (self.first_met, begins) = (first_met, true);
+            (self.first_met, self.met_before, begins) = (first_met, met_before, true);
         }
         if rank >= MOST_RANKS {
             return false;
         }
-        let holder = self.former.remove(&rank);
+        // One of those who met meets again: with those that have come.
+        self.met_before = self.met_before.filter(|_| self.former.get(&rank).is_none_or(is_new));
+        let holder = if self.met_before.is_some() {
+            self.former.get(&rank).cloned()
+        } else {
+            self.former.remove(&rank)
+        };
         let is_other = |before: &RankInfo| before.conn != info.conn && !before.is_same_process(&info);
         if self.ranks.get(&rank).or(holder.as_ref()).is_some_and(is_other) {
             self.replaced.insert(rank);
@@ -221,17 +308,20 @@ impl World {
         if let Some(first) = self.ranks.get(&rank).or(holder.as_ref())
             && first.conn != info.conn
             && first.is_live()
-            && self.connected.contains(&first.conn)
+            && self.connected.contains(first.conn)
             && !first.is_same_process(&info)
         {
             self.claimed_twice.insert(rank, (first.conn, info.conn));
-            self.rivals.insert(rank, first.clone());
+            if self.met_before.is_none() || self.ranks.contains_key(&rank) {
+                self.rivals.insert(rank, first.clone());
+            }
         }
         self.started.get_or_insert(now);
         if let Some(size) = info.size {
             // Nearly always they agree: then none is looked for.
             if self.differ.is_none() && self.last_size.is_some_and(|last| last != size) {
-                let was_not_there = !holder.as_ref().is_some_and(RankInfo::is_live);
+                let is_again = |before: &RankInfo| before.is_live() && before.is_same_process(&info);
+                let was_not_there = !holder.as_ref().is_some_and(is_again);
                 self.differ = self.find_different(rank, size, now + SETTLE, was_not_there);
             }
             self.last_size = Some(size);
@@ -239,7 +329,7 @@ impl World {
                 self.size = Some((size, ExpectedFrom::GlooAddress));
             }
         }
-        self.enter(info.conn);
+        self.enter(info.conn, info.process());
         self.ranks.insert(rank, info);
         begins && nobody_stays
     }
@@ -324,15 +414,13 @@ impl World {
     }
 
     fn begin(&mut self, attempt: Option<u32>, former: BTreeMap<u32, RankInfo>) {
-        let connected = std::mem::take(&mut self.connected);
+        let connected = std::mem::take(&mut self.connected).counted_anew();
         // Two jobs may meet with each other's processes meanwhile.
         let claimed_twice = std::mem::take(&mut self.claimed_twice);
         let size = self.size.filter(|(_, from)| *from != ExpectedFrom::GlooAddress);
-        let most_connected = connected.len();
         *self = Self {
             attempt,
             connected,
-            most_connected,
             size,
             former,
             claimed_twice,
@@ -378,7 +466,8 @@ impl World {
         let Some((size, _)) = self.size else { return false };
         let differ = self.differ.as_ref().is_some_and(|differ| !differ.unless_gone);
         let can_be = self.completed.is_none() && !differ && self.ranks.len() >= size as usize;
-        if !can_be || self.joined() < size {
+        let fits = |info: &&RankInfo| info.is_live() && info.size.is_none_or(|other| other == size);
+        if !can_be || self.ranks.values().filter(fits).count() < size as usize {
             return false;
         }
         self.completed = self.ranks.values().map(|info| info.joined).max();
@@ -388,16 +477,15 @@ impl World {
         true
     }
 
-    /// A worker is connected.
-    pub(super) fn enter(&mut self, conn: ConnId) {
-        self.connected.insert(conn);
-        self.most_connected = self.most_connected.max(self.connected.len());
+    /// A worker is connected, as this process if that is known.
+    pub(super) fn enter(&mut self, conn: ConnId, process: Option<Process>) {
+        self.connected.insert(conn, process);
         self.ended = None;
     }
 
     /// A worker's connection closed.
     pub(super) fn leave(&mut self, conn: ConnId, rank: Option<u32>, is_cut_off: bool, now: Timestamp) {
-        self.connected.remove(&conn);
+        self.connected.remove(conn);
         if let Some(rank) = rank {
             self.claimed_twice
                 .retain(|&other, &mut (first, second)| other != rank || (first != conn && second != conn));
@@ -428,13 +516,57 @@ impl World {
             }
         }
         if self.connected.is_empty() {
-            self.ended = Some(now);
+            self.ended.get_or_insert(now);
         }
+    }
+
+    /// When all ended who had met. Others that are connected are none of them: a tool, a script that watches.
+    fn all_ended(&self) -> Option<Timestamp> {
+        let gone = |info: &RankInfo| {
+            let is_there =
+                info.process().is_some_and(|process| self.connected.processes.contains_key(&process));
+            info.gone.filter(|_| !is_there)
+        };
+        let gone: Option<Vec<_>> = self.ranks.values().chain(self.former.values()).map(gone).collect();
+        gone?.into_iter().max().filter(|_| self.completed.is_some())
+    }
+
+    /// The meeting before, if its ranks go on while others come that are none of them.
+    pub(in crate::core::insight) fn goes_on(&self) -> Option<Met> {
+        self.met_before.filter(|_| self.completed.is_none())
+    }
+
+    /// When all had met: those who are there, or those who go on beside others.
+    pub(in crate::core::insight) fn met_at(&self) -> Option<Timestamp> {
+        self.completed.or(self.goes_on().map(|met| met.at))
+    }
+
+    /// Those who came after all had met were strangers if they have left before them, and the next ranks if not.
+    pub(super) fn settle(&mut self) {
+        self.ended = self.ended.or_else(|| self.all_ended());
+        let Some(met) = self.met_before else { return };
+        let is_there = |ranks: &BTreeMap<u32, RankInfo>| ranks.values().any(RankInfo::is_live);
+        match (is_there(&self.former), is_there(&self.ranks)) {
+            (true, true) => {}
+            (false, true) => self.met_before = None,
+            (_, false) => self.return_to(met),
+        }
+    }
+
+    fn return_to(&mut self, met: Met) {
+        self.ranks = std::mem::take(&mut self.former);
+        (self.completed, self.started, self.met_before) = (Some(met.at), Some(met.at), None);
+        self.last_size = self.ranks.values().find_map(|info| info.size);
+        let is_told = self.size.is_some_and(|(_, from)| from != ExpectedFrom::GlooAddress);
+        self.size = if is_told { self.size } else { Some((met.ranks, ExpectedFrom::GlooAddress)) };
+        self.differ = None;
+        self.replaced.clear();
+        self.lost.clear();
     }
 
     /// The ranks that have ended, and when. What has become of those that are gone with their link is not known.
     pub(in crate::core::insight) fn ended_ranks(&self) -> impl Iterator<Item = (u32, &RankInfo, Timestamp)> {
-        let ranks = self.ranks.iter().filter(|(_, info)| !info.is_cut_off);
+        let ranks = self.meeting().0.iter().filter(|(_, info)| !info.is_cut_off);
         ranks.filter_map(|(&rank, info)| Some((rank, info, info.gone?)))
     }
 
@@ -446,11 +578,19 @@ impl World {
     /// The ranks of the meeting that counts, and how many there should be, unless they disagree on it: those who met last,
     /// while only processes have come since that are prepared for another number.
     pub(in crate::core::insight) fn meeting(&self) -> (&BTreeMap<u32, RankInfo>, Option<u32>) {
+        if let Some(met) = self.goes_on() {
+            return (&self.former, Some(met.ranks));
+        }
         match self.differ.as_ref().filter(|differ| differ.told) {
             Some(differ) if !differ.unless_gone => (&self.ranks, self.size_that_meets()),
             Some(differ) if self.former.len() == differ.says as usize => (&self.former, Some(differ.says)),
             _ => (&self.ranks, self.size()),
         }
+    }
+
+    /// How many ranks those count on who have not met.
+    pub(in crate::core::insight) fn size_to_meet(&self) -> Option<u32> {
+        if self.goes_on().is_some() { self.size() } else { self.meeting().1 }
     }
 
     /// A world size of which all ranks are there.
@@ -462,6 +602,22 @@ impl World {
             *ranks = ranks.saturating_add(1);
         }
         sizes.into_iter().find_map(|(size, ranks)| (size == ranks).then_some(size))
+    }
+
+    /// Whether the process whose connection closed is there with another one.
+    pub(super) fn has_come_again(&self, closed: &Evidence) -> bool {
+        let process = closed.peer.map(|peer| peer.ip()).zip(closed.pid);
+        process.is_some_and(|process| self.connected.processes.contains_key(&process))
+    }
+
+    /// Worker processes that are connected. Where containers share addresses and process ids, at least their ranks.
+    pub(in crate::core::insight) fn processes(&self) -> u32 {
+        count(self.connected.processes()).max(count(self.live().count()))
+    }
+
+    /// How many worker processes there were, at most.
+    pub(super) fn most_processes(&self) -> u32 {
+        count(self.ranks.len().max(self.connected.most))
     }
 
     /// Ranks that are there, whether their address still is or not: those that met before go on.
@@ -515,8 +671,13 @@ impl World {
 
     /// The ranks that are there: those of the meeting before go on beside it.
     pub(in crate::core::insight) fn live(&self) -> impl Iterator<Item = (u32, &RankInfo)> {
-        let former = self.former.iter().filter(|(rank, _)| !self.ranks.contains_key(rank));
-        self.ranks.iter().chain(former).filter(|(_, info)| info.is_live()).map(|(&rank, info)| (rank, info))
+        let (first, then) =
+            if self.goes_on().is_some() { (&self.former, &self.ranks) } else { (&self.ranks, &self.former) };
+        first
+            .iter()
+            .chain(then.iter().filter(|(rank, _)| !first.contains_key(rank)))
+            .filter(|(_, info)| info.is_live())
+            .map(|(&rank, info)| (rank, info))
     }
 
     /// Whether nobody has come as this rank, and not all who are there count on it.
@@ -538,6 +699,9 @@ impl World {
 
     /// The process with this rank now, or else the one that had it before.
     pub(in crate::core::insight) fn holder(&self, rank: u32) -> Option<&RankInfo> {
+        if self.goes_on().is_some() {
+            return self.former.get(&rank).or_else(|| self.ranks.get(&rank));
+        }
         self.ranks.get(&rank).or_else(|| self.former.get(&rank))
     }
 

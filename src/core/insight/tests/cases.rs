@@ -347,7 +347,7 @@ fn case_6_two_nodes_claim_one_rank() {
     lab.pass(5.0);
     lab.assert_said(
         "duplicate_rank",
-        "store:29500: two live processes claim rank 1: rank 1 on host1 (pid 2001) and process 2002 at 10.0.0.2; two jobs on \
+        "store:29500: two live processes have claimed rank 1: rank 1 on host1 (pid 2001) and process 2002 at 10.0.0.2; two jobs on \
          one store, two nodes with one rank, or a process of an earlier round that was not ended",
     );
     // Two ranks at once, each with its processes.
@@ -359,7 +359,7 @@ fn case_6_two_nodes_claim_one_rank() {
     lab.pass(5.0);
     lab.assert_said(
         "duplicate_rank",
-        "store:29500: two live processes claim rank 1: rank 1 on host1 (pid 2001) and process 2003 at 10.0.0.3; the same is so of \
+        "store:29500: two live processes have claimed rank 1: rank 1 on host1 (pid 2001) and process 2003 at 10.0.0.3; the same is so of \
          rank 2 (rank 2 on host2 (pid 2002) and process 2004 at 10.0.0.4); two jobs on one store, two nodes with one rank, or a process \
          of an earlier round that was not ended",
     );
@@ -380,7 +380,12 @@ fn case_6_two_nodes_claim_one_rank() {
         lab.set(n, "/s/torchelastic/role_info/1", b"{}");
     }
     lab.pass(5.0);
-    assert!(lab.texts("duplicate_rank")[0].contains("claim node rank 1"), "{:?}", lab.said);
+    assert!(
+        lab.texts("duplicate_rank")[0]
+            .contains("claimed node rank 1: process 0 at 10.0.0.0 and process 1 at"),
+        "{:?}",
+        lab.said
+    );
 
     let mut healthy = Lab::new();
     for n in 0..3 {
@@ -536,7 +541,7 @@ fn case_7_a_pod_is_held_back_because_its_rank_is_taken() {
     lab.pass(5.0);
     lab.assert_said(
         "duplicate_rank",
-        "job: two live processes claim node rank 1: pod b at 10.1.0.1 and pod c at 10.1.0.1, which is held back; two jobs \
+        "job: two live processes have claimed node rank 1: pod b at 10.1.0.1 and pod c at 10.1.0.1, which is held back; two jobs \
          on one store, two nodes with one rank, or a process of an earlier round that was not ended",
     );
     // What was said is not said again when the run begins.
@@ -849,7 +854,7 @@ fn case_15_two_jobs_use_one_store() {
     lab.pass(5.0);
     assert_eq!(
         lab.texts("two_jobs"),
-        ["a: two jobs on one store: run a and run b (their workers write the same keys)"]
+        ["a: two jobs on one store: run a and run b (their workers use the same keys)"]
     );
 
     // Two c10d runs share no key.

@@ -241,7 +241,7 @@ fn faults_of_ranks_without_agents() {
             },
             code: "waiting_for_rank",
             says: &["rank 1 on host1: its connection closed", "; not published: rank 2"],
-            remedy: "have started",
+            remedy: "have they started",
             within: WAIT,
             never: &["not published: rank 1", "EADDRINUSE"],
         },
@@ -277,7 +277,7 @@ fn faults_of_ranks_without_agents() {
             },
             code: "duplicate_rank",
             says: &[
-                "3 live processes claim rank 0: rank 0 on host0 (pid 2000), process 2001 at 10.0.0.1 and process 2002 at",
+                "3 live processes have claimed rank 0: rank 0 on host0 (pid 2000), process 2001 at 10.0.0.1 and process 2002 at",
             ],
             remedy: "its own RANK",
             within: FACT,
@@ -1307,7 +1307,9 @@ fn a_larger_static_job_beside_another_is_no_node_too_many() {
     assert_eq!(lab.texts("node_rank_beyond"), [""; 0]);
     let clash = &lab.texts("duplicate_rank")[0];
     assert!(
-        clash.contains("claim node rank 0: ") && clash.contains("; the same is so of node rank 1 ("),
+        clash.contains("claimed node rank 0: process 1000 at 10.77.0.10 and process 1010 at 10.77.0.20;")
+            && clash
+                .contains("; the same is so of node rank 1 (process 1001 at 10.77.0.11 and process 1011 at"),
         "{clash}"
     );
     let nodes = lab.run("none").summary.nodes;
@@ -1498,7 +1500,7 @@ fn faults_of_backends() {
             says: &[
                 "rank 1 (local rank 0 on node1): it has not come, and its node died, failed or was stopped",
             ],
-            remedy: "look why that process ended",
+            remedy: "look why that node ended",
             within: WAIT,
             never: &["has it started"],
         },

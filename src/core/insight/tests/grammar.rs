@@ -76,8 +76,8 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         Reason::LeftOver { group, left_over, staying, redundant, fewer, waited }
     };
     let mut all = vec![
-        Reason::RunStarted { who: text(), expected: Some(at_least_one), from: Some(from) },
-        Reason::RunStarted { who: text(), expected: None, from: None },
+        Reason::RunStarted { who: text(), expected: Some(at_least_one), from: Some(from), first_ended: None },
+        Reason::RunStarted { who: text(), expected: None, from: None, first_ended: Some((text(), time())) },
         Reason::RoundComplete { nodes: n, took: waited, last: text(), last_after: waited },
         Reason::RanksComplete { ranks: n, took: waited, last: text(), last_after: waited },
         Reason::RunFinished { nodes: n, ran: waited },
@@ -139,8 +139,9 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             grace: waited,
         },
         Reason::LinkLost { links: some(), clients: m as usize, grace: waited },
-        Reason::AllLeft { members: n, unit: Unit::Node },
-        Reason::AllLeft { members: n, unit: Unit::Process },
+        Reason::AllLeft { members: n, unit: Unit::Node, finished: 0 },
+        Reason::AllLeft { members: n.saturating_add(1), unit: Unit::Node, finished: n },
+        Reason::AllLeft { members: n, unit: Unit::Process, finished: 0 },
         Reason::DuplicateRank {
             what: text(),
             first: text(),
@@ -249,6 +250,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         all.push(Reason::WaitingForKey {
             key: text(),
             who: names(at_least_one),
+            besides: some(),
             similar,
             others: others(),
             ended: some(),

@@ -21,7 +21,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
     };
     vec![
         (
-            Reason::RunStarted { who: "train-llm-0".into(), expected: Some(4), from },
+            Reason::RunStarted { who: "train-llm-0".into(), expected: Some(4), from, first_ended: None },
             "The first node of a round has joined, or the first rank of a run without agents has come.",
         ),
         (
@@ -176,7 +176,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "In a run without agents, or in a native round that goes on, some processes have ended, and others have gone on for longer than --explain-after. A warning, if a rank ended within 10 s after all had published their addresses: it may not have reached the others at those.",
         ),
         (
-            Reason::AllLeft { members: 4, unit: Unit::Node },
+            Reason::AllLeft { members: 4, unit: Unit::Node, finished: 0 },
             "All connections of a run closed within seconds, and it had not finished.",
         ),
         (
@@ -221,6 +221,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
             Reason::WaitingForKey {
                 key: "data_redy".into(),
                 who: names(&["rank 1 on train-llm-1", "rank 2 on train-llm-1"]),
+                besides: names(&[]),
                 similar: Some("data_ready".into()),
                 others: names(&["rank 0 on train-llm-0"]),
                 ended: names(&[]),
@@ -255,7 +256,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
             Reason::TwoJobs {
                 first: "run a".into(),
                 second: "run b".into(),
-                evidence: "their workers write the same keys".into(),
+                evidence: "their workers use the same keys".into(),
             },
             "Two static runs have agents in one store, or every rank's address was written by two live processes.",
         ),

@@ -404,13 +404,13 @@ fn static_restarts() {
                 10.7,
                 "none: all 4 ranks have published their addresses in 47 ms; last: rank 0 on node2 (+47 ms)",
             ),
-            (13.6, "none started: node 0 at 10.77.0.12 is the first"),
-            (15.4, "none complete: 2 nodes in 1.9 s; last: node 1 at 10.77.0.13 (+1.9 s)"),
+            (13.6, "none round 1 started: node 0 at 10.77.0.12 is the first"),
+            (15.4, "none round 1 complete: 2 nodes in 1.9 s; last: node 1 at 10.77.0.13 (+1.9 s)"),
             (
                 18.9,
-                "none: all 4 ranks have published their addresses in 1.4 s; last: rank 2 on node3 (+1.4 s)",
+                "none round 1: all 4 ranks have published their addresses in 1.4 s; last: rank 2 on node3 (+1.4 s)",
             ),
-            (25.2, "none finished: 2 nodes after 9.7 s"),
+            (25.2, "none round 1 finished: 2 nodes after 9.7 s"),
         ],
     );
 }
@@ -427,21 +427,21 @@ fn a_static_restart_that_fails() {
                 6.6,
                 "none: all 4 ranks have published their addresses in 0.8 s; last: rank 1 on node2 (+0.8 s)",
             ),
-            (9.7, "none started: node 0 at 10.77.0.12 is the first"),
-            (11.6, "none complete: 2 nodes in 2 s; last: node 1 at 10.77.0.13 (+2 s)"),
+            (9.7, "none round 1 started: node 0 at 10.77.0.12 is the first"),
+            (11.6, "none round 1 complete: 2 nodes in 2 s; last: node 1 at 10.77.0.13 (+2 s)"),
             (
                 15.3,
-                "none: rank 1 on node2 and rank 0 on node2 ended before all ranks had come; none of 4 is still there",
+                "none round 1: rank 1 on node2 and rank 0 on node2 ended before all ranks had come; none of 4 is still there",
             ),
             (
                 16.8,
-                "none: node 0 at 10.77.0.12 died, failed or was stopped: the connection closed before all ranks had published their addresses; 1 node left",
+                "none round 1: node 0 at 10.77.0.12 died, failed or was stopped: the connection closed before all ranks had published their addresses; 1 node left",
             ),
             (
                 17.8,
-                "none: rank 2 on node3 and rank 3 on node3 ended before all ranks had come; none of 4 is still there",
+                "none round 1: rank 2 on node3 and rank 3 on node3 ended before all ranks had come; none of 4 is still there",
             ),
-            (18.9, "none: all 2 nodes left without finishing"),
+            (18.9, "none round 1: all 2 nodes left without finishing"),
         ],
     );
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::super::lab::Lab;
 use super::complete::{Cause, Due, FACT, LOOKED, named};
 use super::{Checked, Past, Schedule, World, agree, names, number, play_all, played, text, yes};
-use crate::api::Explanation;
+use crate::api::{Explanation, RunState};
 use crate::core::insight::Settings;
 use crate::core::store::StaleKeyConfig;
 
@@ -126,6 +126,13 @@ impl Moment {
 
     fn has(&self, rank: u32) -> bool {
         self.ranks().contains(&rank)
+    }
+
+    /// Whether all ranks of a job have met, and are there. Others may be beside them.
+    fn goes_on(&self) -> bool {
+        let met = || self.live().filter(|process| process.met.is_finite());
+        let is_met = |rank: u32, world: u32| met().any(|p| p.rank == rank && p.world == world);
+        met().next().is_some_and(|first| (0..first.world).all(|rank| is_met(rank, first.world)))
     }
 
     fn has_met(&self, world: u32) -> bool {
@@ -428,6 +435,9 @@ impl Truth {
                 any(&had_come, "it never came")?;
             }
             "dropped" => any(&|m| m.has(rank) && !m.there.contains(&rank), "its address is there")?,
+            "met" => {
+                any(&|m| m.live().any(|p| p.rank == rank && p.met.is_finite()), "it has not met the others")?
+            }
             "busy" | "waits" | "not_again" => any(&|m| m.has(rank), "it is not there")?,
             other => return Err(format!("cannot be: {other}")),
         }
@@ -577,6 +587,7 @@ impl World for Truth {
                 for rank in &ranks {
                     self.all(at, std::slice::from_ref(rank), |_, process| process.connected)?;
                 }
+                any(&|m| !m.goes_on(), "the others have met without it")?;
                 any(
                     &|m| [m.ranks().len(), m.last_of_ranks().len()].contains(&joined),
                     "not so many are there",
@@ -656,7 +667,10 @@ impl World for Truth {
                 if text(facts, "writer").is_empty() {
                     let beyond =
                         |m: &Moment| m.processes.iter().any(|p| p.published && Some(p.world) <= rank);
-                    return any(&beyond, "all counted on it");
+                    // It had written it before.
+                    let had_written = |m: &Moment| rank.is_some_and(|rank| m.has(rank));
+                    let is_none = |m: &Moment| beyond(m) || had_written(m);
+                    return any(&is_none, "all counted on it");
                 }
                 let of = match self.called(text(facts, "writer"))? {
                     Named::Process(n) => self.now.processes[n].rank,
@@ -674,6 +688,8 @@ impl World for Truth {
         let (moment, state) = (&self.now, run.summary.state);
         let is_it = |m: &Moment| m.live().next().is_none() == state.is_over();
         yes(self.past.any(self.seconds(), is_it), &format!("its state is {state:?}"))?;
+        let goes_on = moment.goes_on();
+        yes(!goes_on || state == RunState::Running, &format!("all have met and go on: {state:?}"))?;
         let ranks = run.summary.ranks.as_ref();
         let connected = ranks.map_or(0, |ranks| ranks.connected as usize);
         let live = moment.live().count();
