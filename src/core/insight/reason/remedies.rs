@@ -280,10 +280,21 @@ impl Reason {
             Self::WorkersElsewhere { .. } => {
                 "to see their ranks, and to be free of rank 0's host, let the workers meet here: docs/launch-modes.md"
             }
-            Self::ExitBarrier { running, dead, .. } if running.is_empty() && !dead.is_empty() => for_each(
-                dead,
-                "look at the log of what died; the others wait for it up to 300 s and end then",
-                "look at the logs of what died; the others wait for them up to 300 s and end then",
+            Self::ExitBarrier { running, taken_out, dead, .. }
+                if running.is_empty() && taken_out.is_empty() && !dead.is_empty() =>
+            {
+                for_each(
+                    dead,
+                    "look at the log of what died; the others wait for it up to 300 s and end then",
+                    "look at the logs of what died; the others wait for them up to 300 s and end then",
+                )
+            }
+            Self::ExitBarrier { taken_out, .. } if !taken_out.is_empty() => for_each(
+                taken_out,
+                "look at the node that was taken out: is it frozen, overloaded, or cut off from this server? Agents wait for it \
+                 up to 300 s",
+                "look at the nodes that were taken out: are they frozen, overloaded, or cut off from this server? Agents wait \
+                 for them up to 300 s",
             ),
             Self::ExitBarrier { running, .. } if running.count() == 1 => {
                 "look at the node that has not finished; agents wait for it up to 300 s"

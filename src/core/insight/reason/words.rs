@@ -549,14 +549,15 @@ impl Reason {
                 let running = if_any("; still in the round: ", running);
                 format!("closed by {by} although {finished} finished: it failed or was stopped{running}")
             }
-            Self::ExitBarrier { arrived, nodes, running, dead, waited } => {
+            Self::ExitBarrier { arrived, nodes, running, taken_out, dead, waited } => {
                 let arrived_of = |nodes: u32| {
                     format!("{arrived} of {} {}", Unit::Node.count(nodes), has(*arrived as usize))
                 };
                 let have = nodes.map_or_else(|| have(*arrived as usize, "node", "nodes"), arrived_of);
                 let (running, dead) =
                     (if_any("; still running: ", running), if_any("; died, failed or stopped: ", dead));
-                format!("{have} finished and waited {waited} at the exit barrier{running}{dead}")
+                let taken_out = if_any("; taken out of the round: ", taken_out);
+                format!("{have} finished and waited {waited} at the exit barrier{running}{taken_out}{dead}")
             }
             _ => return None,
         })

@@ -171,7 +171,14 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         Reason::StandsBy { spares: some(), max_nodes: m, unreported: 0, waited },
         Reason::StandsBy { spares: some(), max_nodes: m, unreported: m, waited },
         Reason::WaitsForRank { node: text(), holder: text(), waited },
-        Reason::ExitBarrier { arrived: n, nodes: None, running: names(0), dead: others(), waited },
+        Reason::ExitBarrier {
+            arrived: n,
+            nodes: None,
+            running: names(0),
+            taken_out: others(),
+            dead: others(),
+            waited,
+        },
     ];
     for world_size in [None, Some(m).filter(|_| some_of_many)] {
         all.push(Reason::RankLost { ranks: names(at_least_one), joined: n, world_size });
@@ -218,6 +225,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             arrived: n,
             nodes: Some(m),
             running: names(m - n),
+            taken_out: names(0),
             dead: names(0),
             waited,
         });

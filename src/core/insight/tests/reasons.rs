@@ -402,10 +402,11 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 arrived: 3,
                 nodes: Some(4),
                 running: names(&[&node]),
+                taken_out: Names::default(),
                 dead: Names::default(),
-                waited: secs(31.0),
+                waited: secs(121.0),
             },
-            "Some agents have finished and wait for the others.",
+            "Some agents have finished and wait for the others. A note while it has lasted for less than two minutes and nobody is dead or was taken out of the round, as the others may well be evaluating.",
         ),
         (
             Reason::StateDropped { run_id: "train-llm".into(), waiters: 4, waited: secs(31.0) },
