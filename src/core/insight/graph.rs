@@ -457,6 +457,22 @@ impl Graph<'_> {
         }
     }
 
+    /// When an operator's reset dropped what a node or a rank had written here.
+    pub(super) fn reset_that_dropped(&self, run: Option<&RunKey>, key: &[u8]) -> Option<Timestamp> {
+        let (run, wanted) = (self.runs.get(run?)?, wanted(key));
+        let is_it = match wanted.writer {
+            ExpectedWriter::Rank(rank) => match run.world().holder(rank)?.withdrawn {
+                Some(Withdrawn::Reset(_)) => true,
+                _ => Self::was_dropped(run, &wanted),
+            },
+            ExpectedWriter::Node(_) => {
+                !wanted.is_of_another_round(Some(run)) && Self::was_dropped(run, &wanted)
+            }
+            _ => false,
+        };
+        run.round().reset.filter(|_| is_it)
+    }
+
     /// What a process does of which no wait is known.
     fn without_wait(&self, conn: ConnId, run: Option<&TrackedRun>) -> Whereabouts {
         /// Waits are told once a second, when they have lasted for one.

@@ -260,6 +260,8 @@ pub enum Reason {
         writer: String,
         /// All ranks that had not come, if that is why.
         missing: Names,
+        /// How long ago an operator's reset of the store dropped it.
+        reset: Option<Elapsed>,
         /// They wait for it again.
         again: bool,
     },

@@ -270,6 +270,10 @@ impl Reason {
             Self::GaveUp { again: true, .. } => {
                 "nothing, if the program means to poll; else look at the process that should write the key"
             }
+            Self::GaveUp { reset: Some(_), .. } => {
+                "what was written before the reset is gone, and is not written again by itself: restart all processes of the \
+                 job together"
+            }
             Self::GaveUp { .. } => {
                 "most programs end after that; look at the process that should have written the key. For longer waits set \
                  --rdzv-conf read_timeout (agents) or init_process_group's timeout (workers)"

@@ -442,16 +442,18 @@ impl Reason {
                  had the run forgotten",
                 clients(*waiters)
             ),
-            Self::GaveUp { who, key, waited, writer, missing, again } => {
+            Self::GaveUp { who, key, waited, writer, missing, reset, again } => {
                 let again = match (*again, who.count()) {
                     (false, _) => "",
                     (true, 1) => " and tries again",
                     (true, _) => " and try again",
                 };
-                let writer = if writer.is_empty() {
-                    String::new()
-                } else {
-                    format!("; {writer} should have written it")
+                let writer = match reset {
+                    _ if writer.is_empty() => String::new(),
+                    Some(ago) => {
+                        format!("; {writer} had written it, and an operator reset the store {ago} ago")
+                    }
+                    None => format!("; {writer} should have written it"),
                 };
                 let missing =
                     if missing.count() > 1 { if_any("; missing: ", missing) } else { String::new() };

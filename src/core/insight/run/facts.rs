@@ -126,6 +126,8 @@ pub(in crate::core::insight) struct LifeFacts {
     /// Nodes of the round before that are not there now.
     pub(in crate::core::insight) earlier: Vec<FormerNode>,
     pub(super) earlier_size: Option<u32>,
+    /// When the store of the round before was reset, if it was.
+    pub(super) earlier_reset: Option<Timestamp>,
     /// When the last complete round before this one was complete.
     pub(super) earlier_completed: Option<Timestamp>,
     /// Nodes that have left the state while their agent is still connected.

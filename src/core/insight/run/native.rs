@@ -25,6 +25,29 @@ impl TrackedRun {
         Some(Fact::Finished { nodes, ran: at.since(self.round.completed?) })
     }
 
+    /// What the rendezvous says of it. Workers that fail after a reset of their store may fail for that, unless all had met.
+    pub(in crate::core::insight) fn said(&self, fact: &Fact, at: Timestamp) -> Said {
+        let said = Said::of(fact);
+        let (round, remedy) = match fact {
+            Fact::Failed { round, .. } => (
+                *round,
+                "look at that node's log for the first error; what the ranks had written before the reset is gone: restart \
+                 all processes of the job together",
+            ),
+            Fact::Broken { round, why: Break::Rejoined { .. }, .. } => (
+                *round,
+                "look for the first error in the logs of all; what the ranks had written before the reset is gone, and the \
+                 next round has a store of its own",
+            ),
+            _ => return said,
+        };
+        let reset = if round == self.round.number { self.round.reset } else { self.life.earlier_reset };
+        let Some(reset) = reset.filter(|_| self.life.world.completed.is_none()) else { return said };
+        let ago = Elapsed(at.since(reset));
+        let text = format!("{}; an operator reset the store of its workers {ago} ago", said.text);
+        Said { text, remedy, ..said }
+    }
+
     /// The native rendezvous shows it, with the port of its round's store.
     pub(in crate::core::insight) fn fold_native(&mut self, snapshot: &RunSnapshot, store: Option<u16>) {
         let now = snapshot.at;

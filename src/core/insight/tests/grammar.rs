@@ -297,6 +297,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             waited,
             writer,
             missing: others(),
+            reset: Some(waited).filter(|_| !again && some_of_many),
             again,
         });
     }

@@ -692,3 +692,52 @@ fn two_complete_jobs_may_have_one_id() {
     native.pass(10);
     assert_eq!(native.lab.texts("two_backends"), Vec::<&str>::new());
 }
+
+#[test]
+fn a_reset_is_the_cause_of_what_waits_gives_up_and_fails_in_a_native_run() {
+    let mut native = Native::of_all(&["a", "b"], &[0, 1]);
+    native.lab.worker(10, &address(0));
+    native.lab.publish(10, 0, 2);
+    native.lab.wait_for_rank(10, 1);
+    native.pass(2);
+    native.lab.reset();
+    native.pass(1);
+    native.lab.assert_said(
+        "addresses_dropped",
+        "job: an operator reset the store before all ranks had met: the address of rank 0 on host10 is gone",
+    );
+    native.lab.worker(11, &address(1));
+    native.lab.publish(11, 1, 2);
+    native.lab.wait_for_rank(11, 0);
+    native.pass(33);
+    let said = native.shown("rank_zero_slow");
+    assert!(
+        matches!(&said[..], [text] if text.contains("an operator reset the store while it was there")),
+        "{said:?}"
+    );
+    native.lab.cancel(11);
+    native.lab.leave(11);
+    native.close("node b");
+    native.leave("id1", failed());
+    native.pass(4);
+    let told = |code: &str, end: &str, remedy: &str| {
+        let said = native.lab.said.iter().find(|(_, said)| said.code == code);
+        let (_, said) = said.unwrap_or_else(|| panic!("{code} was not said"));
+        assert!(said.text.contains(end) && said.remedy.contains(remedy), "{said:?}");
+    };
+    let had = "; rank 0 on host10 had written it, and an operator reset the store 3";
+    told("gave_up", had, "restart all processes");
+    told("node_failed", "; an operator reset the store of its workers 3", "restart all processes");
+    // Where all had met, nothing that was dropped is needed.
+    let mut native = Native::of_all(&["a", "b"], &[0, 1]);
+    for rank in 0..2 {
+        native.lab.worker(10 + rank, &address(rank));
+        native.lab.publish(10 + rank, rank, 2);
+    }
+    native.pass(2);
+    native.lab.reset();
+    native.close("node b");
+    native.leave("id1", failed());
+    native.pass(4);
+    assert!(!native.lab.texts("node_failed")[0].contains("reset"));
+}

@@ -379,9 +379,10 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 waited: secs(300.0),
                 writer: "rank 2".into(),
                 missing: Names::default(),
+                reset: None,
                 again: false,
             },
-            "A client cancelled its wait, which it does when its time-out has passed. All clients that gave up on one key are reported together.",
+            "A client cancelled its wait, which it does when its time-out has passed. All clients that gave up on one key are reported together. If an operator's reset of the store had dropped the key, that is told.",
         ),
         (
             Reason::ForeignClient {
