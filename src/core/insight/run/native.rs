@@ -383,6 +383,7 @@ pub(in crate::core::insight) fn shown_by(fact: &Fact, now: Timestamp) -> Vec<Evi
         }
         Fact::Disconnected { nodes, since, .. } => all(Seen::Closed, nodes, *since),
         Fact::Silent { nodes, since, .. }
+        | Fact::Lost { nodes, silent: since, .. }
         | Fact::Broken { why: Break::Lost { nodes, silent: since }, .. } => all(Seen::Heard, nodes, *since),
         Fact::Adopted { first, .. } => just(Seen::Heard, first),
         // What an operator or the server does, the time, and what a refused node asked for are in the words.

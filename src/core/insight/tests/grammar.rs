@@ -323,6 +323,7 @@ fn facts(n: u32, m: u32) -> Vec<Fact> {
         Fact::WaiterLost { who: who(), silent: long },
         Fact::Disconnected { nodes: list(n.max(1)), since: long, patience: long },
         Fact::Silent { nodes: list(n.max(1)), since: long, patience: long },
+        Fact::Lost { round: 3, nodes: list(n.max(1)), silent: long, others: list(m) },
         Fact::Failed {
             round: 3,
             who: who(),

@@ -741,3 +741,31 @@ fn a_reset_is_the_cause_of_what_waits_gives_up_and_fails_in_a_native_run() {
     native.pass(4);
     assert!(!native.lab.texts("node_failed")[0].contains("reset"));
 }
+
+#[test]
+fn a_node_that_dies_in_a_closed_run_is_told_and_no_more_in_the_round() {
+    let mut native = Native::of_all(&["a", "b", "c"], &[0, 1, 2]);
+    native.lab.worker(10, &address(0));
+    native.lab.publish(10, 0, 3);
+    native.lab.wait_for_rank(10, 2);
+    native.pass(1);
+    native.close("node c");
+    native.leave("id2", failed());
+    native.pass(5);
+    assert!(native.lab.texts("node_failed")[0].ends_with("still in the round: a (10.0.0.0), b (10.0.0.1)"));
+    native.cut("id1");
+    native.pass(4);
+    let text = "job: b (10.0.0.1), rank 1: the connection closed 3 s ago, and nothing has come since; given up after 15 s of \
+                silence";
+    native.lab.assert_said("node_disconnected", text);
+    native.pass(13);
+    let text =
+        "job round 1: b (10.0.0.1), rank 1, was not heard from for 16 s; still in the round: a (10.0.0.0)";
+    native.lab.assert_said("node_died", text);
+    let run = native.lab.run("job");
+    assert_eq!((run.summary.nodes.joined, run.summary.nodes.gone), (1, 2));
+    assert_eq!(run.waits.len(), 1, "what lingers in a closed run still waits");
+    native.leave("id0", failed());
+    native.pass(20);
+    assert_eq!(native.lab.texts("node_died").len(), 1, "who leaves has not died");
+}

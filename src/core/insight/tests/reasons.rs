@@ -527,7 +527,7 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
                 then: vec!["train-llm-3 (10.0.0.4), rank 3".into()],
                 others: vec!["train-llm-0 (10.0.0.1)".into(), "train-llm-1 (10.0.0.2)".into()],
             },
-            "Native runs: a worker failed, and its agent closed the run and left. The first failure of a round is told, with those that followed within 2 s and the nodes that are still in it.",
+            "Native runs: a worker failed, and its agent closed the run and left. The first failure of a round is told, with those that followed within 2 s, the nodes that are still in it, and an operator's reset of the store before all ranks had met. Nodes that die after that are told as in an open run.",
         ),
         (
             Fact::Closed { by: "train-llm-0 (10.0.0.1): its workers have succeeded".into() },
