@@ -454,7 +454,7 @@ impl Look<'_> {
             let Some(other) = self.jobs.runs.values().find(is_other) else { continue };
             hold(
                 key,
-                ("rallypoint", run.participants().collect()),
+                ("rallypoint", run.participants().filter(|node| node.gone.is_none()).collect()),
                 (other.kind().name(), other.participants().collect()),
             );
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::absent::{Absentees, Fate};
+use super::absent::{Absent, Absentees, Fate};
 use super::looks::look;
 use super::redundant::Redundant;
 use super::round::{Adoption, Forming};
@@ -671,7 +671,7 @@ impl Run {
             match said.outcome {
                 Some(Outcome::Succeeded) => self.count_success(now, out),
                 outcome => {
-                    self.absent.note(&who, Some(rank), Fate::Left);
+                    self.note_absent(node, who.clone(), Some(rank), Fate::Left, now);
                     if self.closed.is_none() {
                         self.break_round(Break::Left { who, rank, why: said.why }, out);
                     } else if outcome == Some(Outcome::Failed) {
@@ -682,12 +682,16 @@ impl Run {
             }
         } else {
             if member.seat == Seat::Forming {
-                self.absent.note(&member.info.who(), None, Fate::Left);
+                self.note_absent(node, member.info.who(), None, Fate::Left, now);
             }
             out.push(Decision::Ended(self.id.clone(), node.clone()));
         }
         self.settle(now, out);
         true
+    }
+
+    fn note_absent(&mut self, node: &Label, who: Who, rank: Option<u32>, fate: Fate, heard: Timestamp) {
+        self.absent.note(Absent { node: node.clone(), who, rank, fate, heard });
     }
 
     /// A node of a round whose run is closed has failed, and leaves others alone.
@@ -797,10 +801,12 @@ impl Run {
         let Some(member) = self.vacate(node) else { return };
         let (who, silent) = (member.info.who(), now.since(member.last_seen));
         match member.seat {
-            Seat::InRound(rank) => self.absent.note(&who, Some(rank), Fate::Lost),
+            Seat::InRound(rank) => {
+                self.note_absent(node, who, Some(rank), Fate::Lost, member.last_seen);
+            }
             Seat::Forming | Seat::Redundant => {
                 if member.seat == Seat::Forming {
-                    self.absent.note(&who, None, Fate::Lost);
+                    self.note_absent(node, who.clone(), None, Fate::Lost, member.last_seen);
                 }
                 self.tell(Fact::WaiterLost { who, silent }, out);
             }

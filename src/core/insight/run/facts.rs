@@ -148,7 +148,7 @@ pub(in crate::core::insight) struct LifeFacts {
     /// c10d: the longest time between two heartbeats of a node.
     pub(super) beat: Option<Duration>,
     /// Native: agents that have finished in a round that was given up then, and wait at its exit barrier.
-    pub(super) at_earlier_exit: BTreeMap<ConnId, String>,
+    pub(super) at_earlier_exit: BTreeMap<ConnId, AtExit>,
     /// A node that came to a round that was full for others, and asks for more nodes than they do.
     pub(in crate::core::insight) asks_for_more: Option<String>,
     /// c10d: agents of the static rendezvous that have the same run id. They and the nodes never meet.
@@ -187,6 +187,15 @@ pub(super) struct NativeAgent {
     pub(super) pid: Option<u32>,
 }
 
+/// A node that has finished in a round that was given up then, and waits at its exit barrier.
+#[derive(Debug)]
+pub(super) struct AtExit {
+    /// Its id.
+    pub(super) node: String,
+    /// For people.
+    pub(super) name: String,
+}
+
 /// What only a native run has.
 #[derive(Debug)]
 pub(in crate::core::insight) struct Native {
@@ -207,6 +216,8 @@ pub(in crate::core::insight) struct Native {
     pub(in crate::core::insight) missing: Vec<MissingNode>,
     /// Nodes of the last round that were told to join again, and have not yet.
     pub(in crate::core::insight) on_their_way: u32,
+    /// Others of them have finished, and wait at its exit barrier: they do not join again.
+    pub(in crate::core::insight) at_exit: u32,
     /// Nodes that have done their work, once there is one.
     pub(in crate::core::insight) exit: Option<ExitCounts>,
     /// Nodes without a place.

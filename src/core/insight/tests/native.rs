@@ -769,3 +769,63 @@ fn a_node_that_dies_in_a_closed_run_is_told_and_no_more_in_the_round() {
     native.pass(20);
     assert_eq!(native.lab.texts("node_died").len(), 1, "who leaves has not died");
 }
+
+#[test]
+fn what_has_finished_is_not_missing_and_its_round_needs_what_has_died() {
+    // One node of so many has finished, the last one has died, and those between join again.
+    let play = |names: &[&str], min: u32| {
+        let last = names.len() as u32 - 1;
+        let mut native = Native::of_all(names, &(0..=last).collect::<Vec<_>>());
+        native.nodes = (min, last + 1);
+        native.reach_exit(0);
+        native.pass(4);
+        native.cut(&format!("id{last}"));
+        native.pass(16);
+        for rank in 1..last {
+            let place = Some(RankInRound { round: 1, rank });
+            native
+                .join_as(&format!("id{rank}"), names[rank as usize], &address(rank), "2", place)
+                .expect("it joins");
+        }
+        native.pass(33);
+        native
+    };
+    for names in [&["a", "b"][..], &["a", "b", "c"]] {
+        let native = play(names, names.len() as u32);
+        let run = native.lab.run("job");
+        let missing: Vec<_> = run.missing.into_iter().filter_map(|node| node.name).collect();
+        assert_eq!((run.summary.nodes.missing, run.summary.nodes.gone), (Some(1), 1));
+        assert_eq!(missing, names[names.len() - 1..]);
+        let told = run.explanations.iter().find(|said| said.code == "nodes_missing").expect("it is told");
+        assert!(told.remedy.starts_with("look at the logs and events of what is gone"), "{}", told.remedy);
+    }
+    // Another comes for the one that has died.
+    let mut native = play(&["a", "b"], 2);
+    native.join_as("id9", "b", &address(1), "1", None).expect("it joins");
+    native.pass(33);
+    let run = native.lab.run("job");
+    assert_eq!((run.summary.nodes.missing, run.summary.nodes.gone), (Some(1), 0));
+    let told = run.explanations.iter().find(|said| said.code == "nodes_missing" && said.holds);
+    let told = told.expect("it is told");
+    assert!(told.text.contains("a has finished"), "{}", told.text);
+    assert!(told.remedy.starts_with("look why those that join again ended or failed"), "{}", told.remedy);
+}
+
+#[test]
+fn nodes_that_die_one_after_the_other_are_all_gone() {
+    let mut native = Native::of_all(&["a", "b", "c"], &[0, 1, 2]);
+    let gone = |native: &Native| {
+        let nodes = native.lab.run("job").summary.nodes;
+        (nodes.joined, nodes.gone, nodes.missing)
+    };
+    for node in ["id0", "id1", "id2"] {
+        native.cut(node);
+        native.pass(2);
+    }
+    native.pass(11);
+    assert_eq!(gone(&native), (0, 2, Some(3)), "nothing is heard of the third");
+    native.pass(5);
+    assert_eq!((native.lab.run("job").summary.state, gone(&native)), (RunState::Gone, (0, 3, Some(0))));
+    let names: Vec<_> = native.lab.run("job").participants.into_iter().map(|node| node.name).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+}
