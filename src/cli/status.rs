@@ -24,7 +24,7 @@ use self::text_writer::{TextWriter, clean};
 use super::flags::{AdminPort, Output};
 use super::units::duration;
 use super::{Outcome, UsageError, run_client, terminal};
-use crate::api::{Run, RunKind, RunList, RunSummary};
+use crate::api::{Run, RunKind, RunList, RunState, RunSummary};
 use crate::node::client::http::{self, AdminUrl};
 
 const AFTER_HELP: &str = "`#` is there, `x` is gone again, `.` is missing. On a terminal --watch redraws in place; \
@@ -195,7 +195,10 @@ fn has_more_to_tell(run: &RunSummary) -> bool {
     let missing = run.nodes.missing.is_some_and(|n| n > 0);
     let too_few_or_many = run.ranks.as_ref().is_some_and(|ranks| ranks.gone > 0) || run.nodes.redundant > 0;
     let is_told = run.explanation.is_some() || run.notes > 0 || run.exit.is_some();
-    !run.state.is_over() && (is_told || missing || ranks_missing || too_few_or_many)
+    // What lingers in a closed run may wait.
+    let holds = run.notes > 0 || run.explanation.as_ref().is_some_and(|told| told.holds);
+    let goes_on = !run.state.is_over() || run.state == RunState::Closed && holds;
+    goes_on && (is_told || missing || ranks_missing || too_few_or_many)
 }
 
 /// Everything about some of the runs.

@@ -143,12 +143,12 @@ fn at_exit(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     let is_out = |conn, left: &LeftNode| left.departure == Departure::Removed && !round.exit.contains(conn);
     let left = run.life().left.iter().filter(|(conn, left)| is_out(conn, left));
     let taken_out = left.map(|(_, left)| &left.heard);
-    let out = taken_out.clone().map(|heard| heard.who.clone());
     let dead = run.participants().filter(|node| node.is_dead()).map(TrackedNode::label);
     let reason = Reason::ExitBarrier {
         arrived: count(round.exit.len()),
         nodes: run.exit_size(),
-        running: Names::of(run.still_running().map(TrackedNode::label).chain(out)),
+        running: Names::of(run.still_running().map(TrackedNode::label)),
+        taken_out: Names::of(taken_out.clone().map(|heard| heard.who.clone())),
         dead: Names::of(dead.chain(died.clone().map(|died| died.who.clone()))),
         waited: Elapsed(now.since(since)),
     };

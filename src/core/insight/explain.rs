@@ -197,13 +197,21 @@ impl Look<'_> {
             }
         }
         for (port, (run, key), given_up) in due {
-            let GivenUp { waited, who, more, again, writer, missing, .. } = given_up;
+            let GivenUp { waited, who, more, again, writer, missing, reset, .. } = given_up;
+            let reset = reset.map(|reset| Elapsed(self.now.since(reset)));
             let shown = who.iter().map(|(_, gave_up)| gave_up.who.clone()).collect();
             let evidence = who.into_iter().map(|(_, gave_up)| gave_up);
             let who = Names { shown, more, range: None };
             let (about, writer) = (ShownKey(&key).to_string(), writer.unwrap_or_default());
-            let reason =
-                Reason::GaveUp { who, key: about.clone(), waited: Elapsed(waited), writer, missing, again };
+            let reason = Reason::GaveUp {
+                who,
+                key: about.clone(),
+                waited: Elapsed(waited),
+                writer,
+                missing,
+                reset,
+                again,
+            };
             let finding =
                 Finding::new(reason, about, given_up.at).seen(evidence).in_round(wanted(&key).round);
             self.fact(Held { store: Some(port), run, finding });
@@ -465,7 +473,7 @@ impl Look<'_> {
             let Some(other) = self.jobs.runs.values().find(is_other) else { continue };
             hold(
                 key,
-                ("rallypoint", run.participants().collect()),
+                ("rallypoint", run.participants().filter(|node| node.gone.is_none()).collect()),
                 (other.kind().name(), other.participants().collect()),
             );
         }

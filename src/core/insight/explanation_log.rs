@@ -122,6 +122,9 @@ impl ExplanationLog {
     ) {
         if let Some(entry) = self.entries.get_mut(&topic).filter(|entry| entry.until.is_none()) {
             entry.fresh = true;
+            if entry.said && reason.severity() > entry.reason.severity() {
+                entry.next = since;
+            }
             entry.reason = reason;
             entry.evidence = evidence;
             entry.subject = subject;
@@ -163,7 +166,8 @@ impl ExplanationLog {
             }
             if now >= entry.next {
                 entry.said = true;
-                if entry.reason.is_waiting() {
+                // What is only good to know does not press.
+                if entry.reason.is_waiting() && entry.reason.severity() > Severity::Info {
                     entry.next = now + entry.pause;
                     entry.pause = entry.pause.saturating_mul(2).min(Self::LONGEST_PAUSE);
                 } else {

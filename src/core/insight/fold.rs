@@ -385,12 +385,14 @@ impl Fold<'_> {
         let run = self.run_of(conn);
         let graph = self.jobs.graph(self.port, self.at);
         let missing = graph.as_ref().map(|graph| graph.missing_with(run.as_ref(), &key)).unwrap_or_default();
+        let reset = graph.as_ref().and_then(|graph| graph.reset_that_dropped(run.as_ref(), &key));
         let writer = graph.and_then(|graph| graph.writer_of(run.as_ref(), &key));
         let given_up = &mut self.jobs.store(self.port).given_up;
         if given_up.len() >= MOST {
             return;
         }
-        let new = GivenUp { at: self.at, waited, who: Vec::new(), more: 0, again: false, writer, missing };
+        let new =
+            GivenUp { at: self.at, waited, who: Vec::new(), more: 0, again: false, writer, missing, reset };
         let entry = given_up.entry((run, key)).or_insert(new);
         entry.waited = entry.waited.max(waited);
         if entry.who.iter().any(|(known, _)| *known == conn) {

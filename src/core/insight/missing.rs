@@ -34,13 +34,15 @@ pub(super) fn joined(run: &TrackedRun, plan: &Plan) -> u32 {
     run.joined().saturating_add(exit.map_or(0, |exit| exit.arrived))
 }
 
-/// How many are to come until there are as many as the run needs.
+/// How many are to come until there are as many as the run needs. Nodes that have finished and do not join again are not
+/// missing; but where the round cannot be complete for them, it needs another one.
 pub(super) fn to_come(run: &TrackedRun, plan: &Plan, expected: Expected) -> u32 {
-    let on_their_way = run.native().map_or(0, |native| native.on_their_way);
+    let (on_their_way, at_exit) = run.native().map_or((0, 0), |native| (native.on_their_way, native.at_exit));
     let not_again = count(run.not_again().count());
-    [joined(run, plan), run.waiting(), not_again, on_their_way]
+    let needed = [joined(run, plan), run.waiting(), not_again, on_their_way]
         .into_iter()
-        .fold(expected.min, u32::saturating_sub)
+        .fold(expected.min, u32::saturating_sub);
+    needed.saturating_sub(at_exit).max(needed.min(1))
 }
 
 /// How many are missing at least, as far as that is known: a static node shows that there are all with lower ranks.
@@ -92,7 +94,8 @@ fn announced_to_native(run: &TrackedRun, plan: &Plan, expected: Option<Expected>
     if run.state() != RunState::Joining || to_come == 0 {
         return Vec::new();
     }
-    let there: HashSet<&str> = run.nodes().iter().map(|node| node.name.as_str()).collect();
+    let there = run.nodes().iter().filter(|node| node.gone.is_none());
+    let there: HashSet<&str> = there.map(|node| node.name.as_str()).collect();
     let pods: Vec<_> = announced(plan, &there).take(to_come.saturating_add(1)).collect();
     if pods.len() == to_come { pods } else { Vec::new() }
 }

@@ -226,7 +226,7 @@ impl Insight {
         if let Some(run) = self.jobs.runs.get_mut(&RunKey::Native(run.clone())) {
             let told = run.since_completion(fact, at);
             let fact = told.as_ref().unwrap_or(fact);
-            let finding = Finding::new(Reason::Rendezvous(Said::of(fact)), fact.to_string(), at);
+            let finding = Finding::new(Reason::Rendezvous(run.said(fact, at)), fact.to_string(), at);
             run.found(finding.seen(run::shown_by(fact, at)));
         }
     }

@@ -19,6 +19,9 @@ pub use self::values::{Absence, Moment, Names, Numbered, Said, Unit, Whereabouts
 use crate::api::{Certainty, ExpectedFrom, RunKind, Severity};
 use crate::core::ids::Elapsed;
 
+/// Nodes that evaluate in the end may well let others wait at the exit barrier for less than this.
+const LONG_AT_EXIT: Duration = Duration::from_mins(2);
+
 /// The reason for what is seen.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "code", rename_all = "snake_case")]
@@ -270,6 +273,8 @@ pub enum Reason {
         writer: String,
         /// All ranks that had not come, if that is why.
         missing: Names,
+        /// How long ago an operator's reset of the store dropped it.
+        reset: Option<Elapsed>,
         /// They wait for it again.
         again: bool,
     },
@@ -278,7 +283,15 @@ pub enum Reason {
     /// The workers use a store of their own.
     WorkersElsewhere { address: String },
     /// Some nodes have finished and wait for the nodes that still train.
-    ExitBarrier { arrived: u32, nodes: Option<u32>, running: Names, dead: Names, waited: Elapsed },
+    ExitBarrier {
+        arrived: u32,
+        nodes: Option<u32>,
+        running: Names,
+        /// Others took them out of the round, and their agents are connected.
+        taken_out: Names,
+        dead: Names,
+        waited: Elapsed,
+    },
     /// Agents wait for the state of their rendezvous, which was dropped.
     StateDropped { run_id: String, waiters: usize, waited: Elapsed },
     /// A rank's watchdog reported a time-out.
@@ -447,7 +460,7 @@ impl Reason {
     }
 
     /// How much it matters.
-    pub const fn severity(&self) -> Severity {
+    pub fn severity(&self) -> Severity {
         match self {
             Self::RunStarted { .. }
             | Self::RoundComplete { .. }
@@ -480,9 +493,12 @@ impl Reason {
             | Self::ClosedUnfinished { .. }
             | Self::RunRestarted {}
             | Self::ForeignClient { .. }
-            | Self::ExitBarrier { .. }
             | Self::LinkAway { .. }
             | Self::UnreadableState { .. } => Severity::Warning,
+            Self::ExitBarrier { taken_out, dead, waited, .. } => {
+                let all_are_well = taken_out.is_empty() && dead.is_empty();
+                if all_are_well && waited.0 < LONG_AT_EXIT { Severity::Info } else { Severity::Warning }
+            }
             Self::Rendezvous(said) => said.severity,
             _ => Severity::Error,
         }

@@ -99,7 +99,8 @@ impl Documents<'_> {
         let found = found.filter(|run| kind.is_none_or(|kind| run.kind() == kind));
         let run = found.max_by_key(|run| (!run.state().is_over(), run.has_agents(), run.first_seen()))?;
         let plan = jobs.plan(run.key());
-        let watch = run.store().and_then(|port| jobs.stores.get(&port));
+        // Workers of a closed run wait where they met.
+        let watch = run.store().or(run.met_at()).and_then(|port| jobs.stores.get(&port));
         let name = jobs.name(run.key());
         let timeline = run.timeline().iter().map(|moment| TimelineEvent {
             at: epoch.unix(moment.at),

@@ -106,6 +106,8 @@ pub(super) struct GivenUp {
     pub(super) writer: Option<String>,
     /// The ranks that had not come then, if that was why.
     pub(super) missing: Names,
+    /// When an operator's reset dropped it.
+    pub(super) reset: Option<Timestamp>,
 }
 
 /// A process that connected and ended without telling who it is.

@@ -1,7 +1,8 @@
 //! Who could be in the round that forms and is not: nodes that were lost, that left, or that may not join.
 
-use super::Who;
 use super::reason::if_any;
+use super::{Label, Who};
+use crate::core::ids::Timestamp;
 
 /// Most of them that are remembered.
 const MOST: usize = 16;
@@ -20,12 +21,16 @@ pub enum Fate {
 /// A node that is not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Absent {
+    /// Its id.
+    pub node: Label,
     /// The node.
     pub who: Who,
     /// The rank that it had in the last round.
     pub rank: Option<u32>,
     /// Why it is not there.
     pub fate: Fate,
+    /// When it was heard of last.
+    pub heard: Timestamp,
 }
 
 /// All that are remembered.
@@ -34,12 +39,12 @@ pub(super) struct Absentees(Vec<Absent>);
 
 impl Absentees {
     /// Remembers one until a round is complete, or it comes again.
-    pub(super) fn note(&mut self, who: &Who, rank: Option<u32>, fate: Fate) {
-        if fate == Fate::Refused {
-            self.forget(|absent| absent.who == *who);
+    pub(super) fn note(&mut self, absent: Absent) {
+        if absent.fate == Fate::Refused {
+            self.forget(|other| other.who == absent.who);
         }
         if self.0.len() < MOST {
-            self.0.push(Absent { who: who.clone(), rank, fate });
+            self.0.push(absent);
         }
     }
 

@@ -129,11 +129,17 @@ impl Rendezvous {
             self.begin(Run::new(run.clone(), join.wanted.settle(&self.defaults), now));
         }
         self.make_memory(run, &join.node, now)?;
-        let (defaults, who) = (self.defaults, join.info.who());
+        let (defaults, who, node) = (self.defaults, join.info.who(), join.node.clone());
         let joined = self.with(run, |run, out| {
             run.join(join, &defaults, now, out).inspect_err(|why| {
                 if why.is_about_the_node() {
-                    run.absent.note(&who, None, Fate::Refused);
+                    run.absent.note(Absent {
+                        node,
+                        who: who.clone(),
+                        rank: None,
+                        fate: Fate::Refused,
+                        heard: now,
+                    });
                     run.tell(Fact::Refused { who, why: why.clone() }, out);
                 }
             })

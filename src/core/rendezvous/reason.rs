@@ -56,6 +56,11 @@ pub(super) fn if_any(title: &str, names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!("; {title}: {}", some_of(names)) }
 }
 
+fn not_heard_from(nodes: &[String], silent: Duration) -> String {
+    let were = if nodes.len() == 1 { "was" } else { "were" };
+    format!("{}, {were} not heard from for {}", some_of(nodes), Elapsed(silent))
+}
+
 /// That a round is over, and what its other nodes are to do.
 fn broken_text(round: u64, why: &Break, left: u32) -> String {
     match why {
@@ -232,7 +237,7 @@ impl RunRefusal {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Break {
     /// A node was silent for too long. Those that fell silent with it are told with it.
-    #[error("{}, {} not heard from for {}", some_of(.nodes), if .nodes.len() == 1 { "was" } else { "were" }, Elapsed(*.silent))]
+    #[error("{}", not_heard_from(.nodes, *.silent))]
     Lost {
         /// The nodes, with their ranks.
         nodes: Vec<String>,
@@ -411,6 +416,18 @@ pub enum Fact {
         /// The nodes that are left.
         others: Vec<String>,
     },
+    /// Nodes of a closed run's round were silent for too long.
+    #[error("round {round}: {}{}", not_heard_from(.nodes, *.silent), if_any("still in the round", .others))]
+    Lost {
+        /// The round.
+        round: u64,
+        /// The nodes, with their ranks.
+        nodes: Vec<String>,
+        /// How long all of them were silent.
+        silent: Duration,
+        /// The nodes that are left.
+        others: Vec<String>,
+    },
     /// The run was closed.
     #[error("closed by {by}")]
     Closed {
@@ -472,6 +489,7 @@ impl Fact {
                 Break::Unreported { .. } => "nodes_unreported",
                 Break::BeforeRestart { .. } => "round_broken",
             },
+            Self::Lost { .. } => "node_died",
             Self::Disconnected { .. } => "node_disconnected",
             Self::Silent { .. } => "node_silent",
             Self::WaiterLost { .. } => "node_died_joining",
@@ -509,7 +527,7 @@ impl Fact {
             Self::Broken { why: Break::RejoinedBesideSilent { .. }, .. } => {
                 "look at the node that is silent first: has its pod died, can it reach this server?"
             }
-            Self::Broken { .. } => "look at the pods' logs and events",
+            Self::Broken { .. } | Self::Lost { .. } => "look at the pods' logs and events",
             Self::Disconnected { nodes, .. } if nodes.len() > 1 => {
                 "look at the logs and events of those pods: they died, or are cut off from this server"
             }
@@ -547,7 +565,10 @@ impl Fact {
 
     /// Whether nodes are lost.
     pub const fn is_error(&self) -> bool {
-        matches!(self, Self::WaiterLost { .. } | Self::Broken { why: Break::Lost { .. }, .. })
+        matches!(
+            self,
+            Self::WaiterLost { .. } | Self::Lost { .. } | Self::Broken { why: Break::Lost { .. }, .. }
+        )
     }
 
     /// Whether a person should look at it.

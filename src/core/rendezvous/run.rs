@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::absent::{Absentees, Fate};
+use super::absent::{Absent, Absentees, Fate};
 use super::looks::look;
 use super::redundant::Redundant;
 use super::round::{Adoption, Forming};
@@ -574,7 +574,7 @@ impl Run {
             self.members.get(&node).filter(|member| member.cut && member.last_seen == at)?.label()
         });
         let mut nodes: Vec<String> = silent.collect();
-        if nodes.is_empty() || self.closed.is_some() {
+        if nodes.is_empty() {
             return;
         }
         nodes.sort_unstable();
@@ -594,7 +594,7 @@ impl Run {
         };
         let silences = || self.walk().filter_map(|(node, member)| Some((silence(member)?, node)));
         let late = self.terms.late_after();
-        if self.closed.is_some() || !silences().any(|(silence, _)| silence >= late) {
+        if !silences().any(|(silence, _)| silence >= late) {
             return;
         }
         let since = silences().map(|(silence, _)| silence).min().unwrap_or_default();
@@ -671,7 +671,7 @@ impl Run {
             match said.outcome {
                 Some(Outcome::Succeeded) => self.count_success(now, out),
                 outcome => {
-                    self.absent.note(&who, Some(rank), Fate::Left);
+                    self.note_absent(node, who.clone(), Some(rank), Fate::Left, now);
                     if self.closed.is_none() {
                         self.break_round(Break::Left { who, rank, why: said.why }, out);
                     } else if outcome == Some(Outcome::Failed) {
@@ -682,12 +682,16 @@ impl Run {
             }
         } else {
             if member.seat == Seat::Forming {
-                self.absent.note(&member.info.who(), None, Fate::Left);
+                self.note_absent(node, member.info.who(), None, Fate::Left, now);
             }
             out.push(Decision::Ended(self.id.clone(), node.clone()));
         }
         self.settle(now, out);
         true
+    }
+
+    fn note_absent(&mut self, node: &Label, who: Who, rank: Option<u32>, fate: Fate, heard: Timestamp) {
+        self.absent.note(Absent { node: node.clone(), who, rank, fate, heard });
     }
 
     /// A node of a round whose run is closed has failed, and leaves others alone.
@@ -770,12 +774,15 @@ impl Run {
                 .filter(|(_, member)| over(member).is_some_and(|at| at <= now))
                 .map(|(node, _)| node.clone())
                 .collect();
+            if self.closed.is_some() {
+                self.tell_lost(|member| over(member).is_some_and(|at| at <= now), now, out);
+            }
             for node in gone {
                 self.lose(&node, now, out);
             }
             self.tell_silent(now, out);
             let next = |member: &Member| {
-                let told = member.silence_told || member.cut || self.closed.is_some() || patience <= late;
+                let told = member.silence_told || member.cut || patience <= late;
                 let late = (!told && member.may_be_late()).then(|| member.last_seen + late);
                 late.or_else(|| over(member))
             };
@@ -794,15 +801,34 @@ impl Run {
         let Some(member) = self.vacate(node) else { return };
         let (who, silent) = (member.info.who(), now.since(member.last_seen));
         match member.seat {
-            Seat::InRound(rank) => self.absent.note(&who, Some(rank), Fate::Lost),
+            Seat::InRound(rank) => {
+                self.note_absent(node, who, Some(rank), Fate::Lost, member.last_seen);
+            }
             Seat::Forming | Seat::Redundant => {
                 if member.seat == Seat::Forming {
-                    self.absent.note(&who, None, Fate::Lost);
+                    self.note_absent(node, who.clone(), None, Fate::Lost, member.last_seen);
                 }
                 self.tell(Fact::WaiterLost { who, silent }, out);
             }
             Seat::Ended(_) => {}
         }
+    }
+
+    /// Nodes of a closed run are lost: nobody is told to join again for them. Those of which a restarted server has not
+    /// heard may have ended well meanwhile.
+    fn tell_lost(&self, is_lost: impl Fn(&Member) -> bool, now: Timestamp, out: &mut Vec<Decision>) {
+        let in_round = |(_, member): &(&Label, &Member)| matches!(member.seat, Seat::InRound(_));
+        let (lost, there): (Vec<_>, Vec<_>) =
+            self.walk().filter(in_round).map(|(_, member)| member).partition(|member| is_lost(member));
+        let lost = lost.into_iter().filter(|member| member.last_seen > member.joined);
+        let (mut nodes, silences): (Vec<String>, Vec<Duration>) =
+            lost.filter_map(|member| Some((member.label()?, now.since(member.last_seen)))).unzip();
+        let Some(silent) = silences.into_iter().min() else { return };
+        let there = there.into_iter().filter(|member| !member.cut);
+        let mut others: Vec<String> = there.map(|member| member.info.who().to_string()).collect();
+        nodes.sort_unstable();
+        others.sort_unstable();
+        self.tell(Fact::Lost { round: self.last_round, nodes, silent, others }, out);
     }
 
     /// The round is to be given up for a node that is lost, and for those that fell silent with it.

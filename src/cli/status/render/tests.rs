@@ -245,6 +245,8 @@ fn ranks_that_ended_and_spares_are_looked_up() {
     assert!(!looked_up(|_| {}));
     assert!(looked_up(|run| run.notes = 1));
     assert!(looked_up(|run| run.nodes.redundant = 1));
+    assert!(looked_up(|run| (run.state, run.notes) = (RunState::Closed, 1)));
+    assert!(!looked_up(|run| (run.state, run.notes) = (RunState::Gone, 1)));
     assert!(looked_up(|run| {
         run.ranks = Some(RankCounts { joined: 8, gone: 1, expected: Some(8), connected: 7 });
     }));

@@ -3,9 +3,9 @@
 use super::processes::Graph;
 use super::wanted::{BARRIER, ExpectedWriter, Wanted, wanted};
 use super::whereabouts::{OVERWRITTEN, RESET};
-use crate::core::ids::{ConnId, Elapsed, ShownKey};
+use crate::core::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use crate::core::insight::reason::{Names, Whereabouts};
-use crate::core::insight::run::{RunKey, TrackedNode, TrackedRun, World};
+use crate::core::insight::run::{RunKey, TrackedNode, TrackedRun, Withdrawn, World};
 
 /// One wait, followed to its root.
 #[derive(Debug, Clone)]
@@ -67,6 +67,26 @@ impl Graph<'_> {
             return None;
         }
         Self::writer(run.filter(|_| !wanted.is_of_another_round(run)), &wanted.writer)
+    }
+
+    /// When an operator's reset dropped what a node or a rank had written here.
+    pub(in crate::core::insight) fn reset_that_dropped(
+        &self,
+        run: Option<&RunKey>,
+        key: &[u8],
+    ) -> Option<Timestamp> {
+        let (run, wanted) = (self.runs.get(run?)?, wanted(key));
+        let is_it = match wanted.writer {
+            ExpectedWriter::Rank(rank) => match run.world().holder(rank)?.withdrawn {
+                Some(Withdrawn::Reset(_)) => true,
+                _ => Self::was_dropped(run, &wanted),
+            },
+            ExpectedWriter::Node(_) => {
+                !wanted.is_of_another_round(Some(run)) && Self::was_dropped(run, &wanted)
+            }
+            _ => false,
+        };
+        run.round().reset.filter(|_| is_it)
     }
 
     /// The ranks that have not come, if the one that must write `key` is one of them.

@@ -269,6 +269,10 @@ impl Reason {
             Self::GaveUp { again: true, .. } => {
                 "nothing, if the program means to poll; else look at the process that should write the key"
             }
+            Self::GaveUp { reset: Some(_), .. } => {
+                "what was written before the reset is gone, and is not written again by itself: restart all processes of the \
+                 job together"
+            }
             Self::GaveUp { .. } => {
                 "most programs end after that; look at the process that should have written the key. For longer waits set \
                  --rdzv-conf read_timeout (agents) or init_process_group's timeout (workers)"
@@ -279,10 +283,21 @@ impl Reason {
             Self::WorkersElsewhere { .. } => {
                 "to see their ranks, and to be free of rank 0's host, let the workers meet here: docs/launch-modes.md"
             }
-            Self::ExitBarrier { running, dead, .. } if running.is_empty() && !dead.is_empty() => for_each(
-                dead,
-                "look at the log of what died; the others wait for it up to 300 s and end then",
-                "look at the logs of what died; the others wait for them up to 300 s and end then",
+            Self::ExitBarrier { running, taken_out, dead, .. }
+                if running.is_empty() && taken_out.is_empty() && !dead.is_empty() =>
+            {
+                for_each(
+                    dead,
+                    "look at the log of what died; the others wait for it up to 300 s and end then",
+                    "look at the logs of what died; the others wait for them up to 300 s and end then",
+                )
+            }
+            Self::ExitBarrier { taken_out, .. } if !taken_out.is_empty() => for_each(
+                taken_out,
+                "look at the node that was taken out: is it frozen, overloaded, or cut off from this server? Agents wait for it \
+                 up to 300 s",
+                "look at the nodes that were taken out: are they frozen, overloaded, or cut off from this server? Agents wait \
+                 for them up to 300 s",
             ),
             Self::ExitBarrier { running, .. } if running.count() == 1 => {
                 "look at the node that has not finished; agents wait for it up to 300 s"

@@ -454,16 +454,18 @@ impl Reason {
                  had the run forgotten",
                 clients(*waiters)
             ),
-            Self::GaveUp { who, key, waited, writer, missing, again } => {
+            Self::GaveUp { who, key, waited, writer, missing, reset, again } => {
                 let again = match (*again, who.count()) {
                     (false, _) => "",
                     (true, 1) => " and tries again",
                     (true, _) => " and try again",
                 };
-                let writer = if writer.is_empty() {
-                    String::new()
-                } else {
-                    format!("; {writer} should have written it")
+                let writer = match reset {
+                    _ if writer.is_empty() => String::new(),
+                    Some(ago) => {
+                        format!("; {writer} had written it, and an operator reset the store {ago} ago")
+                    }
+                    None => format!("; {writer} should have written it"),
                 };
                 let missing =
                     if missing.count() > 1 { if_any("; missing: ", missing) } else { String::new() };
@@ -561,14 +563,15 @@ impl Reason {
                 let running = if_any("; still in the round: ", running);
                 format!("closed by {by} although {finished} finished: it failed or was stopped{running}")
             }
-            Self::ExitBarrier { arrived, nodes, running, dead, waited } => {
+            Self::ExitBarrier { arrived, nodes, running, taken_out, dead, waited } => {
                 let arrived_of = |nodes: u32| {
                     format!("{arrived} of {} {}", Unit::Node.count(nodes), has(*arrived as usize))
                 };
                 let have = nodes.map_or_else(|| have(*arrived as usize, "node", "nodes"), arrived_of);
                 let (running, dead) =
                     (if_any("; still running: ", running), if_any("; died, failed or stopped: ", dead));
-                format!("{have} finished and waited {waited} at the exit barrier{running}{dead}")
+                let taken_out = if_any("; taken out of the round: ", taken_out);
+                format!("{have} finished and waited {waited} at the exit barrier{running}{taken_out}{dead}")
             }
             _ => return None,
         })

@@ -131,6 +131,8 @@ pub(in crate::core::insight) struct LifeFacts {
     /// Nodes of the round before that are not there now.
     pub(in crate::core::insight) earlier: Vec<FormerNode>,
     pub(super) earlier_size: Option<u32>,
+    /// When the store of the round before was reset, if it was.
+    pub(super) earlier_reset: Option<Timestamp>,
     /// When the last complete round before this one was complete.
     pub(super) earlier_completed: Option<Timestamp>,
     /// Nodes that have left the state while their agent is still connected.
@@ -151,7 +153,7 @@ pub(in crate::core::insight) struct LifeFacts {
     /// c10d: the longest time between two heartbeats of a node.
     pub(super) beat: Option<Duration>,
     /// Native: agents that have finished in a round that was given up then, and wait at its exit barrier.
-    pub(super) at_earlier_exit: BTreeMap<ConnId, String>,
+    pub(super) at_earlier_exit: BTreeMap<ConnId, AtExit>,
     /// A node that came to a round that was full for others, and asks for more nodes than they do.
     pub(in crate::core::insight) asks_for_more: Option<String>,
     /// c10d: agents of the static rendezvous that have the same run id. They and the nodes never meet.
@@ -190,6 +192,15 @@ pub(super) struct NativeAgent {
     pub(super) pid: Option<u32>,
 }
 
+/// A node that has finished in a round that was given up then, and waits at its exit barrier.
+#[derive(Debug)]
+pub(super) struct AtExit {
+    /// Its id.
+    pub(super) node: String,
+    /// For people.
+    pub(super) name: String,
+}
+
 /// What only a native run has.
 #[derive(Debug)]
 pub(in crate::core::insight) struct Native {
@@ -210,6 +221,8 @@ pub(in crate::core::insight) struct Native {
     pub(in crate::core::insight) missing: Vec<MissingNode>,
     /// Nodes of the last round that were told to join again, and have not yet.
     pub(in crate::core::insight) on_their_way: u32,
+    /// Others of them have finished, and wait at its exit barrier: they do not join again.
+    pub(in crate::core::insight) at_exit: u32,
     /// Nodes that have done their work, once there is one.
     pub(in crate::core::insight) exit: Option<ExitCounts>,
     /// Nodes without a place.

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::facts::{Native, NativeAgent, Spare};
+use super::facts::{AtExit, Native, NativeAgent, Spare};
 use super::limits::{MISSING_SHOWN, MOST_NODES};
 use super::node::{Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
@@ -15,7 +15,7 @@ use crate::api::{ExitCounts, Expected, ExpectedFrom, MissingNode, RunState, Seen
 use crate::core::ids::{ConnId, Elapsed, Label, Timestamp, count};
 use crate::core::insight::reason::{Evidence, Finding, Names, Reason, Said, Unit};
 use crate::core::rendezvous::{
-    Absent, Break, Fact, Fate, NodeSnapshot, NodeState, RoundState, RunSnapshot, Who,
+    Absent, Break, Fact, Fate, NodeInfo, NodeSnapshot, NodeState, RoundState, RunSnapshot, Who,
 };
 
 impl TrackedRun {
@@ -23,6 +23,29 @@ impl TrackedRun {
     pub(in crate::core::insight) fn since_completion(&self, fact: &Fact, at: Timestamp) -> Option<Fact> {
         let Fact::Finished { nodes, .. } = *fact else { return None };
         Some(Fact::Finished { nodes, ran: at.since(self.round.completed?) })
+    }
+
+    /// What the rendezvous says of it. Workers that fail after a reset of their store may fail for that, unless all had met.
+    pub(in crate::core::insight) fn said(&self, fact: &Fact, at: Timestamp) -> Said {
+        let said = Said::of(fact);
+        let (round, remedy) = match fact {
+            Fact::Failed { round, .. } => (
+                *round,
+                "look at that node's log for the first error; what the ranks had written before the reset is gone: restart \
+                 all processes of the job together",
+            ),
+            Fact::Broken { round, why: Break::Rejoined { .. }, .. } => (
+                *round,
+                "look for the first error in the logs of all; what the ranks had written before the reset is gone, and the \
+                 next round has a store of its own",
+            ),
+            _ => return said,
+        };
+        let reset = if round == self.round.number { self.round.reset } else { self.life.earlier_reset };
+        let Some(reset) = reset.filter(|_| self.life.world.completed.is_none()) else { return said };
+        let ago = Elapsed(at.since(reset));
+        let text = format!("{}; an operator reset the store of its workers {ago} ago", said.text);
+        Said { text, remedy, ..said }
     }
 
     /// The native rendezvous shows it, with the port of its round's store.
@@ -46,7 +69,7 @@ impl TrackedRun {
         let round = round.max(1);
         if round != self.round.number {
             let at_exit = self.participants().filter(|node| node.finished && node.gone.is_none());
-            let at_exit: Vec<_> = at_exit.filter_map(|node| Some((node.conn?, node.told()))).collect();
+            let at_exit: Vec<_> = at_exit.filter_map(|node| Some((node.conn?, AtExit::of(node)))).collect();
             self.life.at_earlier_exit.extend(at_exit);
             self.life.nodes.iter_mut().for_each(|node| node.finished = false);
             self.begin_round(round);
@@ -77,6 +100,11 @@ impl TrackedRun {
             let before = self.native.as_ref().and_then(|native| native.expiring.as_ref());
             (before.map_or(now, |(since, _)| *since), missing)
         });
+        let on_their_way = || snapshot.nodes.iter().filter(|node| forms && is_on_its_way(node));
+        let finished: HashSet<&str> =
+            self.life.at_earlier_exit.values().map(|node| node.node.as_str()).collect();
+        let at_exit = count(on_their_way().filter(|node| finished.contains(node.node.as_str())).count());
+        let on_their_way = count(on_their_way().count());
         let met_at = store.or_else(|| self.native.as_ref()?.met_at);
         let (min, max) = (terms.min_nodes, terms.max_nodes);
         let needed = if min == max { min.to_string() } else { format!("{min} to {max}") };
@@ -91,14 +119,11 @@ impl TrackedRun {
             expected: Expected { min, max, source: ExpectedFrom::Join },
             store,
             met_at,
-            remedy: remedy(snapshot),
+            remedy: remedy(snapshot, at_exit),
             waits: (state == RunState::Joining).then(|| (waits, self.round.started.unwrap_or(now))),
             missing: missing(snapshot, forms),
-            on_their_way: if forms {
-                count(snapshot.nodes.iter().filter(|node| is_on_its_way(node)).count())
-            } else {
-                0
-            },
+            on_their_way: on_their_way.saturating_sub(at_exit),
+            at_exit,
             exit: (snapshot.succeeded > 0 && !forms)
                 .then_some(ExitCounts { arrived: snapshot.succeeded, expected: Some(snapshot.round_size) }),
             spares: spares(snapshot),
@@ -186,28 +211,41 @@ impl TrackedRun {
             });
         }
         self.tell_native_joins(&joined);
-        if !forms {
-            self.keep_gone(before, snapshot);
-        }
+        self.keep_gone(before, snapshot, &names);
     }
 
-    /// Nodes that have left the round without having done their work stay in it as dead ones.
-    fn keep_gone(&mut self, before: HashMap<String, TrackedNode>, snapshot: &RunSnapshot) {
-        let there: HashSet<&str> = snapshot.nodes.iter().map(|node| node.node.as_str()).collect();
-        let gone = before.into_iter().filter(|(id, _)| !there.contains(id.as_str())).map(|(_, node)| node);
-        let mut gone: Vec<TrackedNode> = gone.filter(TrackedNode::is_participant).collect();
-        gone.sort_by_key(|node| (node.rank, node.joined));
-        for node in gone {
-            let NodeId::Native { info, .. } = &node.id else { continue };
-            let is_it = |absent: &&Absent| {
-                absent.rank == node.rank && absent.who.name == info.name && absent.who.address == info.address
+    /// Nodes that have left the round without having done their work stay in it as dead ones, until the next is complete.
+    fn keep_gone(
+        &mut self,
+        mut before: HashMap<String, TrackedNode>,
+        snapshot: &RunSnapshot,
+        names: &SharedNames<'_>,
+    ) {
+        let is_gone = |absent: &&Absent| matches!(absent.fate, Fate::Lost | Fate::Left);
+        for Absent { node, who, rank, heard, .. } in snapshot.absent.iter().filter(is_gone) {
+            let was = before.remove(node.as_str());
+            let (name, address) = (who.name.clone(), who.address.clone());
+            let info = NodeInfo { name, address, role: None, local_world_size: None, torch_version: None };
+            let unseen = || TrackedNode {
+                id: NodeId::Native { node: node.clone(), info },
+                name: names.shown(&who.name, &who.address),
+                conn: None,
+                peer: None,
+                pid: None,
+                rank: *rank,
+                membership: Membership::Participant,
+                membership_since: *heard,
+                joined: *heard,
+                last_heartbeat: *heard,
+                stamp: 0,
+                gone: None,
+                finished: false,
+                asks_not_for: None,
+                has_no_agent: false,
             };
-            let at = match snapshot.absent.iter().find(is_it).map(|absent| absent.fate) {
-                Some(Fate::Lost) => node.last_heartbeat,
-                Some(Fate::Left) => snapshot.at,
-                Some(Fate::Refused) | None => continue,
-            };
-            self.life.nodes.push(TrackedNode { gone: node.gone.or(Some(at)), ..node });
+            let was = was.unwrap_or_else(unseen);
+            let (gone, membership) = (was.gone.or(Some(*heard)), Membership::Participant);
+            self.life.nodes.push(TrackedNode { gone, membership, rank: *rank, ..was });
         }
     }
 
@@ -283,7 +321,8 @@ impl TrackedRun {
 
     /// When the nodes that are there joined.
     fn native_joins(&self) -> impl Iterator<Item = Evidence> {
-        self.participants().map(|node| Evidence::by_name(Seen::Joined, node.told(), node.joined))
+        let there = self.participants().filter(|node| node.gone.is_none());
+        there.map(|node| Evidence::by_name(Seen::Joined, node.told(), node.joined))
     }
 
     /// The round that forms is to be given up soon.
@@ -309,7 +348,7 @@ impl TrackedRun {
             [] => String::new(),
             some => format!("; announced, and not there: {}", Names::of(some.iter().cloned())),
         };
-        let at_exit = Names::of(self.life.at_earlier_exit.values().cloned());
+        let at_exit = Names::of(self.life.at_earlier_exit.values().map(|node| node.name.clone()));
         let at_exit = match at_exit.count() {
             0 => String::new(),
             1 => format!("; {at_exit} has finished, and waits at the exit barrier of a round before"),
@@ -326,6 +365,12 @@ impl TrackedRun {
         Some(
             Finding::new(Reason::Rendezvous(said), format!("round {round}"), since).seen(self.native_joins()),
         )
+    }
+}
+
+impl AtExit {
+    fn of(node: &TrackedNode) -> Self {
+        Self { node: node.node_id(), name: node.told() }
     }
 }
 
@@ -360,6 +405,7 @@ pub(in crate::core::insight) fn shown_by(fact: &Fact, now: Timestamp) -> Vec<Evi
         }
         Fact::Disconnected { nodes, since, .. } => all(Seen::Closed, nodes, *since),
         Fact::Silent { nodes, since, .. }
+        | Fact::Lost { nodes, silent: since, .. }
         | Fact::Broken { why: Break::Lost { nodes, silent: since }, .. } => all(Seen::Heard, nodes, *since),
         Fact::Adopted { first, .. } => just(Seen::Heard, first),
         // What an operator or the server does, the time, and what a refused node asked for are in the words.
@@ -435,8 +481,9 @@ fn is_awaited_in_vain(node: &NodeSnapshot) -> bool {
     node.is_late && matches!(node.state, NodeState::InRound { .. } | NodeState::Waiting { .. })
 }
 
-/// What to do about a round that does not become complete.
-fn remedy(snapshot: &RunSnapshot) -> &'static str {
+/// What to do about a round that does not become complete, with so many of the last one at its exit barrier.
+fn remedy(snapshot: &RunSnapshot, at_exit: u32) -> &'static str {
+    let needed = snapshot.terms.min_nodes.saturating_sub(snapshot.waiting);
     let is = |fate: Fate| snapshot.absent.iter().any(|absent| absent.fate == fate);
     if is(Fate::Refused) {
         "look why that node was refused, and start it again with what the others have"
@@ -445,7 +492,10 @@ fn remedy(snapshot: &RunSnapshot) -> &'static str {
     } else if snapshot.nodes.iter().any(is_awaited_in_vain) {
         "look at what is not heard from: has it died, is it stopped, or cut off from this server? The round needs it, or a \
          replacement"
-    } else if snapshot.terms.min_nodes.saturating_sub(snapshot.waiting) > 1 {
+    } else if at_exit > 0 && needed <= at_exit {
+        "look why those that join again ended or failed: what has finished does not join again, and closes the run when it \
+         gives up at the exit barrier, after up to 300 s"
+    } else if needed > 1 {
         "look at the missing nodes' pods: are they scheduled, have their images come, do they reach this server?"
     } else {
         "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?"

@@ -1,7 +1,7 @@
 //! The fifteen things that go wrong, each with its healthy twin that stays silent.
 
 use super::lab::{Lab, PORT, gloo};
-use crate::api::{ExpectedFrom, NodeState, RunKind, RunState};
+use crate::api::{ExpectedFrom, NodeState, RunKind, RunState, Severity};
 use crate::core::insight::{Expectation, Settings};
 use crate::core::store::StaleKeyConfig;
 
@@ -817,6 +817,23 @@ fn case_14_the_exit_barrier() {
     assert!(
         run.waits.iter().all(|wait| wait.reason.as_deref() == Some("still running: node1 (node rank 1)"))
     );
+    // The last one may be evaluating: a note, until that takes long or it dies.
+    let severities = |lab: &Lab| {
+        let said = lab.said.iter().filter(|(_, said)| said.code == "exit_barrier");
+        said.map(|(at, said)| (at.round() as u32, said.severity)).collect::<Vec<_>>()
+    };
+    lab.pass(80.0);
+    assert_eq!(severities(&lab), [(131, Severity::Info)]);
+    lab.pass(10.0);
+    assert_eq!(severities(&lab)[1..], [(221, Severity::Warning)]);
+    let mut dies = Lab::expecting(2, 2);
+    dies.complete_run("job", 2);
+    dies.reach_exit(0, "job", false);
+    dies.pass(40.0);
+    dies.leave(1);
+    dies.pass(5.0);
+    let said: Vec<_> = severities(&dies).into_iter().map(|(_, severity)| severity).collect();
+    assert_eq!(said, [Severity::Info, Severity::Warning]);
 }
 
 #[test]

@@ -172,7 +172,14 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         Reason::StandsBy { spares: some(), max_nodes: m, unreported: 0, waited },
         Reason::StandsBy { spares: some(), max_nodes: m, unreported: m, waited },
         Reason::WaitsForRank { node: text(), holder: text(), waited },
-        Reason::ExitBarrier { arrived: n, nodes: None, running: names(0), dead: others(), waited },
+        Reason::ExitBarrier {
+            arrived: n,
+            nodes: None,
+            running: names(0),
+            taken_out: others(),
+            dead: others(),
+            waited,
+        },
     ];
     for world_size in [None, Some(m).filter(|_| some_of_many)] {
         all.push(Reason::RankLost { ranks: names(at_least_one), joined: n, world_size });
@@ -219,6 +226,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             arrived: n,
             nodes: Some(m),
             running: names(m - n),
+            taken_out: names(0),
             dead: names(0),
             waited,
         });
@@ -291,6 +299,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             waited,
             writer,
             missing: others(),
+            reset: Some(waited).filter(|_| !again && some_of_many),
             again,
         });
     }
@@ -316,6 +325,7 @@ fn facts(n: u32, m: u32) -> Vec<Fact> {
         Fact::WaiterLost { who: who(), silent: long },
         Fact::Disconnected { nodes: list(n.max(1)), since: long, patience: long },
         Fact::Silent { nodes: list(n.max(1)), since: long, patience: long },
+        Fact::Lost { round: 3, nodes: list(n.max(1)), silent: long, others: list(m) },
         Fact::Failed {
             round: 3,
             who: who(),

@@ -692,3 +692,140 @@ fn two_complete_jobs_may_have_one_id() {
     native.pass(10);
     assert_eq!(native.lab.texts("two_backends"), Vec::<&str>::new());
 }
+
+#[test]
+fn a_reset_is_the_cause_of_what_waits_gives_up_and_fails_in_a_native_run() {
+    let mut native = Native::of_all(&["a", "b"], &[0, 1]);
+    native.lab.worker(10, &address(0));
+    native.lab.publish(10, 0, 2);
+    native.lab.wait_for_rank(10, 1);
+    native.pass(2);
+    native.lab.reset();
+    native.pass(1);
+    native.lab.assert_said(
+        "addresses_dropped",
+        "job: an operator reset the store before all ranks had met: the address of rank 0 on host10 is gone",
+    );
+    native.lab.worker(11, &address(1));
+    native.lab.publish(11, 1, 2);
+    native.lab.wait_for_rank(11, 0);
+    native.pass(33);
+    let said = native.shown("rank_zero_slow");
+    assert!(
+        matches!(&said[..], [text] if text.contains("an operator reset the store while it was there")),
+        "{said:?}"
+    );
+    native.lab.cancel(11);
+    native.lab.leave(11);
+    native.close("node b");
+    native.leave("id1", failed());
+    native.pass(4);
+    let told = |code: &str, end: &str, remedy: &str| {
+        let said = native.lab.said.iter().find(|(_, said)| said.code == code);
+        let (_, said) = said.unwrap_or_else(|| panic!("{code} was not said"));
+        assert!(said.text.contains(end) && said.remedy.contains(remedy), "{said:?}");
+    };
+    let had = "; rank 0 on host10 had written it, and an operator reset the store 3";
+    told("gave_up", had, "restart all processes");
+    told("node_failed", "; an operator reset the store of its workers 3", "restart all processes");
+    // Where all had met, nothing that was dropped is needed.
+    let mut native = Native::of_all(&["a", "b"], &[0, 1]);
+    for rank in 0..2 {
+        native.lab.worker(10 + rank, &address(rank));
+        native.lab.publish(10 + rank, rank, 2);
+    }
+    native.pass(2);
+    native.lab.reset();
+    native.close("node b");
+    native.leave("id1", failed());
+    native.pass(4);
+    assert!(!native.lab.texts("node_failed")[0].contains("reset"));
+}
+
+#[test]
+fn a_node_that_dies_in_a_closed_run_is_told_and_no_more_in_the_round() {
+    let mut native = Native::of_all(&["a", "b", "c"], &[0, 1, 2]);
+    native.lab.worker(10, &address(0));
+    native.lab.publish(10, 0, 3);
+    native.lab.wait_for_rank(10, 2);
+    native.pass(1);
+    native.close("node c");
+    native.leave("id2", failed());
+    native.pass(5);
+    assert!(native.lab.texts("node_failed")[0].ends_with("still in the round: a (10.0.0.0), b (10.0.0.1)"));
+    native.cut("id1");
+    native.pass(4);
+    let text = "job: b (10.0.0.1), rank 1: the connection closed 3 s ago, and nothing has come since; given up after 15 s of \
+                silence";
+    native.lab.assert_said("node_disconnected", text);
+    native.pass(13);
+    let text =
+        "job round 1: b (10.0.0.1), rank 1, was not heard from for 16 s; still in the round: a (10.0.0.0)";
+    native.lab.assert_said("node_died", text);
+    let run = native.lab.run("job");
+    assert_eq!((run.summary.nodes.joined, run.summary.nodes.gone), (1, 2));
+    assert_eq!(run.waits.len(), 1, "what lingers in a closed run still waits");
+    native.leave("id0", failed());
+    native.pass(20);
+    assert_eq!(native.lab.texts("node_died").len(), 1, "who leaves has not died");
+}
+
+#[test]
+fn what_has_finished_is_not_missing_and_its_round_needs_what_has_died() {
+    // One node of so many has finished, the last one has died, and those between join again.
+    let play = |names: &[&str], min: u32| {
+        let last = names.len() as u32 - 1;
+        let mut native = Native::of_all(names, &(0..=last).collect::<Vec<_>>());
+        native.nodes = (min, last + 1);
+        native.reach_exit(0);
+        native.pass(4);
+        native.cut(&format!("id{last}"));
+        native.pass(16);
+        for rank in 1..last {
+            let place = Some(RankInRound { round: 1, rank });
+            native
+                .join_as(&format!("id{rank}"), names[rank as usize], &address(rank), "2", place)
+                .expect("it joins");
+        }
+        native.pass(33);
+        native
+    };
+    for names in [&["a", "b"][..], &["a", "b", "c"]] {
+        let native = play(names, names.len() as u32);
+        let run = native.lab.run("job");
+        let missing: Vec<_> = run.missing.into_iter().filter_map(|node| node.name).collect();
+        assert_eq!((run.summary.nodes.missing, run.summary.nodes.gone), (Some(1), 1));
+        assert_eq!(missing, names[names.len() - 1..]);
+        let told = run.explanations.iter().find(|said| said.code == "nodes_missing").expect("it is told");
+        assert!(told.remedy.starts_with("look at the logs and events of what is gone"), "{}", told.remedy);
+    }
+    // Another comes for the one that has died.
+    let mut native = play(&["a", "b"], 2);
+    native.join_as("id9", "b", &address(1), "1", None).expect("it joins");
+    native.pass(33);
+    let run = native.lab.run("job");
+    assert_eq!((run.summary.nodes.missing, run.summary.nodes.gone), (Some(1), 0));
+    let told = run.explanations.iter().find(|said| said.code == "nodes_missing" && said.holds);
+    let told = told.expect("it is told");
+    assert!(told.text.contains("a has finished"), "{}", told.text);
+    assert!(told.remedy.starts_with("look why those that join again ended or failed"), "{}", told.remedy);
+}
+
+#[test]
+fn nodes_that_die_one_after_the_other_are_all_gone() {
+    let mut native = Native::of_all(&["a", "b", "c"], &[0, 1, 2]);
+    let gone = |native: &Native| {
+        let nodes = native.lab.run("job").summary.nodes;
+        (nodes.joined, nodes.gone, nodes.missing)
+    };
+    for node in ["id0", "id1", "id2"] {
+        native.cut(node);
+        native.pass(2);
+    }
+    native.pass(11);
+    assert_eq!(gone(&native), (0, 2, Some(3)), "nothing is heard of the third");
+    native.pass(5);
+    assert_eq!((native.lab.run("job").summary.state, gone(&native)), (RunState::Gone, (0, 3, Some(0))));
+    let names: Vec<_> = native.lab.run("job").participants.into_iter().map(|node| node.name).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+}

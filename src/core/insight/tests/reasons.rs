@@ -380,9 +380,10 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 waited: secs(300.0),
                 writer: "rank 2".into(),
                 missing: Names::default(),
+                reset: None,
                 again: false,
             },
-            "A client cancelled its wait, which it does when its time-out has passed. All clients that gave up on one key are reported together.",
+            "A client cancelled its wait, which it does when its time-out has passed. All clients that gave up on one key are reported together. If an operator's reset of the store had dropped the key, that is told.",
         ),
         (
             Reason::ForeignClient {
@@ -403,10 +404,11 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 arrived: 3,
                 nodes: Some(4),
                 running: names(&[&node]),
+                taken_out: Names::default(),
                 dead: Names::default(),
-                waited: secs(31.0),
+                waited: secs(121.0),
             },
-            "Some agents have finished and wait for the others.",
+            "Some agents have finished and wait for the others. A note while it has lasted for less than two minutes and nobody is dead or was taken out of the round, as the others may well be evaluating.",
         ),
         (
             Reason::StateDropped { run_id: "train-llm".into(), waiters: 4, waited: secs(31.0) },
@@ -526,7 +528,7 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
                 then: vec!["train-llm-3 (10.0.0.4), rank 3".into()],
                 others: vec!["train-llm-0 (10.0.0.1)".into(), "train-llm-1 (10.0.0.2)".into()],
             },
-            "Native runs: a worker failed, and its agent closed the run and left. The first failure of a round is told, with those that followed within 2 s and the nodes that are still in it.",
+            "Native runs: a worker failed, and its agent closed the run and left. The first failure of a round is told, with those that followed within 2 s, the nodes that are still in it, and an operator's reset of the store before all ranks had met. Nodes that die after that are told as in an open run.",
         ),
         (
             Fact::Closed { by: "train-llm-0 (10.0.0.1): its workers have succeeded".into() },

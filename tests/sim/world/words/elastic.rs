@@ -184,6 +184,7 @@ impl RunOf<'_> {
             "exit_barrier" => {
                 self.were(number(facts, "arrived"), |_, it| it.has_finished, "so many have not arrived")?;
                 self.all(&names(facts, "running"), |_, it| it.is_alive, "is not there")?;
+                self.all(&names(facts, "taken_out"), |_, it| it.is_alive, "is not there")?;
                 self.all(&names(facts, "dead"), is_dead, "is alive")
             }
             "rank_zero_slow" if text(facts, "who").starts_with("rank ") => {

@@ -746,6 +746,7 @@ impl World for Truth {
                 let arrived = number(facts, "arrived");
                 any(&|m| m.round.exited == arrived && !m.round.done, "not so many")?;
                 self.all(at, &names(facts, "running"), |_, agent| agent.connected && !agent.finished)?;
+                self.all(at, &names(facts, "taken_out"), |_, agent| agent.connected && !agent.finished)?;
                 self.all(at, &names(facts, "dead"), |_, agent| !agent.connected && !agent.finished)
             }
             "waiting_for_node" | "rank_zero_slow" => {

@@ -445,6 +445,10 @@ impl World for Truth {
                 self.all(at, &before(": nothing has"), is_silent)
             }
             "node_died" => {
+                let (text, others) = text.split_once("; still in the round: ").unwrap_or((text, ""));
+                if !others.is_empty() {
+                    self.all(at, others, |_, agent| agent.phase == Phase::Runs || !agent.acts)?;
+                }
                 let (who, silence) = text.split_once(" not heard from for ").unwrap_or_default();
                 self.all(at, who, is_silent)?;
                 let silence = first_number(silence)? as f64;
@@ -539,9 +543,11 @@ impl World for Truth {
     }
 
     fn is_settled(&self, due: &Due) -> bool {
-        // Another with its name has come, or the run is over.
-        let is_it = |agent: &Agent| format!("h{}", agent.host) == due.name && agent.is_there();
-        self.now.closed || self.now.agents.iter().any(is_it)
+        // Another with its name has come, or the run was closed while it joined.
+        let is_it = |agent: &Agent| format!("h{}", agent.host) == due.name;
+        let is_settled =
+            |agent: &Agent| agent.is_there() || self.now.closed && matches!(agent.phase, Phase::Joins { .. });
+        self.now.agents.iter().any(|agent| is_it(agent) && is_settled(agent))
     }
 }
 
