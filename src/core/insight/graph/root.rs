@@ -5,7 +5,7 @@ use super::wanted::{BARRIER, ExpectedWriter, Wanted, wanted};
 use super::whereabouts::{OVERWRITTEN, RESET};
 use crate::core::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use crate::core::insight::reason::{Names, Whereabouts};
-use crate::core::insight::run::{RunKey, TrackedNode, TrackedRun, Withdrawn, World};
+use crate::core::insight::run::{RankInfo, RunKey, TrackedNode, TrackedRun, Withdrawn, World};
 
 /// One wait, followed to its root.
 #[derive(Debug, Clone)]
@@ -57,7 +57,8 @@ impl Graph<'_> {
         let (run, wanted) = (run.and_then(|run| self.runs.get(run)), wanted(key));
         // What it had written was dropped, or it has met with others.
         let has_written = |world: &World, rank: u32| {
-            world.goes_on().is_some() || world.holder(rank).is_some_and(|info| info.withdrawn.is_some())
+            let is_dropped = |info: &RankInfo| info.gone.is_none() && info.withdrawn.is_some();
+            world.goes_on().is_some() || world.holder(rank).is_some_and(is_dropped)
         };
         let is_none = |run: &TrackedRun| match wanted.writer {
             ExpectedWriter::Rank(rank) => run.world().is_disputed(rank) || has_written(run.world(), rank),

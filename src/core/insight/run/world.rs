@@ -433,7 +433,8 @@ impl World {
     /// The address of a live rank was dropped.
     pub(super) fn unpublish(&mut self, rank: u32, why: Withdrawn) {
         // Once all have met, no rank needs it.
-        if self.completed.is_none()
+        // And who is a stranger beside those who have met cannot meet with them anyway.
+        if self.met_at().is_none()
             && self.ranks.get(&rank).is_some_and(RankInfo::is_live)
             && let Some(info) = self.ranks.remove(&rank)
         {
@@ -505,8 +506,12 @@ impl World {
                 && let Some(rival) = self.rivals.remove(&rank)
             {
                 closed.who = with_pid(std::mem::take(&mut closed.who), closed.pid);
-                self.ranks.remove(&rank);
-                self.former.insert(rank, RankInfo { withdrawn: Some(Withdrawn::Overwritten), ..rival });
+                if self.met_before.is_some() {
+                    self.ranks.insert(rank, rival);
+                } else {
+                    self.ranks.remove(&rank);
+                    self.former.insert(rank, RankInfo { withdrawn: Some(Withdrawn::Overwritten), ..rival });
+                }
             }
             if let Some(closed) = of_this_meeting.filter(|_| !had_met && !is_cut_off)
                 && self.lost.len() < MOST_RANKS as usize
@@ -544,12 +549,29 @@ impl World {
     /// Those who came after all had met were strangers if they have left before them, and the next ranks if not.
     pub(super) fn settle(&mut self) {
         self.ended = self.ended.or_else(|| self.all_ended());
+        self.settle_size();
         let Some(met) = self.met_before else { return };
         let is_there = |ranks: &BTreeMap<u32, RankInfo>| ranks.values().any(RankInfo::is_live);
         match (is_there(&self.former), is_there(&self.ranks)) {
             (true, true) => {}
             (false, true) => self.met_before = None,
             (_, false) => self.return_to(met),
+        }
+    }
+
+    /// Ranks that disagreed on the world size may have left: when all who are there agree, that is the size.
+    fn settle_size(&mut self) {
+        if !self.differ.as_ref().is_some_and(|differ| differ.told && !differ.unless_gone) {
+            return;
+        }
+        let all = self.ranks.values().chain(self.former.values()).chain(self.rivals.values());
+        let mut sizes = all.filter(|info| info.is_live()).filter_map(|info| info.size);
+        if let Some(size) = sizes.next().filter(|size| sizes.all(|other| other == *size)) {
+            self.differ = None;
+            self.last_size = Some(size);
+            if self.size.is_none_or(|(_, from)| from == ExpectedFrom::GlooAddress) {
+                self.size = Some((size, ExpectedFrom::GlooAddress));
+            }
         }
     }
 

@@ -404,7 +404,10 @@ fn static_restarts() {
                 10.7,
                 "none: all 4 ranks have published their addresses in 47 ms; last: rank 0 on node2 (+47 ms)",
             ),
-            (13.6, "none round 1 started: node 0 at 10.77.0.12 is the first"),
+            (
+                13.6,
+                "none round 1 started: node 0 at 10.77.0.12 is the first; of the ranks before rank 1 on node2 ended first, 0.2 s earlier",
+            ),
             (15.4, "none round 1 complete: 2 nodes in 1.9 s; last: node 1 at 10.77.0.13 (+1.9 s)"),
             (
                 18.9,
@@ -427,7 +430,10 @@ fn a_static_restart_that_fails() {
                 6.6,
                 "none: all 4 ranks have published their addresses in 0.8 s; last: rank 1 on node2 (+0.8 s)",
             ),
-            (9.7, "none round 1 started: node 0 at 10.77.0.12 is the first"),
+            (
+                9.7,
+                "none round 1 started: node 0 at 10.77.0.12 is the first; of the ranks before rank 1 on node2 ended first, 0.2 s earlier",
+            ),
             (11.6, "none round 1 complete: 2 nodes in 2 s; last: node 1 at 10.77.0.13 (+2 s)"),
             (
                 15.3,

@@ -29,6 +29,8 @@ pub(super) enum Cause {
     Reset,
     /// A process does not take part in what others do.
     Elsewhere,
+    /// A process has met with others, and goes on without who waits for it.
+    Met,
     /// Two processes have one place.
     Twice,
     WorldSize,
@@ -99,7 +101,9 @@ impl Cause {
                 &["is it scheduled", "are they scheduled"],
                 None,
             ),
-            Self::Withdrawn => words(&["was dropped", "attempt before"], &["restart all"], &STARTS, seen),
+            Self::Withdrawn => {
+                words(&["was dropped", "attempt before", "has met"], &["restart all"], &STARTS, seen)
+            }
             Self::Reset => words(&["reset the store"], &["restart all"], &STARTS, seen),
             Self::Elsewhere => words(
                 &["not there", "ended:"],
@@ -113,6 +117,9 @@ impl Cause {
                 &STARTS,
                 eliminated,
             ),
+            Self::Met => {
+                words(&["has met with all ranks of its job before"], &["stop what came last"], &STARTS, seen)
+            }
             Self::Twice => words(&["two live processes", "two jobs"], &["its own"], &STARTS, seen),
             Self::WorldSize => words(&["disagree"], &["same WORLD_SIZE"], &STARTS, seen),
             Self::Nnodes => words(

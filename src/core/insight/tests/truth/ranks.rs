@@ -105,6 +105,8 @@ struct Moment {
     processes: Vec<Process>,
     /// The addresses that are in the store.
     there: BTreeSet<u32>,
+    /// Others have come after all of a job had met, while all of these were there.
+    beside: bool,
 }
 
 impl Moment {
@@ -221,13 +223,19 @@ impl Truth {
         let at = self.seconds();
         let process = &mut self.now.processes[n];
         (process.connected, process.ended) = (false, at);
-        if process.published {
+        let is_stranger = process.met.is_infinite();
+        if process.published && !(is_stranger && self.now.beside) {
+            let process = &self.now.processes[n];
             let (cause, name, or) = (Cause::Dead, process.label(), ["all_left", "run_ended"].as_slice());
             self.due.push(Due { at, cause, name, or });
         }
         if self.now.live().next().is_none() {
             self.empty = self.seconds();
         }
+        let (met, others): (Vec<_>, Vec<_>) =
+            self.now.live().filter(|process| process.published).partition(|process| process.met.is_finite());
+        let both_are_there = !met.is_empty() && !others.is_empty();
+        self.now.beside &= both_are_there;
     }
 
     /// Whether somebody has gone on.
@@ -276,6 +284,7 @@ impl Truth {
     /// A process is about to publish, and others are there that it contradicts.
     fn expect_conflicts(&mut self, n: usize) {
         let (at, new) = (self.seconds(), self.now.processes[n].clone());
+        self.now.beside |= self.now.goes_on();
         let is_there = self.lab.has(&key(new.rank));
         let mut others = self.now.processes.iter().filter(|other| other.is_rank());
         if is_there && others.clone().any(|other| other.rank == new.rank) {
@@ -337,6 +346,15 @@ impl Truth {
         let mut causes = Vec::new();
         for process in &stuck {
             if process.next < process.world {
+                if self.now.beside {
+                    let of_job = |p: &&Process| p.rank == process.next && p.met.is_finite();
+                    if self.now.live().any(|p| of_job(&p)) {
+                        let holders = self.now.live().filter(|p| p.published && p.rank == process.next);
+                        let names: Vec<String> = holders.map(Process::label).collect();
+                        causes.push((Cause::Met, names.join("|")));
+                    }
+                    continue;
+                }
                 causes.extend(self.causes_of(process.next));
                 let others = (0..self.agreed().unwrap_or_default()).filter(|rank| !self.now.has(*rank));
                 // Who is silent is said where that may be the one that is waited for.
@@ -345,7 +363,9 @@ impl Truth {
                 continue;
             }
             let Some((key, _)) = &process.asks else { continue };
+            let is_of_job = |other: &Process| !self.now.beside || other.met.is_finite();
             let others = self.now.live().filter(|other| other.is_rank() && !other.asks_for(key));
+            let others = others.filter(|other| is_of_job(other));
             let is_last = |other: &&Process| {
                 let claims = |p: &&Process| p.published && p.rank == other.rank;
                 !self.now.processes.iter().filter(claims).any(|p| p.came > other.came)
@@ -587,7 +607,7 @@ impl World for Truth {
                 for rank in &ranks {
                     self.all(at, std::slice::from_ref(rank), |_, process| process.connected)?;
                 }
-                any(&|m| !m.goes_on(), "the others have met without it")?;
+                any(&|m| !m.beside, "the others have met without it")?;
                 any(
                     &|m| [m.ranks().len(), m.last_of_ranks().len()].contains(&joined),
                     "not so many are there",
@@ -669,7 +689,7 @@ impl World for Truth {
                         |m: &Moment| m.processes.iter().any(|p| p.published && Some(p.world) <= rank);
                     // It had written it before.
                     let had_written = |m: &Moment| rank.is_some_and(|rank| m.has(rank));
-                    let is_none = |m: &Moment| beyond(m) || had_written(m);
+                    let is_none = |m: &Moment| beyond(m) || had_written(m) || m.beside;
                     return any(&is_none, "all counted on it");
                 }
                 let of = match self.called(text(facts, "writer"))? {
@@ -688,7 +708,8 @@ impl World for Truth {
         let (moment, state) = (&self.now, run.summary.state);
         let is_it = |m: &Moment| m.live().next().is_none() == state.is_over();
         yes(self.past.any(self.seconds(), is_it), &format!("its state is {state:?}"))?;
-        let goes_on = moment.goes_on();
+        let have_all_met = || moment.live().all(|process| !process.published || process.met.is_finite());
+        let goes_on = moment.goes_on() && (moment.beside || have_all_met());
         yes(!goes_on || state == RunState::Running, &format!("all have met and go on: {state:?}"))?;
         let ranks = run.summary.ranks.as_ref();
         let connected = ranks.map_or(0, |ranks| ranks.connected as usize);
@@ -702,13 +723,15 @@ impl World for Truth {
         agree(&self.lab, &run)?;
         let fits = |process: &&Process| expected.is_none_or(|expected| process.world == expected);
         let fits = |rank: &u32| moment.live().filter(fits).any(|p| p.is_rank() && p.rank == *rank);
+        // Of two that claimed a rank the first may be there still, as one of those who have met.
+        let most = moment.ranks().iter().filter(|rank| fits(rank)).count();
         let ranks: Vec<u32> = moment.last_of_ranks().into_iter().filter(fits).collect();
         // Those whose addresses were dropped may have to come again.
         let is_there = |rank: &&u32| moment.there.contains(rank) && !moment.live().any(|p| p.frozen);
         let published = ranks.iter().filter(is_there).count();
         let ranks = ranks.len();
         yes(
-            published <= there && there <= ranks || ranks == 0,
+            published <= there && there <= most || ranks == 0,
             &format!("{there} ranks are there, and not {ranks}"),
         )?;
         for (cause, name) in self.causes() {
