@@ -112,7 +112,8 @@ impl Look<'_> {
                     text: moment.text,
                 }));
             }
-            for finding in findings {
+            for mut finding in findings {
+                self.jobs.links.account_for(&mut finding);
                 // A node that is refused may come again and again.
                 let code = finding.reason.code();
                 if code == "join_refused" && self.told.log.shows(&key, code, &finding.about) {

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 pub use self::awaited::Awaited;
 pub(super) use self::evidence::{Evidence, Finding};
-pub use self::values::{Absence, Moment, Names, Numbered, Said, Unit, Whereabouts};
+pub use self::values::{Absence, Moment, Names, Numbered, Said, Silence, Unit, Whereabouts};
 use crate::api::{Certainty, ExpectedFrom, RunKind, Severity};
 use crate::core::ids::Elapsed;
 
@@ -91,8 +91,8 @@ pub enum Reason {
     },
     /// The links of relays were away for too long, and their clients are gone.
     LinkLost { links: Names, clients: usize, grace: Elapsed },
-    /// Nodes whose connections are open stopped sending heartbeats, and another node took them out of the round.
-    NodeRemoved { nodes: Names, by: String, silent: Elapsed, left: u32, joining: bool },
+    /// Another node took nodes out of the round of which no heartbeat came, though their connections had not closed.
+    NodeRemoved { nodes: Names, by: String, silent: Elapsed, why: Silence, left: u32, joining: bool },
     /// Nodes whose connections are open have stopped sending heartbeats.
     NoHeartbeat {
         nodes: Names,

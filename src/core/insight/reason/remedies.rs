@@ -2,7 +2,7 @@
 
 use super::Reason;
 use super::awaited::{LINK_AWAY, SAME_WORLD_SIZE, Writer};
-use super::values::{Absence, for_each};
+use super::values::{Absence, Silence, for_each};
 use crate::api::RunKind;
 
 impl Reason {
@@ -156,6 +156,13 @@ impl Reason {
                  when more heartbeats are missing",
                 "look at those nodes: are they frozen, overloaded, or cut off from this server? The others take them out of the \
                  round when more heartbeats are missing",
+            ),
+            Self::NodeRemoved { nodes, why: Silence::LinkAway { .. }, .. } => for_each(
+                nodes,
+                "look at the network between that node and this server, and at the log of its relay; when the link is back, the \
+                 node has to join again, and what waits for its ranks hangs until its time-out",
+                "look at the network between those nodes and this server, and at the logs of their relays; when the links are \
+                 back, the nodes have to join again, and what waits for their ranks hangs until its time-out",
             ),
             Self::NodeRemoved { nodes, joining: true, .. } => for_each(
                 nodes,

@@ -146,6 +146,19 @@ impl Display for Absence {
     }
 }
 
+/// Why nothing came of nodes that another one took out of their round.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "is")]
+pub enum Silence {
+    /// That is not known: their connections are open.
+    Connected,
+    /// The links of relays on their hosts are away.
+    LinkAway {
+        /// The relays' names.
+        links: Names,
+    },
+}
+
 /// What a process does for which others wait.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "is")]

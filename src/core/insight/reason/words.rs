@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::Reason;
-use super::values::{Names, Unit};
+use super::values::{Names, Silence, Unit};
 use crate::api::ExpectedFrom;
 use crate::core::ids::{Elapsed, counted};
 
@@ -332,16 +332,21 @@ impl Reason {
                     counted(*clients, "client is", "clients are")
                 )
             }
-            Self::NodeRemoved { nodes, by, silent, left, .. } => {
+            Self::NodeRemoved { nodes, by, silent, why, left, .. } => {
                 let (have, their, them) = match nodes.count() {
                     1 => ("has", "its connection is open", "it"),
                     _ => ("have", "their connections are open", "them"),
                 };
+                let why = match why {
+                    Silence::Connected => format!("sent no heartbeat for {silent}, though {their}"),
+                    Silence::LinkAway { links } => format!(
+                        "sent no heartbeat for {silent}, as {} of {links} {} away",
+                        the_link(links),
+                        are(links.count())
+                    ),
+                };
                 let left = if *left == 0 { "no node".to_owned() } else { Unit::Node.count(*left) };
-                format!(
-                    "{nodes} {have} sent no heartbeat for {silent}, though {their}: {by} took {them} out of the round; \
-                     {left} left"
-                )
+                format!("{nodes} {have} {why}: {by} took {them} out of the round; {left} left")
             }
             Self::NoHeartbeat { nodes, silent, others } => {
                 let (have, their) = match nodes.count() {

@@ -12,7 +12,7 @@ use crate::api::{Expected, Seen};
 use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
 use crate::core::insight::expect::Plan;
 use crate::core::insight::missing::missing;
-use crate::core::insight::reason::{Evidence, Finding, Names, Reason, Unit};
+use crate::core::insight::reason::{Evidence, Finding, Names, Reason, Silence, Unit};
 use crate::core::protocol::rendezvous_state::{Node as Desc, RendezvousState, UtcMicros};
 
 impl FormerNode {
@@ -269,7 +269,8 @@ impl TrackedRun {
         let about = nodes.to_string();
         let heard_of = removed.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
         let evidence: Vec<_> = heard_of.chain([self.wrote_state(&writer.who, writer, now)]).collect();
-        let reason = Reason::NodeRemoved { nodes, by, silent: Elapsed(now.since(heard)), left, joining };
+        let silent = Elapsed(now.since(heard));
+        let reason = Reason::NodeRemoved { nodes, by, silent, why: Silence::Connected, left, joining };
         self.found(Finding::new(reason, about, now).seen(evidence));
     }
 

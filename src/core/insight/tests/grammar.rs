@@ -8,7 +8,7 @@ use crate::core::ids::{Elapsed, Label, Timestamp};
 use crate::core::insight::epoch::Epoch;
 use crate::core::insight::explanation_log::{ExplanationLog, Subject, Topic};
 use crate::core::insight::reason::{Finding, Names, Reason, Said};
-use crate::core::insight::{Absence, Awaited, Moment, Unit, Whereabouts};
+use crate::core::insight::{Absence, Awaited, Moment, Silence, Unit, Whereabouts};
 use crate::core::rendezvous::{Break, Difference, Fact, RunRefusal, Who};
 
 const SIZES: [u32; 5] = [0, 1, 2, 9, 100];
@@ -75,6 +75,10 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         let (group, left_over) = (n, names(m));
         Reason::LeftOver { group, left_over, staying, redundant, fewer, waited }
     };
+    let removed = |why, joining| {
+        let (nodes, by) = (names(n), "a".to_owned());
+        Reason::NodeRemoved { nodes, by, silent: waited, why, left: m, joining }
+    };
     let mut all = vec![
         Reason::RunStarted { who: text(), expected: Some(at_least_one), from: Some(from) },
         Reason::RunStarted { who: text(), expected: None, from: None },
@@ -114,8 +118,9 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         Reason::NodeDied { nodes: some(), left: m, moment: Moment::RanksComplete, backend: RunKind::C10d },
         Reason::NodeDied { nodes: some(), left: m, moment: Moment::RanksComing, backend: RunKind::Static },
         Reason::NodeCutOff { nodes: some(), links: others(), left: n },
-        Reason::NodeRemoved { nodes: some(), by: text(), silent: waited, left: m, joining: false },
-        Reason::NodeRemoved { nodes: some(), by: text(), silent: waited, left: m, joining: true },
+        removed(Silence::Connected, false),
+        removed(Silence::Connected, true),
+        removed(Silence::LinkAway { links: names(at_least_one) }, true),
         Reason::NoHeartbeat { nodes: some(), silent: waited, others: true },
         Reason::NoHeartbeat { nodes: some(), silent: waited, others: false },
         Reason::BarrierWaits {

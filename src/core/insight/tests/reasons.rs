@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::api::{Certainty, ExpectedFrom, RunKind, Severity};
 use crate::core::ids::Elapsed;
-use crate::core::insight::{Absence, Awaited, Moment, Names, Reason, Said, Unit, Whereabouts};
+use crate::core::insight::{Absence, Awaited, Moment, Names, Reason, Said, Silence, Unit, Whereabouts};
 
 fn names(names: &[&str]) -> Names {
     Names::of(names.iter().map(|name| (*name).to_owned()))
@@ -117,10 +117,11 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 nodes: names(&["train-llm-2 (node rank 2)"]),
                 by: "train-llm-0 (node rank 0)".into(),
                 silent: secs(15.0),
+                why: Silence::Connected,
                 left: 2,
                 joining: false,
             },
-            "A torchrun agent is connected, but its heartbeats have stopped for 15 s (`keep_alive_interval` and its maximum), and another agent took it out of the round. Nobody is told to restart.",
+            "A torchrun agent is connected, but its heartbeats have stopped for 15 s (`keep_alive_interval` and its maximum), and another agent took it out of the round. Nobody is told to restart. If the link of a relay at its address is away, that is named as the cause.",
         ),
         (
             Reason::NoHeartbeat {
