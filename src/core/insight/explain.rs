@@ -428,7 +428,7 @@ impl Look<'_> {
         };
         for (key, run) in &self.jobs.runs {
             let strangers: Vec<_> = run.life().strangers.iter().collect();
-            let nodes: Vec<_> = run.participants().filter(|node| node.gone.is_none()).collect();
+            let nodes: Vec<_> = run.participants().filter(|node| node.is_there()).collect();
             if !strangers.is_empty() && !nodes.is_empty() && !run.state().is_over() {
                 hold(key, ("static", strangers), ("c10d", nodes));
             }

@@ -265,7 +265,15 @@ pub enum Reason {
     /// The workers use a store of their own.
     WorkersElsewhere { address: String },
     /// Some nodes have finished and wait for the nodes that still train.
-    ExitBarrier { arrived: u32, nodes: Option<u32>, running: Names, dead: Names, waited: Elapsed },
+    ExitBarrier {
+        arrived: u32,
+        nodes: Option<u32>,
+        running: Names,
+        dead: Names,
+        /// Those that were connected to the last server, and have not come back to this one.
+        not_back: Names,
+        waited: Elapsed,
+    },
     /// Agents wait for the state of their rendezvous, which was dropped.
     StateDropped { run_id: String, waiters: usize, waited: Elapsed },
     /// A rank's watchdog reported a time-out.

@@ -194,7 +194,7 @@ impl Graph<'_> {
                     && self.links.back_for(ip, self.now).is_none_or(|since| since >= late)
             })
         };
-        let there = || run.participants().filter(|node| node.gone.is_none() && !node.finished);
+        let there = || run.participants().filter(|node| node.is_there() && !node.finished);
         if self.now.since(self.awake_since) < late {
             return None;
         }

@@ -164,6 +164,13 @@ impl Reason {
                 "look at the network between those nodes and this server, and at the logs of their relays; when the links are \
                  back, the nodes have to join again, and what waits for their ranks hangs until its time-out",
             ),
+            Self::NodeRemoved { nodes, why: Silence::NotBack, .. } => for_each(
+                nodes,
+                "look at the log of that node: an agent that is connected without a relay fails when the server is restarted; what \
+                 waits for its ranks hangs until its time-out",
+                "look at the logs of those nodes: agents that are connected without a relay fail when the server is restarted; \
+                 what waits for their ranks hangs until its time-out",
+            ),
             Self::NodeRemoved { nodes, joining: true, .. } => for_each(
                 nodes,
                 "look at that node: is it frozen, overloaded, or cut off from this server? The round needs it or a \
@@ -292,6 +299,15 @@ impl Reason {
                 "look at the log of what died; the others wait for it up to 300 s and end then",
                 "look at the logs of what died; the others wait for them up to 300 s and end then",
             ),
+            Self::ExitBarrier { running, not_back, .. } if running.is_empty() && !not_back.is_empty() => {
+                for_each(
+                    not_back,
+                    "look at the log of the node that is not back: an agent that is connected without a relay fails when the server \
+                 is restarted; the others wait for it up to 300 s and end then",
+                    "look at the logs of the nodes that are not back: agents that are connected without a relay fail when the server \
+                 is restarted; the others wait for them up to 300 s and end then",
+                )
+            }
             Self::ExitBarrier { running, .. } if running.count() == 1 => {
                 "look at the node that has not finished; agents wait for it up to 300 s"
             }

@@ -157,6 +157,8 @@ pub enum Silence {
         /// The relays' names.
         links: Names,
     },
+    /// They were connected to the last server, and have not come back to this one.
+    NotBack,
 }
 
 /// What a process does for which others wait.

@@ -338,6 +338,7 @@ impl Reason {
                     _ => ("have", "their connections are open", "them"),
                 };
                 let why = match why {
+                    Silence::NotBack => format!("not come back since the server was restarted {silent} ago"),
                     Silence::Connected => format!("sent no heartbeat for {silent}, though {their}"),
                     Silence::LinkAway { links } => format!(
                         "sent no heartbeat for {silent}, as {} of {links} {} away",
@@ -554,14 +555,15 @@ impl Reason {
                 let running = if_any("; still in the round: ", running);
                 format!("closed by {by} although {finished} finished: it failed or was stopped{running}")
             }
-            Self::ExitBarrier { arrived, nodes, running, dead, waited } => {
+            Self::ExitBarrier { arrived, nodes, running, dead, not_back, waited } => {
                 let arrived_of = |nodes: u32| {
                     format!("{arrived} of {} {}", Unit::Node.count(nodes), has(*arrived as usize))
                 };
                 let have = nodes.map_or_else(|| have(*arrived as usize, "node", "nodes"), arrived_of);
                 let (running, dead) =
                     (if_any("; still running: ", running), if_any("; died, failed or stopped: ", dead));
-                format!("{have} finished and waited {waited} at the exit barrier{running}{dead}")
+                let not_back = if_any("; not back since the server was restarted: ", not_back);
+                format!("{have} finished and waited {waited} at the exit barrier{running}{dead}{not_back}")
             }
             _ => return None,
         })

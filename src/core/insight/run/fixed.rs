@@ -257,6 +257,6 @@ fn static_node(
         gone: None,
         finished: false,
         asks_not_for: None,
-        has_no_agent: false,
+        not_back: false,
     }
 }

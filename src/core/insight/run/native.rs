@@ -182,7 +182,7 @@ impl TrackedRun {
                 gone: None,
                 finished: had_finished || agent.is_some_and(|agent| self.round.exit.contains(&agent.conn)),
                 asks_not_for: None,
-                has_no_agent: false,
+                not_back: false,
             });
         }
         self.tell_native_joins(&joined);

@@ -176,7 +176,15 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         Reason::StandsBy { spares: some(), max_nodes: m, unreported: 0, waited },
         Reason::StandsBy { spares: some(), max_nodes: m, unreported: m, waited },
         Reason::WaitsForRank { node: text(), holder: text(), waited },
-        Reason::ExitBarrier { arrived: n, nodes: None, running: names(0), dead: others(), waited },
+        Reason::ExitBarrier {
+            arrived: n,
+            nodes: None,
+            running: names(0),
+            dead: others(),
+            not_back: others(),
+            waited,
+        },
+        removed(Silence::NotBack, false),
     ];
     for world_size in [None, Some(m).filter(|_| some_of_many)] {
         all.push(Reason::RankLost { ranks: names(at_least_one), joined: n, world_size });
@@ -224,6 +232,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             nodes: Some(m),
             running: names(m - n),
             dead: names(0),
+            not_back: names(0),
             waited,
         });
         for (missing, gone) in [(0, 0), (1, 0), (m - n, 0), (0, 1), (0, m - n)] {

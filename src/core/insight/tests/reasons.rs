@@ -121,7 +121,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 left: 2,
                 joining: false,
             },
-            "A torchrun agent is connected, but its heartbeats have stopped for 15 s (`keep_alive_interval` and its maximum), and another agent took it out of the round. Nobody is told to restart. If the link of a relay at its address is away, that is named as the cause.",
+            "A torchrun agent is connected, but its heartbeats have stopped for 15 s (`keep_alive_interval` and its maximum), and another agent took it out of the round. Nobody is told to restart. If the link of a relay at its address is away, that is named as the cause. So it is where a node was connected directly to a server that was restarted, and has not come back.",
         ),
         (
             Reason::NoHeartbeat {
@@ -404,6 +404,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 nodes: Some(4),
                 running: names(&[&node]),
                 dead: Names::default(),
+                not_back: Names::default(),
                 waited: secs(31.0),
             },
             "Some agents have finished and wait for the others.",
