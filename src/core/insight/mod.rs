@@ -48,7 +48,9 @@ use crate::core::store::{Observed, WaitView};
 pub use self::expect::Expectation;
 pub use self::links::{AwayLink, LostLink};
 pub use self::pasts::PastRow;
-pub use self::reason::{Absence, Awaited, Moment, Names, Numbered, Reason, Said, Silence, Unit, Whereabouts};
+pub use self::reason::{
+    Absence, Arrival, Awaited, Moment, Names, Numbered, Reason, Said, Silence, Unit, Whereabouts,
+};
 pub use self::run::Past;
 pub use self::show::RunFigures;
 pub use self::told::Change;

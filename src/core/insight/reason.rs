@@ -15,7 +15,7 @@ use serde::Serialize;
 
 pub use self::awaited::Awaited;
 pub(super) use self::evidence::{Evidence, Finding};
-pub use self::values::{Absence, Moment, Names, Numbered, Said, Silence, Unit, Whereabouts};
+pub use self::values::{Absence, Arrival, Moment, Names, Numbered, Said, Silence, Unit, Whereabouts};
 use crate::api::{Certainty, ExpectedFrom, RunKind, Severity};
 use crate::core::ids::Elapsed;
 
@@ -69,8 +69,16 @@ pub enum Reason {
         asks_for_other: Option<String>,
         waited: Elapsed,
     },
-    /// A node that was missing has come.
-    NodeCameLate { node: String, nodes: usize, after: Elapsed, joined: u32, expected: Option<u32> },
+    /// Nodes that were missing have come.
+    NodeCameLate {
+        node: String,
+        nodes: usize,
+        arrival: Arrival,
+        /// Since the round began, or since they were gone; of several the longest time.
+        after: Elapsed,
+        joined: u32,
+        expected: Option<u32>,
+    },
     /// Nodes died before the round was complete.
     NodeDiedJoining { nodes: Names, joined: u32, expected: Option<u32>, backend: RunKind },
     /// Nodes died after the round was complete.

@@ -146,6 +146,16 @@ impl Display for Absence {
     }
 }
 
+/// Whether a node that comes had been in its round before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Arrival {
+    /// It had not.
+    First,
+    /// It had, or another process in its place.
+    Again,
+}
+
 /// Why nothing came of nodes that another one took out of their round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "is")]

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::Reason;
-use super::values::{Names, Silence, Unit};
+use super::values::{Arrival, Names, Silence, Unit};
 use crate::api::ExpectedFrom;
 use crate::core::ids::{Elapsed, counted};
 
@@ -226,10 +226,15 @@ impl Reason {
                     },
                 )
             }
-            Self::NodeCameLate { node, nodes, after, joined, expected } => {
+            Self::NodeCameLate { node, nodes, arrival, after, joined, expected } => {
                 let there = of_expected(*joined, *expected);
                 let (have, all_have) = (has(*nodes), has(*joined as usize));
-                format!("{node} {have} come after {after}: {there} {all_have} joined")
+                let again = match (arrival, nodes) {
+                    (Arrival::First, _) => "after",
+                    (Arrival::Again, 1) => "again after",
+                    (Arrival::Again, _) => "again after up to",
+                };
+                format!("{node} {have} come {again} {after}: {there} {all_have} joined")
             }
             Self::FewerThanExpected { formed, expected, from, left_over } => {
                 let (nodes, from, left_over) =

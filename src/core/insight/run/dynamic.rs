@@ -207,6 +207,8 @@ impl TrackedRun {
         let id = NodeId::Desc(desc.clone());
         let name = self.name_for(&id, plan);
         let back = self.life.left.extract_if(.., |_, left| left.id == id).next();
+        let before = self.life.earlier.iter().filter(|node| node.name == name).map(|node| node.last_seen);
+        let was_there = before.chain(back.as_ref().map(|(_, left)| left.heard.at)).max();
         self.life.nodes.push(TrackedNode {
             id,
             name,
@@ -217,6 +219,7 @@ impl TrackedRun {
             membership,
             membership_since: now,
             joined: now,
+            was_there,
             last_heartbeat: now,
             stamp,
             gone: None,

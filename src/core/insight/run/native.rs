@@ -177,6 +177,7 @@ impl TrackedRun {
                 membership,
                 membership_since: since,
                 joined: since,
+                was_there: None,
                 last_heartbeat: ago(now, seen.silent.unwrap_or_default()),
                 stamp: 0,
                 gone: None,

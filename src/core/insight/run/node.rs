@@ -43,6 +43,8 @@ pub(in crate::core::insight) struct TrackedNode {
     /// Since when it has been there.
     pub(in crate::core::insight) membership_since: Timestamp,
     pub(in crate::core::insight) joined: Timestamp,
+    /// It, or another process that was the same node, had been there before: until then.
+    pub(super) was_there: Option<Timestamp>,
     pub(in crate::core::insight) last_heartbeat: Timestamp,
     pub(in crate::core::insight) stamp: i64,
     pub(in crate::core::insight) gone: Option<Timestamp>,

@@ -1111,6 +1111,52 @@ fn two_nodes_that_come_late_have_come() {
 }
 
 #[test]
+fn a_static_node_that_takes_the_place_of_a_dead_one_has_come_again() {
+    let mut lab = Lab::new();
+    lab.static_node(0, "s", 0, 3);
+    lab.static_node(2, "s", 2, 3);
+    lab.pass(20.0);
+    lab.leave(2);
+    lab.pass(20.0);
+    lab.static_node(1, "s", 1, 3);
+    lab.static_node(3, "s", 2, 3);
+    lab.pass(2.0);
+    assert_eq!(
+        lab.texts("node_came_late"),
+        [
+            "s: node 1 at 10.77.0.11 has come after 40 s: 3 of 3 nodes have joined",
+            "s: node 2 at 10.77.0.13 has come again after 20 s: 3 of 3 nodes have joined"
+        ]
+    );
+}
+
+#[test]
+fn a_c10d_node_that_was_taken_out_has_come_again() {
+    let mut lab = Lab::expecting(3, 3);
+    for n in 0..2 {
+        lab.agent(n, "job");
+        lab.cas(n, "job", "join");
+    }
+    lab.pass(35.0);
+    lab.cas(1, "job", "");
+    lab.pass(15.0);
+    lab.cas(0, "job", "drop:1");
+    lab.pass(2.0);
+    lab.agent(2, "job");
+    lab.cas(2, "job", "join");
+    lab.pass(3.0);
+    lab.cas(1, "job", "join complete");
+    lab.pass(2.0);
+    assert_eq!(
+        lab.texts("node_came_late"),
+        [
+            "job round 0: node2 has come after 52 s: 2 of 3 nodes have joined",
+            "job round 0: node1 has come again after 20 s: 3 of 3 nodes have joined"
+        ]
+    );
+}
+
+#[test]
 fn who_left_a_moment_before_the_end_is_not_dead_when_the_next_job_comes() {
     let mut lab = Lab::new();
     for n in 0..2 {

@@ -8,7 +8,7 @@ use crate::core::ids::{Elapsed, Label, Timestamp};
 use crate::core::insight::epoch::Epoch;
 use crate::core::insight::explanation_log::{ExplanationLog, Subject, Topic};
 use crate::core::insight::reason::{Finding, Names, Reason, Said};
-use crate::core::insight::{Absence, Awaited, Moment, Silence, Unit, Whereabouts};
+use crate::core::insight::{Absence, Arrival, Awaited, Moment, Silence, Unit, Whereabouts};
 use crate::core::rendezvous::{Break, Difference, Fact, RunRefusal, Who};
 
 const SIZES: [u32; 5] = [0, 1, 2, 9, 100];
@@ -194,13 +194,14 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             expected: world_size,
             backend: RunKind::C10d,
         });
-        all.push(Reason::NodeCameLate {
+        all.extend([Arrival::First, Arrival::Again].map(|arrival| Reason::NodeCameLate {
             node: names(at_least_one).to_string(),
             nodes: at_least_one as usize,
+            arrival,
             after: waited,
             joined: n,
             expected: world_size,
-        });
+        }));
         all.push(Reason::ClosedIncomplete {
             joined: n,
             expected: world_size,

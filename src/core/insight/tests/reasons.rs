@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use crate::api::{Certainty, ExpectedFrom, RunKind, Severity};
 use crate::core::ids::Elapsed;
-use crate::core::insight::{Absence, Awaited, Moment, Names, Reason, Said, Silence, Unit, Whereabouts};
+use crate::core::insight::{
+    Absence, Arrival, Awaited, Moment, Names, Reason, Said, Silence, Unit, Whereabouts,
+};
 
 fn names(names: &[&str]) -> Names {
     Names::of(names.iter().map(|name| (*name).to_owned()))
@@ -88,11 +90,12 @@ fn examples() -> Vec<(Reason, &'static str)> {
             Reason::NodeCameLate {
                 node: "train-llm-2".into(),
                 nodes: 1,
+                arrival: Arrival::First,
                 after: secs(58.0),
                 joined: 4,
                 expected: Some(4),
             },
-            "A node that was reported missing has joined.",
+            "A node that was reported missing has joined. Of one that had been in the round before (`arrival`: `again`) the time is since it was gone.",
         ),
         (
             Reason::NodeDiedJoining {
