@@ -9,7 +9,7 @@ use super::explanation_log::{Subject, Topic, Utterance};
 use super::fold::Fold;
 use super::graph::wanted;
 use super::jobs::Jobs;
-use super::reason::{Evidence, Finding, Names, Reason};
+use super::reason::{Evidence, Finding, Names, Reason, Whereabouts};
 use super::run::{RunKey, SETTLE, SecondJob, TrackedNode, TrackedRun, with_pid};
 use super::summary::summary;
 use super::told::{Change, Told};
@@ -296,7 +296,6 @@ impl Look<'_> {
     /// Looks at everything that holds at the moment.
     pub(super) fn look(&mut self) {
         let mut held = self.of_runs();
-        self.join_halves(&mut held);
         let apart = self.two_backends();
         // They wait for each other in vain: the rest of what they wait for is said with that.
         held.retain(|held| {
@@ -310,6 +309,7 @@ impl Look<'_> {
         for &port in self.jobs.stores.keys() {
             self.of_store(port, &mut held);
         }
+        self.join_halves(&mut held);
         for held in held {
             let subject = self.subject_of(&held);
             let topic = Topic::of(held.store, held.run, &held.finding);
@@ -335,33 +335,61 @@ impl Look<'_> {
         held
     }
 
-    /// c10d runs of one store that have as many nodes together as each of them expects may be one job, with a slip in an id.
+    /// Runs that are not complete and would be together may be one job, with a slip in an id.
     fn join_halves(&self, held: &mut [Held]) {
-        type Half = (RunKey, u32, String);
-        let mut halves: BTreeMap<(Option<u16>, u32), Vec<Half>> = BTreeMap::new();
-        for Held { store, run, finding } in &*held {
-            let key = run
-                .as_ref()
-                .filter(|key| self.jobs.runs.get(key).is_some_and(|run| run.kind() == RunKind::C10d));
-            if let (Some(key), Reason::NodesMissing { joined, expected: Some(expected), present, .. }) =
-                (key, &finding.reason)
-            {
-                let label = format!("run {} ({present})", self.jobs.name(key));
-                halves.entry((*store, *expected)).or_default().push((key.clone(), *joined, label));
-            }
-        }
+        let wholes = self.wholes();
         for held in held {
-            let Reason::NodesMissing { expected: Some(expected), apart, .. } = &mut held.finding.reason
-            else {
-                continue;
-            };
-            let Some(halves) = halves.get(&(held.store, *expected)) else { continue };
-            let together: u32 = halves.iter().map(|(_, joined, _)| joined).sum();
-            if together == *expected && halves.iter().any(|(key, ..)| held.run.as_ref() == Some(key)) {
-                let others = halves.iter().filter(|(key, ..)| held.run.as_ref() != Some(key));
-                *apart = Names::of(others.map(|(.., label)| label.clone()));
+            let is_it = |part: &&TrackedRun| held.run.as_ref() == Some(part.key());
+            let Some(parts) = wholes.iter().find(|parts| parts.iter().any(is_it)) else { continue };
+            let others = Names::of(parts.iter().filter(|part| !is_it(part)).map(|part| {
+                let there = part.participants().filter(|node| node.is_there()).map(|node| node.name.clone());
+                format!("run {} ({})", self.jobs.name(part.key()), Names::of(there))
+            }));
+            match &mut held.finding.reason {
+                Reason::NodesMissing { apart, .. } => *apart = others,
+                Reason::RankZeroSlow { of_agent: true, awaited, .. }
+                    if awaited.whereabouts == Whereabouts::NeverCame =>
+                {
+                    awaited.apart = others;
+                }
+                Reason::Rendezvous(said) => said.is_not_complete_with(&others),
+                _ => {}
             }
         }
+    }
+
+    /// Runs of one kind and in one store that gather: each of these groups has as many nodes as each of its runs expects,
+    /// and static ones have each node rank once.
+    fn wholes(&self) -> Vec<Vec<&TrackedRun>> {
+        let gathers = |run: &&TrackedRun| run.state() == RunState::Joining && run.joined() > 0;
+        let mut groups: BTreeMap<(&str, Option<u16>, u32), Vec<&TrackedRun>> = BTreeMap::new();
+        let mut without_number = Vec::new();
+        for run in self.jobs.runs.values().filter(gathers) {
+            match run.expected(&self.jobs.plan(run.key())) {
+                Some(expected) => {
+                    let group = (run.kind().name(), run.key().port(), expected.min);
+                    groups.entry(group).or_default().push(run);
+                }
+                // Only the node with rank 0 tells how many there are.
+                None if run.kind() == RunKind::Static => without_number.push(run),
+                None => {}
+            }
+        }
+        for ((kind, port, nodes), parts) in &mut groups {
+            let is_whole = if *kind == RunKind::Static.name() {
+                parts.extend(without_number.iter().filter(|run| run.key().port() == *port));
+                let mut ranks: Vec<u32> =
+                    parts.iter().flat_map(|run| run.round().roles.iter().copied()).collect();
+                ranks.sort_unstable();
+                ranks.into_iter().eq(0..*nodes)
+            } else {
+                parts.iter().map(|run| run.joined()).sum::<u32>() == *nodes
+            };
+            if !is_whole {
+                parts.clear();
+            }
+        }
+        groups.into_values().filter(|parts| parts.len() > 1).collect()
     }
 
     /// What the waits and the clients of a store show.

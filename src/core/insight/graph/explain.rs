@@ -132,7 +132,10 @@ impl Graph<'_> {
                 let who = Self::writer(is_now.then_some(run), writer)?;
                 // Of some it is not decided yet whether they are workers.
                 let undecided = || self.silent(run).iter().filter(|(client, _)| client.run.is_none()).count();
-                let awaited = Awaited { whereabouts, missing, ended, elsewhere, staying, waiters, waited };
+                // It is looked for in all runs.
+                let apart = Names::default();
+                let awaited =
+                    Awaited { whereabouts, missing, ended, elsewhere, apart, staying, waiters, waited };
                 Some(match writer {
                     ExpectedWriter::Rank(rank @ 1..) => Reason::WaitingForRank {
                         rank: run.rank_label(*rank),

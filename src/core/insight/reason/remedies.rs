@@ -2,17 +2,14 @@
 
 use super::Reason;
 use super::awaited::{LINK_AWAY, SAME_WORLD_SIZE, Writer};
-use super::values::{Absence, Silence, for_each};
+use super::values::{Absence, ONE_JOB, Silence, for_each};
 use crate::api::RunKind;
 
 impl Reason {
     /// What to do about it; empty if there is nothing to do.
     pub fn remedy(&self) -> &'static str {
         match self {
-            Self::NodesMissing { apart, .. } if !apart.is_empty() => {
-                "if these are one job, start every node with the same --rdzv-id; else look whether the pods of the missing \
-                 nodes are scheduled and reach this server"
-            }
+            Self::NodesMissing { apart, .. } if !apart.is_empty() => ONE_JOB,
             Self::NodesMissing { joined, expected, gone, .. }
                 if expected.unwrap_or(0).saturating_sub(*joined) as usize <= gone.count()
                     && !gone.is_empty() =>

@@ -7,6 +7,10 @@ use crate::api::Severity;
 use crate::core::ids::Elapsed;
 use crate::core::rendezvous::Fact;
 
+/// What to do where several runs would be complete together.
+pub(super) const ONE_JOB: &str = "if these are one job, start every node with the same --rdzv-id; else look whether the pods of \
+                                  the missing nodes are scheduled and reach this server";
+
 /// Some names, and how many more there are.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Names {
@@ -337,6 +341,14 @@ pub struct Said {
 }
 
 impl Said {
+    /// Nodes are missing, and these runs are not complete either: together they would be.
+    pub(in crate::core::insight) fn is_not_complete_with(&mut self, others: &Names) {
+        if self.code == "nodes_missing" {
+            self.text = format!("{}; not complete either: {others}", self.text);
+            self.remedy = ONE_JOB;
+        }
+    }
+
     /// What the rendezvous says, in its own words.
     pub(in crate::core::insight) fn of(fact: &Fact) -> Self {
         Self {

@@ -1373,3 +1373,43 @@ fn the_list_of_runs_tells_that_ranks_wait_for_a_key_of_the_program() {
     lab.pass(3.0);
     assert_eq!(notes(&lab), 0);
 }
+
+#[test]
+fn static_runs_that_have_each_node_rank_together_are_told_of_each_other() {
+    let mut lab = Lab::new();
+    lab.static_node(0, "train", 0, 3);
+    lab.static_node(2, "train", 2, 3);
+    lab.static_node(1, "trian", 1, 3);
+    lab.pass(2.0);
+    lab.leave(2);
+    lab.pass(33.0);
+    let said = |code: &str| lab.texts(code).join("; ");
+    assert!(
+        said("nodes_missing").contains("; not complete either: run trian (node 1)"),
+        "{}",
+        said("nodes_missing")
+    );
+    let slow = said("rank_zero_slow");
+    assert!(
+        slow.starts_with("trian: ") && slow.contains("; not complete either: run train (node 0)"),
+        "{slow}"
+    );
+    let remedies =
+        lab.said.iter().filter(|(_, said)| ["nodes_missing", "rank_zero_slow"].contains(&&*said.code));
+    assert!(remedies.clone().all(|(_, said)| said.remedy.contains("the same --rdzv-id")), "{:?}", lab.said);
+    assert_eq!(remedies.count(), 2);
+
+    // The other has a rank that is here already, or not all that are missing.
+    for (rank, nodes) in [(2, 3), (1, 4)] {
+        let mut lab = Lab::new();
+        lab.static_node(0, "train", 0, nodes);
+        lab.static_node(2, "train", 2, nodes);
+        lab.static_node(1, "trian", rank, nodes);
+        lab.pass(33.0);
+        assert!(
+            lab.said.iter().all(|(_, said)| !said.text.contains("not complete either")),
+            "{:?}",
+            lab.said
+        );
+    }
+}

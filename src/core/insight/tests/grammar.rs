@@ -61,7 +61,8 @@ fn awaited(n: u32, m: u32) -> impl Iterator<Item = Awaited> {
     let (others, waiters, waited) = (names(m), m as usize, time());
     whereabouts(n).into_iter().map(move |whereabouts| {
         let (missing, ended, elsewhere, staying) = (others.clone(), names(n), others.clone(), others.clone());
-        Awaited { whereabouts, missing, ended, elsewhere, staying, waiters, waited }
+        let apart = others.clone();
+        Awaited { whereabouts, missing, ended, elsewhere, apart, staying, waiters, waited }
     })
 }
 

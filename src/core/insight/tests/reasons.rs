@@ -18,8 +18,8 @@ fn examples() -> Vec<(Reason, &'static str)> {
     let (node, rank) = ("train-llm-2 (node rank 2)".to_owned(), "rank 2 on train-llm-1".to_owned());
     let from = Some(ExpectedFrom::Announced);
     let awaited = |whereabouts, waiters| {
-        let (missing, ended, elsewhere, staying) = Default::default();
-        Awaited { whereabouts, missing, ended, elsewhere, staying, waiters, waited: secs(30.0) }
+        let (missing, ended, elsewhere, apart, staying) = Default::default();
+        Awaited { whereabouts, missing, ended, elsewhere, apart, staying, waiters, waited: secs(30.0) }
     };
     vec![
         (
@@ -73,7 +73,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 apart: names(&[]),
                 waited: secs(41.0),
             },
-            "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or have a known rank. Else the sentence names the nodes that are there. Nodes that had joined and died, or were taken out, are told apart: `gone`. Other c10d runs on the same store that are not complete either are named if all of them together have as many nodes as each expects: it may be one job, with a slip in an id.",
+            "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or have a known rank. Else the sentence names the nodes that are there. Nodes that had joined and died, or were taken out, are told apart: `gone`. Other runs that are not complete either, on the same store and with the same backend, are named if all of them together have as many nodes as each expects (of static runs each node rank once): it may be one job, with a slip in an id. A static run without node rank 0 is told as `rank_zero_slow`, with the same.",
         ),
         (
             Reason::RoundNotComplete {
