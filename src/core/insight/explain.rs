@@ -13,7 +13,7 @@ use super::reason::{Evidence, Finding, Names, Reason, Whereabouts};
 use super::run::{RunKey, SETTLE, SecondJob, TrackedNode, TrackedRun, with_pid};
 use super::summary::summary;
 use super::told::{Change, Told};
-use super::watch::{Claim, Clash, Client, GivenUp, Passed};
+use super::watch::{AtAdmin, Claim, Clash, Client, GivenUp, Passed};
 use crate::api::{RunKind, RunState, Seen, TimelineEvent};
 use crate::core::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
 use crate::core::protocol::keys::Role;
@@ -305,7 +305,11 @@ impl Look<'_> {
         held.extend(apart);
         let away = self.jobs.links.away(self.now).into_iter();
         let barriers = self.jobs.barriers.iter().map(|open| barrier_waits(open, self.now));
-        held.extend(away.chain(barriers).map(|finding| Held { store: None, run: None, finding }));
+        held.extend(away.chain(barriers).chain(self.at_admin()).map(|finding| Held {
+            store: None,
+            run: None,
+            finding,
+        }));
         for &port in self.jobs.stores.keys() {
             self.of_store(port, &mut held);
         }
@@ -315,10 +319,8 @@ impl Look<'_> {
             let topic = Topic::of(held.store, held.run, &held.finding);
             self.told.log.hold(topic, subject, held.finding);
         }
-        for store in self.jobs.stores.values_mut() {
-            const FOREIGN_SHOWN: Duration = Duration::from_mins(5);
-            store.foreign.retain(|foreign| self.now.since(foreign.last) < FOREIGN_SHOWN);
-        }
+        let foreign = self.jobs.stores.values_mut().map(|store| &mut store.foreign);
+        foreign.chain([&mut self.jobs.at_admin.clients]).for_each(|clients| clients.pass_time(self.now));
         let utterances = self.told.log.settle(self.now);
         self.say(utterances);
     }
@@ -425,7 +427,7 @@ impl Look<'_> {
             let finding = graph.without_heartbeat(run)?;
             Some(Held { store: Some(port), run: Some(run.key().clone()), finding })
         }));
-        for foreign in &graph.store.foreign {
+        for foreign in graph.store.foreign.iter() {
             let reason = Reason::ForeignClient {
                 peer: foreign.peer.to_string(),
                 protocol: foreign.protocol.to_owned(),
@@ -438,6 +440,21 @@ impl Look<'_> {
             held.push(Held { store: Some(port), run: None, finding });
         }
         held.extend(self.two_jobs(port));
+    }
+
+    /// Clients of the stores that came to the admin port.
+    fn at_admin(&self) -> impl Iterator<Item = Finding> {
+        let AtAdmin { port, stores, clients } = &self.jobs.at_admin;
+        clients.iter().map(|client| {
+            let reason = Reason::StoreClientAtAdmin {
+                peer: client.peer.to_string(),
+                port: *port,
+                stores: Names::of(stores.iter().map(u16::to_string)),
+                times: client.times,
+                ago: Elapsed(self.now.since(client.last)),
+            };
+            Finding::new(reason, client.peer.to_string(), client.last)
+        })
     }
 
     /// Nodes of one id that use different backends, and wait for each other.

@@ -270,6 +270,15 @@ pub enum Reason {
     },
     /// Another protocol on the store's port.
     ForeignClient { peer: String, protocol: String, port: u16, times: u64, ago: Elapsed },
+    /// A client of a store on the admin port.
+    StoreClientAtAdmin {
+        peer: String,
+        port: u16,
+        /// The ports of the stores that are open for all.
+        stores: Names,
+        times: u64,
+        ago: Elapsed,
+    },
     /// The workers use a store of their own.
     WorkersElsewhere { address: String },
     /// Some nodes have finished and wait for the nodes that still train.
@@ -316,7 +325,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 69] = [
+    pub const CODES: [&'static str; 70] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -363,6 +372,7 @@ impl Reason {
         "wait_cycle",
         "gave_up",
         "foreign_client",
+        "store_client_at_admin",
         "workers_elsewhere",
         "exit_barrier",
         "state_dropped",
@@ -437,6 +447,7 @@ impl Reason {
             Self::WaitCycle { .. } => "wait_cycle",
             Self::GaveUp { .. } => "gave_up",
             Self::ForeignClient { .. } => "foreign_client",
+            Self::StoreClientAtAdmin { .. } => "store_client_at_admin",
             Self::WorkersElsewhere { .. } => "workers_elsewhere",
             Self::ExitBarrier { .. } => "exit_barrier",
             Self::StateDropped { .. } => "state_dropped",
@@ -483,6 +494,7 @@ impl Reason {
             | Self::ClosedUnfinished { .. }
             | Self::RunRestarted {}
             | Self::ForeignClient { .. }
+            | Self::StoreClientAtAdmin { .. }
             | Self::ExitBarrier { .. }
             | Self::LinkAway { .. }
             | Self::UnreadableState { .. } => Severity::Warning,

@@ -288,6 +288,10 @@ impl Reason {
             Self::ForeignClient { .. } => {
                 "point it at the admin port if it is a health check or a scraper (HTTP), and at another server if it is TLS"
             }
+            Self::StoreClientAtAdmin { .. } => {
+                "give the job the port of a store: --rdzv-endpoint, --master-port, MASTER_PORT; only --rdzv-backend=rallypoint uses the \
+                 admin port"
+            }
             Self::WorkersElsewhere { .. } => {
                 "to see their ranks, and to be free of rank 0's host, let the workers meet here: docs/launch-modes.md"
             }

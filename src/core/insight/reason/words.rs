@@ -523,6 +523,20 @@ impl Reason {
                 };
                 format!("a foreign {protocol} client at {peer} came to the store port {port}: {requests}")
             }
+            Self::StoreClientAtAdmin { peer, port, stores, times, ago } => {
+                let came = match times {
+                    0 | 1 => format!("once, {ago} ago"),
+                    times => format!("{times} times, the last {ago} ago"),
+                };
+                let stores = match stores.count() {
+                    0 => String::new(),
+                    1 => format!("; the store has port {stores}"),
+                    _ => format!("; the stores have ports {stores}"),
+                };
+                format!(
+                    "a TCPStore client, as PyTorch is one, at {peer} came to the admin port {port}: {came}{stores}"
+                )
+            }
             Self::NnodesDiffer { newcomers, group, other } => {
                 let (group, asks) =
                     (Unit::Node.count(*group), if newcomers.count() == 1 { "asks" } else { "ask" });

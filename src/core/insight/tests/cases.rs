@@ -764,6 +764,22 @@ fn case_12_a_foreign_client() {
 }
 
 #[test]
+fn a_client_of_the_store_comes_to_the_admin_port() {
+    let mut lab = Lab::new();
+    for _ in 0..3 {
+        lab.insight.came_to_admin(29501, "10.0.0.9".parse().expect("an address"), vec![PORT], lab.now);
+    }
+    lab.pass(5.0);
+    lab.assert_said(
+        "store_client_at_admin",
+        "a TCPStore client, as PyTorch is one, at 10.0.0.9 came to the admin port 29501: 3 times, the last 0 s ago; the store \
+         has port 29500",
+    );
+    lab.pass(400.0);
+    assert!(lab.insight.list(0, lab.now).explanations.iter().all(|said| !said.holds), "it is over");
+}
+
+#[test]
 fn case_13_the_workers_meet_elsewhere() {
     let mut lab = Lab::new();
     lab.complete_run("job", 2);

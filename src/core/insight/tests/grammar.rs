@@ -173,6 +173,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         Reason::StaleAddress { reader: text(), key: text(), gone_for: waited },
         Reason::ElasticDeadlock { newcomer: text(), rank_zero: text(), waited },
         Reason::WaitCycle { members: names(m.max(2)), waited },
+        Reason::StoreClientAtAdmin { peer: text(), port: 1, stores: some(), times: n.into(), ago: waited },
         Reason::ForeignClient { peer: text(), protocol: text(), port: 29500, times: n.into(), ago: waited },
         Reason::StandsBy { spares: some(), max_nodes: m, unreported: 0, waited },
         Reason::StandsBy { spares: some(), max_nodes: m, unreported: m, waited },

@@ -398,6 +398,16 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "The first bytes of a connection to a store's port are HTTP or TLS.",
         ),
         (
+            Reason::StoreClientAtAdmin {
+                peer: "10.0.0.9".into(),
+                port: 29501,
+                stores: names(&["29500"]),
+                times: 3,
+                ago: secs(2.0),
+            },
+            "The first bytes of a connection to the admin port are those of a PyTorch store (2.2 or later).",
+        ),
+        (
             Reason::WorkersElsewhere { address: "train-llm-0:43123".into() },
             "The ordinary case of the c10d backend: rank 0's agent hosts a store for the workers. Reported once for each run.",
         ),
@@ -569,6 +579,7 @@ fn page() -> String {
         let subject = if matches!(
             reason,
             Reason::ForeignClient { .. }
+                | Reason::StoreClientAtAdmin { .. }
                 | Reason::LinkAway { .. }
                 | Reason::LinkLost { .. }
                 | Reason::BarrierWaits { .. }
