@@ -299,8 +299,15 @@ impl Watch {
         for (port, seen) in seen {
             state.take_in(port, seen, now);
         }
-        for Foreign { store, peer, protocol } in self.stores.take_foreign() {
-            state.insight.foreign(store, peer, protocol, now);
+        for foreign in self.stores.take_foreign() {
+            match foreign {
+                Foreign::AtStore { port, peer, protocol } => state.insight.foreign(port, peer, protocol, now),
+                Foreign::AtAdmin { port, peer } => {
+                    let ports = listeners.iter().map(|listener| listener.engine().port());
+                    let stores = ports.filter(|port| self.stores.owner(*port).is_none()).collect();
+                    state.insight.came_to_admin(port, peer, stores, now);
+                }
+            }
         }
         if with_waits {
             let mut share = self.memory.lock().unwrap_or_else(PoisonError::into_inner);

@@ -256,6 +256,22 @@ fn a_foreign_client_is_told_once_with_its_protocol() {
 }
 
 #[test]
+fn a_tcpstore_client_on_the_admin_port_is_told_where_the_store_is() {
+    let server = TestServer::start(&[]);
+    for _ in 0..3 {
+        let mut stream = TcpStream::connect(server.admin).expect("the admin port listens");
+        stream.write_all(&[0, 0xce, 0xf7, 0x85, 0x3c]).expect("it reads");
+    }
+    eventually("the API names it", || {
+        let told = get(&server, "/api/v1/runs").json();
+        told["explanations"][0]["facts"]["code"] == "store_client_at_admin"
+    });
+    let store = format!("the store has port {}", server.store.port());
+    eventually("the log names it", || server.log().contains(&store));
+    assert_eq!(server.log().matches("TCPStore client").count(), 1, "{}", server.log());
+}
+
+#[test]
 fn without_insight_nothing_is_looked_at() {
     let server = TestServer::start(&["--insight", "off"]);
     let mut agent = Client::connect(&server, 1);

@@ -11,8 +11,8 @@ use super::text_writer::{BAD, FAINT, STRONG, Span, TextWriter, WARN, clean};
 use super::words::{after_first, elapsed, names, ranges};
 use super::{Details, RunKey};
 use crate::api::{
-    Certainty, Explanation, LinkCounts, Node, NodeState, Run, RunKind, RunList, RunState, RunSummary,
-    Severity, Wait,
+    Certainty, ExpectedFrom, Explanation, LinkCounts, MissingNode, Node, NodeState, Run, RunKind, RunList,
+    RunState, RunSummary, Severity, Wait,
 };
 use crate::core::ids::{count, counted};
 
@@ -239,9 +239,9 @@ impl Sheet {
     /// `missing: node 2 (train-llm-2), 41 s`, while nodes are missing.
     fn missing(&self, run: &RunSummary, whole: Option<&Run>) -> Option<String> {
         let missing = run.nodes.missing.filter(|&n| n > 0 && !run.state.is_over())?;
-        let known: Vec<String> = whole
+        let nodes = whole.map_or(&[][..], |whole| &whole.missing);
+        let known: Vec<String> = nodes
             .iter()
-            .flat_map(|whole| &whole.missing)
             .filter_map(|node| match (node.rank, node.name.as_deref().map(clean)) {
                 // Without a better name it is called by its rank.
                 (Some(rank), Some(name)) if name != format!("node {rank}") => {
@@ -251,11 +251,7 @@ impl Sheet {
                 (None, name) => name,
             })
             .collect();
-        let ranks: Vec<u64> = whole
-            .iter()
-            .flat_map(|whole| &whole.missing)
-            .filter_map(|node| Some(node.rank?.into()))
-            .collect();
+        let ranks: Vec<u64> = nodes.iter().filter_map(|node| Some(node.rank?.into())).collect();
         let who = if known.is_empty() {
             counted(missing, "node", "nodes")
         } else if known.len() > NAMES && ranks.len() == missing as usize {
@@ -263,14 +259,31 @@ impl Sheet {
         } else {
             names(&known, NAMES, missing as usize)
         };
+        let how_long = self.missing_for(run, nodes, missing as usize > nodes.len());
+        Some(format!(
+            "missing: {who}{}",
+            how_long.map_or_else(String::new, |how_long| format!(", {how_long}"))
+        ))
+    }
+
+    /// `41 s`, or `5 s to 41 s` where some are missing for longer; `None` where it is not known of all.
+    fn missing_for(&self, run: &RunSummary, nodes: &[MissingNode], are_more: bool) -> Option<String> {
         // One that was there is missing since it was seen last; others since the round began.
-        let seen =
-            whole.iter().flat_map(|whole| &whole.missing).map(|node| node.last_seen.unwrap_or_default());
-        let since = match run.state {
-            RunState::Joining | RunState::LastCall => run.started_at,
-            _ => seen.reduce(f64::min).unwrap_or_default().max(run.started_at),
-        };
-        Some(format!("missing: {who}, {}", elapsed(self.now - since)))
+        let mut since: Vec<f64> =
+            nodes.iter().map(|node| node.last_seen.unwrap_or_default().max(run.started_at)).collect();
+        if are_more {
+            let from_outside = [ExpectedFrom::Api, ExpectedFrom::Announced, ExpectedFrom::Flag];
+            let is_from_outside = run.nodes.expected.is_some_and(|it| from_outside.contains(&it.source));
+            // Those of a complete round had come.
+            if run.completed_at.is_some() && !is_from_outside {
+                return None;
+            }
+            since.push(run.started_at);
+        }
+        let last = since.iter().copied().reduce(f64::max)?;
+        let first = since.into_iter().reduce(f64::min)?;
+        let [shortest, longest] = [last, first].map(|at| elapsed(self.now - at).to_string());
+        Some(if shortest == longest { longest } else { format!("{shortest} to {longest}") })
     }
 
     fn ranks(&self, out: &mut TextWriter, run: &RunSummary, whole: Option<&Run>) {

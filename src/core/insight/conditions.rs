@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::expect::Plan;
 use super::missing::{ANNOUNCED, is_gone, missing, turned_away};
 use super::reason::{Evidence, Finding, Names, Reason};
-use super::run::{Departure, LeftNode, Membership, TrackedNode, TrackedRun};
+use super::run::{Departure, FormerNode, LeftNode, Membership, NodeEnd, TrackedNode, TrackedRun};
 use crate::api::{Expected, MissingNode, RunKind, RunState, Seen};
 use crate::core::gate::{Announcement, Missing};
 use crate::core::ids::{Elapsed, Timestamp, count};
@@ -67,13 +67,13 @@ fn of_round(run: &TrackedRun, reason: Reason, since: Timestamp) -> Finding {
 
 /// When the nodes at this place came to it.
 fn joins(run: &TrackedRun, membership: Membership) -> impl Iterator<Item = Evidence> {
-    let is_there = move |node: &&TrackedNode| node.membership == membership && node.gone.is_none();
+    let is_there = move |node: &&TrackedNode| node.membership == membership && node.is_there();
     run.nodes().iter().filter(is_there).map(|node| node.evidence(Seen::Joined, None, node.membership_since))
 }
 
 /// The nodes at this place that are there.
 fn names(run: &TrackedRun, membership: Membership) -> Names {
-    let is_there = |node: &&TrackedNode| node.membership == membership && node.gone.is_none();
+    let is_there = |node: &&TrackedNode| node.membership == membership && node.is_there();
     Names::of(run.nodes().iter().filter(is_there).map(|node| node.name.clone()))
 }
 
@@ -111,7 +111,7 @@ fn joining(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
     if let (false, RunKind::C10d, Some(expected)) = (is_short, run.kind(), expected) {
         let Expected { min: expected, source: from, .. } = expected;
         let asks_for_more = run.life().asks_for_more.clone();
-        let is_other = |node: &&TrackedNode| node.gone.is_none() && node.asks_not_for == Some(expected);
+        let is_other = |node: &&TrackedNode| node.is_there() && node.asks_not_for == Some(expected);
         let asks_for_other = run.participants().find(is_other).map(TrackedNode::told);
         let reason =
             Reason::RoundNotComplete { joined, expected, from, asks_for_more, asks_for_other, waited };
@@ -137,9 +137,19 @@ fn at_exit(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
         return None;
     }
     // Torch has taken these out of the round, and waits for them all the same.
-    let is_of_round = |at: Timestamp| round.completed.is_some_and(|completed| at >= completed);
-    let earlier = run.life().earlier.iter().filter_map(|node| node.died.as_ref());
-    let died = earlier.filter(|died| is_of_round(died.at));
+    let is_of_round =
+        |node: &&FormerNode| round.completed.is_some_and(|completed| node.last_seen >= completed);
+    let earlier = || run.life().earlier.iter().filter(is_of_round);
+    let died = earlier().filter_map(|node| match &node.end {
+        NodeEnd::Died(closed) => Some(closed),
+        NodeEnd::NotBack(_) | NodeEnd::Unknown => None,
+    });
+    let not_back = earlier().filter_map(|node| match &node.end {
+        NodeEnd::NotBack(heard) => Some(heard.who.clone()),
+        NodeEnd::Died(_) | NodeEnd::Unknown => None,
+    });
+    let not_back =
+        run.participants().filter(|node| node.is_not_back()).map(TrackedNode::label).chain(not_back);
     let is_out = |conn, left: &LeftNode| left.departure == Departure::Removed && !round.exit.contains(conn);
     let left = run.life().left.iter().filter(|(conn, left)| is_out(conn, left));
     let taken_out = left.map(|(_, left)| &left.heard);
@@ -150,6 +160,7 @@ fn at_exit(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
         running: Names::of(run.still_running().map(TrackedNode::label)),
         taken_out: Names::of(taken_out.clone().map(|heard| heard.who.clone())),
         dead: Names::of(dead.chain(died.clone().map(|died| died.who.clone()))),
+        not_back: Names::of(not_back),
         waited: Elapsed(now.since(since)),
     };
     let closed = |node: &TrackedNode| Some(node.evidence(Seen::Closed, None, node.gone?));

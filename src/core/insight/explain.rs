@@ -10,11 +10,11 @@ use super::explanation_log::{Subject, Topic, Utterance};
 use super::fold::Fold;
 use super::graph::wanted;
 use super::jobs::Jobs;
-use super::reason::{Evidence, Finding, Names, Reason};
+use super::reason::{Evidence, Finding, Names, Reason, Whereabouts};
 use super::run::{RunKey, SETTLE, SecondJob, TrackedNode, TrackedRun};
 use super::summary::summary;
 use super::told::{Change, Told};
-use super::watch::{Claim, Clash, Client, GivenUp, Passed};
+use super::watch::{AtAdmin, Claim, Clash, Client, GivenUp, Passed};
 use crate::api::{RunKind, RunState, Seen, TimelineEvent};
 use crate::core::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
 use crate::core::protocol::keys::Role;
@@ -113,7 +113,8 @@ impl Look<'_> {
                     text: moment.text,
                 }));
             }
-            for finding in findings {
+            for mut finding in findings {
+                self.jobs.links.account_for(&mut finding);
                 // A node that is refused may come again and again.
                 let code = finding.reason.code();
                 if code == "join_refused" && self.told.log.shows(&key, code, &finding.about) {
@@ -322,7 +323,6 @@ impl Look<'_> {
     /// Looks at everything that holds at the moment.
     pub(super) fn look(&mut self) {
         let mut held = self.of_runs();
-        self.join_halves(&mut held);
         let apart = self.two_backends();
         // They wait for each other in vain: the rest of what they wait for is said with that.
         held.retain(|held| {
@@ -332,19 +332,22 @@ impl Look<'_> {
         held.extend(apart);
         let away = self.jobs.links.away(self.now).into_iter();
         let barriers = self.jobs.barriers.iter().map(|open| barrier_waits(open, self.now));
-        held.extend(away.chain(barriers).map(|finding| Held { store: None, run: None, finding }));
+        held.extend(away.chain(barriers).chain(self.at_admin()).map(|finding| Held {
+            store: None,
+            run: None,
+            finding,
+        }));
         for &port in self.jobs.stores.keys() {
             self.of_store(port, &mut held);
         }
+        self.join_halves(&mut held);
         for held in held {
             let subject = self.subject_of(&held);
             let topic = Topic::of(held.store, held.run, &held.finding);
             self.told.log.hold(topic, subject, held.finding);
         }
-        for store in self.jobs.stores.values_mut() {
-            const FOREIGN_SHOWN: Duration = Duration::from_mins(5);
-            store.foreign.retain(|foreign| self.now.since(foreign.last) < FOREIGN_SHOWN);
-        }
+        let foreign = self.jobs.stores.values_mut().map(|store| &mut store.foreign);
+        foreign.chain([&mut self.jobs.at_admin.clients]).for_each(|clients| clients.pass_time(self.now));
         let utterances = self.told.log.settle(self.now);
         self.say(utterances);
     }
@@ -361,33 +364,61 @@ impl Look<'_> {
         held
     }
 
-    /// c10d runs of one store that have as many nodes together as each of them expects may be one job, with a slip in an id.
+    /// Runs that are not complete and would be together may be one job, with a slip in an id.
     fn join_halves(&self, held: &mut [Held]) {
-        type Half = (RunKey, u32, String);
-        let mut halves: BTreeMap<(Option<u16>, u32), Vec<Half>> = BTreeMap::new();
-        for Held { store, run, finding } in &*held {
-            let key = run
-                .as_ref()
-                .filter(|key| self.jobs.runs.get(key).is_some_and(|run| run.kind() == RunKind::C10d));
-            if let (Some(key), Reason::NodesMissing { joined, expected: Some(expected), present, .. }) =
-                (key, &finding.reason)
-            {
-                let label = format!("run {} ({present})", self.jobs.name(key));
-                halves.entry((*store, *expected)).or_default().push((key.clone(), *joined, label));
-            }
-        }
+        let wholes = self.wholes();
         for held in held {
-            let Reason::NodesMissing { expected: Some(expected), apart, .. } = &mut held.finding.reason
-            else {
-                continue;
-            };
-            let Some(halves) = halves.get(&(held.store, *expected)) else { continue };
-            let together: u32 = halves.iter().map(|(_, joined, _)| joined).sum();
-            if together == *expected && halves.iter().any(|(key, ..)| held.run.as_ref() == Some(key)) {
-                let others = halves.iter().filter(|(key, ..)| held.run.as_ref() != Some(key));
-                *apart = Names::of(others.map(|(.., label)| label.clone()));
+            let is_it = |part: &&TrackedRun| held.run.as_ref() == Some(part.key());
+            let Some(parts) = wholes.iter().find(|parts| parts.iter().any(is_it)) else { continue };
+            let others = Names::of(parts.iter().filter(|part| !is_it(part)).map(|part| {
+                let there = part.participants().filter(|node| node.is_there()).map(|node| node.name.clone());
+                format!("run {} ({})", self.jobs.name(part.key()), Names::of(there))
+            }));
+            match &mut held.finding.reason {
+                Reason::NodesMissing { apart, .. } => *apart = others,
+                Reason::RankZeroSlow { of_agent: true, awaited, .. }
+                    if awaited.whereabouts == Whereabouts::NeverCame =>
+                {
+                    awaited.apart = others;
+                }
+                Reason::Rendezvous(said) => said.is_not_complete_with(&others),
+                _ => {}
             }
         }
+    }
+
+    /// Runs of one kind and in one store that gather: each of these groups has as many nodes as each of its runs expects,
+    /// and static ones have each node rank once.
+    fn wholes(&self) -> Vec<Vec<&TrackedRun>> {
+        let gathers = |run: &&TrackedRun| run.state() == RunState::Joining && run.joined() > 0;
+        let mut groups: BTreeMap<(&str, Option<u16>, u32), Vec<&TrackedRun>> = BTreeMap::new();
+        let mut without_number = Vec::new();
+        for run in self.jobs.runs.values().filter(gathers) {
+            match run.expected(&self.jobs.plan(run.key())) {
+                Some(expected) => {
+                    let group = (run.kind().name(), run.key().port(), expected.min);
+                    groups.entry(group).or_default().push(run);
+                }
+                // Only the node with rank 0 tells how many there are.
+                None if run.kind() == RunKind::Static => without_number.push(run),
+                None => {}
+            }
+        }
+        for ((kind, port, nodes), parts) in &mut groups {
+            let is_whole = if *kind == RunKind::Static.name() {
+                parts.extend(without_number.iter().filter(|run| run.key().port() == *port));
+                let mut ranks: Vec<u32> =
+                    parts.iter().flat_map(|run| run.round().roles.iter().copied()).collect();
+                ranks.sort_unstable();
+                ranks.into_iter().eq(0..*nodes)
+            } else {
+                parts.iter().map(|run| run.joined()).sum::<u32>() == *nodes
+            };
+            if !is_whole {
+                parts.clear();
+            }
+        }
+        groups.into_values().filter(|parts| parts.len() > 1).collect()
     }
 
     /// What the waits and the clients of a store show.
@@ -423,7 +454,7 @@ impl Look<'_> {
             let finding = graph.without_heartbeat(run)?;
             Some(Held { store: Some(port), run: Some(run.key().clone()), finding })
         }));
-        for foreign in &graph.store.foreign {
+        for foreign in graph.store.foreign.iter() {
             let reason = Reason::ForeignClient {
                 peer: foreign.peer.to_string(),
                 protocol: foreign.protocol.to_owned(),
@@ -436,6 +467,21 @@ impl Look<'_> {
             held.push(Held { store: Some(port), run: None, finding });
         }
         held.extend(self.two_jobs(port));
+    }
+
+    /// Clients of the stores that came to the admin port.
+    fn at_admin(&self) -> impl Iterator<Item = Finding> {
+        let AtAdmin { port, stores, clients } = &self.jobs.at_admin;
+        clients.iter().map(|client| {
+            let reason = Reason::StoreClientAtAdmin {
+                peer: client.peer.to_string(),
+                port: *port,
+                stores: Names::of(stores.iter().map(u16::to_string)),
+                times: client.times,
+                ago: Elapsed(self.now.since(client.last)),
+            };
+            Finding::new(reason, client.peer.to_string(), client.last)
+        })
     }
 
     /// Nodes of one id that use different backends, and wait for each other.
@@ -454,7 +500,7 @@ impl Look<'_> {
         };
         for (key, run) in &self.jobs.runs {
             let strangers: Vec<_> = run.life().strangers.iter().collect();
-            let nodes: Vec<_> = run.participants().filter(|node| node.gone.is_none()).collect();
+            let nodes: Vec<_> = run.participants().filter(|node| node.is_there()).collect();
             if !strangers.is_empty() && !nodes.is_empty() && !run.state().is_over() {
                 hold(key, ("static", strangers), ("c10d", nodes));
             }

@@ -11,7 +11,7 @@ use super::links::Links;
 use super::run::{Room, RunKey, TrackedRun, with_pid};
 use super::told::Told;
 use super::totals::Totals;
-use super::watch::{Claim, StoreOwner, StoreWatch};
+use super::watch::{AtAdmin, Claim, StoreOwner, StoreWatch};
 use crate::api::RunKind;
 use crate::core::ids::{ConnId, RunId, Timestamp};
 use crate::core::rendezvous::barrier::OpenBarrier;
@@ -24,6 +24,7 @@ pub(super) struct Jobs {
     /// The barriers of the native rendezvous at which somebody waits.
     pub(super) barriers: Vec<OpenBarrier>,
     pub(super) links: Links,
+    pub(super) at_admin: AtAdmin,
     looked: Timestamp,
     /// Since when this server has looked without a long pause: what comes late was not held up here.
     pub(super) awake_since: Timestamp,
@@ -48,6 +49,7 @@ impl Jobs {
             runs: BTreeMap::new(),
             barriers: Vec::new(),
             links: Links { grace, ..Links::default() },
+            at_admin: AtAdmin::default(),
             looked: Timestamp::default(),
             awake_since: Timestamp::default(),
             plans: Plans::new(nodes),

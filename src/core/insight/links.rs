@@ -1,12 +1,12 @@
 //! The links of relays: which are away, and which were for too long. Their clients are no worse off than if the server
 //! were slow, so nothing is said of them meanwhile.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::reason::{Finding, Names, Reason};
-use crate::api::LinkCounts;
+use super::reason::{Finding, Names, Reason, Silence};
+use crate::api::{LinkCounts, Seen};
 use crate::core::ids::{Elapsed, Timestamp};
 
 /// A link that is away.
@@ -88,6 +88,17 @@ impl Links {
             Finding::new(reason, only.map_or_else(String::new, |link| link.name.clone()), since)
         };
         self.away.chunks(each).map(finding).collect()
+    }
+
+    /// A run does not know of links: nodes that were taken out of it may be behind one that is away, and be alive.
+    pub(super) fn account_for(&self, finding: &mut Finding) {
+        let Reason::NodeRemoved { why: why @ Silence::Connected, .. } = &mut finding.reason else { return };
+        let silent = finding.evidence.iter().filter(|evidence| evidence.seen == Seen::Heard);
+        let away = silent.filter_map(|node| self.away_at(node.peer?.ip()));
+        let links: BTreeSet<&str> = away.map(|link| link.name.as_str()).collect();
+        if !links.is_empty() {
+            *why = Silence::LinkAway { links: Names::of(links.into_iter().map(str::to_owned)) };
+        }
     }
 
     /// Takes those that were away for too long: what has come together is told together.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::expect::Plan;
-use super::run::{Departure, MISSING_SHOWN, Membership, TrackedRun};
+use super::run::{Departure, MISSING_SHOWN, Membership, NodeEnd, TrackedRun};
 use crate::api::{Expected, MissingNode, RunKind, RunState};
 use crate::core::gate::{Announcement, GateSnapshot};
 use crate::core::ids::{Timestamp, count};
@@ -11,6 +11,7 @@ use crate::core::ids::{Timestamp, count};
 /// What [`MissingNode::known_from`] says of nodes that had joined.
 const DIED: &str = "died";
 const REMOVED: &str = "removed";
+const NOT_BACK: &str = "not_back";
 /// What it says of pods that announced themselves and have not joined.
 pub(super) const ANNOUNCED: &str = "announced";
 
@@ -66,8 +67,7 @@ pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>)
     if run.state().is_over() || wanted == 0 || !run.has_agents() {
         return Vec::new();
     }
-    let mut there: HashSet<&str> =
-        run.nodes().iter().filter(|node| node.gone.is_none()).map(|node| node.name.as_str()).collect();
+    let mut there = run.names_there();
     if let Some(gate) = gate_of(run, plan) {
         there.extend(gate.pods.iter().map(|pod| pod.pod.as_str()));
     }
@@ -133,14 +133,22 @@ fn announced<'a>(plan: &'a Plan, there: &'a HashSet<&str>) -> impl Iterator<Item
 fn gone<'a>(run: &'a TrackedRun, there: &'a HashSet<&str>) -> impl Iterator<Item = MissingNode> + 'a {
     // The next round hands out the ranks anew.
     let has_it = |rank: &u32| run.round().completed.is_some() && run.node_of_rank(*rank).is_none();
-    let earlier = run.life().earlier.iter().filter(|node| node.died.is_some());
-    let earlier = earlier.filter(|node| !there.contains(node.name.as_str()));
-    let earlier = earlier
-        .map(move |node| known(node.name.clone(), node.rank.filter(has_it), DIED, Some(node.last_seen)));
+    let earlier = run.life().earlier.iter().filter(|node| !there.contains(node.name.as_str()));
+    let earlier = earlier.filter_map(move |node| {
+        let known_from = match node.end {
+            NodeEnd::Died(_) => DIED,
+            NodeEnd::NotBack(_) => NOT_BACK,
+            NodeEnd::Unknown => return None,
+        };
+        Some(known(node.name.clone(), node.rank.filter(has_it), known_from, Some(node.last_seen)))
+    });
     // The round needs none of those beside it.
-    let died = run.nodes().iter().filter(|node| node.is_dead() && node.membership != Membership::Redundant);
-    let died = died.filter(|node| !there.contains(node.name.as_str()));
-    let died = earlier.chain(died.map(|node| known(node.name.clone(), node.rank, DIED, node.gone)));
+    let lost = run.nodes().iter().filter(|node| node.is_lost() && node.membership != Membership::Redundant);
+    let lost = lost.filter(|node| !there.contains(node.name.as_str()));
+    let died = earlier.chain(lost.map(|node| {
+        let known_from = if node.is_dead() { DIED } else { NOT_BACK };
+        known(node.name.clone(), node.rank, known_from, node.gone.or(Some(node.last_heartbeat)))
+    }));
     // A frozen agent, or one that is cut off: others have taken it out of the round.
     let left = run.life().left.values().filter(|node| !there.contains(node.name.as_str()));
     died.chain(
@@ -152,7 +160,7 @@ fn gone<'a>(run: &'a TrackedRun, there: &'a HashSet<&str>) -> impl Iterator<Item
 
 /// Whether it is missing because it is gone: it had joined.
 pub(super) fn is_gone(node: &MissingNode) -> bool {
-    node.known_from == DIED || node.known_from == REMOVED
+    [DIED, REMOVED, NOT_BACK].contains(&node.known_from.as_str())
 }
 
 /// Nodes that an operator named.

@@ -48,7 +48,9 @@ use crate::core::store::{Observed, WaitView};
 pub use self::expect::Expectation;
 pub use self::links::{AwayLink, LostLink};
 pub use self::pasts::PastRow;
-pub use self::reason::{Absence, Awaited, Moment, Names, Numbered, Reason, Said, Unit, Whereabouts};
+pub use self::reason::{
+    Absence, Arrival, Awaited, Moment, Names, Numbered, Reason, Said, Silence, Unit, Whereabouts,
+};
 pub use self::run::Past;
 pub use self::show::RunFigures;
 pub use self::told::Change;
@@ -163,7 +165,13 @@ impl Insight {
 
     /// A foreign client came to a store's port.
     pub fn foreign(&mut self, port: u16, peer: IpAddr, protocol: &'static str, now: Timestamp) {
-        self.jobs.store(port).foreign_came(peer, protocol, now);
+        self.jobs.store(port).foreign.came(peer, protocol, now);
+    }
+
+    /// A client of a store came to the admin port, while these stores are open for all.
+    pub fn came_to_admin(&mut self, port: u16, peer: IpAddr, stores: Vec<u16>, now: Timestamp) {
+        self.jobs.at_admin.clients.came(peer, "TCPStore", now);
+        (self.jobs.at_admin.port, self.jobs.at_admin.stores) = (port, stores);
     }
 
     /// Observations were lost.

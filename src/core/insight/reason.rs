@@ -15,7 +15,7 @@ use serde::Serialize;
 
 pub use self::awaited::Awaited;
 pub(super) use self::evidence::{Evidence, Finding};
-pub use self::values::{Absence, Moment, Names, Numbered, Said, Unit, Whereabouts};
+pub use self::values::{Absence, Arrival, Moment, Names, Numbered, Said, Silence, Unit, Whereabouts};
 use crate::api::{Certainty, ExpectedFrom, RunKind, Severity};
 use crate::core::ids::Elapsed;
 
@@ -78,8 +78,16 @@ pub enum Reason {
         asks_for_other: Option<String>,
         waited: Elapsed,
     },
-    /// A node that was missing has come.
-    NodeCameLate { node: String, nodes: usize, after: Elapsed, joined: u32, expected: Option<u32> },
+    /// Nodes that were missing have come.
+    NodeCameLate {
+        node: String,
+        nodes: usize,
+        arrival: Arrival,
+        /// Since the round began, or since they were gone; of several the longest time.
+        after: Elapsed,
+        joined: u32,
+        expected: Option<u32>,
+    },
     /// Nodes died before the round was complete.
     NodeDiedJoining { nodes: Names, joined: u32, expected: Option<u32>, backend: RunKind },
     /// Nodes died after the round was complete.
@@ -100,8 +108,8 @@ pub enum Reason {
     },
     /// The links of relays were away for too long, and their clients are gone.
     LinkLost { links: Names, clients: usize, grace: Elapsed },
-    /// Nodes whose connections are open stopped sending heartbeats, and another node took them out of the round.
-    NodeRemoved { nodes: Names, by: String, silent: Elapsed, left: u32, joining: bool },
+    /// Another node took nodes out of the round of which no heartbeat came, though their connections had not closed.
+    NodeRemoved { nodes: Names, by: String, silent: Elapsed, why: Silence, left: u32, joining: bool },
     /// Nodes whose connections are open have stopped sending heartbeats.
     NoHeartbeat {
         nodes: Names,
@@ -280,6 +288,15 @@ pub enum Reason {
     },
     /// Another protocol on the store's port.
     ForeignClient { peer: String, protocol: String, port: u16, times: u64, ago: Elapsed },
+    /// A client of a store on the admin port.
+    StoreClientAtAdmin {
+        peer: String,
+        port: u16,
+        /// The ports of the stores that are open for all.
+        stores: Names,
+        times: u64,
+        ago: Elapsed,
+    },
     /// The workers use a store of their own.
     WorkersElsewhere { address: String },
     /// Some nodes have finished and wait for the nodes that still train.
@@ -290,6 +307,8 @@ pub enum Reason {
         /// Others took them out of the round, and their agents are connected.
         taken_out: Names,
         dead: Names,
+        /// Those that were connected to the last server, and have not come back to this one.
+        not_back: Names,
         waited: Elapsed,
     },
     /// Agents wait for the state of their rendezvous, which was dropped.
@@ -326,7 +345,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 69] = [
+    pub const CODES: [&'static str; 70] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -373,6 +392,7 @@ impl Reason {
         "wait_cycle",
         "gave_up",
         "foreign_client",
+        "store_client_at_admin",
         "workers_elsewhere",
         "exit_barrier",
         "state_dropped",
@@ -447,6 +467,7 @@ impl Reason {
             Self::WaitCycle { .. } => "wait_cycle",
             Self::GaveUp { .. } => "gave_up",
             Self::ForeignClient { .. } => "foreign_client",
+            Self::StoreClientAtAdmin { .. } => "store_client_at_admin",
             Self::WorkersElsewhere { .. } => "workers_elsewhere",
             Self::ExitBarrier { .. } => "exit_barrier",
             Self::StateDropped { .. } => "state_dropped",
@@ -493,6 +514,7 @@ impl Reason {
             | Self::ClosedUnfinished { .. }
             | Self::RunRestarted {}
             | Self::ForeignClient { .. }
+            | Self::StoreClientAtAdmin { .. }
             | Self::LinkAway { .. }
             | Self::UnreadableState { .. } => Severity::Warning,
             Self::ExitBarrier { taken_out, dead, waited, .. } => {

@@ -25,7 +25,7 @@ pub(super) fn summary(
     // Nobody waits or is missing in a run that is over.
     let unless_over = |count: u32| if run.state().is_over() { 0 } else { count };
     let count_of = |membership| {
-        let is_there = |node: &&TrackedNode| node.membership == membership && node.gone.is_none();
+        let is_there = |node: &&TrackedNode| node.membership == membership && node.is_there();
         unless_over(count(run.nodes().iter().filter(is_there).count()))
     };
     let nodes = NodeCounts {
@@ -109,7 +109,7 @@ pub(super) fn nodes(run: &TrackedRun, epoch: Epoch) -> Vec<api::Node> {
             rank: node.rank,
             state: match node.membership {
                 _ if node.finished => NodeState::Finished,
-                _ if node.gone.is_some() => NodeState::Gone,
+                _ if !node.is_there() => NodeState::Gone,
                 Membership::Participant => NodeState::Joined,
                 Membership::WaitList => NodeState::Waiting,
                 Membership::Earlier => NodeState::Earlier,

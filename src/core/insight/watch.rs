@@ -178,6 +178,46 @@ pub(super) struct Foreign {
     pub(super) last: Timestamp,
 }
 
+/// Those that came to one port lately.
+#[derive(Debug, Default)]
+pub(super) struct ForeignClients(VecDeque<Foreign>);
+
+impl ForeignClients {
+    /// One of them came.
+    pub(super) fn came(&mut self, peer: IpAddr, protocol: &'static str, now: Timestamp) {
+        const MOST: usize = 64;
+        let is_known = |known: &&mut Foreign| known.peer == peer && known.protocol == protocol;
+        if let Some(known) = self.0.iter_mut().find(is_known) {
+            known.times = known.times.saturating_add(1);
+            known.last = now;
+            return;
+        }
+        if self.0.len() == MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back(Foreign { peer, protocol, times: 1, last: now });
+    }
+
+    /// Lets go of those that have not come for long.
+    pub(super) fn pass_time(&mut self, now: Timestamp) {
+        const SHOWN: Duration = Duration::from_mins(5);
+        self.0.retain(|foreign| now.since(foreign.last) < SHOWN);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Foreign> {
+        self.0.iter()
+    }
+}
+
+/// Clients of the stores that came to the admin port.
+#[derive(Debug, Default)]
+pub(super) struct AtAdmin {
+    pub(super) port: u16,
+    /// The ports of the stores that are open for all.
+    pub(super) stores: Vec<u16>,
+    pub(super) clients: ForeignClients,
+}
+
 /// What is known of one store.
 #[derive(Debug)]
 pub(super) struct StoreWatch {
@@ -196,7 +236,7 @@ pub(super) struct StoreWatch {
     pub(super) passed: VecDeque<Passed>,
     /// When an operator emptied it last.
     pub(super) reset: Option<Timestamp>,
-    pub(super) foreign: VecDeque<Foreign>,
+    pub(super) foreign: ForeignClients,
 }
 
 impl StoreWatch {
@@ -212,7 +252,7 @@ impl StoreWatch {
             clashes: Vec::new(),
             passed: VecDeque::new(),
             reset: None,
-            foreign: VecDeque::new(),
+            foreign: ForeignClients::default(),
         }
     }
 
@@ -308,21 +348,6 @@ impl StoreWatch {
             ranks.extend(client.rank);
         }
         counted
-    }
-
-    /// A foreign client came.
-    pub(super) fn foreign_came(&mut self, peer: IpAddr, protocol: &'static str, now: Timestamp) {
-        const MOST: usize = 64;
-        let is_known = |known: &&mut Foreign| known.peer == peer && known.protocol == protocol;
-        if let Some(known) = self.foreign.iter_mut().find(is_known) {
-            known.times = known.times.saturating_add(1);
-            known.last = now;
-            return;
-        }
-        if self.foreign.len() == MOST {
-            self.foreign.pop_front();
-        }
-        self.foreign.push_back(Foreign { peer, protocol, times: 1, last: now });
     }
 
     /// A client is gone. Where another had just written its key, it was about to go: a relay that is back tells what came

@@ -32,7 +32,7 @@ use super::problem::Problem;
 use super::{ANSWER_TIMEOUT, MAX_BODY, REQUEST_TIMEOUT, all, api_routes, guarded, probes};
 use crate::config::AccessConfig;
 use crate::server::engine::Reservation;
-use crate::server::tcp::Workers;
+use crate::server::tcp::{Workers, is_hello};
 use crate::server::{Place, Places, Server, Throttle, keep_running};
 use crate::tls::{ServerTls, Stream};
 use crate::tokens::TokenFile;
@@ -159,11 +159,13 @@ async fn accept(
         let place = Place::take(&places, peer.ip().to_canonical());
         let memory = || server.reserve(CONNECTION_MEMORY, places.taken() <= LEAST_CONNECTIONS);
         if let Some(place) = place.and_then(|place| Some((place, memory()?))) {
-            let (router, tls) = (everything.clone(), tls.clone());
+            let (router, tls, server) = (everything.clone(), tls.clone(), Arc::clone(&server));
             tokio::spawn(async move {
                 // A connection that becomes a link takes its place along.
                 let place = Arc::new(place);
-                serve_connection(stream, peer, tls, router, Some(place)).await;
+                if speaks_no_tcpstore(&stream, peer, &server).await {
+                    serve_connection(stream, peer, tls, router, Some(place)).await;
+                }
             });
             continue;
         }
@@ -178,7 +180,12 @@ async fn accept(
                 places.taken()
             );
         }
-        let served = tokio::spawn(serve_connection(stream, peer, tls.clone(), little.clone(), None));
+        let (router, tls, server) = (little.clone(), tls.clone(), Arc::clone(&server));
+        let served = tokio::spawn(async move {
+            if speaks_no_tcpstore(&stream, peer, &server).await {
+                serve_connection(stream, peer, tls, router, None).await;
+            }
+        });
         reserve.enter(served.abort_handle());
         // A new connection may send its request before the next one takes its place.
         tokio::task::yield_now().await;
@@ -239,6 +246,22 @@ impl Reserve {
 
 /// The place of a connection, and its share of the memory.
 pub(super) type HeldPlace = Arc<(Place, Reservation)>;
+
+/// Looks at the first bytes, which stay to be read. PyTorch begins with its hello, in one piece, where it was given this
+/// port instead of a store's: it would try again and again until its time-out, and nobody would say why.
+async fn speaks_no_tcpstore(stream: &TcpStream, peer: SocketAddr, server: &Server) -> bool {
+    let mut start = [0; 5];
+    let came = tokio::time::timeout(REQUEST_TIMEOUT, stream.peek(&mut start)).await;
+    // Who says nothing is not waited for once more.
+    let Ok(Ok(1..)) = came else { return false };
+    if !is_hello(start) {
+        return true;
+    }
+    if let Ok(own) = stream.local_addr() {
+        server.stores().came_to_admin(own.port(), peer.ip().to_canonical());
+    }
+    false
+}
 
 /// The connection as it came, or encrypted; `None` if it is over.
 async fn welcome(stream: TcpStream, peer: SocketAddr, tls: Option<&ServerTls>) -> Option<Stream> {

@@ -334,6 +334,11 @@ impl StoreHost {
         self.listener(port).map_or(0, |listener| listener.engine().stats().connections)
     }
 
+    /// A client of a store came to the admin port, which is this one.
+    pub(in crate::server) fn came_to_admin(&self, port: u16, peer: IpAddr) {
+        self.shared.foreign.came(Foreign::AtAdmin { port, peer });
+    }
+
     /// Clients of another protocol that came since the last call.
     pub(in crate::server) fn take_foreign(&self) -> impl Iterator<Item = Foreign> {
         self.shared.foreign.take().into_iter()

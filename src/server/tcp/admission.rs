@@ -92,7 +92,7 @@ impl StoreListener {
             self.count(outcome);
             let store = self.engine.port();
             let is_told = end.foreign().is_some_and(|protocol| {
-                self.shared.foreign.came(Foreign { store, peer: peer.ip(), protocol })
+                self.shared.foreign.came(Foreign::AtStore { port: store, peer: peer.ip(), protocol })
             });
             if !is_told {
                 self.warn(outcome, peer, end);

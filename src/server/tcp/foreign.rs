@@ -3,13 +3,18 @@
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
-/// One of them.
+use crate::core::protocol::MAGIC;
+
+/// One of them, or a client of a store that came to the admin port.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::server) struct Foreign {
-    /// The port of the store.
-    pub(in crate::server) store: u16,
-    pub(in crate::server) peer: IpAddr,
-    pub(in crate::server) protocol: &'static str,
+pub(in crate::server) enum Foreign {
+    AtStore { port: u16, peer: IpAddr, protocol: &'static str },
+    AtAdmin { port: u16, peer: IpAddr },
+}
+
+/// Whether a client of a store begins with these bytes: PyTorch 2.2 or later.
+pub(in crate::server) fn is_hello([code, magic @ ..]: [u8; 5]) -> bool {
+    code == 0 && magic == MAGIC
 }
 
 /// Those that came since it was last asked.
@@ -28,7 +33,7 @@ impl ForeignClients {
     }
 
     /// Takes note of one. Returns whether that will be told.
-    pub(super) fn came(&self, foreign: Foreign) -> bool {
+    pub(in crate::server) fn came(&self, foreign: Foreign) -> bool {
         if self.are_told {
             let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
             if seen.len() < Self::MOST {

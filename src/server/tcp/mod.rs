@@ -16,7 +16,7 @@ pub(in crate::server) use admission::{KINDS_OF_LINES, Linked, Shared};
 pub(in crate::server) use conversation::Conversation;
 pub(in crate::server) use end::End;
 pub use end::Outcome;
-pub(in crate::server) use foreign::{Foreign, ForeignClients};
+pub(in crate::server) use foreign::{Foreign, ForeignClients, is_hello};
 pub use places::{Place, Places};
 pub use throttle::Throttle;
 pub(in crate::server) use workers::Workers;

@@ -106,6 +106,25 @@ fn a_missing_node_is_named() {
 }
 
 #[test]
+fn how_long_a_node_is_missing_is_counted_since_it_was_there() {
+    let head = |run: &Run| overview(&[run], 150).lines().next().expect("a line").to_owned();
+    let mut run = four();
+    run.missing[0].last_seen = Some(run.now - 5.0);
+    assert!(head(&run).ends_with("missing: node 2 (train-llm-2), 5 s"), "{}", head(&run));
+    run.missing.push(MissingNode { name: None, rank: Some(3), last_seen: None, ..run.missing[0].clone() });
+    run.summary.nodes.missing = Some(2);
+    assert!(head(&run).ends_with("missing: node 2 (train-llm-2), node 3, 5 s to 41 s"), "{}", head(&run));
+    // Since when those are missing that had been there is not known.
+    run.missing.clear();
+    run.summary.completed_at = Some(run.now - 30.0);
+    run.summary.state = RunState::Running;
+    run.summary.nodes.expected = Some(Expected { min: 4, max: 4, source: ExpectedFrom::RoundComplete });
+    assert!(head(&run).ends_with("missing: 2 nodes"), "{}", head(&run));
+    run.summary.nodes.expected = Some(Expected { min: 4, max: 4, source: ExpectedFrom::Flag });
+    assert!(head(&run).ends_with("missing: 2 nodes, 41 s"), "{}", head(&run));
+}
+
+#[test]
 fn several_runs_stand_in_columns_and_each_tells_its_reason() {
     insta::assert_snapshot!(overview(&[&four(), &static_job(), &sixty_four()], 110), @r"
     train-llm round 0  [#################.....] 3/4 nodes  missing: node 2 (train-llm-2), 41 s

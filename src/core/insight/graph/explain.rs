@@ -135,7 +135,10 @@ impl Graph<'_> {
                 let is_not_counted =
                     |(client, is): &&(&Client, Silent)| client.run.is_none() || *is == Silent::Alike;
                 let not_counted = || self.silent(run).iter().filter(is_not_counted).count();
-                let awaited = Awaited { whereabouts, missing, ended, elsewhere, staying, waiters, waited };
+                // It is looked for in all runs.
+                let apart = Names::default();
+                let awaited =
+                    Awaited { whereabouts, missing, ended, elsewhere, apart, staying, waiters, waited };
                 Some(match writer {
                     ExpectedWriter::Rank(rank @ 1..) => Reason::WaitingForRank {
                         rank: run.rank_label(*rank),
@@ -197,7 +200,7 @@ impl Graph<'_> {
                     && self.links.back_for(ip, self.now).is_none_or(|since| since >= late)
             })
         };
-        let there = || run.participants().filter(|node| node.gone.is_none() && !node.finished);
+        let there = || run.participants().filter(|node| node.is_there() && !node.finished);
         if self.now.since(self.awake_since) < late {
             return None;
         }

@@ -219,7 +219,7 @@ impl Graph<'_> {
                 format!("{}{waits}", run.rank_label(rank))
             });
         }
-        let live = run.participants().filter(|node| node.gone.is_none());
+        let live = run.participants().filter(|node| node.is_there());
         let others = live.filter(|node| node.conn.is_some_and(|conn| !there.contains(&conn)));
         Names::of_some(others, TrackedNode::told)
     }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::values::{Names, Whereabouts, for_each};
+use super::values::{Names, ONE_JOB, Whereabouts, for_each};
 use super::words::{clients, if_any};
 use crate::core::ids::Elapsed;
 
@@ -22,6 +22,8 @@ pub struct Awaited {
     pub ended: Names,
     /// Ranks of as large a job in other stores, where those are missing that are here.
     pub elsewhere: Names,
+    /// Other runs that are not complete: with them this one would be.
+    pub apart: Names,
     /// Others that go on with the attempt before.
     pub staying: Names,
     /// How many processes wait for it.
@@ -62,7 +64,7 @@ impl Awaited {
 
     /// Who else is not there, in words.
     pub(super) fn besides(&self) -> String {
-        let Self { whereabouts, missing, ended, elsewhere, .. } = self;
+        let Self { whereabouts, missing, ended, elsewhere, apart, .. } = self;
         let missing = match (whereabouts, missing.count()) {
             (_, 0) | (Whereabouts::NotTold { .. } | Whereabouts::NeverCame, 1) => String::new(),
             (Whereabouts::NeverCame, _) => format!("; missing: {missing}"),
@@ -70,7 +72,8 @@ impl Awaited {
             _ => format!("; not published: {missing}"),
         };
         let ended = if_any("; connected and ended without publishing an address: ", ended);
-        format!("{missing}{ended}{}", if_any("; in another store: ", elsewhere))
+        let elsewhere = if_any("; in another store: ", elsewhere);
+        format!("{missing}{ended}{elsewhere}{}", if_any("; not complete either: ", apart))
     }
 
     /// What to do about it.
@@ -99,6 +102,7 @@ impl Awaited {
             Whereabouts::Waits { .. } => {
                 "look which part of the program should write that key, and whether all ranks go the same way there"
             }
+            _ if !self.apart.is_empty() => ONE_JOB,
             _ if !self.elsewhere.is_empty() => {
                 "if the ranks in the other store are of this job, start all its processes with the same MASTER_PORT"
             }

@@ -2,17 +2,14 @@
 
 use super::Reason;
 use super::awaited::{LINK_AWAY, SAME_WORLD_SIZE, Writer};
-use super::values::{Absence, for_each};
+use super::values::{Absence, ONE_JOB, Silence, for_each};
 use crate::api::RunKind;
 
 impl Reason {
     /// What to do about it; empty if there is nothing to do.
     pub fn remedy(&self) -> &'static str {
         match self {
-            Self::NodesMissing { apart, .. } if !apart.is_empty() => {
-                "if these are one job, start every node with the same --rdzv-id; else look whether the pods of the missing \
-                 nodes are scheduled and reach this server"
-            }
+            Self::NodesMissing { apart, .. } if !apart.is_empty() => ONE_JOB,
             Self::NodesMissing { joined, expected, gone, .. }
                 if expected.unwrap_or(0).saturating_sub(*joined) as usize <= gone.count()
                     && !gone.is_empty() =>
@@ -156,6 +153,20 @@ impl Reason {
                 "look at those nodes: are they frozen, overloaded, or cut off from this server? The others take them out of the \
                  round when more heartbeats are missing",
             ),
+            Self::NodeRemoved { nodes, why: Silence::LinkAway { .. }, .. } => for_each(
+                nodes,
+                "look at the network between that node and this server, and at the log of its relay; when the link is back, the \
+                 node has to join again, and what waits for its ranks hangs until its time-out",
+                "look at the network between those nodes and this server, and at the logs of their relays; when the links are \
+                 back, the nodes have to join again, and what waits for their ranks hangs until its time-out",
+            ),
+            Self::NodeRemoved { nodes, why: Silence::NotBack, .. } => for_each(
+                nodes,
+                "look at the log of that node: an agent that is connected without a relay fails when the server is restarted; what \
+                 waits for its ranks hangs until its time-out",
+                "look at the logs of those nodes: agents that are connected without a relay fail when the server is restarted; \
+                 what waits for their ranks hangs until its time-out",
+            ),
             Self::NodeRemoved { nodes, joining: true, .. } => for_each(
                 nodes,
                 "look at that node: is it frozen, overloaded, or cut off from this server? The round needs it or a \
@@ -280,6 +291,10 @@ impl Reason {
             Self::ForeignClient { .. } => {
                 "point it at the admin port if it is a health check or a scraper (HTTP), and at another server if it is TLS"
             }
+            Self::StoreClientAtAdmin { .. } => {
+                "give the job the port of a store: --rdzv-endpoint, --master-port, MASTER_PORT; only --rdzv-backend=rallypoint uses the \
+                 admin port"
+            }
             Self::WorkersElsewhere { .. } => {
                 "to see their ranks, and to be free of rank 0's host, let the workers meet here: docs/launch-modes.md"
             }
@@ -299,6 +314,15 @@ impl Reason {
                 "look at the nodes that were taken out: are they frozen, overloaded, or cut off from this server? Agents wait \
                  for them up to 300 s",
             ),
+            Self::ExitBarrier { running, not_back, .. } if running.is_empty() && !not_back.is_empty() => {
+                for_each(
+                    not_back,
+                    "look at the log of the node that is not back: an agent that is connected without a relay fails when the server \
+                 is restarted; the others wait for it up to 300 s and end then",
+                    "look at the logs of the nodes that are not back: agents that are connected without a relay fail when the server \
+                 is restarted; the others wait for them up to 300 s and end then",
+                )
+            }
             Self::ExitBarrier { running, .. } if running.count() == 1 => {
                 "look at the node that has not finished; agents wait for it up to 300 s"
             }

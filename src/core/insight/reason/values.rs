@@ -7,6 +7,10 @@ use crate::api::Severity;
 use crate::core::ids::Elapsed;
 use crate::core::rendezvous::Fact;
 
+/// What to do where several runs would be complete together.
+pub(super) const ONE_JOB: &str = "if these are one job, start every node with the same --rdzv-id; else look whether the pods of \
+                                  the missing nodes are scheduled and reach this server";
+
 /// Some names, and how many more there are.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Names {
@@ -144,6 +148,31 @@ impl Display for Absence {
             Self::Reset { ago } => write!(f, "which does not exist; an operator reset the store {ago} ago"),
         }
     }
+}
+
+/// Whether a node that comes had been in its round before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Arrival {
+    /// It had not.
+    First,
+    /// It had, or another process in its place.
+    Again,
+}
+
+/// Why nothing came of nodes that another one took out of their round.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "is")]
+pub enum Silence {
+    /// That is not known: their connections are open.
+    Connected,
+    /// The links of relays on their hosts are away.
+    LinkAway {
+        /// The relays' names.
+        links: Names,
+    },
+    /// They were connected to the last server, and have not come back to this one.
+    NotBack,
 }
 
 /// What a process does for which others wait.
@@ -315,6 +344,14 @@ pub struct Said {
 }
 
 impl Said {
+    /// Nodes are missing, and these runs are not complete either: together they would be.
+    pub(in crate::core::insight) fn is_not_complete_with(&mut self, others: &Names) {
+        if self.code == "nodes_missing" {
+            self.text = format!("{}; not complete either: {others}", self.text);
+            self.remedy = ONE_JOB;
+        }
+    }
+
     /// What the rendezvous says, in its own words.
     pub(in crate::core::insight) fn of(fact: &Fact) -> Self {
         Self {

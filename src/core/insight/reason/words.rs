@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::Reason;
-use super::values::{Names, Unit};
+use super::values::{Arrival, Names, Silence, Unit};
 use crate::api::ExpectedFrom;
 use crate::core::ids::{Elapsed, counted};
 
@@ -233,10 +233,15 @@ impl Reason {
                     },
                 )
             }
-            Self::NodeCameLate { node, nodes, after, joined, expected } => {
+            Self::NodeCameLate { node, nodes, arrival, after, joined, expected } => {
                 let there = of_expected(*joined, *expected);
                 let (have, all_have) = (has(*nodes), has(*joined as usize));
-                format!("{node} {have} come after {after}: {there} {all_have} joined")
+                let again = match (arrival, nodes) {
+                    (Arrival::First, _) => "after",
+                    (Arrival::Again, 1) => "again after",
+                    (Arrival::Again, _) => "again after up to",
+                };
+                format!("{node} {have} come {again} {after}: {there} {all_have} joined")
             }
             Self::FewerThanExpected { formed, expected, from, left_over } => {
                 let (nodes, from, left_over) =
@@ -339,16 +344,22 @@ impl Reason {
                     counted(*clients, "client is", "clients are")
                 )
             }
-            Self::NodeRemoved { nodes, by, silent, left, .. } => {
+            Self::NodeRemoved { nodes, by, silent, why, left, .. } => {
                 let (have, their, them) = match nodes.count() {
                     1 => ("has", "its connection is open", "it"),
                     _ => ("have", "their connections are open", "them"),
                 };
+                let why = match why {
+                    Silence::NotBack => format!("not come back since the server was restarted {silent} ago"),
+                    Silence::Connected => format!("sent no heartbeat for {silent}, though {their}"),
+                    Silence::LinkAway { links } => format!(
+                        "sent no heartbeat for {silent}, as {} of {links} {} away",
+                        the_link(links),
+                        are(links.count())
+                    ),
+                };
                 let left = if *left == 0 { "no node".to_owned() } else { Unit::Node.count(*left) };
-                format!(
-                    "{nodes} {have} sent no heartbeat for {silent}, though {their}: {by} took {them} out of the round; \
-                     {left} left"
-                )
+                format!("{nodes} {have} {why}: {by} took {them} out of the round; {left} left")
             }
             Self::NoHeartbeat { nodes, silent, others } => {
                 let (have, their) = match nodes.count() {
@@ -526,6 +537,20 @@ impl Reason {
                 };
                 format!("a foreign {protocol} client at {peer} came to the store port {port}: {requests}")
             }
+            Self::StoreClientAtAdmin { peer, port, stores, times, ago } => {
+                let came = match times {
+                    0 | 1 => format!("once, {ago} ago"),
+                    times => format!("{times} times, the last {ago} ago"),
+                };
+                let stores = match stores.count() {
+                    0 => String::new(),
+                    1 => format!("; the store has port {stores}"),
+                    _ => format!("; the stores have ports {stores}"),
+                };
+                format!(
+                    "a TCPStore client, as PyTorch is one, at {peer} came to the admin port {port}: {came}{stores}"
+                )
+            }
             Self::NnodesDiffer { newcomers, group, other } => {
                 let (group, asks) =
                     (Unit::Node.count(*group), if newcomers.count() == 1 { "asks" } else { "ask" });
@@ -563,7 +588,7 @@ impl Reason {
                 let running = if_any("; still in the round: ", running);
                 format!("closed by {by} although {finished} finished: it failed or was stopped{running}")
             }
-            Self::ExitBarrier { arrived, nodes, running, taken_out, dead, waited } => {
+            Self::ExitBarrier { arrived, nodes, running, taken_out, dead, not_back, waited } => {
                 let arrived_of = |nodes: u32| {
                     format!("{arrived} of {} {}", Unit::Node.count(nodes), has(*arrived as usize))
                 };
@@ -571,7 +596,9 @@ impl Reason {
                 let (running, dead) =
                     (if_any("; still running: ", running), if_any("; died, failed or stopped: ", dead));
                 let taken_out = if_any("; taken out of the round: ", taken_out);
-                format!("{have} finished and waited {waited} at the exit barrier{running}{taken_out}{dead}")
+                let not_back = if_any("; not back since the server was restarted: ", not_back);
+                let others = format!("{running}{taken_out}{dead}{not_back}");
+                format!("{have} finished and waited {waited} at the exit barrier{others}")
             }
             _ => return None,
         })

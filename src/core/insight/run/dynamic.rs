@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::facts::{Departure, Dying, FormerNode, LeftNode};
+use super::facts::{Departure, Dying, FormerNode, LeftNode, NodeEnd};
 use super::limits::MOST_NODES;
 use super::memory::Room;
 use super::node::{Membership, NodeId, TrackedNode};
@@ -12,15 +12,20 @@ use crate::api::{Expected, Seen};
 use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
 use crate::core::insight::expect::Plan;
 use crate::core::insight::missing::missing;
-use crate::core::insight::reason::{Evidence, Finding, Names, Reason, Unit};
+use crate::core::insight::reason::{Evidence, Finding, Names, Reason, Silence, Unit};
 use crate::core::protocol::rendezvous_state::{Node as Desc, RendezvousState, UtcMicros};
 
 impl FormerNode {
     fn of(node: &TrackedNode) -> Self {
-        let died = node.gone.filter(|_| node.is_dead());
-        let died = died.map(|at| node.evidence(Seen::Closed, None, at));
         let last_seen = node.gone.unwrap_or(node.last_heartbeat);
-        Self { name: node.name.clone(), rank: node.rank, last_seen, died }
+        let end = if node.is_dead() {
+            NodeEnd::Died(node.evidence(Seen::Closed, None, last_seen))
+        } else if node.is_not_back() {
+            NodeEnd::NotBack(node.evidence(Seen::Heard, None, last_seen))
+        } else {
+            NodeEnd::Unknown
+        };
+        Self { name: node.name.clone(), rank: node.rank, last_seen, end }
     }
 }
 
@@ -202,6 +207,8 @@ impl TrackedRun {
         let id = NodeId::Desc(desc.clone());
         let name = self.name_for(&id, plan);
         let back = self.life.left.extract_if(.., |_, left| left.id == id).next();
+        let before = self.life.earlier.iter().filter(|node| node.name == name).map(|node| node.last_seen);
+        let was_there = before.chain(back.as_ref().map(|(_, left)| left.heard.at)).max();
         self.life.nodes.push(TrackedNode {
             id,
             name,
@@ -212,12 +219,13 @@ impl TrackedRun {
             membership,
             membership_since: now,
             joined: now,
+            was_there,
             last_heartbeat: now,
             stamp,
             gone: None,
             finished: false,
             asks_not_for: None,
-            has_no_agent: false,
+            not_back: false,
         });
         self.touch();
     }
@@ -234,8 +242,8 @@ impl TrackedRun {
         self.found(Finding::new(reason, about, now).seen([wrote]));
     }
 
-    /// Nodes that are there and were in the round until `conn`, which is another node, took them out of it. A node that
-    /// leaves does so itself, even where the next round begins with that.
+    /// Nodes that were in the round until `conn`, which is another node, took them out of it, and whose connections have not
+    /// closed. A node that leaves does so itself, even where the next round begins with that.
     fn tell_removals(
         &mut self,
         was_in: &[bool],
@@ -254,23 +262,30 @@ impl TrackedRun {
         let is_removed = |(node, (was_in, is_listed)): &(&TrackedNode, (&bool, &bool))| {
             let is_there = node.gone.is_none() && node.conn.is_some_and(|own| own != conn);
             // At the exit barrier agents wait on the connection of their heartbeats.
-            let is_there = is_there && !node.finished;
+            let is_there = is_there && !node.finished || node.is_not_back();
             **was_in && !**is_listed && is_there && (!has_moved || !is_member)
         };
         let nodes = self.life.nodes.iter().zip(was_in.iter().zip(is_listed));
         let removed: Vec<_> = nodes.filter(is_removed).map(|(node, _)| node).collect();
-        let Some(heard) = removed.iter().map(|node| node.last_heartbeat).max() else { return };
-        let nodes = Names::of(removed.iter().map(|node| node.label()));
-        let by = self.name_of(conn, writer);
-        let left = self.participants().filter(|node| node.gone.is_none()).count();
-        let removed_here = removed.iter().filter(|node| node.is_participant()).count();
+        let left = self.participants().filter(|node| node.is_there()).count();
+        let removed_here = removed.iter().filter(|node| node.is_participant() && !node.is_not_back()).count();
         let left = count(left.saturating_sub(removed_here));
+        let (not_back, connected): (Vec<_>, Vec<_>) =
+            removed.into_iter().partition(|node| node.is_not_back());
         let joining = self.round.completed.is_none();
-        let about = nodes.to_string();
-        let heard_of = removed.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
-        let evidence: Vec<_> = heard_of.chain([self.wrote_state(&writer.who, writer, now)]).collect();
-        let reason = Reason::NodeRemoved { nodes, by, silent: Elapsed(now.since(heard)), left, joining };
-        self.found(Finding::new(reason, about, now).seen(evidence));
+        let told = |(removed, why): (Vec<&TrackedNode>, Silence)| {
+            let heard = removed.iter().map(|node| node.last_heartbeat).max()?;
+            let nodes = Names::of(removed.iter().map(|node| node.label()));
+            let (about, by) = (nodes.to_string(), self.name_of(conn, writer));
+            let heard_of = removed.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
+            let evidence: Vec<_> = heard_of.chain([self.wrote_state(&writer.who, writer, now)]).collect();
+            let silent = Elapsed(now.since(heard));
+            let reason = Reason::NodeRemoved { nodes, by, silent, why, left, joining };
+            Some(Finding::new(reason, about, now).seen(evidence))
+        };
+        let told =
+            [(connected, Silence::Connected), (not_back, Silence::NotBack)].into_iter().filter_map(told);
+        told.collect::<Vec<_>>().into_iter().for_each(|finding| self.found(finding));
     }
 
     /// A node that asks for fewer nodes than the round has takes itself out of the list of those that are too many, and
@@ -296,7 +311,8 @@ impl TrackedRun {
         self.life.nodes.retain(|node| {
             let stays = is_listed.get(at).copied().unwrap_or(true) || node.finished && node.is_participant();
             at = at.saturating_add(1);
-            if !stays && node.gone.is_some() && earlier.len() < MOST_NODES {
+            let is_out = node.gone.is_some() || node.conn.is_none();
+            if !stays && is_out && earlier.len() < MOST_NODES {
                 earlier.push(FormerNode::of(node));
             }
             if let (false, None, Some(conn)) = (stays, node.gone, node.conn)

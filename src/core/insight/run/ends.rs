@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::facts::{Departure, Dying, FormerNode};
+use super::facts::{Departure, Dying, FormerNode, NodeEnd};
 use super::limits::{MOST_NODES, SETTLE};
 use super::node::Membership;
 use super::tracked::TrackedRun;
@@ -76,7 +76,7 @@ impl TrackedRun {
                 name: left.name,
                 rank: left.rank,
                 last_seen: now,
-                died: Some(died),
+                end: NodeEnd::Died(died),
             });
         }
         self.life.strangers.retain(|node| node.conn != Some(conn));
@@ -117,7 +117,7 @@ impl TrackedRun {
             return;
         }
         let since = first_at(&dying, now);
-        let there = self.participants().filter(|node| node.gone.is_none()).count();
+        let there = self.participants().filter(|node| node.is_there()).count();
         let left = count(there.saturating_add(self.not_again().count()));
         let (cut_off, dying): (Vec<_>, Vec<_>) = dying.into_iter().partition(|one| one.link.is_some());
         if !cut_off.is_empty() {

@@ -65,8 +65,18 @@ pub(in crate::core::insight) struct FormerNode {
     pub(in crate::core::insight) rank: Option<u32>,
     /// When it was last there.
     pub(in crate::core::insight) last_seen: Timestamp,
-    /// That its connection closed before it had finished.
-    pub(in crate::core::insight) died: Option<Evidence>,
+    pub(in crate::core::insight) end: NodeEnd,
+}
+
+/// How a node that is in no list of the state any more came to be gone, and what shows it.
+#[derive(Debug)]
+pub(in crate::core::insight) enum NodeEnd {
+    /// Its connection closed before it had finished.
+    Died(Evidence),
+    /// It was connected to the last server, and has not come back to this one.
+    NotBack(Evidence),
+    /// It is not known that it has ended.
+    Unknown,
 }
 
 /// What is known of one round.

@@ -58,12 +58,13 @@ impl TrackedRun {
         let is_new = self.round.roles.insert(rank);
         let id = NodeId::Rank(rank);
         let name = self.name_for(&id, plan);
-        self.set_aside(rank, conn);
+        let was_there = self.set_aside(rank, conn);
         if !self.takes_node(room) {
             self.round.let_go = self.round.let_go.saturating_add(u32::from(is_new));
             return;
         }
-        self.life.nodes.push(static_node(rank, name, conn, (peer, pid), now));
+        let node = static_node(rank, name, conn, (peer, pid), now);
+        self.life.nodes.push(TrackedNode { was_there, ..node });
         self.life.nodes.sort_by_key(|node| node.rank);
         if let Some(at) = self.life.nodes.iter().position(|node| node.rank == Some(rank)) {
             self.tell_joins(&[at], now);
@@ -85,16 +86,19 @@ impl TrackedRun {
         self.round.fallen.iter().find(|(ranks, _)| ranks.contains(&rank)).map(|&(_, died)| died)
     }
 
-    /// Another process takes this rank. The one that had it waits for the same as before, if it is there.
-    fn set_aside(&mut self, rank: u32, by: ConnId) {
+    /// Another process takes this rank. The one that had it waits for the same as before, if it is there; if it has died,
+    /// returns when.
+    fn set_aside(&mut self, rank: u32, by: ConnId) -> Option<Timestamp> {
         self.life.rivals.retain(|node| node.conn != Some(by));
         self.life.heirs.remove(&by);
-        let Some(at) = self.life.nodes.iter().position(|node| node.id == NodeId::Rank(rank)) else { return };
+        let at = self.life.nodes.iter().position(|node| node.id == NodeId::Rank(rank))?;
         let node = self.life.nodes.remove(at);
+        let died = node.gone.filter(|_| node.is_dead());
         let is_there = node.gone.is_none() && !node.finished && node.conn.is_some_and(|conn| conn != by);
         if is_there && self.life.rivals.len() < MOST_NODES {
             self.life.rivals.push(node);
         }
+        died
     }
 
     /// The process with this connection has gone. Another one that claims its rank is the node from now on.
@@ -287,11 +291,12 @@ fn static_node(
         membership: Membership::Participant,
         membership_since: now,
         joined: now,
+        was_there: None,
         last_heartbeat: now,
         stamp: 0,
         gone: None,
         finished: false,
         asks_not_for: None,
-        has_no_agent: false,
+        not_back: false,
     }
 }

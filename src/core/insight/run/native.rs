@@ -202,12 +202,13 @@ impl TrackedRun {
                 membership,
                 membership_since: since,
                 joined: since,
+                was_there: None,
                 last_heartbeat: ago(now, seen.silent.unwrap_or_default()),
                 stamp: 0,
                 gone: None,
                 finished: had_finished || agent.is_some_and(|agent| self.round.exit.contains(&agent.conn)),
                 asks_not_for: None,
-                has_no_agent: false,
+                not_back: false,
             });
         }
         self.tell_native_joins(&joined);
@@ -236,12 +237,13 @@ impl TrackedRun {
                 membership: Membership::Participant,
                 membership_since: *heard,
                 joined: *heard,
+                was_there: None,
                 last_heartbeat: *heard,
                 stamp: 0,
                 gone: None,
                 finished: false,
                 asks_not_for: None,
-                has_no_agent: false,
+                not_back: false,
             };
             let was = was.unwrap_or_else(unseen);
             let (gone, membership) = (was.gone.or(Some(*heard)), Membership::Participant);

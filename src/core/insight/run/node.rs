@@ -43,6 +43,8 @@ pub(in crate::core::insight) struct TrackedNode {
     /// Since when it has been there.
     pub(in crate::core::insight) membership_since: Timestamp,
     pub(in crate::core::insight) joined: Timestamp,
+    /// It, or another process that was the same node, had been there before: until then.
+    pub(super) was_there: Option<Timestamp>,
     pub(in crate::core::insight) last_heartbeat: Timestamp,
     pub(in crate::core::insight) stamp: i64,
     pub(in crate::core::insight) gone: Option<Timestamp>,
@@ -51,8 +53,8 @@ pub(in crate::core::insight) struct TrackedNode {
     /// begin the last call, as a node does when there are as many as the least that it asks for. Or the complete round has
     /// so many, and a node beside it does not stay in the list of those that are too many.
     pub(in crate::core::insight) asks_not_for: Option<u32>,
-    /// c10d: its connection is not known, and none of the connected agents can be it.
-    pub(in crate::core::insight) has_no_agent: bool,
+    /// c10d: it was there when the last server ended, and none of the agents that are connected to this one can be it.
+    pub(super) not_back: bool,
 }
 
 impl TrackedNode {
@@ -64,6 +66,21 @@ impl TrackedNode {
     /// Its connection closed before it had finished.
     pub(in crate::core::insight) fn is_dead(&self) -> bool {
         self.gone.is_some() && !self.finished
+    }
+
+    /// It was connected to the last server, and has not come back to this one.
+    pub(in crate::core::insight) fn is_not_back(&self) -> bool {
+        self.not_back && self.conn.is_none() && self.gone.is_none() && !self.finished
+    }
+
+    /// Its agent is connected, as far as is known.
+    pub(in crate::core::insight) fn is_there(&self) -> bool {
+        self.gone.is_none() && !self.is_not_back()
+    }
+
+    /// It is not there, and had not finished.
+    pub(in crate::core::insight) fn is_lost(&self) -> bool {
+        self.is_dead() || self.is_not_back()
     }
 
     /// The name with the rank, for sentences.

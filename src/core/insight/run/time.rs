@@ -7,7 +7,7 @@ use super::tracked::TrackedRun;
 use crate::api::{Expected, ExpectedFrom, RunState};
 use crate::core::ids::{Elapsed, Timestamp, count};
 use crate::core::insight::expect::Plan;
-use crate::core::insight::reason::{Names, Reason, Unit};
+use crate::core::insight::reason::{Arrival, Names, Reason, Unit};
 
 /// A node of the native rendezvous that is alive asks again at once.
 const HEARD_OF: Duration = Duration::from_secs(3);
@@ -166,14 +166,17 @@ impl TrackedRun {
         }
     }
 
-    /// Nodes that were missing and have come.
+    /// Nodes that were missing and have come: some for the first time, others again.
     fn tell_late(&mut self, expected: Option<Expected>, now: Timestamp) {
         let joined = self.joined();
         let come = joined.saturating_sub(self.told.joined) as usize;
+        // Who dies now is missing again. The rendezvous tells itself what becomes of its nodes.
+        if come > 0 || self.native.is_none() {
+            self.told.joined = joined;
+        }
         if come == 0 {
             return;
         }
-        self.told.joined = joined;
         let Some(started) = self.round.started else { return };
         // A spare that gets a place may have died since it came.
         let is_heard =
@@ -182,13 +185,22 @@ impl TrackedRun {
         nodes.sort_by_key(|node| std::cmp::Reverse(node.joined));
         nodes.truncate(come);
         nodes.retain(|node| is_heard(node));
-        if nodes.is_empty() {
-            return;
-        }
-        let after = Elapsed(nodes.first().map_or(now, |node| node.joined).since(started));
-        let come = Names::of(nodes.into_iter().map(TrackedNode::told));
-        let (node, nodes) = (come.to_string(), come.count());
         let expected = expected.map(|expected| expected.min);
-        self.finds(Reason::NodeCameLate { node: node.clone(), nodes, after, joined, expected }, node, now);
+        // What was before the round is no part of it.
+        let missing_since = |node: &TrackedNode| node.was_there.filter(|at| *at > started);
+        let (again, first): (Vec<_>, Vec<_>) =
+            nodes.into_iter().partition(|node| missing_since(node).is_some());
+        let told = |(nodes, arrival): (Vec<&TrackedNode>, Arrival)| {
+            let after = |node: &&TrackedNode| node.joined.since(missing_since(node).unwrap_or(started));
+            let after = Elapsed(nodes.iter().map(after).max()?);
+            let come = Names::of(nodes.into_iter().map(TrackedNode::told));
+            let (node, nodes) = (come.to_string(), come.count());
+            Some(Reason::NodeCameLate { node, nodes, arrival, after, joined, expected })
+        };
+        let told = [(first, Arrival::First), (again, Arrival::Again)].into_iter().filter_map(told);
+        for reason in told.collect::<Vec<_>>() {
+            let about = reason.to_string();
+            self.finds(reason, about, now);
+        }
     }
 }

@@ -27,6 +27,8 @@ pub(in crate::core::insight) struct TrackedRun {
     pub(super) first_seen: Timestamp,
     /// When this server saw it first. The last one may have known it before.
     known_since: Timestamp,
+    /// When this server read what the last one had known of it.
+    restored: Option<Timestamp>,
     pub(super) state: RunState,
     pub(super) state_since: Timestamp,
     /// Agents that are connected.
@@ -132,15 +134,20 @@ impl TrackedRun {
     /// The nodes that have joined and are there.
     pub(in crate::core::insight) fn joined(&self) -> u32 {
         // torch notices a death late, or, with the static rendezvous, never.
-        let dead = self.participants().filter(|node| node.is_dead()).count();
-        self.members().saturating_sub(count(dead))
+        let lost = self.participants().filter(|node| node.is_lost()).count();
+        self.members().saturating_sub(count(lost))
     }
 
-    /// The nodes of the round that have died and not come again, as the state has them until their heartbeats expire.
+    /// The names of the nodes that are there.
+    pub(in crate::core::insight) fn names_there(&self) -> HashSet<&str> {
+        let there = self.life.nodes.iter().filter(|node| node.is_there());
+        there.map(|node| node.name.as_str()).collect()
+    }
+
+    /// The nodes of the round that are lost and have not come again, as the state has them until their heartbeats expire.
     pub(in crate::core::insight) fn lost(&self) -> impl Iterator<Item = &TrackedNode> {
-        let there = self.life.nodes.iter().filter(|node| node.gone.is_none());
-        let there: HashSet<&str> = there.map(|node| node.name.as_str()).collect();
-        self.participants().filter(move |node| node.is_dead() && !there.contains(node.name.as_str()))
+        let there = self.names_there();
+        self.participants().filter(move |node| node.is_lost() && !there.contains(node.name.as_str()))
     }
 
     /// The nodes of the round as torch counts them: those that have died, too.
@@ -154,7 +161,7 @@ impl TrackedRun {
         if self.round.completed.is_none() || self.native.is_some() {
             return 0;
         }
-        let waits = |node: &&TrackedNode| node.membership == Membership::WaitList && node.gone.is_none();
+        let waits = |node: &&TrackedNode| node.membership == Membership::WaitList && node.is_there();
         count(self.nodes().iter().filter(waits).count())
     }
 
@@ -163,15 +170,12 @@ impl TrackedRun {
         self.life.nodes.iter().filter(|node| node.membership == Membership::Earlier && node.gone.is_none())
     }
 
-    /// The nodes at this place beside a complete round. One that a restarted server has only read of may have died with the
-    /// last one.
+    /// The nodes at this place beside a complete round.
     pub(in crate::core::insight) fn left_over(
         &self,
         membership: Membership,
     ) -> impl Iterator<Item = &TrackedNode> {
-        let is_there =
-            |node: &TrackedNode| node.gone.is_none() && (node.conn.is_some() || !node.has_no_agent);
-        self.life.nodes.iter().filter(move |node| node.membership == membership && is_there(node))
+        self.life.nodes.iter().filter(move |node| node.membership == membership && node.is_there())
     }
 
     /// Members have left the complete round for the next one. torch's agents do so all together.
@@ -325,6 +329,7 @@ impl TrackedRun {
             kept_version: 0,
             first_seen: now,
             known_since: now,
+            restored: None,
             state: RunState::Joining,
             state_since: now,
             agents: BTreeSet::new(),
@@ -343,6 +348,7 @@ impl TrackedRun {
     /// All that is known of it until now is of before the server was restarted: there is nothing to report of it.
     pub(in crate::core::insight) fn is_of_before(&mut self, at: Timestamp) {
         self.round.is_of_before = true;
+        self.restored = Some(at);
         // Its nodes were read all at once: nobody knows who of them came last.
         self.round.filled_by = None;
         // Any of the run's agents stood for the writer of its state: which node is whose, is found again.
@@ -455,7 +461,7 @@ impl TrackedRun {
         // Two agents on one host. This does not occur with so many nodes that the search would take long.
         let nodes = &self.life.nodes;
         let is_taken = nodes.len() < FEW
-            && nodes.iter().any(|other| other.id != *id && other.name == name && other.gone.is_none());
+            && nodes.iter().any(|other| other.id != *id && other.name == name && other.is_there());
         match id {
             NodeId::Desc(desc) if is_taken => format!("{name}_{}", desc.pid),
             _ => name,
@@ -484,12 +490,14 @@ impl TrackedRun {
         self.touch();
     }
 
-    /// Finds the nodes that none of the connected agents can be, given whether one of those may have a process id.
+    /// Finds the nodes of before a restart that none of the connected agents can be, given whether one of those may have a
+    /// process id.
     pub(in crate::core::insight) fn have_agents(&mut self, is_there: impl Fn(Option<u32>) -> bool) {
         let mut has_changed = false;
         for node in &mut self.life.nodes {
-            let has_no_agent = node.conn.is_none() && !is_there(node.pid);
-            has_changed |= std::mem::replace(&mut node.has_no_agent, has_no_agent) != has_no_agent;
+            let is_of_before = self.restored.is_some_and(|at| node.joined <= at);
+            let not_back = is_of_before && node.conn.is_none() && !is_there(node.pid);
+            has_changed |= std::mem::replace(&mut node.not_back, not_back) != not_back;
         }
         if has_changed {
             self.touch();

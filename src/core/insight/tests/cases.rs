@@ -769,6 +769,22 @@ fn case_12_a_foreign_client() {
 }
 
 #[test]
+fn a_client_of_the_store_comes_to_the_admin_port() {
+    let mut lab = Lab::new();
+    for _ in 0..3 {
+        lab.insight.came_to_admin(29501, "10.0.0.9".parse().expect("an address"), vec![PORT], lab.now);
+    }
+    lab.pass(5.0);
+    lab.assert_said(
+        "store_client_at_admin",
+        "a TCPStore client, as PyTorch is one, at 10.0.0.9 came to the admin port 29501: 3 times, the last 0 s ago; the store \
+         has port 29500",
+    );
+    lab.pass(400.0);
+    assert!(lab.insight.list(0, lab.now).explanations.iter().all(|said| !said.holds), "it is over");
+}
+
+#[test]
 fn case_13_the_workers_meet_elsewhere() {
     let mut lab = Lab::new();
     lab.complete_run("job", 2);
@@ -1133,6 +1149,52 @@ fn two_nodes_that_come_late_have_come() {
 }
 
 #[test]
+fn a_static_node_that_takes_the_place_of_a_dead_one_has_come_again() {
+    let mut lab = Lab::new();
+    lab.static_node(0, "s", 0, 3);
+    lab.static_node(2, "s", 2, 3);
+    lab.pass(20.0);
+    lab.leave(2);
+    lab.pass(20.0);
+    lab.static_node(1, "s", 1, 3);
+    lab.static_node(3, "s", 2, 3);
+    lab.pass(2.0);
+    assert_eq!(
+        lab.texts("node_came_late"),
+        [
+            "s: node 1 at 10.77.0.11 has come after 40 s: 3 of 3 nodes have joined",
+            "s: node 2 at 10.77.0.13 has come again after 20 s: 3 of 3 nodes have joined"
+        ]
+    );
+}
+
+#[test]
+fn a_c10d_node_that_was_taken_out_has_come_again() {
+    let mut lab = Lab::expecting(3, 3);
+    for n in 0..2 {
+        lab.agent(n, "job");
+        lab.cas(n, "job", "join");
+    }
+    lab.pass(35.0);
+    lab.cas(1, "job", "");
+    lab.pass(15.0);
+    lab.cas(0, "job", "drop:1");
+    lab.pass(2.0);
+    lab.agent(2, "job");
+    lab.cas(2, "job", "join");
+    lab.pass(3.0);
+    lab.cas(1, "job", "join complete");
+    lab.pass(2.0);
+    assert_eq!(
+        lab.texts("node_came_late"),
+        [
+            "job round 0: node2 has come after 52 s: 2 of 3 nodes have joined",
+            "job round 0: node1 has come again after 20 s: 3 of 3 nodes have joined"
+        ]
+    );
+}
+
+#[test]
 fn who_left_a_moment_before_the_end_is_not_dead_when_the_next_job_comes() {
     let mut lab = Lab::new();
     for n in 0..2 {
@@ -1348,4 +1410,44 @@ fn the_list_of_runs_tells_that_ranks_wait_for_a_key_of_the_program() {
     lab.set(0, "/default_pg/0//epoch_1", b"1");
     lab.pass(3.0);
     assert_eq!(notes(&lab), 0);
+}
+
+#[test]
+fn static_runs_that_have_each_node_rank_together_are_told_of_each_other() {
+    let mut lab = Lab::new();
+    lab.static_node(0, "train", 0, 3);
+    lab.static_node(2, "train", 2, 3);
+    lab.static_node(1, "trian", 1, 3);
+    lab.pass(2.0);
+    lab.leave(2);
+    lab.pass(33.0);
+    let said = |code: &str| lab.texts(code).join("; ");
+    assert!(
+        said("nodes_missing").contains("; not complete either: run trian (node 1)"),
+        "{}",
+        said("nodes_missing")
+    );
+    let slow = said("rank_zero_slow");
+    assert!(
+        slow.starts_with("trian: ") && slow.contains("; not complete either: run train (node 0)"),
+        "{slow}"
+    );
+    let remedies =
+        lab.said.iter().filter(|(_, said)| ["nodes_missing", "rank_zero_slow"].contains(&&*said.code));
+    assert!(remedies.clone().all(|(_, said)| said.remedy.contains("the same --rdzv-id")), "{:?}", lab.said);
+    assert_eq!(remedies.count(), 2);
+
+    // The other has a rank that is here already, or not all that are missing.
+    for (rank, nodes) in [(2, 3), (1, 4)] {
+        let mut lab = Lab::new();
+        lab.static_node(0, "train", 0, nodes);
+        lab.static_node(2, "train", 2, nodes);
+        lab.static_node(1, "trian", rank, nodes);
+        lab.pass(33.0);
+        assert!(
+            lab.said.iter().all(|(_, said)| !said.text.contains("not complete either")),
+            "{:?}",
+            lab.said
+        );
+    }
 }

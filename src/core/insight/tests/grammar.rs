@@ -8,7 +8,7 @@ use crate::core::ids::{Elapsed, Label, Timestamp};
 use crate::core::insight::epoch::Epoch;
 use crate::core::insight::explanation_log::{ExplanationLog, Subject, Topic};
 use crate::core::insight::reason::{Finding, Names, Reason, Said};
-use crate::core::insight::{Absence, Awaited, Moment, Unit, Whereabouts};
+use crate::core::insight::{Absence, Arrival, Awaited, Moment, Silence, Unit, Whereabouts};
 use crate::core::rendezvous::{Break, Difference, Fact, RunRefusal, Who};
 
 const SIZES: [u32; 5] = [0, 1, 2, 9, 100];
@@ -61,7 +61,8 @@ fn awaited(n: u32, m: u32) -> impl Iterator<Item = Awaited> {
     let (others, waiters, waited) = (names(m), m as usize, time());
     whereabouts(n).into_iter().map(move |whereabouts| {
         let (missing, ended, elsewhere, staying) = (others.clone(), names(n), others.clone(), others.clone());
-        Awaited { whereabouts, missing, ended, elsewhere, staying, waiters, waited }
+        let apart = others.clone();
+        Awaited { whereabouts, missing, ended, elsewhere, apart, staying, waiters, waited }
     })
 }
 
@@ -74,6 +75,10 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
     let left_over = |staying, redundant, fewer| {
         let (group, left_over) = (n, names(m));
         Reason::LeftOver { group, left_over, staying, redundant, fewer, waited }
+    };
+    let removed = |why, joining| {
+        let (nodes, by) = (names(n), "a".to_owned());
+        Reason::NodeRemoved { nodes, by, silent: waited, why, left: m, joining }
     };
     let mut all = vec![
         Reason::RunStarted { who: text(), expected: Some(at_least_one), from: Some(from), first_ended: None },
@@ -114,8 +119,9 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         Reason::NodeDied { nodes: some(), left: m, moment: Moment::RanksComplete, backend: RunKind::C10d },
         Reason::NodeDied { nodes: some(), left: m, moment: Moment::RanksComing, backend: RunKind::Static },
         Reason::NodeCutOff { nodes: some(), links: others(), left: n },
-        Reason::NodeRemoved { nodes: some(), by: text(), silent: waited, left: m, joining: false },
-        Reason::NodeRemoved { nodes: some(), by: text(), silent: waited, left: m, joining: true },
+        removed(Silence::Connected, false),
+        removed(Silence::Connected, true),
+        removed(Silence::LinkAway { links: names(at_least_one) }, true),
         Reason::NoHeartbeat { nodes: some(), silent: waited, others: true },
         Reason::NoHeartbeat { nodes: some(), silent: waited, others: false },
         Reason::BarrierWaits {
@@ -168,6 +174,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         Reason::StaleAddress { reader: text(), key: text(), gone_for: waited },
         Reason::ElasticDeadlock { newcomer: text(), rank_zero: text(), waited },
         Reason::WaitCycle { members: names(m.max(2)), waited },
+        Reason::StoreClientAtAdmin { peer: text(), port: 1, stores: some(), times: n.into(), ago: waited },
         Reason::ForeignClient { peer: text(), protocol: text(), port: 29500, times: n.into(), ago: waited },
         Reason::StandsBy { spares: some(), max_nodes: m, unreported: 0, waited },
         Reason::StandsBy { spares: some(), max_nodes: m, unreported: m, waited },
@@ -178,8 +185,10 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             running: names(0),
             taken_out: others(),
             dead: others(),
+            not_back: others(),
             waited,
         },
+        removed(Silence::NotBack, false),
     ];
     for world_size in [None, Some(m).filter(|_| some_of_many)] {
         all.push(Reason::RankLost { ranks: names(at_least_one), joined: n, world_size });
@@ -189,13 +198,14 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             expected: world_size,
             backend: RunKind::C10d,
         });
-        all.push(Reason::NodeCameLate {
+        all.extend([Arrival::First, Arrival::Again].map(|arrival| Reason::NodeCameLate {
             node: names(at_least_one).to_string(),
             nodes: at_least_one as usize,
+            arrival,
             after: waited,
             joined: n,
             expected: world_size,
-        });
+        }));
         all.push(Reason::ClosedIncomplete {
             joined: n,
             expected: world_size,
@@ -228,6 +238,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             running: names(m - n),
             taken_out: names(0),
             dead: names(0),
+            not_back: names(0),
             waited,
         });
         for (missing, gone) in [(0, 0), (1, 0), (m - n, 0), (0, 1), (0, m - n)] {

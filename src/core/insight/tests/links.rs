@@ -131,6 +131,30 @@ fn a_node_whose_link_was_away_for_too_long_is_lost_with_it_and_not_dead() {
 }
 
 #[test]
+fn a_node_is_taken_out_of_its_round_because_its_link_is_away() {
+    let mut lab = Lab::new();
+    lab.complete_run("job", 3);
+    lab.pass(2.0);
+    let gone = away(&lab, ["train-1".to_owned()]);
+    look_at(&mut lab, gone, Vec::new());
+    lab.pass(5.0);
+    lab.cas(0, "job", "drop:1");
+    lab.pass(2.0);
+    let removed: Vec<_> = lab.said.iter().filter(|(_, said)| said.code == "node_removed").collect();
+    let [(_, said)] = removed[..] else { panic!("{:?}", lab.said) };
+    assert_eq!(
+        said.text,
+        "job round 0: node1 (node rank 1) has sent no heartbeat for 7.5 s, as the link of train-1 is away: \
+         node0 (node rank 0) took it out of the round; 2 nodes left"
+    );
+    assert!(
+        said.remedy.contains("the log of its relay") && !said.remedy.contains("frozen"),
+        "{}",
+        said.remedy
+    );
+}
+
+#[test]
 fn ranks_whose_link_was_away_for_too_long_have_not_ended() {
     let mut lab = Lab::new();
     for n in 0..3 {

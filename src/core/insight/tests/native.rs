@@ -620,6 +620,22 @@ fn nodes_with_one_name_are_told_with_their_addresses() {
 }
 
 #[test]
+fn native_runs_that_would_be_complete_together_are_told_of_each_other() {
+    let mut native = Native::new(3);
+    native.nodes = (3, 3);
+    native.join("a", "1", None);
+    native.join("b", "1", None);
+    native.run = RunId::new(b"jbo");
+    native.join("c", "1", None);
+    native.lab.pass(31.0);
+    let said = native.lab.texts("nodes_missing");
+    assert!(said.iter().any(|said| said.ends_with("; not complete either: run jbo (c)")), "{said:?}");
+    assert!(said.iter().any(|said| said.ends_with("; not complete either: run job (a and b)")), "{said:?}");
+    let remedies: Vec<_> = native.lab.said.iter().filter(|(_, said)| said.code == "nodes_missing").collect();
+    assert!(remedies.iter().all(|(_, said)| said.remedy.contains("the same --rdzv-id")), "{remedies:?}");
+}
+
+#[test]
 fn who_is_silent_in_a_round_that_forms_is_not_said_to_be_there() {
     let mut native = Native::new(3);
     native.nodes = (3, 3);

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use crate::api::{Certainty, ExpectedFrom, RunKind, Severity};
 use crate::core::ids::Elapsed;
-use crate::core::insight::{Absence, Awaited, Moment, Names, Reason, Said, Unit, Whereabouts};
+use crate::core::insight::{
+    Absence, Arrival, Awaited, Moment, Names, Reason, Said, Silence, Unit, Whereabouts,
+};
 
 fn names(names: &[&str]) -> Names {
     Names::of(names.iter().map(|name| (*name).to_owned()))
@@ -16,8 +18,8 @@ fn examples() -> Vec<(Reason, &'static str)> {
     let (node, rank) = ("train-llm-2 (node rank 2)".to_owned(), "rank 2 on train-llm-1".to_owned());
     let from = Some(ExpectedFrom::Announced);
     let awaited = |whereabouts, waiters| {
-        let (missing, ended, elsewhere, staying) = Default::default();
-        Awaited { whereabouts, missing, ended, elsewhere, staying, waiters, waited: secs(30.0) }
+        let (missing, ended, elsewhere, apart, staying) = Default::default();
+        Awaited { whereabouts, missing, ended, elsewhere, apart, staying, waiters, waited: secs(30.0) }
     };
     vec![
         (
@@ -71,7 +73,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 apart: names(&[]),
                 waited: secs(41.0),
             },
-            "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or have a known rank. Else the sentence names the nodes that are there. Nodes that had joined and died, or were taken out, are told apart: `gone`. Other c10d runs on the same store that are not complete either are named if all of them together have as many nodes as each expects: it may be one job, with a slip in an id.",
+            "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or have a known rank. Else the sentence names the nodes that are there. Nodes that had joined and died, or were taken out, are told apart: `gone`. Other runs that are not complete either, on the same store and with the same backend, are named if all of them together have as many nodes as each expects (of static runs each node rank once): it may be one job, with a slip in an id. A static run without node rank 0 is told as `rank_zero_slow`, with the same.",
         ),
         (
             Reason::RoundNotComplete {
@@ -88,11 +90,12 @@ fn examples() -> Vec<(Reason, &'static str)> {
             Reason::NodeCameLate {
                 node: "train-llm-2".into(),
                 nodes: 1,
+                arrival: Arrival::First,
                 after: secs(58.0),
                 joined: 4,
                 expected: Some(4),
             },
-            "A node that was reported missing has joined.",
+            "A node that was reported missing has joined. Of one that had been in the round before (`arrival`: `again`) the time is since it was gone.",
         ),
         (
             Reason::NodeDiedJoining {
@@ -117,10 +120,11 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 nodes: names(&["train-llm-2 (node rank 2)"]),
                 by: "train-llm-0 (node rank 0)".into(),
                 silent: secs(15.0),
+                why: Silence::Connected,
                 left: 2,
                 joining: false,
             },
-            "A torchrun agent is connected, but its heartbeats have stopped for 15 s (`keep_alive_interval` and its maximum), and another agent took it out of the round. Nobody is told to restart.",
+            "A torchrun agent is connected, but its heartbeats have stopped for 15 s (`keep_alive_interval` and its maximum), and another agent took it out of the round. Nobody is told to restart. If the link of a relay at its address is away, that is named as the cause. So it is where a node was connected directly to a server that was restarted, and has not come back.",
         ),
         (
             Reason::NoHeartbeat {
@@ -396,6 +400,16 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "The first bytes of a connection to a store's port are HTTP or TLS.",
         ),
         (
+            Reason::StoreClientAtAdmin {
+                peer: "10.0.0.9".into(),
+                port: 29501,
+                stores: names(&["29500"]),
+                times: 3,
+                ago: secs(2.0),
+            },
+            "The first bytes of a connection to the admin port are those of a PyTorch store (2.2 or later).",
+        ),
+        (
             Reason::WorkersElsewhere { address: "train-llm-0:43123".into() },
             "The ordinary case of the c10d backend: rank 0's agent hosts a store for the workers. Reported once for each run.",
         ),
@@ -406,6 +420,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 running: names(&[&node]),
                 taken_out: Names::default(),
                 dead: Names::default(),
+                not_back: Names::default(),
                 waited: secs(121.0),
             },
             "Some agents have finished and wait for the others. A note while it has lasted for less than two minutes and nobody is dead or was taken out of the round, as the others may well be evaluating.",
@@ -567,6 +582,7 @@ fn page() -> String {
         let subject = if matches!(
             reason,
             Reason::ForeignClient { .. }
+                | Reason::StoreClientAtAdmin { .. }
                 | Reason::LinkAway { .. }
                 | Reason::LinkLost { .. }
                 | Reason::BarrierWaits { .. }

@@ -206,7 +206,67 @@ fn nobody_is_said_to_run_still_who_went_with_the_server() {
     lab.restart(1.0, &[2]);
     lab.pass(60.0);
     let said = lab.texts("exit_barrier").join("; ");
-    assert!(said.contains("node1") && !said.contains("node2"), "{said}");
+    let who =
+        "; still running: node1 (node rank 1); not back since the server was restarted: node2 (node rank 2)";
+    assert!(said.contains(who), "{said}");
+}
+
+#[test]
+fn a_node_that_went_with_the_server_is_missing_by_its_name() {
+    let mut lab = Lab::new();
+    lab.complete_run("job", 3);
+    lab.pass(5.0);
+    lab.restart(1.0, &[2]);
+    lab.pass(2.0);
+    let assert_missing = |lab: &Lab, rank: Option<u32>| {
+        let Run { summary, missing, now, .. } = lab.run("job");
+        assert_eq!((summary.nodes.joined, summary.nodes.missing), (2, Some(1)));
+        let [node] = &missing[..] else { panic!("{missing:?}") };
+        assert_eq!((node.name.as_deref(), node.rank, &*node.known_from), (Some("node2"), rank, "not_back"));
+        now - node.last_seen.expect("a time")
+    };
+    assert!((1.5..=2.5).contains(&assert_missing(&lab, Some(2))), "it was there until then");
+    assert_eq!(lab.complaints(), [""; 0]);
+    lab.pass(13.0);
+    lab.cas(1, "job", "");
+    lab.cas(0, "job", "drop:2");
+    lab.pass(2.0);
+    assert_eq!(
+        lab.texts("node_removed"),
+        ["job round 0: node2 (node rank 2) has not come back since the server was restarted 15 s ago: \
+          node0 (node rank 0) took it out of the round; 2 nodes left"]
+    );
+    assert!((16.5..=17.5).contains(&assert_missing(&lab, Some(2))));
+    lab.reach_exit(0, "job", false);
+    lab.pass(40.0);
+    let said = lab.texts("exit_barrier").join("; ");
+    assert!(said.contains("1 of 3 nodes has finished"), "{said}");
+    assert!(
+        said.contains("; still running: node1 (node rank 1); not back since the server was restarted: node2"),
+        "{said}"
+    );
+}
+
+#[test]
+fn who_went_with_the_server_before_all_had_joined_is_gone() {
+    let mut lab = Lab::new();
+    for n in 0..2 {
+        lab.agent(n, "job");
+        lab.cas(n, "job", "join");
+    }
+    lab.insight.expect("job", crate::core::insight::Expectation { min: 3, max: 3, names: Vec::new() });
+    lab.restart(1.0, &[1]);
+    lab.insight.expect("job", crate::core::insight::Expectation { min: 3, max: 3, names: Vec::new() });
+    lab.pass(40.0);
+    let said = lab.texts("nodes_missing").join("; ");
+    assert!(
+        said.contains("1 of 3 nodes has joined; 1 has been missing") && said.contains("; gone: node1"),
+        "{said}"
+    );
+    // It comes again, as a process of its own.
+    lab.agent(4, "job");
+    lab.pass(1.0);
+    assert_eq!(lab.run("job").missing.iter().filter(|node| node.known_from == "not_back").count(), 1);
 }
 
 #[test]

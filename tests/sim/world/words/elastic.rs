@@ -157,8 +157,10 @@ impl RunOf<'_> {
                 self.were(left, |moment, it| it.is_alive && self.is_part(moment, it), "not so many are left")
             }
             "node_removed" => {
-                let is_out = |moment: &Moment, it: &AgentNow| it.is_alive && !self.is_part(moment, it);
-                self.all(&names(facts, "nodes"), is_out, "is in it, or dead")
+                let is_alive = text(&facts["why"], "is") != "not_back";
+                let is_out =
+                    |moment: &Moment, it: &AgentNow| it.is_alive == is_alive && !self.is_part(moment, it);
+                self.all(&names(facts, "nodes"), is_out, "is in it, or dead, or not")
             }
             "no_heartbeat" => self.all(&names(facts, "nodes"), |_, it| it.is_alive, "is dead"),
             "run_ended" | "all_left" => {
@@ -185,6 +187,7 @@ impl RunOf<'_> {
                 self.were(number(facts, "arrived"), |_, it| it.has_finished, "so many have not arrived")?;
                 self.all(&names(facts, "running"), |_, it| it.is_alive, "is not there")?;
                 self.all(&names(facts, "taken_out"), |_, it| it.is_alive, "is not there")?;
+                self.all(&names(facts, "not_back"), is_dead, "is alive")?;
                 self.all(&names(facts, "dead"), is_dead, "is alive")
             }
             "rank_zero_slow" if text(facts, "who").starts_with("rank ") => {
