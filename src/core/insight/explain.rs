@@ -10,7 +10,7 @@ use super::explanation_log::{Subject, Topic, Utterance};
 use super::fold::Fold;
 use super::graph::wanted;
 use super::jobs::Jobs;
-use super::reason::{Evidence, Finding, Names, Reason, Whereabouts};
+use super::reason::{Evidence, Finding, Names, Reason, Silence, Whereabouts};
 use super::run::{RunKey, SETTLE, SecondJob, TrackedNode, TrackedRun};
 use super::summary::summary;
 use super::told::{Change, Told};
@@ -113,7 +113,8 @@ impl Look<'_> {
                     text: moment.text,
                 }));
             }
-            for mut finding in findings {
+            let findings = findings.into_iter().flat_map(|finding| self.waiting_apart(&key, finding));
+            for mut finding in findings.collect::<Vec<_>>() {
                 self.jobs.links.account_for(&mut finding);
                 // A node that is refused may come again and again.
                 let code = finding.reason.code();
@@ -124,6 +125,32 @@ impl Look<'_> {
                 self.fact(Held { store: key.port(), run: Some(key.clone()), finding });
             }
         }
+    }
+
+    /// A run does not know of waits: of nodes that were taken out of it those are told apart which wait here.
+    fn waiting_apart(&self, key: &RunKey, finding: Finding) -> Vec<Finding> {
+        let store = key.port().and_then(|port| self.jobs.stores.get(&port));
+        let Reason::NodeRemoved { by, why: Silence::Connected, left, joining, .. } = &finding.reason else {
+            return vec![finding];
+        };
+        let waits = |node: &Evidence| {
+            let process = node.peer.map(|peer| (peer.ip(), node.pid));
+            process.is_some_and(|process| store.is_some_and(|store| store.waits_now(process, self.now)))
+        };
+        let (heard, wrote): (Vec<_>, Vec<_>) =
+            finding.evidence.iter().cloned().partition(|evidence| evidence.seen == Seen::Heard);
+        let (waiting, others): (Vec<_>, Vec<_>) = heard.into_iter().partition(waits);
+        if waiting.is_empty() {
+            return vec![finding];
+        }
+        let told = |(removed, why): (Vec<Evidence>, Silence)| {
+            let heard = removed.iter().map(|node| node.at).max()?;
+            let nodes = Names::of(removed.iter().map(|node| node.who.clone()));
+            let (about, by, silent) = (nodes.to_string(), by.clone(), Elapsed(finding.since.since(heard)));
+            let reason = Reason::NodeRemoved { nodes, by, silent, why, left: *left, joining: *joining };
+            Some(Finding::new(reason, about, finding.since).seen(removed.into_iter().chain(wrote.clone())))
+        };
+        [(waiting, Silence::Waits), (others, Silence::Connected)].into_iter().filter_map(told).collect()
     }
 
     fn subject_of(&self, held: &Held) -> Subject {

@@ -383,6 +383,11 @@ impl Fold<'_> {
         }
         let gave_up = self.evidence(Seen::GaveUp, conn, &key);
         let run = self.run_of(conn);
+        if let (Some(KeyPattern::Address(_)), Some(run)) =
+            (classify(&key), run.as_ref().and_then(|run| self.jobs.runs.get_mut(run)))
+        {
+            run.worker_gave_up(conn, self.at);
+        }
         let graph = self.jobs.graph(self.port, self.at);
         let missing = graph.as_ref().map(|graph| graph.missing_with(run.as_ref(), &key)).unwrap_or_default();
         let reset = graph.as_ref().and_then(|graph| graph.reset_that_dropped(run.as_ref(), &key));

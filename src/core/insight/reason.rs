@@ -118,7 +118,13 @@ pub enum Reason {
         others: bool,
     },
     /// Worker processes ended before all ranks had met.
-    RankLost { ranks: Names, joined: u32, world_size: Option<u32> },
+    RankLost {
+        ranks: Names,
+        joined: u32,
+        world_size: Option<u32>,
+        /// They had given up on others just before.
+        gave_up: bool,
+    },
     /// An operator reset the store while ranks waited for others there.
     AddressesDropped { ranks: Names },
     /// Processes counted themselves and ended, where nobody waits for them.
@@ -516,7 +522,9 @@ impl Reason {
             | Self::ForeignClient { .. }
             | Self::StoreClientAtAdmin { .. }
             | Self::LinkAway { .. }
-            | Self::UnreadableState { .. } => Severity::Warning,
+            | Self::UnreadableState { .. }
+            | Self::RankLost { gave_up: true, .. }
+            | Self::NodeRemoved { why: Silence::Waits, .. } => Severity::Warning,
             Self::ExitBarrier { taken_out, dead, waited, .. } => {
                 let all_are_well = taken_out.is_empty() && dead.is_empty();
                 if all_are_well && waited.0 < LONG_AT_EXIT { Severity::Info } else { Severity::Warning }

@@ -57,7 +57,11 @@ impl Graph<'_> {
         let (run, wanted) = (run.and_then(|run| self.runs.get(run)), wanted(key));
         // What it had written was dropped, or it has met with others.
         let has_written = |world: &World, rank: u32| {
-            let is_dropped = |info: &RankInfo| info.gone.is_none() && info.withdrawn.is_some();
+            let is_dropped = |info: &RankInfo| {
+                // That it was an operator's reset is said besides.
+                let by_others = matches!(info.withdrawn, Some(Withdrawn::Paired | Withdrawn::Overwritten));
+                info.gone.is_none() && by_others
+            };
             world.goes_on().is_some() || world.holder(rank).is_some_and(is_dropped)
         };
         let is_none = |run: &TrackedRun| match wanted.writer {

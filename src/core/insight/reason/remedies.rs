@@ -160,6 +160,13 @@ impl Reason {
                 "look at the network between those nodes and this server, and at the logs of their relays; when the links are \
                  back, the nodes have to join again, and what waits for their ranks hangs until its time-out",
             ),
+            Self::NodeRemoved { nodes, why: Silence::Waits, .. } => for_each(
+                nodes,
+                "look at what that node waits for: it joins the next round when its wait is over, unless it is frozen or cut off \
+                 as well",
+                "look at what those nodes wait for: they join the next round when their waits are over, unless they are frozen \
+                 or cut off as well",
+            ),
             Self::NodeRemoved { nodes, why: Silence::NotBack, .. } => for_each(
                 nodes,
                 "look at the log of that node: an agent that is connected without a relay fails when the server is restarted; what \
@@ -181,6 +188,9 @@ impl Reason {
                 "look at those nodes: are they frozen, overloaded, or cut off from this server? What waits for their ranks \
                  hangs until its time-out; when they come back, they have to join again",
             ),
+            Self::RankLost { gave_up: true, .. } => {
+                "look at what they gave up on, and why that was not there; their own logs say no more than that"
+            }
             Self::RankLost { ranks, .. } => for_each(
                 ranks,
                 "look at the log of what ended; the others wait for it until their time-out",

@@ -166,6 +166,8 @@ pub enum Arrival {
 pub enum Silence {
     /// That is not known: their connections are open.
     Connected,
+    /// They wait for something here: agents send no heartbeats then.
+    Waits,
     /// The links of relays on their hosts are away.
     LinkAway {
         /// The relays' names.

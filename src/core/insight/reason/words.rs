@@ -352,6 +352,9 @@ impl Reason {
                 let why = match why {
                     Silence::NotBack => format!("not come back since the server was restarted {silent} ago"),
                     Silence::Connected => format!("sent no heartbeat for {silent}, though {their}"),
+                    Silence::Waits => {
+                        format!("sent no heartbeat for {silent}, as torch's agents send none while they wait")
+                    }
                     Silence::LinkAway { links } => format!(
                         "sent no heartbeat for {silent}, as {} of {links} {} away",
                         the_link(links),
@@ -369,9 +372,14 @@ impl Reason {
                 let others = if *others { "others have" } else { "nor has any other node of the run" };
                 format!("{nodes} {have} sent no heartbeat for {silent}, though {their}; {others}")
             }
-            Self::RankLost { ranks, joined, world_size } => {
+            Self::RankLost { ranks, joined, world_size, gave_up } => {
                 let (there, are) = (of_whole(*joined, *world_size), if *joined < 2 { "is" } else { "are" });
-                format!("{ranks} ended before all ranks had come; {there} {are} still there")
+                let why = match (gave_up, ranks.count()) {
+                    (false, _) => "",
+                    (true, 1) => ", after it had given up on another",
+                    (true, _) => ", after they had given up on others",
+                };
+                format!("{ranks} ended before all ranks had come{why}; {there} {are} still there")
             }
             Self::AddressesDropped { ranks } => {
                 let addresses = if ranks.count() == 1 { "the address" } else { "the addresses" };

@@ -97,6 +97,11 @@ impl TrackedRun {
         begins_anew
     }
 
+    /// A worker gave up on a rank.
+    pub(in crate::core::insight) fn worker_gave_up(&mut self, conn: ConnId, at: Timestamp) {
+        self.life.world.gives_up(conn, at);
+    }
+
     /// A worker's connection closed.
     pub(in crate::core::insight) fn worker_left(
         &mut self,

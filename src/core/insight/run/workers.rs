@@ -34,14 +34,14 @@ impl TrackedRun {
 
     /// Reports which ranks ended before all had met.
     pub(super) fn tell_lost_ranks(&mut self, now: Timestamp) {
-        let Some(first) = self.life.world.lost.first().map(|closed| closed.at) else { return };
+        let Some(first) = self.life.world.lost.first().map(|lost| lost.closed.at) else { return };
         if now.since(first) < SETTLE {
             return;
         }
         let world = &mut self.life.world;
         let mut lost = std::mem::take(&mut world.lost);
         // A process may try again on another connection.
-        lost.retain(|closed| !world.has_come_again(closed));
+        lost.retain(|lost| !world.has_come_again(&lost.closed));
         if lost.is_empty() || world.goes_on().is_some() {
             // Or it was a stranger beside those who had met.
             return;
@@ -51,10 +51,17 @@ impl TrackedRun {
             // Reported as the end of the run.
             return;
         }
-        let ranks = Names::of(lost.iter().map(|closed| closed.who.clone()));
-        let about = ranks.to_string();
         let (joined, world_size) = (self.life.world.present(), self.life.world.size());
-        let finding = Finding::new(Reason::RankLost { ranks, joined, world_size }, about, first).seen(lost);
-        self.found(finding);
+        let (victims, others): (Vec<_>, Vec<_>) = lost.into_iter().partition(|lost| lost.gave_up);
+        for (lost, gave_up) in [(others, false), (victims, true)] {
+            if lost.is_empty() {
+                continue;
+            }
+            let closed: Vec<_> = lost.into_iter().map(|lost| lost.closed).collect();
+            let ranks = Names::of(closed.iter().map(|closed| closed.who.clone()));
+            let about = ranks.to_string();
+            let reason = Reason::RankLost { ranks, joined, world_size, gave_up };
+            self.found(Finding::new(reason, about, first).seen(closed));
+        }
     }
 }

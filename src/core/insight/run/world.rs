@@ -3,6 +3,7 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use super::limits::SETTLE;
 use crate::api::{ExpectedFrom, Seen};
@@ -11,6 +12,9 @@ use crate::core::insight::reason::{Evidence, Finding, Names, Reason};
 
 /// Ranks that are tracked in one run.
 pub(in crate::core::insight) const MOST_RANKS: u32 = 131_072;
+
+/// A rank that gives up on another ends within this time, or else goes on.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// One rank.
 #[derive(Debug, Clone)]
@@ -120,7 +124,9 @@ pub(in crate::core::insight) struct World {
     /// An NCCL id was published, or where a worker of RPC listens. Who meets like this does not tell its rank.
     pub(in crate::core::insight) meets_otherwise: bool,
     /// Ranks that ended before all had met, not yet reported.
-    pub(in crate::core::insight) lost: Vec<Evidence>,
+    pub(in crate::core::insight) lost: Vec<Lost>,
+    /// Ranks that gave up on others, by connection: that they end then is no other's fault.
+    pub(super) gave_up: BTreeMap<ConnId, Timestamp>,
     /// When the last of them ended.
     pub(in crate::core::insight) ended: Option<Timestamp>,
     /// Ranks whose process ended and whose place another took.
@@ -145,6 +151,14 @@ pub(in crate::core::insight) struct World {
     /// Some of them came before the server was restarted. Others may have come and gone then: whether all had met is not
     /// known.
     pub(super) is_of_before: bool,
+}
+
+/// A rank that ended before all had met.
+#[derive(Debug)]
+pub(in crate::core::insight) struct Lost {
+    pub(super) closed: Evidence,
+    /// It had given up on another just before.
+    pub(super) gave_up: bool,
 }
 
 /// A meeting that was complete.
@@ -484,6 +498,13 @@ impl World {
         self.ended = None;
     }
 
+    /// A rank gave up on another.
+    pub(super) fn gives_up(&mut self, conn: ConnId, now: Timestamp) {
+        if self.connected.contains(conn) {
+            self.gave_up.insert(conn, now);
+        }
+    }
+
     /// A worker's connection closed.
     pub(super) fn leave(&mut self, conn: ConnId, rank: Option<u32>, is_cut_off: bool, now: Timestamp) {
         self.connected.remove(conn);
@@ -513,11 +534,12 @@ impl World {
                     self.former.insert(rank, RankInfo { withdrawn: Some(Withdrawn::Overwritten), ..rival });
                 }
             }
+            let gave_up = self.gave_up.remove(&conn).is_some_and(|at| now.since(at) < ENDS_WITHIN);
             if let Some(closed) = of_this_meeting.filter(|_| !had_met && !is_cut_off)
                 && self.lost.len() < MOST_RANKS as usize
             {
                 // Another may take its place before it is told.
-                self.lost.push(closed);
+                self.lost.push(Lost { closed, gave_up });
             }
         }
         if self.connected.is_empty() {

@@ -121,6 +121,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         Reason::NodeCutOff { nodes: some(), links: others(), left: n },
         removed(Silence::Connected, false),
         removed(Silence::Connected, true),
+        removed(Silence::Waits, true),
         removed(Silence::LinkAway { links: names(at_least_one) }, true),
         Reason::NoHeartbeat { nodes: some(), silent: waited, others: true },
         Reason::NoHeartbeat { nodes: some(), silent: waited, others: false },
@@ -191,7 +192,9 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         removed(Silence::NotBack, false),
     ];
     for world_size in [None, Some(m).filter(|_| some_of_many)] {
-        all.push(Reason::RankLost { ranks: names(at_least_one), joined: n, world_size });
+        for gave_up in [false, true] {
+            all.push(Reason::RankLost { ranks: names(at_least_one), joined: n, world_size, gave_up });
+        }
         all.push(Reason::NodeDiedJoining {
             nodes: names(at_least_one),
             joined: n,

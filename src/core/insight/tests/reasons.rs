@@ -158,7 +158,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "A link was away for longer than `serve --link-grace`: the sessions of its clients are over.",
         ),
         (
-            Reason::RankLost { ranks: names(&[&rank]), joined: 3, world_size: Some(4) },
+            Reason::RankLost { ranks: names(&[&rank]), joined: 3, world_size: Some(4), gave_up: false },
             "A worker's connection closed before all ranks had published their addresses.",
         ),
         (

@@ -55,9 +55,18 @@ impl Cause {
         let words = |says, advises, never, certainty| Words { says, advises, never, certainty };
         match self {
             Self::Dead => words(
-                &["died, failed", "ended", "closed", "left without finishing", "gone:", "not heard from"],
+                &[
+                    "died, failed",
+                    "ended",
+                    "closed",
+                    "left without finishing",
+                    "gone:",
+                    "not heard from",
+                    "gave up",
+                ],
                 &[
                     "log",
+                    "look at the process that should have",
                     "look why",
                     "have they ended",
                     "what do they do",
