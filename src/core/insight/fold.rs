@@ -336,6 +336,7 @@ impl Fold<'_> {
                     gone: None,
                     is_cut_off: false,
                     size,
+                    made_before: address.made_before(),
                     withdrawn: None,
                 };
                 self.jobs.grow(&key, |run, room| run.publish(address.member, address.attempt(), info, room));

@@ -96,6 +96,14 @@ impl Address<'_> {
         self.kind != AddressKind::AssignedRanks
     }
 
+    /// How often the process had made its groups before: the N of `default_pg/N/…`. A process that tries again after it
+    /// gave up counts on (seen with 2.15.0).
+    #[expect(clippy::arithmetic_side_effects, reason = "offsets into one key, found in it")]
+    pub fn made_before(&self) -> Option<u32> {
+        let rest = &self.group[find(self.group, b"default_pg/")? + b"default_pg/".len()..];
+        number(rest.split(|&b| b == b'/').next()?)
+    }
+
     /// The attempt of the workers: PyTorch 2.5 and older put it before their keys.
     #[expect(clippy::arithmetic_side_effects, reason = "offsets into one key, found in it")]
     pub fn attempt(&self) -> Option<u32> {

@@ -67,6 +67,14 @@ impl Graph<'_> {
         }
     }
 
+    /// A rank that has published, as one that has made its groups more or less often than who asks for `key`.
+    pub(super) fn made_otherwise(run: &TrackedRun, key: &[u8]) -> Option<Whereabouts> {
+        let Some(KeyPattern::Address(address)) = classify(key) else { return None };
+        let (asked, rank) = (address.made_before()?, run.world().ranks.get(&address.member)?);
+        let made = rank.made_before.filter(|made| *made != asked)?;
+        Some(Whereabouts::MadeOtherwise { made: made.saturating_add(1), asked: asked.saturating_add(1) })
+    }
+
     /// What a process does of which no wait is known.
     pub(super) fn without_wait(&self, conn: ConnId, run: Option<&TrackedRun>) -> Whereabouts {
         /// Waits are told once a second, when they have lasted for one.

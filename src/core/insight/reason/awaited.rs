@@ -130,6 +130,10 @@ impl Awaited {
                 "look at the processes that have told no rank: what do they do before they publish their address (a name \
                  look-up, the network interface, the program's own work), or are they stopped?"
             }
+            Whereabouts::MadeOtherwise { .. } => {
+                "torch counts in each process how often it makes its group, and those with other counts never meet: start all \
+                 ranks anew instead of trying again in the same process"
+            }
             Whereabouts::Met => {
                 "stop what came last, or give it its own store (--listen twice, or POST /api/v1/stores): those who have met go \
                  on without it. If it is to take part, restart all ranks of the job together"

@@ -238,6 +238,10 @@ impl Reason {
                 "look at that node: do its workers take long to end, or is its agent frozen?",
                 "look at those nodes: do their workers take long to end, or are their agents frozen?",
             ),
+            Self::RoundNotComplete { asks_for_more: None, asks_for_other: None, .. } => {
+                "start every node with the same --nnodes; where all have it by now, restart one of them, as torch counts again only \
+                 when a node joins; a second job needs another --rdzv-id"
+            }
             Self::RoundNotComplete { .. }
             | Self::FewerThanExpected { .. }
             | Self::LeftOver { fewer: true, .. } => {

@@ -224,6 +224,13 @@ pub enum Whereabouts {
         /// How long.
         for_seconds: Elapsed,
     },
+    /// It makes its process group for another time than those who wait for it, as torch counts that in each process.
+    MadeOtherwise {
+        /// For which time it does.
+        made: u32,
+        /// For which time they do.
+        asked: u32,
+    },
     /// It has met with all others of its job before, and goes on. Who waits for it is none of them.
     Met,
     /// It is a rank that has never been seen, and its node died this long ago.
@@ -291,6 +298,10 @@ impl Display for Whereabouts {
             Self::Gone { for_seconds } => {
                 write!(f, "its connection closed {for_seconds} ago, and nobody has taken its place")
             }
+            Self::MadeOtherwise { made, asked } => write!(
+                f,
+                "it makes its process group for time number {made}, and those who wait for it for time number {asked}"
+            ),
             Self::Met => f.write_str("it is there, and has met with all ranks of its job before"),
             Self::NodeGone { for_seconds } => {
                 write!(f, "it has not come, and its node died, failed or was stopped {for_seconds} ago")

@@ -229,7 +229,7 @@ impl Reason {
                         (Some(node), _) => format!("{node} asked for more"),
                         (_, Some(node)) =>
                             format!("{node} came as number {expected}, and asks for another number"),
-                        (None, None) => "some nodes ask for another number".into(),
+                        (None, None) => "some nodes ask for another number, or did when they came".into(),
                     },
                 )
             }

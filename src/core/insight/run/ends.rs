@@ -144,7 +144,9 @@ impl TrackedRun {
             let nodes = names(&training);
             let about = nodes.to_string();
             let world = &self.life.world;
-            let moment = match world.completed {
+            // They may have met in the round before.
+            let met = world.completed.filter(|met| self.round.completed.is_none_or(|round| *met >= round));
+            let moment = match met {
                 Some(_) => Moment::RanksComplete,
                 None if self.life.has_workers_here => Moment::RanksComing,
                 None => Moment::RoundComplete,

@@ -21,7 +21,10 @@ impl TrackedRun {
         is_missed: bool,
         now: Timestamp,
     ) {
-        self.life.world.settle();
+        if let Some((met, ended)) = self.life.world.settle().filter(|_| !self.has_agents()) {
+            let ran = Elapsed(ended.since(met.at));
+            self.finds(Reason::RunEnded { processes: met.ranks, ran }, format!("{ended:?}"), ended);
+        }
         self.name_nodes(plan);
         self.settle_static(now);
         self.tell_beyond(now);
@@ -159,7 +162,7 @@ impl TrackedRun {
             && self.round.assigned_at.is_some_and(|at| now.since(at) >= explain_after)
             && self.life.world.connected.is_empty()
             && !self.state.is_over();
-        let has_died = self.node_of_rank(0).is_some_and(TrackedNode::is_dead);
+        let has_died = self.node_of_rank(0).is_none_or(TrackedNode::is_dead);
         if let (true, Some(address)) = (is_elsewhere && !has_died, self.workers_store()) {
             self.life.workers_placed = true;
             self.finds(Reason::WorkersElsewhere { address }, "", now);

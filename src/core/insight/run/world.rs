@@ -29,6 +29,8 @@ pub(in crate::core::insight) struct RankInfo {
     pub(in crate::core::insight) is_cut_off: bool,
     /// The world size that its address is made for.
     pub(in crate::core::insight) size: Option<u32>,
+    /// How often it had made its groups before: only ranks that have made them equally often meet.
+    pub(in crate::core::insight) made_before: Option<u32>,
     /// Its address was dropped while it was there.
     pub(in crate::core::insight) withdrawn: Option<Withdrawn>,
 }
@@ -165,7 +167,7 @@ pub(in crate::core::insight) struct Lost {
 #[derive(Debug, Clone, Copy)]
 pub(in crate::core::insight) struct Met {
     pub(in crate::core::insight) at: Timestamp,
-    ranks: u32,
+    pub(super) ranks: u32,
 }
 
 /// Ranks that cannot meet: each is prepared for another number of ranks.
@@ -481,8 +483,13 @@ impl World {
         let Some((size, _)) = self.size else { return false };
         let differ = self.differ.as_ref().is_some_and(|differ| !differ.unless_gone);
         let can_be = self.completed.is_none() && !differ && self.ranks.len() >= size as usize;
+        if !can_be {
+            return false;
+        }
         let fits = |info: &&RankInfo| info.is_live() && info.size.is_none_or(|other| other == size);
-        if !can_be || self.ranks.values().filter(fits).count() < size as usize {
+        let mut fitting = self.ranks.values().filter(fits).peekable();
+        let made_before = fitting.peek().and_then(|info| info.made_before);
+        if fitting.filter(|info| info.made_before == made_before).count() < size as usize {
             return false;
         }
         self.completed = self.ranks.values().map(|info| info.joined).max();
@@ -569,15 +576,23 @@ impl World {
     }
 
     /// Those who came after all had met were strangers if they have left before them, and the next ranks if not.
-    pub(super) fn settle(&mut self) {
+    /// Returns the meeting whose ranks have all ended while others are there, and when that was.
+    pub(super) fn settle(&mut self) -> Option<(Met, Timestamp)> {
         self.ended = self.ended.or_else(|| self.all_ended());
         self.settle_size();
-        let Some(met) = self.met_before else { return };
+        let met = self.met_before?;
         let is_there = |ranks: &BTreeMap<u32, RankInfo>| ranks.values().any(RankInfo::is_live);
         match (is_there(&self.former), is_there(&self.ranks)) {
-            (true, true) => {}
-            (false, true) => self.met_before = None,
-            (_, false) => self.return_to(met),
+            (true, true) => None,
+            (false, true) => {
+                self.met_before = None;
+                let ended = self.former.values().filter_map(|info| info.gone).max();
+                ended.map(|ended| (met, ended))
+            }
+            (_, false) => {
+                self.return_to(met);
+                None
+            }
         }
     }
 
@@ -671,8 +686,14 @@ impl World {
 
     /// Ranks that are there and have published their address, which may have been dropped since.
     pub(in crate::core::insight) fn published(&self) -> u32 {
+        let size = self.goes_on().and(self.size());
+        let fits = |info: &RankInfo| size.is_none() || info.size.is_none() || info.size == size;
+        let joined = self.ranks.values().filter(|info| info.is_live() && fits(info)).count();
+        if size.is_some() {
+            return count(joined);
+        }
         let dropped = self.without_address().filter(|(_, info)| info.withdrawn.is_some());
-        self.joined().saturating_add(count(dropped.count()))
+        count(joined.saturating_add(dropped.count()))
     }
 
     /// Ranks that are there and have not come again since they met.

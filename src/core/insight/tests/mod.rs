@@ -13,4 +13,5 @@ mod reasons;
 mod replay;
 mod restarts;
 mod room;
+mod strangers;
 pub(crate) mod truth;

@@ -1,0 +1,276 @@
+//! Processes that are none of a job beside it: copies, old pods, ranks of another world size, a second job, tools.
+
+use super::lab::Lab;
+use crate::api::{RunState, Severity};
+use crate::core::insight::Settings;
+use crate::core::store::StaleKeyConfig;
+
+const RUN: &str = "store:29500";
+
+fn lab() -> Lab {
+    let explain_after = std::time::Duration::from_secs(3);
+    Lab::with(Settings { explain_after, ..Settings::default() }, StaleKeyConfig::default())
+}
+
+/// A rank with this process, which publishes its address for so many ranks.
+fn rank(lab: &mut Lab, n: u32, rank: u32, world: usize) {
+    lab.worker(n, &format!("10.0.{}.{rank}", n / 10));
+    lab.publish(n, rank, world);
+}
+
+/// Ranks that all have met, and the seconds that they have trained since.
+fn job(world: u32) -> Lab {
+    let mut lab = lab();
+    (0..world).for_each(|n| rank(&mut lab, n, n, world as usize));
+    for reader in 0..world {
+        (0..world).for_each(|other| lab.get(reader, &format!("/default_pg/0//cpu//0/{other}")));
+    }
+    lab.pass(5.0);
+    lab
+}
+
+/// The job is shown as it is, whoever is beside it.
+fn assert_trains(lab: &Lab, joined: u32, of: u32) {
+    let summary = lab.run(RUN).summary;
+    let ranks = summary.ranks.expect("ranks");
+    assert_eq!((summary.state, ranks.joined, ranks.expected), (RunState::Running, joined, Some(of)));
+}
+
+#[test]
+fn a_stranger_beside_a_job_is_told_and_the_job_goes_on() {
+    let strangers: [(&str, u32, usize); 4] = [
+        ("a copy of a rank", 1, 3),
+        ("a copy of rank 0", 0, 3),
+        ("a rank of a larger world", 3, 4),
+        ("a rank of a smaller world", 0, 2),
+    ];
+    for (name, is, world) in strangers {
+        for gives_up in [false, true] {
+            let mut lab = job(3);
+            rank(&mut lab, 10, is, world);
+            let awaited = u32::from(is == 0);
+            lab.wait_for_rank(10, awaited);
+            lab.pass(8.0);
+            assert_trains(&lab, 3, 3);
+            let run = lab.run(RUN);
+            let waits = run.explanations.iter().find(|said| said.text.contains("has met with all ranks"));
+            // What a rank of a larger world reads first is still there.
+            assert_eq!(waits.is_some(), world != 4, "{name}: {:?}", lab.said);
+            if let Some(waits) = waits {
+                assert!(waits.remedy.starts_with("stop what came last"), "{name}: {}", waits.remedy);
+            }
+            let gives_up = gives_up && waits.is_some();
+            if gives_up {
+                lab.cancel(10);
+            }
+            lab.leave(10);
+            lab.pass(8.0);
+            assert_trains(&lab, 3, 3);
+            assert!(lab.texts("rank_lost").is_empty(), "{name}: {:?}", lab.said);
+            let gave_up = lab.texts("gave_up");
+            assert_eq!(gave_up.len(), usize::from(gives_up), "{name}: {gave_up:?}");
+            assert!(gave_up.iter().all(|text| !text.contains("should have written")), "{name}: {gave_up:?}");
+
+            // A real death is told as one.
+            lab.leave(2);
+            lab.pass(8.0);
+            let ended = lab.texts("ranks_ended");
+            assert!(
+                ended.first().is_some_and(|text| text.contains("rank 2 on host2 ended")),
+                "{name}: {ended:?}"
+            );
+            (0..2).for_each(|n| lab.leave(n));
+            lab.pass(5.0);
+            assert_eq!(lab.texts("run_ended").len(), 1, "{name}: {:?}", lab.said);
+            assert!(lab.texts("all_left").is_empty(), "{name}: {:?}", lab.said);
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_dies_beside_a_stranger_is_told() {
+    let mut lab = job(3);
+    rank(&mut lab, 10, 1, 4);
+    lab.wait_for_rank(10, 0);
+    lab.pass(5.0);
+    lab.leave(2);
+    lab.pass(8.0);
+    let ended = lab.texts("ranks_ended");
+    assert!(
+        ended.first().is_some_and(|text| text.starts_with(&format!("{RUN}: rank 2 on host2 ended"))),
+        "{ended:?}"
+    );
+    let ranks = lab.run(RUN).summary.ranks.expect("ranks");
+    assert_eq!((ranks.joined, ranks.gone, ranks.expected), (2, 1, Some(3)));
+}
+
+#[test]
+fn ranks_that_come_while_the_last_ones_leave_are_the_next_ones() {
+    let mut lab = job(3);
+    for n in 0..3 {
+        rank(&mut lab, 10 + n, n, 3);
+        lab.leave(n);
+    }
+    lab.pass(5.0);
+    assert_trains(&lab, 3, 3);
+    assert_eq!(lab.texts("ranks_complete").len(), 2, "{:?}", lab.said);
+    assert_eq!(lab.complaints(), [""; 0]);
+}
+
+#[test]
+fn a_second_job_that_meets_and_ends_leaves_the_first_as_it_was() {
+    let mut lab = job(3);
+    for n in 0..2 {
+        rank(&mut lab, 10 + n, n, 2);
+    }
+    lab.pass(4.0);
+    assert_eq!(lab.texts("ranks_complete").len(), 2, "{:?}", lab.said);
+    lab.leave(10);
+    lab.leave(11);
+    lab.pass(8.0);
+    assert_trains(&lab, 3, 3);
+    assert!(lab.texts("ranks_ended").is_empty(), "{:?}", lab.said);
+    (0..3).for_each(|n| lab.leave(n));
+    lab.pass(5.0);
+    let ended = lab.texts("run_ended");
+    assert!(ended.last().is_some_and(|text| text.contains("all 3 processes")), "{ended:?}");
+}
+
+#[test]
+fn a_job_has_ended_when_its_ranks_have_whoever_watches_its_store() {
+    let mut lab = job(2);
+    lab.worker(10, "10.0.9.9");
+    lab.pass(5.0);
+    lab.leave(0);
+    lab.leave(1);
+    lab.pass(3.0);
+    assert_eq!(lab.run(RUN).summary.state, RunState::Ended);
+    let ended = lab.texts("run_ended").first().map(ToString::to_string);
+    lab.pass(9.0);
+    lab.leave(10);
+    lab.pass(5.0);
+    assert_eq!(lab.texts("run_ended").len(), 1, "{:?}", lab.said);
+    let ended = ended.expect("it has ended");
+    assert!(ended.contains("after 10 s"), "{ended}");
+}
+
+#[test]
+fn after_a_stranger_has_gone_those_who_agree_can_meet() {
+    let mut lab = lab();
+    rank(&mut lab, 10, 0, 2);
+    lab.pass(1.0);
+    (1..3).for_each(|n| rank(&mut lab, n, n, 3));
+    lab.pass(4.0);
+    assert_eq!(lab.texts("world_sizes_differ").len(), 1);
+    lab.leave(10);
+    lab.pass(4.0);
+    assert_eq!(lab.run(RUN).summary.ranks.expect("ranks").expected, Some(3));
+    rank(&mut lab, 0, 0, 3);
+    lab.pass(3.0);
+    assert_trains(&lab, 3, 3);
+}
+
+/// A process that tries again on another connection has not ended, and what it gave up on may come.
+#[test]
+fn a_process_that_tries_again_is_not_lost() {
+    let mut lab = lab();
+    for n in 0..2 {
+        rank(&mut lab, n, n, 3);
+        lab.wait_for_rank(n, 2);
+    }
+    lab.pass(4.0);
+    for n in 0..2 {
+        lab.connect_as(20 + n, n);
+        lab.cancel(n);
+        lab.leave(n);
+        lab.ping(20 + n);
+        lab.add(20 + n, "init/", 1);
+        lab.publish(20 + n, n, 3);
+    }
+    rank(&mut lab, 2, 2, 3);
+    lab.pass(8.0);
+    assert_trains(&lab, 3, 3);
+    let errors: Vec<_> = lab.said.iter().filter(|(_, said)| said.severity == Severity::Error).collect();
+    assert!(errors.is_empty(), "{errors:?}");
+}
+
+#[test]
+fn those_who_gave_up_on_another_are_told_as_its_victims() {
+    let mut lab = lab();
+    for n in 0..2 {
+        rank(&mut lab, n, n, 3);
+        lab.wait_for_rank(n, 2);
+    }
+    lab.worker(9, "10.0.0.9");
+    lab.pass(8.0);
+    for n in 0..2 {
+        lab.cancel(n);
+        lab.leave(n);
+    }
+    lab.pass(5.0);
+    let lost: Vec<_> = lab.said.iter().filter(|(_, said)| said.code == "rank_lost").collect();
+    assert!(lost.iter().all(|(_, said)| said.severity == Severity::Warning), "{lost:?}");
+    let text = &lost.first().expect("they have ended").1.text;
+    assert!(text.contains("after they had given up on others"), "{text}");
+}
+
+/// A copy of an agent of a static job, and what becomes of it.
+#[test]
+fn a_copy_of_a_static_node_leaves_the_job_as_it_was() {
+    let mut lab = lab();
+    for rank in 0..2 {
+        lab.static_node(rank, "job", rank, 2);
+    }
+    lab.assign_static(0, "job", 2, 1);
+    lab.pass(6.0);
+    lab.static_node(10, "job", 1, 2);
+    lab.pass(6.0);
+    let twice = lab.texts("duplicate_rank");
+    let text = "two live processes have claimed node rank 1: process ";
+    assert!(twice.first().is_some_and(|said| said.contains(text)), "{twice:?}");
+    lab.leave(10);
+    lab.pass(6.0);
+    assert!(lab.texts("node_died_joining").is_empty() && lab.texts("node_died").is_empty(), "{:?}", lab.said);
+    let summary = lab.run("job").summary;
+    assert_eq!((summary.state, summary.nodes.joined, summary.round), (RunState::Running, 2, 0));
+    lab.exit_static(1, "job", false);
+    lab.exit_static(0, "job", true);
+    lab.pass(3.0);
+    let finished = lab.texts("run_finished");
+    assert!(finished.first().is_some_and(|text| text.contains("finished: 2 nodes")), "{finished:?}");
+}
+
+#[test]
+fn a_job_that_ends_beside_a_stranger_is_told_to_have_ended() {
+    let mut lab = job(3);
+    rank(&mut lab, 10, 1, 4);
+    lab.wait_for_rank(10, 0);
+    lab.pass(5.0);
+    (0..3).for_each(|n| lab.leave(n));
+    lab.pass(5.0);
+    let ended = lab.texts("run_ended");
+    assert!(ended.first().is_some_and(|text| text.contains("all 3 processes")), "{ended:?}");
+}
+
+/// Torch counts in each process how often it makes its group.
+#[test]
+fn ranks_that_make_their_group_for_another_time_never_meet() {
+    let mut lab = lab();
+    let key = |made: u32, rank: u32| format!("/default_pg/{made}//cpu//0/{rank}");
+    for n in 0..3 {
+        lab.worker(n, &format!("10.0.0.{n}"));
+        let made = if n == 2 { 0 } else { 2 };
+        let value = super::lab::gloo(&format!("host{n}"), 3);
+        lab.set(n, &key(made, n), &value);
+    }
+    lab.wait(0, &[&key(2, 2)]);
+    lab.wait(2, &[&key(0, 0)]);
+    lab.pass(8.0);
+    assert!(lab.texts("ranks_complete").is_empty(), "{:?}", lab.said);
+    let run = lab.run(RUN);
+    assert_eq!(run.summary.state, RunState::Joining);
+    let text = "it makes its process group for time number 1, and those who wait for it for time number 3";
+    let said = run.explanations.iter().find(|said| said.text.contains(text));
+    let said = said.unwrap_or_else(|| panic!("{:?}", lab.said));
+    assert!(said.remedy.contains("start all ranks anew"), "{}", said.remedy);
+}
