@@ -39,7 +39,9 @@ impl Run {
             forming.announce_at = None;
             let left = forming.deadline.since(now);
             let (round, missing) = (self.next_round(), self.missing(now));
-            self.tell(Fact::Expiring { round, left, missing }, out);
+            if !is_enough {
+                self.tell(Fact::Expiring { round, left, missing }, out);
+            }
         }
     }
 

@@ -85,7 +85,7 @@ pub struct RunSnapshot {
     pub nodes: Vec<NodeSnapshot>,
     /// Since the first join of the round that forms.
     pub forming_for: Option<Duration>,
-    /// Until it is given up.
+    /// Until it closes: in the last call with the nodes that are there, else it is given up then if it has too few.
     pub deadline: Option<Duration>,
     /// How long the complete round took to form.
     pub took: Option<Duration>,
@@ -173,7 +173,7 @@ impl Run {
             redundant: count(self.redundant.len()),
             nodes: nodes.into_iter().map(|(_, node)| node).collect(),
             forming_for: self.forming.as_ref().map(|forming| now.since(forming.first_join)),
-            deadline: self.forming.as_ref().map(|forming| forming.deadline.since(now)),
+            deadline: self.forming.as_ref().map(|forming| forming.closes_at().since(now)),
             took: current.map(|c| c.round.took),
             complete_for: current.map(|c| now.since(c.round.completed)),
             round_size: self.work.nodes,
@@ -188,7 +188,7 @@ impl Run {
                 (None, None) => Vec::new(),
             },
             expiring: (self.forming.as_ref())
-                .filter(|forming| forming.announce_at.is_none())
+                .filter(|forming| forming.announce_at.is_none() && self.joined < self.terms.min_nodes)
                 .map(|_| self.missing(now)),
             reason,
         }

@@ -383,9 +383,6 @@ fn no_round_completes_without_the_nodes_that_may_still_join_again_before_the_dea
     table.join(again("a", "2", 1, 3)).expect("a place");
     table.advance(Duration::from_mins(29));
     assert_eq!(table.completed.len(), 1);
-    table.told(
-        "will be given up in 5 min: 2 nodes of round 1 not yet joined again: b (10.0.0.1), c (10.0.0.1)",
-    );
     table.advance(Duration::from_mins(1));
     assert_eq!((table.completed.len(), table.rank("a")), (2, Some(0)), "enough nodes are there");
     assert_eq!(table.action("b", 1), Action::Rejoin, "the round of b is fenced");

@@ -212,7 +212,7 @@ pub(in crate::core::insight) struct Native {
     pub(super) met_at: Option<u16>,
     /// Since when it is known that the round that forms is to be given up soon, and what it needs.
     pub(super) expiring: Option<(Timestamp, String)>,
-    /// When the round that forms is given up.
+    /// When the round that forms closes: with the nodes that are there, or for want of nodes.
     pub(in crate::core::insight) closes_at: Option<Timestamp>,
     /// What the round that forms waits for, and since when.
     pub(super) waits: Option<(String, Timestamp)>,

@@ -658,6 +658,21 @@ fn that_a_round_expires_holds_until_it_is_given_up_or_has_more_time() {
 }
 
 #[test]
+fn in_the_last_call_a_round_closes_when_that_is_over() {
+    let mut native = Native::new(3);
+    let closes_in = |native: &Native| {
+        let run = native.lab.run("job");
+        (run.summary.state, run.summary.deadline.map(|at| (at - run.now).round() as i64))
+    };
+    native.join("a", "1", None);
+    native.pass(2);
+    assert_eq!(closes_in(&native), (RunState::Joining, Some(30 * 60 - 2)));
+    native.join("b", "1", None);
+    native.pass(2);
+    assert_eq!(closes_in(&native), (RunState::LastCall, Some(28)));
+}
+
+#[test]
 fn nobody_is_told_to_join_again_where_no_node_is_left() {
     let mut native = Native::of_two(2);
     native.cut("a");
