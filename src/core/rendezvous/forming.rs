@@ -1,6 +1,5 @@
 //! The round that forms: when it is complete, when it is given up, and what it waits for.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::reason::{first_of, if_any, some_of};
@@ -130,31 +129,23 @@ impl Run {
         names.into_iter().map(|(_, name)| name).collect()
     }
 
-    /// Names of missing nodes that new nodes of the forming round have, too: pods that were started again. The round waits
-    /// for the process of before until its keep-alive runs out. Nodes of the last round may share a name with others.
-    fn replaced(&self, missing: &[String]) -> Vec<String> {
-        if missing.is_empty() {
-            return Vec::new();
-        }
-        let is_missing = |member: &&Member| member.watched && matches!(member.seat, Seat::InRound(_));
-        let members = || self.walk().map(|(_, member)| member);
-        let left: BTreeSet<&str> =
-            members().filter(is_missing).map(|member| member.info.name.as_str()).collect();
-        let come = members().filter(|member| member.seat == Seat::Forming && member.previous.is_none());
-        let again: BTreeSet<&str> =
-            come.map(|member| member.info.name.as_str()).filter(|name| left.contains(name)).collect();
-        again.into_iter().take(LISTED).map(str::to_owned).collect()
-    }
-
     /// Those of whom this holds.
-    fn members_that(&self, is_it: impl Fn(&Member) -> bool) -> Vec<Who> {
-        self.walk().filter(|(_, member)| is_it(member)).map(|(_, member)| member.info.who()).collect()
+    fn members_that(&self, is_it: impl Fn(&Label, &Member) -> bool) -> Vec<Who> {
+        self.walk().filter(|(node, member)| is_it(node, member)).map(|(_, member)| member.info.who()).collect()
     }
 
     /// What the forming round waits for, in words, with those that wait, or are to join again, and are silent.
     pub(super) fn waits_in_words(&self, now: Timestamp) -> String {
-        let is_awaited = |member: &Member| matches!(member.seat, Seat::Forming | Seat::InRound(_));
-        let silent = self.members_that(|member| is_awaited(member) && member.is_silent(now, &self.terms));
+        let successors = self.successors(now);
+        let has_come = |node: &Label| successors.iter().any(|came| came.before == node);
+        let is_awaited = |node: &Label, member: &Member| match member.seat {
+            Seat::Forming => true,
+            // Who came anew is said with the process of before.
+            Seat::InRound(_) => !has_come(node),
+            Seat::Redundant | Seat::Ended(_) => false,
+        };
+        let silent = self
+            .members_that(|node, member| is_awaited(node, member) && member.is_silent(now, &self.terms));
         let waits = self.waits_for(now);
         if silent.is_empty() { waits } else { format!("{waits}; not heard from: {}", first_of(silent)) }
     }
@@ -169,7 +160,8 @@ impl Run {
         if !is_unknown {
             return missing;
         }
-        let is_there = |member: &Member| member.seat == Seat::Forming && !member.is_silent(now, &self.terms);
+        let is_there =
+            |_: &Label, member: &Member| member.seat == Seat::Forming && !member.is_silent(now, &self.terms);
         let there = self.members_that(is_there);
         match there.len() {
             0 => missing,
@@ -190,7 +182,9 @@ impl Run {
             if !names.is_empty() {
                 text = format!("{text}: {}", some_of(&names));
             }
-            let again = self.replaced(&names);
+            let mut again: Vec<String> =
+                self.successors(now).iter().map(|came| came.member.info.name.to_string()).collect();
+            again.sort_unstable();
             if !again.is_empty() {
                 let processes = if again.len() == 1 { "that process" } else { "those processes" };
                 text = format!("{text} ({processes} of before: {} came anew)", some_of(&again));

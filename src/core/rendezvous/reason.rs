@@ -56,6 +56,23 @@ pub(super) fn if_any(title: &str, names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!("; {title}: {}", some_of(names)) }
 }
 
+/// From which processes, where others have come in their place.
+fn from_before(nodes: &[String], again: &[String]) -> &'static str {
+    match (again, nodes) {
+        ([], _) => "",
+        (_, [_]) => "from that process ",
+        _ => "from those processes ",
+    }
+}
+
+fn came_anew(again: &[String]) -> String {
+    match again {
+        [] => String::new(),
+        [one] => format!("; {one} came anew, and waits until then"),
+        _ => format!("; {} came anew, and wait until then", some_of(again)),
+    }
+}
+
 fn not_heard_from(nodes: &[String], silent: Duration) -> String {
     let were = if nodes.len() == 1 { "was" } else { "were" };
     format!("{}, {were} not heard from for {}", some_of(nodes), Elapsed(silent))
@@ -332,10 +349,12 @@ pub enum Fact {
         left: u32,
     },
     /// The connections of nodes closed while their requests waited, and they have not come again.
-    #[error("{}: the {} {} ago, and nothing has come since; given up after {} of silence", some_of(.nodes), if .nodes.len() == 1 { "connection closed" } else { "connections closed" }, Elapsed(*.since), Elapsed(*.patience))]
+    #[error("{}: the {} {} ago, and nothing has come {}since; given up after {} of silence{}", some_of(.nodes), if .nodes.len() == 1 { "connection closed" } else { "connections closed" }, Elapsed(*.since), from_before(.nodes, .again), Elapsed(*.patience), came_anew(.again))]
     Disconnected {
         /// The nodes, with their ranks.
         nodes: Vec<String>,
+        /// Those that came anew in their place.
+        again: Vec<String>,
         /// When the first of them did.
         since: Duration,
         /// How long they may be silent.
@@ -528,6 +547,9 @@ impl Fact {
                 "look at the node that is silent first: has its pod died, can it reach this server?"
             }
             Self::Broken { .. } | Self::Lost { .. } => "look at the pods' logs and events",
+            Self::Disconnected { again, .. } if !again.is_empty() => {
+                "look at the log and events of what ended; what came anew gets in by itself"
+            }
             Self::Disconnected { nodes, .. } if nodes.len() > 1 => {
                 "look at the logs and events of those pods: they died, or are cut off from this server"
             }

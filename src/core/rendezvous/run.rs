@@ -161,6 +161,11 @@ impl Member {
         counts && !self.parked
     }
 
+    /// Whether its connection broke, or a sign of life should have come by now.
+    pub(super) fn may_be_dead(&self, now: Timestamp, terms: &Terms) -> bool {
+        self.may_be_late() && self.cut || self.is_silent(now, terms)
+    }
+
     /// Whether a sign of life should have come by now.
     pub(super) fn is_silent(&self, now: Timestamp, terms: &Terms) -> bool {
         let due = if self.cut { CUT_AT_LEAST } else { terms.late_after() };
@@ -570,8 +575,8 @@ impl Run {
         };
         let due = self.cut.partition_point(|(at, _)| now.since(*at) >= CUT_AT_LEAST);
         let due: Vec<_> = self.cut.drain(..due).collect();
-        let silent = due.into_iter().filter_map(|(at, node)| {
-            self.members.get(&node).filter(|member| member.cut && member.last_seen == at)?.label()
+        let silent = due.iter().filter_map(|(at, node)| {
+            self.members.get(node).filter(|member| member.cut && member.last_seen == *at)?.label()
         });
         let mut nodes: Vec<String> = silent.collect();
         if nodes.is_empty() {
@@ -579,9 +584,12 @@ impl Run {
         }
         nodes.sort_unstable();
         nodes.dedup();
+        let successors = self.successors(now);
+        let again = successors.iter().filter(|came| due.iter().any(|(_, node)| node == came.before));
+        let again = again.map(|came| came.member.info.who().to_string()).collect();
         let (since, patience) = (now.since(since), self.terms.patience());
         self.silences = self.silences.saturating_add(1);
-        self.tell(Fact::Disconnected { nodes, since, patience }, out);
+        self.tell(Fact::Disconnected { nodes, again, since, patience }, out);
     }
 
     /// Tells which nodes are late, though their requests were answered: they are stopped, cut off or slow. Those that are

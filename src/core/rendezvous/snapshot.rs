@@ -1,5 +1,6 @@
 //! The state of a run, for people.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use super::run::{Current, Run, Seat};
@@ -38,8 +39,22 @@ pub enum NodeState {
     },
     /// Waits for a place.
     Redundant {
-        /// The rank it asked for, if another node has that; without it, all places are taken.
-        contended: Option<u32>,
+        /// Which one.
+        waits_for: WaitsFor,
+    },
+}
+
+/// What a node without a place waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// Any place: all are taken.
+    Place,
+    /// The rank it asked for, which another node has.
+    Rank(u32),
+    /// It came anew, and the process of before has its place.
+    Before {
+        /// When that is given up, if nothing comes from it.
+        given_up: Timestamp,
     },
 }
 
@@ -114,6 +129,8 @@ pub struct RunSnapshot {
 
 impl Run {
     pub(super) fn snapshot(&self, now: Timestamp) -> RunSnapshot {
+        let successors: HashMap<&Label, Timestamp> =
+            self.successors(now).into_iter().map(|came| (came.node, came.given_up)).collect();
         let mut nodes: Vec<(u64, NodeSnapshot)> = self
             .walk()
             .filter_map(|(node, member)| {
@@ -122,7 +139,12 @@ impl Run {
                     Seat::Forming => (1 << 40 | member.serial, NodeState::Waiting { rank: member.rank }),
                     Seat::Redundant => {
                         let contended = member.rank.filter(|rank| self.ranks.contains_key(rank));
-                        (1 << 50 | member.serial, NodeState::Redundant { contended })
+                        let waits_for = match (successors.get(node), contended) {
+                            (Some(&given_up), _) => WaitsFor::Before { given_up },
+                            (None, Some(rank)) => WaitsFor::Rank(rank),
+                            (None, None) => WaitsFor::Place,
+                        };
+                        (1 << 50 | member.serial, NodeState::Redundant { waits_for })
                     }
                     Seat::Ended(_) => return None,
                 };

@@ -366,6 +366,7 @@ fn a_node_that_came_anew_is_told_from_the_process_before() {
     let info = NodeInfo { name: label("c"), ..join("a", 2, 4).info };
     table.join(Join { info, ..again("a", "3", 2, 4) }).expect("a place");
     assert!(!table.reason("a").contains("came anew"), "{}", table.reason("a"));
+    table.core.cut(&run(), &label("b"), table.now);
     let anew = Join { node: label("new"), ..join("b", 2, 4) };
     table.join(anew).expect("a place");
     let reason = table.reason("a");

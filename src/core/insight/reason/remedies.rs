@@ -325,6 +325,12 @@ impl Reason {
             Self::RunEnded { .. } => {
                 "whether they succeeded cannot be seen here: their exit codes and logs tell"
             }
+            Self::StandsBy { spares, given_up: Some(_), .. } => for_each(
+                spares,
+                "nothing: it gets the place by itself; the log and events of the process of before say why that ended",
+                "nothing: they get the places by themselves; the logs and events of the processes of before say why those \
+                 ended",
+            ),
             Self::StandsBy { spares, unreported: 0, .. } => for_each(
                 spares,
                 "nothing, if it is a spare; a second job needs another --rdzv-id",

@@ -262,6 +262,13 @@ impl Reason {
                 };
                 format!("{left_over} {has} waited {waited} beside a complete round of {group}{why}")
             }
+            Self::StandsBy { spares, given_up: Some(left), waited, .. } if spares.count() == 1 => format!(
+                "{spares} came anew and waits {waited}: the process of before is in the round until it is given up, in {left}"
+            ),
+            Self::StandsBy { spares, given_up: Some(left), waited, .. } => format!(
+                "{spares} came anew and wait {waited}: the processes of before are in the round until they are given up, in \
+                 {left}"
+            ),
             Self::StandsBy { spares, unreported: unreported @ 1.., waited, .. } => {
                 let stands = if spares.count() == 1 { "stands" } else { "stand" };
                 let have = if *unreported == 1 { "has" } else { "have" };

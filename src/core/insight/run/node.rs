@@ -23,7 +23,8 @@ pub(in crate::core::insight) enum NodeId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::core::insight) enum Membership {
     Participant,
-    /// c10d: in the list of the rendezvous state that waits for the next round.
+    /// c10d: in the list of the rendezvous state that waits for the next round. Native: it came anew, and waits until the
+    /// process of before is given up.
     WaitList,
     /// Static: it goes on with the attempt before.
     Earlier,
@@ -40,7 +41,7 @@ pub(in crate::core::insight) struct TrackedNode {
     pub(in crate::core::insight) pid: Option<u32>,
     pub(in crate::core::insight) rank: Option<u32>,
     pub(in crate::core::insight) membership: Membership,
-    /// Since when it has been there.
+    /// Since when it has been there. Native: when it came, with a place or without one.
     pub(in crate::core::insight) membership_since: Timestamp,
     pub(in crate::core::insight) joined: Timestamp,
     pub(in crate::core::insight) last_heartbeat: Timestamp,

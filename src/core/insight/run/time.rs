@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::node::TrackedNode;
+use super::node::{NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use crate::api::{Expected, ExpectedFrom, RunState};
 use crate::core::ids::{Elapsed, Timestamp, count};
@@ -182,10 +182,16 @@ impl TrackedRun {
         nodes.sort_by_key(|node| std::cmp::Reverse(node.joined));
         nodes.truncate(come);
         nodes.retain(|node| is_heard(node));
-        if nodes.is_empty() {
-            return;
+        let came = |node: &TrackedNode| match node.id {
+            // It may have stood by until the place of one that had died was free.
+            NodeId::Native { .. } => node.membership_since,
+            NodeId::Desc(_) | NodeId::Rank(_) => node.joined,
+        };
+        if self.native.is_some() {
+            nodes.retain(|node| came(node) >= started);
         }
-        let after = Elapsed(nodes.first().map_or(now, |node| node.joined).since(started));
+        let Some(came) = nodes.first().map(|node| came(node)) else { return };
+        let after = Elapsed(came.since(started));
         let come = Names::of(nodes.into_iter().map(TrackedNode::told));
         let (node, nodes) = (come.to_string(), come.count());
         let expected = expected.map(|expected| expected.min);

@@ -169,8 +169,9 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         Reason::ElasticDeadlock { newcomer: text(), rank_zero: text(), waited },
         Reason::WaitCycle { members: names(m.max(2)), waited },
         Reason::ForeignClient { peer: text(), protocol: text(), port: 29500, times: n.into(), ago: waited },
-        Reason::StandsBy { spares: some(), max_nodes: m, unreported: 0, waited },
-        Reason::StandsBy { spares: some(), max_nodes: m, unreported: m, waited },
+        Reason::StandsBy { spares: some(), max_nodes: m, unreported: 0, given_up: None, waited },
+        Reason::StandsBy { spares: some(), max_nodes: m, unreported: m, given_up: None, waited },
+        Reason::StandsBy { spares: some(), max_nodes: m, unreported: 0, given_up: Some(waited), waited },
         Reason::WaitsForRank { node: text(), holder: text(), waited },
         Reason::ExitBarrier {
             arrived: n,
@@ -323,7 +324,7 @@ fn facts(n: u32, m: u32) -> Vec<Fact> {
         Fact::Extended { round: 3, by: long, left: long },
         Fact::Restarted { by: who() },
         Fact::WaiterLost { who: who(), silent: long },
-        Fact::Disconnected { nodes: list(n.max(1)), since: long, patience: long },
+        Fact::Disconnected { nodes: list(n.max(1)), again: list(m), since: long, patience: long },
         Fact::Silent { nodes: list(n.max(1)), since: long, patience: long },
         Fact::Lost { round: 3, nodes: list(n.max(1)), silent: long, others: list(m) },
         Fact::Failed {

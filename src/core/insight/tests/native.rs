@@ -204,8 +204,18 @@ impl Native {
     /// A round of these nodes, each at an address of its own, in which all are alive. Their agents come to its store with
     /// `roles`.
     fn of_all(names: &[&str], roles: &[u32]) -> Self {
+        Self::of_all_in(Lab::new(), names, roles)
+    }
+
+    /// The same, where what lasts for 3 s is said.
+    fn of_all_soon(names: &[&str], roles: &[u32]) -> Self {
+        let settings = Settings { explain_after: Duration::from_secs(3), ..Settings::default() };
+        Self::of_all_in(Lab::with(settings, StaleKeyConfig::default()), names, roles)
+    }
+
+    fn of_all_in(lab: Lab, names: &[&str], roles: &[u32]) -> Self {
         let nodes = names.len() as u32;
-        let mut native = Self::of(Lab::new(), (nodes, nodes));
+        let mut native = Self::of(lab, (nodes, nodes));
         for (rank, name) in (0..).zip(names) {
             native.join_as(&format!("id{rank}"), name, &address(rank), "1", None).expect("it joins");
         }
@@ -631,7 +641,10 @@ fn who_is_silent_in_a_round_that_forms_is_not_said_to_be_there() {
     let run = native.lab.run("job");
     let told = run.explanations.iter().find(|said| said.code == "nodes_missing").expect("it is told");
     assert!(
-        told.text.ends_with("2 of 3 nodes have joined; 1 more node is needed; there is a (10.0.0.1); not heard from: b (10.0.0.1)"),
+        told.text.ends_with(
+            "2 of 3 nodes have joined; 1 more node is needed; there is a (10.0.0.1); not heard from: b (10.0.0.1); what is silent \
+             is given up in 6.5 s"
+        ),
         "{}",
         told.text
     );
@@ -824,6 +837,60 @@ fn what_has_finished_is_not_missing_and_its_round_needs_what_has_died() {
     let told = told.expect("it is told");
     assert!(told.text.contains("a has finished"), "{}", told.text);
     assert!(told.remedy.starts_with("look why those that join again ended or failed"), "{}", told.remedy);
+}
+
+#[test]
+fn a_pod_that_is_started_again_is_told_with_its_process_of_before() {
+    let mut native = Native::of_all_soon(&["a", "b", "c"], &[]);
+    native.cut("id1");
+    native.pass(1);
+    native.join_as("id9", "b", &address(1), "1", None).expect("it waits");
+    native.pass(4);
+    let text = "job: b (10.0.0.1), rank 1: the connection closed 3.5 s ago, and nothing has come from that process since; \
+                given up after 15 s of silence; b (10.0.0.1) came anew, and waits until then";
+    native.lab.assert_said("node_disconnected", text);
+    let said = native.shown("stands_by");
+    assert!(
+        matches!(&said[..], [text] if text.starts_with("job: b came anew and waits 4") && text.ends_with("until it is given up, in 9 s")),
+        "{said:?}"
+    );
+    let nodes = native.lab.run("job").summary.nodes;
+    assert_eq!((nodes.waiting, nodes.redundant), (1, 0), "it is not beyond the maximum");
+    for rank in [0, 2] {
+        let place = Some(RankInRound { round: 1, rank });
+        let name = ["a", "b", "c"][rank as usize];
+        native.join_as(&format!("id{rank}"), name, &address(rank), "2", place).expect("it joins");
+    }
+    native.pass(4);
+    let run = native.lab.run("job");
+    assert_eq!((run.summary.nodes.missing, run.missing.len()), (Some(0), 0), "it is there");
+    let told = run.explanations.iter().find(|said| said.code == "nodes_missing" && said.holds);
+    let told = told.expect("it is told");
+    assert!(
+        told.text.ends_with(
+            "2 of 3 nodes have joined; 1 node of round 1 not yet joined again: b (10.0.0.1) (that process of before: b came \
+             anew); what is silent is given up in 5 s"
+        ),
+        "{}",
+        told.text
+    );
+    assert_eq!(told.severity, Severity::Info);
+    assert!(told.remedy.starts_with("nothing for the round: what came anew gets in"), "{}", told.remedy);
+    native.pass(6);
+    assert_eq!(native.lab.run("job").summary.state, RunState::Running);
+    assert_eq!(native.lab.texts("node_came_late"), Vec::<&str>::new(), "it came before the round began");
+}
+
+#[test]
+fn a_node_that_waited_for_its_place_came_when_it_asked_for_it() {
+    let mut native = Native::of_all_soon(&["a", "b"], &[]);
+    native.cut("id1");
+    native.pass(1);
+    native.join_as("id0", "a", &address(0), "2", Some(RankInRound { round: 1, rank: 0 })).expect("it joins");
+    native.pass(5);
+    native.join_as("id9", "b", &address(1), "1", None).expect("it waits");
+    native.pass(12);
+    native.lab.assert_said("node_came_late", "job: b has come after 5.5 s: 2 of 2 nodes have joined");
 }
 
 #[test]

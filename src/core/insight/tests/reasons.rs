@@ -427,6 +427,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 spares: names(&["train-llm-4"]),
                 max_nodes: 4,
                 unreported: 0,
+                given_up: None,
                 waited: secs(30.0),
             },
             "Native runs: nodes beyond the maximum wait beside a complete round. They are spares, and nothing is wrong.",
@@ -483,6 +484,7 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
         (
             Fact::Disconnected {
                 nodes: vec!["train-llm-2 (10.0.0.3), rank 2".into()],
+                again: Vec::new(),
                 since: seconds(3),
                 patience: seconds(15),
             },
