@@ -86,6 +86,11 @@ fn broken_text(round: u64, why: &Break, left: u32) -> String {
     }
 }
 
+/// The round, if it is not the first of its run.
+fn later_round(round: u64) -> String {
+    if round > 1 { format!("round {round} ") } else { String::new() }
+}
+
 fn differing(differences: &[Difference]) -> String {
     differences.iter().map(Difference::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -435,7 +440,7 @@ pub enum Fact {
         /// The nodes that are left.
         others: Vec<String>,
     },
-    /// Nodes of a closed run's round were silent for too long.
+    /// Nodes of a closed run's round, or of one that is over, were silent for too long.
     #[error("round {round}: {}{}", not_heard_from(.nodes, *.silent), if_any("still in the round", .others))]
     Lost {
         /// The round.
@@ -454,8 +459,10 @@ pub enum Fact {
         by: String,
     },
     /// All nodes of the last round have done their work.
-    #[error("finished: {} after {}", counted(*.nodes, "node", "nodes"), Elapsed(*.ran))]
+    #[error("{}finished: {} after {}", later_round(*.round), counted(*.nodes, "node", "nodes"), Elapsed(*.ran))]
     Finished {
+        /// The round.
+        round: u64,
         /// How many.
         nodes: u32,
         /// Since their round was complete.

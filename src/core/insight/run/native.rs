@@ -21,8 +21,8 @@ use crate::core::rendezvous::{
 impl TrackedRun {
     /// That it has finished, with the whole time since its round was complete: a restarted rendezvous knows only its own.
     pub(in crate::core::insight) fn since_completion(&self, fact: &Fact, at: Timestamp) -> Option<Fact> {
-        let Fact::Finished { nodes, .. } = *fact else { return None };
-        Some(Fact::Finished { nodes, ran: at.since(self.round.completed?) })
+        let Fact::Finished { round, nodes, .. } = *fact else { return None };
+        Some(Fact::Finished { round, nodes, ran: at.since(self.round.completed?) })
     }
 
     /// What the rendezvous says of it. Workers that fail after a reset of their store may fail for that, unless all had met.
@@ -551,11 +551,18 @@ fn remedy(snapshot: &RunSnapshot, at_exit: u32) -> (Severity, &'static str) {
 /// What to do about nodes that a round lacks.
 fn remedy_of_missing(snapshot: &RunSnapshot, at_exit: u32) -> &'static str {
     let needed = snapshot.terms.min_nodes.saturating_sub(snapshot.waiting);
-    let is = |fate: Fate| snapshot.absent.iter().any(|absent| absent.fate == fate);
-    if is(Fate::Refused) {
-        "look why that node was refused, and start it again with what the others have"
-    } else if is(Fate::Lost) || is(Fate::Left) {
+    let of = |fates: &[Fate]| snapshot.absent.iter().filter(|absent| fates.contains(&absent.fate)).count();
+    let (gone, refused) = (of(&[Fate::Lost, Fate::Left]), of(&[Fate::Refused]));
+    if gone > 0 && at_exit > 0 && needed > 1 {
+        "look at the logs and events of what is gone; what has finished does not join again, so the round is complete only \
+         with as many others, and the run is closed when what has finished gives up at the exit barrier, after up to 300 s"
+    } else if gone > 0 && refused > 0 {
+        "look at the logs and events of what is gone: the round needs it, or a replacement; what was refused has to ask for \
+         what the others have, or is of another job, which needs another --rdzv-id"
+    } else if gone > 0 {
         "look at the logs and events of what is gone: the round needs it, or a replacement"
+    } else if refused > 0 {
+        "look why that was refused, and start it again with what the others have"
     } else if snapshot.nodes.iter().any(is_awaited_in_vain) {
         "look at what is not heard from: has it died, is it stopped, or cut off from this server? The round needs it, or a \
          replacement"

@@ -318,7 +318,7 @@ fn facts(n: u32, m: u32) -> Vec<Fact> {
     let differing = || Difference { what: "min_nodes", settled: n.to_string(), wanted: m.to_string() };
     vec![
         Fact::Complete { round: 3, nodes: n as usize, took: long, last: who() },
-        Fact::Finished { nodes: n, ran: long },
+        Fact::Finished { round: 1, nodes: n, ran: long },
         Fact::Adopted { round: 3, nodes: n, first: who() },
         Fact::Closed { by: "a".into() },
         Fact::Extended { round: 3, by: long, left: long },

@@ -204,18 +204,18 @@ impl Native {
     /// A round of these nodes, each at an address of its own, in which all are alive. Their agents come to its store with
     /// `roles`.
     fn of_all(names: &[&str], roles: &[u32]) -> Self {
-        Self::of_all_in(Lab::new(), names, roles)
+        Self::of_all_in(Lab::new(), names.len() as u32, names, roles)
     }
 
     /// The same, where what lasts for 3 s is said.
-    fn of_all_soon(names: &[&str], roles: &[u32]) -> Self {
+    fn of_all_soon(min: u32, names: &[&str]) -> Self {
         let settings = Settings { explain_after: Duration::from_secs(3), ..Settings::default() };
-        Self::of_all_in(Lab::with(settings, StaleKeyConfig::default()), names, roles)
+        Self::of_all_in(Lab::with(settings, StaleKeyConfig::default()), min, names, &[])
     }
 
-    fn of_all_in(lab: Lab, names: &[&str], roles: &[u32]) -> Self {
+    fn of_all_in(lab: Lab, min: u32, names: &[&str], roles: &[u32]) -> Self {
         let nodes = names.len() as u32;
-        let mut native = Self::of(lab, (nodes, nodes));
+        let mut native = Self::of(lab, (min, nodes));
         for (rank, name) in (0..).zip(names) {
             native.join_as(&format!("id{rank}"), name, &address(rank), "1", None).expect("it joins");
         }
@@ -231,6 +231,12 @@ impl Native {
             native.lab.set(rank, &format!("{ROLES}/{rank}"), b"{}");
         }
         native
+    }
+
+    /// The node with this rank joins again, under its name.
+    fn joins_again(&mut self, name: &str, rank: u32) {
+        let place = Some(RankInRound { round: 1, rank });
+        self.join_as(&format!("id{rank}"), name, &address(rank), "2", place).expect("it joins");
     }
 
     /// The texts of what is shown of the run, by code.
@@ -826,6 +832,7 @@ fn what_has_finished_is_not_missing_and_its_round_needs_what_has_died() {
         assert_eq!(missing, names[names.len() - 1..]);
         let told = run.explanations.iter().find(|said| said.code == "nodes_missing").expect("it is told");
         assert!(told.remedy.starts_with("look at the logs and events of what is gone"), "{}", told.remedy);
+        assert!(told.remedy.contains("does not join again"), "{}", told.remedy);
     }
     // Another comes for the one that has died.
     let mut native = play(&["a", "b"], 2);
@@ -841,7 +848,7 @@ fn what_has_finished_is_not_missing_and_its_round_needs_what_has_died() {
 
 #[test]
 fn a_pod_that_is_started_again_is_told_with_its_process_of_before() {
-    let mut native = Native::of_all_soon(&["a", "b", "c"], &[]);
+    let mut native = Native::of_all_soon(3, &["a", "b", "c"]);
     native.cut("id1");
     native.pass(1);
     native.join_as("id9", "b", &address(1), "1", None).expect("it waits");
@@ -856,11 +863,8 @@ fn a_pod_that_is_started_again_is_told_with_its_process_of_before() {
     );
     let nodes = native.lab.run("job").summary.nodes;
     assert_eq!((nodes.waiting, nodes.redundant), (1, 0), "it is not beyond the maximum");
-    for rank in [0, 2] {
-        let place = Some(RankInRound { round: 1, rank });
-        let name = ["a", "b", "c"][rank as usize];
-        native.join_as(&format!("id{rank}"), name, &address(rank), "2", place).expect("it joins");
-    }
+    native.joins_again("a", 0);
+    native.joins_again("c", 2);
     native.pass(4);
     let run = native.lab.run("job");
     assert_eq!((run.summary.nodes.missing, run.missing.len()), (Some(0), 0), "it is there");
@@ -883,14 +887,78 @@ fn a_pod_that_is_started_again_is_told_with_its_process_of_before() {
 
 #[test]
 fn a_node_that_waited_for_its_place_came_when_it_asked_for_it() {
-    let mut native = Native::of_all_soon(&["a", "b"], &[]);
+    let mut native = Native::of_all_soon(2, &["a", "b"]);
     native.cut("id1");
     native.pass(1);
-    native.join_as("id0", "a", &address(0), "2", Some(RankInRound { round: 1, rank: 0 })).expect("it joins");
+    native.joins_again("a", 0);
     native.pass(5);
     native.join_as("id9", "b", &address(1), "1", None).expect("it waits");
     native.pass(12);
     native.lab.assert_said("node_came_late", "job: b has come after 5.5 s: 2 of 2 nodes have joined");
+}
+
+#[test]
+fn a_round_with_enough_nodes_waits_only_until_what_is_silent_is_given_up() {
+    let mut native = Native::of_all_soon(2, &["a", "b", "c"]);
+    native.pass(1);
+    native.cut("id2");
+    native.pass(1);
+    native.joins_again("a", 0);
+    native.joins_again("b", 1);
+    native.pass(4);
+    let run = native.lab.run("job");
+    let told = run.explanations.iter().find(|said| said.code == "nodes_missing" && said.holds);
+    let told = told.expect("it is told");
+    let end = "2 of 2 to 3 nodes have joined, which is enough; 1 node of round 1 not yet joined again: c (10.0.0.2); not heard \
+               from: c (10.0.0.2); what is silent is given up in 9.5 s";
+    assert!(told.text.ends_with(end), "{}", told.text);
+    assert_eq!((told.severity, run.summary.nodes.missing), (Severity::Info, Some(0)));
+    assert!(told.remedy.starts_with("nothing for the round: it goes on without"), "{}", told.remedy);
+    assert_eq!(native.lab.texts("node_died"), Vec::<&str>::new());
+    native.pass(12);
+    native.lab.assert_said("node_died", "job round 1: c (10.0.0.2), rank 2, was not heard from for 15 s");
+    assert_eq!(native.lab.texts("node_died").len(), 1);
+    // It is told once, if the round is over for it.
+    let mut native = Native::of_all_soon(2, &["a", "b", "c"]);
+    native.cut("id1");
+    native.pass(1);
+    native.cut("id2");
+    native.pass(20);
+    native.joins_again("a", 0);
+    native.pass(4);
+    let died = native.lab.texts("node_died");
+    assert!(matches!(died[..], [text] if text.contains("b (10.0.0.1), rank 1, c (10.0.0.2), rank 2")), "{died:?}");
+}
+
+#[test]
+fn a_death_is_the_cause_and_not_who_was_refused() {
+    let mut native = Native::of_all_soon(2, &["a", "b"]);
+    native.nodes = (3, 3);
+    native.join_as("other", "other", &address(7), "1", None).expect_err("it asks for three");
+    native.nodes = (2, 2);
+    native.cut("id1");
+    native.pass(17);
+    native.joins_again("a", 0);
+    native.pass(5);
+    let run = native.lab.run("job");
+    let told = run.explanations.iter().find(|said| said.code == "nodes_missing" && said.holds);
+    let told = told.expect("it is told");
+    assert!(told.text.ends_with("gone: b (10.0.0.1), rank 1; refused: other (10.0.0.7)"), "{}", told.text);
+    assert!(told.remedy.starts_with("look at the logs and events of what is gone"), "{}", told.remedy);
+    assert!(told.remedy.contains("another --rdzv-id"), "{}", told.remedy);
+}
+
+#[test]
+fn that_a_later_round_has_finished_is_said_of_that_round() {
+    let mut native = Native::of_two(2);
+    native.rejoin("a", 0);
+    native.rejoin("b", 1);
+    native.pass(3);
+    for node in ["a", "b"] {
+        native.leave(node, LeaveRequest { why: None, outcome: Some(Outcome::Succeeded) });
+    }
+    native.pass(3);
+    native.lab.assert_said("run_finished", "job round 2 finished: 2 nodes after 3.5 s");
 }
 
 #[test]
