@@ -501,6 +501,7 @@ fn ranks_of_a_round_that_is_over_end_while_the_next_one_forms() {
     (0..2).for_each(|rank| native.lab.leave(rank));
     native.pass(2);
     assert_eq!(there(&native), Some(0));
+    assert_eq!(native.lab.texts("rank_lost"), Vec::<&str>::new(), "their agents have ended them");
 }
 
 #[test]
