@@ -49,6 +49,8 @@ impl Run {
         let mut nodes: Vec<(&Label, &Member)> =
             self.walk().filter(|(_, member)| member.seat == Seat::Forming).collect();
         nodes.sort_by_key(|(_, member)| member.serial);
+        let may_be_dead = nodes.iter().filter(|(_, member)| member.may_be_dead(now, &self.terms));
+        let silent = may_be_dead.map(|(_, member)| member.info.who().to_string()).collect();
         let claims: Vec<Claim> =
             nodes.iter().map(|(_, m)| Claim { requested: m.rank, previous: m.previous }).collect();
         let mut ranked: Vec<_> = assign_ranks(&claims).into_iter().zip(nodes).collect();
@@ -64,7 +66,8 @@ impl Run {
             .collect();
         let took = now.since(forming.first_join);
         let number = self.next_round();
-        let fact = Fact::Complete { round: number, nodes: ids.len(), took, last: forming.last.clone() };
+        let last = forming.last.clone();
+        let fact = Fact::Complete { round: number, nodes: ids.len(), took, last, silent };
         let mixed = mixed_releases(&participants);
         let round =
             Round { run_id: self.id.clone(), number, terms: self.terms, participants, completed: now, took };
@@ -127,6 +130,12 @@ impl Run {
             .collect();
         names.sort();
         names.into_iter().map(|(_, name)| name).collect()
+    }
+
+    /// How many nodes of the complete round send no heartbeats, if there are any.
+    fn unwatched(&self) -> Option<u32> {
+        let current = self.current.as_ref().filter(|current| current.adoption.is_none())?;
+        Some(current.present.saturating_sub(current.watched)).filter(|unwatched| *unwatched > 0)
     }
 
     /// Those of whom this holds.
@@ -195,7 +204,12 @@ impl Run {
             let ranks: Vec<String> = self.missing_ranks().iter().map(u32::to_string).collect();
             let needed = min_nodes.saturating_sub(self.joined);
             let more = counted(needed, "more node is needed", "more nodes are needed");
-            return more + &if_any("node ranks not there", &ranks) + &self.absent.words();
+            let of_before = self.unwatched().map(|unwatched| {
+                let nodes = counted(unwatched, "node", "nodes");
+                format!("; round {round} is complete with {nodes} without heartbeats: whether they are there is not known")
+            });
+            let of_before = of_before.unwrap_or_default();
+            return more + &if_any("node ranks not there", &ranks) + &self.absent.words() + &of_before;
         }
         match self.forming.as_ref().and_then(|forming| forming.last_call) {
             Some(at) => {

@@ -332,7 +332,7 @@ pub enum Fact {
         needed: String,
     },
     /// A round is complete.
-    #[error("round {round} complete: {} in {}; last: {last}", counted(*.nodes, "node", "nodes"), Elapsed(*.took))]
+    #[error("round {round} complete: {} in {}; last: {last}{}", counted(*.nodes, "node", "nodes"), Elapsed(*.took), if_any("not heard from", .silent))]
     Complete {
         /// The round.
         round: u64,
@@ -342,6 +342,8 @@ pub enum Fact {
         took: Duration,
         /// The node that came last.
         last: Who,
+        /// Nodes that may have died while they waited.
+        silent: Vec<String>,
     },
     /// A complete round is to be given up.
     #[error("{}", broken_text(*.round, .why, *.left))]
@@ -536,6 +538,10 @@ impl Fact {
     /// What to do about it; empty if there is nothing to do.
     pub const fn remedy(&self) -> &'static str {
         match self {
+            Self::Complete { silent, .. } if !silent.is_empty() => {
+                "look at what is silent: the round counts on it; nodes of `rallypoint join` send no heartbeats, so of them \
+                 nothing more will be known"
+            }
             Self::Forms { .. }
             | Self::Complete { .. }
             | Self::Extended { .. }
@@ -602,10 +608,12 @@ impl Fact {
 
     /// Whether a person should look at it.
     pub const fn is_warning(&self) -> bool {
+        if let Self::Complete { silent, .. } = self {
+            return !silent.is_empty();
+        }
         !matches!(
             self,
             Self::Forms { .. }
-                | Self::Complete { .. }
                 | Self::Extended { .. }
                 | Self::Closed { .. }
                 | Self::Finished { .. }

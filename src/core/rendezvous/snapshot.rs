@@ -73,6 +73,8 @@ pub struct NodeSnapshot {
     pub is_late: bool,
     /// Whether it was in no round before.
     pub is_new: bool,
+    /// Whether it sends heartbeats in a complete round, so that its loss is noticed.
+    pub is_watched: bool,
     /// Since it joined.
     pub joined_for: Duration,
 }
@@ -151,8 +153,10 @@ impl Run {
                 let silent = (!member.parked).then(|| now.since(member.last_seen));
                 let (node, info) = (node.clone(), member.info.clone());
                 let (is_late, is_new) = (member.is_silent(now, &self.terms), member.previous.is_none());
-                let joined_for = now.since(member.joined);
-                Some((order, NodeSnapshot { node, info, state, silent, is_late, is_new, joined_for }))
+                let (joined_for, is_watched) = (now.since(member.joined), member.watched);
+                let shown =
+                    NodeSnapshot { node, info, state, silent, is_late, is_new, is_watched, joined_for };
+                Some((order, shown))
             })
             .collect();
         nodes.sort_by_key(|(order, _)| *order);

@@ -202,7 +202,11 @@ impl TrackedRun {
             }
             let agent = rank.and_then(|rank| self.round.native_agents.get(&rank)).filter(|_| !forms);
             self.life.nodes.push(TrackedNode {
-                id: NodeId::Native { node: seen.node.clone(), info: seen.info.clone() },
+                id: NodeId::Native {
+                    node: seen.node.clone(),
+                    info: seen.info.clone(),
+                    is_watched: seen.is_watched,
+                },
                 name: names.shown(&seen.info.name, &seen.info.address),
                 conn: agent.map(|agent| agent.conn),
                 peer: agent.map(|agent| agent.peer),
@@ -236,7 +240,7 @@ impl TrackedRun {
             let (name, address) = (who.name.clone(), who.address.clone());
             let info = NodeInfo { name, address, role: None, local_world_size: None, torch_version: None };
             let unseen = || TrackedNode {
-                id: NodeId::Native { node: node.clone(), info },
+                id: NodeId::Native { node: node.clone(), info, is_watched: true },
                 name: names.shown(&who.name, &who.address),
                 conn: None,
                 peer: None,
@@ -446,9 +450,9 @@ pub(in crate::core::insight) fn shown_by(fact: &Fact, now: Timestamp) -> Vec<Evi
     }
 }
 
-/// Whether a node of the last round is alive, and was told to join again.
+/// Whether a node of the last round is alive, and was told to join again. One without heartbeats is told nothing.
 fn is_on_its_way(node: &NodeSnapshot) -> bool {
-    matches!(node.state, NodeState::InRound { .. }) && !node.is_late
+    matches!(node.state, NodeState::InRound { .. }) && node.is_watched && !node.is_late
 }
 
 /// Names that several nodes of a run have: they are told with their addresses.
@@ -500,6 +504,11 @@ fn spares(snapshot: &RunSnapshot) -> Vec<Spare> {
         Some(Spare { name: name(node), waits_for, since: ago(snapshot.at, node.joined_for) })
     };
     snapshot.nodes.iter().filter_map(spare).collect()
+}
+
+/// Whether it is in a complete round in which nothing shows that it is there.
+fn is_without_heartbeats(node: &NodeSnapshot) -> bool {
+    matches!(node.state, NodeState::InRound { .. }) && !node.is_watched
 }
 
 /// Whether it waits for the round that forms, or was told to join again, and is silent.
@@ -566,6 +575,9 @@ fn remedy_of_missing(snapshot: &RunSnapshot, at_exit: u32) -> &'static str {
     } else if snapshot.nodes.iter().any(is_awaited_in_vain) {
         "look at what is not heard from: has it died, is it stopped, or cut off from this server? The round needs it, or a \
          replacement"
+    } else if snapshot.nodes.iter().any(is_without_heartbeats) {
+        "if this is the same group, start all of its nodes again: those that have joined once (rallypoint join) do not come \
+         to another round by themselves; another group needs another --run-id"
     } else if at_exit > 0 && needed <= at_exit {
         "look why those that join again ended or failed: what has finished does not join again, and closes the run when it \
          gives up at the exit barrier, after up to 300 s"
@@ -590,7 +602,7 @@ fn missing(snapshot: &RunSnapshot, forms: bool) -> Vec<MissingNode> {
         return ranks();
     }
     // Those that were heard of just now are on their way: they were told to join again.
-    let of_last_round = snapshot.nodes.iter().filter(|node| !is_on_its_way(node));
+    let of_last_round = snapshot.nodes.iter().filter(|node| node.is_watched && !is_on_its_way(node));
     let of_last_round = of_last_round.filter_map(|node| match node.state {
         NodeState::InRound { rank } => {
             let last_seen = ago(snapshot.at, node.silent.unwrap_or_default());

@@ -15,8 +15,8 @@ pub(in crate::core::insight) enum NodeId {
     Desc(Desc),
     /// The static rendezvous: the node rank.
     Rank(u32),
-    /// The native rendezvous: its id, and what it says about itself.
-    Native { node: Label, info: NodeInfo },
+    /// The native rendezvous: its id, what it says about itself, and whether it sends heartbeats.
+    Native { node: Label, info: NodeInfo, is_watched: bool },
 }
 
 /// What a node is to the round.

@@ -105,9 +105,11 @@ impl TrackedRun {
         }
     }
 
-    /// When a run that is over in this way ended: it is noticed later. The native rendezvous tells it at once.
+    /// When it came to this state: that a run is over is noticed later. The native rendezvous tells it at once.
     fn end_of(&self, state: RunState) -> Option<Timestamp> {
         match state {
+            // A round goes on when what began to gather for the next one has given up.
+            RunState::Running if self.native.is_some() => self.round.completed,
             _ if self.native.is_some() => None,
             RunState::Finished => self.round.exit_done,
             RunState::Closed => self.round.closed,

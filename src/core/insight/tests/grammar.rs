@@ -317,7 +317,7 @@ fn facts(n: u32, m: u32) -> Vec<Fact> {
     let run = || crate::core::ids::RunId::new(b"r");
     let differing = || Difference { what: "min_nodes", settled: n.to_string(), wanted: m.to_string() };
     vec![
-        Fact::Complete { round: 3, nodes: n as usize, took: long, last: who() },
+        Fact::Complete { round: 3, nodes: n as usize, took: long, last: who(), silent: list(m) },
         Fact::Finished { round: 1, nodes: n, ran: long },
         Fact::Adopted { round: 3, nodes: n, first: who() },
         Fact::Closed { by: "a".into() },

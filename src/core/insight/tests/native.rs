@@ -233,6 +233,15 @@ impl Native {
         native
     }
 
+    /// A node joins as `rallypoint join` does: it sends no heartbeats later.
+    fn join_once(&mut self, node: &str, rank: Option<u32>) {
+        let (info, wanted) = (Self::info(node, "10.0.0.1"), self.wanted());
+        let (node, join_id) = (label(node), "1".into());
+        let join = Join { node: node.clone(), join_id, info, rank, watched: false, previous: None, wanted };
+        self.core.join(&self.run, join, self.lab.now).expect("it joins");
+        self.ask_again(node.as_str());
+    }
+
     /// The node with this rank joins again, under its name.
     fn joins_again(&mut self, name: &str, rank: u32) {
         let place = Some(RankInRound { round: 1, rank });
@@ -960,6 +969,42 @@ fn that_a_later_round_has_finished_is_said_of_that_round() {
     }
     native.pass(3);
     native.lab.assert_said("run_finished", "job round 2 finished: 2 nodes after 3.5 s");
+}
+
+#[test]
+fn of_a_group_without_heartbeats_it_is_said_what_is_not_known() {
+    let settings = Settings { explain_after: Duration::from_secs(3), ..Settings::default() };
+    let mut native = Native::with(settings, (3, 3));
+    native.join_once("a", Some(0));
+    native.join_once("c", None);
+    native.pass(2);
+    native.cut("a");
+    native.pass(5);
+    native.join_once("d", None);
+    let completed = native.lab.now;
+    native.pass(2);
+    native.lab.assert_said(
+        "round_complete",
+        "job round 1 complete: 3 nodes in 8 s; last: d (10.0.0.1); not heard from: a (10.0.0.1)",
+    );
+    let run = native.lab.run("job");
+    assert!(run.participants.iter().all(|node| node.last_heartbeat.is_none()), "{:?}", run.participants);
+    // Its rank is free, and what asks for it begins another round.
+    native.join_once("b", Some(0));
+    native.pass(5);
+    let run = native.lab.run("job");
+    let told = run.explanations.iter().find(|said| said.code == "nodes_missing" && said.holds);
+    let told = told.expect("it is told");
+    let end = "1 of 3 nodes has joined; 2 more nodes are needed; node ranks not there: 1, 2; round 1 is complete with 3 nodes \
+               without heartbeats: whether they are there is not known";
+    assert!(told.text.ends_with(end), "{}", told.text);
+    assert!(told.remedy.starts_with("if this is the same group"), "{}", told.remedy);
+    assert_eq!((run.summary.nodes.missing, run.missing.len()), (Some(2), 2));
+    native.leave("b", LeaveRequest::default());
+    native.pass(2);
+    let run = native.lab.run("job").summary;
+    assert_eq!((run.state, run.nodes.joined), (RunState::Running, 3));
+    assert_eq!(run.state_since.round() as u64, completed.0.as_secs_f64().round() as u64);
 }
 
 #[test]
