@@ -50,6 +50,8 @@ pub enum Reason {
         missing: Names,
         /// Pods that announced themselves and were turned away.
         refused: Names,
+        /// Pods with the names of missing ones, which gather for another run.
+        apart: Names,
         waited: Elapsed,
     },
     /// Pods have different versions of PyTorch.

@@ -140,7 +140,10 @@ impl Run {
 
     /// Those of whom this holds.
     fn members_that(&self, is_it: impl Fn(&Label, &Member) -> bool) -> Vec<Who> {
-        self.walk().filter(|(node, member)| is_it(node, member)).map(|(_, member)| member.info.who()).collect()
+        self.walk()
+            .filter(|(node, member)| is_it(node, member))
+            .map(|(_, member)| member.info.who())
+            .collect()
     }
 
     /// What the forming round waits for, in words, with those that wait, or are to join again, and are silent.
@@ -153,8 +156,8 @@ impl Run {
             Seat::InRound(_) => !has_come(node),
             Seat::Redundant | Seat::Ended(_) => false,
         };
-        let silent = self
-            .members_that(|node, member| is_awaited(node, member) && member.is_silent(now, &self.terms));
+        let silent =
+            self.members_that(|node, member| is_awaited(node, member) && member.is_silent(now, &self.terms));
         let waits = self.waits_for(now);
         if silent.is_empty() { waits } else { format!("{waits}; not heard from: {}", first_of(silent)) }
     }

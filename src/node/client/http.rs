@@ -213,7 +213,9 @@ impl HttpError {
     pub(crate) fn of_known_port(&self) -> String {
         match self {
             Self::Closed(addr) | Self::NotHttp(addr) => {
-                format!("{addr} closed the connection before it answered: the server has ended, or is restarted")
+                format!(
+                    "{addr} closed the connection before it answered: the server has ended, or is restarted"
+                )
             }
             other => other.to_string(),
         }

@@ -27,6 +27,10 @@ impl Reason {
                 "tell the server how many are expected (rallypoint ctl expect RUN N, or serve --nodes), and look which \
                  pods have not started, do not reach this server, or have another --nnodes or --rdzv-id"
             }
+            Self::PodsMissing { apart, .. } if !apart.is_empty() => {
+                "if these are one job, start every pod with the same --run-id (RALLYPOINT_RUN_ID); else look whether the missing \
+                 pods are scheduled and reach this server's admin port"
+            }
             Self::PodsMissing { missing, refused, .. } if missing.is_empty() && !refused.is_empty() => {
                 "start the pods that were turned away with the number of nodes that the others have, each with its own rank"
             }

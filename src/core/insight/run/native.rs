@@ -388,7 +388,9 @@ impl TrackedRun {
             severity,
             waiting: true,
             is_predicate: true,
-            text: format!("round {round} is not complete after {waited}: {text}{given_up}{announced}{at_exit}"),
+            text: format!(
+                "round {round} is not complete after {waited}: {text}{given_up}{announced}{at_exit}"
+            ),
             remedy,
         };
         Some(
@@ -547,7 +549,10 @@ fn remedy(snapshot: &RunSnapshot, at_exit: u32) -> (Severity, &'static str) {
                       is it stopped, or cut off from this server?";
         (Severity::Info, remedy)
     } else if heard >= min {
-        (Severity::Info, "nothing, if it does not last: the round waits for the nodes of the last one that are alive")
+        (
+            Severity::Info,
+            "nothing, if it does not last: the round waits for the nodes of the last one that are alive",
+        )
     } else if heard.saturating_add(count(came_anew(snapshot).count())) >= min {
         let remedy = "nothing for the round: what came anew gets in when the process of before is given up; look at the log \
                       and events of that one: why did it end?";

@@ -216,7 +216,8 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         let (announced, joined, expected) = (n, n, m);
         for (missing, refused) in [(m - n, 0), (0, 0), (0, m - n)] {
             let (missing, refused) = (names(missing), names(refused));
-            all.push(Reason::PodsMissing { announced, expected, missing, refused, waited });
+            let apart = Names::default();
+            all.push(Reason::PodsMissing { announced, expected, missing, refused, apart, waited });
         }
         all.push(Reason::FewerThanExpected { formed: n, expected, from, left_over: others() });
         for running in [0, 1, m - n] {

@@ -937,7 +937,10 @@ fn a_round_with_enough_nodes_waits_only_until_what_is_silent_is_given_up() {
     native.joins_again("a", 0);
     native.pass(4);
     let died = native.lab.texts("node_died");
-    assert!(matches!(died[..], [text] if text.contains("b (10.0.0.1), rank 1, c (10.0.0.2), rank 2")), "{died:?}");
+    assert!(
+        matches!(died[..], [text] if text.contains("b (10.0.0.1), rank 1, c (10.0.0.2), rank 2")),
+        "{died:?}"
+    );
 }
 
 #[test]

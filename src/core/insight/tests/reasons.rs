@@ -51,6 +51,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 expected: 4,
                 missing: names(&["pod train-llm-2 with rank 2"]),
                 refused: names(&[]),
+                apart: Names::default(),
                 waited: secs(41.0),
             },
             "Pods are held back before PyTorch starts in them (`rallypoint run`, `wait --nodes`), because others have not \
