@@ -308,7 +308,7 @@ pub struct Node {
     /// How long after the first node of the round.
     #[schema(required)]
     pub after_seconds: Option<f64>,
-    /// Its last sign of life, by this server's clock.
+    /// Its last sign of life, by this server's clock; none of a node that sends no heartbeats.
     #[schema(required)]
     pub last_heartbeat: Option<f64>,
     /// When its connection closed.

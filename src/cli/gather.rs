@@ -18,6 +18,8 @@ use crate::node::client::Endpoint;
 use crate::node::client::http::{self, AdminUrl};
 use crate::node::launch::LaunchEnv;
 
+/// The first announcement waits only so long, so that it is said soon what is waited for, or that the pod is held back.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// How long an answer may take beyond what was asked for.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -184,12 +186,15 @@ async fn announce(
     let path = format!("/api/v1/runs/{}/announce", http::path_part(&payload.run_id));
     let mut news = News::default();
     let mut warned = None;
+    let (mut most, mut has_answered) = (FIRST_WAIT, false);
     loop {
         let left = patience.whole.saturating_sub(started.elapsed());
-        let wait = MAX_ANNOUNCE_WAIT.min(left);
+        let wait = std::mem::replace(&mut most, MAX_ANNOUNCE_WAIT).min(left);
         let asked = http::post(admin, &path, &payload.body(wait), wait.saturating_add(GRACE)).await;
         let ended = |outcome| Gathered { waited: started.elapsed(), outcome };
         let unreachable = |text| Reason { step: "announce", text: format!("{admin}: {text}") };
+        let is_known = has_answered;
+        has_answered |= asked.is_ok();
         let (reason, at_once) = match asked {
             Ok(answer) if answer.is_success() => match serde_json::from_slice::<AnnounceAnswer>(&answer.body)
             {
@@ -212,6 +217,7 @@ async fn announce(
                 false,
             ),
             Ok(answer) => return ended(Err(Reason { step: "refused", text: answer.text() })),
+            Err(error) if is_known => (unreachable(error.of_known_port()), false),
             Err(error) => (unreachable(error.to_string()), false),
         };
         let (waited, left) = (started.elapsed(), patience.whole.saturating_sub(started.elapsed()));

@@ -17,7 +17,7 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_RUN_ID", value_name = "RUN")]
     run_id: String,
 
-    /// This node's id, as it joined [default: the host's name]
+    /// This node's id, as it joined, or its name if no other node has it [default: the host's name]
     #[arg(long, env = "RALLYPOINT_NODE", value_name = "ID")]
     node: Option<String>,
 
@@ -40,19 +40,52 @@ pub(super) struct Args {
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let path = format!("/api/v1/runs/{}/leave", http::path_part(&self.run_id));
-        let node = self.node.map_or_else(poll::host_name, Ok)?;
-        let body = api::Leave { node: node.clone(), reason: self.reason, outcome: self.outcome };
-        let answer = run_client(async {
-            let asked = http::post(&self.admin, &path, &body, self.timeout).await;
-            asked.with_context(|| format!("{}{path}", self.admin))
+        let node = self.node.clone().map_or_else(poll::host_name, Ok)?;
+        let left = run_client(async {
+            if self.leave(&node).await? {
+                return Ok(true);
+            }
+            // What everything shows is the name.
+            match self.ids_of(&node).await.as_slice() {
+                [] => Ok(false),
+                [id] => self.leave(id).await,
+                ids => bail!(
+                    "{} nodes of run {} have the name {node}: say the id of one of them with --node: {}",
+                    ids.len(),
+                    self.run_id,
+                    ids.join(", ")
+                ),
+            }
         })?;
+        say(format_args!("{node} {} run {}", if left { "left" } else { "was not in" }, self.run_id));
+        Ok(if left { Outcome::Done } else { Outcome::NotDone })
+    }
+
+    fn path(&self) -> String {
+        format!("/api/v1/runs/{}", http::path_part(&self.run_id))
+    }
+
+    /// Whether the node with this id was there.
+    async fn leave(&self, node: &str) -> anyhow::Result<bool> {
+        let path = format!("{}/leave", self.path());
+        let body = api::Leave { node: node.to_owned(), reason: self.reason.clone(), outcome: self.outcome };
+        let asked = http::post(&self.admin, &path, &body, self.timeout).await;
+        let answer = asked.with_context(|| format!("{}{path}", self.admin))?;
         if !answer.is_success() {
             bail!("{} ({})", answer.text(), answer.status);
         }
         let done: api::Left =
             serde_json::from_slice(&answer.body).context("the server's answer is not understood")?;
-        say(format_args!("{node} {} run {}", if done.left { "left" } else { "was not in" }, self.run_id));
-        Ok(if done.left { Outcome::Done } else { Outcome::NotDone })
+        Ok(done.left)
+    }
+
+    /// The ids of the nodes with this name that are there, if the server shows them.
+    async fn ids_of(&self, name: &str) -> Vec<String> {
+        let path = format!("{}?kind=native", self.path());
+        let asked = http::request(&self.admin, "GET", &path, self.timeout).await.ok();
+        let shown = asked.and_then(|answer| serde_json::from_slice::<api::Run>(&answer.body).ok());
+        let nodes = shown.into_iter().flat_map(|run| run.participants);
+        let is_there = |node: &api::Node| node.name == name && node.state != api::NodeState::Gone;
+        nodes.filter(is_there).map(|node| node.node_id).collect()
     }
 }

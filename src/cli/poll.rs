@@ -65,12 +65,15 @@ pub(super) async fn until_done<B: Serialize, W: DeserializeOwned>(
     };
     // The first request does not wait, so that it is said at once what is waited for.
     let mut most = Duration::ZERO;
+    let mut has_answered = false;
     loop {
         let left = timeout.saturating_sub(start.elapsed());
         let wait = left.min(std::mem::replace(&mut most, WAIT));
         let asked =
             http::post(admin, path, &body(PeerDuration::at_most(wait)), wait.saturating_add(ANSWER_LIMIT))
                 .await;
+        let is_known = has_answered;
+        has_answered |= asked.is_ok();
         let waits_for = match asked {
             Ok(answer) if answer.status == 200 => return Ok(answer),
             Ok(answer) if answer.status == 202 => {
@@ -84,6 +87,7 @@ pub(super) async fn until_done<B: Serialize, W: DeserializeOwned>(
             Ok(answer) => return Err(Ended::Refused(answer)),
             Err(error) => {
                 tokio::time::sleep(PAUSE.min(left)).await;
+                let error = if is_known { error.of_known_port() } else { error.to_string() };
                 say(format!("{admin}: {error}; trying again"))
             }
         };

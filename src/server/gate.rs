@@ -107,7 +107,8 @@ impl PodGates {
             };
             let rung = within(until, bell.heard()).await.is_some();
             if !rung && until >= deadline {
-                return Ok(standing);
+                // Others may have come meanwhile.
+                return Ok(self.announce(run_id, said, &finished)?);
             }
         }
     }
@@ -121,14 +122,19 @@ impl PodGates {
         let now = self.clock.now();
         let waits = self.look().is_waiting(run_id, said);
         let finished = if waits { None } else { finished() };
-        let standing = {
+        let (standing, has_successor) = {
             let (mut gates, mut memory) = (self.lock(), self.memory());
             gates.limit_memory(self.most_memory.min(memory.most()));
+            let before = gates.replaced(run_id);
             let standing = gates.announce(run_id, said, finished, now);
             memory.set(gates.memory());
             self.keep(&mut gates);
-            standing?
+            (standing?, gates.replaced(run_id) > before)
         };
+        if has_successor {
+            // If the pod of before waits still, there are two, and it announces itself again.
+            self.bells.ring(run_id);
+        }
         if let PodStanding::Go(opened) = &standing
             && opened.just_now
         {

@@ -252,6 +252,9 @@ fn two_live_commands_that_claim_one_place_are_told_so() {
     let (code, _, err) = ended(first);
     assert_eq!(code, Some(1), "{err}");
     assert!(err.contains("claim node rank 0") && err.contains("--node-rank"), "{err}");
+    eventually("the server says it, too", || {
+        server.log().contains("two live processes have claimed node rank 0")
+    });
     let other = command("1", "30s");
     assert_eq!((ended(other).0, ended(second).0), (Some(0), Some(0)));
 }

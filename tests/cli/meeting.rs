@@ -85,6 +85,28 @@ fn who_comes_in_vain_says_who_is_missing_and_leaves() {
 }
 
 #[test]
+fn a_node_leaves_by_its_name_if_no_other_has_it() {
+    let server = server();
+    let join = |node: &str, name: &str| {
+        let body = serde_json::json!({
+            "node": node, "join_id": node, "name": name, "address": "10.0.0.1", "min_nodes": 4, "wait_seconds": 0,
+        });
+        let json = "Content-Type: application/json\r\n";
+        assert_eq!(http(server.admin, "POST /api/v1/runs/r/join", json, &body.to_string()).status, 202);
+    };
+    join("id-1", "pod-1");
+    join("id-2", "vm");
+    join("id-3", "vm");
+    eventually("they are shown", || {
+        let shown = http(server.admin, "GET /api/v1/runs/r", "", "").json();
+        shown["participants"].as_array().is_some_and(|nodes| nodes.len() == 3)
+    });
+    run(&server, "leave --run-id r --node vm").failed(1, "2 nodes of run r have the name vm");
+    assert_eq!(run(&server, "leave --run-id r --node pod-1").code, Some(0));
+    run(&server, "leave --run-id r --node pod-1").failed(1, "pod-1 was not in run r");
+}
+
+#[test]
 fn wrong_words_are_errors_of_usage_and_refusals_are_not() {
     let server = server();
     run(&server, "join --run-id r --nodes 4:2").failed(2, "4:8");

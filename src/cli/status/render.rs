@@ -148,6 +148,14 @@ pub(super) fn state(run: &RunSummary, now: f64) -> String {
     }
 }
 
+/// Whether no node of its complete round sends heartbeats: `rallypoint join` ends when it is complete.
+fn is_without_heartbeats(run: &RunSummary, whole: Option<&Run>) -> bool {
+    let nodes = || whole.iter().flat_map(|whole| &whole.participants);
+    let mut joined = nodes().filter(|node| node.state == NodeState::Joined).peekable();
+    let is_group = run.kind == RunKind::Native && run.state == RunState::Running && joined.peek().is_some();
+    is_group && joined.all(|node| node.last_heartbeat.is_none())
+}
+
 /// How many nodes: `3/4 nodes`, `50/48:64 nodes`, `3/? nodes`.
 pub(super) fn nodes(run: &RunSummary) -> String {
     let joined = present(run);
@@ -213,6 +221,11 @@ impl Sheet {
         }
         match self.missing(run, whole) {
             Some(missing) => pieces.push(vec![Span::new(WARN, missing)]),
+            None if is_without_heartbeats(run, whole) => {
+                let since = elapsed(self.now - run.state_since);
+                let text = format!("complete for {since}, whether its nodes are there is not known");
+                pieces.push(vec![Span::plain(text)]);
+            }
             None => pieces.push(vec![Span::plain(state(run, self.now))]),
         }
         for (n, style, what) in [

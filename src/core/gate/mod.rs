@@ -309,6 +309,11 @@ impl Gates {
         self.by_run.get(run_id)
     }
 
+    /// How many pods of a run have a successor, and may be there still.
+    pub fn replaced(&self, run_id: &str) -> usize {
+        self.of(run_id).map_or(0, |gate| gate.replaced.len())
+    }
+
     /// All gates by run id, in no order.
     pub fn all(&self) -> impl Iterator<Item = (&str, &Gate)> {
         self.by_run.iter().map(|(run_id, gate)| (run_id.as_str(), gate))
@@ -441,7 +446,8 @@ impl Gate {
         }
         self.replaced.remove(&key);
         if !self.knows(said) {
-            self.turned_away.remove(&key.0);
+            // Its name may have come with another rank before.
+            self.turned_away.retain(|(pod, _), _| *pod != said.pod);
         }
         let said_before = self.members.insert(said, now, timeout);
         if self.opened.is_some() && said_before.is_none() {

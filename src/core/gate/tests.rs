@@ -324,6 +324,16 @@ fn others_see_a_gate_change_when_something_changes() {
 }
 
 #[test]
+fn a_pod_that_comes_again_with_another_rank_is_held_back_no_more() {
+    let mut world = World::new();
+    world.said("w-b", "b", Some(1), "3").expect("taken");
+    world.said("w-a", "a", Some(1), "3").expect("parked");
+    assert_eq!(world.snapshot().turned_away.len(), 1);
+    world.said("w-a", "a2", Some(0), "3").expect("taken");
+    assert_eq!(world.snapshot().turned_away.len(), 0);
+}
+
+#[test]
 fn two_commands_on_one_host_are_two_pods() {
     let mut world = World::new();
     let first = progress(world.said("host", "a", Some(0), "2"));

@@ -237,6 +237,7 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Find
             expected: gate.nodes.min,
             missing: Names::of(missing.map(label)),
             refused: Names::of(refused.map(|pod| format!("pod {}", pod.pod))),
+            apart: Names::default(),
             waited: Elapsed(now.since(gate.since)),
         };
         hold(String::new(), reason, gate.since);

@@ -368,6 +368,7 @@ impl Look<'_> {
             self.of_store(port, &mut held);
         }
         self.join_halves(&mut held);
+        self.join_gatherings(&mut held);
         for held in held {
             let subject = self.subject_of(&held);
             let topic = Topic::of(held.store, held.run, &held.finding);
@@ -389,6 +390,33 @@ impl Look<'_> {
             held.extend(found.map(|finding| Held { store: key.port(), run: Some(key.clone()), finding }));
         }
         held
+    }
+
+    /// Pods that a gathering lacks may gather for another run: a slip in one of the ids.
+    fn join_gatherings(&self, held: &mut [Held]) {
+        let gathers = |held: &Held| match (&held.run, &held.finding.reason) {
+            (Some(key), Reason::PodsMissing { .. }) => Some((key.clone(), self.jobs.plan(key))),
+            _ => None,
+        };
+        let plans: Vec<_> = held.iter().filter_map(gathers).collect();
+        if plans.len() < 2 {
+            return;
+        }
+        let gates = || plans.iter().filter_map(|(key, plan)| Some((key, plan.gate()?)));
+        let pods = gates().flat_map(|(key, gate)| gate.pods.iter().map(move |pod| (pod.pod.as_str(), key)));
+        let gathering: HashMap<&str, &RunKey> = pods.collect();
+        for held in held {
+            let (Some(run), Reason::PodsMissing { apart, .. }) = (&held.run, &mut held.finding.reason) else {
+                continue;
+            };
+            let missing = gates().filter(|(key, _)| *key == run).flat_map(|(_, gate)| &gate.missing);
+            let elsewhere = missing.filter_map(|missing| {
+                let pod = missing.pod.as_deref()?;
+                let other = gathering.get(pod).filter(|other| **other != run)?;
+                Some(format!("pod {pod} for run {}", self.jobs.name(other)))
+            });
+            *apart = Names::of(elsewhere);
+        }
     }
 
     /// Runs that are not complete and would be together may be one job, with a slip in an id.

@@ -50,6 +50,8 @@ pub enum Reason {
         missing: Names,
         /// Pods that announced themselves and were turned away.
         refused: Names,
+        /// Pods with the names of missing ones, which gather for another run.
+        apart: Names,
         waited: Elapsed,
     },
     /// Pods have different versions of PyTorch.
@@ -329,6 +331,8 @@ pub enum Reason {
         max_nodes: u32,
         /// Nodes of the round that have not reported since the server was restarted.
         unreported: u32,
+        /// They came anew, and the processes of before are given up in this time.
+        given_up: Option<Elapsed>,
         waited: Elapsed,
     },
     /// A node of a native run waits for the rank of another.

@@ -89,6 +89,13 @@ pub(super) fn nodes(run: &TrackedRun, epoch: Epoch) -> Vec<api::Node> {
     let mut nodes: Vec<&TrackedNode> = run.nodes().iter().collect();
     nodes.sort_by_key(|node| (node.rank.is_none(), node.rank, node.joined));
     let started = run.round().started;
+    let is_complete = run.round().completed.is_some();
+    let sends_heartbeats = |node: &TrackedNode| match node.id {
+        NodeId::Rank(_) => false,
+        NodeId::Desc(_) => true,
+        // While it waits its requests show that it is there.
+        NodeId::Native { is_watched, .. } => is_watched || !is_complete,
+    };
     let shown = nodes.into_iter().map(|node| {
         let (base_rank, local) = match node.rank.and_then(|rank| run.round().assigned.get(&rank)) {
             Some(ranks) => {
@@ -119,7 +126,7 @@ pub(super) fn nodes(run: &TrackedRun, epoch: Epoch) -> Vec<api::Node> {
             after_seconds: started
                 .filter(|_| node.membership == Membership::Participant)
                 .map(|started| rounded(node.joined.since(started).as_secs_f64())),
-            last_heartbeat: (!matches!(node.id, NodeId::Rank(_))).then(|| epoch.unix(node.last_heartbeat)),
+            last_heartbeat: sends_heartbeats(node).then(|| epoch.unix(node.last_heartbeat)),
             gone_at: node.gone.map(|at| epoch.unix(at)),
             base_rank,
             local_world_size: local.or(said.and_then(|said| said.local_world_size)),

@@ -1,6 +1,5 @@
 //! The round that forms: when it is complete, when it is given up, and what it waits for.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::reason::{first_of, if_any, some_of};
@@ -39,7 +38,9 @@ impl Run {
             forming.announce_at = None;
             let left = forming.deadline.since(now);
             let (round, missing) = (self.next_round(), self.missing(now));
-            self.tell(Fact::Expiring { round, left, missing }, out);
+            if !is_enough {
+                self.tell(Fact::Expiring { round, left, missing }, out);
+            }
         }
     }
 
@@ -48,6 +49,8 @@ impl Run {
         let mut nodes: Vec<(&Label, &Member)> =
             self.walk().filter(|(_, member)| member.seat == Seat::Forming).collect();
         nodes.sort_by_key(|(_, member)| member.serial);
+        let may_be_dead = nodes.iter().filter(|(_, member)| member.may_be_dead(now, &self.terms));
+        let silent = may_be_dead.map(|(_, member)| member.info.who().to_string()).collect();
         let claims: Vec<Claim> =
             nodes.iter().map(|(_, m)| Claim { requested: m.rank, previous: m.previous }).collect();
         let mut ranked: Vec<_> = assign_ranks(&claims).into_iter().zip(nodes).collect();
@@ -63,7 +66,8 @@ impl Run {
             .collect();
         let took = now.since(forming.first_join);
         let number = self.next_round();
-        let fact = Fact::Complete { round: number, nodes: ids.len(), took, last: forming.last.clone() };
+        let last = forming.last.clone();
+        let fact = Fact::Complete { round: number, nodes: ids.len(), took, last, silent };
         let mixed = mixed_releases(&participants);
         let round =
             Round { run_id: self.id.clone(), number, terms: self.terms, participants, completed: now, took };
@@ -128,31 +132,32 @@ impl Run {
         names.into_iter().map(|(_, name)| name).collect()
     }
 
-    /// Names of missing nodes that new nodes of the forming round have, too: pods that were started again. The round waits
-    /// for the process of before until its keep-alive runs out. Nodes of the last round may share a name with others.
-    fn replaced(&self, missing: &[String]) -> Vec<String> {
-        if missing.is_empty() {
-            return Vec::new();
-        }
-        let is_missing = |member: &&Member| member.watched && matches!(member.seat, Seat::InRound(_));
-        let members = || self.walk().map(|(_, member)| member);
-        let left: BTreeSet<&str> =
-            members().filter(is_missing).map(|member| member.info.name.as_str()).collect();
-        let come = members().filter(|member| member.seat == Seat::Forming && member.previous.is_none());
-        let again: BTreeSet<&str> =
-            come.map(|member| member.info.name.as_str()).filter(|name| left.contains(name)).collect();
-        again.into_iter().take(LISTED).map(str::to_owned).collect()
+    /// How many nodes of the complete round send no heartbeats, if there are any.
+    fn unwatched(&self) -> Option<u32> {
+        let current = self.current.as_ref().filter(|current| current.adoption.is_none())?;
+        Some(current.present.saturating_sub(current.watched)).filter(|unwatched| *unwatched > 0)
     }
 
     /// Those of whom this holds.
-    fn members_that(&self, is_it: impl Fn(&Member) -> bool) -> Vec<Who> {
-        self.walk().filter(|(_, member)| is_it(member)).map(|(_, member)| member.info.who()).collect()
+    fn members_that(&self, is_it: impl Fn(&Label, &Member) -> bool) -> Vec<Who> {
+        self.walk()
+            .filter(|(node, member)| is_it(node, member))
+            .map(|(_, member)| member.info.who())
+            .collect()
     }
 
     /// What the forming round waits for, in words, with those that wait, or are to join again, and are silent.
     pub(super) fn waits_in_words(&self, now: Timestamp) -> String {
-        let is_awaited = |member: &Member| matches!(member.seat, Seat::Forming | Seat::InRound(_));
-        let silent = self.members_that(|member| is_awaited(member) && member.is_silent(now, &self.terms));
+        let successors = self.successors(now);
+        let has_come = |node: &Label| successors.iter().any(|came| came.before == node);
+        let is_awaited = |node: &Label, member: &Member| match member.seat {
+            Seat::Forming => true,
+            // Who came anew is said with the process of before.
+            Seat::InRound(_) => !has_come(node),
+            Seat::Redundant | Seat::Ended(_) => false,
+        };
+        let silent =
+            self.members_that(|node, member| is_awaited(node, member) && member.is_silent(now, &self.terms));
         let waits = self.waits_for(now);
         if silent.is_empty() { waits } else { format!("{waits}; not heard from: {}", first_of(silent)) }
     }
@@ -167,7 +172,8 @@ impl Run {
         if !is_unknown {
             return missing;
         }
-        let is_there = |member: &Member| member.seat == Seat::Forming && !member.is_silent(now, &self.terms);
+        let is_there =
+            |_: &Label, member: &Member| member.seat == Seat::Forming && !member.is_silent(now, &self.terms);
         let there = self.members_that(is_there);
         match there.len() {
             0 => missing,
@@ -188,7 +194,9 @@ impl Run {
             if !names.is_empty() {
                 text = format!("{text}: {}", some_of(&names));
             }
-            let again = self.replaced(&names);
+            let mut again: Vec<String> =
+                self.successors(now).iter().map(|came| came.member.info.name.to_string()).collect();
+            again.sort_unstable();
             if !again.is_empty() {
                 let processes = if again.len() == 1 { "that process" } else { "those processes" };
                 text = format!("{text} ({processes} of before: {} came anew)", some_of(&again));
@@ -199,7 +207,12 @@ impl Run {
             let ranks: Vec<String> = self.missing_ranks().iter().map(u32::to_string).collect();
             let needed = min_nodes.saturating_sub(self.joined);
             let more = counted(needed, "more node is needed", "more nodes are needed");
-            return more + &if_any("node ranks not there", &ranks) + &self.absent.words();
+            let of_before = self.unwatched().map(|unwatched| {
+                let nodes = counted(unwatched, "node", "nodes");
+                format!("; round {round} is complete with {nodes} without heartbeats: whether they are there is not known")
+            });
+            let of_before = of_before.unwrap_or_default();
+            return more + &if_any("node ranks not there", &ranks) + &self.absent.words() + &of_before;
         }
         match self.forming.as_ref().and_then(|forming| forming.last_call) {
             Some(at) => {

@@ -21,6 +21,7 @@ mod redundant;
 mod round;
 mod run;
 mod snapshot;
+mod successor;
 mod terms;
 
 use std::collections::BTreeSet;
@@ -38,7 +39,7 @@ pub use reason::{Break, Fact, RunRefusal, Who};
 pub use round::{Participant, Round};
 use run::Run;
 pub use run::{Action, HeartbeatView, JoinStanding, RoundProgress};
-pub use snapshot::{NodeSnapshot, NodeState, RoundState, RunSnapshot};
+pub use snapshot::{NodeSnapshot, NodeState, RoundState, RunSnapshot, WaitsFor};
 pub use terms::{Difference, Terms, Wanted};
 
 /// A run without live nodes is shown for this long, then forgotten.

@@ -56,6 +56,23 @@ pub(super) fn if_any(title: &str, names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!("; {title}: {}", some_of(names)) }
 }
 
+/// From which processes, where others have come in their place.
+fn from_before(nodes: &[String], again: &[String]) -> &'static str {
+    match (again, nodes) {
+        ([], _) => "",
+        (_, [_]) => "from that process ",
+        _ => "from those processes ",
+    }
+}
+
+fn came_anew(again: &[String]) -> String {
+    match again {
+        [] => String::new(),
+        [one] => format!("; {one} came anew, and waits until then"),
+        _ => format!("; {} came anew, and wait until then", some_of(again)),
+    }
+}
+
 fn not_heard_from(nodes: &[String], silent: Duration) -> String {
     let were = if nodes.len() == 1 { "was" } else { "were" };
     format!("{}, {were} not heard from for {}", some_of(nodes), Elapsed(silent))
@@ -67,6 +84,11 @@ fn broken_text(round: u64, why: &Break, left: u32) -> String {
         Break::Lost { .. } if left == 0 => format!("round {round} is over: {why}; none of its nodes is left"),
         _ => format!("round {round} is over for its nodes: {why}; they are told to join again"),
     }
+}
+
+/// The round, if it is not the first of its run.
+fn later_round(round: u64) -> String {
+    if round > 1 { format!("round {round} ") } else { String::new() }
 }
 
 fn differing(differences: &[Difference]) -> String {
@@ -310,7 +332,7 @@ pub enum Fact {
         needed: String,
     },
     /// A round is complete.
-    #[error("round {round} complete: {} in {}; last: {last}", counted(*.nodes, "node", "nodes"), Elapsed(*.took))]
+    #[error("round {round} complete: {} in {}; last: {last}{}", counted(*.nodes, "node", "nodes"), Elapsed(*.took), if_any("not heard from", .silent))]
     Complete {
         /// The round.
         round: u64,
@@ -320,6 +342,8 @@ pub enum Fact {
         took: Duration,
         /// The node that came last.
         last: Who,
+        /// Nodes that may have died while they waited.
+        silent: Vec<String>,
     },
     /// A complete round is to be given up.
     #[error("{}", broken_text(*.round, .why, *.left))]
@@ -332,10 +356,12 @@ pub enum Fact {
         left: u32,
     },
     /// The connections of nodes closed while their requests waited, and they have not come again.
-    #[error("{}: the {} {} ago, and nothing has come since; given up after {} of silence", some_of(.nodes), if .nodes.len() == 1 { "connection closed" } else { "connections closed" }, Elapsed(*.since), Elapsed(*.patience))]
+    #[error("{}: the {} {} ago, and nothing has come {}since; given up after {} of silence{}", some_of(.nodes), if .nodes.len() == 1 { "connection closed" } else { "connections closed" }, Elapsed(*.since), from_before(.nodes, .again), Elapsed(*.patience), came_anew(.again))]
     Disconnected {
         /// The nodes, with their ranks.
         nodes: Vec<String>,
+        /// Those that came anew in their place.
+        again: Vec<String>,
         /// When the first of them did.
         since: Duration,
         /// How long they may be silent.
@@ -416,7 +442,7 @@ pub enum Fact {
         /// The nodes that are left.
         others: Vec<String>,
     },
-    /// Nodes of a closed run's round were silent for too long.
+    /// Nodes of a closed run's round, or of one that is over, were silent for too long.
     #[error("round {round}: {}{}", not_heard_from(.nodes, *.silent), if_any("still in the round", .others))]
     Lost {
         /// The round.
@@ -435,8 +461,10 @@ pub enum Fact {
         by: String,
     },
     /// All nodes of the last round have done their work.
-    #[error("finished: {} after {}", counted(*.nodes, "node", "nodes"), Elapsed(*.ran))]
+    #[error("{}finished: {} after {}", later_round(*.round), counted(*.nodes, "node", "nodes"), Elapsed(*.ran))]
     Finished {
+        /// The round.
+        round: u64,
         /// How many.
         nodes: u32,
         /// Since their round was complete.
@@ -510,6 +538,10 @@ impl Fact {
     /// What to do about it; empty if there is nothing to do.
     pub const fn remedy(&self) -> &'static str {
         match self {
+            Self::Complete { silent, .. } if !silent.is_empty() => {
+                "look at what is silent: the round counts on it; nodes of `rallypoint join` send no heartbeats, so of them \
+                 nothing more will be known"
+            }
             Self::Forms { .. }
             | Self::Complete { .. }
             | Self::Extended { .. }
@@ -528,6 +560,9 @@ impl Fact {
                 "look at the node that is silent first: has its pod died, can it reach this server?"
             }
             Self::Broken { .. } | Self::Lost { .. } => "look at the pods' logs and events",
+            Self::Disconnected { again, .. } if !again.is_empty() => {
+                "look at the log and events of what ended; what came anew gets in by itself"
+            }
             Self::Disconnected { nodes, .. } if nodes.len() > 1 => {
                 "look at the logs and events of those pods: they died, or are cut off from this server"
             }
@@ -573,10 +608,12 @@ impl Fact {
 
     /// Whether a person should look at it.
     pub const fn is_warning(&self) -> bool {
+        if let Self::Complete { silent, .. } = self {
+            return !silent.is_empty();
+        }
         !matches!(
             self,
             Self::Forms { .. }
-                | Self::Complete { .. }
                 | Self::Extended { .. }
                 | Self::Closed { .. }
                 | Self::Finished { .. }

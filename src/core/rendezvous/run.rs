@@ -161,6 +161,11 @@ impl Member {
         counts && !self.parked
     }
 
+    /// Whether its connection broke, or a sign of life should have come by now.
+    pub(super) fn may_be_dead(&self, now: Timestamp, terms: &Terms) -> bool {
+        self.may_be_late() && self.cut || self.is_silent(now, terms)
+    }
+
     /// Whether a sign of life should have come by now.
     pub(super) fn is_silent(&self, now: Timestamp, terms: &Terms) -> bool {
         let due = if self.cut { CUT_AT_LEAST } else { terms.late_after() };
@@ -570,8 +575,8 @@ impl Run {
         };
         let due = self.cut.partition_point(|(at, _)| now.since(*at) >= CUT_AT_LEAST);
         let due: Vec<_> = self.cut.drain(..due).collect();
-        let silent = due.into_iter().filter_map(|(at, node)| {
-            self.members.get(&node).filter(|member| member.cut && member.last_seen == at)?.label()
+        let silent = due.iter().filter_map(|(at, node)| {
+            self.members.get(node).filter(|member| member.cut && member.last_seen == *at)?.label()
         });
         let mut nodes: Vec<String> = silent.collect();
         if nodes.is_empty() {
@@ -579,9 +584,12 @@ impl Run {
         }
         nodes.sort_unstable();
         nodes.dedup();
+        let successors = self.successors(now);
+        let again = successors.iter().filter(|came| due.iter().any(|(_, node)| node == came.before));
+        let again = again.map(|came| came.member.info.who().to_string()).collect();
         let (since, patience) = (now.since(since), self.terms.patience());
         self.silences = self.silences.saturating_add(1);
-        self.tell(Fact::Disconnected { nodes, since, patience }, out);
+        self.tell(Fact::Disconnected { nodes, again, since, patience }, out);
     }
 
     /// Tells which nodes are late, though their requests were answered: they are stopped, cut off or slow. Those that are
@@ -730,7 +738,7 @@ impl Run {
         self.work.succeeded = self.work.succeeded.saturating_add(1);
         if self.work.succeeded == self.work.nodes {
             self.work.finished = Some(now);
-            self.tell(Fact::Finished { nodes: self.work.nodes, ran }, out);
+            self.tell(Fact::Finished { round: self.last_round, nodes: self.work.nodes, ran }, out);
         }
     }
 
@@ -774,7 +782,8 @@ impl Run {
                 .filter(|(_, member)| over(member).is_some_and(|at| at <= now))
                 .map(|(node, _)| node.clone())
                 .collect();
-            if self.closed.is_some() {
+            let is_over = self.current.as_ref().is_some_and(|current| current.broken.is_some());
+            if self.closed.is_some() || is_over {
                 self.tell_lost(|member| over(member).is_some_and(|at| at <= now), now, out);
             }
             for node in gone {
@@ -814,17 +823,23 @@ impl Run {
         }
     }
 
-    /// Nodes of a closed run are lost: nobody is told to join again for them. Those of which a restarted server has not
-    /// heard may have ended well meanwhile.
+    /// Nodes of a closed run, or of a round that is over, are lost: nobody is told to join again for them. Those of which a
+    /// restarted server has not heard may have ended well meanwhile. Some may be told already, as why the round is over.
     fn tell_lost(&self, is_lost: impl Fn(&Member) -> bool, now: Timestamp, out: &mut Vec<Decision>) {
         let in_round = |(_, member): &(&Label, &Member)| matches!(member.seat, Seat::InRound(_));
         let (lost, there): (Vec<_>, Vec<_>) =
             self.walk().filter(in_round).map(|(_, member)| member).partition(|member| is_lost(member));
         let lost = lost.into_iter().filter(|member| member.last_seen > member.joined);
+        let lost = lost.filter_map(|member| Some((member.label()?, now.since(member.last_seen))));
+        let told = match self.current.as_ref().and_then(|current| current.broken.as_ref()) {
+            Some(Break::Lost { nodes, .. }) => nodes.as_slice(),
+            _ => &[],
+        };
         let (mut nodes, silences): (Vec<String>, Vec<Duration>) =
-            lost.filter_map(|member| Some((member.label()?, now.since(member.last_seen)))).unzip();
+            lost.filter(|(node, _)| !told.contains(node)).unzip();
         let Some(silent) = silences.into_iter().min() else { return };
-        let there = there.into_iter().filter(|member| !member.cut);
+        // Those of a round that is over join again.
+        let there = there.into_iter().filter(|member| !member.cut && self.closed.is_some());
         let mut others: Vec<String> = there.map(|member| member.info.who().to_string()).collect();
         nodes.sort_unstable();
         others.sort_unstable();

@@ -1,5 +1,6 @@
 //! The state of a run, for people.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use super::run::{Current, Run, Seat};
@@ -38,8 +39,22 @@ pub enum NodeState {
     },
     /// Waits for a place.
     Redundant {
-        /// The rank it asked for, if another node has that; without it, all places are taken.
-        contended: Option<u32>,
+        /// Which one.
+        waits_for: WaitsFor,
+    },
+}
+
+/// What a node without a place waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// Any place: all are taken.
+    Place,
+    /// The rank it asked for, which another node has.
+    Rank(u32),
+    /// It came anew, and the process of before has its place.
+    Before {
+        /// When that is given up, if nothing comes from it.
+        given_up: Timestamp,
     },
 }
 
@@ -58,6 +73,8 @@ pub struct NodeSnapshot {
     pub is_late: bool,
     /// Whether it was in no round before.
     pub is_new: bool,
+    /// Whether it sends heartbeats in a complete round, so that its loss is noticed.
+    pub is_watched: bool,
     /// Since it joined.
     pub joined_for: Duration,
 }
@@ -85,7 +102,7 @@ pub struct RunSnapshot {
     pub nodes: Vec<NodeSnapshot>,
     /// Since the first join of the round that forms.
     pub forming_for: Option<Duration>,
-    /// Until it is given up.
+    /// Until it closes: in the last call with the nodes that are there, else it is given up then if it has too few.
     pub deadline: Option<Duration>,
     /// How long the complete round took to form.
     pub took: Option<Duration>,
@@ -114,6 +131,8 @@ pub struct RunSnapshot {
 
 impl Run {
     pub(super) fn snapshot(&self, now: Timestamp) -> RunSnapshot {
+        let successors: HashMap<&Label, Timestamp> =
+            self.successors(now).into_iter().map(|came| (came.node, came.given_up)).collect();
         let mut nodes: Vec<(u64, NodeSnapshot)> = self
             .walk()
             .filter_map(|(node, member)| {
@@ -122,15 +141,22 @@ impl Run {
                     Seat::Forming => (1 << 40 | member.serial, NodeState::Waiting { rank: member.rank }),
                     Seat::Redundant => {
                         let contended = member.rank.filter(|rank| self.ranks.contains_key(rank));
-                        (1 << 50 | member.serial, NodeState::Redundant { contended })
+                        let waits_for = match (successors.get(node), contended) {
+                            (Some(&given_up), _) => WaitsFor::Before { given_up },
+                            (None, Some(rank)) => WaitsFor::Rank(rank),
+                            (None, None) => WaitsFor::Place,
+                        };
+                        (1 << 50 | member.serial, NodeState::Redundant { waits_for })
                     }
                     Seat::Ended(_) => return None,
                 };
                 let silent = (!member.parked).then(|| now.since(member.last_seen));
                 let (node, info) = (node.clone(), member.info.clone());
                 let (is_late, is_new) = (member.is_silent(now, &self.terms), member.previous.is_none());
-                let joined_for = now.since(member.joined);
-                Some((order, NodeSnapshot { node, info, state, silent, is_late, is_new, joined_for }))
+                let (joined_for, is_watched) = (now.since(member.joined), member.watched);
+                let shown =
+                    NodeSnapshot { node, info, state, silent, is_late, is_new, is_watched, joined_for };
+                Some((order, shown))
             })
             .collect();
         nodes.sort_by_key(|(order, _)| *order);
@@ -173,7 +199,7 @@ impl Run {
             redundant: count(self.redundant.len()),
             nodes: nodes.into_iter().map(|(_, node)| node).collect(),
             forming_for: self.forming.as_ref().map(|forming| now.since(forming.first_join)),
-            deadline: self.forming.as_ref().map(|forming| forming.deadline.since(now)),
+            deadline: self.forming.as_ref().map(|forming| forming.closes_at().since(now)),
             took: current.map(|c| c.round.took),
             complete_for: current.map(|c| now.since(c.round.completed)),
             round_size: self.work.nodes,
@@ -188,7 +214,7 @@ impl Run {
                 (None, None) => Vec::new(),
             },
             expiring: (self.forming.as_ref())
-                .filter(|forming| forming.announce_at.is_none())
+                .filter(|forming| forming.announce_at.is_none() && self.joined < self.terms.min_nodes)
                 .map(|_| self.missing(now)),
             reason,
         }

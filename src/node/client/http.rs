@@ -209,6 +209,18 @@ pub(crate) enum HttpError {
 }
 
 impl HttpError {
+    /// The same of a port that has answered before: it is the right one.
+    pub(crate) fn of_known_port(&self) -> String {
+        match self {
+            Self::Closed(addr) | Self::NotHttp(addr) => {
+                format!(
+                    "{addr} closed the connection before it answered: the server has ended, or is restarted"
+                )
+            }
+            other => other.to_string(),
+        }
+    }
+
     fn of(failure: Failure, addr: SocketAddr) -> Self {
         match failure {
             Failure::TooLarge => Self::TooLarge(MAX_BODY),

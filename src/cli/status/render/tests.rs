@@ -285,6 +285,17 @@ fn a_last_call_tells_when_it_ends() {
 }
 
 #[test]
+fn of_a_group_without_heartbeats_it_is_not_said_that_it_runs() {
+    let mut run = complete(RunState::Running);
+    run.summary.kind = RunKind::Native;
+    let text = |run: &Run| overview(&[run], 200);
+    assert!(text(&run).contains("running for 2 min 5 s"));
+    run.participants.iter_mut().for_each(|node| node.last_heartbeat = None);
+    let said = "complete for 2 min 5 s, whether its nodes are there is not known";
+    assert!(text(&run).contains(said), "{}", text(&run));
+}
+
+#[test]
 fn at_the_exit_barrier_those_who_still_run_are_named() {
     let mut run = complete(RunState::Exiting);
     run.summary.exit = Some(ExitCounts { arrived: 2, expected: Some(4) });

@@ -24,6 +24,10 @@ impl Reason {
                 "tell the server how many are expected (rallypoint ctl expect RUN N, or serve --nodes), and look which \
                  pods have not started, do not reach this server, or have another --nnodes or --rdzv-id"
             }
+            Self::PodsMissing { apart, .. } if !apart.is_empty() => {
+                "if these are one job, start every pod with the same --run-id (RALLYPOINT_RUN_ID); else look whether the missing \
+                 pods are scheduled and reach this server's admin port"
+            }
             Self::PodsMissing { missing, refused, .. } if missing.is_empty() && !refused.is_empty() => {
                 "start the pods that were turned away with the number of nodes that the others have, each with its own rank"
             }
@@ -363,6 +367,12 @@ impl Reason {
             Self::RunEnded { .. } => {
                 "whether they succeeded cannot be seen here: their exit codes and logs tell"
             }
+            Self::StandsBy { spares, given_up: Some(_), .. } => for_each(
+                spares,
+                "nothing: it gets the place by itself; the log and events of the process of before say why that ended",
+                "nothing: they get the places by themselves; the logs and events of the processes of before say why those \
+                 ended",
+            ),
             Self::StandsBy { spares, unreported: 0, .. } => for_each(
                 spares,
                 "nothing, if it is a spare; a second job needs another --rdzv-id",

@@ -182,13 +182,14 @@ impl Reason {
     /// Nodes and pods that have not come, or came late, or are too many.
     fn missing(&self) -> Option<String> {
         Some(match self {
-            Self::PodsMissing { announced, expected, missing, refused, waited } => {
+            Self::PodsMissing { announced, expected, missing, refused, apart, waited } => {
                 let n = (expected.saturating_sub(*announced) as usize).saturating_sub(refused.count());
                 let who = if missing.count() == n { missing.to_string() } else { n.to_string() };
                 let (pods, have) = (counted(*expected, "pod", "pods"), has(*announced as usize));
                 let themselves = if *announced == 1 { "itself" } else { "themselves" };
                 let there = format!("{announced} of {pods} {have} announced {themselves}");
-                let refused = if_any("; turned away: ", refused);
+                let refused =
+                    if_any("; turned away: ", refused) + &if_any("; announced for another run: ", apart);
                 match n {
                     0 => format!("{there} and waited {waited}{refused}"),
                     n => format!("{there}; {who} {} been missing for {waited}{refused}", has(n)),
@@ -267,6 +268,13 @@ impl Reason {
                 };
                 format!("{left_over} {has} waited {waited} beside a complete round of {group}{why}")
             }
+            Self::StandsBy { spares, given_up: Some(left), waited, .. } if spares.count() == 1 => format!(
+                "{spares} came anew and waits {waited}: the process of before is in the round until it is given up, in {left}"
+            ),
+            Self::StandsBy { spares, given_up: Some(left), waited, .. } => format!(
+                "{spares} came anew and wait {waited}: the processes of before are in the round until they are given up, in \
+                 {left}"
+            ),
             Self::StandsBy { spares, unreported: unreported @ 1.., waited, .. } => {
                 let stands = if spares.count() == 1 { "stands" } else { "stand" };
                 let have = if *unreported == 1 { "has" } else { "have" };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::node::{NodeId, TrackedNode};
 use super::world::World;
-use crate::api::{ExitCounts, Expected, MissingNode, RunState};
+use crate::api::{ExitCounts, Expected, MissingNode, RunState, Severity};
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::insight::reason::{Evidence, Names};
 
@@ -222,14 +222,17 @@ pub(in crate::core::insight) struct Native {
     pub(super) met_at: Option<u16>,
     /// Since when it is known that the round that forms is to be given up soon, and what it needs.
     pub(super) expiring: Option<(Timestamp, String)>,
-    /// When the round that forms is given up.
+    /// When the round that forms closes: with the nodes that are there, or for want of nodes.
     pub(in crate::core::insight) closes_at: Option<Timestamp>,
     /// What the round that forms waits for, and since when.
     pub(super) waits: Option<(String, Timestamp)>,
-    /// What to do about it.
-    pub(super) remedy: &'static str,
+    /// How much that matters, and what to do about it.
+    pub(super) remedy: (Severity, &'static str),
+    /// When the last of the nodes is given up that it waits for and that are not heard from.
+    pub(super) given_up_at: Option<Timestamp>,
     pub(in crate::core::insight) missing: Vec<MissingNode>,
-    /// Nodes of the last round that were told to join again, and have not yet.
+    /// Nodes of the last round that were told to join again, and have not yet; and those that came anew, and get a place
+    /// when the process of before is given up.
     pub(in crate::core::insight) on_their_way: u32,
     /// Others of them have finished, and wait at its exit barrier: they do not join again.
     pub(in crate::core::insight) at_exit: u32,
@@ -245,7 +248,17 @@ pub(in crate::core::insight) struct Native {
 #[derive(Debug)]
 pub(super) struct Spare {
     pub(super) name: String,
-    /// The node whose rank it waits for, if that is the reason.
-    pub(super) holder: Option<String>,
+    pub(super) waits_for: SpareWaits,
     pub(super) since: Timestamp,
+}
+
+/// What a node without a place waits for.
+#[derive(Debug)]
+pub(super) enum SpareWaits {
+    /// Any place.
+    Place,
+    /// The rank of this node.
+    RankOf(String),
+    /// The place of the process that it was before, which is given up then.
+    Before(Timestamp),
 }

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::facts::{AtExit, Native, NativeAgent, Spare};
+use super::facts::{AtExit, Native, NativeAgent, Spare, SpareWaits};
 use super::limits::{MISSING_SHOWN, MOST_NODES};
 use super::node::{Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
@@ -15,14 +15,14 @@ use crate::api::{ExitCounts, Expected, ExpectedFrom, MissingNode, RunState, Seen
 use crate::core::ids::{ConnId, Elapsed, Label, Timestamp, count};
 use crate::core::insight::reason::{Evidence, Finding, Names, Reason, Said, Unit};
 use crate::core::rendezvous::{
-    Absent, Break, Fact, Fate, NodeInfo, NodeSnapshot, NodeState, RoundState, RunSnapshot, Who,
+    Absent, Break, Fact, Fate, NodeInfo, NodeSnapshot, NodeState, RoundState, RunSnapshot, WaitsFor, Who,
 };
 
 impl TrackedRun {
     /// That it has finished, with the whole time since its round was complete: a restarted rendezvous knows only its own.
     pub(in crate::core::insight) fn since_completion(&self, fact: &Fact, at: Timestamp) -> Option<Fact> {
-        let Fact::Finished { nodes, .. } = *fact else { return None };
-        Some(Fact::Finished { nodes, ran: at.since(self.round.completed?) })
+        let Fact::Finished { round, nodes, .. } = *fact else { return None };
+        Some(Fact::Finished { round, nodes, ran: at.since(self.round.completed?) })
     }
 
     /// What the rendezvous says of it. Workers that fail after a reset of their store may fail for that, unless all had met.
@@ -104,14 +104,16 @@ impl TrackedRun {
         let finished: HashSet<&str> =
             self.life.at_earlier_exit.values().map(|node| node.node.as_str()).collect();
         let at_exit = count(on_their_way().filter(|node| finished.contains(node.node.as_str())).count());
-        let on_their_way = count(on_their_way().count());
+        let came_anew = if forms { count(came_anew(snapshot).count()) } else { 0 };
+        let on_their_way = count(on_their_way().count()).saturating_add(came_anew);
         let met_at = store.or_else(|| self.native.as_ref()?.met_at);
         let (min, max) = (terms.min_nodes, terms.max_nodes);
         let needed = if min == max { min.to_string() } else { format!("{min} to {max}") };
         let joined = self.joined();
         let have = if joined == 1 { "has" } else { "have" };
         let nodes = if max == 1 { "node" } else { "nodes" };
-        let waits = format!("{joined} of {needed} {nodes} {have} joined; {}", snapshot.reason);
+        let enough = if heard_waiting(snapshot) >= min { ", which is enough" } else { "" };
+        let waits = format!("{joined} of {needed} {nodes} {have} joined{enough}; {}", snapshot.reason);
         self.native = Some(Native {
             state,
             expiring,
@@ -120,6 +122,7 @@ impl TrackedRun {
             store,
             met_at,
             remedy: remedy(snapshot, at_exit),
+            given_up_at: given_up_at(snapshot),
             waits: (state == RunState::Joining).then(|| (waits, self.round.started.unwrap_or(now))),
             missing: missing(snapshot, forms),
             on_their_way: on_their_way.saturating_sub(at_exit),
@@ -176,31 +179,41 @@ impl TrackedRun {
                 NodeState::InRound { .. } if forms => continue,
                 NodeState::InRound { rank } => (Membership::Participant, Some(rank)),
                 NodeState::Waiting { rank } => (Membership::Participant, rank),
+                NodeState::Redundant { waits_for: WaitsFor::Before { .. } } => (Membership::WaitList, None),
                 NodeState::Redundant { .. } => (Membership::Redundant, None),
             };
             let was = before.get(seen.node.as_str());
             // Its agent may have left the store since.
             let had_finished = was.is_some_and(|node| node.finished && node.rank == rank);
             let was = was.map(|node| (node.membership, node.joined));
+            let came = ago(now, seen.joined_for);
             let since = match was {
                 // One that stood by has got a place: that is when it came to the round.
-                Some((Membership::Redundant, _)) if membership == Membership::Participant => now,
-                Some((was, at)) if was == membership => at.max(ago(now, seen.joined_for)),
-                _ => ago(now, seen.joined_for),
+                Some((Membership::Redundant | Membership::WaitList, _))
+                    if membership == Membership::Participant =>
+                {
+                    now
+                }
+                Some((was, at)) if was == membership => at.max(came),
+                _ => came,
             };
             if membership == Membership::Participant && was != Some((membership, since)) {
                 joined.push(self.life.nodes.len());
             }
             let agent = rank.and_then(|rank| self.round.native_agents.get(&rank)).filter(|_| !forms);
             self.life.nodes.push(TrackedNode {
-                id: NodeId::Native { node: seen.node.clone(), info: seen.info.clone() },
+                id: NodeId::Native {
+                    node: seen.node.clone(),
+                    info: seen.info.clone(),
+                    is_watched: seen.is_watched,
+                },
                 name: names.shown(&seen.info.name, &seen.info.address),
                 conn: agent.map(|agent| agent.conn),
                 peer: agent.map(|agent| agent.peer),
                 pid: agent.and_then(|agent| agent.pid),
                 rank,
                 membership,
-                membership_since: since,
+                membership_since: came,
                 joined: since,
                 was_there: None,
                 last_heartbeat: ago(now, seen.silent.unwrap_or_default()),
@@ -228,7 +241,7 @@ impl TrackedRun {
             let (name, address) = (who.name.clone(), who.address.clone());
             let info = NodeInfo { name, address, role: None, local_world_size: None, torch_version: None };
             let unseen = || TrackedNode {
-                id: NodeId::Native { node: node.clone(), info },
+                id: NodeId::Native { node: node.clone(), info, is_watched: true },
                 name: names.shown(&who.name, &who.address),
                 conn: None,
                 peer: None,
@@ -303,16 +316,28 @@ impl TrackedRun {
             return Vec::new();
         };
         let mut held = Vec::new();
-        let stand_by = || native.spares.iter().filter(|spare| spare.holder.is_none());
-        if let Some(since) = stand_by().map(|spare| spare.since).min() {
-            let (max_nodes, waited) = (native.expected.max, Elapsed(now.since(since)));
-            let spares = Names::of(stand_by().map(|spare| spare.name.clone()));
-            let reason = Reason::StandsBy { spares, max_nodes, unreported: native.unreported, waited };
-            held.push(Finding::new(reason, "", since).seen(stand_by().map(Spare::joined)));
-        }
+        let mut stand_by = |spares: Vec<&Spare>, given_up: Option<Timestamp>, about: &str| {
+            let Some(since) = spares.iter().map(|spare| spare.since).min() else { return };
+            let reason = Reason::StandsBy {
+                spares: Names::of(spares.iter().map(|spare| spare.name.clone())),
+                max_nodes: native.expected.max,
+                unreported: native.unreported,
+                given_up: given_up.map(|at| Elapsed(at.since(now))),
+                waited: Elapsed(now.since(since)),
+            };
+            held.push(Finding::new(reason, about, since).seen(spares.into_iter().map(Spare::joined)));
+        };
+        let is_spare = |spare: &&Spare| matches!(spare.waits_for, SpareWaits::Place);
+        stand_by(native.spares.iter().filter(is_spare).collect(), None, "");
+        let given_up = |spare: &Spare| match spare.waits_for {
+            SpareWaits::Before(at) => Some(at),
+            SpareWaits::Place | SpareWaits::RankOf(_) => None,
+        };
+        let anew = native.spares.iter().filter(|spare| given_up(spare).is_some());
+        stand_by(anew.collect(), native.spares.iter().filter_map(given_up).max(), "anew");
         for spare in &native.spares {
-            let Spare { name, holder, since } = spare;
-            if let Some(holder) = holder {
+            let Spare { name, waits_for, since } = spare;
+            if let SpareWaits::RankOf(holder) = waits_for {
                 let (node, holder, waited) = (name.clone(), holder.clone(), Elapsed(now.since(*since)));
                 let reason = Reason::WaitsForRank { node, holder, waited };
                 held.push(Finding::new(reason, name.clone(), *since).seen([spare.joined()]));
@@ -356,13 +381,19 @@ impl TrackedRun {
             1 => format!("; {at_exit} has finished, and waits at the exit barrier of a round before"),
             _ => format!("; {at_exit} have finished, and wait at the exit barrier of a round before"),
         };
+        let given_up = native.given_up_at.map(|at| Elapsed(at.since(now)));
+        let given_up = given_up.map(|left| format!("; what is silent is given up in {left}"));
+        let given_up = given_up.unwrap_or_default();
+        let (severity, remedy) = native.remedy;
         let said = Said {
             code: "nodes_missing",
-            severity: Severity::Warning,
+            severity,
             waiting: true,
             is_predicate: true,
-            text: format!("round {round} is not complete after {waited}: {text}{announced}{at_exit}"),
-            remedy: native.remedy,
+            text: format!(
+                "round {round} is not complete after {waited}: {text}{given_up}{announced}{at_exit}"
+            ),
+            remedy,
         };
         Some(
             Finding::new(Reason::Rendezvous(said), format!("round {round}"), since).seen(self.native_joins()),
@@ -423,9 +454,9 @@ pub(in crate::core::insight) fn shown_by(fact: &Fact, now: Timestamp) -> Vec<Evi
     }
 }
 
-/// Whether a node of the last round is alive, and was told to join again.
+/// Whether a node of the last round is alive, and was told to join again. One without heartbeats is told nothing.
 fn is_on_its_way(node: &NodeSnapshot) -> bool {
-    matches!(node.state, NodeState::InRound { .. }) && !node.is_late
+    matches!(node.state, NodeState::InRound { .. }) && node.is_watched && !node.is_late
 }
 
 /// Names that several nodes of a run have: they are told with their addresses.
@@ -467,15 +498,21 @@ fn spares(snapshot: &RunSnapshot) -> Vec<Spare> {
         let name = snapshot.nodes.iter().find(has).map_or_else(|| "another node".to_owned(), name);
         format!("{name} (node rank {wanted})")
     };
-    let spare = |node: &NodeSnapshot| match node.state {
-        NodeState::Redundant { contended } => Some(Spare {
-            name: name(node),
-            holder: contended.map(holder),
-            since: ago(snapshot.at, node.joined_for),
-        }),
-        _ => None,
+    let spare = |node: &NodeSnapshot| {
+        let NodeState::Redundant { waits_for } = node.state else { return None };
+        let waits_for = match waits_for {
+            WaitsFor::Place => SpareWaits::Place,
+            WaitsFor::Rank(rank) => SpareWaits::RankOf(holder(rank)),
+            WaitsFor::Before { given_up } => SpareWaits::Before(given_up),
+        };
+        Some(Spare { name: name(node), waits_for, since: ago(snapshot.at, node.joined_for) })
     };
     snapshot.nodes.iter().filter_map(spare).collect()
+}
+
+/// Whether it is in a complete round in which nothing shows that it is there.
+fn is_without_heartbeats(node: &NodeSnapshot) -> bool {
+    matches!(node.state, NodeState::InRound { .. }) && !node.is_watched
 }
 
 /// Whether it waits for the round that forms, or was told to join again, and is silent.
@@ -483,17 +520,71 @@ fn is_awaited_in_vain(node: &NodeSnapshot) -> bool {
     node.is_late && matches!(node.state, NodeState::InRound { .. } | NodeState::Waiting { .. })
 }
 
-/// What to do about a round that does not become complete, with so many of the last one at its exit barrier.
-fn remedy(snapshot: &RunSnapshot, at_exit: u32) -> &'static str {
+/// Nodes that came anew, and get a place when the process of before is given up.
+fn came_anew(snapshot: &RunSnapshot) -> impl Iterator<Item = &NodeSnapshot> {
+    let is_one = |node: &&NodeSnapshot| {
+        matches!(node.state, NodeState::Redundant { waits_for: WaitsFor::Before { .. } })
+    };
+    snapshot.nodes.iter().filter(is_one)
+}
+
+/// How many wait for the round that forms, and are heard from.
+fn heard_waiting(snapshot: &RunSnapshot) -> u32 {
+    let waits = |node: &&NodeSnapshot| matches!(node.state, NodeState::Waiting { .. }) && !node.is_late;
+    count(snapshot.nodes.iter().filter(waits).count())
+}
+
+/// When all are given up that the round that forms waits for and that are not heard from.
+fn given_up_at(snapshot: &RunSnapshot) -> Option<Timestamp> {
+    let silent = snapshot.nodes.iter().filter(|node| is_awaited_in_vain(node));
+    let heard = silent.map(|node| ago(snapshot.at, node.silent.unwrap_or_default())).max();
+    heard.map(|heard| heard + snapshot.terms.patience())
+}
+
+/// How much it matters that a round does not become complete, with so many of the last one at its exit barrier, and what to
+/// do about it.
+fn remedy(snapshot: &RunSnapshot, at_exit: u32) -> (Severity, &'static str) {
+    let (heard, min) = (heard_waiting(snapshot), snapshot.terms.min_nodes);
+    let is_silent = snapshot.nodes.iter().any(is_awaited_in_vain);
+    if heard >= min && is_silent {
+        let remedy = "nothing for the round: it goes on without what is silent when that is given up; look there: has it died, \
+                      is it stopped, or cut off from this server?";
+        (Severity::Info, remedy)
+    } else if heard >= min {
+        (
+            Severity::Info,
+            "nothing, if it does not last: the round waits for the nodes of the last one that are alive",
+        )
+    } else if heard.saturating_add(count(came_anew(snapshot).count())) >= min {
+        let remedy = "nothing for the round: what came anew gets in when the process of before is given up; look at the log \
+                      and events of that one: why did it end?";
+        (Severity::Info, remedy)
+    } else {
+        (Severity::Warning, remedy_of_missing(snapshot, at_exit))
+    }
+}
+
+/// What to do about nodes that a round lacks.
+fn remedy_of_missing(snapshot: &RunSnapshot, at_exit: u32) -> &'static str {
     let needed = snapshot.terms.min_nodes.saturating_sub(snapshot.waiting);
-    let is = |fate: Fate| snapshot.absent.iter().any(|absent| absent.fate == fate);
-    if is(Fate::Refused) {
-        "look why that node was refused, and start it again with what the others have"
-    } else if is(Fate::Lost) || is(Fate::Left) {
+    let of = |fates: &[Fate]| snapshot.absent.iter().filter(|absent| fates.contains(&absent.fate)).count();
+    let (gone, refused) = (of(&[Fate::Lost, Fate::Left]), of(&[Fate::Refused]));
+    if gone > 0 && at_exit > 0 && needed > 1 {
+        "look at the logs and events of what is gone; what has finished does not join again, so the round is complete only \
+         with as many others, and the run is closed when what has finished gives up at the exit barrier, after up to 300 s"
+    } else if gone > 0 && refused > 0 {
+        "look at the logs and events of what is gone: the round needs it, or a replacement; what was refused has to ask for \
+         what the others have, or is of another job, which needs another --rdzv-id"
+    } else if gone > 0 {
         "look at the logs and events of what is gone: the round needs it, or a replacement"
+    } else if refused > 0 {
+        "look why that was refused, and start it again with what the others have"
     } else if snapshot.nodes.iter().any(is_awaited_in_vain) {
         "look at what is not heard from: has it died, is it stopped, or cut off from this server? The round needs it, or a \
          replacement"
+    } else if snapshot.nodes.iter().any(is_without_heartbeats) {
+        "if this is the same group, start all of its nodes again: those that have joined once (rallypoint join) do not come \
+         to another round by themselves; another group needs another --run-id"
     } else if at_exit > 0 && needed <= at_exit {
         "look why those that join again ended or failed: what has finished does not join again, and closes the run when it \
          gives up at the exit barrier, after up to 300 s"
@@ -518,7 +609,7 @@ fn missing(snapshot: &RunSnapshot, forms: bool) -> Vec<MissingNode> {
         return ranks();
     }
     // Those that were heard of just now are on their way: they were told to join again.
-    let of_last_round = snapshot.nodes.iter().filter(|node| !is_on_its_way(node));
+    let of_last_round = snapshot.nodes.iter().filter(|node| node.is_watched && !is_on_its_way(node));
     let of_last_round = of_last_round.filter_map(|node| match node.state {
         NodeState::InRound { rank } => {
             let last_seen = ago(snapshot.at, node.silent.unwrap_or_default());
@@ -536,8 +627,8 @@ fn missing(snapshot: &RunSnapshot, forms: bool) -> Vec<MissingNode> {
     });
     // Who came anew with the name of one that is out is there instead of it.
     let is_newcomer = |node: &&NodeSnapshot| node.is_new && matches!(node.state, NodeState::Waiting { .. });
-    let mut newcomers: Vec<&Label> =
-        snapshot.nodes.iter().filter(is_newcomer).map(|node| &node.info.name).collect();
+    let newcomers = snapshot.nodes.iter().filter(is_newcomer).chain(came_anew(snapshot));
+    let mut newcomers: Vec<&Label> = newcomers.map(|node| &node.info.name).collect();
     let names = SharedNames::of(snapshot);
     let mut named = Vec::new();
     for (name, address, rank, known_from, last_seen) in of_last_round.chain(gone) {

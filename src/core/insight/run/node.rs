@@ -15,15 +15,16 @@ pub(in crate::core::insight) enum NodeId {
     Desc(Desc),
     /// The static rendezvous: the node rank.
     Rank(u32),
-    /// The native rendezvous: its id, and what it says about itself.
-    Native { node: Label, info: NodeInfo },
+    /// The native rendezvous: its id, what it says about itself, and whether it sends heartbeats.
+    Native { node: Label, info: NodeInfo, is_watched: bool },
 }
 
 /// What a node is to the round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::core::insight) enum Membership {
     Participant,
-    /// c10d: in the list of the rendezvous state that waits for the next round.
+    /// c10d: in the list of the rendezvous state that waits for the next round. Native: it came anew, and waits until the
+    /// process of before is given up.
     WaitList,
     /// Static: it goes on with the attempt before.
     Earlier,
@@ -40,7 +41,7 @@ pub(in crate::core::insight) struct TrackedNode {
     pub(in crate::core::insight) pid: Option<u32>,
     pub(in crate::core::insight) rank: Option<u32>,
     pub(in crate::core::insight) membership: Membership,
-    /// Since when it has been there.
+    /// Since when it has been there. Native: when it came, with a place or without one.
     pub(in crate::core::insight) membership_since: Timestamp,
     pub(in crate::core::insight) joined: Timestamp,
     /// It, or another process that was the same node, had been there before: until then.

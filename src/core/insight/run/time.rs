@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::node::TrackedNode;
+use super::node::{NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use crate::api::{Expected, ExpectedFrom, RunState};
 use crate::core::ids::{Elapsed, Timestamp, count};
@@ -108,9 +108,11 @@ impl TrackedRun {
         }
     }
 
-    /// When a run that is over in this way ended: it is noticed later. The native rendezvous tells it at once.
+    /// When it came to this state: that a run is over is noticed later. The native rendezvous tells it at once.
     fn end_of(&self, state: RunState) -> Option<Timestamp> {
         match state {
+            // A round goes on when what began to gather for the next one has given up.
+            RunState::Running if self.native.is_some() => self.round.completed,
             _ if self.native.is_some() => None,
             RunState::Finished => self.round.exit_done,
             RunState::Closed => self.round.closed,
@@ -188,13 +190,21 @@ impl TrackedRun {
         nodes.sort_by_key(|node| std::cmp::Reverse(node.joined));
         nodes.truncate(come);
         nodes.retain(|node| is_heard(node));
+        let came = |node: &TrackedNode| match node.id {
+            // It may have stood by until the place of one that had died was free.
+            NodeId::Native { .. } => node.membership_since,
+            NodeId::Desc(_) | NodeId::Rank(_) => node.joined,
+        };
+        if self.native.is_some() {
+            nodes.retain(|node| came(node) >= started);
+        }
         let expected = expected.map(|expected| expected.min);
         // What was before the round is no part of it.
         let missing_since = |node: &TrackedNode| node.was_there.filter(|at| *at > started);
         let (again, first): (Vec<_>, Vec<_>) =
             nodes.into_iter().partition(|node| missing_since(node).is_some());
         let told = |(nodes, arrival): (Vec<&TrackedNode>, Arrival)| {
-            let after = |node: &&TrackedNode| node.joined.since(missing_since(node).unwrap_or(started));
+            let after = |node: &&TrackedNode| came(node).since(missing_since(node).unwrap_or(started));
             let after = Elapsed(nodes.iter().map(after).max()?);
             let come = Names::of(nodes.into_iter().map(TrackedNode::told));
             let (node, nodes) = (come.to_string(), come.count());

@@ -46,8 +46,10 @@ impl TrackedRun {
             // Or it was a stranger beside those who had met.
             return;
         }
+        // Agents of a native round that is over end their workers, to join the next one.
+        let is_over = self.native.as_ref().is_some_and(|native| native.state != RunState::Running);
         let is_finished = self.round.exit_done.is_some();
-        if is_finished || self.life.world.connected.is_empty() && !self.has_agents() {
+        if is_finished || is_over || self.life.world.connected.is_empty() && !self.has_agents() {
             // Reported as the end of the run.
             return;
         }

@@ -2025,3 +2025,26 @@ fn ranks_that_can_meet_are_counted_whatever_another_is_prepared_for() {
         assert_eq!(lab.texts("world_sizes_differ").len(), 1);
     }
 }
+
+/// Two gatherings of which one lacks what the other has: an id is misspelt.
+#[test]
+fn a_pod_that_gathers_for_another_run_is_named() {
+    let mut lab = Lab::new();
+    lab.gate("job", &[("job-0", 0, 3), ("job-2", 2, 3)], &[]);
+    lab.gate("jop", &[("job-1", 1, 3)], &[]);
+    lab.gate("other", &[("other-0", 0, 3)], &[]);
+    lab.pass(40.0);
+    let told = |run: &str| {
+        let said = lab.run(run).explanations.into_iter().find(|said| said.code == "pods_missing");
+        said.map(|said| (said.text, said.remedy)).expect("it is told")
+    };
+    let (text, remedy) = told("job");
+    assert!(text.ends_with("; announced for another run: pod job-1 for run jop"), "{text}");
+    assert!(remedy.contains("the same --run-id"), "{remedy}");
+    assert!(
+        told("jop")
+            .0
+            .ends_with("; announced for another run: pod job-0 for run job and pod job-2 for run job")
+    );
+    assert!(!told("other").0.contains("another run"), "{}", told("other").0);
+}

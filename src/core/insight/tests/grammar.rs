@@ -179,8 +179,9 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         Reason::WaitCycle { members: names(m.max(2)), waited },
         Reason::StoreClientAtAdmin { peer: text(), port: 1, stores: some(), times: n.into(), ago: waited },
         Reason::ForeignClient { peer: text(), protocol: text(), port: 29500, times: n.into(), ago: waited },
-        Reason::StandsBy { spares: some(), max_nodes: m, unreported: 0, waited },
-        Reason::StandsBy { spares: some(), max_nodes: m, unreported: m, waited },
+        Reason::StandsBy { spares: some(), max_nodes: m, unreported: 0, given_up: None, waited },
+        Reason::StandsBy { spares: some(), max_nodes: m, unreported: m, given_up: None, waited },
+        Reason::StandsBy { spares: some(), max_nodes: m, unreported: 0, given_up: Some(waited), waited },
         Reason::WaitsForRank { node: text(), holder: text(), waited },
         Reason::ExitBarrier {
             arrived: n,
@@ -230,7 +231,8 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         let (announced, joined, expected) = (n, n, m);
         for (missing, refused) in [(m - n, 0), (0, 0), (0, m - n)] {
             let (missing, refused) = (names(missing), names(refused));
-            all.push(Reason::PodsMissing { announced, expected, missing, refused, waited });
+            let apart = Names::default();
+            all.push(Reason::PodsMissing { announced, expected, missing, refused, apart, waited });
         }
         all.push(Reason::FewerThanExpected { formed: n, expected, from, left_over: others() });
         for running in [0, 1, m - n] {
@@ -332,14 +334,14 @@ fn facts(n: u32, m: u32) -> Vec<Fact> {
     let run = || crate::core::ids::RunId::new(b"r");
     let differing = || Difference { what: "min_nodes", settled: n.to_string(), wanted: m.to_string() };
     vec![
-        Fact::Complete { round: 3, nodes: n as usize, took: long, last: who() },
-        Fact::Finished { nodes: n, ran: long },
+        Fact::Complete { round: 3, nodes: n as usize, took: long, last: who(), silent: list(m) },
+        Fact::Finished { round: 1, nodes: n, ran: long },
         Fact::Adopted { round: 3, nodes: n, first: who() },
         Fact::Closed { by: "a".into() },
         Fact::Extended { round: 3, by: long, left: long },
         Fact::Restarted { by: who() },
         Fact::WaiterLost { who: who(), silent: long },
-        Fact::Disconnected { nodes: list(n.max(1)), since: long, patience: long },
+        Fact::Disconnected { nodes: list(n.max(1)), again: list(m), since: long, patience: long },
         Fact::Silent { nodes: list(n.max(1)), since: long, patience: long },
         Fact::Lost { round: 3, nodes: list(n.max(1)), silent: long, others: list(m) },
         Fact::Failed {

@@ -204,8 +204,18 @@ impl Native {
     /// A round of these nodes, each at an address of its own, in which all are alive. Their agents come to its store with
     /// `roles`.
     fn of_all(names: &[&str], roles: &[u32]) -> Self {
+        Self::of_all_in(Lab::new(), names.len() as u32, names, roles)
+    }
+
+    /// The same, where what lasts for 3 s is said.
+    fn of_all_soon(min: u32, names: &[&str]) -> Self {
+        let settings = Settings { explain_after: Duration::from_secs(3), ..Settings::default() };
+        Self::of_all_in(Lab::with(settings, StaleKeyConfig::default()), min, names, &[])
+    }
+
+    fn of_all_in(lab: Lab, min: u32, names: &[&str], roles: &[u32]) -> Self {
         let nodes = names.len() as u32;
-        let mut native = Self::of(Lab::new(), (nodes, nodes));
+        let mut native = Self::of(lab, (min, nodes));
         for (rank, name) in (0..).zip(names) {
             native.join_as(&format!("id{rank}"), name, &address(rank), "1", None).expect("it joins");
         }
@@ -221,6 +231,21 @@ impl Native {
             native.lab.set(rank, &format!("{ROLES}/{rank}"), b"{}");
         }
         native
+    }
+
+    /// A node joins as `rallypoint join` does: it sends no heartbeats later.
+    fn join_once(&mut self, node: &str, rank: Option<u32>) {
+        let (info, wanted) = (Self::info(node, "10.0.0.1"), self.wanted());
+        let (node, join_id) = (label(node), "1".into());
+        let join = Join { node: node.clone(), join_id, info, rank, watched: false, previous: None, wanted };
+        self.core.join(&self.run, join, self.lab.now).expect("it joins");
+        self.ask_again(node.as_str());
+    }
+
+    /// The node with this rank joins again, under its name.
+    fn joins_again(&mut self, name: &str, rank: u32) {
+        let place = Some(RankInRound { round: 1, rank });
+        self.join_as(&format!("id{rank}"), name, &address(rank), "2", place).expect("it joins");
     }
 
     /// The texts of what is shown of the run, by code.
@@ -485,6 +510,7 @@ fn ranks_of_a_round_that_is_over_end_while_the_next_one_forms() {
     (0..2).for_each(|rank| native.lab.leave(rank));
     native.pass(2);
     assert_eq!(there(&native), Some(0));
+    assert_eq!(native.lab.texts("rank_lost"), Vec::<&str>::new(), "their agents have ended them");
 }
 
 #[test]
@@ -647,7 +673,10 @@ fn who_is_silent_in_a_round_that_forms_is_not_said_to_be_there() {
     let run = native.lab.run("job");
     let told = run.explanations.iter().find(|said| said.code == "nodes_missing").expect("it is told");
     assert!(
-        told.text.ends_with("2 of 3 nodes have joined; 1 more node is needed; there is a (10.0.0.1); not heard from: b (10.0.0.1)"),
+        told.text.ends_with(
+            "2 of 3 nodes have joined; 1 more node is needed; there is a (10.0.0.1); not heard from: b (10.0.0.1); what is silent \
+             is given up in 6.5 s"
+        ),
         "{}",
         told.text
     );
@@ -671,6 +700,21 @@ fn that_a_round_expires_holds_until_it_is_given_up_or_has_more_time() {
     native.pass(60 * 5);
     assert_eq!(native.lab.texts("round_timed_out").len(), 1);
     assert!(native.lab.run("job").explanations.iter().all(|said| said.code != "round_expiring"));
+}
+
+#[test]
+fn in_the_last_call_a_round_closes_when_that_is_over() {
+    let mut native = Native::new(3);
+    let closes_in = |native: &Native| {
+        let run = native.lab.run("job");
+        (run.summary.state, run.summary.deadline.map(|at| (at - run.now).round() as i64))
+    };
+    native.join("a", "1", None);
+    native.pass(2);
+    assert_eq!(closes_in(&native), (RunState::Joining, Some(30 * 60 - 2)));
+    native.join("b", "1", None);
+    native.pass(2);
+    assert_eq!(closes_in(&native), (RunState::LastCall, Some(28)));
 }
 
 #[test]
@@ -814,6 +858,7 @@ fn what_has_finished_is_not_missing_and_its_round_needs_what_has_died() {
         assert_eq!(missing, names[names.len() - 1..]);
         let told = run.explanations.iter().find(|said| said.code == "nodes_missing").expect("it is told");
         assert!(told.remedy.starts_with("look at the logs and events of what is gone"), "{}", told.remedy);
+        assert!(told.remedy.contains("does not join again"), "{}", told.remedy);
     }
     // Another comes for the one that has died.
     let mut native = play(&["a", "b"], 2);
@@ -825,6 +870,160 @@ fn what_has_finished_is_not_missing_and_its_round_needs_what_has_died() {
     let told = told.expect("it is told");
     assert!(told.text.contains("a has finished"), "{}", told.text);
     assert!(told.remedy.starts_with("look why those that join again ended or failed"), "{}", told.remedy);
+}
+
+#[test]
+fn a_pod_that_is_started_again_is_told_with_its_process_of_before() {
+    let mut native = Native::of_all_soon(3, &["a", "b", "c"]);
+    native.cut("id1");
+    native.pass(1);
+    native.join_as("id9", "b", &address(1), "1", None).expect("it waits");
+    native.pass(4);
+    let text = "job: b (10.0.0.1), rank 1: the connection closed 3.5 s ago, and nothing has come from that process since; \
+                given up after 15 s of silence; b (10.0.0.1) came anew, and waits until then";
+    native.lab.assert_said("node_disconnected", text);
+    let said = native.shown("stands_by");
+    assert!(
+        matches!(&said[..], [text] if text.starts_with("job: b came anew and waits 4") && text.ends_with("until it is given up, in 9 s")),
+        "{said:?}"
+    );
+    let nodes = native.lab.run("job").summary.nodes;
+    assert_eq!((nodes.waiting, nodes.redundant), (1, 0), "it is not beyond the maximum");
+    native.joins_again("a", 0);
+    native.joins_again("c", 2);
+    native.pass(4);
+    let run = native.lab.run("job");
+    assert_eq!((run.summary.nodes.missing, run.missing.len()), (Some(0), 0), "it is there");
+    let told = run.explanations.iter().find(|said| said.code == "nodes_missing" && said.holds);
+    let told = told.expect("it is told");
+    assert!(
+        told.text.ends_with(
+            "2 of 3 nodes have joined; 1 node of round 1 not yet joined again: b (10.0.0.1) (that process of before: b came \
+             anew); what is silent is given up in 5 s"
+        ),
+        "{}",
+        told.text
+    );
+    assert_eq!(told.severity, Severity::Info);
+    assert!(told.remedy.starts_with("nothing for the round: what came anew gets in"), "{}", told.remedy);
+    native.pass(6);
+    assert_eq!(native.lab.run("job").summary.state, RunState::Running);
+    assert_eq!(native.lab.texts("node_came_late"), Vec::<&str>::new(), "it came before the round began");
+}
+
+#[test]
+fn a_node_that_waited_for_its_place_came_when_it_asked_for_it() {
+    let mut native = Native::of_all_soon(2, &["a", "b"]);
+    native.cut("id1");
+    native.pass(1);
+    native.joins_again("a", 0);
+    native.pass(5);
+    native.join_as("id9", "b", &address(1), "1", None).expect("it waits");
+    native.pass(12);
+    native.lab.assert_said("node_came_late", "job: b has come after 5.5 s: 2 of 2 nodes have joined");
+}
+
+#[test]
+fn a_round_with_enough_nodes_waits_only_until_what_is_silent_is_given_up() {
+    let mut native = Native::of_all_soon(2, &["a", "b", "c"]);
+    native.pass(1);
+    native.cut("id2");
+    native.pass(1);
+    native.joins_again("a", 0);
+    native.joins_again("b", 1);
+    native.pass(4);
+    let run = native.lab.run("job");
+    let told = run.explanations.iter().find(|said| said.code == "nodes_missing" && said.holds);
+    let told = told.expect("it is told");
+    let end = "2 of 2 to 3 nodes have joined, which is enough; 1 node of round 1 not yet joined again: c (10.0.0.2); not heard \
+               from: c (10.0.0.2); what is silent is given up in 9.5 s";
+    assert!(told.text.ends_with(end), "{}", told.text);
+    assert_eq!((told.severity, run.summary.nodes.missing), (Severity::Info, Some(0)));
+    assert!(told.remedy.starts_with("nothing for the round: it goes on without"), "{}", told.remedy);
+    assert_eq!(native.lab.texts("node_died"), Vec::<&str>::new());
+    native.pass(12);
+    native.lab.assert_said("node_died", "job round 1: c (10.0.0.2), rank 2, was not heard from for 15 s");
+    assert_eq!(native.lab.texts("node_died").len(), 1);
+    // It is told once, if the round is over for it.
+    let mut native = Native::of_all_soon(2, &["a", "b", "c"]);
+    native.cut("id1");
+    native.pass(1);
+    native.cut("id2");
+    native.pass(20);
+    native.joins_again("a", 0);
+    native.pass(4);
+    let died = native.lab.texts("node_died");
+    assert!(
+        matches!(died[..], [text] if text.contains("b (10.0.0.1), rank 1, c (10.0.0.2), rank 2")),
+        "{died:?}"
+    );
+}
+
+#[test]
+fn a_death_is_the_cause_and_not_who_was_refused() {
+    let mut native = Native::of_all_soon(2, &["a", "b"]);
+    native.nodes = (3, 3);
+    native.join_as("other", "other", &address(7), "1", None).expect_err("it asks for three");
+    native.nodes = (2, 2);
+    native.cut("id1");
+    native.pass(17);
+    native.joins_again("a", 0);
+    native.pass(5);
+    let run = native.lab.run("job");
+    let told = run.explanations.iter().find(|said| said.code == "nodes_missing" && said.holds);
+    let told = told.expect("it is told");
+    assert!(told.text.ends_with("gone: b (10.0.0.1), rank 1; refused: other (10.0.0.7)"), "{}", told.text);
+    assert!(told.remedy.starts_with("look at the logs and events of what is gone"), "{}", told.remedy);
+    assert!(told.remedy.contains("another --rdzv-id"), "{}", told.remedy);
+}
+
+#[test]
+fn that_a_later_round_has_finished_is_said_of_that_round() {
+    let mut native = Native::of_two(2);
+    native.rejoin("a", 0);
+    native.rejoin("b", 1);
+    native.pass(3);
+    for node in ["a", "b"] {
+        native.leave(node, LeaveRequest { why: None, outcome: Some(Outcome::Succeeded) });
+    }
+    native.pass(3);
+    native.lab.assert_said("run_finished", "job round 2 finished: 2 nodes after 3.5 s");
+}
+
+#[test]
+fn of_a_group_without_heartbeats_it_is_said_what_is_not_known() {
+    let settings = Settings { explain_after: Duration::from_secs(3), ..Settings::default() };
+    let mut native = Native::with(settings, (3, 3));
+    native.join_once("a", Some(0));
+    native.join_once("c", None);
+    native.pass(2);
+    native.cut("a");
+    native.pass(5);
+    native.join_once("d", None);
+    let completed = native.lab.now;
+    native.pass(2);
+    native.lab.assert_said(
+        "round_complete",
+        "job round 1 complete: 3 nodes in 8 s; last: d (10.0.0.1); not heard from: a (10.0.0.1)",
+    );
+    let run = native.lab.run("job");
+    assert!(run.participants.iter().all(|node| node.last_heartbeat.is_none()), "{:?}", run.participants);
+    // Its rank is free, and what asks for it begins another round.
+    native.join_once("b", Some(0));
+    native.pass(5);
+    let run = native.lab.run("job");
+    let told = run.explanations.iter().find(|said| said.code == "nodes_missing" && said.holds);
+    let told = told.expect("it is told");
+    let end = "1 of 3 nodes has joined; 2 more nodes are needed; node ranks not there: 1, 2; round 1 is complete with 3 nodes \
+               without heartbeats: whether they are there is not known";
+    assert!(told.text.ends_with(end), "{}", told.text);
+    assert!(told.remedy.starts_with("if this is the same group"), "{}", told.remedy);
+    assert_eq!((run.summary.nodes.missing, run.missing.len()), (Some(2), 2));
+    native.leave("b", LeaveRequest::default());
+    native.pass(2);
+    let run = native.lab.run("job").summary;
+    assert_eq!((run.state, run.nodes.joined), (RunState::Running, 3));
+    assert_eq!(run.state_since.round() as u64, completed.0.as_secs_f64().round() as u64);
 }
 
 #[test]

@@ -53,6 +53,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 expected: 4,
                 missing: names(&["pod train-llm-2 with rank 2"]),
                 refused: names(&[]),
+                apart: Names::default(),
                 waited: secs(41.0),
             },
             "Pods are held back before PyTorch starts in them (`rallypoint run`, `wait --nodes`), because others have not \
@@ -442,6 +443,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 spares: names(&["train-llm-4"]),
                 max_nodes: 4,
                 unreported: 0,
+                given_up: None,
                 waited: secs(30.0),
             },
             "Native runs: nodes beyond the maximum wait beside a complete round. They are spares, and nothing is wrong.",
@@ -498,6 +500,7 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
         (
             Fact::Disconnected {
                 nodes: vec!["train-llm-2 (10.0.0.3), rank 2".into()],
+                again: Vec::new(),
                 since: seconds(3),
                 patience: seconds(15),
             },

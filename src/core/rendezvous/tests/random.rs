@@ -342,7 +342,9 @@ proptest! {
             let nodes = snapshots.iter().flat_map(|view| &view.nodes);
             let waits = |n: &&NodeSnapshot| matches!(n.state, NodeState::Waiting { .. });
             let names = nodes.filter(waits).map(|n| n.node.to_string()).collect();
-            (names, snapshots.first().and_then(|view| view.deadline))
+            // A last call may end before, and begin again.
+            let forming = world.table.core.runs.get(&run()).and_then(|run| run.forming.as_ref());
+            (names, forming.map(|forming| forming.deadline.since(world.table.now)))
         };
         let (before, left) = waiting(&world);
         world.table.advance(left.unwrap_or_default());

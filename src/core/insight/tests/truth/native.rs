@@ -421,7 +421,7 @@ impl World for Truth {
                     .or(missing.split_once(" (those"))
                     .unwrap_or((&missing, ""));
                 if !again.is_empty() {
-                    self.all(at, again, |_, agent| agent.joins())?;
+                    self.all(at, again, |_, agent| matches!(agent.phase, Phase::Joins { .. }))?;
                 }
                 if missing.is_empty() {
                     Ok(())

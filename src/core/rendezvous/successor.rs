@@ -1,0 +1,53 @@
+//! Nodes that came anew: a pod was started again, and the process of before has a place until its keep-alive runs out.
+
+use std::collections::BTreeMap;
+
+use super::Label;
+use super::run::{Member, Run, Seat};
+use crate::core::ids::Timestamp;
+
+/// A node that came anew.
+pub(super) struct Successor<'r> {
+    /// The process of before.
+    pub(super) before: &'r Label,
+    /// The new one.
+    pub(super) node: &'r Label,
+    /// The same, with what is known of it.
+    pub(super) member: &'r Member,
+    /// When the process of before is given up, if nothing comes from it.
+    pub(super) given_up: Timestamp,
+}
+
+impl Run {
+    /// The new nodes that have the name of one of the round that may be dead, each of another one. Nodes of the last round
+    /// may share a name with others.
+    pub(super) fn successors(&self, now: Timestamp) -> Vec<Successor<'_>> {
+        if self.current.is_none() || self.joined == 0 && self.redundant.is_empty() {
+            return Vec::new();
+        }
+        let is_before =
+            |member: &Member| matches!(member.seat, Seat::InRound(_)) && member.may_be_dead(now, &self.terms);
+        let mut before: Vec<_> = self.walk().filter(|(_, member)| is_before(member)).collect();
+        if before.is_empty() {
+            return Vec::new();
+        }
+        before.sort_by_key(|(_, member)| member.serial);
+        let is_new = |member: &Member| {
+            let waits = matches!(member.seat, Seat::Forming | Seat::Redundant);
+            waits && member.previous.is_none() && !member.may_be_dead(now, &self.terms)
+        };
+        let mut came: BTreeMap<&Label, Vec<_>> = BTreeMap::new();
+        for (node, member) in self.walk().filter(|(_, member)| is_new(member)) {
+            came.entry(&member.info.name).or_default().push((node, member));
+        }
+        let patience = self.terms.patience();
+        let find = |(before, was): (_, &Member)| {
+            let came = came.get_mut(&was.info.name)?;
+            let is_there = |(_, member): &(_, &Member)| member.info.address == was.info.address;
+            let at = came.iter().position(is_there).unwrap_or(0);
+            let (node, member) = (at < came.len()).then(|| came.swap_remove(at))?;
+            Some(Successor { before, node, member, given_up: was.last_seen + patience })
+        };
+        before.into_iter().filter_map(find).collect()
+    }
+}
