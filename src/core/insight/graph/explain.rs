@@ -114,7 +114,7 @@ impl Graph<'_> {
                 let missing = match (writer, &whereabouts) {
                     // Its own wait may be the cause.
                     (_, Whereabouts::JustCame | Whereabouts::JustWaited) => return None,
-                    (_, Whereabouts::Met) => Names::default(),
+                    (_, Whereabouts::Met { .. }) => Names::default(),
                     (ExpectedWriter::Rank(rank), whereabouts) => Self::absent(run, *rank, whereabouts),
                     // A static node that has come shows that there are all with lower ranks.
                     (_, Whereabouts::NeverCame) if run.kind() == RunKind::Static => {

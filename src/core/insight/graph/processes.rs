@@ -76,7 +76,10 @@ impl Graph<'_> {
     pub(in crate::core::insight) fn nodes_asked_for(&self, wait: &Waiting) -> Option<(RunKey, u32)> {
         let asks = wanted(wait.view.missing.first()?);
         let nodes = u32::try_from(wait.view.keys).ok().filter(|&nodes| asks.is_role && nodes > 1)?;
-        Some((self.run_waiting(&wait.view)?, nodes))
+        let run = self.run_waiting(&wait.view)?;
+        // A copy of it is of another job.
+        let is_copy = self.is_copy(wait.view.conn, self.runs.get(&run));
+        (!is_copy).then_some((run, nodes))
     }
 
     /// The name of a connection, for people.

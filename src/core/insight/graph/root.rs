@@ -142,13 +142,16 @@ impl Graph<'_> {
             }
             path.push(at);
             let (writer, what) = (next.writer.clone(), next.what);
+            if matches!(writer, ExpectedWriter::Node(_)) && self.is_copy(at, run) {
+                return root(writer, what, Whereabouts::Met { ended: None });
+            }
             if next.is_of_another_round(run) {
                 return root(writer, what, Whereabouts::WentOn);
             }
             if let Some(whereabouts) = run.and_then(|run| Self::without_ranks(run, key)) {
                 return root(writer, what, whereabouts);
             }
-            let found = Self::find(run, &next.writer);
+            let found = self.find(run, &next.writer);
             match found {
                 Some((_, Some(gone))) if !matches!(next.writer, ExpectedWriter::Rank(_)) => {
                     let for_seconds = Elapsed(self.now.since(gone));

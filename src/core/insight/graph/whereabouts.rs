@@ -8,7 +8,9 @@ use super::wanted::{ExpectedWriter, Wanted};
 use crate::api::RunKind;
 use crate::core::ids::{ConnId, Elapsed, Timestamp};
 use crate::core::insight::reason::{Names, Whereabouts};
-use crate::core::insight::run::{RankInfo, TrackedNode, TrackedRun, Withdrawn, World};
+use crate::core::insight::run::{
+    Departure, LeftNode, NodeEnd, RankInfo, TrackedNode, TrackedRun, Withdrawn, World,
+};
 use crate::core::insight::watch::{Client, Passed};
 use crate::core::protocol::keys::{AddressKind, KeyPattern, RendezvousPart, classify};
 
@@ -34,15 +36,23 @@ fn processes_of<'c>(clients: impl Iterator<Item = &'c Client>) -> Names {
 impl Graph<'_> {
     /// The connection of a writer, and since when it is gone.
     pub(super) fn find(
+        &self,
         run: Option<&TrackedRun>,
         writer: &ExpectedWriter,
     ) -> Option<(ConnId, Option<Timestamp>)> {
         let run = run?;
         match writer {
-            ExpectedWriter::Node(rank) => {
-                let node = run.node_of_rank(*rank)?;
-                Some((node.conn?, node.gone))
-            }
+            ExpectedWriter::Node(rank) => match run.node_of_rank(*rank) {
+                Some(node) => Some((node.conn?, node.gone)),
+                // Others have taken it out of the round, as agents send no heartbeats while they wait: its wait is the cause.
+                None => {
+                    let is_it =
+                        |left: &LeftNode| left.rank == Some(*rank) && left.departure == Departure::Removed;
+                    let mut left =
+                        run.life().left.iter().filter(|(_, left)| is_it(left)).map(|(&conn, _)| conn);
+                    left.find(|conn| self.store.waits.contains_key(conn)).map(|conn| (conn, None))
+                }
+            },
             ExpectedWriter::Rank(rank) => {
                 let info = run.world().ranks.get(rank)?;
                 Some((info.conn, info.gone))
@@ -73,6 +83,12 @@ impl Graph<'_> {
         let (asked, rank) = (address.made_before()?, run.world().ranks.get(&address.member)?);
         let made = rank.made_before.filter(|made| *made != asked)?;
         Some(Whereabouts::MadeOtherwise { made: made.saturating_add(1), asked: asked.saturating_add(1) })
+    }
+
+    /// Whether a connection is a copy of a static node, which has met with the others and goes on.
+    pub(super) fn is_copy(&self, conn: ConnId, run: Option<&TrackedRun>) -> bool {
+        let met = run.filter(|run| run.round().completed.is_some());
+        met.is_some_and(|run| run.life().rivals.iter().any(|rival| rival.conn == Some(conn)))
     }
 
     /// What a process does of which no wait is known.
@@ -131,8 +147,19 @@ impl Graph<'_> {
         if let (false, Some(gone)) = (is_there, ended.filter_map(|node| node.gone).max()) {
             return Whereabouts::Gone { for_seconds: Elapsed(self.now.since(gone)) };
         }
+        let died = run.life().earlier.iter().filter(|node| node.rank == Some(rank));
+        let died = died.filter_map(|node| match &node.end {
+            NodeEnd::Died(died) => Some(died.at),
+            NodeEnd::NotBack(_) | NodeEnd::Unknown => None,
+        });
+        // Those of rounds before had other ranks.
+        let died =
+            died.filter(|died| run.round().completed.is_some_and(|completed| *died >= completed)).max();
         match run.kind() {
-            RunKind::C10d if !is_there && run.round().completed.is_some() => Whereabouts::LeftRound,
+            RunKind::C10d if !is_there && run.round().completed.is_some() => match died {
+                Some(died) => Whereabouts::Gone { for_seconds: Elapsed(self.now.since(died)) },
+                None => Whereabouts::LeftRound,
+            },
             RunKind::C10d => Whereabouts::Unknown,
             _ if is_there => Whereabouts::Unknown,
             _ => Whereabouts::NeverCame,
@@ -148,6 +175,9 @@ impl Graph<'_> {
             let those =
                 |what| processes_of(silent.iter().filter(|(_, is)| *is == what).map(|(client, _)| *client));
             let (candidates, alike) = (those(Silent::MayBeRank), those(Silent::Alike));
+            if run.world().was_outlived(rank) {
+                return Whereabouts::Met { ended: gone_for };
+            }
             let died = || run.node_with(rank).filter(|node| node.is_dead()).and_then(|node| node.gone);
             return match gone_for {
                 // Even if none of them is likely to be it, it may have come.
@@ -161,7 +191,7 @@ impl Graph<'_> {
             };
         };
         if run.world().goes_on().is_some() {
-            return Whereabouts::Met;
+            return Whereabouts::Met { ended: None };
         }
         match before.withdrawn {
             Some(Withdrawn::Reset(_)) => Whereabouts::Dropped { why: RESET.to_owned() },

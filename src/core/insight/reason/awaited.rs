@@ -134,9 +134,9 @@ impl Awaited {
                 "torch counts in each process how often it makes its group, and those with other counts never meet: start all \
                  ranks anew instead of trying again in the same process"
             }
-            Whereabouts::Met => {
-                "stop what came last, or give it its own store (--listen twice, or POST /api/v1/stores): those who have met go \
-                 on without it. If it is to take part, restart all ranks of the job together"
+            Whereabouts::Met { .. } => {
+                "stop what came last, or give it its own store (--listen twice, or POST /api/v1/stores): those who have met do \
+                 not wait for it. If it is to take part, restart all processes of the job together"
             }
             Whereabouts::NotAgain => {
                 "what has come again cannot meet those that go on: restart all agents, or all ranks, of the job together"

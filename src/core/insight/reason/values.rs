@@ -231,8 +231,11 @@ pub enum Whereabouts {
         /// For which time they do.
         asked: u32,
     },
-    /// It has met with all others of its job before, and goes on. Who waits for it is none of them.
-    Met,
+    /// It has met with all others of its job before. Who waits for it is none of them.
+    Met {
+        /// How long ago it ended, if it has.
+        ended: Option<Elapsed>,
+    },
     /// It is a rank that has never been seen, and its node died this long ago.
     NodeGone {
         /// How long.
@@ -302,7 +305,10 @@ impl Display for Whereabouts {
                 f,
                 "it makes its process group for time number {made}, and those who wait for it for time number {asked}"
             ),
-            Self::Met => f.write_str("it is there, and has met with all ranks of its job before"),
+            Self::Met { ended: None } => f.write_str("it is there, and has met with the others of its job before"),
+            Self::Met { ended: Some(ago) } => {
+                write!(f, "it had met with the others of its job before, and ended {ago} ago")
+            }
             Self::NodeGone { for_seconds } => {
                 write!(f, "it has not come, and its node died, failed or was stopped {for_seconds} ago")
             }

@@ -87,7 +87,8 @@ impl TrackedRun {
             let goes_on = node.membership == Membership::Earlier && !node.finished;
             let joining = self.round.completed.is_none() && !goes_on;
             // Another process that claims its rank is the node from now on.
-            let has_heir = self.life.rivals.iter().any(|rival| rival.rank == node.rank);
+            let has_heir = self.round.completed.is_none()
+                && self.life.rivals.iter().any(|rival| rival.rank == node.rank);
             if !is_over
                 && !has_finished
                 && !has_heir

@@ -40,6 +40,11 @@ impl TrackedRun {
         // Rank 0 takes no notice of a node that it does not count on, however often it comes.
         let is_beyond = self.round.role_nodes.is_some_and(|nodes| rank >= nodes);
         let is_again = !is_beyond && self.round.roles.contains(&rank) && self.round.completed.is_some();
+        let node = static_node(rank, self.name_for(&NodeId::Rank(rank), plan), conn, (peer, pid), now);
+        if is_again && self.is_copy(&node) {
+            self.meet_copy(node);
+            return;
+        }
         if is_again {
             let round = self.round.number.saturating_add(1);
             let (counted_on, beyond) = (self.round.role_nodes, std::mem::take(&mut self.round.beyond));
@@ -56,14 +61,11 @@ impl TrackedRun {
             return;
         }
         let is_new = self.round.roles.insert(rank);
-        let id = NodeId::Rank(rank);
-        let name = self.name_for(&id, plan);
         let was_there = self.set_aside(rank, conn);
         if !self.takes_node(room) {
             self.round.let_go = self.round.let_go.saturating_add(u32::from(is_new));
             return;
         }
-        let node = static_node(rank, name, conn, (peer, pid), now);
         self.life.nodes.push(TrackedNode { was_there, ..node });
         self.life.nodes.sort_by_key(|node| node.rank);
         if let Some(at) = self.life.nodes.iter().position(|node| node.rank == Some(rank)) {
@@ -72,6 +74,26 @@ impl TrackedRun {
         if is_beyond {
             self.set_beyond(now);
         }
+    }
+
+    /// Whether this is another process than the node with its rank, which has met with the others and is there.
+    fn is_copy(&self, node: &TrackedNode) -> bool {
+        let is_same = |other: &TrackedNode| {
+            let host = |node: &TrackedNode| node.peer.map(|peer| peer.ip());
+            other.conn == node.conn
+                || other.pid.is_some() && (host(other), other.pid) == (host(node), node.pid)
+        };
+        let of_rank = node.rank.and_then(|rank| self.node_of_rank(rank));
+        of_rank.is_some_and(|other| other.gone.is_none() && !other.finished && !is_same(other))
+    }
+
+    /// A copy of a node has come to a job that goes on.
+    fn meet_copy(&mut self, copy: TrackedNode) {
+        self.life.rivals.retain(|other| other.conn != copy.conn);
+        if self.life.rivals.len() < MOST_NODES {
+            self.life.rivals.push(copy);
+        }
+        self.touch();
     }
 
     /// The ranks of this attempt whose nodes have died.
@@ -105,6 +127,10 @@ impl TrackedRun {
     pub(super) fn heir_of(&mut self, conn: ConnId) {
         self.life.rivals.retain(|node| node.conn != Some(conn));
         self.life.heirs.remove(&conn);
+        // A copy that came after all had met is none of them.
+        if self.round.completed.is_some() {
+            return;
+        }
         let Some(node) = self.life.nodes.iter_mut().find(|node| node.conn == Some(conn)) else { return };
         let heir = self.life.rivals.iter().rposition(|rival| rival.rank == node.rank);
         if let Some(heir) = heir.filter(|_| !node.finished) {
@@ -166,7 +192,7 @@ impl TrackedRun {
                 && node.gone.is_none()
                 && !node.finished
         };
-        let known = self.life.nodes.iter().chain(&self.life.strangers);
+        let known = self.life.nodes.iter().chain(&self.life.strangers).chain(&self.life.rivals);
         let nodes = known.filter(|node| stays(node)).cloned();
         let nodes: Vec<_> =
             nodes.map(|node| TrackedNode { membership: Membership::Participant, ..node }).collect();
@@ -228,7 +254,10 @@ impl TrackedRun {
     pub(super) fn tell_beyond(&mut self, now: Timestamp) {
         let Some(nodes) = self.round.role_nodes else { return };
         let settled = self.round.beyond.extract_if(.., |_, since| now.since(*since) >= COUNTED_WITHIN);
-        for (rank, since) in settled.collect::<Vec<_>>() {
+        // Where another process is node rank 0 as well, they are of its job.
+        let has_met = self.round.completed.is_some();
+        let is_of_other = has_met && self.life.rivals.iter().any(|rival| rival.rank == Some(0));
+        for (rank, since) in settled.filter(|_| !is_of_other).collect::<Vec<_>>() {
             let Some(node) = self.life.nodes.iter().find(|node| node.rank == Some(rank)) else { continue };
             let joined = node.evidence(Seen::Joined, None, node.joined);
             let reason = Reason::NodeRankBeyond { node: node.label(), rank, nodes };

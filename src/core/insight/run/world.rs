@@ -13,6 +13,8 @@ use crate::core::insight::reason::{Evidence, Finding, Names, Reason};
 /// Ranks that are tracked in one run.
 pub(in crate::core::insight) const MOST_RANKS: u32 = 131_072;
 
+/// Who has been beside a job for so long is not its next attempt.
+const STRANGER: Duration = Duration::from_secs(3);
 /// A rank that gives up on another ends within this time, or else goes on.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
@@ -139,6 +141,8 @@ pub(in crate::core::insight) struct World {
     /// All of `former` had met and were there when processes came that are none of them: strangers, or those that take
     /// their places.
     pub(super) met_before: Option<Met>,
+    /// Strangers were beside those who had met, and have outlived them.
+    pub(super) outlived: bool,
     /// Ranks that two live processes have published: the first and the second.
     pub(in crate::core::insight) claimed_twice: BTreeMap<u32, (ConnId, ConnId)>,
     /// The first of these: the rank is theirs again if the second ends before all have met.
@@ -238,8 +242,8 @@ pub(in crate::core::insight) fn read_gloo(value: &[u8]) -> GlooAddress {
 /// Who is called like others: with its process id.
 pub(in crate::core::insight) fn with_pid(who: String, pid: Option<u32>) -> String {
     match pid.filter(|_| !who.starts_with("process ")) {
-        Some(pid) => format!("{who} (pid {pid})"),
-        None => who,
+        Some(pid) if !who.contains(" (pid ") => format!("{who} (pid {pid})"),
+        _ => who,
     }
 }
 
@@ -336,8 +340,9 @@ impl World {
         if let Some(size) = info.size {
             // Nearly always they agree: then none is looked for.
             if self.differ.is_none() && self.last_size.is_some_and(|last| last != size) {
-                let is_again = |before: &RankInfo| before.is_live() && before.is_same_process(&info);
-                let was_not_there = !holder.as_ref().is_some_and(is_again);
+                // Strangers take nobody's place.
+                let is_there = self.met_before.is_none() && holder.as_ref().is_some_and(RankInfo::is_live);
+                let was_not_there = !is_there;
                 self.differ = self.find_different(rank, size, now + SETTLE, was_not_there);
             }
             self.last_size = Some(size);
@@ -570,6 +575,12 @@ impl World {
         self.met_before.filter(|_| self.completed.is_none())
     }
 
+    /// Whether this rank is one of those who had met, and ended before strangers that were beside them.
+    pub(in crate::core::insight) fn was_outlived(&self, rank: u32) -> bool {
+        self.outlived
+            && self.former.get(&rank).is_some_and(|info| info.gone.is_some() && info.withdrawn.is_none())
+    }
+
     /// When all had met: those who are there, or those who go on beside others.
     pub(in crate::core::insight) fn met_at(&self) -> Option<Timestamp> {
         self.completed.or(self.goes_on().map(|met| met.at))
@@ -586,8 +597,10 @@ impl World {
             (true, true) => None,
             (false, true) => {
                 self.met_before = None;
-                let ended = self.former.values().filter_map(|info| info.gone).max();
-                ended.map(|ended| (met, ended))
+                let ended = self.former.values().filter_map(|info| info.gone).max()?;
+                // The next ranks of a job may come while the last ones leave.
+                self.outlived = self.started.is_some_and(|came| ended.since(came) >= STRANGER);
+                Some((met, ended))
             }
             (_, false) => {
                 self.return_to(met);
@@ -676,7 +689,8 @@ impl World {
 
     /// How many worker processes there were, at most.
     pub(super) fn most_processes(&self) -> u32 {
-        count(self.ranks.len().max(self.connected.most))
+        let most = if self.outlived { 0 } else { self.connected.most };
+        count(self.ranks.len().max(most))
     }
 
     /// Ranks that are there, whether their address still is or not: those that met before go on.

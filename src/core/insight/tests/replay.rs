@@ -220,7 +220,7 @@ fn an_elastic_run_with_a_death_a_newcomer_and_the_deadlock() {
             ),
             (
                 118.0,
-                "elastic1 round 2: 1 process has waited 1 min for the role of node rank 2: it was in the round, and has left it or was taken out of it",
+                "elastic1 round 2: 1 process has waited 1 min for the role of node rank 2: its connection closed 0.5 s ago, and nobody has taken its place",
             ),
             (
                 119.0,

@@ -53,7 +53,7 @@ fn a_stranger_beside_a_job_is_told_and_the_job_goes_on() {
             lab.pass(8.0);
             assert_trains(&lab, 3, 3);
             let run = lab.run(RUN);
-            let waits = run.explanations.iter().find(|said| said.text.contains("has met with all ranks"));
+            let waits = run.explanations.iter().find(|said| said.text.contains("has met with the others"));
             // What a rank of a larger world reads first is still there.
             assert_eq!(waits.is_some(), world != 4, "{name}: {:?}", lab.said);
             if let Some(waits) = waits {
@@ -228,6 +228,8 @@ fn a_copy_of_a_static_node_leaves_the_job_as_it_was() {
     let twice = lab.texts("duplicate_rank");
     let text = "two live processes have claimed node rank 1: process ";
     assert!(twice.first().is_some_and(|said| said.contains(text)), "{twice:?}");
+    let summary = lab.run("job").summary;
+    assert_eq!((summary.state, summary.nodes.joined, summary.round), (RunState::Running, 2, 0));
     lab.leave(10);
     lab.pass(6.0);
     assert!(lab.texts("node_died_joining").is_empty() && lab.texts("node_died").is_empty(), "{:?}", lab.said);
@@ -250,6 +252,13 @@ fn a_job_that_ends_beside_a_stranger_is_told_to_have_ended() {
     lab.pass(5.0);
     let ended = lab.texts("run_ended");
     assert!(ended.first().is_some_and(|text| text.contains("all 3 processes")), "{ended:?}");
+    let run = lab.run(RUN);
+    let waits =
+        run.explanations.iter().find(|said| said.text.contains("it had met with the others of its job"));
+    assert!(waits.is_some_and(|said| said.remedy.starts_with("stop what came last")), "{:?}", lab.said);
+    lab.leave(10);
+    lab.pass(5.0);
+    assert_eq!(lab.texts("all_left"), [format!("{RUN}: its only process left without finishing")]);
 }
 
 /// Torch counts in each process how often it makes its group.
@@ -273,4 +282,24 @@ fn ranks_that_make_their_group_for_another_time_never_meet() {
     let said = run.explanations.iter().find(|said| said.text.contains(text));
     let said = said.unwrap_or_else(|| panic!("{:?}", lab.said));
     assert!(said.remedy.contains("start all ranks anew"), "{}", said.remedy);
+}
+
+#[test]
+fn a_static_node_that_dies_beside_its_copy_is_told() {
+    let mut lab = lab();
+    for rank in 0..2 {
+        lab.static_node(rank, "job", rank, 2);
+    }
+    lab.assign_static(0, "job", 2, 1);
+    lab.pass(6.0);
+    lab.static_node(10, "job", 1, 2);
+    lab.pass(6.0);
+    lab.leave(1);
+    lab.pass(4.0);
+    let died = lab.texts("node_died");
+    assert!(died.first().is_some_and(|text| text.contains("node 1 at 10.77.0.11")), "{:?}", lab.said);
+    lab.leave(10);
+    lab.pass(4.0);
+    assert_eq!(lab.texts("node_died").len(), 1, "{:?}", lab.said);
+    assert!(lab.texts("node_died_joining").is_empty(), "{:?}", lab.said);
 }

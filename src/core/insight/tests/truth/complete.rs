@@ -127,7 +127,7 @@ impl Cause {
                 eliminated,
             ),
             Self::Met => {
-                words(&["has met with all ranks of its job before"], &["stop what came last"], &STARTS, seen)
+                words(&["met with the others of its job before"], &["stop what came last"], &STARTS, seen)
             }
             Self::Twice => words(&["two live processes", "two jobs"], &["its own"], &STARTS, seen),
             Self::WorldSize => words(&["disagree"], &["same WORLD_SIZE"], &STARTS, seen),

@@ -403,7 +403,7 @@ impl World for Truth {
                 match text(&facts["whereabouts"], "is") {
                     "not_again" => any(&|m| m.ranks().contains(&rank), "it is not there"),
                     "never_came" | "gone" => any(&gone_of(rank), "it is there"),
-                    "dropped" => any(&|m| m.ranks().contains(&rank), "it is not there"),
+                    "dropped" | "met" => any(&|m| m.ranks().contains(&rank), "it is not there"),
                     "busy" => any(&|m| m.live().any(|a| a.rank == rank && !a.waits), "it is not busy"),
                     other => Err(format!("cannot be: {other}")),
                 }

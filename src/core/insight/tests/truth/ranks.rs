@@ -455,9 +455,10 @@ impl Truth {
                 any(&had_come, "it never came")?;
             }
             "dropped" => any(&|m| m.has(rank) && !m.there.contains(&rank), "its address is there")?,
-            "met" => {
-                any(&|m| m.live().any(|p| p.rank == rank && p.met.is_finite()), "it has not met the others")?
-            }
+            "met" => any(
+                &|m| m.processes.iter().any(|p| p.rank == rank && p.met.is_finite()),
+                "it has not met the others",
+            )?,
             "busy" | "waits" | "not_again" => any(&|m| m.has(rank), "it is not there")?,
             other => return Err(format!("cannot be: {other}")),
         }
