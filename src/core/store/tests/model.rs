@@ -97,6 +97,7 @@ impl Model {
             Act::Check(keys) => self.say(Said::Ready(keys.iter().all(|key| self.is_present(key)))),
             Act::Wait(keys) => {
                 self.end_wait(client);
+                self.forget_empty_groups();
                 for key in keys {
                     self.uses(client, key);
                 }
@@ -269,13 +270,21 @@ impl Model {
         {
             self.plain.insert(key, (count - counted).max(0).to_string());
         }
-        self.forget_empty_groups();
     }
 
     fn barrier(&mut self, client: usize, key: Key, world_size: i64) {
         let Some(count) = self.counter(key) else {
             return self.outcomes.push(Outcome::Refused);
         };
+        // The barrier names its group before the wait of its client ends, so that group stays what it was. Only where
+        // the client waited for this very key, the name may go with the wait, and the group with the name.
+        let waited_for_it = self.waits.iter().any(|(waiter, wait)| {
+            *waiter == client
+                && match wait {
+                    Wait::Keys(keys) => keys.contains(&key),
+                    Wait::Barrier { key: k, .. } => *k == key,
+                }
+        });
         let mut own = 1;
         if let Some(at) = self.waits.iter().position(
             |(waiter, wait)| matches!(wait, Wait::Barrier { key: k, .. } if *waiter == client && *k == key),
@@ -284,6 +293,9 @@ impl Model {
             own += counted;
         }
         self.end_wait(client);
+        if waited_for_it {
+            self.forget_empty_groups();
+        }
         let count = count.wrapping_add(1);
         self.write(client, key, count.to_string());
         if count < world_size {

@@ -256,6 +256,24 @@ fn compare(acts: &[(usize, Act)], keys: &[Key], search_at_once: usize) {
     table.clear_up(keys);
 }
 
+/// What client 0 had read of the group counts on: the barrier names the group before the only wait there ends.
+#[test]
+fn a_barrier_that_ends_the_last_wait_in_its_group_is_as_the_model_says() {
+    let [first, second] = ["/default_pg/0//cpu//0/0", "/default_pg/0//cpu//0/1"];
+    let acts = [
+        (2, Act::Wait(vec![first])),
+        (3, Act::Append(second, String::new())),
+        (0, Act::MultiGet(vec![second])),
+        (3, Act::Leave),
+        (2, Act::Barrier(second, 0)),
+        (0, Act::Barrier(first, 0)),
+        (0, Act::MultiSet(vec![(second, String::new())])),
+    ];
+    for search_at_once in [1, usize::MAX] {
+        compare(&acts, &ADDRESS_KEYS, search_at_once);
+    }
+}
+
 /// What happens to a whole store.
 #[derive(Debug, Clone)]
 pub(super) enum Step {

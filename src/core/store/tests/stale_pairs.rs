@@ -435,3 +435,19 @@ fn what_the_new_holder_of_a_place_has_read_still_counts() {
     new_0.set(key(0), "new");
     assert!(!world.has(key(1)), "it has met the old rank 0");
 }
+
+/// The group is never without a name in between, so it is the one whose old rank 1 was read.
+#[test]
+fn a_barrier_that_ends_the_last_wait_in_a_group_takes_no_pair_from_it() {
+    let world = World::new();
+    let [reader, old_1, next_1] = world.clients();
+    next_1.wait(&[gloo(0)]);
+    old_1.set(gloo(1), "old");
+    assert_eq!(reader.get(gloo(1)), "old");
+    old_1.leave();
+    assert!(next_1.barrier(&gloo(1), 0));
+    reader.set(gloo(0), "0");
+    assert_eq!(world.keys(), [gloo(0), gloo(1)]);
+    world.client().set(gloo(1), "new");
+    assert_eq!(world.keys(), [gloo(1)], "0 has read an earlier 1");
+}
