@@ -78,7 +78,7 @@ impl Graph<'_> {
         let nodes = u32::try_from(wait.view.keys).ok().filter(|&nodes| asks.is_role && nodes > 1)?;
         let run = self.run_waiting(&wait.view)?;
         // A copy of it is of another job.
-        let is_copy = self.is_copy(wait.view.conn, self.runs.get(&run));
+        let is_copy = Self::is_copy(wait.view.conn, self.runs.get(&run));
         (!is_copy).then_some((run, nodes))
     }
 

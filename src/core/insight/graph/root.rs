@@ -142,7 +142,7 @@ impl Graph<'_> {
             }
             path.push(at);
             let (writer, what) = (next.writer.clone(), next.what);
-            if matches!(writer, ExpectedWriter::Node(_)) && self.is_copy(at, run) {
+            if matches!(writer, ExpectedWriter::Node(_)) && Self::is_copy(at, run) {
                 return root(writer, what, Whereabouts::Met { ended: None });
             }
             if next.is_of_another_round(run) {

@@ -42,17 +42,16 @@ impl Graph<'_> {
     ) -> Option<(ConnId, Option<Timestamp>)> {
         let run = run?;
         match writer {
-            ExpectedWriter::Node(rank) => match run.node_of_rank(*rank) {
-                Some(node) => Some((node.conn?, node.gone)),
-                // Others have taken it out of the round, as agents send no heartbeats while they wait: its wait is the cause.
-                None => {
-                    let is_it =
-                        |left: &LeftNode| left.rank == Some(*rank) && left.departure == Departure::Removed;
-                    let mut left =
-                        run.life().left.iter().filter(|(_, left)| is_it(left)).map(|(&conn, _)| conn);
-                    left.find(|conn| self.store.waits.contains_key(conn)).map(|conn| (conn, None))
+            ExpectedWriter::Node(rank) => {
+                if let Some(node) = run.node_of_rank(*rank) {
+                    return Some((node.conn?, node.gone));
                 }
-            },
+                // Others have taken it out of the round, as agents send no heartbeats while they wait: its wait is the cause.
+                let is_it =
+                    |left: &LeftNode| left.rank == Some(*rank) && left.departure == Departure::Removed;
+                let mut left = run.life().left.iter().filter(|(_, left)| is_it(left)).map(|(&conn, _)| conn);
+                left.find(|conn| self.store.waits.contains_key(conn)).map(|conn| (conn, None))
+            }
             ExpectedWriter::Rank(rank) => {
                 let info = run.world().ranks.get(rank)?;
                 Some((info.conn, info.gone))
@@ -86,7 +85,7 @@ impl Graph<'_> {
     }
 
     /// Whether a connection is a copy of a static node, which has met with the others and goes on.
-    pub(super) fn is_copy(&self, conn: ConnId, run: Option<&TrackedRun>) -> bool {
+    pub(super) fn is_copy(conn: ConnId, run: Option<&TrackedRun>) -> bool {
         let met = run.filter(|run| run.round().completed.is_some());
         met.is_some_and(|run| run.life().rivals.iter().any(|rival| rival.conn == Some(conn)))
     }
@@ -147,7 +146,8 @@ impl Graph<'_> {
         if let (false, Some(gone)) = (is_there, ended.filter_map(|node| node.gone).max()) {
             return Whereabouts::Gone { for_seconds: Elapsed(self.now.since(gone)) };
         }
-        let died = run.life().earlier.iter().filter(|node| node.rank == Some(rank));
+        let is_back = |name: &str| run.nodes().iter().any(|node| node.name == name);
+        let died = run.life().earlier.iter().filter(|node| node.rank == Some(rank) && !is_back(&node.name));
         let died = died.filter_map(|node| match &node.end {
             NodeEnd::Died(died) => Some(died.at),
             NodeEnd::NotBack(_) | NodeEnd::Unknown => None,

@@ -255,8 +255,10 @@ impl TrackedRun {
         let Some(nodes) = self.round.role_nodes else { return };
         let settled = self.round.beyond.extract_if(.., |_, since| now.since(*since) >= COUNTED_WITHIN);
         // Where another process is node rank 0 as well, they are of its job.
-        let has_met = self.round.completed.is_some();
-        let is_of_other = has_met && self.life.rivals.iter().any(|rival| rival.rank == Some(0));
+        let is_zero = |rival: &TrackedNode| {
+            rival.rank == Some(0) && self.round.completed.is_some_and(|completed| rival.joined > completed)
+        };
+        let is_of_other = self.life.rivals.iter().any(is_zero);
         for (rank, since) in settled.filter(|_| !is_of_other).collect::<Vec<_>>() {
             let Some(node) = self.life.nodes.iter().find(|node| node.rank == Some(rank)) else { continue };
             let joined = node.evidence(Seen::Joined, None, node.joined);

@@ -485,7 +485,7 @@ impl TrackedRun {
         let connected = std::mem::take(&mut self.life.world.connected).counted_anew();
         let former = self.life.world.take_unmet();
         let last_met = self.life.world.last_met;
-        let world = World { connected, former, last_met, ..World::default() };
+        let world = World { connected, last_met, former, ..World::default() };
         self.life = LifeFacts { world, ..LifeFacts::default() };
         self.touch();
     }
