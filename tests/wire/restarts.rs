@@ -376,12 +376,15 @@ fn the_same_jobs_are_shown_after_a_restart_and_nobody_has_died() {
     let ports = format!("{}-{}", free.start(), free.end());
     let server = Mortal::start(&["--store-ports", &ports, "--link-grace", "1h"]);
     let relays = ["train-0", "train-1"].map(|name| server.relay(name));
-    let mut pid = 100_u32;
-    let mut client = |relay: usize| {
+    let client_as = |relay: usize, pid: u32| {
         let mut client = Client::connect(relays[relay].store);
-        pid += 1;
         client.ask(&[&[13][..], &pid.to_le_bytes()].concat(), 4).expect("a pong");
         client
+    };
+    let mut pid = 100_u32;
+    let mut client = |relay: usize| {
+        pid += 1;
+        client_as(relay, pid)
     };
     // torchrun with c10d: its agents come one after the other.
     let samples: Vec<serde_json::Value> =
@@ -389,8 +392,11 @@ fn the_same_jobs_are_shown_after_a_restart_and_nobody_has_died() {
     let stage = "three of four joined, still incomplete";
     let sample = samples.iter().find(|sample| sample["torch"] == "2.15.0" && sample["stage"] == stage);
     let state = sample.and_then(|sample| sample["value_base64"].as_str()).expect("a stage");
-    let mut c10d = client(0);
-    c10d.set(b"/torch.rendezvous.dynamic", state.as_bytes());
+    // The process ids that the state names.
+    let mut c10d = [8960, 9069, 9131].map(|pid| client_as(0, pid));
+    for agent in &mut c10d {
+        agent.set(b"/torch.rendezvous.dynamic", state.as_bytes());
+    }
     // The static rendezvous: node rank 0 waits for the roles of all.
     let mut fixed = [client(0), client(1)];
     let role = |node: usize| format!("/fixed/torchelastic/role_info/{node}").into_bytes();

@@ -163,7 +163,7 @@ async fn accept(
             tokio::spawn(async move {
                 // A connection that becomes a link takes its place along.
                 let place = Arc::new(place);
-                if speaks_no_tcpstore(&stream, peer, &server).await {
+                if has_started(&stream, peer, &server).await {
                     serve_connection(stream, peer, tls, router, Some(place)).await;
                 }
             });
@@ -182,7 +182,7 @@ async fn accept(
         }
         let (router, tls, server) = (little.clone(), tls.clone(), Arc::clone(&server));
         let served = tokio::spawn(async move {
-            if speaks_no_tcpstore(&stream, peer, &server).await {
+            if has_started(&stream, peer, &server).await {
                 serve_connection(stream, peer, tls, router, None).await;
             }
         });
@@ -248,19 +248,17 @@ impl Reserve {
 pub(super) type HeldPlace = Arc<(Place, Reservation)>;
 
 /// Looks at the first bytes, which stay to be read. PyTorch begins with its hello, in one piece, where it was given this
-/// port instead of a store's: it would try again and again until its time-out, and nobody would say why.
-async fn speaks_no_tcpstore(stream: &TcpStream, peer: SocketAddr, server: &Server) -> bool {
+/// port instead of a store's: it would try again and again until its time-out, and nobody would say why. HTTP answers it.
+///
+/// Returns whether anything came: who says nothing is not waited for once more.
+async fn has_started(stream: &TcpStream, peer: SocketAddr, server: &Server) -> bool {
     let mut start = [0; 5];
     let came = tokio::time::timeout(REQUEST_TIMEOUT, stream.peek(&mut start)).await;
-    // Who says nothing is not waited for once more.
     let Ok(Ok(1..)) = came else { return false };
-    if !is_hello(start) {
-        return true;
-    }
-    if let Ok(own) = stream.local_addr() {
+    if let (true, Ok(own)) = (is_hello(start), stream.local_addr()) {
         server.stores().came_to_admin(own.port(), peer.ip().to_canonical());
     }
-    false
+    true
 }
 
 /// The connection as it came, or encrypted; `None` if it is over.
