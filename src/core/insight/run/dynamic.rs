@@ -262,8 +262,10 @@ impl TrackedRun {
         let is_removed = |(node, (was_in, is_listed)): &(&TrackedNode, (&bool, &bool))| {
             let is_there = node.gone.is_none() && node.conn.is_some_and(|own| own != conn);
             // At the exit barrier agents wait on the connection of their heartbeats.
-            let is_there = is_there && !node.finished || node.is_not_back();
-            **was_in && !**is_listed && is_there && (!has_moved || !is_member)
+            let is_there = is_there && !node.finished && (!has_moved || !is_member);
+            // Who has not come back is not in the next round, and nobody has taken it out of this one.
+            let is_not_back = node.is_not_back() && !has_moved;
+            **was_in && !**is_listed && (is_there || is_not_back)
         };
         let nodes = self.life.nodes.iter().zip(was_in.iter().zip(is_listed));
         let removed: Vec<_> = nodes.filter(is_removed).map(|(node, _)| node).collect();

@@ -157,10 +157,12 @@ impl RunOf<'_> {
                 self.were(left, |moment, it| it.is_alive && self.is_part(moment, it), "not so many are left")
             }
             "node_removed" => {
-                let is_alive = text(&facts["why"], "is") != "not_back";
-                let is_out =
-                    |moment: &Moment, it: &AgentNow| it.is_alive == is_alive && !self.is_part(moment, it);
-                self.all(&names(facts, "nodes"), is_out, "is in it, or dead, or not")
+                // Who has not come back may be dead, or behind a relay that is not back.
+                let may_be_dead = text(&facts["why"], "is") == "not_back";
+                let is_out = |moment: &Moment, it: &AgentNow| {
+                    (it.is_alive || may_be_dead) && !self.is_part(moment, it)
+                };
+                self.all(&names(facts, "nodes"), is_out, "is in it, or dead")
             }
             "no_heartbeat" => self.all(&names(facts, "nodes"), |_, it| it.is_alive, "is dead"),
             "run_ended" | "all_left" => {
