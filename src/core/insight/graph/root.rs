@@ -163,11 +163,10 @@ impl Graph<'_> {
                 Some((conn, None)) if next.is_role && run.is_some_and(|run| run.is_heir(conn)) => {
                     return root(writer, what, Whereabouts::Dropped { why: OVERWRITTEN.to_owned() });
                 }
-                Some((_, None)) if run.and_then(|run| Self::made_otherwise(run, key)).is_some() => {
-                    let made = run.and_then(|run| Self::made_otherwise(run, key));
-                    return root(writer, what, made.unwrap_or(Whereabouts::Unknown));
-                }
                 Some((conn, None)) => {
+                    if let Some(whereabouts) = run.and_then(|run| Self::made_otherwise(run, key)) {
+                        return root(writer, what, whereabouts);
+                    }
                     at = conn;
                     asked = Some(next);
                 }

@@ -101,6 +101,10 @@ impl Connected {
         self.conns.contains_key(&conn)
     }
 
+    fn has(&self, process: Process) -> bool {
+        self.processes.contains_key(&process)
+    }
+
     fn processes(&self) -> usize {
         self.processes.len().saturating_add(self.unnamed)
     }
@@ -130,7 +134,7 @@ pub(in crate::core::insight) struct World {
     /// Ranks that ended before all had met, not yet reported.
     pub(in crate::core::insight) lost: Vec<Lost>,
     /// Ranks that gave up on others, by connection: that they end then is no other's fault.
-    pub(super) gave_up: BTreeMap<ConnId, Timestamp>,
+    pub(in crate::core::insight) gave_up: BTreeMap<ConnId, Timestamp>,
     /// When the last of them ended.
     pub(in crate::core::insight) ended: Option<Timestamp>,
     /// Ranks whose process ended and whose place another took.
@@ -520,6 +524,7 @@ impl World {
     /// A worker's connection closed.
     pub(super) fn leave(&mut self, conn: ConnId, rank: Option<u32>, is_cut_off: bool, now: Timestamp) {
         self.connected.remove(conn);
+        let gave_up = self.gave_up.remove(&conn).is_some_and(|at| now.since(at) < ENDS_WITHIN);
         if let Some(rank) = rank {
             self.claimed_twice
                 .retain(|&other, &mut (first, second)| other != rank || (first != conn && second != conn));
@@ -546,7 +551,6 @@ impl World {
                     self.former.insert(rank, RankInfo { withdrawn: Some(Withdrawn::Overwritten), ..rival });
                 }
             }
-            let gave_up = self.gave_up.remove(&conn).is_some_and(|at| now.since(at) < ENDS_WITHIN);
             if let Some(closed) = of_this_meeting.filter(|_| !had_met && !is_cut_off)
                 && self.lost.len() < MOST_RANKS as usize
             {
@@ -562,8 +566,7 @@ impl World {
     /// When all ended who had met. Others that are connected are none of them: a tool, a script that watches.
     fn all_ended(&self) -> Option<Timestamp> {
         let gone = |info: &RankInfo| {
-            let is_there =
-                info.process().is_some_and(|process| self.connected.processes.contains_key(&process));
+            let is_there = info.process().is_some_and(|process| self.connected.has(process));
             info.gone.filter(|_| !is_there)
         };
         let gone: Option<Vec<_>> = self.ranks.values().chain(self.former.values()).map(gone).collect();
@@ -679,7 +682,7 @@ impl World {
     /// Whether the process whose connection closed is there with another one.
     pub(super) fn has_come_again(&self, closed: &Evidence) -> bool {
         let process = closed.peer.map(|peer| peer.ip()).zip(closed.pid);
-        process.is_some_and(|process| self.connected.processes.contains_key(&process))
+        process.is_some_and(|process| self.connected.has(process))
     }
 
     /// Worker processes that are connected. Where containers share addresses and process ids, at least their ranks.

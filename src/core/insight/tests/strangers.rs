@@ -214,9 +214,24 @@ fn those_who_gave_up_on_another_are_told_as_its_victims() {
     assert!(text.contains("after they had given up on others"), "{text}");
 }
 
-/// A copy of an agent of a static job, and what becomes of it.
+/// Who tells no rank, gives up and leaves, again and again, leaves nothing behind.
 #[test]
-fn a_copy_of_a_static_node_leaves_the_job_as_it_was() {
+fn who_gave_up_is_forgotten_when_it_has_left() {
+    let mut lab = job(2);
+    for n in 10..20 {
+        lab.worker(n, "10.0.9.9");
+        lab.wait_for_rank(n, 7);
+        lab.pass(1.5);
+        lab.cancel(n);
+        lab.leave(n);
+    }
+    lab.pass(5.0);
+    let runs = &lab.insight.jobs.runs;
+    assert!(runs.values().all(|run| run.world().gave_up.is_empty()), "{:?}", lab.said);
+}
+
+/// Two nodes of a static job that have met, and a copy of the second.
+fn static_job_with_copy() -> Lab {
     let mut lab = lab();
     for rank in 0..2 {
         lab.static_node(rank, "job", rank, 2);
@@ -225,6 +240,13 @@ fn a_copy_of_a_static_node_leaves_the_job_as_it_was() {
     lab.pass(6.0);
     lab.static_node(10, "job", 1, 2);
     lab.pass(6.0);
+    lab
+}
+
+/// A copy of an agent of a static job, and what becomes of it.
+#[test]
+fn a_copy_of_a_static_node_leaves_the_job_as_it_was() {
+    let mut lab = static_job_with_copy();
     let twice = lab.texts("duplicate_rank");
     let text = "two live processes have claimed node rank 1: process ";
     assert!(twice.first().is_some_and(|said| said.contains(text)), "{twice:?}");
@@ -286,14 +308,7 @@ fn ranks_that_make_their_group_for_another_time_never_meet() {
 
 #[test]
 fn a_static_node_that_dies_beside_its_copy_is_told() {
-    let mut lab = lab();
-    for rank in 0..2 {
-        lab.static_node(rank, "job", rank, 2);
-    }
-    lab.assign_static(0, "job", 2, 1);
-    lab.pass(6.0);
-    lab.static_node(10, "job", 1, 2);
-    lab.pass(6.0);
+    let mut lab = static_job_with_copy();
     lab.leave(1);
     lab.pass(4.0);
     let died = lab.texts("node_died");
